@@ -20,6 +20,11 @@ func (s *Server) countDevices(counters *metrics.Registry) {
 		Interpreters: s.python.Interpreters, MinCapability: s.options.Backends.MinComputeCapability,
 		Measure: shown || len(s.options.Backends.LoadGPULimit) > 0, Log: s.log,
 	})
+	s.copier = devices.NewCopier(devices.CopierConfig{
+		Children: s.supervisor.Children(), Helper: filepath.Join(s.python.Directory(), "nereid_devices"),
+		Interpreters: s.python.Interpreters, Requests: s.requests, Log: s.log,
+	})
+	s.supervisor.SetCopier(s.copier)
 	if shown {
 		counters.GPUs(s.busy)
 	}

@@ -35,6 +35,7 @@ type Server struct {
 	supervisor *process.Supervisor // of all processes; nil if the settings of python are wrong
 	python     *python.Backend     // nil like it
 	devices    *devices.Devices    // nil without a CUDA driver, and like it
+	copier     *devices.Copier     // likewise
 	registry   *models.Registry
 	regions    *regions.Registry // of clients' shared memory
 	traces     *tracing.Tracer   // nil without a mode
@@ -126,6 +127,7 @@ func (s *Server) Close() {
 	if s.regions != nil {
 		s.regions.Close()
 	}
+	s.copier.Close()
 	s.devices.Close()
 	if s.python != nil {
 		s.python.Close()

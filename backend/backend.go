@@ -62,6 +62,12 @@ type Mapper interface {
 	Writes(place *infer.Place) (some bool)
 }
 
+// DeviceTaker is a Mapper that may say, when its config is final, that inputs of any request may lie
+// on a device.
+type DeviceTaker interface {
+	TakesDevices() bool
+}
+
 // Patient is a Model that says how long its beginning and its end may take.
 type Patient interface {
 	// InitializeTimeout bounds the warm-up of its instances; 0: no limit.
@@ -222,6 +228,9 @@ type Host interface {
 	// any number of times, and whether its readiness has to be asked for before a
 	// model calls it, as its model decides it.
 	Decoupled(model string, version int64) (decoupled, asks bool, err error)
+	// TakesDevices reports whether inputs may reach a model on a device; others are copied
+	// to the host on their way.
+	TakesDevices(model string, version int64) bool
 }
 
 // Task is one request on its way through an instance.

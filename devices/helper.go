@@ -73,9 +73,16 @@ func (d *Devices) open(ctx context.Context) (*helper, error) {
 	return nil, err
 }
 
-// start starts a helper.
-func (d *Devices) start(interpreter string) (_ *helper, err error) {
-	h := &helper{gone: make(chan struct{}), given: make(chan struct{}), patience: d.config.EndTimeout}
+// start starts a helper that counts and measures.
+func (d *Devices) start(interpreter string) (*helper, error) {
+	// -I and -S: packages of the user's have no say in it.
+	return startHelper(d.config.Children, d.config.Log, []string{interpreter, "-I", "-S", "-u", d.config.Helper}, nil, d.config.EndTimeout)
+}
+
+// startHelper starts a helper. It inherits the files as its descriptors from 4 on, and has
+// patience for its end.
+func startHelper(children *launch.Children, log zerolog.Logger, argv []string, inherited []*os.File, patience time.Duration) (_ *helper, err error) {
+	h := &helper{gone: make(chan struct{}), given: make(chan struct{}), patience: patience}
 	var files [4]*os.File // stdin, stdout, stderr, lifeline of the helper
 	defer func() {
 		for _, f := range files {
@@ -101,10 +108,8 @@ func (d *Devices) start(interpreter string) (_ *helper, err error) {
 	}
 	_ = ends[0].Close()
 	files[2] = ends[1]
-	children := d.config.Children
 	h.process, err = children.Bear(func() (*launch.Process, error) {
-		// -I and -S: packages of the user's have no say in it.
-		return launch.Start(launch.Command{Argv: []string{interpreter, "-I", "-S", "-u", d.config.Helper}, Files: files[:]}, children.NewMark())
+		return launch.Start(launch.Command{Argv: argv, Files: append(files[:], inherited...)}, children.NewMark())
 	})
 	if err != nil {
 		printed.Close()
@@ -114,7 +119,7 @@ func (d *Devices) start(interpreter string) (_ *helper, err error) {
 	h.printed = printed
 	h.printed.Begin()
 	h.lines = bufio.NewReaderSize(h.replies, maxLine)
-	boundary.Go(d.config.Log, boundary.Life, func() {
+	boundary.Go(log, boundary.Life, func() {
 		defer close(h.gone)
 		defer children.Forget(h.process)
 		_ = h.process.Wait()
@@ -151,10 +156,15 @@ func (h *helper) count(limit time.Duration) error {
 
 // ask asks for a sample of all devices.
 func (h *helper) ask(into any, limit time.Duration) error {
+	return h.say([]byte("sample\n"), into, limit)
+}
+
+// say sends a line, and reads the one that answers it.
+func (h *helper) say(line []byte, into any, limit time.Duration) error {
 	if err := h.requests.SetWriteDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	if _, err := h.requests.WriteString("sample\n"); err != nil {
+	if _, err := h.requests.Write(line); err != nil {
 		return h.lost()
 	}
 	return h.receive(into, limit)

@@ -1,11 +1,27 @@
 package infer
 
-// Place says that an output is wanted in foreign memory, at the beginning of the range.
+// Place says that an output is wanted in foreign memory, at the beginning of the range, or that
+// it may stay on the device that its model has made it on.
 type Place struct {
-	Output string
+	Output string // "", with OnDevice, means all
+	// OnDevice says that the receiver of the response can pass on a tensor that lies on a device. Memory is nil.
+	OnDevice bool
 	// Memory is the range. Like a request's inputs it stays the caller's, and valid until
 	// Infer returns.
 	Memory Foreign
+}
+
+// Anywhere are the Places of a request whose outputs may all stay on devices. It is not changed.
+var Anywhere = []Place{{OnDevice: true}}
+
+// StaysOnDevice reports whether places say that an output may stay on its device.
+func StaysOnDevice(places []Place, output string) bool {
+	for i := range places {
+		if p := &places[i]; p.OnDevice && (p.Output == "" || p.Output == output) {
+			return true
+		}
+	}
+	return false
 }
 
 // Written is the Memory of an output that its backend has put where Request.Places wants it.

@@ -229,7 +229,7 @@ func (r *reader) response(out *ResponseBody) {
 	out.Outputs = out.Outputs[:0]
 	for range outputs {
 		out.Outputs = append(out.Outputs, Descriptor{})
-		r.descriptor(&out.Outputs[len(out.Outputs)-1], InClient)
+		r.descriptor(&out.Outputs[len(out.Outputs)-1], ofResponses)
 		if r.err != nil {
 			return
 		}
@@ -244,9 +244,18 @@ func (r *reader) response(out *ResponseBody) {
 	}
 }
 
+// regions is a set of regions, a bit for each.
+type regions uint32
+
+const (
+	ofBodies    regions = 1<<InFrame | 1<<InRequests | 1<<InArena
+	ofRequests          = ofBodies | 1<<InDevice
+	ofResponses         = ofRequests | 1<<InClient
+)
+
 // descriptor reads a descriptor and checks what can be checked without knowing
-// the types, the names and the regions, of which most is the last that may be named.
-func (r *reader) descriptor(d *Descriptor, most uint32) {
+// the types, the names and what lies in the regions, of which it may name some.
+func (r *reader) descriptor(d *Descriptor, named regions) {
 	head := r.take(DescriptorSize, "descriptor")
 	if r.err != nil {
 		return
@@ -274,8 +283,8 @@ func (r *reader) descriptor(d *Descriptor, most uint32) {
 			return
 		}
 	}
-	if d.Region > most {
-		r.err = Broken("descriptor", "region is %d, want at most %d", d.Region, most)
+	if d.Region >= 32 || named&(1<<d.Region) == 0 {
+		r.err = Broken("descriptor", "region is %d, want one of the bits of %#b", d.Region, named)
 	}
 	// The range itself is checked where the region is known: by InlineBytes, Loans.Borrow or
 	// Arena.Lend. Here it only becomes safe to convert.
@@ -299,7 +308,7 @@ func (d *Descriptor) InlineBytes(body []byte) ([]byte, error) {
 func parseSpilled(body []byte) (Descriptor, error) {
 	r := reader{b: body}
 	var d Descriptor
-	r.descriptor(&d, InArena)
+	r.descriptor(&d, ofBodies)
 	if r.err == nil && (len(body) != DescriptorSize || len(d.Shape) != 0) {
 		r.err = Broken("frame", "a spilled body is described by %d bytes of rank %d, want %d of rank 0", len(body), len(d.Shape), DescriptorSize)
 	}

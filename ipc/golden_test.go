@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+
+	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
 // -update writes the frames that this side encodes; stub/tests/golden.py writes
@@ -286,6 +288,32 @@ func TestGoldenPlainIsEncoded(t *testing.T) {
 	PutMap(region[:], 4096, 5<<32, true)
 	wantGolden(t, "map_writable", encode(Map, 0, 4, region[:]))
 	wantGolden(t, "unmap", encode(Unmap, 0, 3, nil))
+	var allocation [AllocationSize]byte
+	PutAllocation(allocation[:], goldenDevice())
+	wantGolden(t, "allocation", encode(Allocation, 0, 5, allocation[:]))
+	wantGolden(t, "freed", encode(Freed, 0, 5, nil))
+}
+
+// goldenDevice is what LEND and ALLOCATION of the golden frames tell of.
+func goldenDevice() *foreign.Device {
+	var uuid [16]byte
+	var handle foreign.Handle
+	for i := range uuid {
+		uuid[i] = byte(i)
+	}
+	for i := range handle {
+		handle[i] = byte(100 + i)
+	}
+	return foreign.NewDevice(1, uuid, 64<<20, handle)
+}
+
+func TestGoldenLendIsDecoded(t *testing.T) {
+	_, body := golden(t, "lend", Lend, 0, 2)
+	want := goldenDevice()
+	if got, err := ParseAllocation(body); err != nil || got.Number != want.Number || got.Size != want.Size || got.UUID != want.UUID || got.Handle != want.Handle {
+		t.Errorf("got %+v, error %v", got, err)
+	}
+	golden(t, "unlend", Unlend, 0, 2)
 }
 
 func TestGoldenMappedIsDecoded(t *testing.T) {

@@ -26,8 +26,18 @@ const (
 	StopForget uint32 = 2 // they are not
 )
 
-// lastMemory is the highest number of a preferred memory: 0 none, 1 GPU, 2 CPU.
-const lastMemory = 2
+// PreferCPU is the preferred memory of INFER that wants outputs on the host: 0 is none, 1 GPU.
+const PreferCPU = 2
+
+// lastMemory is the highest number of a preferred memory.
+const lastMemory = PreferCPU
+
+// What INFER_RESPONSE says of the model that was called, if inputs of the request lay on
+// devices: whether it takes them there, or they were copied to the host.
+const (
+	HintDevices uint32 = 1
+	HintHost    uint32 = 2
+)
 
 // InferBody is the body of INFER. The slices are valid as long as the body.
 type InferBody struct {
@@ -92,7 +102,7 @@ func (r *reader) request(out *InferBody) {
 	out.Inputs = out.Inputs[:0]
 	for range h.Inputs {
 		out.Inputs = append(out.Inputs, Descriptor{})
-		r.descriptor(&out.Inputs[len(out.Inputs)-1], InArena)
+		r.descriptor(&out.Inputs[len(out.Inputs)-1], ofRequests)
 		if r.err != nil {
 			return
 		}

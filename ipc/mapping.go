@@ -13,10 +13,16 @@ func PutMap(b []byte, offset, size uint64, writable bool) {
 	}
 }
 
-// Place is where a client wants an output: a range of a region that the stub has mapped
-// writable.
+// Kinds of places.
+const (
+	PlaceRegion uint16 = 0 // a range of a client's region that the stub has mapped writable
+	PlaceDevice uint16 = 1 // the device that the output lies on, all else is 0
+)
+
+// Place is where an output is wanted, or may stay.
 type Place struct {
-	Name           uint16 // index of the output
+	Name           uint16 // index of the output; AllOutputs, of PlaceDevice
+	Kind           uint16
 	Region         uint32 // number of the mapping
 	Offset, Length uint64 // bytes, from the beginning of the region
 }
@@ -25,7 +31,7 @@ type Place struct {
 func (p *Place) Put(b []byte) []byte {
 	_ = b[PlaceSize-1]
 	le.PutUint16(b[0:], p.Name)
-	le.PutUint16(b[2:], 0)
+	le.PutUint16(b[2:], p.Kind)
 	le.PutUint32(b[4:], p.Region)
 	le.PutUint64(b[8:], p.Offset)
 	le.PutUint64(b[16:], p.Length)

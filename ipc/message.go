@@ -27,6 +27,8 @@ const (
 	AutoComplete  Kind = 12
 	Map           Kind = 13
 	Unmap         Kind = 14
+	Allocation    Kind = 15
+	Freed         Kind = 16
 
 	Hello       Kind = 65
 	Initialized Kind = 66
@@ -44,6 +46,8 @@ const (
 	StopInfer   Kind = 77
 	Metric      Kind = 78
 	Mapped      Kind = 79
+	Lend        Kind = 80
+	Unlend      Kind = 81
 )
 
 var kindNames = map[Kind]string{
@@ -54,6 +58,7 @@ var kindNames = map[Kind]string{
 	AutoComplete: "AUTO_COMPLETE", Completed: "COMPLETED", ReadyQuestion: "READY?", ReadyAnswer: "READY",
 	Result: "RESULT", Call: "CALL", Metric: "METRIC",
 	Map: "MAP", Unmap: "UNMAP", Mapped: "MAPPED",
+	Allocation: "ALLOCATION", Freed: "FREED", Lend: "LEND", Unlend: "UNLEND",
 }
 
 // String returns the name that docs/protocol.md uses.
@@ -80,6 +85,7 @@ const (
 	CreditSize     = 16       // body of CREDIT
 	MapSize        = 24       // body of MAP
 	MappedSize     = 8        // body of MAPPED
+	AllocationSize = 96       // body of ALLOCATION and LEND
 	MaxRank        = 64       // numpy's own limit
 	InlineAlign    = 16       // of tensor bytes inside a frame
 )
@@ -108,7 +114,18 @@ const (
 	// InClient is a region of a client that the stub has mapped: where an input of EXECUTE
 	// lies, or an output of EXECUTED and RESPONSE, at the place that EXECUTE has told.
 	InClient uint32 = 3
+	// InDevice is an allocation on a device, by the sender's number; InOwnDevice, in what goes to
+	// a stub, one that the stub has lent, by its own number.
+	InDevice    uint32 = 4
+	InOwnDevice uint32 = 5
 )
+
+// MaxAllocation is the highest number of an allocation on a device.
+const MaxAllocation = 1<<32 - 1
+
+// SoleReader is what a descriptor of InDevice says, as its element, of bytes that no other
+// process reads or writes.
+const SoleReader uint32 = 1
 
 // What MAPPED says of a region of a client.
 const (

@@ -99,6 +99,12 @@ func (h host) answer(err error, model, what string) error {
 		what, model, h.bringing.model, strings.Join(circle.Way, " -> "))
 }
 
+// TakesDevices implements backend.Host.
+func (h host) TakesDevices(name string, number int64) bool {
+	v, err := h.lookup(name, number)
+	return err == nil && v.TakesDevices()
+}
+
 // ModelReady implements backend.Host. A model that is known but not loaded is not
 // ready, which is what models ask before they load it.
 func (h host) ModelReady(ctx context.Context, model string, number int64) (bool, error) {

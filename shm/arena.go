@@ -71,19 +71,30 @@ func (a *Arena) Lend(t Ticket, offset, n uint64) (*Extent, []byte, error) {
 			return nil, nil, fmt.Errorf("range [%d, +%d) has more bytes than the %d that are reserved", offset, n, reserved)
 		}
 	}
+	e, err := a.LendElsewhere(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	e.n = int64(n)
+	a.lent.Add(e.n)
+	return e, b, nil
+}
+
+// LendElsewhere is Lend for memory of the stub that does not lie in the arena: the extent
+// has no bytes, and its release sends the ticket back.
+func (a *Arena) LendElsewhere(t Ticket) (*Extent, error) {
 	// Counted first and compared after, as extents are released meanwhile: two that ask
 	// at once cannot both take the last place of the return ring.
 	if count := a.outstanding.Add(1); count > ReturnRingSlots {
 		a.outstanding.Add(-1)
-		return nil, nil, fmt.Errorf("%d blocks are outstanding, at most %d may be", count, ReturnRingSlots)
+		return nil, fmt.Errorf("%d blocks are outstanding, at most %d may be", count, ReturnRingSlots)
 	}
 	// The bytes stay mapped until the response has been written, also when the stub has
 	// died and its channel is closed.
 	a.region.Retain()
-	a.lent.Add(int64(n))
-	e := &Extent{arena: a, ticket: t, n: int64(n)}
+	e := &Extent{arena: a, ticket: t}
 	e.refs.Store(1)
-	return e, b, nil
+	return e, nil
 }
 
 // Sealed reports whether the bytes may be handed to goroutines that do not

@@ -57,6 +57,7 @@ func (l *life) end(cause error) {
 	<-l.read
 	l.bls.Close()
 	l.mapped.Close()
+	l.closeDevices()
 	l.loans.Close()
 
 	l.settleLeft(taken)
@@ -169,6 +170,7 @@ func (l *life) drop(cause error) {
 	case <-time.After(closedLimit): // its channel may not be closed
 	}
 	l.apart(l.mapped.Close)
+	l.apart(l.closeDevices)
 	l.apart(l.loans.Close)
 	l.settleLeft(nil)
 }

@@ -59,7 +59,7 @@ func (h *handshake) allows(kind ipc.Kind) bool {
 		return (h.seen == phaseHello || h.seen == phaseCompleted) && h.told.Load() == toldInitialize
 	case ipc.Executed, ipc.Response, ipc.Infer, ipc.Finalized:
 		return h.seen == phaseInitialized
-	case ipc.Demand, ipc.StopInfer, ipc.ReadyAnswer, ipc.Mapped:
+	case ipc.Demand, ipc.StopInfer, ipc.ReadyAnswer, ipc.Mapped, ipc.Lend, ipc.Unlend:
 		return h.seen >= phaseInitialized
 	case ipc.Released, ipc.Log, ipc.Call, ipc.Metric:
 		return h.seen >= phaseHello
@@ -154,6 +154,9 @@ func (l *life) initialize(ctx context.Context) error {
 	}
 	if err := l.setNames(l.in.model.tensorNames()); err != nil {
 		return err
+	}
+	if l.in.model.TakesDevices() {
+		l.encoder.TakeDevices()
 	}
 	l.decoupled, l.maxBatch = l.in.model.decoupled(), int(l.in.model.config.GetMaxBatchSize())
 	l.told.Store(toldInitialize)

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/mapping"
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
@@ -33,8 +34,10 @@ type life struct {
 	readiness readiness
 	bls       *bls.Requests
 	calls     *hostcalls.Calls
-	mapped    *mapping.Table // regions of clients
-	blamed    bool           // a client has caused its end; its own goroutine's alone
+	mapped    *mapping.Table      // regions of clients
+	lent      *ondevice.Lent      // of devices' memory, by the process
+	announced *ondevice.Announced // of devices' memory, to the process
+	blamed    bool                // a client has caused its end; its own goroutine's alone
 	ending
 
 	response ipc.ResponseBody // reused; guarded by the receive lock
@@ -135,6 +138,7 @@ func (in *Instance) begin() (*life, error) {
 	l.calls = hostcalls.New(hostcalls.Config{
 		Host: in.model.env.Host, Metrics: s.metrics.Custom(in.model.env.Name), Encoder: l.encoder, Fail: l.fail, Limits: s.limits.Calls, Log: in.log,
 	})
+	l.newDevices()
 	l.handshake.begin()
 	l.inFlight.begin(in, l, channel)
 	l.ending.begin()
@@ -152,6 +156,7 @@ func (in *Instance) begin() (*life, error) {
 			return
 		}
 		l.mapped.Close()
+		l.closeDevices()
 		if l.output != nil {
 			l.output.Close()
 		}
@@ -289,6 +294,8 @@ func (l *life) handle(f ipc.Frame) error {
 		return l.calls.Measure(f)
 	case ipc.Mapped:
 		return l.mapped.Receive(f)
+	case ipc.Lend, ipc.Unlend:
+		return l.lent.Receive(f)
 	}
 	return l.handshake.receive(f)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/mapping"
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/shm"
 )
@@ -24,6 +25,9 @@ var _ backend.Mapper = (*Model)(nil)
 // the requests to come. Inputs of a decoupled model are copied: it may look at them when its
 // last response has gone, and the client has been told that they are its own again.
 func (m *Model) Maps(t *infer.Tensor) bool {
+	if ondevice.Of(t) != nil {
+		return m.TakesDevices()
+	}
 	_, region, _ := frames.SharedOf(t)
 	if region == nil || !region.Trusted() || t.DataType.Size() == 0 || t.Size() < mapFrom || m.decoupled() {
 		return false
@@ -43,6 +47,9 @@ func (m *Model) Maps(t *infer.Tensor) bool {
 // copied: the next response of its request goes to the same place, and not before this one has
 // left the server.
 func (m *Model) Writes(p *infer.Place) (some bool) {
+	if p.OnDevice {
+		return true
+	}
 	_, region, _ := frames.SharedAt(p)
 	if region == nil || !region.Trusted() || p.Memory.Size() < frames.WriteFrom || m.decoupled() {
 		return false

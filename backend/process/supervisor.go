@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
@@ -80,7 +81,8 @@ type Supervisor struct {
 	output    [2]io.Writer // stdout and stderr of this process
 	account   *memory.Account
 	named     shm.NamedFiles
-	regions   bool // of clients may be mapped
+	regions   bool            // of clients may be mapped
+	copier    ondevice.Copier // nil: there are no devices
 	admit     func(gpu int32) bool
 	instances atomic.Int64 // that run, whether their stub lives or not
 
@@ -105,6 +107,10 @@ func New(env Environment) (*Supervisor, error) {
 		output: [2]io.Writer{env.Stdout, env.Stderr}, regions: env.ClientRegions, admit: env.Admit, lives: make(map[*life]struct{}),
 	}, nil
 }
+
+// SetCopier says that there are devices, and what copies tensors from them for models that do not
+// take them there. It is called before a model is opened; the copier is closed after the models.
+func (s *Supervisor) SetCopier(copier ondevice.Copier) { s.copier = copier }
 
 // Children returns the roster of processes, in which backends start theirs.
 func (s *Supervisor) Children() *launch.Children { return s.children }

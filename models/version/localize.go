@@ -24,6 +24,12 @@ func (v *Version) newMapper() backend.Mapper {
 	return m
 }
 
+// TakesDevices reports whether inputs of requests reach the model on devices.
+func (v *Version) TakesDevices() bool {
+	m, ok := v.mapper.(backend.DeviceTaker)
+	return ok && m.TakesDevices()
+}
+
 // localize copies the inputs that lie in foreign memory into the server's, but for those
 // that the instances of the model look at where they lie. A traced request may have its
 // tensors recorded, and so has them copied.

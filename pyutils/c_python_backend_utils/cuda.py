@@ -35,6 +35,15 @@ _IS_MANAGED = 8  # CU_POINTER_ATTRIBUTE_...
 _DEVICE_ORDINAL = 9
 _IS_LEGACY_IPC_CAPABLE = 10
 
+_LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+
+
+class IpcHandle(ctypes.Structure):
+    """By which other processes open an allocation."""
+
+    _fields_ = (("bytes", ctypes.c_ubyte * 64),)
+
+
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
@@ -50,6 +59,11 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
     "cuMemcpyDtoD_v2": (c_uint64, c_uint64, c_size_t),
     "cuMemcpyPeer": (c_uint64, c_void_p, c_uint64, c_void_p, c_size_t),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+    "cuMemFree_v2": (c_uint64,),
+    "cuIpcGetMemHandle": (c_void_p, c_uint64),
+    "cuIpcOpenMemHandle_v2": (POINTER(c_uint64), IpcHandle, c_uint),
+    "cuIpcCloseMemHandle": (c_uint64,),
     "cuMemGetAddressRange_v2": (POINTER(c_uint64), POINTER(c_size_t), c_uint64),
     "cuPointerGetAttribute": (c_void_p, c_int, c_uint64),
 }
@@ -140,6 +154,16 @@ class Driver:
     def error(self, function: str, code: int) -> CudaError:
         return CudaError(function, code, self._text(code))
 
+    def uuid(self, number: int) -> bytes:
+        """The UUID of a device."""
+        handle = c_int()
+        self.call("cuDeviceGet", ctypes.byref(handle), number)
+        raw = ctypes.create_string_buffer(16)
+        # Of a part of a device (MIG) the older function knows only the whole.
+        function = "cuDeviceGetUuid_v2" if hasattr(self._library, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
+        self.call(function, raw, handle)
+        return raw.raw
+
     def _text(self, code: int) -> str:
         text = c_char_p()
         self._library.cuGetErrorString(code, ctypes.byref(text))
@@ -220,6 +244,47 @@ class Device:
                 self.call("cuMemcpyPeer", to, self.context, source, device.context, size)
             self.call("cuStreamSynchronize", 0)
 
+    def synchronize_all(self) -> None:
+        """Wait for what has been queued in all streams of the device by this process."""
+        with self:
+            self.call("cuCtxSynchronize")
+
+    # Memory that processes share. Addresses are those of whole allocations.
+
+    def allocate(self, size: int) -> int:
+        """Make an allocation that other processes can open."""
+        address = c_uint64()
+        with self:
+            self.call("cuMemAlloc_v2", ctypes.byref(address), size)
+        return address.value
+
+    def free(self, address: int) -> None:
+        with self:
+            self.call("cuMemFree_v2", address)
+
+    def handle_of(self, address: int) -> bytes:
+        """The handle by which another process opens an allocation of this one."""
+        handle = IpcHandle()
+        with self:
+            self.call("cuIpcGetMemHandle", ctypes.byref(handle), address)
+        return bytes(handle.bytes)
+
+    def open(self, handle: bytes) -> int:
+        """Open an allocation of another process. What is opened twice is closed twice."""
+        address = c_uint64()
+        with self:
+            opened = IpcHandle.from_buffer_copy(handle)
+            self.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), opened, _LAZY_PEER_ACCESS)
+        return address.value
+
+    def close(self, address: int) -> None:
+        with self:
+            self.call("cuIpcCloseMemHandle", address)
+
+    def uuid(self) -> bytes:
+        """The device's UUID, 16 bytes: the same in all processes, whatever number it has there."""
+        return self._driver.uuid(self.number)
+
     def range_of(self, address: int) -> Range:
         """Find out what an address is in."""
         base, size = c_uint64(), c_size_t()
@@ -277,6 +342,15 @@ def device(number: int) -> Device:
             if found is None:
                 found = here.devices[number] = Device(here, number)
     return found
+
+
+def device_of(uuid: bytes) -> Device:
+    """The device with a UUID; Unavailable if this process does not see it."""
+    here = driver()
+    for number in range(here.count):
+        if here.uuid(number) == uuid:
+            return device(number)
+    raise Unavailable(f"this process does not see device {uuid.hex()}", "cuDeviceGetUuid", 101)
 
 
 def _forget() -> None:

@@ -101,7 +101,7 @@ class Tensor(Bound):
         return self._code
 
     def is_cpu(self) -> bool:
-        return self._data.__class__ is not DeviceMemory
+        return not isinstance(self._data, DeviceMemory)
 
     def as_numpy(self) -> np.ndarray:
         """The tensor as an array, the same object with each call. That of an input is private and writable."""
@@ -111,7 +111,7 @@ class Tensor(Bound):
         return array
 
     def _load(self) -> np.ndarray:
-        if self._data.__class__ is DeviceMemory:
+        if isinstance(self._data, DeviceMemory):
             raise TritonModelException("Tensor is stored in GPU and cannot be converted to NumPy.")
         code = self._code
         dtype = NUMPY[code]

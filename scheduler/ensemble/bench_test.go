@@ -28,6 +28,7 @@ type straight struct{ *scheduler.Batcher }
 func (d straight) Hold(string, int64) (Composed, error) { return d, nil }
 func (straight) Batches() bool                          { return false }
 func (straight) Dims(string) []int64                    { return nil }
+func (straight) TakesDevices() bool                     { return false }
 func (straight) Release()                               {}
 
 func (d straight) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {

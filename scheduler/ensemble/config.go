@@ -67,6 +67,8 @@ type Composed interface {
 	// Dims returns the dims of an input in the model's config, nil if it has no such
 	// input.
 	Dims(input string) []int64
+	// TakesDevices reports whether inputs reach the model on devices.
+	TakesDevices() bool
 	// Release ends the hold. It is called once.
 	Release()
 }

@@ -83,9 +83,30 @@ func (f *flow) prepareLocked(row *row, step, iteration int) {
 	r.Correlation, r.Flags = run.label.correlation, run.label.flags
 	r.Priority, r.TimeoutMicros, r.Parameters = f.request.Priority, f.request.TimeoutMicros, f.request.Parameters
 	r.Outputs, r.Caller, r.Costs = s.wants, f.request.Caller, &f.costs
+	r.Places = f.stay(step)
 	r.Trace = f.request.Trace.Child()
 	f.pending++
 	f.ready = append(f.ready, run)
+}
+
+// stay says which outputs of a step may stay on devices: those that only steps read which take
+// them there.
+func (f *flow) stay(step int) (places []infer.Place) {
+	s := &f.ensemble.steps[step]
+	for i, tensor := range s.outputs {
+		readers := f.plan.readers[tensor]
+		if len(readers) == 0 || f.plan.wanted[tensor] {
+			continue
+		}
+		stays := true
+		for _, r := range readers {
+			stays = stays && f.composed[r.step].TakesDevices()
+		}
+		if stays {
+			places = append(places, infer.Place{Output: s.Outputs[i].Name, OnDevice: true})
+		}
+	}
+	return places
 }
 
 // room returns room for a number of inputs.

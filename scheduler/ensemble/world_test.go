@@ -48,7 +48,8 @@ type troupe struct {
 	mu      sync.Mutex
 	batches map[string]bool // models with a batch dimension
 	dims    []int64         // of all inputs
-	missing string          // a model that cannot be found
+	devices bool
+	missing string // a model that cannot be found
 	refuse  map[string]error
 	calls   []*stepCall // that have not been answered
 	history []*infer.Request
@@ -112,6 +113,8 @@ func (m *member) Await(done <-chan struct{}) { m.troupe.spins(m.model, done) }
 
 func (m *member) Batches() bool       { return m.troupe.batches[m.model] }
 func (m *member) Dims(string) []int64 { return m.troupe.dims }
+
+func (m *member) TakesDevices() bool { return m.troupe.devices }
 func (m *member) Release() {
 	m.troupe.mu.Lock()
 	m.troupe.held--

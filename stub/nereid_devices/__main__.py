@@ -9,6 +9,9 @@ if sys.version_info < (3, 8):
 # As in triton_python_backend_stub/__main__.py.
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-from nereid_devices import helper  # noqa: E402  # only now it can be found
+from nereid_devices import copies, helper  # noqa: E402  # only now they can be found
 
-helper.command()
+if sys.argv[1:] == ["copy"]:
+    copies.command()
+else:
+    helper.command()

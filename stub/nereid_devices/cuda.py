@@ -39,19 +39,40 @@ class Device(NamedTuple):
 
 def devices() -> List[Device]:
     """All devices, in the driver's order."""
+    found = driver()
+    return [found.device(number) for number in range(found.count())]
+
+
+def driver() -> "Driver":
+    """The driver, initialised."""
     try:
-        driver = _Driver(ctypes.CDLL("libcuda.so.1"))
+        found = Driver(ctypes.CDLL("libcuda.so.1"))
     except OSError as error:
         raise CudaError(f"load libcuda.so.1: {error}") from error
-    driver.call("cuInit", ctypes.c_uint(0))
-    count = ctypes.c_int()
-    driver.call("cuDeviceGetCount", ctypes.byref(count))
-    return [driver.device(number) for number in range(count.value)]
+    found.call("cuInit", ctypes.c_uint(0))
+    return found
 
 
-class _Driver:
+class Driver:
+    """The driver's API. Makes no context by itself."""
+
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+
+    def count(self) -> int:
+        """How many devices there are."""
+        count = ctypes.c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(count))
+        return count.value
+
+    def find(self, uuid: str) -> ctypes.c_int:
+        """The device with a UUID, as 32 hexadecimal digits."""
+        for number in range(self.count()):
+            handle = ctypes.c_int()
+            self.call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(number))
+            if self._uuid(handle).replace("-", "")[3:] == uuid:
+                return handle
+        raise CudaError(f"no device has the UUID {uuid}")
 
     def device(self, number: int) -> Device:
         handle = ctypes.c_int()

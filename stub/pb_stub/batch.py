@@ -7,10 +7,11 @@ the few calls: each of them costs 50 to 100 ns.
 from __future__ import annotations
 
 import struct
-from typing import Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 import numpy as np
 from c_python_backend_utils.error import ErrorCode, TritonError
+from c_python_backend_utils.memory import DeviceMemory
 from c_python_backend_utils.parameters import NONE
 from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
@@ -25,6 +26,9 @@ from .outgoing import MAX_INLINE, MAX_INLINE_TOTAL, PADDING, Outgoing, Placed, d
 from .places import Places
 from .pool import Pool
 from .regions import Regions
+
+if TYPE_CHECKING:
+    from .ondevice import OnDevice
 
 _unpack_request = messages.REQUEST.unpack_from
 _unpack_descriptor = messages.DESCRIPTOR.unpack_from
@@ -52,10 +56,17 @@ Wanted = Mapping[str, int]
 class Reader:
     """Makes requests of EXECUTE frames."""
 
-    def __init__(self, names: Names, loans: Loans, regions: Regions | None = None) -> None:
+    def __init__(
+        self,
+        names: Names,
+        loans: Loans,
+        regions: Regions | None = None,
+        elsewhere: Callable[[], OnDevice] | None = None,
+    ) -> None:
         self._names = names
         self._loans = loans
         self._regions = regions
+        self._elsewhere = elsewhere  # made at the first tensor on a device
         self._choices: dict[bytes, Wanted] = {}  # by the bytes that name them
 
     def read(self, frame: bytes) -> list[InferenceRequest]:
@@ -131,6 +142,10 @@ class Reader:
             if region == 0:
                 tensor._origin = frame
                 tensor._offset = offset
+            elif region >= layout.REGION_DEVICE:
+                tensor._data = self._borrowed(region, number, ticket, offset, size, element)
+                tensor._origin = None
+                tensor._element = 0
             elif region == layout.REGION_CLIENT and self._regions is not None:
                 tensor._origin = self._regions.loan(number, ticket, offset, size)
                 tensor._offset = 0
@@ -141,14 +156,26 @@ class Reader:
             tensors.append(tensor)
         return tensors, at
 
+    def _borrowed(self, region: int, number: int, ticket: int, offset: int, size: int, element: int) -> DeviceMemory:
+        """Memory on a device that a descriptor names."""
+        if self._elsewhere is None or region > layout.REGION_OWN_DEVICE:
+            raise NotUnderstood(f"a tensor lies in region {region}")
+        own = region == layout.REGION_OWN_DEVICE
+        return self._elsewhere().borrowed(own, number, ticket, offset, size, element == messages.SOLE_READER)
+
     def _places(self, frame: bytes, at: int, count: int, choice: Wanted, handle: int) -> tuple[Wanted, int]:
         """Decode the places that begin at `at`: the choice with them, and where they end."""
         if self._regions is None:
             raise NotUnderstood(f"there are {count} places of outputs and no regions")
         places = Places(choice, handle, self._regions)
         for _ in range(count):
-            name, _, number, offset, size = messages.PLACE.unpack_from(frame, at)
-            self._regions.place(places, self._names.received[name], number, offset, size)
+            name, kind, number, offset, size = messages.PLACE.unpack_from(frame, at)
+            if kind == messages.PLACE_REGION:
+                self._regions.place(places, self._names.received[name], number, offset, size)
+            elif kind == messages.PLACE_DEVICE:
+                places.let_stay(None if name == messages.ALL_OUTPUTS else self._names.received[name])
+            else:
+                raise NotUnderstood(f"a place of an output is of kind {kind}")
             at += messages.PLACE.size
         return places, at
 
@@ -260,12 +287,7 @@ class Answers(Outgoing):
                         self._inline_size = size
                         outputs.append((index, tensor._code, shape, 0, data, len(data), 0, 0, 0))
                         continue
-                put = wanted.write(tensor) if isinstance(wanted, Places) else None
-                if put is None:
-                    outputs.append(self.place(index, tensor))
-                else:
-                    number, offset, count = put
-                    outputs.append((index, tensor._code, shape, layout.REGION_CLIENT, offset, count, 0, 0, number))
+                outputs.append(self._wanted(index, tensor, wanted) or self.place(index, tensor))
         except BaseException:
             self.retract(outputs)
             raise
@@ -275,6 +297,18 @@ class Answers(Outgoing):
         flags = _LAST if final else messages.RESPONSE_PRESENT
         self._responses.append((handle, flags, 0, parameters, b"", outputs))
         self._head_size += head_size + ((len(parameters) + 7) & ~7)
+
+    def _wanted(self, index: int, tensor: Tensor, wanted: Wanted) -> Placed | None:
+        """Put an output where EXECUTE wants it, or leave it where it may stay; None if that cannot be."""
+        if not isinstance(wanted, Places):
+            return None
+        if isinstance(tensor._data, DeviceMemory) and wanted.stays(tensor):
+            return self.stay(index, tensor)
+        put = wanted.write(tensor)
+        if put is None:
+            return None
+        number, offset, count = put
+        return index, tensor._code, tensor._shape, layout.REGION_CLIENT, offset, count, 0, 0, number
 
     def size(self) -> int:
         """The bytes of all outputs."""

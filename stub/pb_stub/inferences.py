@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from c_python_backend_utils.binding import from_text
 from c_python_backend_utils.error import ErrorCode, TritonModelException
 from c_python_backend_utils.iterator import Arrival, ResponseIterator, iterator_over
-from c_python_backend_utils.memory import DeviceError
+from c_python_backend_utils.memory import DeviceError, DeviceMemory
 from c_python_backend_utils.parameters import NONE
 from c_python_backend_utils.request import InferenceRequest, InferenceTrace
 from c_python_backend_utils.response import InferenceResponse
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 #: How many responses of a stream may be in flight; the supervisor is asked for more by halves of that.
 WINDOW = 32
+
+#: Models of which it is known whether they take tensors on devices.
+_MOST_MODELS = 1024
 
 _INTERNAL = int(ErrorCode(1))
 _NOT_NOW = "BLS is only supported during the 'execute' function."
@@ -86,6 +89,10 @@ class Inferences:
         self._numbers = count(1)
         self._open: dict[int, Waiting] = {}
         self._relay = Relay(self.infer)
+        # Whether a model takes tensors on devices, by name and version, as the server has said last; and which model a
+        # request with such tensors is for. What is not known is tried: the server copies for those that do not.
+        self._takes: dict[tuple[bytes, int], bool] = {}
+        self._asked: dict[int, tuple[bytes, int]] = {}
         #: Whether models may be called: after initialize, before finalize.
         self.allowed = False
         #: The batch whose `execute` has not returned, 0 if there is none.
@@ -193,6 +200,8 @@ class Inferences:
 
     def opened(self, frame: bytes) -> Arrival:
         """Open an answer. An answer that is not understood becomes an error, and the last: nothing more is wanted."""
+        if self._asked:
+            self._learn(frame)
         try:
             return self._reader.response(frame)
         except NotUnderstood as error:
@@ -201,6 +210,15 @@ class Inferences:
         self._open.pop(number, None)
         self._channel.post(messages.word(messages.STOP_INFER, self._channel.life, number, messages.STOP_FORGET))
         return failed(text), True
+
+    def _learn(self, frame: bytes) -> None:
+        """Take out of an answer whether the model takes tensors on devices."""
+        asked = self._asked.pop(messages.HEADER.unpack_from(frame)[5], None)
+        if asked is not None and len(frame) >= messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size:
+            hint, _ = messages.INFER_RESPONSE_HEAD.unpack_from(frame, messages.HEADER.size)
+            if len(self._takes) >= _MOST_MODELS:
+                self._takes.clear()
+            self._takes[asked] = hint != messages.HINT_HOST
 
     def replace(self, waiting: Waiting) -> None:
         """Give another the answers to a request that come from now on."""
@@ -259,6 +277,7 @@ class Inferences:
             name, version = self._model, self._version  # one that came to `execute` is for this very model
         else:
             name, version = from_text(request._model_name).encode(), request._model_version
+        model = name
         name_size = len(name)
         name += PADDING[-name_size % 8]
         flags = messages.INFER_STREAM if decoupled else 0
@@ -283,7 +302,13 @@ class Inferences:
             index = known(tensor._name)  # type: ignore[arg-type]  # bytes are no key, and an error then
             if index is None:
                 index = self._names.index(tensor.name())
-            item = outgoing.place(index, tensor)
+            item = None
+            if isinstance(tensor._data, DeviceMemory) and self._takes.get((model, version), True):
+                item = outgoing.stay(index, tensor)
+                if item is not None:
+                    self._asked[number] = model, version
+            if item is None:
+                item = outgoing.place(index, tensor)
             placed.append(item)
             head_size += 40 + 8 * len(item[2])
         outputs = b""

@@ -8,7 +8,7 @@ import os
 import struct
 import time
 from queue import SimpleQueue
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import triton_python_backend_utils  # noqa: F401  # the model's path may lead to another one, that a package installed
 from c_python_backend_utils import runtime
@@ -39,6 +39,9 @@ from .service import Service
 from .spin import Spin
 from .windows import limits
 
+if TYPE_CHECKING:
+    from .ondevice import OnDevice
+
 _now = time.monotonic_ns
 
 
@@ -61,6 +64,7 @@ class Loop:
         self._calls = Calls(channel, instance)
         self._model: Model | None = None  # once it is imported
         self._told = False  # INITIALIZE has been understood
+        self._devices: OnDevice | None = None
         self._readiness: Readiness | None = None  # of a model that has is_ready
         self._loans = Loans(channel, fds.requests)
         self._regions = Regions(channel, self._loans.pagemap, fds.regions)
@@ -147,6 +151,10 @@ class Loop:
                 self._regions.map(frame)
             elif kind == messages.UNMAP:
                 self._regions.unmap(frame)
+            elif kind == messages.ALLOCATION:
+                self._elsewhere().learn(frame)
+            elif kind == messages.FREED:
+                self._elsewhere().forget(frame)
             elif kind == messages.READY_QUESTION and self._readiness is not None:
                 return self._readiness.box
             else:
@@ -199,12 +207,27 @@ class Loop:
             return
         channel = self._channel
         self._pool = Pool(channel, self._fds.up, settings.default_bytes, settings.growth_bytes, settings.max_bytes)
+        self._pool.elsewhere = self._elsewhere
         channel.spill = self._spill
-        channel.idle = self._pool.patience
+        channel.idle = self._idle
         channel.spin = Spin(settings.spin_us * 1000)
         runtime.install(
             _Runtime(self._logs, self._pool, self._calls, self._inferences, settings.directory, self._outlet)
         )
+
+    def _elsewhere(self) -> OnDevice:
+        """What has to do with memory of devices, made at the first need: most models have none."""
+        if self._devices is None:
+            from .ondevice import OnDevice
+
+            self._devices = OnDevice(self._channel, self._pool)
+        return self._devices
+
+    def _idle(self) -> int | None:
+        """Give back memory before sleep; the milliseconds after which another look is worth while."""
+        if self._devices is not None:
+            self._devices.trim()
+        return self._pool.patience()
 
     def _import(self, settings: Settings) -> Model:
         """Import the model, once."""
@@ -257,7 +280,7 @@ class Loop:
         self._settle(question.settings)
         self._calls.open()
         self._names = Names(channel, question.names, question.inputs, question.outputs)
-        self._reader = Reader(self._names, self._loans, self._regions)
+        self._reader = Reader(self._names, self._loans, self._regions, self._elsewhere)
         model_name = question.args.get("model_name", "")
         self._decoupled = question.decoupled
         self._overlap = question.async_overlap

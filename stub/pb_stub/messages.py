@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _msgpack, layout
 from .errors import NotUnderstood
@@ -26,6 +26,8 @@ CREDIT = 10
 AUTO_COMPLETE = 12
 MAP = 13
 UNMAP = 14
+ALLOCATION = 15
+FREED = 16
 
 HELLO = 65
 INITIALIZED = 66
@@ -42,6 +44,8 @@ DEMAND = 76
 STOP_INFER = 77
 METRIC = 78
 MAPPED = 79
+LEND = 80
+UNLEND = 81
 
 SPILLED = 1
 AHEAD = 2
@@ -58,8 +62,10 @@ EXECUTE_HEAD = struct.Struct("<II")
 #: handle, correlation id, timeout, flags, inputs, outputs, bytes of: id, parameters, correlation, trace; what the
 #: correlation id is, places of outputs
 REQUEST = struct.Struct("<QQQIHHIIIIII")
-#: name, reserved, region, offset, bytes: where an output is wanted
+#: name, kind, region, offset, bytes: where an output is wanted, or may stay
 PLACE = struct.Struct("<HHIQQ")
+PLACE_REGION = 0
+PLACE_DEVICE = 1
 CORRELATION_NUMBER = 0
 CORRELATION_TEXT = 1
 ALL_OUTPUTS = 0xFFFF
@@ -76,6 +82,8 @@ INFER_HOLDING = 2
 INFER_GUESS = 4
 #: reserved
 INFER_RESPONSE_HEAD = struct.Struct("<II")
+HINT_DEVICES = 1
+HINT_HOST = 2
 STOP_CANCEL = 1
 STOP_FORGET = 2
 
@@ -93,6 +101,10 @@ CREDIT_BODY = struct.Struct("<IIQ")
 
 #: offset, bytes, 1 if the region is mapped to be written
 MAP_BODY = struct.Struct("<QQQ")
+#: device, reserved, bytes, UUID of the device, handle
+ALLOCATION_BODY = struct.Struct("<IIQ16s64s")
+#: What the element of a descriptor of a device says of bytes that no other process reads or writes.
+SOLE_READER = 1
 MAP_DONE = 0
 MAP_REFUSED = 1
 MAP_ENDED = 2
@@ -353,6 +365,28 @@ def region_to_map(frame: bytes) -> tuple[int, int, int, bool]:
     if writable > 1:
         raise NotUnderstood(f"MAP wants {writable}, want 0 or 1")
     return HEADER.unpack_from(frame)[5], start, size, bool(writable)
+
+
+class Allocation(NamedTuple):
+    """An allocation on a device that a process has opened to others."""
+
+    device: int  # as its maker numbers it
+    size: int  # bytes
+    uuid: bytes  # of the device, 16 bytes
+    handle: bytes  # CUDA's, 64 bytes
+
+
+def allocation(frame: bytes) -> tuple[int, Allocation]:
+    """Take an ALLOCATION frame apart: its number, and the allocation."""
+    if len(frame) != HEADER.size + ALLOCATION_BODY.size:
+        raise NotUnderstood(f"ALLOCATION has {len(frame)} bytes, want {HEADER.size + ALLOCATION_BODY.size}")
+    device, _, size, uuid, handle = ALLOCATION_BODY.unpack_from(frame, HEADER.size)
+    return HEADER.unpack_from(frame)[5], Allocation(device, size, uuid, handle)
+
+
+def lend(life: int, number: int, lent: Allocation) -> bytes:
+    """Make the LEND frame of an allocation."""
+    return encode(LEND, life, number, ALLOCATION_BODY.pack(lent.device, 0, lent.size, lent.uuid, lent.handle))
 
 
 def word(kind: int, life: int, ident: int, number: int) -> bytes:

@@ -86,6 +86,18 @@ class Outgoing:
             region = layout.REGION_REQUESTS
         return index, tensor._code, tensor._shape, region, sent.offset, sent.size, ticket, tensor._element, 0
 
+    def stay(self, index: int, tensor: Tensor) -> Placed | None:
+        """Find a place on the device that a tensor lies on; None if it is to be copied to the host."""
+        data = tensor._data
+        if not isinstance(data, DeviceMemory) or not data.nbytes or tensor._sent is not None:
+            return None
+        lent = self._pool.elsewhere().lend(data)
+        if lent is None:
+            return None
+        number, offset, ticket = lent
+        self._lent.append(ticket)
+        return index, tensor._code, tensor._shape, layout.REGION_DEVICE, offset, data.nbytes, ticket, 0, number
+
     def _settle(self, tensor: Tensor) -> Any:
         """Fix what is sent of a tensor, now and whenever it is sent again."""
         data = tensor._data
@@ -142,7 +154,7 @@ class Outgoing:
     def retract(self, placed: list[Placed]) -> None:
         """Take back what was placed last: the response that they are of is not sent, but others are."""
         for output in placed:
-            if output[3] == layout.REGION_ARENA:
+            if output[3] in (layout.REGION_ARENA, layout.REGION_DEVICE):
                 self._lent.remove(output[6])
                 self._pool.withdraw(output[6])
 

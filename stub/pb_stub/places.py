@@ -103,7 +103,7 @@ class Inputs(Protocol):
 class Places(Dict[str, int]):
     """The outputs that a client wants, with their indices, and places of some of them. It is batch.Wanted."""
 
-    __slots__ = ("_gate", "_handle", "_inputs", "_over", "_places")
+    __slots__ = ("_gate", "_handle", "_inputs", "_over", "_places", "_stay")
 
     def __init__(self, wanted: Mapping[str, int], handle: int, inputs: Inputs) -> None:
         super().__init__(wanted)
@@ -112,6 +112,7 @@ class Places(Dict[str, int]):
         self._gate = threading.Lock()  # between what is written and the end
         self._over = False
         self._places: dict[str, tuple[Target, int, int, int]] = {}
+        self._stay: set[str] | None = set()  # None: all
 
     def add(self, name: str, target: Target | None, number: int, offset: int, size: int) -> None:
         """Take a place out of EXECUTE."""
@@ -119,6 +120,18 @@ class Places(Dict[str, int]):
             where = f"of {target.size}" if target else "which is not mapped for that"
             raise NotUnderstood(f"an output is wanted in {size} bytes at {offset} of region {number}, {where}")
         self._places[name] = target, number, offset, size
+
+    def let_stay(self, name: str | None) -> None:
+        """Learn that an output, or with None each, may stay on a device."""
+        if name is None:
+            self._stay = None
+        elif self._stay is not None:
+            self._stay.add(name)
+
+    def stays(self, tensor: Tensor) -> bool:
+        """Whether an output may stay on its device."""
+        name: Any = tensor._name
+        return self._stay is None or name in self._stay
 
     def write(self, tensor: Tensor) -> tuple[int, int, int] | None:
         """Write an output to its place: number of the region, offset, bytes. None if it is to go to the arena.

@@ -24,6 +24,7 @@ import os
 import threading
 import time
 from collections import deque
+from typing import TYPE_CHECKING, Callable, NoReturn
 
 import numpy as np
 
@@ -45,8 +46,19 @@ _ASKED = layout.ASKED_AT // 8
 #: Memory above the default that was not needed for so long is given back.
 TRIM_AFTER_SECONDS = 1.0
 
+#: Set in the index of tickets of blocks on devices.
+ELSEWHERE = 1 << 31
+
 #: How long the supervisor may take to say whether there is memory.
 GRANT_SECONDS = 10.0
+
+
+if TYPE_CHECKING:
+    from .ondevice import OnDevice
+
+
+def _nowhere() -> NoReturn:
+    raise PoolExhausted("memory of devices is not lent here")
 
 
 class PoolExhausted(Exception):
@@ -151,6 +163,10 @@ class Pool:
         self._collected = 0
         self._most_used = 0  # since _since
         self._since = 0.0  # 0: nothing to give back
+        #: What lends memory of devices; the loop sets it.
+        self.elsewhere: Callable[[], OnDevice] = _nowhere
+        #: Tickets of memory of devices that have come back.
+        self.returned: deque[int] = deque()
 
     def take(self, size: int) -> Block:
         """Take a block for size bytes; PoolExhausted if there is no memory for it."""
@@ -177,6 +193,15 @@ class Pool:
             self._outstanding += 1
             self._references[block.index] += 1
             return block.index | self._generations[block.index] << 32
+
+    def lend_elsewhere(self) -> None:
+        """Count a descriptor that names memory of a device."""
+        with self._alone:
+            if self._outstanding == _SLOTS:
+                self._collect()
+                if self._outstanding == _SLOTS:
+                    raise self._exhausted(0, f"{_SLOTS} tensors are still being sent")
+            self._outstanding += 1
 
     def lent(self) -> bool:
         """Whether something of the pool is at the supervisor."""
@@ -231,6 +256,10 @@ class Pool:
 
     def _settle(self, ticket: int) -> None:
         index = ticket & 0xFFFFFFFF
+        if index >= ELSEWHERE and self._outstanding:
+            self._outstanding -= 1
+            self.returned.append(ticket)
+            return
         if index >= len(self._offsets) or self._generations[index] != ticket >> 32 or not self._outstanding:
             raise ProtocolError(f"ticket {ticket:#x} came back and was not out")
         self._outstanding -= 1

@@ -156,6 +156,8 @@ def frames() -> dict[str, bytes]:
         "demand": messages.word(messages.DEMAND, LIFE, 9, 16),
         "stop_infer": messages.word(messages.STOP_INFER, LIFE, 9, messages.STOP_FORGET),
         "mapped": messages.word(messages.MAPPED, LIFE, 3, messages.MAP_REFUSED),
+        "lend": messages.lend(LIFE, 2, messages.Allocation(1, 64 << 20, bytes(range(16)), bytes(range(100, 164)))),
+        "unlend": messages.encode(messages.UNLEND, LIFE, 2, b""),
         "released": messages.released(LIFE, [1, 2 | 1 << 32]),
         "log": messages.log(LIFE, 1, "model.py", 300, "wörk"),
         "call_load": messages.call(

@@ -85,6 +85,9 @@ def test_plain_frames_are_decoded() -> None:
     assert messages.region_to_map(read("map")) == (3, 4096, 5 << 32, False)
     assert messages.region_to_map(read("map_writable")) == (4, 4096, 5 << 32, True)
     assert read("unmap") == messages.encode(messages.UNMAP, LIFE, 3, b"")
+    lent = messages.Allocation(1, 64 << 20, bytes(range(16)), bytes(range(100, 164)))
+    assert messages.allocation(read("allocation")) == (5, lent)
+    assert read("freed") == messages.encode(messages.FREED, LIFE, 5, b"")
     frame = read("spilled_down")
     assert messages.flags_of(frame) == messages.SPILLED and messages.kind_of(frame) == messages.EXECUTE
     assert messages.DESCRIPTOR.unpack_from(frame, 24) == (0, 2, 0, 1, 0x5000, 40000, 1 | 2 << 32, 0, 0)
@@ -198,7 +201,9 @@ def test_numbers_of_the_layout() -> None:
         "InferStream": messages.INFER_STREAM, "InferHolding": messages.INFER_HOLDING,
         "StopCancel": messages.STOP_CANCEL, "StopForget": messages.STOP_FORGET,
         "InferResponse": messages.INFER_RESPONSE, "Infer": messages.INFER, "Demand": messages.DEMAND,
-        "StopInfer": messages.STOP_INFER,
+        "StopInfer": messages.STOP_INFER, "InDevice": layout.REGION_DEVICE, "InOwnDevice": layout.REGION_OWN_DEVICE,
+        "Allocation": messages.ALLOCATION, "Freed": messages.FREED, "Lend": messages.LEND, "Unlend": messages.UNLEND,
+        "AllocationSize": messages.ALLOCATION_BODY.size, "SoleReader": messages.SOLE_READER,
         "StatusFailed": messages.STATUS_FAILED, "StatusSkipped": messages.STATUS_SKIPPED,
     }.items():  # fmt: skip
         assert number(theirs) == ours, theirs

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
@@ -20,6 +21,8 @@ type request struct {
 	unread  []*request               // to be loosened when this is begun
 	at      atomic.Pointer[Requests] // of the process that executes it; nil if that is not known
 	refusal error                    // what the request cannot be made for, found while it was read
+	asked   bool                     // it has inputs on a device, and its maker is told whether they are taken
+	takes   bool                     // they are
 	cancellation
 
 	responses
@@ -42,6 +45,9 @@ func (q *request) callersOf(holding bool) error {
 func (q *request) read(body *ipc.InferBody, frame []byte) error {
 	b, r := q.of, &q.request
 	r.Made = b.Channel.Posted()
+	if b.Devices && body.Memory != ipc.PreferCPU {
+		r.Places = infer.Anywhere
+	}
 	if len(body.Trace) > 0 {
 		if parent := b.session.Traced(body.Trace); parent != nil {
 			r.Trace = parent.Trace.Child()
@@ -63,6 +69,16 @@ func (q *request) read(body *ipc.InferBody, frame []byte) error {
 		}
 	}
 	return nil
+}
+
+// askDevices finds out whether inputs that lie on a device are taken there.
+func (q *request) askDevices() {
+	for i := range q.request.Inputs {
+		if ondevice.Of(&q.request.Inputs[i]) != nil {
+			q.asked, q.takes = true, q.of.Host.TakesDevices(q.request.Model, q.request.Version)
+			return
+		}
+	}
 }
 
 // inArena counts the bytes of inputs that lie in the stub's own memory.

@@ -52,7 +52,9 @@ type Config struct {
 	// Submit is the lock of Encoder. It is taken while a response is sent.
 	Submit *sync.Mutex
 	Pool   *shm.Pool // of the server's requests: inputs are copied there
-	Log    zerolog.Logger
+	// Devices says that there are devices, on which outputs may stay.
+	Devices bool
+	Log     zerolog.Logger
 }
 
 // Requests are the BLS requests that the model in one process has in flight.
@@ -113,14 +115,16 @@ func (b *Requests) Receive(f ipc.Frame) error {
 	}
 	if !ok {
 		q.releaseInputs()
-		return b.respond(f.ID, infer.ErrorResponse(infer.Errorf(infer.Unavailable,
+		return b.respond(f.ID, 0, infer.ErrorResponse(infer.Errorf(infer.Unavailable,
 			"a model may have %d inference requests of its own under way", maxRequests)))
 	}
 	for _, s := range q.unread {
 		s.loosen()
 	}
 	q.unread = nil
-	if q.inArena() <= copyAside || !b.goAside(q.copyAndSubmit, q.failed) {
+	q.askDevices()
+	// A copy from a device waits for another process.
+	if q.inArena() <= copyAside && q.takes == q.asked || !b.goAside(q.copyAndSubmit, q.failed) {
 		boundary.Guard(b.Log, boundary.Request, q.copyAndSubmit, q.failed)()
 	}
 	return nil

@@ -11,18 +11,18 @@ import (
 // respond sends INFER_RESPONSE and releases the response. A response that
 // cannot be sent is replaced by an error that can. An error returned here ends the life; it
 // is nil if the life has ended already.
-func (b *Requests) respond(number uint64, r *infer.Response) error {
+func (b *Requests) respond(number uint64, hint uint32, r *infer.Response) error {
 	defer r.Release()
-	err := b.tryRespond(number, r)
+	err := b.tryRespond(number, hint, r)
 	if refused := frames.Refusal(err); refused != nil {
 		failed := infer.ErrorResponse(refused)
 		failed.Final = r.Final
-		err = b.tryRespond(number, failed)
+		err = b.tryRespond(number, hint, failed)
 	}
 	if refused := frames.Refusal(err); refused != nil { // not even the text, if it is long
 		failed := infer.ErrorResponse(infer.Errorf(infer.Internal, "An error occurred while performing BLS request."))
 		failed.Final = r.Final
-		err = b.tryRespond(number, failed)
+		err = b.tryRespond(number, hint, failed)
 	}
 	if errors.Is(err, ipc.ErrClosed) {
 		return nil
@@ -30,7 +30,7 @@ func (b *Requests) respond(number uint64, r *infer.Response) error {
 	return err
 }
 
-func (b *Requests) tryRespond(number uint64, r *infer.Response) error {
+func (b *Requests) tryRespond(number uint64, hint uint32, r *infer.Response) error {
 	for i := range r.Parameters {
 		if r.Err == nil && r.Parameters[i].Kind == infer.DoubleParameter {
 			return infer.Errorf(infer.InvalidArg, "Unsupported parameter type for parameter '%s'.", r.Parameters[i].Name)
@@ -41,6 +41,7 @@ func (b *Requests) tryRespond(number uint64, r *infer.Response) error {
 		return err
 	}
 	defer p.Release()
+	p.Hint = hint
 	b.Submit.Lock()
 	defer b.Submit.Unlock()
 	return p.Send(number)

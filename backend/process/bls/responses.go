@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
 )
 
 // responses are those to a request of a model, on their way to it. They are sent
@@ -134,9 +135,20 @@ func (q *request) send(r *infer.Response) {
 		r = &one
 	}
 	b := q.of
-	err := boundary.Run(b.Log, boundary.Life, func() error { return b.respond(q.number, r) })
+	err := boundary.Run(b.Log, boundary.Life, func() error { return b.respond(q.number, q.hint(), r) })
 	b.informed.Store(backend.Now()) // from now on it is the process that lets us wait
 	if err != nil {
 		b.session.Fail(err)
 	}
+}
+
+// hint is what the maker of the request learns of inputs on devices, if it has sent any.
+func (q *request) hint() uint32 {
+	switch {
+	case !q.asked:
+		return 0
+	case q.takes:
+		return ipc.HintDevices
+	}
+	return ipc.HintHost
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/memory"
@@ -20,6 +21,7 @@ type Decoder struct {
 	names   *Names // that the stub has told; guarded by the receive lock
 	copies  copies
 	mapped  Mapped
+	devices *ondevice.Lent
 }
 
 // NewDecoder makes the decoder of a life, whose channel and loans the caller closes. The
@@ -33,6 +35,10 @@ func (d *Decoder) SetNames(names *Names) { d.names = names }
 
 // SetMapped says what the stub has mapped, as of the Encoder.
 func (d *Decoder) SetMapped(mapped Mapped) { d.mapped = mapped }
+
+// SetDevices says what the stub has lent of devices' memory. Without it a descriptor of that
+// kind is not understood.
+func (d *Decoder) SetDevices(lent *ondevice.Lent) { d.devices = lent }
 
 // Names returns the names by which the stub calls tensors.
 func (d *Decoder) Names() *Names { return d.names }
@@ -119,7 +125,7 @@ func (d *Decoder) Request(body *ipc.InferBody, frame []byte, r *infer.Request) (
 		r.Inputs = make([]infer.Tensor, 0, len(body.Inputs))
 	}
 	for i := range body.Inputs {
-		t, own, err := d.tensor(&body.Inputs[i], frame, 1, nil)
+		t, own, err := d.tensor(&body.Inputs[i], frame, 1, infer.Anywhere)
 		if err != nil {
 			return refusal, err
 		}

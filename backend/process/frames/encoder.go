@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -14,11 +15,13 @@ import (
 // lock for SetNames, Execute and Response.Send, which number what they lend and name;
 // everything else may be called by any goroutine.
 type Encoder struct {
-	channel *ipc.Channel
-	pool    *shm.Pool
-	loans   *shm.Loans
-	names   *Names // that the stub has been told; guarded by the caller's lock
-	mapped  Mapped
+	channel      *ipc.Channel
+	pool         *shm.Pool
+	loans        *shm.Loans
+	names        *Names // that the stub has been told; guarded by the caller's lock
+	mapped       Mapped
+	announced    *ondevice.Announced // nil: the stub takes nothing on devices
+	takesDevices bool                // its model takes inputs there; guarded by the caller's lock
 
 	// The batch that is being sent. The slices are kept from batch to batch, for their
 	// memory; reset forgets what they held. Guarded by the caller's lock.
@@ -48,6 +51,13 @@ type Mapped func(region *shm.Shared, writable bool) (number uint32, ok bool)
 // SetMapped says what the stub has mapped. It is called before the first Execute; without
 // it no region is mapped.
 func (e *Encoder) SetMapped(mapped Mapped) { e.mapped = mapped }
+
+// SetDevices says what the stub knows of devices' memory: responses to its BLS requests may
+// lie there.
+func (e *Encoder) SetDevices(announced *ondevice.Announced) { e.announced = announced }
+
+// TakeDevices says that inputs may lie on devices, too.
+func (e *Encoder) TakeDevices() { e.takesDevices = true }
 
 // Names returns the names that the stub has been told.
 func (e *Encoder) Names() *Names { return e.names }

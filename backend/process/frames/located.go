@@ -34,7 +34,7 @@ func (d *Decoder) tensor(described *ipc.Descriptor, frame []byte, most float64, 
 		t.Memory, err = d.inPlace(described, name, places)
 		return t, nil, err
 	}
-	at, err := d.locate(described, name, frame, most)
+	at, err := d.locate(described, name, frame, most, places)
 	if err != nil {
 		if own := (*infer.Error)(nil); errors.As(err, &own) {
 			return t, own, nil
@@ -73,7 +73,7 @@ func checkLength(t *infer.Tensor, described *ipc.Descriptor) (elements int64, er
 // locate checks where a descriptor says that the bytes of an output lie, and returns the
 // place, with a reference. An *infer.Error means that they cannot be had now, but the
 // stub has done nothing wrong.
-func (d *Decoder) locate(described *ipc.Descriptor, name string, frame []byte, most float64) (place, error) {
+func (d *Decoder) locate(described *ipc.Descriptor, name string, frame []byte, most float64, places []infer.Place) (place, error) {
 	p := place{region: described.Region, offset: described.Offset, ticket: shm.Ticket(described.Ticket)}
 	switch p.region {
 	case ipc.InFrame:
@@ -91,6 +91,9 @@ func (d *Decoder) locate(described *ipc.Descriptor, name string, frame []byte, m
 		return p, nil
 	case ipc.InArena:
 		err := d.borrow(&p, described.Length, name, most)
+		return p, err
+	case ipc.InDevice:
+		err := d.lent(described, name, &p, places)
 		return p, err
 	}
 	return p, ipc.Broken("descriptor", "output %q of %s lies in region %d", name, infer.DataType(described.Type), p.region)

@@ -16,6 +16,8 @@ import (
 //	InArena     written by the stub            *shm.Extent,   by its ticket, when the extent is released
 //	                                           or *privateCopy
 //	InClient    a client's, not mapped here    infer.Foreign  by its ticket, as InRequests; only to a stub
+//	InDevice    on a device                    *ondevice.Memory   as InRequests, or as InArena
+//	InOwnDevice lent by the very stub          *ondevice.Memory   as InRequests; only to a stub
 //
 // Outputs that a stub has written where clients want them have no place here (shared.go).
 //
@@ -27,10 +29,11 @@ type place struct {
 	region uint32
 	offset uint64       // in the region; in a frame, from the first byte of its header
 	ticket shm.Ticket   // 0: there is none, or not yet; no ticket is 0
-	data   []byte       // nil of InClient
+	data   []byte       // nil of what is not mapped here
 	memory infer.Memory // with a reference of the place's own
-	mapped uint32       // by which number the stub knows the region, for InClient
-	length uint64       // of what is InClient
+	mapped uint32       // by which number the stub knows the region, for InClient, or the allocation
+	length uint64       // of what is not mapped here
+	sole   bool         // the stub is the only reader, of what is InDevice
 }
 
 // inFrame chooses a place in a frame whose body has size bytes so far, and returns the
@@ -96,7 +99,7 @@ func (p *place) lend(loans *shm.Loans) error {
 	switch p.region {
 	case ipc.InRequests:
 		ticket, ok = loans.Lend(p.memory.(*shm.Block))
-	case ipc.InClient:
+	case ipc.InClient, ipc.InDevice, ipc.InOwnDevice:
 		ticket, ok = loans.LendHeld(p.memory)
 	default:
 		return nil
@@ -135,7 +138,10 @@ func (p *place) fill(body []byte) {
 // describe writes the place into a descriptor.
 func (p *place) describe(d *ipc.Descriptor) {
 	d.Region, d.Offset, d.Length, d.Ticket = p.region, p.offset, uint64(len(p.data)), uint64(p.ticket)
-	if p.region == ipc.InClient {
+	if p.region >= ipc.InClient {
 		d.Length, d.Mapping = p.length, p.mapped
+	}
+	if p.sole {
+		d.Element = ipc.SoleReader
 	}
 }

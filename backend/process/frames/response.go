@@ -1,8 +1,10 @@
 package frames
 
 import (
+	"encoding/binary"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -12,7 +14,9 @@ import (
 // Response is an INFER_RESPONSE on its way into the ring: the response to a BLS request,
 // for the model that made it.
 type Response struct {
-	encoder    *Encoder
+	encoder *Encoder
+	// Hint is 0, ipc.HintDevices or ipc.HintHost. It is set before Send.
+	Hint       uint32
 	head       ipc.ResponseHead
 	text       string // of the error
 	parameters []byte
@@ -85,6 +89,11 @@ func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 // place chooses where one output's bytes travel.
 func (p *Response) place(t *infer.Tensor, most int) error {
 	e := p.encoder
+	if m := ondevice.Of(t); m != nil {
+		// The request said that outputs may stay there.
+		p.outputs = append(p.outputs, placed{tensor: t, place: onDevice(m)})
+		return nil
+	}
 	at, size, ok := inFrame(t.Data, p.size, most)
 	p.size = size
 	if !ok {
@@ -145,6 +154,9 @@ func (p *Response) describe() error {
 		if err != nil {
 			return err
 		}
+		if err := p.encoder.name(&out.place); err != nil {
+			return err
+		}
 		if err := out.place.lend(p.encoder.loans); err != nil {
 			return err
 		}
@@ -156,6 +168,7 @@ func (p *Response) describe() error {
 
 func (p *Response) write(body []byte) {
 	clear(body)
+	binary.LittleEndian.PutUint32(body, p.Hint)
 	b := p.head.Put(body[ipc.InferResponseSize:])
 	for i := range p.outputs {
 		b = p.outputs[i].descriptor.Put(b)

@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -43,6 +44,10 @@ func sharedIn(memory infer.Memory) (s Shared, region *shm.Shared, offset int64) 
 // has that mapped, else in the requests pool. The copy is for a stub that was lost, and its
 // successor, after the request had passed the door: else it is made there.
 func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, error) {
+	if m := ondevice.Of(t); m != nil && e.takesDevices {
+		p := onDevice(m)
+		return p, e.name(&p)
+	}
 	if s, region, offset := SharedOf(t); s != nil && e.mapped != nil && region.Trusted() {
 		if number, ok := e.mapped(region, false); ok {
 			s.Retain()
@@ -66,11 +71,15 @@ const WriteFrom = 64 << 10
 // Nothing is lent: the request holds the places until it is answered, and what a stub says
 // that it has written is checked against them (Decoder.inPlace).
 func (e *Encoder) placesOf(r *infer.Request) (n uint32) {
-	if e.mapped == nil {
-		return 0
-	}
 	for i := range r.Places {
 		p := &r.Places[i]
+		if p.OnDevice {
+			n += e.stays(p)
+			continue
+		}
+		if e.mapped == nil {
+			continue
+		}
 		s, region, offset := SharedAt(p)
 		if s == nil || !region.Trusted() || s.Size() < WriteFrom {
 			continue

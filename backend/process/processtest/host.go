@@ -14,8 +14,8 @@ import (
 // Host is the registry of a life without one: it keeps the requests that it is given. The
 // fields are what it says of every model.
 type Host struct {
-	IsDecoupled, Asks, Unready bool
-	Unknown, Refuse            error
+	IsDecoupled, Asks, Unready, Devices bool
+	Unknown, Refuse                     error
 
 	mu       sync.Mutex
 	requests []Submitted
@@ -48,6 +48,9 @@ func (h *Host) Submit(ctx context.Context, r *infer.Request, send infer.Sender) 
 func (h *Host) Decoupled(string, int64) (decoupled, asks bool, err error) {
 	return h.IsDecoupled, h.Asks, h.Unknown
 }
+
+// TakesDevices implements backend.Host.
+func (h *Host) TakesDevices(string, int64) bool { return h.Devices }
 
 // ModelReady implements backend.Host.
 func (h *Host) ModelReady(context.Context, string, int64) (bool, error) { return !h.Unready, nil }

@@ -1,0 +1,61 @@
+package frames
+
+import (
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// onDevice is the place of a tensor on a device, for a stub that takes it there. name says how
+// the stub knows it.
+func onDevice(m *ondevice.Memory) place {
+	// Asked before the place and the loan have references of their own: the holder of the only
+	// one is this request, or response, and it is about to give it away.
+	sole := m.Sole()
+	m.Retain()
+	return place{region: ipc.InDevice, offset: m.Offset(), memory: m, length: uint64(m.Size()), sole: sole}
+}
+
+// name says by which region and number the stub knows what is on a device, and tells the
+// stub of it first if it is new there. The caller holds its lock. After an error the place is
+// released.
+func (e *Encoder) name(p *place) error {
+	m, ok := p.memory.(*ondevice.Memory)
+	if !ok {
+		return nil
+	}
+	var err error
+	if p.region, p.mapped, err = e.announced.Name(m); err != nil {
+		p.release()
+	}
+	return err
+}
+
+// stays tells the stub that an output may stay on its device.
+func (e *Encoder) stays(p *infer.Place) (n uint32) {
+	index := ipc.AllOutputs
+	if p.Output != "" {
+		var ok bool
+		if index, ok = e.names.outputIndex(p.Output); !ok {
+			return 0
+		}
+	}
+	e.wanted = append(e.wanted, ipc.Place{Name: index, Kind: ipc.PlaceDevice})
+	return 1
+}
+
+// lent locates an output, or an input of a BLS request, that lies on a device.
+func (d *Decoder) lent(described *ipc.Descriptor, name string, p *place, places []infer.Place) error {
+	if !infer.StaysOnDevice(places, name) {
+		return ipc.Broken("descriptor", "output %q lies on a device, where it may not stay", name)
+	}
+	if infer.DataType(described.Type) == infer.Bytes {
+		return ipc.Broken("descriptor", "output %q of BYTES lies on a device", name)
+	}
+	m, err := d.devices.Borrow(described.Mapping, p.ticket, p.offset, described.Length)
+	if err != nil {
+		return err
+	}
+	p.memory = m
+	return nil
+}

@@ -1,0 +1,36 @@
+package process
+
+import (
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
+)
+
+// DeviceProgram is a Program whose processes take inputs on devices, where the model's config
+// says so.
+type DeviceProgram interface {
+	Program
+	// TakesDevices is asked when the config is final, and before INITIALIZE.
+	TakesDevices() bool
+}
+
+var _ backend.DeviceTaker = (*Model)(nil)
+
+// TakesDevices implements backend.DeviceTaker.
+func (m *Model) TakesDevices() bool {
+	p, ok := m.program.(DeviceProgram)
+	return ok && p.TakesDevices()
+}
+
+// newDevices makes the tables of what a life's stub lends of devices' memory, and knows.
+func (l *life) newDevices() {
+	l.lent = ondevice.NewLent(l.channel.Arena(), l.in.model.supervisor.copier)
+	l.announced = ondevice.NewAnnounced(l.lent, l.encoder.Send, l.in.log)
+	l.decoder.SetDevices(l.lent)
+	l.encoder.SetDevices(l.announced)
+}
+
+// closeDevices forgets what the stub knew first: it is not told of the end of its own.
+func (l *life) closeDevices() {
+	l.announced.Close()
+	l.lent.Close()
+}

@@ -1,0 +1,314 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+const onDeviceConfig = `
+backend: "python"
+max_batch_size: 0
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+instance_group [ { kind: KIND_CPU } ]
+`
+
+const takesDevices = `parameters [ { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value: { string_value: "no" } } ]
+`
+
+// onDeviceHead is what the models of these tests have in common: arrays on the fake device,
+// made by a producer of the stub's tests, and their values.
+const onDeviceHead = `
+import gc, os, signal, sys
+sys.path.append(%q)
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from producer import OnDevice
+
+def put(name, array, device=0):
+    return pb_utils.Tensor.from_dlpack(name, OnDevice(np.asarray(array, np.float32), device))
+
+def values(tensor):
+    raw = tensor.as_numpy() if tensor.is_cpu() else np.frombuffer(tensor._data.read(), np.float32)
+    return raw.reshape(tensor.shape())
+
+def call(model, *tensors, **how):
+    response = pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUT"], inputs=list(tensors), **how).exec()
+    if response.has_error():
+        raise pb_utils.TritonModelException(response.error().message())
+    return response.output_tensors()[0]
+
+def answer(tensor):
+    return [pb_utils.InferenceResponse([tensor])]
+
+class Base:
+    def execute(self, requests):
+        assert len(requests) == 1
+        return answer(self.one(pb_utils.get_input_tensor_by_name(requests[0], "IN")))
+`
+
+var onDeviceModels = map[string]struct{ config, source string }{
+	// Doubles on its device what comes there; what comes on the host it adds 1000 to, for tests to see.
+	"doubler": {takesDevices, `
+class TritonPythonModel(Base):
+    def one(self, x):
+        device = 0 if x.is_cpu() else x.__dlpack_device__()[1]
+        return put("OUT", values(x) * 2 + (1000 if x.is_cpu() else 0), device)
+`},
+	// The same, but its inputs come on the host in any case.
+	"host": {"", `
+class TritonPythonModel(Base):
+    def one(self, x):
+        assert x.is_cpu()
+        return put("OUT", x.as_numpy() * 2)
+`},
+	// Calls the doubler with a tensor on the second device, and passes its answer on.
+	"caller": {"", `
+class TritonPythonModel(Base):
+    def one(self, x):
+        y = call("doubler", put("IN", x.as_numpy(), 1))
+        assert not y.is_cpu() and y.__dlpack_device__() == (2, 1), y.__dlpack_device__()
+        try:
+            y.as_numpy()
+        except pb_utils.TritonModelException:
+            return y
+        raise AssertionError("a tensor on a device became an array")
+`},
+	// Asks for the answer on the host.
+	"prefers": {"", `
+class TritonPythonModel(Base):
+    def one(self, x):
+        memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
+        y = call("doubler", put("IN", x.as_numpy()), preferred_memory=memory)
+        assert y.is_cpu()
+        return y
+`},
+	// Calls a model that takes no tensors on devices, three times.
+	"mixed": {"", `
+class TritonPythonModel(Base):
+    def one(self, x):
+        for _ in range(3):
+            y = call("host", put("IN", x.as_numpy()))
+        return y
+`},
+	// Sends one tensor twice, and what it has got itself on, and looks at it again.
+	"again": {"", `
+class TritonPythonModel(Base):
+    def one(self, x):
+        mine = put("IN", x.as_numpy())
+        first, second = call("doubler", mine), call("doubler", mine)
+        third = call("doubler", pb_utils.Tensor.from_dlpack("IN", first))
+        assert (values(first) == values(second)).all() and (values(third) == 2 * values(first)).all()
+        return third
+`},
+	// Is asked to double until it has, by itself: its own memory comes back to it.
+	"returns": {takesDevices, `
+class TritonPythonModel(Base):
+    def one(self, x):
+        return pb_utils.Tensor.from_dlpack("OUT", x) if not x.is_cpu() else put("OUT", x.as_numpy())
+`},
+	"echo": {"", `
+class TritonPythonModel(Base):
+    def one(self, x):
+        y = call("returns", put("IN", x.as_numpy()))
+        assert not y.is_cpu()
+        z = call("returns", pb_utils.Tensor.from_dlpack("IN", y))
+        assert not z.is_cpu()
+        return z
+`},
+	// Answers with what it was lent and dies with the next request.
+	"mortal": {takesDevices, `
+class TritonPythonModel(Base):
+    def one(self, x):
+        if not x.is_cpu() and values(x)[0] == 13:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return put("OUT", values(x))
+`},
+	"widow": {"", `
+class TritonPythonModel(Base):
+    def one(self, x):
+        kept = call("mortal", put("IN", x.as_numpy()))
+        seen = values(kept)
+        late = call("mortal", put("IN", x.as_numpy() + 1))
+        try:
+            call("mortal", put("IN", np.full(4, 13)))
+        except pb_utils.TritonModelException as error:
+            assert "not healthy" in str(error), error
+        assert (values(kept) == seen).all()
+        try:
+            values(late)
+        except pb_utils.TritonModelException as error:
+            assert "Failed to open the cudaIpcHandle" in str(error), error
+        return kept
+`},
+}
+
+const onDeviceEnsemble = `
+platform: "ensemble"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+ensemble_scheduling { step [
+  { model_name: "host" model_version: -1 input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "a" } },
+  { model_name: "doubler" model_version: -1 input_map { key: "IN" value: "a" } output_map { key: "OUT" value: "b" } },
+  { model_name: "doubler" model_version: -1 input_map { key: "IN" value: "b" } output_map { key: "OUT" value: "OUT" } }
+] }
+`
+
+// onDeviceServer launches a server with the models on the fake devices.
+func onDeviceServer(t *testing.T) (s *runningServer, state string) {
+	files := map[string]string{"chain/config.pbtxt": onDeviceEnsemble}
+	tests := filepath.Join(testkit.Root(t), "stub", "tests")
+	for name, m := range onDeviceModels {
+		files[name+"/config.pbtxt"] = onDeviceConfig + m.config
+		files[name+"/1/model.py"] = fmt.Sprintf(onDeviceHead, tests) + m.source
+	}
+	files["chain/1/.keep"] = ""
+	state = filepath.Join(t.TempDir(), "state")
+	s = launchOnFakes(t, writeFiles(t, files), []string{"FAKECUDA_STATE=" + state}, "--allow-gpu-metrics=false")
+	s.waitReady()
+	return s, state
+}
+
+// fakeState reads what the fake driver has counted, and how many things live in it.
+func fakeState(t *testing.T, path string) (counts, live map[string]int) {
+	t.Helper()
+	root := testkit.Root(t)
+	script := fmt.Sprintf(`
+import json, sys
+sys.path[:0] = [%q, %q, %q]
+from pathlib import Path
+from fakecuda import KINDS, State
+state = State(Path(sys.argv[1]))
+print(json.dumps([state.counts, {kind: state.live(kind) for kind in KINDS}]))
+`, filepath.Join(root, "stub", "tests"), filepath.Join(root, "stub"), filepath.Join(root, "pyutils"))
+	out, err := exec.Command(testkit.Python(t).Path, "-c", script, path).Output()
+	if err != nil {
+		t.Fatalf("read %s: %v", path, err)
+	}
+	var read [2]map[string]int
+	if err := json.Unmarshal(out, &read); err != nil {
+		t.Fatal(err)
+	}
+	return read[0], read[1]
+}
+
+// doubled asks a model with values 0.. and wants them multiplied.
+func (s *runningServer) doubled(model string, n, factor int) {
+	s.t.Helper()
+	data := make([]float32, n)
+	for i := range data {
+		data[i] = float32(i % 1000)
+	}
+	in, err := json.Marshal(data)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	status, body := s.request("POST", "/v2/models/"+model+"/infer",
+		fmt.Sprintf(`{"inputs":[{"name":"IN","datatype":"FP32","shape":[%d],"data":%s}]}`, n, in))
+	var reply struct {
+		Outputs []struct{ Data []float32 }
+	}
+	if status != http.StatusOK || json.Unmarshal([]byte(body), &reply) != nil || len(reply.Outputs) != 1 || len(reply.Outputs[0].Data) != n {
+		s.t.Fatalf("%s: got status %d (%.300s)", model, status, body)
+	}
+	for i, got := range reply.Outputs[0].Data {
+		if got != data[i]*float32(factor) {
+			s.t.Fatalf("%s: value %d is %v, want %v", model, i, got, data[i]*float32(factor))
+		}
+	}
+}
+
+// TestTensorsStayOnDevices has models call others with tensors on devices, and counts the
+// copies.
+func TestTensorsStayOnDevices(t *testing.T) {
+	for _, n := range []int{4, 1 << 18} {
+		t.Run(fmt.Sprint(n, " elements"), func(t *testing.T) {
+			s, state := onDeviceServer(t)
+			for range 3 {
+				s.doubled("caller", n, 2)
+			}
+			counts, _ := fakeState(t, state)
+			// One copy down is the doubler's own, to compute, and one that of the answer to the client; no
+			// other process has copied anything down.
+			if got := counts["cuMemcpyDtoH_v2"]; got != 6 {
+				t.Errorf("%d copies to the host for three requests, want 6", got)
+			}
+			if got := counts["cuMemcpyDtoD_v2"]; got != 6 {
+				t.Errorf("%d copies on the device for three requests, want 6: there and back", got)
+			}
+			s.doubled("prefers", n, 2)
+			s.doubled("again", n, 4)
+			s.doubled("echo", n, 1)
+			s.doubled("chain", n, 8)
+			s.doubled("mixed", n, 2)
+			// What is lent comes back: the pools of the models do not grow.
+			_, before := fakeState(t, state)
+			for range 100 {
+				s.doubled("caller", n, 2)
+			}
+			if _, after := fakeState(t, state); after["allocation"] > before["allocation"] || after["opened"] > before["opened"] {
+				t.Errorf("before 100 requests %d allocations lived, and %d were open elsewhere, and then %d and %d",
+					before["allocation"], before["opened"], after["allocation"], after["opened"])
+			}
+			s.notLeaking(state)
+		})
+	}
+}
+
+// notLeaking wants the fake driver to find no mistakes, and no tensor to be left: each process
+// keeps a pool at most.
+func (s *runningServer) notLeaking(state string) {
+	s.t.Helper()
+	counts, _ := fakeState(s.t, state)
+	for _, mistake := range []string{"double_free", "double_close", "wrong_context", "without_context", "out_of_bounds", "after_fork"} {
+		if counts[mistake] != 0 {
+			s.t.Errorf("%s: %d times", mistake, counts[mistake])
+		}
+	}
+	if page := s.scrape(); strings.Contains(page, "nereid_stub_protocol_errors_total{") {
+		s.t.Errorf("a stub has broken the protocol:\n%s", page)
+	}
+}
+
+// TestTensorsOfModelsThatDie: what has been opened stays readable, what has not is an error,
+// and the model comes back.
+func TestTensorsOfModelsThatDie(t *testing.T) {
+	s, state := onDeviceServer(t)
+	s.doubled("widow", 5000, 1)
+	s.doubled("caller", 5000, 2)
+	s.until("having mortal back", func() bool {
+		status, _ := s.request("GET", "/v2/models/mortal/ready", "")
+		return status == http.StatusOK
+	})
+	s.doubled("widow", 5000, 1)
+	s.notLeaking(state)
+}
+
+// TestTheCopierOfDevicesDies: the next copy starts another.
+func TestTheCopierOfDevicesDies(t *testing.T) {
+	s, state := onDeviceServer(t)
+	s.doubled("mixed", 5000, 2)
+	helpers := s.deviceHelpers()
+	if len(helpers) != 1 {
+		t.Fatalf("got helpers %v, want the one that copies", helpers)
+	}
+	if err := unix.Kill(helpers[0], unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.until("copying again", func() bool {
+		// The model forgets what it knows of others with its process.
+		status, body := s.request("POST", "/v2/repository/models/mixed/load", "")
+		return status == http.StatusOK || strings.Contains(body, "explicit")
+	})
+	s.doubled("mixed", 5000, 2)
+	s.notLeaking(state)
+}

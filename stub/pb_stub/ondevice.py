@@ -1,0 +1,396 @@
+"""Tensors that stay on a device: what this stub lends of devices' memory, and what others have lent to it.
+
+Lending. What leaves the stub on a device is copied, on the device, into blocks of allocations that the stub has made
+and announced (LEND). So the model may reuse its own memory at once, and memory that other processes cannot open needs
+nothing special. A block is held by its object and once more for each descriptor that named it and has not come back.
+
+Borrowing. A tensor that came is a Borrowed: its allocation is opened when the model first looks, once for all tensors
+in it, and closed when the supervisor has said FREED and no tensor is left. If another process reads the bytes too, the
+model gets a copy of its own. Before a ticket goes back all work of the context has ended: kernels may still read.
+
+Lock: `_mu` of a DevicePool guards its tables, and is held while LEND is sent. Objects that die in any thread at any
+moment only append to `_dropped`; what the pool of the arena finds in the return ring is in its `returned`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from typing import Callable, TypeVar
+
+from c_python_backend_utils import cuda
+from c_python_backend_utils.memory import DeviceError, DeviceMemory
+
+from . import messages
+from .channel import Channel
+from .errors import NotUnderstood, ProtocolError
+from .pool import ELSEWHERE, Pool, size_class
+
+#: Bytes of an allocation, unless one block needs more.
+GROWTH = 32 << 20
+
+#: Bytes of allocations on one device that are kept while nothing in them is used.
+KEPT = 64 << 20
+
+_OUT_OF_MEMORY = 2
+
+_T = TypeVar("_T")
+
+
+class _Chunk:
+    """One allocation."""
+
+    __slots__ = ("base", "device", "number", "size", "taken", "top")
+
+    def __init__(self, number: int, device: cuda.Device, base: int, size: int) -> None:
+        self.number = number
+        self.device = device
+        self.base = base
+        self.size = size
+        self.top = 0  # places below have been cut
+        self.taken = 0  # blocks that are not free
+
+
+class _Entry:
+    """One place for a block, in the table of the pool."""
+
+    __slots__ = ("chunk", "generation", "offset", "references", "size")
+
+    def __init__(self, chunk: _Chunk, offset: int, size: int) -> None:
+        self.chunk: _Chunk | None = chunk  # None: its allocation was freed
+        self.offset = offset
+        self.size = size  # of the place
+        self.references = 0
+        self.generation = 0
+
+
+class DeviceBlock:
+    """A range of an allocation of ours. It goes back when the last reference to this object dies."""
+
+    __slots__ = ("_dropped", "address", "device", "index", "number", "offset", "size")
+
+    def __init__(self, index: int, entry: _Entry, size: int, dropped: deque[int]) -> None:
+        chunk = entry.chunk
+        assert chunk is not None
+        self.index = index
+        self.device = chunk.device
+        self.number = chunk.number
+        self.offset = entry.offset
+        self.address = chunk.base + entry.offset
+        self.size = size  # bytes in use
+        self._dropped = dropped
+
+    def __del__(self) -> None:
+        self._dropped.append(self.index)
+
+
+class DevicePool:
+    """Memory of devices that this stub lends."""
+
+    def __init__(self, channel: Channel, pool: Pool) -> None:
+        self._channel = channel
+        self._pool = pool  # counts what is at the supervisor
+        self._mu = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._chunks: list[_Chunk] = []
+        self._entries: list[_Entry] = []
+        self._unused: list[int] = []  # indices of entries whose allocation was freed
+        self._free: dict[tuple[int, int], list[int]] = {}  # indices by device and size
+        self._dropped: deque[int] = deque()
+
+    def copy(self, memory: DeviceMemory) -> DeviceBlock:
+        """Copy memory of a device into a block, on that device. CudaError, or DeviceError, says why not."""
+        device = cuda.device(memory.device)
+        with self._mu:
+            self._collect()
+            index = self._find(device, size_class(memory.nbytes))
+            entry = self._entries[index]
+            entry.references = 1
+            assert entry.chunk is not None
+            entry.chunk.taken += 1
+            block = DeviceBlock(index, entry, memory.nbytes, self._dropped)
+        device.copy(block.address, memory.address, memory.nbytes)
+        return block
+
+    def lend(self, block: DeviceBlock) -> int:
+        """Make the ticket for one descriptor that names block; PoolExhausted if too many are out."""
+        self._pool.lend_elsewhere()
+        with self._mu:
+            entry = self._entries[block.index]
+            entry.references += 1
+            return block.index | ELSEWHERE | entry.generation << 32
+
+    def address_of(self, number: int) -> tuple[cuda.Device, int, int]:
+        """Device, address and bytes of an allocation of ours; NotUnderstood if there is none of this number."""
+        with self._mu:
+            for chunk in self._chunks:
+                if chunk.number == number:
+                    return chunk.device, chunk.base, chunk.size
+        raise NotUnderstood(f"it names allocation {number}, which this process has not lent")
+
+    def trim(self) -> None:
+        """Free allocations that are not used, beyond some that are kept."""
+        with self._mu:
+            self._collect()
+            kept: dict[int, int] = {}
+            for chunk in list(self._chunks):
+                kept[chunk.device.number] = kept.get(chunk.device.number, 0) + chunk.size
+                if not chunk.taken and kept[chunk.device.number] > KEPT:
+                    kept[chunk.device.number] -= chunk.size
+                    self._release(chunk)
+
+    def _release(self, chunk: _Chunk) -> None:
+        """Free an allocation of which no block is used. Who has opened it may read on."""
+        self._chunks.remove(chunk)
+        for index, entry in enumerate(self._entries):
+            if entry.chunk is chunk:
+                self._free[chunk.device.number, entry.size].remove(index)
+                entry.chunk = None
+                self._unused.append(index)
+        # Any thread may be here, also one that holds the lock for sending.
+        self._channel.post(messages.encode(messages.UNLEND, self._channel.life, chunk.number, b""))
+        try:
+            chunk.device.free(chunk.base)
+        except cuda.CudaError:
+            pass  # the device is lost, and the memory with it
+
+    def _collect(self) -> None:
+        """Learn what has come back, and which blocks have died."""
+        returned = self._pool.returned
+        while returned:
+            ticket = returned.popleft()
+            index = ticket & (ELSEWHERE - 1)
+            known = index < len(self._entries) and self._entries[index].generation == ticket >> 32
+            if not known or not self._entries[index].references:
+                raise ProtocolError(f"ticket {ticket:#x} came back and was not out")
+            self._drop(index)
+        while self._dropped:
+            self._drop(self._dropped.popleft())
+
+    def _drop(self, index: int) -> None:
+        entry = self._entries[index]
+        entry.references -= 1
+        if not entry.references:
+            chunk = entry.chunk
+            assert chunk is not None
+            chunk.taken -= 1
+            entry.generation = (entry.generation + 1) & 0xFFFFFFFF
+            self._free.setdefault((chunk.device.number, entry.size), []).append(index)
+
+    def _find(self, device: cuda.Device, size: int) -> int:
+        """Find a free place of exactly size bytes, or make one."""
+        free = self._free.get((device.number, size))
+        if free:
+            return free.pop()
+        for chunk in self._chunks:
+            if chunk.device is device and chunk.size - chunk.top >= size:
+                return self._cut(chunk, size)
+        return self._cut(self._grow(device, size), size)
+
+    def _cut(self, chunk: _Chunk, size: int) -> int:
+        entry = _Entry(chunk, chunk.top, size)
+        chunk.top += size
+        if self._unused:
+            index = self._unused.pop()
+            entry.generation = self._entries[index].generation
+            self._entries[index] = entry
+        else:
+            index = len(self._entries)
+            self._entries.append(entry)
+        return index
+
+    def _grow(self, device: cuda.Device, size: int) -> _Chunk:
+        """Make an allocation, and announce it."""
+        size = max(GROWTH, -(-size // (2 << 20)) * (2 << 20))
+        try:
+            base = device.allocate(size)
+        except cuda.CudaError as error:
+            if error.code != _OUT_OF_MEMORY:
+                raise
+            for chunk in list(self._chunks):
+                if not chunk.taken:
+                    self._release(chunk)
+            base = device.allocate(size)
+        try:
+            lent = messages.Allocation(device.number, size, device.uuid(), device.handle_of(base))
+        except BaseException:
+            device.free(base)
+            raise
+        chunk = _Chunk(next(self._numbers), device, base, size)
+        self._channel.publish(messages.lend(self._channel.life, chunk.number, lent))
+        self._chunks.append(chunk)
+        return chunk
+
+
+class _Opening:
+    """An allocation of another process, opened when it is first looked at. It is closed when this object dies."""
+
+    __slots__ = ("_address", "_device", "_mu", "allocation", "table")
+
+    def __init__(self, table: Borrowings, allocation: messages.Allocation) -> None:
+        self.table = table
+        self.allocation = allocation
+        self._mu = threading.Lock()
+        self._device: cuda.Device | None = None
+        self._address = 0
+
+    def device(self) -> cuda.Device:
+        if self._device is None:
+            self._device = cuda.device_of(self.allocation.uuid)
+        return self._device
+
+    def address(self) -> int:
+        device = self.device()
+        with self._mu:
+            if not self._address:
+                self._address = device.open(self.allocation.handle)
+            return self._address
+
+    def __del__(self) -> None:
+        if self._address and self._device is not None and not self.table.channel.foreign:
+            try:
+                self._device.close(self._address)
+            except cuda.CudaError:
+                pass  # the device is lost
+
+
+class _Own:
+    """An allocation of this very process, which it cannot open."""
+
+    __slots__ = ("_base", "_device", "allocation")
+
+    def __init__(self, device: cuda.Device, base: int, size: int) -> None:
+        self._device = device
+        self._base = base
+        self.allocation = messages.Allocation(device.number, size, b"", b"")
+
+    def device(self) -> cuda.Device:
+        return self._device
+
+    def address(self) -> int:
+        return self._base
+
+
+class Borrowed(DeviceMemory):
+    """The bytes of a tensor that came, under a ticket. It goes back when this object dies, or has been copied."""
+
+    __slots__ = ("_block", "_mu", "_of", "_offset", "_opened", "_sole", "_table", "_ticket")
+
+    def __init__(self, table: Borrowings, of: _Opening | _Own, ticket: int, offset: int, size: int, sole: bool) -> None:
+        self.nbytes = size
+        self.owner = None
+        self._table = table
+        self._of = of
+        self._ticket: int | None = ticket
+        self._offset = offset
+        self._sole = sole
+        self._opened = False
+        self._block: DeviceBlock | None = None
+        self._mu = threading.Lock()
+
+    @property
+    def device(self) -> int:  # type: ignore[override]
+        """The device's number in this process."""
+        return _told(self._of.device).number
+
+    @property
+    def address(self) -> int:  # type: ignore[override]
+        """Where the bytes lie; DeviceError if they cannot be had."""
+        with self._mu:
+            if self._block is not None:
+                return self._block.address
+            at = _told(self._of.address) + self._offset
+            self._opened = True
+            if self._sole:
+                return at
+            source = DeviceMemory(self._of.device().number, at, self.nbytes, None)
+            try:
+                self._block = self._table.pool.copy(source)
+            except cuda.CudaError as error:
+                raise DeviceError(f"failed to copy data: {error}") from error
+            self._give_back()
+            return self._block.address
+
+    def _give_back(self) -> None:
+        ticket, self._ticket = self._ticket, None
+        if ticket is None or self._table.channel.foreign:
+            return
+        if self._opened:
+            try:
+                self._of.device().synchronize_all()
+            except cuda.CudaError:
+                pass  # nothing runs there any more
+        self._table.channel.give_back(ticket)
+
+    def __del__(self) -> None:
+        self._give_back()
+
+
+def _told(look: Callable[[], _T]) -> _T:
+    """Call a function of an allocation, with Triton's text for what cannot be opened."""
+    try:
+        return look()
+    except cuda.CudaError as error:
+        raise DeviceError(f"Failed to open the cudaIpcHandle. error: {error}") from error
+
+
+class Borrowings:
+    """What other stubs have lent to this one."""
+
+    def __init__(self, channel: Channel, pool: DevicePool) -> None:
+        self.channel = channel
+        self.pool = pool
+        self._known: dict[int, _Opening] = {}
+
+    def learn(self, frame: bytes) -> None:
+        """Act on ALLOCATION."""
+        number, allocation = messages.allocation(frame)
+        if number in self._known:
+            raise NotUnderstood(f"allocation {number} is known")
+        self._known[number] = _Opening(self, allocation)
+
+    def forget(self, frame: bytes) -> None:
+        """Act on FREED. The allocation is closed with the last tensor in it."""
+        self._known.pop(messages.HEADER.unpack_from(frame)[5], None)
+
+    def memory(self, own: bool, number: int, ticket: int, offset: int, size: int, sole: bool) -> Borrowed:
+        """The memory that a descriptor names."""
+        of: _Opening | _Own
+        if own:
+            of = _Own(*self.pool.address_of(number))
+        else:
+            known = self._known.get(number)
+            if known is None:
+                raise NotUnderstood(f"it names allocation {number}, which was not announced")
+            of = known
+        borrowed = Borrowed(self, of, ticket, offset, size, sole)  # which gives the ticket back in any case
+        if offset + size > of.allocation.size:
+            raise NotUnderstood(f"{size} bytes at {offset} lie outside the {of.allocation.size} of allocation {number}")
+        return borrowed
+
+
+class OnDevice:
+    """Both sides, for the rest of the stub."""
+
+    def __init__(self, channel: Channel, pool: Pool) -> None:
+        self.pool = DevicePool(channel, pool)
+        self._borrowings = Borrowings(channel, self.pool)
+        self.learn = self._borrowings.learn
+        self.forget = self._borrowings.forget
+        self.borrowed = self._borrowings.memory
+        self.trim = self.pool.trim
+        self._channel = channel
+
+    def lend(self, memory: DeviceMemory) -> tuple[int, int, int] | None:
+        """Copy memory to where it can be lent: number of the allocation, offset and ticket. None: there is no room.
+
+        DeviceError if the bytes cannot be had.
+        """
+        try:
+            block = self.pool.copy(memory)
+        except cuda.CudaError as error:
+            if error.code == _OUT_OF_MEMORY:
+                return None  # it goes by the host
+            raise DeviceError(f"failed to copy data: {error}") from error
+        return block.number, block.offset, self.pool.lend(block)
