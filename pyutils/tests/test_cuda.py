@@ -21,6 +21,9 @@ from fakecuda import Fake
 from producer import Bare, Context, Older, OnDevice
 from triton_python_backend_utils import Tensor, TritonModelException
 
+# Other tests of this process may have left threads; what is forked here does not need them.
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
 CODES = [code for code, pair in enumerate(DLPACK) if pair is not None]
 OUT_OF_MEMORY = 2
 ILLEGAL_ADDRESS = 700
@@ -357,7 +360,6 @@ class TestForks:
 
         self.forked(work)
 
-    @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork while there is another thread, which is meant
     def test_a_lock_that_another_thread_held(self) -> None:
         held, done = threading.Event(), threading.Event()
 
