@@ -426,6 +426,9 @@ func TestWhatIsRemovedByHandIsMadeAnew(t *testing.T) {
 func TestDamageOfTheCacheIsRepaired(t *testing.T) {
 	for _, what := range []string{indexDir, recordsDir, locksDir, "environment"} {
 		for _, damage := range []string{"removed", "emptied", "scribbled on"} {
+			if what == "environment" && damage != "removed" {
+				continue // verify finds what is wrong with its files
+			}
 			t.Run(what+" "+damage, func(t *testing.T) {
 				dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 				pack(t, path, aPython("a"))
@@ -447,8 +450,6 @@ func TestDamageOfTheCacheIsRepaired(t *testing.T) {
 					switch {
 					case damage == "removed":
 						err = os.RemoveAll(path)
-					case what == "environment":
-						t.Skip("files of environments are verify's")
 					case damage == "emptied":
 						err = os.Truncate(path, 0)
 					default:

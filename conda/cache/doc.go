@@ -14,6 +14,7 @@
 //	index/<identity>    the digest of an archive by inode, size and times
 //	locks/<name>.env    shared: its holders use the environment; exclusive: its holder makes or removes it
 //	locks/<key>.source  exclusive: its holder unpacks an archive, or makes the environment of a key
+//	locks/index.source  exclusive: its holder changes the index
 //	new/                records, manifests and index entries before their rename
 //
 // States of an environment: in the making (its lock is held exclusively, and no record names it),

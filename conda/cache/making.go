@@ -147,7 +147,7 @@ func (c *Cache) findTwin(ctx context.Context, src *source) (*Environment, error)
 		}
 		env, err := c.findDigest(ctx, digest)
 		if env != nil && steady {
-			c.enter(s, src, digest)
+			c.enter(ctx, s, src, digest)
 		}
 		if env != nil || err != nil {
 			return env, err
@@ -157,11 +157,11 @@ func (c *Cache) findTwin(ctx context.Context, src *source) (*Environment, error)
 }
 
 // enter notes an archive's digest where that can be noted. Without it the next start reads the archive once more.
-func (c *Cache) enter(s *store, src *source, digest string) {
+func (c *Cache) enter(ctx context.Context, s *store, src *source, digest string) {
 	if !s.writable {
 		return
 	}
-	if err := s.enter(src, digest); err != nil {
+	if err := s.enter(ctx, src, digest); err != nil {
 		c.options.Log.Warn().Err(err).Str("archive", src.path).Msg("environment archive is not remembered: the next start reads it again")
 	}
 }
@@ -225,7 +225,7 @@ func (c *Cache) unpack(ctx context.Context, src *source) (*Environment, error) {
 		return nil, err
 	}
 	if steady {
-		c.enter(s, src, r.Digest)
+		c.enter(ctx, s, src, r.Digest)
 	}
 	return env, nil
 }

@@ -233,9 +233,6 @@ func TestEvictionSparesWhatAnotherProcessUses(t *testing.T) {
 
 // TestAReadOnlyCacheWorks for a user who owns nothing in it: images come with a cache of root's.
 func TestAReadOnlyCacheWorks(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can be another user")
-	}
 	folder := openFolder(t)
 	dir, path, other := filepath.Join(folder, "cache"), filepath.Join(folder, "env.tar.gz"), filepath.Join(folder, "other.tar.gz")
 	pack(t, path, denseEnvironment())
@@ -251,7 +248,11 @@ func TestAReadOnlyCacheWorks(t *testing.T) {
 	if out, err := exec.Command("chmod", "-R", "a+rX,go-w", dir).CombinedOutput(); err != nil {
 		t.Fatalf("chmod: %v: %s", err, out)
 	}
-	asNobody := runAsNobody(t, folder)
+	root := os.Geteuid() == 0 // else the cases of root's are left out
+	asNobody := func(*exec.Cmd) {}
+	if root {
+		asNobody = runAsNobody(t, folder)
+	}
 	shell := func(line string) func() {
 		return func() {
 			if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {
@@ -268,9 +269,12 @@ func TestAReadOnlyCacheWorks(t *testing.T) {
 		{"of root", func() {}, 0},
 		{"of root, and the archive is a copy, as in an image", shell("cp -p " + path + " " + path + ".new && mv " + path + ".new " + path), ends},
 		{"of root, and the archive is touched", shell("touch -d @2000000000 " + path), ends + size},
-		{"of the user, without the right to write", shell("chown -R 65534 " + dir + " && chmod -R a-w " + dir), ends + size},
+		{"of the user, without the right to write", shell("if [ $(id -u) = 0 ]; then chown -R 65534 " + dir + "; fi; touch -d @2000000000 " + path + "; chmod -R a-w " + dir), ends + size},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			if !root && strings.HasPrefix(test.name, "of root") {
+				t.Skip("only root can run a process as another user")
+			}
 			test.change()
 			user := begin(t, role{Directory: dir, Archive: path}, asNobody)
 			if said := user.says(); said.Error != "" || said.Directory != made.Directory || said.Unpacked != 0 {

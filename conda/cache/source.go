@@ -105,7 +105,12 @@ func (s *store) readIndex(name string) *indexed {
 }
 
 // enter notes the digest of an archive, and forgets what its file was before.
-func (s *store) enter(src *source, digest string) error {
+func (s *store) enter(ctx context.Context, src *source, digest string) error {
+	l, err := waitLock(ctx, s.sourceLock(indexDir))
+	if err != nil {
+		return err
+	}
+	defer l.remove()
 	entry := indexed{Device: src.id.device, Fingerprint: src.print, Digest: digest}
 	text, err := json.Marshal(entry)
 	if err != nil {

@@ -88,8 +88,14 @@ func (s *store) unrecorded() ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// sweepIndex removes the entries, of those given, whose digest has no environment.
+// sweepIndex removes the entries, of those given, whose digest has no environment. Its lock keeps an entry from being
+// replaced between the look at it and its removal.
 func (s *store) sweepIndex(entries []string) {
+	l, err := tryLock(s.sourceLock(indexDir), exclusive, true)
+	if err != nil {
+		return // another process enters something or sweeps: the next sweep is soon enough
+	}
+	defer l.remove()
 	records, err := s.records()
 	if err != nil {
 		return
