@@ -84,6 +84,20 @@ func (c *clientRegion) wantAll(is byte) {
 	}
 }
 
+// TestNoMappingForBYTES: a region where only an output of BYTES is wanted is not mapped, as no stub writes it there.
+func TestNoMappingForBYTES(t *testing.T) {
+	r := newRig(t, nil)
+	m, err := r.open(r.writeModel("plus", plusModel), modelConfig("plus", 1, infer.Uint8, infer.Bytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers, texts := r.region(0o600), r.region(0o600)
+	m.writes(numbers)
+	if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT1", Memory: texts}) || texts.refs.Load() != 1 {
+		t.Errorf("%d references to the region, want 1", texts.refs.Load())
+	}
+}
+
 // TestStubsWriteOutputs: an output lies where its client wants it when the response comes, once
 // the stub has mapped the region, and nothing of it is in the arena. The mapping goes with the
 // region, also if that is unregistered while a request runs.

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/mapping"
 	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -51,7 +53,7 @@ func (m *Model) Writes(p *infer.Place) (some bool) {
 		return true
 	}
 	_, region, _ := frames.SharedAt(p)
-	if region == nil || !region.Trusted() || p.Memory.Size() < frames.WriteFrom || m.decoupled() {
+	if region == nil || !region.Trusted() || p.Memory.Size() < frames.WriteFrom || m.decoupled() || m.isBytes(p.Output) {
 		return false
 	}
 	for _, in := range m.list() {
@@ -60,6 +62,14 @@ func (m *Model) Writes(p *infer.Place) (some bool) {
 		}
 	}
 	return some
+}
+
+// isBytes reports whether an output has elements of any size, which a stub never writes into a
+// region: a mapping for it would serve nothing.
+func (m *Model) isBytes(output string) bool {
+	return slices.ContainsFunc(m.config.GetOutput(), func(o *kserve.ModelOutput) bool {
+		return o.GetName() == output && o.GetDataType() == kserve.DataType_TYPE_STRING
+	})
 }
 
 // newMapped makes the table of what a life's stub maps, and the stub's end of its socket.
