@@ -34,7 +34,7 @@
 //
 // Front ends call Target and what describes models, at any time and from any
 // goroutine. RegisterRepository and UnregisterRepository change which directories the next
-// operation reads, and no model. Backends call the Host that Open was given, from code of models. The
+// operation reads, and no model that serves; the latter has the catalog forget unloaded models without a directory. Backends call the Host that Open was given, from code of models. The
 // owner calls Start once and Shutdown once; Shutdown returns when every process of
 // every model has ended, or has been killed because its context ended.
 //

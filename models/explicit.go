@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -206,8 +207,21 @@ func (r *Registry) UnregisterRepository(path string) error {
 	if err := r.config.Repository.Unregister(path); err != nil {
 		return err
 	}
+	r.forgetGone()
 	r.config.Log.Info().Msgf("Model repository unregistered: %s", path)
 	return nil
+}
+
+// forgetGone has the catalog forget models that have been unloaded and have no directory any
+// more. A model that an operation has locked is left to the next time.
+func (r *Registry) forgetGone() {
+	op := r.begin("", nil)
+	defer r.locks.End(op)
+	held := r.locks.TryLock(op, r.catalog.Idle())
+	// Looked at behind the lock: a load of the model that has begun since waits for it.
+	r.catalog.Forget(slices.DeleteFunc(held, func(id repository.Identity) bool {
+		return slices.Contains(r.config.Repository.Find(id.Name), id)
+	}))
 }
 
 func (r *Registry) checkRegistrations(what string) error {

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,6 +58,110 @@ func TestModelsComeAndGoWithTheirRepositories(t *testing.T) {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
 	wantError(t, r.Load(t.Context(), "second", "", nil), infer.Internal, "failed to load 'second', failed to poll from model repository")
+}
+
+// TestUnregisteredModelsAreForgotten: what has been unloaded goes from the catalog with its directory, an ensemble's
+// members too. What serves, what has a directory and what could not be loaded stays.
+func TestUnregisteredModelsAreForgotten(t *testing.T) {
+	b := newFakeBackend()
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"own": {1}}), b, explicit())
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.failures["bad:1"] = errors.New("no")
+	several := writeModels(t, map[string][]int64{"member": {1}, "both": {1}})
+	writeConfig(t, several, "both", ensembleOf("member"))
+	for path, names := range map[string][2]string{
+		several: {"both", "ensemble"}, writeModels(t, map[string][]int64{"model": {1}}): {"model", "good"},
+		writeModels(t, map[string][]int64{"dir": {1}}): {"dir", "bad"}, writeModels(t, map[string][]int64{"here": {1}}): {"here", "serving"},
+	} {
+		if err := r.RegisterRepository(path, names[0], names[1]); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Load(t.Context(), names[1], "", nil); (err != nil) != (names[1] == "bad") {
+			t.Fatal(err)
+		}
+		if names[1] != "serving" {
+			if err := r.Unload(t.Context(), names[1], true); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.AwaitUnloaded(t.Context(), names[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if names[1] == "ensemble" {
+			if err := r.AwaitUnloaded(t.Context(), "member"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.UnregisterRepository(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, known := range map[string]bool{"own": true, "bad": true, "serving": true, "good": false, "ensemble": false, "member": false} {
+		if got := r.catalog.Knows(name, infer.LatestVersion); got != known {
+			t.Errorf("the catalog knows %s: %v, want %v", name, got, known)
+		}
+	}
+}
+
+// TestForgottenModelsComeBack loads, asks, unloads and unregisters models of two names all at once, with others
+// that load and unload the same names.
+func TestForgottenModelsComeBack(t *testing.T) {
+	b := newFakeBackend()
+	r := emptyRegistry(t, b)
+	names := [2]string{"a", "b"}
+	var all sync.WaitGroup
+	for i := range 6 {
+		name, path := names[i%2], writeModels(t, map[string][]int64{"dir": {1}})
+		all.Go(func() {
+			for range 30 {
+				if i >= 2 {
+					// The directory may be there or not.
+					_ = r.Load(t.Context(), name, "", nil)
+					_, _ = generation(t, r, name, 1)
+					_ = r.Unload(t.Context(), name, true)
+					continue
+				}
+				if err := r.RegisterRepository(path, "dir", name); err != nil {
+					t.Error(err)
+				}
+				if err := r.Load(t.Context(), name, "", nil); err != nil {
+					t.Error(err)
+				}
+				if err := r.Unload(t.Context(), name, true); err != nil {
+					t.Error(err)
+				}
+				if err := r.UnregisterRepository(path); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	last := t.TempDir()
+	for _, name := range names {
+		if err := r.Unload(t.Context(), name, true); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.AwaitUnloaded(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.RegisterRepository(last, "x", "y"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.UnregisterRepository(last); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if r.catalog.Knows(name, infer.LatestVersion) {
+			t.Errorf("the catalog knows %s", name)
+		}
+	}
+	if locked, running, waiting := r.locks.Counts(); locked+running+waiting != 0 {
+		t.Errorf("%d models are locked, %d operations under way, %d wait", locked, running, waiting)
+	}
 }
 
 // TestAwaitUnloadedWaitsForRequests: also if the model begins to end before the wait.

@@ -80,6 +80,7 @@ func (k *Catalog) Candidates(step, ensemble repository.Identity) []repository.Id
 	return list
 }
 
+// Dependents are the ensembles that depend on any of the models, over any number of others.
 func (k *Catalog) Dependents(of repository.Set) repository.Set {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -32,12 +32,12 @@
 // # Callers
 //
 // Looking up is for any goroutine at any time. The steps (Want, Aim, Invalidate, Begin, Commit,
-// Fail, Restore, Exchange) are for the operation that holds the model in the lock table:
+// Fail, Restore, Exchange, Forget) are for the operation that holds the model in the lock table:
 // between two of its steps only RetireAll and Ended change the model.
 //
 // # Memory
 //
-// The catalog keeps a model for as long as the server runs, and a version for as long as the
-// model is not loaded without it. A wanted Source is a user of its upload; Want and Restore
+// The catalog keeps a model until Forget, and a version for as long as the model is not loaded
+// without it. A version may end when its model has been forgotten: Ended passes it over. A wanted Source is a user of its upload; Want and Restore
 // return the uploads that are not wanted any more, for the caller to drop without the lock.
 package catalog

@@ -250,8 +250,52 @@ func (k *Catalog) RetireAll() {
 func (k *Catalog) Ended(id repository.Identity, number int64, ended *version.Version) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if v := k.models[id].versions[number]; v != nil && v.loaded == ended {
+	m := k.models[id]
+	if m == nil { // its successor has ended before it, and the model has been forgotten
+		return
+	}
+	if v := m.versions[number]; v != nil && v.loaded == ended {
 		v.state, v.reason, v.loaded = Unavailable, reasonUnloaded, nil
 		k.publishLocked()
 	}
+}
+
+// idleLocked reports whether nothing is known of a model but that it has been unloaded, or was
+// never loaded. A load that failed is known: while it is, the server is not ready.
+func (m *model) idleLocked() bool {
+	if m.wanted != nil || m.served != nil || m.invalid != nil || m.attempted && len(m.versions) == 0 {
+		return false
+	}
+	for _, v := range m.versions {
+		if v.state != Unavailable || v.reason != reasonUnloaded {
+			return false
+		}
+	}
+	return true
+}
+
+// Idle lists the models that Forget would drop.
+func (k *Catalog) Idle() []repository.Identity {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var idle []repository.Identity
+	for id, m := range k.models {
+		if m.idleLocked() {
+			idle = append(idle, id)
+		}
+	}
+	return idle
+}
+
+// Forget drops those of the models that have been unloaded, or were never loaded. The caller's
+// operation has locked them, so no other one is between two steps with any of them.
+func (k *Catalog) Forget(ids []repository.Identity) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, id := range ids {
+		if m := k.models[id]; m != nil && m.idleLocked() {
+			delete(k.models, id)
+		}
+	}
+	k.publishLocked()
 }

@@ -13,6 +13,8 @@
 // waits for it. It goes ahead of others that wait, and Lock refuses it with a
 // CircleError if its parent would wait for itself.
 //
+// TryLock locks what is free and waits for nothing.
+//
 // An operation that waits may find that what another one brings up is outdated by
 // its own request: after the table's patience, the other one's context ends.
 //

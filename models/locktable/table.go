@@ -147,6 +147,20 @@ func (t *Table[L]) Lock(ctx context.Context, op *Operation[L], needed, dependent
 	return held, nil
 }
 
+// TryLock has the operation, which has locked nothing, lock those of the models that no other
+// one has locked, and returns them. It does not wait.
+func (t *Table[L]) TryLock(op *Operation[L], ids []repository.Identity) (held []repository.Identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range ids {
+		if t.holders[id] == nil {
+			t.holders[id] = op
+			held = append(held, id)
+		}
+	}
+	return held
+}
+
 // overtake gives up the operations whose loads a waiting operation outdates.
 func (t *Table[L]) overtake(op *Operation[L]) {
 	type load struct {

@@ -3,6 +3,7 @@ package locktable
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -74,6 +75,31 @@ func TestOperationsExcludeEachOther(t *testing.T) {
 		}
 		c.End(behind.Operation)
 		c.End(apart.Operation)
+	})
+}
+
+// TestTryLockWaitsForNothing: it takes what is free, also what others wait for, who go on when it ends.
+func TestTryLockWaitsForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTable()
+		first := c.claim(t.Context(), "a", nil, "a", "")
+		second := c.claim(t.Context(), "b", nil, "a b", "")
+		op := c.Begin("", "", nil)
+		held := c.TryLock(op, ids("a b x").Sorted())
+		if got, want := repository.SetOf(held...), ids("b x"); !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		c.End(first.Operation)
+		synctest.Wait()
+		if second.done {
+			t.Error("the second operation has a model that is locked")
+		}
+		c.End(op)
+		synctest.Wait()
+		if !second.done || second.err != nil {
+			t.Errorf("got %+v", second)
+		}
+		c.End(second.Operation)
 	})
 }
 

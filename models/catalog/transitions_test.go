@@ -1,0 +1,49 @@
+package catalog
+
+import (
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
+)
+
+// TestForgetLeavesWhatIsNeeded: each model has one version, or none.
+func TestForgetLeavesWhatIsNeeded(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(m *model)
+		want   bool // it is forgotten
+	}{
+		{"never loaded", func(m *model) { clear(m.versions) }, true},
+		{"unloaded", func(*model) {}, true},
+		{"without a version", func(m *model) { clear(m.versions); m.attempted = true }, false},
+		{"wanted", func(m *model) { m.wanted = &Source{} }, false},
+		{"served", func(m *model) { m.served = &Source{} }, false},
+		{"invalid", func(m *model) { m.invalid = infer.Errorf(infer.Internal, "no") }, false},
+		{"failed", func(m *model) { m.versions[1].reason = "Internal: no" }, false},
+		{"loading", func(m *model) { m.versions[1].state = Loading }, false},
+		{"ending", func(m *model) { m.versions[1].state = Unloading }, false},
+	} {
+		k := graphOf(t, false, "m UNAVAILABLE")
+		id := repository.Identity{Name: "m"}
+		m := k.models[id]
+		m.wanted, m.versions[1].reason = nil, reasonUnloaded
+		c.change(m)
+		if got := len(k.Idle()) == 1; got != c.want {
+			t.Errorf("%s: it is idle: %v, want %v", c.name, got, c.want)
+		}
+		k.Forget([]repository.Identity{id, {Name: "unknown"}})
+		if got := !k.Knows("m", infer.LatestVersion); got != c.want {
+			t.Errorf("%s: it is forgotten: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestEndBehindForget: a version that was replaced may end when its model has been forgotten.
+func TestEndBehindForget(t *testing.T) {
+	k := graphOf(t, false)
+	k.Ended(repository.Identity{Name: "m"}, 1, nil)
+	if k.Knows("m", infer.LatestVersion) {
+		t.Error("the catalog knows a model that has ended")
+	}
+}
