@@ -90,6 +90,14 @@ func (s *Server) makeRegions(counters *metrics.Registry) {
 	if s.supervisor != nil {
 		config.Ours = s.supervisor.OwnsFile
 	}
+	if s.copier != nil {
+		config.Devices = func() regions.Devices {
+			if len(s.devices.List()) == 0 {
+				return nil
+			}
+			return s.copier
+		}
+	}
 	s.regions = regions.New(config)
 	counters.Gauge("nereid_client_regions", "Regions of shared memory that clients have registered",
 		func() float64 { count, _ := s.regions.Stats(); return float64(count) })

@@ -20,12 +20,18 @@
 // when it has counted. Close ends the helper and waits for it; if the server is killed,
 // the kernel ends the helper by its lifeline.
 //
-// Locks: Devices.mu guards which helper runs and is held for one exchange with it, so at most
+// Copies: a Copier has another process of the same program, with contexts, which copies between devices
+// and the pool of requests. What clients have registered it holds open (holding.go), up to the last
+// Release of a foreign.Device: its end is told to the process by a goroutine of its own, and waits for the copy
+// under way. A process that dies is replaced with the next command.
+//
+// Locks: Copier.mu is held for one command of its process. Devices.mu guards which helper runs and is held for one exchange with it, so at most
 // for Config.SampleTimeout. No other lock is taken meanwhile but those of package launch.
 //
 // Callers: the root package starts and closes it. List and Usable wait for the count and
 // may be called by any goroutine, as Samples may. All methods of a nil Devices say that there are
 // none.
 //
-// Memory: no memory is shared with the helper. A line of it is bounded by maxLine.
+// Memory: no memory is shared with the device helper; the process of a Copier maps the pool of requests, and
+// touches there the block that its command names. A line of it is bounded by maxLine.
 package devices

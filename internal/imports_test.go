@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"server/jsontext":        {},
 	"server/openai":          {"infer", "infer/trace", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/openai/jinja", "server/rest", "server/rest/body", "server/rest/generate", "server/tracing"},
 	"server/openai/jinja":    {},
-	"server/regions":         {"infer", "memory", "shm"},
+	"server/regions":         {"infer", "memory", "shm", "shm/foreign"},
 	"server/tracing":         {"boundary", "infer", "infer/trace", "memory", "server/jsontext"},
 	"server/servertest":      {"infer", "kserve", "memory", "models", "server/regions"},
 

@@ -124,16 +124,31 @@ func (g *FrontEnd) systemRegionUnregister(_ context.Context, q *kserve.SystemSha
 }
 
 func (g *FrontEnd) cudaRegionStatus(_ context.Context, q *kserve.CudaSharedMemoryStatusRequest) (*kserve.CudaSharedMemoryStatusResponse, error) {
-	if _, err := g.regions.Status(regions.CUDA, q.GetName()); err != nil {
+	list, err := g.regions.Status(regions.CUDA, q.GetName())
+	if err != nil {
 		return nil, err
 	}
-	return &kserve.CudaSharedMemoryStatusResponse{}, nil
+	reply := &kserve.CudaSharedMemoryStatusResponse{}
+	for _, one := range list {
+		if reply.Regions == nil {
+			reply.Regions = map[string]*kserve.CudaSharedMemoryStatusResponse_RegionStatus{}
+		}
+		reply.Regions[one.Name] = &kserve.CudaSharedMemoryStatusResponse_RegionStatus{Name: one.Name, DeviceId: one.Device, ByteSize: one.Size}
+	}
+	return reply, nil
 }
 
-// cudaRegionRegister refuses each region, whether clients may register any or not: over
-// gRPC Triton looks for devices first.
+// cudaRegionRegister looks for devices first, as Triton does over gRPC: where there are none, each region is
+// refused, whether clients may register any or not.
 func (g *FrontEnd) cudaRegionRegister(_ context.Context, q *kserve.CudaSharedMemoryRegisterRequest) (*kserve.CudaSharedMemoryRegisterResponse, error) {
-	return nil, regions.NoDevice(q.GetName())
+	if !g.regions.HasDevices() {
+		return nil, regions.NoDevice(q.GetName())
+	}
+	// A number below 0 becomes one that no device has.
+	if err := g.regions.RegisterCUDA(q.GetName(), uint64(q.GetDeviceId()), q.GetRawHandle(), q.GetByteSize()); err != nil {
+		return nil, err
+	}
+	return &kserve.CudaSharedMemoryRegisterResponse{}, nil
 }
 
 func (g *FrontEnd) cudaRegionUnregister(_ context.Context, q *kserve.CudaSharedMemoryUnregisterRequest) (*kserve.CudaSharedMemoryUnregisterResponse, error) {

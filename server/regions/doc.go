@@ -6,8 +6,9 @@
 //
 // A region is a range of one file below /dev/shm, opened when it is registered. Whatever
 // the client does with the name of the file afterwards, the region stays that file.
-// Regions of the system and of CUDA devices share the names; of CUDA there are none, as this
-// server uses no device.
+// Regions of the system and of CUDA devices share the names. One on a device is an allocation
+// that its client lets others open. This process never touches it: Config.Devices opens it when
+// it is registered, holds it while it is in use, and copies from and to it.
 //
 // States: a region is named until Unregister, and in use as long as it is named or a Slice
 // of it is held. Then it is unmapped and its descriptor closed. Unregister returns at once.

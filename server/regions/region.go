@@ -8,15 +8,24 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// region is a range of a client's file. It does not change but for its references.
+// region is a range of a client's file, or of an allocation on a device. It does not change but
+// for its references.
 type region struct {
 	registry *Registry
 	status   Status
-	fd       int
-	mapping  []byte      // of the range; its bytes may vanish
-	shared   *shm.Shared // what stubs may map of it; nil: nothing
+
+	// Of a file.
+	fd      int
+	mapping []byte      // of the range; its bytes may vanish
+	shared  *shm.Shared // what stubs may map of it; nil: nothing
+
+	// On a device; nil of a file.
+	devices    Devices
+	allocation *foreign.Device // with a reference of the region's
+
 	// refs counts the name, while there is one, and the slices that are held.
 	refs atomic.Int64
 }
@@ -26,6 +35,10 @@ func (g *region) release() {
 	switch n := g.refs.Add(-1); {
 	case n > 0:
 	case n == 0:
+		if g.allocation != nil {
+			g.allocation.Release() // which has it closed, here and in stubs
+			return
+		}
 		if g.shared != nil {
 			g.shared.End() // stubs unmap it, who have a descriptor of their own
 		}
@@ -52,7 +65,7 @@ func (s *Slice) Release() { s.region.release() }
 func (s *Slice) Size() int64 { return s.size }
 
 // Shared returns what stubs may map of the region, and where in it the slice begins; nil if
-// the file is not of our user alone.
+// it is no file, or not of our user alone.
 func (s *Slice) Shared() (region *shm.Shared, offset int64) { return s.region.shared, s.offset }
 
 // inlineBytes is the longest copy that lies on the Go heap where there is an allocator.
@@ -60,6 +73,9 @@ const inlineBytes = 4 << 10
 
 // Copy implements infer.Foreign.
 func (s *Slice) Copy() (data []byte, owner infer.Memory, err error) {
+	if s.region.allocation != nil {
+		return s.copyDevice()
+	}
 	config := &s.region.registry.config
 	if s.size > inlineBytes && config.Allocate != nil {
 		data, owner, err = config.Allocate(int(s.size))
@@ -110,6 +126,9 @@ func (s *Slice) Write(output string, data []byte) error {
 	if n := int64(len(data)); n > s.size {
 		return infer.Errorf(infer.Internal,
 			"shared memory size specified with the request for output '%s' (%d bytes) should be at least %d bytes to hold the results", output, s.size, n)
+	}
+	if s.region.allocation != nil {
+		return s.region.devices.Write(s.region.allocation, uint64(s.offset), data)
 	}
 	if shm.Guard(func() { copy(s.region.mapping[s.offset:s.offset+s.size], data) }) != nil {
 		return s.Truncated()

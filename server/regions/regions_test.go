@@ -145,7 +145,7 @@ func TestRegisterRefusesInOrder(t *testing.T) {
 	must(r.RegisterSystem("first", "//two", 0, 2*page))
 	must(r.RegisterSystem("second", "two", page, page))
 	list, err := r.Status(System, "")
-	want := []Status{{"first", "//two", 0, 2 * page}, {"second", "two", page, page}, {"taken", "two", 0, page}}
+	want := []Status{{System, "first", "//two", 0, 2 * page, 0}, {System, "second", "two", page, page, 0}, {System, "taken", "two", 0, page, 0}}
 	if err != nil || fmt.Sprint(list) != fmt.Sprint(want) {
 		t.Errorf("got %v and error %v, want %v", list, err, want)
 	}
@@ -220,7 +220,7 @@ func TestShortagesRefuseARegistration(t *testing.T) {
 
 func TestRegistriesAreOffUnlessEnabled(t *testing.T) {
 	r := New(Config{Directory: folder(t)})
-	for _, err := range []error{r.CheckEnabled(), r.RegisterSystem("", "", 0, 0), r.RegisterCUDA("c"), r.Unregister(System, ""), r.Unregister(CUDA, "c")} {
+	for _, err := range []error{r.CheckEnabled(), r.RegisterSystem("", "", 0, 0), r.RegisterCUDA("c", 0, make([]byte, 64), 1), r.Unregister(System, ""), r.Unregister(CUDA, "c")} {
 		wantError(t, err, infer.Unsupported, "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
 	}
 	if list, err := r.Status(System, ""); err != nil || len(list) != 0 {
@@ -251,8 +251,8 @@ func TestKindsShareNames(t *testing.T) {
 	if err := r.RegisterSystem("s", "two", 0, 1); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.RegisterCUDA("s"), infer.AlreadyExists, "shared memory region 's' already in manager")
-	wantError(t, r.RegisterCUDA("c"), infer.InvalidArg, "failed to register CUDA shared memory region: 'c', GPUs not supported")
+	wantError(t, r.RegisterCUDA("s", 0, make([]byte, 64), 1), infer.AlreadyExists, "shared memory region 's' already in manager")
+	wantError(t, r.RegisterCUDA("c", 0, make([]byte, 64), 1), infer.InvalidArg, "failed to register CUDA shared memory region: 'c', GPUs not supported")
 	_, err := r.Status(CUDA, "s")
 	wantError(t, err, infer.NotFound, "The region named 's' is registered as system shared memory, not CUDA shared memory")
 	_, err = r.Status(CUDA, "c")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
 // Kind says what memory a region is of.
@@ -54,6 +55,21 @@ type Config struct {
 	Allocate func(n int) ([]byte, infer.Memory, error)
 	// Ours reports whether a file is the server's own; nil: none is.
 	Ours func(device, inode uint64) bool
+	// Devices waits until devices have been counted, and returns what uses them, nil if there
+	// are none; nil: there are none.
+	Devices func() Devices
+}
+
+// Devices opens memory of clients on devices, in a process that may touch it. Errors of Copy and
+// Write are *infer.Error.
+type Devices interface {
+	// Open opens an allocation, and holds it up to the last Release. The error is a part of
+	// what the client is told.
+	Open(device uint64, handle foreign.Handle) (*foreign.Device, error)
+	// Copy copies n bytes at offset into memory of the server, which is charged until it is released.
+	Copy(from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error)
+	// Write copies data to offset, and waits until it is there.
+	Write(to *foreign.Device, offset uint64, data []byte) error
 }
 
 // DefaultMost is how many regions there may be unless Config says otherwise. Each takes a
@@ -77,8 +93,10 @@ var ErrDisabled = &infer.Error{Code: infer.Unsupported,
 
 // Status describes a region.
 type Status struct {
-	Name, Key    string
-	Offset, Size uint64 // bytes, in the file
+	Kind         Kind
+	Name, Key    string // Key and Offset of the system, Device of CUDA
+	Offset, Size uint64 // bytes, in the file or on the device
+	Device       uint64 // its number
 }
 
 // Registry has the regions of one server. It is safe for concurrent use.
@@ -125,7 +143,7 @@ func (r *Registry) RegisterSystem(name, key string, offset, size uint64) error {
 	if err := r.checkRoom(name); err != nil {
 		return err
 	}
-	made, err := r.open(Status{Name: name, Key: key, Offset: offset, Size: size}, file)
+	made, err := r.open(Status{Kind: System, Name: name, Key: key, Offset: offset, Size: size}, file)
 	if err != nil {
 		return err
 	}
@@ -136,15 +154,37 @@ func (r *Registry) RegisterSystem(name, key string, offset, size uint64) error {
 	return nil
 }
 
-// RegisterCUDA refuses a region on a device, since there are none.
-func (r *Registry) RegisterCUDA(name string) error {
+// RegisterCUDA makes a region of size bytes at the beginning of an allocation that a client has on a
+// device. Errors are *infer.Error.
+func (r *Registry) RegisterCUDA(name string, device uint64, handle []byte, size uint64) error {
 	if err := r.CheckEnabled(); err != nil {
+		return err
+	}
+	if err := checkText(name, ""); err != nil {
 		return err
 	}
 	if err := r.checkRoom(name); err != nil {
 		return err
 	}
-	return NoDevice(name)
+	made, err := r.openDevice(Status{Kind: CUDA, Name: name, Device: device, Size: size}, handle)
+	if err != nil {
+		return err
+	}
+	if err := r.add(made); err != nil {
+		made.release()
+		return err
+	}
+	return nil
+}
+
+// HasDevices waits until devices have been counted, and reports whether there are any.
+func (r *Registry) HasDevices() bool { return r.devices() != nil }
+
+func (r *Registry) devices() Devices {
+	if r.config.Devices == nil {
+		return nil
+	}
+	return r.config.Devices()
 }
 
 // NoDevice refuses a region on a device of a machine without one.
@@ -214,12 +254,12 @@ func (r *Registry) Unregister(kind Kind, name string) error {
 
 // remove returns the regions that have lost their names. The caller releases them.
 func (r *Registry) remove(kind Kind, name string) (gone []*region) {
-	if kind != System {
-		return nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range r.namedLocked(name) {
+		if one.status.Kind != kind {
+			continue
+		}
 		delete(r.byName, one.status.Name)
 		r.bytes -= int64(one.status.Size)
 		gone = append(gone, one)
@@ -244,22 +284,21 @@ func (r *Registry) namedLocked(name string) []*region {
 
 // Status describes the region of that kind and name, or all of the kind if name is empty, in
 // the order of their names. It fails with NotFound if there is none of the name.
-func (r *Registry) Status(kind Kind, name string) ([]Status, error) {
+func (r *Registry) Status(kind Kind, name string) (list []Status, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found := r.namedLocked(name)
-	switch {
-	case name != "" && len(found) == 0:
+	if name != "" && len(found) == 0 {
 		return nil, infer.Errorf(infer.NotFound, "Unable to find %s shared memory region: '%s'", kind, name)
-	case name != "" && kind != System:
-		return nil, infer.Errorf(infer.NotFound, "The region named '%s' is registered as %s shared memory, not %s shared memory",
-			name, System.title(), kind.title())
-	case kind != System:
-		return nil, nil
 	}
-	list := make([]Status, len(found))
-	for i, one := range found {
-		list[i] = one.status
+	for _, one := range found {
+		switch {
+		case one.status.Kind == kind:
+			list = append(list, one.status)
+		case name != "":
+			return nil, infer.Errorf(infer.NotFound, "The region named '%s' is registered as %s shared memory, not %s shared memory",
+				name, one.status.Kind.title(), kind.title())
+		}
 	}
 	slices.SortFunc(list, func(a, b Status) int { return cmp.Compare(a.Name, b.Name) })
 	return list, nil
@@ -308,7 +347,9 @@ func (r *Registry) Stats() (count int, bytes int64) {
 
 // Close takes all names away.
 func (r *Registry) Close() {
-	for _, gone := range r.remove(System, "") {
-		gone.release()
+	for _, kind := range []Kind{System, CUDA} {
+		for _, gone := range r.remove(kind, "") {
+			gone.release()
+		}
 	}
 }

@@ -22,8 +22,12 @@ func (h *Endpoints) serveRegionStatus(t target, w *http1.Reply) error {
 	b := []byte{'['}
 	for i, one := range list {
 		b = jsontext.AppendString(append(appendComma(b, i), `{"name":`...), one.Name)
-		b = jsontext.AppendString(append(b, `,"key":`...), one.Key)
-		b = strconv.AppendUint(append(b, `,"offset":`...), one.Offset, 10)
+		if one.Kind == regions.CUDA {
+			b = strconv.AppendUint(append(b, `,"device_id":`...), one.Device, 10)
+		} else {
+			b = jsontext.AppendString(append(b, `,"key":`...), one.Key)
+			b = strconv.AppendUint(append(b, `,"offset":`...), one.Offset, 10)
+		}
 		b = strconv.AppendUint(append(b, `,"byte_size":`...), one.Size, 10)
 		b = append(b, '}')
 	}
@@ -54,10 +58,11 @@ func (h *Endpoints) serveRegionRegister(t target, w *http1.Reply, r *http1.Reque
 
 func (h *Endpoints) registerRegion(t target, v jsontext.Value) error {
 	if t.kind == regions.CUDA {
-		if err := checkHandle(v); err != nil {
+		device, handle, size, err := readHandle(v)
+		if err != nil {
 			return err
 		}
-		return h.regions.RegisterCUDA(t.region)
+		return h.regions.RegisterCUDA(t.region, device, handle, size)
 	}
 	if err := checkMembers(v, "key", "byte_size"); err != nil {
 		return err
@@ -92,29 +97,29 @@ func checkMembers(v jsontext.Value, names ...string) error {
 // handleBytes is the size of a cudaIpcMemHandle_t.
 const handleBytes = 64
 
-// checkHandle refuses what is no description of a region on a device.
-func checkHandle(v jsontext.Value) error {
+// readHandle reads the description of a region on a device.
+func readHandle(v jsontext.Value) (device uint64, handle []byte, size uint64, err error) {
 	if err := checkMembers(v, "raw_handle", "device_id", "byte_size"); err != nil {
-		return err
+		return 0, nil, 0, err
 	}
 	b64 := v.Member("raw_handle").Member("b64")
 	if !b64.Exists() {
-		return infer.Errorf(infer.Internal, "attempt to access non-existing object member 'b64'")
+		return 0, nil, 0, infer.Errorf(infer.Internal, "attempt to access non-existing object member 'b64'")
 	}
 	text, err := b64.Text()
 	if err != nil {
-		return err
+		return 0, nil, 0, err
 	}
-	if _, err := v.Member("byte_size").Uint(); err != nil {
-		return err
+	if size, err = v.Member("byte_size").Uint(); err != nil {
+		return 0, nil, 0, err
 	}
-	if _, err := v.Member("device_id").Uint(); err != nil {
-		return err
+	if device, err = v.Member("device_id").Uint(); err != nil {
+		return 0, nil, 0, err
 	}
-	if handle, err := base64.StdEncoding.DecodeString(text.String()); err != nil || len(handle) != handleBytes {
-		return infer.Errorf(infer.InvalidArg, "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
+	if handle, err = base64.StdEncoding.DecodeString(text.String()); err != nil || len(handle) != handleBytes {
+		return 0, nil, 0, infer.Errorf(infer.InvalidArg, "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
 	}
-	return nil
+	return device, handle, size, nil
 }
 
 // serveRegionUnregister serves POST …/unregister of one kind. It succeeds for regions that

@@ -1,7 +1,8 @@
-"""Copies tensors from devices into the server's memory for requests, for models that take them on the host.
+"""Copies between devices and the server's memory for requests, for models that take tensors on the host.
 
-Each line from the server names an allocation of another process, by CUDA's handle, and a range of it. An allocation is
-opened for one copy and closed behind it: its maker may free it at any time, and what is open here would keep it.
+Each line from the server names an allocation of another process, by CUDA's handle, and a range of it. An allocation of
+a stub is opened for one copy and closed behind it: its maker may free it at any time, and what is open here would keep
+it. One that a client has registered is a region: it has a number, and is open from "open" to "close".
 """
 
 import ctypes
@@ -9,7 +10,7 @@ import json
 import mmap
 import os
 import sys
-from typing import Any, Dict, TextIO
+from typing import Any, Dict, TextIO, Tuple
 
 from nereid_devices import cuda
 
@@ -17,6 +18,7 @@ from nereid_devices import cuda
 _REQUESTS = 4
 
 _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 
 class _Handle(ctypes.Structure):
@@ -30,20 +32,19 @@ def command() -> None:
     try:
         copier = Copier(_REQUESTS)
     except (cuda.CudaError, OSError) as error:
-        _write(replies, str(error))
+        _write(replies, {"error": str(error)})
         return
-    _write(replies, "")
+    _write(replies, {})
     for line in sys.stdin:
         try:
-            copier.copy(json.loads(line))
-            text = ""
+            reply = copier.act(json.loads(line))
         except cuda.CudaError as error:
-            text = str(error)
-        _write(replies, text)
+            reply = {"error": str(error)}
+        _write(replies, reply)
 
 
 class Copier:
-    """Copies into a file that is mapped whole."""
+    """Copies into and out of a file that is mapped whole."""
 
     def __init__(self, file: int) -> None:
         self._driver = cuda.driver()
@@ -52,35 +53,88 @@ class Copier:
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._size = size
         self._contexts: Dict[str, ctypes.c_void_p] = {}  # by UUID of the device
+        self._regions: Dict[int, Tuple[str, ctypes.c_uint64]] = {}  # UUID and address, by number
 
-    def copy(self, wanted: Dict[str, Any]) -> None:
+    def act(self, wanted: Dict[str, Any]) -> Dict[str, Any]:
         """Act on one line."""
-        count, to = wanted["bytes"], wanted["to"]
-        if count > self._size or to > self._size - count:
-            raise cuda.CudaError(f"{count} bytes at {to} lie outside the file of {self._size}")
+        if wanted["do"] == "open":
+            return self._open(wanted["region"], wanted["device"], wanted["handle"])
+        if wanted["do"] == "close":
+            uuid, base = self._regions.pop(wanted["region"])
+            self._use(uuid)
+            self._driver.call("cuIpcCloseMemHandle", base)
+        else:
+            self._copy(wanted)
+        return {}
+
+    def _open(self, number: int, ordinal: int, handle: str) -> Dict[str, Any]:
+        """Open what a client has registered. Errors are the driver's words alone, which the client is told."""
+        try:
+            uuid = self._driver.uuid(ordinal)
+            self._use(uuid)
+            base = self._opened(handle)
+        except cuda.CudaError as error:
+            raise cuda.CudaError(error.reason or str(error)) from error
+        try:
+            where = ctypes.c_int()
+            self._driver.call("cuPointerGetAttribute", ctypes.byref(where), ctypes.c_int(_DEVICE_ORDINAL), base)
+            if where.value != ordinal:
+                raise cuda.CudaError(f"the memory lies on device {where.value}, not on device {ordinal}")
+            start, size = ctypes.c_uint64(), ctypes.c_size_t()
+            self._driver.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
+        except cuda.CudaError:
+            self._driver.call("cuIpcCloseMemHandle", base)
+            raise
+        self._regions[number] = uuid, base
+        return {"uuid": uuid, "bytes": start.value + size.value - base.value}
+
+    def _copy(self, wanted: Dict[str, Any]) -> None:
+        """Copy between an allocation and the file."""
+        count, at = wanted["bytes"], wanted["at"]
+        if count > self._size or at > self._size - count:
+            raise cuda.CudaError(f"{count} bytes at {at} lie outside the file of {self._size}")
         if not count:
             return
-        self._driver.call("cuCtxSetCurrent", self._context(wanted["uuid"]))
-        handle = _Handle.from_buffer_copy(bytes.fromhex(wanted["handle"]))
-        base = ctypes.c_uint64()
-        self._driver.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), handle, ctypes.c_uint(_LAZY_PEER_ACCESS))
+        if wanted["region"]:
+            uuid, base = self._regions[wanted["region"]]
+            self._use(uuid)
+            self._move(wanted, base)
+            return
+        self._use(wanted["uuid"])
+        base = self._opened(wanted["handle"])
         try:
-            source = ctypes.c_uint64(base.value + wanted["offset"])
-            target = ctypes.c_void_p(self._address + to)
-            self._driver.call("cuMemcpyDtoH_v2", target, source, ctypes.c_size_t(count))
+            self._move(wanted, base)
         finally:
             self._driver.call("cuIpcCloseMemHandle", base)
 
-    def _context(self, uuid: str) -> ctypes.c_void_p:
-        """The context of a device, made with its first copy."""
+    def _move(self, wanted: Dict[str, Any], base: ctypes.c_uint64) -> None:
+        there = ctypes.c_uint64(base.value + wanted["offset"])
+        here = ctypes.c_void_p(self._address + wanted["at"])
+        count = ctypes.c_size_t(wanted["bytes"])
+        if wanted["do"] == "write":
+            self._driver.call("cuMemcpyHtoD_v2", there, here, count)
+            # It returns when the bytes have been read: they may still be on their way.
+            self._driver.call("cuCtxSynchronize")
+        else:
+            self._driver.call("cuMemcpyDtoH_v2", here, there, count)
+
+    def _opened(self, handle: str) -> ctypes.c_uint64:
+        """The address of an allocation of another process, opened in the context that is current."""
+        base = ctypes.c_uint64()
+        given = _Handle.from_buffer_copy(bytes.fromhex(handle))
+        self._driver.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), given, ctypes.c_uint(_LAZY_PEER_ACCESS))
+        return base
+
+    def _use(self, uuid: str) -> None:
+        """Make the context of a device current. It is made with its first use."""
         context = self._contexts.get(uuid)
         if context is None:
             context = ctypes.c_void_p()
             self._driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._driver.find(uuid))
             self._contexts[uuid] = context
-        return context
+        self._driver.call("cuCtxSetCurrent", context)
 
 
-def _write(replies: TextIO, error: str) -> None:
-    replies.write(json.dumps({"error": error}) + "\n")
+def _write(replies: TextIO, reply: Dict[str, Any]) -> None:
+    replies.write(json.dumps(reply) + "\n")
     replies.flush()

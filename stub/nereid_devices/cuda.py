@@ -11,11 +11,12 @@ _MINOR = 76
 
 
 class CudaError(Exception):
-    """The driver is not there, or refuses. `no_device` says that it works and shows no device."""
+    """The driver is not there, or refuses, with `reason` as its words. `no_device`: it works and shows no device."""
 
-    def __init__(self, text: str, no_device: bool = False) -> None:
+    def __init__(self, text: str, no_device: bool = False, reason: str = "") -> None:
         super().__init__(text)
         self.no_device = no_device
+        self.reason = reason
 
 
 class Device(NamedTuple):
@@ -74,6 +75,12 @@ class Driver:
                 return handle
         raise CudaError(f"no device has the UUID {uuid}")
 
+    def uuid(self, number: int) -> str:
+        """The UUID of a device, as 32 hexadecimal digits."""
+        handle = ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(number))
+        return self._uuid(handle).replace("-", "")[3:]
+
     def device(self, number: int) -> Device:
         handle = ctypes.c_int()
         self.call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(number))
@@ -117,7 +124,8 @@ class Driver:
             raise CudaError(f"libcuda.so.1 has no function {name}: the driver is too old")
         result = getattr(self._library, name)(*args)
         if result != 0:
-            raise CudaError(f"{name}: {self._text(result)}", result == _NO_DEVICE)
+            reason = self._word("cuGetErrorString", result) or ""
+            raise CudaError(f"{name}: {self._text(result)}", result == _NO_DEVICE, reason)
 
     def _text(self, result: int) -> str:
         name, text = self._word("cuGetErrorName", result), self._word("cuGetErrorString", result)

@@ -1,0 +1,97 @@
+package integration
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
+)
+
+// cudaHeld doubles its input, of a request with an id when a file says so.
+const cudaHeld = `
+import os, time
+
+class TritonPythonModel(Base):
+    def execute(self, requests):
+        how = requests[0].request_id()
+        if how:
+            open(how + ".begun", "w").close()
+            while not os.path.exists(how + ".over"):
+                time.sleep(0.002)
+        return super().execute(requests)
+
+    def one(self, x):
+        if %s:
+            assert not x.is_cpu()
+            return put("OUT", values(x) * 2, x.__dlpack_device__()[1])
+        return pb_utils.Tensor("OUT", x.as_numpy() * 2)
+`
+
+// cudaServer launches a server whose clients may register memory of the fake devices.
+func cudaServer(t *testing.T) (s *runningServer, state string) {
+	head := fmt.Sprintf(onDeviceHead, filepath.Join(testkit.Root(t), "stub", "tests"))
+	texts := strings.ReplaceAll(onDeviceConfig, "TYPE_FP32", "TYPE_STRING")
+	state = filepath.Join(t.TempDir(), "state")
+	s = launchOnFakes(t, writeFiles(t, map[string]string{
+		"host/config.pbtxt":  onDeviceConfig,
+		"host/1/model.py":    head + fmt.Sprintf(cudaHeld, "False"),
+		"texts/config.pbtxt": texts,
+		"texts/1/model.py": head + `
+class TritonPythonModel(Base):
+    def one(self, x):
+        return pb_utils.Tensor("OUT", x.as_numpy())
+`,
+	}), []string{"FAKECUDA_STATE=" + state}, "--allow-gpu-metrics=false", "--allow-client-shm=true")
+	s.waitReady()
+	return s, state
+}
+
+// runCUDAClient runs testdata/cuda_regions.py with the driver that the server has.
+func (s *runningServer) runCUDAClient(state, model string, what ...string) {
+	s.t.Helper()
+	root := testkit.Root(s.t)
+	folders := strings.Join([]string{filepath.Join(root, "stub", "tests"), filepath.Join(root, "pyutils")}, ":")
+	arguments := append([]string{"LD_LIBRARY_PATH=" + fakecuda.Dir(s.t), "FAKECUDA_STATE=" + state, clientPython(s.t), filepath.Join("testdata", "cuda_regions.py"),
+		fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc), model, s.t.TempDir(), folders}, what...)
+	if output, err := exec.Command("env", arguments...).CombinedOutput(); err != nil {
+		s.t.Fatalf("cuda_regions.py: %v\n%s", err, output)
+	}
+}
+
+// allClosed waits until no process has an allocation of another one open.
+func (s *runningServer) allClosed(state string) {
+	s.t.Helper()
+	s.until("rid of all regions", func() bool {
+		_, live := fakeState(s.t, state)
+		return s.figure("nereid_client_regions") == 0 && live["opened"] == 0
+	})
+	s.notLeaking(state)
+}
+
+// TestClientsRegisterMemoryOfDevices has tensors of real clients in memory of the fake devices.
+func TestClientsRegisterMemoryOfDevices(t *testing.T) {
+	s, state := cudaServer(t)
+	s.runCUDAClient(state, "host")
+	s.allClosed(state)
+	// What is opened is closed once.
+	counts, _ := fakeState(t, state)
+	if opened, closed := counts["cuIpcOpenMemHandle_v2"], counts["cuIpcCloseMemHandle"]; opened == 0 || closed == 0 || closed > opened {
+		t.Errorf("allocations were opened %d times and closed %d times", opened, closed)
+	}
+}
+
+// TestMemoryOfDevicesSurvivesTheCopier kills the process that has clients' memory open.
+func TestMemoryOfDevicesSurvivesTheCopier(t *testing.T) {
+	s, state := cudaServer(t)
+	s.runCUDAClient(state, "host")
+	helpers := s.deviceHelpers()
+	if len(helpers) != 1 {
+		t.Fatalf("got helpers %v, want the one that copies", helpers)
+	}
+	s.runCUDAClient(state, "host", fmt.Sprint("dies:", helpers[0]))
+	s.allClosed(state)
+}
