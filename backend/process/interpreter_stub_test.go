@@ -1,12 +1,16 @@
 package process
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -91,6 +95,64 @@ func TestInterpreterIsLookedForAgain(t *testing.T) {
 		}
 	}
 	if err := os.Remove(filepath.Join(without, "numpy.py")); err != nil {
+		t.Fatal(err)
+	}
+	r.start("identity", infer.Uint8).wantGood()
+}
+
+// TestInterpreterThatTakesTooLong names the setting that gives it more time.
+func TestInterpreterThatTakesTooLong(t *testing.T) {
+	program := writeProgram(t, filepath.Join(t.TempDir(), "python3"), "#!/bin/sh\nexec sleep 1000\n")
+	r := newRigWith(t, program, func(c *Options) { c.InterpreterTimeout = 50 * time.Millisecond })
+	_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
+	const want = " has not imported numpy 50ms after its start; give it more time with --backend-config=python,interpreter-timeout-seconds=N"
+	if err == nil || !strings.HasSuffix(err.Error(), "python-executable "+program+": "+program+want) {
+		t.Errorf("got error %v, want %q at its end", err, want)
+	}
+}
+
+// TestLoadEndsBeforeItsInterpreterHasStarted has loads that wait for the same interpreter end one by one: each ends with its
+// own context, and with the last of them its processes do. The next load starts it anew.
+func TestLoadEndsBeforeItsInterpreterHasStarted(t *testing.T) {
+	good := testkit.Python(t)
+	dir := t.TempDir()
+	begun, allowed := filepath.Join(dir, "begun"), filepath.Join(dir, "go")
+	program := writeProgram(t, filepath.Join(dir, "python3"),
+		fmt.Sprintf("#!/bin/sh\nif [ -f '%s' ]; then exec '%s' \"$@\"; fi\nsleep 1000 &\n: >'%s'\nwait\n", allowed, good.Path, begun))
+	r := newRigWith(t, program, func(c *Options) { c.InterpreterTimeout = 0 })
+	type load struct {
+		cancel context.CancelCauseFunc
+		ended  chan error // sent to once
+	}
+	var loads []load
+	for i := range 3 {
+		config := modelConfig(fmt.Sprintf("identity%d", i), 1, infer.Uint8)
+		model, err := r.backend.Open(backend.Env{Name: config.GetName(), Version: 1, Directory: r.copyModel("identity"), Config: config, Host: r.host})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		l := load{cancel, make(chan error, 1)}
+		go func() { l.ended <- model.Start(ctx, config, nil, &floor{}) }()
+		loads = append(loads, l)
+	}
+	testkit.Eventually(t, patience, func() bool { _, err := os.Stat(begun); return err == nil })
+	for i, l := range loads {
+		select {
+		case err := <-l.ended:
+			t.Fatalf("load %d ended with %v before it was cancelled", i, err)
+		default:
+		}
+		l.cancel(errors.New("cancelled by the test"))
+		if err := <-l.ended; err == nil || !strings.Contains(err.Error(), "cancelled by the test") {
+			t.Errorf("load %d: got error %v, want that it was cancelled", i, err)
+		}
+	}
+	if n := r.supervisor.Children().Count(); n != 0 {
+		t.Errorf("%d processes are left, want none", n)
+	}
+	if err := os.WriteFile(allowed, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.start("identity", infer.Uint8).wantGood()

@@ -29,6 +29,8 @@ type Options struct {
 	Config
 	Executable string // the interpreter
 	NoTemplate bool
+	// InterpreterTimeout bounds the start of the interpreter; 0: it is not bounded.
+	InterpreterTimeout time.Duration
 }
 
 // PythonBackend is what these tests use of the backend of package python. That imports

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"context"
 	"io/fs"
 	"maps"
 	"slices"
@@ -59,7 +60,7 @@ var _ backend.Backend = (*Backend)(nil)
 // Interpreter finds the interpreter that all models use whose settings name no
 // other, once, and says what it is.
 func (b *Backend) Interpreter() (python, numpy, path string, err error) {
-	i, err := b.hold(b.config.wish(), nil).find() // to the end
+	i, err := b.hold(b.config.wish(), nil).find(context.Background()) // to the end
 	return i.Python, i.Numpy, i.Path, err
 }
 

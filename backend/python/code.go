@@ -118,7 +118,7 @@ func (c *code) Check(ctx context.Context, stub string) error {
 	}
 	h, err := c.hold(ctx)
 	if err == nil {
-		_, err = h.python.find()
+		_, err = h.python.find(ctx)
 	}
 	if err != nil {
 		return infer.Errorf(infer.Internal, "%v", err)

@@ -195,11 +195,14 @@ func variablesIn(e *conda.Environment) []string {
 const mostDiagnosis = 30 * time.Second
 
 // diagnose says why the interpreter of an environment did not start, in place of what it
-// said itself.
-func (p *python) diagnose(failure error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), mostDiagnosis)
+// said itself. One that was too slow is not asked: its answer would take as long again.
+func (p *python) diagnose(ctx context.Context, failure error) error {
+	ctx, cancel := context.WithTimeout(ctx, mostDiagnosis)
 	defer cancel()
-	if err := p.environment.Diagnose(ctx, p.backend.supervisor.Children().Run, os.Environ()); err != nil {
+	var late *lateError
+	if errors.As(failure, &late) {
+		failure = late
+	} else if err := p.environment.Diagnose(ctx, p.backend.supervisor.Children().Run, os.Environ()); err != nil {
 		failure = err
 	}
 	return fmt.Errorf("execution environment %s: %w", p.wish.environment, failure)

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,8 +14,8 @@ import (
 )
 
 // findInterpreter starts templates of all candidates at once and keeps the
-// first, in the order of PATH, that can import numpy. The others are closed.
-func (p *python) findInterpreter() (*template, error) {
+// first, in the order of PATH, that can import numpy. The others are closed. All end with ctx.
+func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 	executable := p.wish.executable
 	candidates, err := candidates(executable)
 	if err != nil {
@@ -25,7 +26,7 @@ func (p *python) findInterpreter() (*template, error) {
 	var started sync.WaitGroup
 	for i, path := range candidates {
 		started.Go(boundary.Guard(p.backend.log, boundary.Life, func() {
-			templates[i], failures[i] = p.startTemplate(path)
+			templates[i], failures[i] = p.startTemplate(ctx, path)
 		}, func(err error) { failures[i] = err }))
 	}
 	started.Wait()
@@ -42,8 +43,14 @@ func (p *python) findInterpreter() (*template, error) {
 	if found != nil {
 		return found, nil
 	}
-	if p.environment != nil {
-		return nil, p.diagnose(failures[0])
+	var late *lateError
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case p.environment != nil:
+		return nil, p.diagnose(ctx, failures[0])
+	case executable != "" && errors.As(failures[0], &late):
+		return nil, fmt.Errorf("python-executable %s: %w", executable, late)
 	}
 	if executable != "" && errors.Is(failures[0], fs.ErrNotExist) {
 		return nil, fmt.Errorf("python-executable %s: there is no such program", executable)

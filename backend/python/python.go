@@ -1,6 +1,7 @@
 package python
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -70,44 +71,83 @@ func (p *python) setLocked(t *template) {
 
 // search is a search for the interpreter.
 type search struct {
-	done chan struct{} // closed when it is over
-	err  error         // set before
+	done   chan struct{} // closed when it is over
+	err    error         // set before
+	cancel func()        // ends it early
+
+	waiting int // goroutines that wait for it; guarded by python.mu
 }
 
 // find finds the interpreter, and keeps it. A search
 // that found none is over for all goroutines that waited for it: a later load has it
-// made anew, for something may have been installed.
-func (p *python) find() (interpreterInfo, error) {
+// made anew, for something may have been installed. When the ctx of each of them has ended, the
+// search is ended, and its processes are gone when the last of them returns.
+func (p *python) find(ctx context.Context) (interpreterInfo, error) {
 	p.mu.Lock()
 	if p.found {
 		defer p.mu.Unlock()
 		return p.info, nil
 	}
 	s := p.searching
-	if s != nil {
-		p.mu.Unlock()
-		<-s.done
-	} else {
-		s = &search{done: make(chan struct{}), err: errors.New("the search for an interpreter was broken off")}
-		p.searching = s
-		p.mu.Unlock()
-		p.search(s)
+	if s == nil {
+		s = p.beginSearchLocked()
+	}
+	s.waiting++
+	p.mu.Unlock()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		if p.leave(s) {
+			<-s.done
+		}
+		return interpreterInfo{}, context.Cause(ctx)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.info, s.err
 }
 
+// beginSearchLocked starts a search in a goroutine of its own, as others may come to wait for it
+// that have more time than the first.
+func (p *python) beginSearchLocked() *search {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &search{done: make(chan struct{}), err: errors.New("the search for an interpreter was broken off"), cancel: cancel}
+	p.searching = s
+	p.backend.supervisor.Children().Later(func() { p.search(ctx, s) })
+	return s
+}
+
+// leave says that a goroutine waits no longer. With the last one the search is ended, which leave reports.
+func (p *python) leave(s *search) (last bool) {
+	p.mu.Lock()
+	s.waiting--
+	last = s.waiting == 0
+	if last && p.searching == s {
+		p.searching = nil // a goroutine that comes now gets a search that is not ended
+	}
+	p.mu.Unlock()
+	if last {
+		s.cancel()
+	}
+	return last
+}
+
 // search looks for the interpreter.
-func (p *python) search(s *search) {
+func (p *python) search(ctx context.Context, s *search) {
+	defer s.cancel()
 	p.begin()
 	defer p.end()
 	var t *template
 	defer func() {
 		p.mu.Lock()
-		p.searching = nil
+		left := p.searching != s // by all that waited for it
+		if !left {
+			p.searching = nil
+		}
 		switch {
 		case t == nil:
+		case left:
+			p.backend.supervisor.Children().Later(t.close)
 		case p.closed: // meanwhile: the model that wanted it has been closed
 			p.backend.supervisor.Children().Later(t.close)
 			s.err = errors.New("the interpreter is not used any more")
@@ -119,7 +159,7 @@ func (p *python) search(s *search) {
 		p.mu.Unlock()
 		close(s.done)
 	}()
-	if t, s.err = p.findInterpreter(); s.err == nil {
+	if t, s.err = p.findInterpreter(ctx); s.err == nil {
 		i := t.interpreter
 		p.backend.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
 		if len(i.Threads) > 0 && !p.wish.noTemplate {
@@ -197,7 +237,7 @@ const maxTemplateRestarts = 3
 
 // start starts a stub: forked from the template where there is one.
 func (p *python) start(instance string, files *process.Files) (*launch.Process, error) {
-	i, err := p.find()
+	i, err := p.find(context.Background()) // it is found: Check comes before
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +301,7 @@ func (p *python) usable() *template {
 	if t != nil { // one that was ended while it was idle has not died
 		p.tries++
 	}
-	fresh, err := p.startTemplate(p.info.Path)
+	fresh, err := p.startTemplate(context.Background(), p.info.Path)
 	if err != nil {
 		if t == nil {
 			p.tries++
@@ -277,15 +317,15 @@ func (p *python) usable() *template {
 }
 
 // startTemplate starts a template; what it prints is part of the error if it
-// does not come up.
-func (p *python) startTemplate(interpreter string) (*template, error) {
+// does not come up, or until ctx ends.
+func (p *python) startTemplate(ctx context.Context, interpreter string) (*template, error) {
 	// Nothing is printed by a template that works; a failing one is reported below.
 	out, far, err := output.Open(zerolog.Nop(), [2]io.Writer{}, output.Limits{})
 	if err != nil {
 		return nil, err
 	}
 	out.Begin()
-	t, err := p.launchTemplate(interpreter, far)
+	t, err := p.launchTemplate(ctx, interpreter, far)
 	_ = far[0].Close()
 	_ = far[1].Close()
 	if err != nil {

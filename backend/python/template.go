@@ -1,6 +1,7 @@
 package python
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -53,8 +54,19 @@ const forkTimeout = 5 * time.Second
 // writes its own command line over it.
 const titleRoom = 512
 
-// launchTemplate starts a template and waits for it to say HELLO.
-func (p *python) launchTemplate(interpreter string, output [2]*os.File) (*template, error) {
+// lateError says that an interpreter took too long.
+type lateError struct {
+	interpreter string
+	limit       time.Duration
+}
+
+func (e *lateError) Error() string {
+	return fmt.Sprintf("%s has not imported numpy %s after its start; give it more time with --backend-config=python,interpreter-timeout-seconds=N", e.interpreter, e.limit)
+}
+
+// launchTemplate starts a template and waits for it to say HELLO. When ctx ends before, the
+// template is killed, with what it has started.
+func (p *python) launchTemplate(ctx context.Context, interpreter string, output [2]*os.File) (*template, error) {
 	near, far, err := packetPair()
 	if err != nil {
 		return nil, err
@@ -85,9 +97,19 @@ func (p *python) launchTemplate(interpreter string, output [2]*os.File) (*templa
 		defer children.Forget(child)
 		_ = child.Wait()
 	}, nil)
-	if err := t.receive(&t.interpreter, p.wish.limit); err != nil {
+	stop := context.AfterFunc(ctx, boundary.Guard(p.backend.log, boundary.Life, child.Kill, nil))
+	err = t.receive(&t.interpreter, p.wish.limit)
+	switch {
+	case !stop():
+		err = context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = &lateError{interpreter, p.wish.limit}
+	case err != nil:
+		err = fmt.Errorf("template of %s: %w", interpreter, err)
+	}
+	if err != nil {
 		t.close()
-		return nil, fmt.Errorf("template of %s: %w", interpreter, err)
+		return nil, err
 	}
 	t.interpreter.Path = interpreter
 	if t.interpreter.Error != "" {
