@@ -17,13 +17,32 @@ const oldest = 8
 
 // noPython says why a directory has no interpreter, after Triton's text for a directory
 // that is no environment.
-func noPython(directory string) error {
-	activate := filepath.Join(directory, "bin", "activate")
-	p := noPythonIn(directory)
+func noPython(place Place) error {
+	activate := filepath.Join(place.Path, "bin", "activate")
+	p := noPythonIn(place.Path)
+	if place.Archive != "" {
+		p = noPythonPacked(place)
+	}
 	if _, err := os.Stat(activate); errors.Is(err, fs.ErrNotExist) {
 		p.Text = fmt.Sprintf("Path %s does not exist. The Python environment should contain an 'activate' script. %s", activate, strings.ToUpper(p.Text[:1])+p.Text[1:])
 	}
 	return p
+}
+
+// noPythonPacked is the problem of an archive without an interpreter where one belongs.
+func noPythonPacked(place Place) *Problem {
+	if _, err := os.Stat(filepath.Join(place.Path, "pixi-pack.json")); err == nil {
+		return problem(fmt.Sprintf("unpack it with `pixi-unpack %s`, and name the directory env that it makes", quote(place.Archive)),
+			"%s holds the packages of pixi-pack, which are not installed yet", place.Archive)
+	}
+	entries, _ := os.ReadDir(place.Path) // the caller has just made it
+	for _, entry := range entries {
+		if _, err := findPython(filepath.Join(place.Path, entry.Name())); err == nil {
+			return problem(fmt.Sprintf("pack what is in that directory without it: `tar -czf env.tar.gz -C %s .`", quote(entry.Name())),
+				"%s has no bin/python, but %s/bin/python", place.Archive, entry.Name())
+		}
+	}
+	return problem("pack an environment as conda-pack does, so that its bin is at the top of the archive", "%s has no bin/python", place.Archive)
 }
 
 func noPythonIn(directory string) *Problem {
@@ -81,6 +100,8 @@ func (e *Environment) check() error {
 		return problem("", "%v", err)
 	case !info.Mode().IsRegular():
 		return problem("name the program itself", "%s is no file", e.Python)
+	case info.Mode()&0o111 == 0 && e.Archive != "":
+		return problem("pack the environment with a tool that keeps modes, such as conda-pack", "bin/%s in %s is not executable (mode %v)", filepath.Base(e.Python), e.Archive, info.Mode().Perm())
 	case info.Mode()&0o111 == 0:
 		return problem(fmt.Sprintf("mend it with `chmod a+x %s`, or pack the environment with a tool that keeps modes", quote(e.Python)), "%s is not executable (mode %v)", e.Python, info.Mode().Perm())
 	}
@@ -115,6 +136,8 @@ func (e *Environment) anewWith(first, minor string) string {
 		first += ", or "
 	}
 	switch {
+	case e.Archive != "":
+		return fmt.Sprintf("%spack another environment, with Python %s and numpy", first, orNew(minor))
 	case e.Form == Conda:
 		return fmt.Sprintf("%smake it anew with `conda create -p %s python=%s numpy`", first, quote(e.Directory), orNew(minor))
 	case e.Form == Venv:
@@ -151,6 +174,9 @@ func (e *Environment) checkVersion(version string, freeThreaded bool) *Problem {
 
 // name is what an environment is called in texts.
 func (e *Environment) name() string {
+	if e.Archive != "" {
+		return e.Archive
+	}
 	if e.Directory != "" {
 		return e.Directory
 	}

@@ -116,6 +116,9 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		{"text", func(t *testing.T, root string) {
 			writeProgram(t, root+"/bin/python", []byte("version https://git-lfs\n"))
 		}, []string{"$E/bin/python is no program of Linux"}},
+		{"short script", func(t *testing.T, root string) { writeProgram(t, root+"/bin/python", []byte("#!/gone/sh")) }, []string{
+			"$E/bin/python is a script for \"/gone/sh\", which is not on this machine",
+		}},
 		{"cut", func(t *testing.T, root string) { writeProgram(t, root+"/bin/python", program[:60]) }, []string{"$E/bin/python is no whole program"}},
 		{"another machine's", func(t *testing.T, root string) {
 			writeProgram(t, root+"/bin/python", otherMachine(program))
@@ -150,7 +153,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			root := canonical(t)
 			c.spoil(t, root)
-			_, err := Inspect(Place{Directory, root})
+			_, err := Inspect(Place{Kind: Directory, Path: root})
 			var p *Problem
 			if !errors.As(err, &p) || p.Remedy == "" {
 				t.Fatalf("got %v, want a Problem with a remedy", err)
@@ -161,7 +164,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 				}
 			}
 			// A report says the same.
-			if r := Examine(t.Context(), Place{Directory, root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || r.Err().Error() != err.Error() {
+			if r := Examine(t.Context(), Place{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || r.Err().Error() != err.Error() {
 				t.Errorf("Examine: got %v, want %v", r.Err(), err)
 			}
 		})
@@ -211,7 +214,7 @@ func TestInspectSaysWhatIsClosed(t *testing.T) {
 			root + "/closed":  "has no permission for " + root + "/closed/bin; give it with `chmod -R a+rX " + root + "/closed/bin`",
 			root + "/program": "has no permission for " + root + "/program/bin/python; give it with",
 		} {
-			if _, err := Inspect(Place{Directory, directory}); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := Inspect(Place{Kind: Directory, Path: directory}); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q", directory, err, want)
 			}
 		}
@@ -235,7 +238,7 @@ func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(root+"/env/bin", 0o755), os.WriteFile(root+"/env/bin/python", program, 0o755)); err != nil {
 			return err, nil
 		}
-		_, err = Inspect(Place{Directory, root + "/env"})
+		_, err = Inspect(Place{Kind: Directory, Path: root + "/env"})
 		return err, nil
 	}
 	type outcome struct{ err, mounted error }
@@ -257,7 +260,7 @@ func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
 func TestInspectRefusesAPathThatPathsCannotHold(t *testing.T) {
 	root := filepath.Join(canonical(t), "a:b")
 	handmade(t, root)
-	if _, err := Inspect(Place{Directory, root}); err == nil || !strings.Contains(err.Error(), root+" has a colon") {
+	if _, err := Inspect(Place{Kind: Directory, Path: root}); err == nil || !strings.Contains(err.Error(), root+" has a colon") {
 		t.Errorf("got %v, want that the path has a colon", err)
 	}
 }
@@ -313,7 +316,7 @@ func TestExamineSaysWhatTheInterpreterSays(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			root := canonical(t)
 			c.make(t, root)
-			r := Examine(t.Context(), Place{Directory, root}, run, []string{"PATH=/usr/bin:/bin"})
+			r := Examine(t.Context(), Place{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"})
 			if r.Err() == nil {
 				t.Fatalf("got no problem: %v", r)
 			}
@@ -322,7 +325,7 @@ func TestExamineSaysWhatTheInterpreterSays(t *testing.T) {
 					t.Errorf("got %q, want %q in it", r, want)
 				}
 			}
-			e, err := Inspect(Place{Directory, root})
+			e, err := Inspect(Place{Kind: Directory, Path: root})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -338,7 +341,7 @@ func TestExamineWarnsOfANumpyFromOutside(t *testing.T) {
 	handmade(t, root)
 	elsewhere := canonical(t)
 	testkit.WriteFiles(t, elsewhere, map[string]string{"numpy/__init__.py": "__version__ = '9.9'\ndef zeros(n): return n\n"})
-	r := Examine(t.Context(), Place{Directory, root}, run, []string{"PYTHONPATH=" + elsewhere})
+	r := Examine(t.Context(), Place{Kind: Directory, Path: root}, run, []string{"PYTHONPATH=" + elsewhere})
 	if r.Err() != nil || len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Text, "numpy 9.9 comes from "+elsewhere+"/numpy, outside of "+root) {
 		t.Errorf("got %v, want a warning", r)
 	}
@@ -346,7 +349,7 @@ func TestExamineWarnsOfANumpyFromOutside(t *testing.T) {
 		t.Errorf("got %q, want that models can run", r)
 	}
 	testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": string(readText(root+"/pyvenv.cfg")) + "include-system-site-packages = true\n"})
-	if r := Examine(t.Context(), Place{Directory, root}, run, []string{"PYTHONPATH=" + elsewhere}); len(r.Problems) != 0 {
+	if r := Examine(t.Context(), Place{Kind: Directory, Path: root}, run, []string{"PYTHONPATH=" + elsewhere}); len(r.Problems) != 0 {
 		t.Errorf("an environment that shares the packages of its base: got %v, want no warning", r)
 	}
 }
@@ -356,7 +359,7 @@ func TestExamineEndsWithItsContext(t *testing.T) {
 	writeProgram(t, root+"/bin/python", []byte("#!/bin/sh\nexec sleep 1000\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if r := Examine(ctx, Place{Directory, root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || !strings.Contains(r.Err().Error(), "did not end in time") {
+	if r := Examine(ctx, Place{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || !strings.Contains(r.Err().Error(), "did not end in time") {
 		t.Errorf("got %v, want that it did not end in time", r)
 	}
 }
@@ -372,5 +375,57 @@ func TestVersionsAreComparedByNumbers(t *testing.T) {
 	}
 	if got := newestGlibc([]string{"GLIBC_2.2.5", "GLIBC_PRIVATE", "GLIBC_2.34", "GLIBC_", "GLIBC_ABI_DT_RELR", "GLIBC_2.9", "GCC_3.0"}); got != "2.34" {
 		t.Errorf("newestGlibc: got %q, want 2.34", got)
+	}
+}
+
+// TestProblemsOfAnArchiveAreMendedInIt wants no remedy that changes what was unpacked: the next
+// change of the archive would undo it.
+func TestProblemsOfAnArchiveAreMendedInIt(t *testing.T) {
+	const archive = "/models/env.tar.gz"
+	for _, c := range []struct {
+		name string
+		make func(t *testing.T, root string)
+		want []string
+	}{
+		{"nothing", func(*testing.T, string) {}, []string{
+			"Path $E/bin/activate does not exist. The Python environment should contain an 'activate' script. /models/env.tar.gz has no bin/python; pack an environment as conda-pack does",
+		}},
+		{"a directory around it", func(t *testing.T, root string) { handmade(t, root+"/my env") }, []string{
+			"/models/env.tar.gz has no bin/python, but my env/bin/python", "`tar -czf env.tar.gz -C 'my env' .`",
+		}},
+		{"pixi-pack", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"pixi-pack.json": "{}"})
+		}, []string{"`pixi-unpack /models/env.tar.gz`"}},
+		{"modes lost", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"bin/python": "#!/bin/sh\n"})
+		}, []string{"bin/python in /models/env.tar.gz is not executable", "a tool that keeps modes"}},
+		{"no numpy", handmade, []string{
+			"/models/env.tar.gz has no numpy", "`conda install -p PREFIX numpy`", "`conda-pack -p PREFIX --force -o /models/env.tar.gz`",
+		}},
+		{"numpy is broken", func(t *testing.T, root string) {
+			handmade(t, root)
+			testkit.WriteFiles(t, sitePackages(t, root), map[string]string{"numpy/__init__.py": "import nothing_there"})
+		}, []string{"numpy of /models/env.tar.gz cannot be imported: ModuleNotFoundError", "install it again where the archive was packed"}},
+		{"old", func(t *testing.T, root string) {
+			handmade(t, root)
+			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "version = 3.7.9\n"})
+		}, []string{"the Python of /models/env.tar.gz is 3.7.9", "pack another environment, with Python 3.12 and numpy"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root := canonical(t)
+			c.make(t, root)
+			r := Examine(t.Context(), Place{Kind: Directory, Path: root, Archive: archive}, run, []string{"PATH=/usr/bin:/bin"})
+			if r.Err() == nil || r.Archive != archive {
+				t.Fatalf("got %v, want a problem of %s", r, archive)
+			}
+			for _, want := range c.want {
+				if want = strings.ReplaceAll(want, "$E", root); !strings.Contains(r.Err().Error(), want) {
+					t.Errorf("got %q, want %q in it", r.Err(), want)
+				}
+			}
+			if p := r.Problems[0]; strings.Contains(p.Remedy, root) {
+				t.Errorf("the remedy %q changes what was unpacked", p.Remedy)
+			}
+		})
 	}
 }

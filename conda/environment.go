@@ -44,6 +44,8 @@ type Environment struct {
 	Version string
 	// FreeThreaded says that files show a build without the GIL.
 	FreeThreaded bool
+	// Archive is what Directory was unpacked from, if it was.
+	Archive string
 	// Ignored are the lines of activate.d that look as if they set a variable and were not
 	// taken, as "x.sh:3: reason".
 	Ignored []string
@@ -90,9 +92,9 @@ func recognise(place Place) (*Environment, error) {
 		}
 	}
 	if python == "" {
-		return nil, noPython(place.Path)
+		return nil, noPython(place)
 	}
-	e := &Environment{Form: formOf(directory), Directory: directory, Python: python}
+	e := &Environment{Form: formOf(directory), Directory: directory, Python: python, Archive: place.Archive}
 	e.readVersion()
 	return e, nil
 }

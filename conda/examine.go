@@ -13,7 +13,7 @@ import (
 // Report is what Examine has found about a place.
 type Report struct {
 	Path string `json:"path"`
-	// Archive is what the caller has unpacked to Path, if it has.
+	// Archive is the Place's.
 	Archive string `json:"archive,omitempty"`
 	Form    Form   `json:"form,omitempty"`
 	// Python is the program; Version and Numpy are what it says of itself.
@@ -61,7 +61,7 @@ func (r *Report) String() string {
 // Examine inspects a place and asks its interpreter. base are the variables of the
 // server, as os.Environ gives them. It ends when ctx does.
 func Examine(ctx context.Context, place Place, run Run, base []string) *Report {
-	r := &Report{Path: place.Path, Problems: []*Problem{}}
+	r := &Report{Path: place.Path, Archive: place.Archive, Problems: []*Problem{}}
 	if place.Kind == Archive {
 		r.Problems = append(r.Problems, problem("unpack it, and name the directory", "%s is an archive, which is not looked into", place.Path))
 		return r
@@ -180,6 +180,9 @@ func (e *Environment) sharesPackages() bool {
 
 // install is the command that installs packages into the environment.
 func (e *Environment) install(packages string) string {
+	if e.Archive != "" {
+		return fmt.Sprintf("install it where the archive was packed, with `conda install -p PREFIX %s`, and pack it again with `conda-pack -p PREFIX --force -o %s`", packages, quote(e.Archive))
+	}
 	if e.Form == Conda {
 		return fmt.Sprintf("install it with `conda install -p %s %s`", quote(e.Directory), packages)
 	}
@@ -195,7 +198,10 @@ var (
 func (e *Environment) brokenNumpy(a answer) *Problem {
 	text := fmt.Sprintf("numpy of %s cannot be imported: %s", e.name(), a.Error)
 	remedy := fmt.Sprintf("install it again with `%s -m pip install --force-reinstall numpy` or `uv pip install --reinstall --python %s numpy`", quote(e.Python), quote(e.Python))
-	if e.Form == Conda {
+	switch {
+	case e.Archive != "":
+		remedy = e.anew("install it again where the archive was packed and pack it once more")
+	case e.Form == Conda:
 		remedy = fmt.Sprintf("install it again with `conda install --force-reinstall -p %s numpy`", quote(e.Directory))
 	}
 	if m := glibcMissing.FindStringSubmatch(a.Error); m != nil {

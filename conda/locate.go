@@ -30,6 +30,9 @@ const (
 type Place struct {
 	Kind Kind
 	Path string
+	// Archive is what the caller has unpacked to Path, if it has. Problems are those of the
+	// archive then: what was unpacked is a copy, and mending that would not last.
+	Archive string
 }
 
 // Locate finds the place that a value of EXECUTION_ENV_PATH names for a model in the
@@ -74,7 +77,7 @@ func look(path string) (Place, error) {
 	}
 	switch {
 	case info.IsDir():
-		return Place{Directory, real}, nil
+		return Place{Kind: Directory, Path: real}, nil
 	case !info.Mode().IsRegular():
 		return Place{}, fmt.Errorf("archive_read_open_filename() failed. %s is a %s, want an archive, a directory or a python", real, special(info.Mode()))
 	}
@@ -83,13 +86,13 @@ func look(path string) (Place, error) {
 		return Place{}, fmt.Errorf("archive_read_open_filename() failed. %w", err)
 	}
 	if !program {
-		return Place{Archive, real}, nil
+		return Place{Kind: Archive, Path: real}, nil
 	}
 	directory, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
 		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %w", path, err)
 	}
-	return Place{Interpreter, filepath.Join(directory, filepath.Base(path))}, nil
+	return Place{Kind: Interpreter, Path: filepath.Join(directory, filepath.Base(path))}, nil
 }
 
 // special names the kind of a file that is neither regular nor a directory.

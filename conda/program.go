@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -41,13 +42,16 @@ func checkProgram(e *Environment) *Problem {
 	if size, err := os.Stat(real); err == nil && size.Size() == 0 {
 		return problem(e.anew(""), "%s is empty", real)
 	}
+	if interpreter, ok := interpreterOf(real); ok {
+		if _, err := os.Stat(interpreter); errors.Is(err, os.ErrNotExist) {
+			return problem(e.anew(""), "%s is a script for %q, which is not on this machine", real, interpreter)
+		}
+		return nil
+	}
 	f, err := elf.Open(real)
 	if err != nil {
 		var format *elf.FormatError
 		if errors.As(err, &format) {
-			if script, _ := isProgram(real); script && !startsAsELF(real) {
-				return nil
-			}
 			return problem(e.anew(""), "%s is no program of Linux (%v)", real, err)
 		}
 		if errors.Is(err, os.ErrPermission) {
@@ -75,15 +79,21 @@ func checkProgram(e *Environment) *Problem {
 	return e.checkLibraries(real, f, loader)
 }
 
-func startsAsELF(path string) bool {
+// interpreterOf is the program that the first line of a script names.
+func interpreterOf(path string) (interpreter string, ok bool) {
 	f, err := os.Open(path)
 	if err != nil {
-		return false
+		return "", false
 	}
 	defer f.Close()
-	var head [4]byte
-	_, err = f.Read(head[:])
-	return err == nil && string(head[:]) == elf.ELFMAG
+	head := make([]byte, 256) // as much as the kernel reads
+	n, _ := io.ReadFull(f, head)
+	line, ok := strings.CutPrefix(string(head[:n]), "#!")
+	line, _, _ = strings.Cut(line, "\n")
+	if words := strings.Fields(line); ok && len(words) > 0 {
+		return words[0], true
+	}
+	return "", ok
 }
 
 // loaderOf is the dynamic loader that a program names.

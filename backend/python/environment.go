@@ -82,6 +82,9 @@ func (c *code) take(ctx context.Context) (h holding, err error) {
 	}
 	if h.unpacked != nil {
 		place = conda.Place{Kind: conda.Directory, Path: h.unpacked.Directory}
+		if c.place != nil {
+			place.Archive = c.place.Path
+		}
 	}
 	if place.Path == "" { // nothing is required
 		return holding{python: c.backend.hold(c.settings.wish(), nil)}, nil

@@ -64,9 +64,7 @@ func examine(ctx context.Context, value, here string, options cache.Options) *co
 		return failed(err)
 	}
 	defer unpacked.Release()
-	report := conda.Examine(ctx, conda.Place{Kind: conda.Directory, Path: unpacked.Directory}, runProgram, os.Environ())
-	report.Archive = place.Path
-	return report
+	return conda.Examine(ctx, conda.Place{Kind: conda.Directory, Path: unpacked.Directory, Archive: place.Path}, runProgram, os.Environ())
 }
 
 // mostOutput is what is kept of a program's output, in bytes: its end.
