@@ -49,6 +49,9 @@ func limitFlags() []flag {
 			func(o *Options) *int64 { return &o.GRPC.Limits.MaxStreamBytes }),
 		seconds(d, "grpc-stream-stall-timeout-seconds", "Seconds after which a stream ends whose client does not read while answers wait.",
 			func(o *Options) *time.Duration { return &o.GRPC.Limits.StreamStallTimeout }),
+		seconds(d, "grpc-stream-full-timeout-seconds", "Seconds after which a stream ends whose client does not read while as many bytes "+
+			"of a decoupled model wait as may.",
+			func(o *Options) *time.Duration { return &o.GRPC.Limits.StreamFullTimeout }),
 		seconds(d, "grpc-read-timeout-seconds", "Seconds in which a client must send the next 128 KiB of a request that it has begun.",
 			func(o *Options) *time.Duration { return &o.GRPC.Limits.ReadTimeout }),
 		seconds(d, "grpc-write-timeout-seconds", "Seconds in which a client must take an answer whose bytes lie in shared memory, and "+

@@ -78,6 +78,9 @@ type Config struct {
 	// StreamStallTimeout is how long a model waits for a client that does not
 	// read, before its stream is ended; default 30 s.
 	StreamStallTimeout time.Duration
+	// StreamFullTimeout is the same for a client for which MaxStreamBytes wait, of a model that
+	// cannot be made to wait; default 2 s.
+	StreamFullTimeout time.Duration
 	// ReadTimeout is the time in which a client must send the next 128 KiB of a
 	// request that it has begun; default 30 s. After that its connection is closed.
 	ReadTimeout time.Duration
@@ -135,6 +138,7 @@ func (c *Config) setDefaults() {
 	c.MaxStreamBytes = cmp.Or(c.MaxStreamBytes, 64<<20)
 	c.MaxStreamResponses = cmp.Or(c.MaxStreamResponses, math.MaxInt32)
 	c.StreamStallTimeout = cmp.Or(c.StreamStallTimeout, 30*time.Second)
+	c.StreamFullTimeout = cmp.Or(c.StreamFullTimeout, 2*time.Second)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
 	c.StreamWindowBytes = cmp.Or(c.StreamWindowBytes, streamWindow)
@@ -161,6 +165,7 @@ func (c Config) Validate() error {
 		{"MaxStreamBytes", c.MaxStreamBytes},
 		{"MaxStreamResponses", int64(c.MaxStreamResponses)},
 		{"StreamStallTimeout", int64(c.StreamStallTimeout)},
+		{"StreamFullTimeout", int64(c.StreamFullTimeout)},
 		{"ReadTimeout", int64(c.ReadTimeout)},
 		{"WriteTimeout", int64(c.WriteTimeout)},
 		{"HandshakeTimeout", int64(c.HandshakeTimeout)},

@@ -69,7 +69,7 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	forwarded, refusal := g.forwarded(ctx)
 	s.queue = replies.NewQueue(replies.Limits{
 		Requests: g.cfg.MaxStreamRequests, Responses: g.cfg.MaxStreamResponses,
-		Bytes: g.cfg.MaxStreamBytes, Stall: g.cfg.StreamStallTimeout, Errors: s.errors, Log: g.log,
+		Bytes: g.cfg.MaxStreamBytes, Stall: g.cfg.StreamStallTimeout, Full: g.cfg.StreamFullTimeout, Errors: s.errors, Log: g.log,
 		Window: int64(g.cfg.StreamWindowBytes), Stopping: statusOf(errStopping),
 	}, g.waiting)
 	g.waiting.Enter(s.queue)

@@ -22,9 +22,6 @@ const (
 	// nothing has been taken off the stream for a moment.
 	copiedBytes = 64 << 10
 	moment      = 100 * time.Millisecond
-	// patience is how long a client that has as many bytes waiting as it may
-	// can leave the stream unread, if the model cannot be made to wait.
-	patience = 2 * time.Second
 )
 
 var (
@@ -87,10 +84,13 @@ type Limits struct {
 	Responses int // of one request without a turn
 	Bytes     int64
 	Stall     time.Duration // and as much again for each MiB that is written
-	Errors    bool          // the first error of a model ends the stream
-	Window    int64         // what the transport keeps unread of the stream, in bytes
-	Stopping  error         // what the stream ends with when the server stops
-	Log       zerolog.Logger
+	// Full is how long a client that has as many bytes waiting as it may can leave the stream
+	// unread, if the model cannot be made to wait, and as much again for each MiB.
+	Full     time.Duration
+	Errors   bool  // the first error of a model ends the stream
+	Window   int64 // what the transport keeps unread of the stream, in bytes
+	Stopping error // what the stream ends with when the server stops
+	Log      zerolog.Logger
 }
 
 // Turn is a request's place in the order. Nil is none.
@@ -166,7 +166,7 @@ func (q *Queue) Add(t *Turn, r Reply) {
 		_ = boundary.Run(q.limits.Log, boundary.Request, func() error { r.settle(); return nil })
 		q.mu.Lock()
 	}
-	if q.bytes >= q.limits.Bytes && r.slotted() && q.unreadLocked(patience) {
+	if q.bytes >= q.limits.Bytes && r.slotted() && q.unreadLocked(q.limits.Full) {
 		q.mu.Unlock()
 		q.fail(errStalled)
 		q.mu.Lock()

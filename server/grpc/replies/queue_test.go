@@ -43,6 +43,45 @@ func TestStallIsSeenWithoutFurtherReplies(t *testing.T) {
 	})
 }
 
+// slot is a place in the window of a model's request, of which no test asks anything.
+type slot struct{}
+
+func (slot) Retain()  {}
+func (slot) Release() {}
+
+// TestFullStreamIsGivenUpEarlier: a model whose responses have places in a window is not kept waiting, so a client
+// that leaves as many bytes unread as may wait loses its stream when Full is over.
+func TestFullStreamIsGivenUpEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const full = time.Second
+		streams := NewStreams(memory.New(memory.Config{Limit: 1 << 20}))
+		q := NewQueue(Limits{Requests: 1, Responses: 10, Bytes: 8, Full: full, Stall: time.Hour, Log: zerolog.Nop()}, streams)
+		streams.Enter(q)
+		defer streams.Leave(q)
+		q.Begin(false)
+		origin := &Origin{Model: "m"}
+		add := func() {
+			output := infer.Tensor{Name: "o", DataType: infer.Uint8, Shape: []int64{8}, Data: make([]byte, 8)}
+			q.Add(nil, Reply{Origin: origin, Response: &infer.Response{Outputs: []infer.Tensor{output}, Slot: slot{}}})
+		}
+		add()
+		if r, err := q.Next(t.Context(), nil); r == nil || err != nil {
+			t.Fatalf("got %v and error %v, want the first reply", r, err)
+		}
+		add()
+		<-time.After(full / 2)
+		add()
+		if err := q.Reason(); err != nil {
+			t.Errorf("the stream ends with %v before its time", err)
+		}
+		<-time.After(full)
+		add()
+		if err := q.Reason(); err != errStalled {
+			t.Errorf("got %v, want %v", err, errStalled)
+		}
+	})
+}
+
 // TestOneStreamEndsForAllThatFindNoRoom: of many goroutines that find the account full at
 // once, one ends the stream with most, and the others find the room that it has made.
 func TestOneStreamEndsForAllThatFindNoRoom(t *testing.T) {
