@@ -18,6 +18,12 @@ import os, time
 class TritonPythonModel(Base):
     def execute(self, requests):
         how = requests[0].request_id()
+        if how == "keep": # unseen
+            self.kept = pb_utils.get_input_tensor_by_name(requests[0], "IN")
+            return answer(put("OUT", [0]))
+        if how == "kept":
+            kept, self.kept = self.kept, None
+            return answer(self.one(kept))
         if how:
             open(how + ".begun", "w").close()
             while not os.path.exists(how + ".over"):
@@ -37,9 +43,11 @@ func cudaServer(t *testing.T) (s *runningServer, state string) {
 	texts := strings.ReplaceAll(onDeviceConfig, "TYPE_FP32", "TYPE_STRING")
 	state = filepath.Join(t.TempDir(), "state")
 	s = launchOnFakes(t, writeFiles(t, map[string]string{
-		"host/config.pbtxt":  onDeviceConfig,
-		"host/1/model.py":    head + fmt.Sprintf(cudaHeld, "False"),
-		"texts/config.pbtxt": texts,
+		"host/config.pbtxt":   onDeviceConfig,
+		"host/1/model.py":     head + fmt.Sprintf(cudaHeld, "False"),
+		"device/config.pbtxt": onDeviceConfig + takesDevices,
+		"device/1/model.py":   head + fmt.Sprintf(cudaHeld, "True"),
+		"texts/config.pbtxt":  texts,
 		"texts/1/model.py": head + `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -74,13 +82,17 @@ func (s *runningServer) allClosed(state string) {
 
 // TestClientsRegisterMemoryOfDevices has tensors of real clients in memory of the fake devices.
 func TestClientsRegisterMemoryOfDevices(t *testing.T) {
-	s, state := cudaServer(t)
-	s.runCUDAClient(state, "host")
-	s.allClosed(state)
-	// What is opened is closed once.
-	counts, _ := fakeState(t, state)
-	if opened, closed := counts["cuIpcOpenMemHandle_v2"], counts["cuIpcCloseMemHandle"]; opened == 0 || closed == 0 || closed > opened {
-		t.Errorf("allocations were opened %d times and closed %d times", opened, closed)
+	for _, model := range []string{"host", "device"} { // where its inputs come
+		t.Run(model, func(t *testing.T) {
+			s, state := cudaServer(t)
+			s.runCUDAClient(state, model)
+			s.allClosed(state)
+			// What is opened is closed once.
+			counts, _ := fakeState(t, state)
+			if opened, closed := counts["cuIpcOpenMemHandle_v2"], counts["cuIpcCloseMemHandle"]; opened == 0 || closed == 0 || closed > opened {
+				t.Errorf("allocations were opened %d times and closed %d times", opened, closed)
+			}
+		})
 	}
 }
 

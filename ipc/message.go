@@ -127,6 +127,10 @@ const MaxAllocation = 1<<32 - 1
 // process reads or writes.
 const SoleReader uint32 = 1
 
+// ClientsBytes is what it says of bytes of a client, who may change them when the last response
+// has left.
+const ClientsBytes uint32 = 2
+
 // What MAPPED says of a region of a client.
 const (
 	MapDone    uint32 = 0

@@ -30,6 +30,9 @@ func (m *Model) Maps(t *infer.Tensor) bool {
 	if ondevice.Of(t) != nil {
 		return m.TakesDevices()
 	}
+	if c, _, _ := ondevice.OfClient(t); c != nil {
+		return m.TakesDevices() && t.DataType.Size() != 0 && t.Size() > 0 && !m.decoupled()
+	}
 	_, region, _ := frames.SharedOf(t)
 	if region == nil || !region.Trusted() || t.DataType.Size() == 0 || t.Size() < mapFrom || m.decoupled() {
 		return false

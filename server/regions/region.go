@@ -49,7 +49,8 @@ func (g *region) release() {
 	}
 }
 
-// Slice is a range of a region that a request uses. It implements infer.Foreign.
+// Slice is a range of a region that a request uses. It implements infer.Foreign, and what stubs need
+// that take it where it lies: frames.Shared and ondevice.Client.
 type Slice struct {
 	region       *region
 	offset, size int64 // bytes, from the beginning of the region

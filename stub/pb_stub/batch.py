@@ -161,7 +161,8 @@ class Reader:
         if self._elsewhere is None or region > layout.REGION_OWN_DEVICE:
             raise NotUnderstood(f"a tensor lies in region {region}")
         own = region == layout.REGION_OWN_DEVICE
-        return self._elsewhere().borrowed(own, number, ticket, offset, size, element == messages.SOLE_READER)
+        alive = self._regions.alive if element == messages.CLIENTS_BYTES and self._regions is not None else None
+        return self._elsewhere().borrowed(own, number, ticket, offset, size, element == messages.SOLE_READER, alive)
 
     def _places(self, frame: bytes, at: int, count: int, choice: Wanted, handle: int) -> tuple[Wanted, int]:
         """Decode the places that begin at `at`: the choice with them, and where they end."""

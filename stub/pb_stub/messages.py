@@ -105,6 +105,8 @@ MAP_BODY = struct.Struct("<QQQ")
 ALLOCATION_BODY = struct.Struct("<IIQ16s64s")
 #: What the element of a descriptor of a device says of bytes that no other process reads or writes.
 SOLE_READER = 1
+#: What it says of a client's, which may change when the last response has left.
+CLIENTS_BYTES = 2
 MAP_DONE = 0
 MAP_REFUSED = 1
 MAP_ENDED = 2

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections import deque
-from typing import Callable, TypeVar
+from typing import Any, Callable, Dict, TypeVar
 
 from c_python_backend_utils import cuda
 from c_python_backend_utils.memory import DeviceError, DeviceMemory
@@ -36,6 +37,9 @@ KEPT = 64 << 20
 _OUT_OF_MEMORY = 2
 
 _T = TypeVar("_T")
+
+#: By ticket: weak references to what clients may change when a response has left.
+_Alive = Dict[int, Any]
 
 
 class _Chunk:
@@ -327,6 +331,39 @@ class Borrowed(DeviceMemory):
         self._give_back()
 
 
+class ClientBorrowed(Borrowed):
+    """The bytes of a client, its own again when the response has left: what the model keeps is copied before."""
+
+    __slots__ = ("__weakref__", "_alive", "_lost")
+
+    def __init__(
+        self, table: Borrowings, of: _Opening | _Own, ticket: int, offset: int, size: int, alive: _Alive
+    ) -> None:
+        super().__init__(table, of, ticket, offset, size, False)
+        self._lost: DeviceError | None = None
+        self._alive = alive
+        alive[ticket] = weakref.ref(self)
+
+    @property
+    def address(self) -> int:  # type: ignore[override]
+        if self._lost is not None:
+            raise self._lost
+        return super().address
+
+    def freeze(self) -> None:
+        """Have a copy of the bytes before their client may change them."""
+        try:
+            _ = self.address
+        except DeviceError as error:
+            self._lost = error
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._ticket is not None:
+            self._alive.pop(self._ticket, None)
+        super()._give_back()
+
+
 def _told(look: Callable[[], _T]) -> _T:
     """Call a function of an allocation, with Triton's text for what cannot be opened."""
     try:
@@ -354,8 +391,10 @@ class Borrowings:
         """Act on FREED. The allocation is closed with the last tensor in it."""
         self._known.pop(messages.HEADER.unpack_from(frame)[5], None)
 
-    def memory(self, own: bool, number: int, ticket: int, offset: int, size: int, sole: bool) -> Borrowed:
-        """The memory that a descriptor names."""
+    def memory(
+        self, own: bool, number: int, ticket: int, offset: int, size: int, sole: bool, alive: _Alive | None = None
+    ) -> Borrowed:
+        """The memory that a descriptor names. `alive` is where a client's is to be found before a response is sent."""
         of: _Opening | _Own
         if own:
             of = _Own(*self.pool.address_of(number))
@@ -364,7 +403,11 @@ class Borrowings:
             if known is None:
                 raise NotUnderstood(f"it names allocation {number}, which was not announced")
             of = known
-        borrowed = Borrowed(self, of, ticket, offset, size, sole)  # which gives the ticket back in any case
+        # It gives the ticket back in any case.
+        if alive is None:
+            borrowed = Borrowed(self, of, ticket, offset, size, sole)
+        else:
+            borrowed = ClientBorrowed(self, of, ticket, offset, size, alive)
         if offset + size > of.allocation.size:
             raise NotUnderstood(f"{size} bytes at {offset} lie outside the {of.allocation.size} of allocation {number}")
         return borrowed

@@ -21,7 +21,7 @@ import mmap
 import os
 import socket
 import weakref
-from typing import Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import numpy as np
 from c_python_backend_utils.error import TritonModelException
@@ -34,6 +34,9 @@ from .errors import NotUnderstood
 from .loans import _MAP_NORESERVE, Loan, Loans
 from .places import Places, Target
 from .windows import Window
+
+if TYPE_CHECKING:
+    from .ondevice import ClientBorrowed
 
 _PAGE = mmap.PAGESIZE
 
@@ -205,7 +208,7 @@ class Regions:
         self._targets: dict[int, Target] = {}
         self.gone: Callable[[int], bool] = lambda _handle: False
         #: By ticket: the loans that the supervisor has not got back.
-        self.alive: dict[int, weakref.ref[ClientLoan]] = {}
+        self.alive: dict[int, weakref.ref[ClientLoan | ClientBorrowed]] = {}
 
     def loan(self, number: int, ticket: int, offset: int, size: int) -> ClientLoan:
         """Take an input that lies in a region."""
@@ -221,7 +224,7 @@ class Regions:
         places.add(name, self._targets.get(number), number, offset, size)
 
     def conflicts(self, tensor: Tensor, file: tuple[int, int], begin: int, size: int) -> bool | None:
-        found = [loan for loan in self._living() if loan.lies_in(file, begin, size)]
+        found = [loan for loan in self._living() if isinstance(loan, ClientLoan) and loan.lies_in(file, begin, size)]
         data = tensor._data
         for loan in found:
             if not loan.is_range(begin, size):
@@ -244,7 +247,7 @@ class Regions:
         for loan in self._living():
             loan.freeze()
 
-    def _living(self) -> Iterator[ClientLoan]:
+    def _living(self) -> Iterator[ClientLoan | ClientBorrowed]:
         for reference in list(self.alive.values()):
             loan = reference()
             if loan is not None:

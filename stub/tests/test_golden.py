@@ -203,7 +203,7 @@ def test_numbers_of_the_layout() -> None:
         "InferResponse": messages.INFER_RESPONSE, "Infer": messages.INFER, "Demand": messages.DEMAND,
         "StopInfer": messages.STOP_INFER, "InDevice": layout.REGION_DEVICE, "InOwnDevice": layout.REGION_OWN_DEVICE,
         "Allocation": messages.ALLOCATION, "Freed": messages.FREED, "Lend": messages.LEND, "Unlend": messages.UNLEND,
-        "AllocationSize": messages.ALLOCATION_BODY.size, "SoleReader": messages.SOLE_READER,
+        "AllocationSize": messages.ALLOCATION_BODY.size, "SoleReader": messages.SOLE_READER, "ClientsBytes": messages.CLIENTS_BYTES,
         "StatusFailed": messages.STATUS_FAILED, "StatusSkipped": messages.STATUS_SKIPPED,
     }.items():  # fmt: skip
         assert number(theirs) == ours, theirs

@@ -4,6 +4,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
 // onDevice is the place of a tensor on a device, for a stub that takes it there. name says how
@@ -11,9 +12,23 @@ import (
 func onDevice(m *ondevice.Memory) place {
 	// Asked before the place and the loan have references of their own: the holder of the only
 	// one is this request, or response, and it is about to give it away.
-	sole := m.Sole()
+	whose := uint32(0)
+	if m.Sole() {
+		whose = ipc.SoleReader
+	}
 	m.Retain()
-	return place{region: ipc.InDevice, offset: m.Offset(), memory: m, length: uint64(m.Size()), sole: sole}
+	return place{region: ipc.InDevice, offset: m.Offset(), memory: m, length: uint64(m.Size()), whose: whose}
+}
+
+// ofClient is the place of an input that its client has on a device, for a stub that takes it there.
+// The stub is told of the allocation first if it is new there. The caller holds its lock.
+func (e *Encoder) ofClient(c ondevice.Client, allocation *foreign.Device, offset uint64) (place, error) {
+	number, err := e.announced.Announce(allocation)
+	if err != nil {
+		return place{}, err
+	}
+	c.Retain()
+	return place{region: ipc.InDevice, offset: offset, memory: c, mapped: number, length: uint64(c.Size()), whose: ipc.ClientsBytes}, nil
 }
 
 // name says by which region and number the stub knows what is on a device, and tells the

@@ -17,6 +17,7 @@ import (
 //	                                           or *privateCopy
 //	InClient    a client's, not mapped here    infer.Foreign  by its ticket, as InRequests; only to a stub
 //	InDevice    on a device                    *ondevice.Memory   as InRequests, or as InArena
+//	            a client's, on a device        ondevice.Client    as InRequests; only to a stub
 //	InOwnDevice lent by the very stub          *ondevice.Memory   as InRequests; only to a stub
 //
 // Outputs that a stub has written where clients want them have no place here (shared.go).
@@ -33,7 +34,7 @@ type place struct {
 	memory infer.Memory // with a reference of the place's own
 	mapped uint32       // by which number the stub knows the region, for InClient, or the allocation
 	length uint64       // of what is not mapped here
-	sole   bool         // the stub is the only reader, of what is InDevice
+	whose  uint32       // what the descriptor says of what is InDevice, as its element
 }
 
 // inFrame chooses a place in a frame whose body has size bytes so far, and returns the
@@ -141,7 +142,7 @@ func (p *place) describe(d *ipc.Descriptor) {
 	if p.region >= ipc.InClient {
 		d.Length, d.Mapping = p.length, p.mapped
 	}
-	if p.sole {
-		d.Element = ipc.SoleReader
+	if p.whose != 0 {
+		d.Element = p.whose
 	}
 }

@@ -44,9 +44,14 @@ func sharedIn(memory infer.Memory) (s Shared, region *shm.Shared, offset int64) 
 // has that mapped, else in the requests pool. The copy is for a stub that was lost, and its
 // successor, after the request had passed the door: else it is made there.
 func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, error) {
-	if m := ondevice.Of(t); m != nil && e.takesDevices {
-		p := onDevice(m)
-		return p, e.name(&p)
+	if e.takesDevices {
+		if m := ondevice.Of(t); m != nil {
+			p := onDevice(m)
+			return p, e.name(&p)
+		}
+		if c, allocation, offset := ondevice.OfClient(t); c != nil {
+			return e.ofClient(c, allocation, offset)
+		}
 	}
 	if s, region, offset := SharedOf(t); s != nil && e.mapped != nil && region.Trusted() {
 		if number, ok := e.mapped(region, false); ok {

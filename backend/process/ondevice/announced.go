@@ -38,31 +38,38 @@ func (a *Announced) Name(m *Memory) (region, number uint32, err error) {
 	if m.maker == a.own {
 		return ipc.InOwnDevice, m.number, nil // a process cannot open what it has made
 	}
+	number, err = a.Announce(m.allocation)
+	return ipc.InDevice, number, err
+}
+
+// Announce returns by which number the stub knows an allocation that it has not made. One that is
+// new to it is announced first. Callers are alone, as those of Name, and hold a reference.
+func (a *Announced) Announce(allocation *foreign.Device) (number uint32, err error) {
 	a.mu.Lock()
-	known := a.known[m.allocation]
+	known := a.known[allocation]
 	a.mu.Unlock()
 	if known != nil {
-		return ipc.InDevice, known.number, nil
+		return known.number, nil
 	}
 	if a.last == ipc.MaxAllocation {
-		return 0, 0, fmt.Errorf("%d allocations of devices have been announced", a.last)
+		return 0, fmt.Errorf("%d allocations of devices have been announced", a.last)
 	}
 	var body [ipc.AllocationSize]byte
-	ipc.PutAllocation(body[:], m.allocation)
+	ipc.PutAllocation(body[:], allocation)
 	if err := a.send(ipc.Allocation, uint64(a.last+1), body[:]); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	a.last++
 	known = &announcement{number: a.last}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return 0, 0, ipc.ErrClosed
+		return 0, ipc.ErrClosed
 	}
-	a.known[m.allocation] = known
+	a.known[allocation] = known
 	// The caller's reference keeps the end from coming before this.
-	known.forget = m.allocation.OnEnd(func() { a.ended(m.allocation, known.number) })
-	return ipc.InDevice, known.number, nil
+	known.forget = allocation.OnEnd(func() { a.ended(allocation, known.number) })
+	return known.number, nil
 }
 
 // ended tells the stub that an allocation is not named any more.

@@ -344,3 +344,38 @@ func TestStormOfReaders(t *testing.T) {
 		}
 	}
 }
+
+// clientMemory is a client's, on a device or not.
+type clientMemory struct {
+	infer.Foreign
+	allocation *foreign.Device
+}
+
+func (c clientMemory) OnDevice() (*foreign.Device, uint64) { return c.allocation, 7 }
+
+// TestMemoryOfClientsIsAnnounced once, and forgotten with its registration.
+func TestMemoryOfClientsIsAnnounced(t *testing.T) {
+	allocation := foreign.NewDevice(0, [16]byte{1, 2}, 4096, foreign.Handle{3, 4, 63: 5})
+	for _, other := range []*infer.Tensor{{}, {Data: []byte{1}, Memory: clientMemory{allocation: allocation}}, {Memory: clientMemory{}}} {
+		if c, _, _ := OfClient(other); c != nil {
+			t.Errorf("%+v is taken for memory of a client on a device", other)
+		}
+	}
+	c, found, offset := OfClient(&infer.Tensor{Memory: clientMemory{allocation: allocation}})
+	if c == nil || found != allocation || offset != 7 {
+		t.Fatalf("got %v, allocation %p at %d, want %p at 7", c, found, offset, allocation)
+	}
+	r := newReader(nil)
+	for range 2 {
+		if number, err := r.known.Announce(allocation); err != nil || number != 1 {
+			t.Fatalf("got number %d and error %v, want 1", number, err)
+		}
+	}
+	if told := r.heard(); len(told) != 1 || told[0].Kind != ipc.Allocation || !bytes.Equal(told[0].Body, lendBody(0, 4096)) {
+		t.Errorf("the stub was told %v, want one ALLOCATION", told)
+	}
+	allocation.Release()
+	if told := r.heard(); len(told) != 1 || told[0].Kind != ipc.Freed || told[0].ID != 1 || r.known.Count() != 0 {
+		t.Errorf("the stub was told %v, want FREED, and knows %d", told, r.known.Count())
+	}
+}
