@@ -208,6 +208,10 @@ func TestInspectSaysWhatIsClosed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		_ = os.Chmod(root+"/program/bin/python", 0o010) // which the owner may not run
 	}
+	testkit.WriteFiles(t, root, map[string]string{"archive.tar.gz": ""})
+	if err := os.Chmod(root+"/archive.tar.gz", 0); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = os.Chmod(root+"/closed/bin", 0o755) })
 	unprivileged(t, func() {
 		for directory, want := range map[string]string{
@@ -217,6 +221,11 @@ func TestInspectSaysWhatIsClosed(t *testing.T) {
 			if _, err := Inspect(Place{Kind: Directory, Path: directory}); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q", directory, err, want)
 			}
+		}
+		_, err := Locate(root+"/archive.tar.gz", root)
+		want := "archive_read_open_filename() failed. the server (uid "
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), root+"/archive.tar.gz; give it with `chmod -R a+rX "+root+"/archive.tar.gz`") {
+			t.Errorf("got %v, want %q", err, want)
 		}
 	})
 }

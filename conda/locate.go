@@ -82,6 +82,9 @@ func look(path string) (Place, error) {
 		return Place{}, fmt.Errorf("archive_read_open_filename() failed. %s is a %s, want an archive, a directory or a python", real, special(info.Mode()))
 	}
 	program, err := isProgram(real)
+	if errors.Is(err, fs.ErrPermission) {
+		err = closed(real)
+	}
 	if err != nil {
 		return Place{}, fmt.Errorf("archive_read_open_filename() failed. %w", err)
 	}

@@ -373,7 +373,7 @@ func (c *Cache) roomless(s *store, err error) error {
 	if statErr := unix.Statfs(s.root, &fs); statErr != nil {
 		return err
 	}
-	free := int64(fs.Bavail) * fs.Bsize
-	return fmt.Errorf("%w: the cache %s has %s left; nereid env prune removes what is not in use, env-cache-directory names another place",
-		err, s.root, bytesText(free))
+	// A file system can be out of inodes while it has bytes.
+	return fmt.Errorf("%w: without what was unpacked the file system of the cache %s has room for %s and %d files; nereid env prune removes what is not in use, env-cache-directory names another place",
+		err, s.root, bytesText(int64(fs.Bavail)*fs.Bsize), fs.Ffree)
 }

@@ -340,7 +340,7 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	if strings.HasPrefix(said.Error, "mount: ") {
 		t.Skip(said.Error)
 	}
-	if !strings.Contains(said.Error, path) || !strings.Contains(said.Error, "no space left") || !strings.Contains(said.Error, "nereid env prune") {
+	if !strings.Contains(said.Error, path) || !strings.Contains(said.Error, "no space left") || !strings.Contains(said.Error, " has room for ") || !strings.Contains(said.Error, "nereid env prune") {
 		t.Errorf("got %q, want the archive, the reason and the remedy", said.Error)
 	}
 	inside := filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid), "root", dir)

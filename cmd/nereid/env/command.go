@@ -151,6 +151,10 @@ func (i *invocation) printJSON(value any) error {
 // withCache reads the flags, opens the cache that they name and calls f with it.
 func (i *invocation) withCache(f func(c *cache.Cache) error) error {
 	return i.withOptions(func(options cache.Options) (err error) {
+		// A server would make the directory, but there is nothing to tell of one that is not there.
+		if _, err := os.Stat(options.Directory); options.Directory != "" && err != nil {
+			return fmt.Errorf("the cache directory: %w", err)
+		}
 		c, err := cache.Open(options)
 		if err != nil {
 			return err
@@ -165,9 +169,6 @@ func (i *invocation) withOptions(f func(options cache.Options) error) error {
 	directory := i.flags.String("env-cache-directory", "", "`DIRECTORY` of the cache, as in --backend-config=python,env-cache-directory=…; the user's cache folder without it")
 	if err := i.parse(); err != nil {
 		return err
-	}
-	if _, err := os.Stat(*directory); *directory != "" && err != nil {
-		return fmt.Errorf("the cache directory: %w", err)
 	}
 	log := zerolog.New(zerolog.ConsoleWriter{Out: i.stderr, NoColor: true, PartsOrder: []string{"level", "message"}}).Level(zerolog.WarnLevel)
 	return f(cache.Options{Directory: *directory, MaxBytes: -1, Log: log, Run: runProgram})

@@ -54,7 +54,7 @@ func TestDoctorPrintsJSON(t *testing.T) {
 
 // TestDoctorUnpacksAnArchive packs nothing itself: conda-pack has.
 func TestDoctorUnpacksAnArchive(t *testing.T) {
-	archive, dir := testkit.Environment(t, "conda.tar.gz"), t.TempDir()
+	archive, dir := testkit.Environment(t, "conda.tar.gz"), t.TempDir()+"/made/by/doctor"
 	status, out, errs := try(dir, "doctor", archive)
 	for _, want := range []string{"archive  " + archive, "form     conda", "version  3.", "models can run here"} {
 		if status != 0 || !strings.Contains(out, want) {
