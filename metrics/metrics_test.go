@@ -238,8 +238,8 @@ func TestRequestsAreCountedWithoutAllocation(t *testing.T) {
 func TestProcessesAreShown(t *testing.T) {
 	list := []Process{
 		{Model: "m", Version: 1, Instance: "m_0", CPU: 1500 * time.Millisecond, Resident: 100, Arena: 7},
-		{Model: "m", Version: 1, Instance: "m_1", CPU: time.Second, Resident: 50, Arena: 8},
-		{Model: "m", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 10, Arena: 1},
+		{Model: "m", Version: 1, Instance: "m_1", CPU: time.Second, Resident: 50, Arena: 8, Lent: 1 << 25},
+		{Model: "m", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 10, Arena: 1, Lent: 1},
 		{Model: "m", Namespace: "/left", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 11, Arena: 2},
 		{Model: "m", Namespace: "/right", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 12, Arena: 3},
 	}
@@ -253,11 +253,15 @@ func TestProcessesAreShown(t *testing.T) {
 		`nereid_instance_resident_bytes{instance_name="m_0",model="m",version="1"} 110`,
 		`nereid_instance_resident_bytes{instance_name="m_1",model="m",version="1"} 50`,
 		`nereid_arena_bytes{model="m",version="1"} 16`,
+		`nereid_device_lent_bytes{model="m",version="1"} 33554433`,
 		`nereid_instance_resident_bytes{instance_name="m_0",model="m",namespace="/left",version="1"} 11`,
 		`nereid_instance_resident_bytes{instance_name="m_0",model="m",namespace="/right",version="1"} 12`,
 		`nereid_arena_bytes{model="m",namespace="/right",version="1"} 3`,
 	}
 	contains(t, render(t, r), want...)
+	if strings.Contains(render(t, r), `nereid_device_lent_bytes{model="m",namespace`) {
+		t.Error("memory of devices is shown of a model that has lent none")
+	}
 	list = nil
 	contains(t, render(t, r), want...)
 	if asked != 1 {
@@ -268,7 +272,7 @@ func TestProcessesAreShown(t *testing.T) {
 	if text := render(t, r); strings.Contains(text, "nereid_instance") || strings.Contains(text, "nereid_arena") {
 		t.Errorf("processes are shown, of which there are none:\n%s", text)
 	}
-	for _, name := range []string{"nereid_arena_bytes", "nereid_inference_queue_seconds_bucket", "nereid_stub_restarts_total"} {
+	for _, name := range []string{"nereid_arena_bytes", "nereid_device_lent_bytes", "nereid_inference_queue_seconds_bucket", "nereid_stub_restarts_total"} {
 		if !ownNames(&Config{})[name] {
 			t.Errorf("a model may take the name %s, want it reserved", name)
 		}

@@ -24,10 +24,11 @@ type Process struct {
 	CPU       time.Duration // of all its threads, since it was started
 	Resident  int64         // bytes, what it shares with others among them
 	Arena     int64         // bytes of shared memory that are real for its outputs
+	Lent      int64         // bytes of devices' memory that it has lent
 }
 
 // processNames are the families below.
-var processNames = [...]string{"nereid_instance_cpu_seconds_total", "nereid_instance_resident_bytes", "nereid_arena_bytes"}
+var processNames = [...]string{"nereid_instance_cpu_seconds_total", "nereid_instance_resident_bytes", "nereid_arena_bytes", "nereid_device_lent_bytes"}
 
 // processes shows what the processes of instances take.
 type processes struct {
@@ -58,7 +59,7 @@ func (p *processes) collect(list []Process, out chan<- prometheus.Metric) {
 		namespace, model, instance, gpu string
 		version                         int64
 	}
-	instances, arenas := make(map[key]Process), make(map[key]int64)
+	instances, versions := make(map[key]Process), make(map[key]Process)
 	for _, one := range list {
 		of := key{one.Namespace, one.Model, one.Instance, one.GPU, one.Version}
 		sum := instances[of]
@@ -66,7 +67,10 @@ func (p *processes) collect(list []Process, out chan<- prometheus.Metric) {
 		sum.Resident += one.Resident
 		instances[of] = sum
 		of.instance, of.gpu = "", ""
-		arenas[of] += one.Arena
+		sum = versions[of]
+		sum.Arena += one.Arena
+		sum.Lent += one.Lent
+		versions[of] = sum
 	}
 	order := func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.model, b.model), cmp.Compare(a.version, b.version),
@@ -93,7 +97,11 @@ func (p *processes) collect(list []Process, out chan<- prometheus.Metric) {
 		show(processNames[1], "Resident memory of the process of an instance, what it shares with others among it",
 			prometheus.GaugeValue, float64(sum.Resident), labels)
 	}
-	for _, of := range slices.SortedFunc(maps.Keys(arenas), order) {
-		show(processNames[2], "Shared memory that is real for outputs of a version's processes", prometheus.GaugeValue, float64(arenas[of]), labels(of))
+	for _, of := range slices.SortedFunc(maps.Keys(versions), order) {
+		sum, labels := versions[of], labels(of)
+		show(processNames[2], "Shared memory that is real for outputs of a version's processes", prometheus.GaugeValue, float64(sum.Arena), labels)
+		if sum.Lent > 0 { // most models have no device
+			show(processNames[3], "Memory of devices that a version's processes have made to lend tensors to others", prometheus.GaugeValue, float64(sum.Lent), labels)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -93,6 +94,9 @@ func (s *goStub) initialize(f ipc.Frame) (behaviour string) {
 		s.sendMap(ipc.Initialized, 0, map[string]any{"error": "not today", "is_ready": false})
 		return body.Behaviour
 	}
+	if body.Behaviour == deviceLie+"early" {
+		s.lend(1)
+	}
 	fmt.Println("initialized", os.Args[2])
 	s.sendMap(ipc.Log, 0, map[string]any{"level": 1, "file": "stub.go", "line": 7, "message": "a word of the stub"})
 	s.sendMap(ipc.Call, 1, map[string]any{"operation": "ready", "model": "other", "version": ""})
@@ -134,6 +138,9 @@ func (s *goStub) execute(f ipc.Frame, behaviour string, executions int) {
 			// It has written nothing, and every other time it means another range.
 			d.Region, d.Mapping, d.Offset = ipc.InClient, s.region, uint64(1-executions%2)
 			d.Length, d.Shape = regionSize, []int64{1, regionSize}
+		}
+		if lie, ok := strings.CutPrefix(behaviour, deviceLie); ok {
+			s.onDevice(lie, executions, &d)
 		}
 		d.Put(body[at[i]:])
 		body = append(body, byte(executions), byte(requests), 0, 0)

@@ -62,7 +62,7 @@ func (s *Supervisor) present(of *Model) ([]*life, []metrics.Process) {
 		lives = append(lives, l)
 		list = append(list, metrics.Process{
 			Model: in.model.env.Name, Namespace: in.model.env.Namespace, Version: in.model.env.Version, Instance: in.name, Device: in.gpu,
-			Arena: l.channel.UpBytes(),
+			Arena: l.channel.UpBytes(), Lent: int64(l.lent.Bytes()),
 		})
 	}
 	return lives, list
