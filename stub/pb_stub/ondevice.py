@@ -8,8 +8,11 @@ Borrowing. A tensor that came is a Borrowed: its allocation is opened when the m
 in it, and closed when the supervisor has said FREED and no tensor is left. If another process reads the bytes too, the
 model gets a copy of its own. Before a ticket goes back all work of the context has ended: kernels may still read.
 
-Lock: `_mu` of a DevicePool guards its tables, and is held while LEND is sent. Objects that die in any thread at any
-moment only append to `_dropped`; what the pool of the arena finds in the return ring is in its `returned`.
+Locks: `_growing` of a DevicePool, before `_alone`, is held while an allocation is made and LEND is sent, in the order
+of numbers. `_alone` guards the tables; nothing is waited for while it is held, since a thread that sends may run
+destructors that want a block. Objects that die in any thread at any moment only append to `_dropped`; what the pool of
+the arena finds in the return ring is in its `returned`. A signal handler or destructor that comes in between and wants
+a block is refused. The locks of tensors and allocations are entered anew by the thread that has them.
 """
 
 from __future__ import annotations
@@ -26,13 +29,19 @@ from c_python_backend_utils.memory import DeviceError, DeviceMemory
 from . import messages
 from .channel import Channel
 from .errors import NotUnderstood, ProtocolError
-from .pool import ELSEWHERE, Pool, size_class
+from .pool import ELSEWHERE, Alone, Pool, PoolExhausted, size_class
 
 #: Bytes of an allocation, unless one block needs more.
 GROWTH = 32 << 20
 
 #: Bytes of allocations on one device that are kept while nothing in them is used.
 KEPT = 64 << 20
+
+#: How many allocations are lent at a time. The supervisor allows 256, and UNLEND may wait behind a LEND.
+MOST_LENT = 192
+
+#: How long a thread waits for another one that makes an allocation.
+GROWING_SECONDS = 2.0
 
 _OUT_OF_MEMORY = 2
 
@@ -95,8 +104,10 @@ class DevicePool:
     def __init__(self, channel: Channel, pool: Pool) -> None:
         self._channel = channel
         self._pool = pool  # counts what is at the supervisor
-        self._mu = threading.RLock()
+        self._alone = Alone()
+        self._growing = threading.Lock()
         self._numbers = itertools.count(1)
+        self._lent = 0  # allocations, with those that are being made
         self._chunks: list[_Chunk] = []
         self._entries: list[_Entry] = []
         self._unused: list[int] = []  # indices of entries whose allocation was freed
@@ -104,30 +115,48 @@ class DevicePool:
         self._dropped: deque[int] = deque()
 
     def copy(self, memory: DeviceMemory) -> DeviceBlock:
-        """Copy memory of a device into a block, on that device. CudaError, or DeviceError, says why not."""
+        """Copy memory of a device into a block, on that device.
+
+        CudaError or DeviceError say why not; PoolExhausted, if too much is lent.
+        """
         device = cuda.device(memory.device)
-        with self._mu:
+        block = self._take(device, memory.nbytes)
+        while block is None:
+            # Not for ever: a destructor may be here in a thread that sends, which the one that grows waits for.
+            if not self._growing.acquire(timeout=GROWING_SECONDS):
+                raise PoolExhausted("another thread makes an allocation")
+            try:
+                block = self._take(device, memory.nbytes)  # from what that thread has made
+                if block is None:
+                    self._grow(device, size_class(memory.nbytes))
+            finally:
+                self._growing.release()
+        device.copy(block.address, memory.address, memory.nbytes)
+        return block
+
+    def _take(self, device: cuda.Device, size: int) -> DeviceBlock | None:
+        with self._alone:
             self._collect()
-            index = self._find(device, size_class(memory.nbytes))
+            index = self._find(device, size_class(size))
+            if index is None:
+                return None
             entry = self._entries[index]
             entry.references = 1
             assert entry.chunk is not None
             entry.chunk.taken += 1
-            block = DeviceBlock(index, entry, memory.nbytes, self._dropped)
-        device.copy(block.address, memory.address, memory.nbytes)
-        return block
+            return DeviceBlock(index, entry, size, self._dropped)
 
     def lend(self, block: DeviceBlock) -> int:
         """Make the ticket for one descriptor that names block; PoolExhausted if too many are out."""
         self._pool.lend_elsewhere()
-        with self._mu:
+        with self._alone:
             entry = self._entries[block.index]
             entry.references += 1
             return block.index | ELSEWHERE | entry.generation << 32
 
     def address_of(self, number: int) -> tuple[cuda.Device, int, int]:
         """Device, address and bytes of an allocation of ours; NotUnderstood if there is none of this number."""
-        with self._mu:
+        with self._alone:
             for chunk in self._chunks:
                 if chunk.number == number:
                     return chunk.device, chunk.base, chunk.size
@@ -135,7 +164,13 @@ class DevicePool:
 
     def trim(self) -> None:
         """Free allocations that are not used, beyond some that are kept."""
-        with self._mu:
+        try:
+            self._trim()
+        except PoolExhausted:
+            pass  # a signal handler waits for the server; what it has interrupted is not to be touched
+
+    def _trim(self) -> None:
+        with self._alone:
             self._collect()
             kept: dict[int, int] = {}
             for chunk in list(self._chunks):
@@ -147,6 +182,7 @@ class DevicePool:
     def _release(self, chunk: _Chunk) -> None:
         """Free an allocation of which no block is used. Who has opened it may read on."""
         self._chunks.remove(chunk)
+        self._lent -= 1
         for index, entry in enumerate(self._entries):
             if entry.chunk is chunk:
                 self._free[chunk.device.number, entry.size].remove(index)
@@ -161,6 +197,7 @@ class DevicePool:
 
     def _collect(self) -> None:
         """Learn what has come back, and which blocks have died."""
+        self._pool.collect()
         returned = self._pool.returned
         while returned:
             ticket = returned.popleft()
@@ -182,15 +219,15 @@ class DevicePool:
             entry.generation = (entry.generation + 1) & 0xFFFFFFFF
             self._free.setdefault((chunk.device.number, entry.size), []).append(index)
 
-    def _find(self, device: cuda.Device, size: int) -> int:
-        """Find a free place of exactly size bytes, or make one."""
+    def _find(self, device: cuda.Device, size: int) -> int | None:
+        """Find a free place of exactly size bytes, or cut one; None if no allocation has room."""
         free = self._free.get((device.number, size))
         if free:
             return free.pop()
         for chunk in self._chunks:
             if chunk.device is device and chunk.size - chunk.top >= size:
                 return self._cut(chunk, size)
-        return self._cut(self._grow(device, size), size)
+        return None
 
     def _cut(self, chunk: _Chunk, size: int) -> int:
         entry = _Entry(chunk, chunk.top, size)
@@ -204,27 +241,46 @@ class DevicePool:
             self._entries.append(entry)
         return index
 
-    def _grow(self, device: cuda.Device, size: int) -> _Chunk:
-        """Make an allocation, and announce it."""
-        size = max(GROWTH, -(-size // (2 << 20)) * (2 << 20))
+    def _grow(self, device: cuda.Device, size: int) -> None:
+        """Make an allocation, and announce it; the caller has `_growing`. Others may take all that is in it."""
+        with self._alone:
+            if self._lent >= MOST_LENT:
+                self._release_unused()
+                if self._lent >= MOST_LENT:
+                    raise PoolExhausted(f"{MOST_LENT} allocations of devices are lent")
+            self._lent += 1
+        try:
+            chunk = self._made(device, max(GROWTH, -(-size // (2 << 20)) * (2 << 20)))
+        except BaseException:
+            with self._alone:
+                self._lent -= 1
+            raise
+        with self._alone:
+            self._chunks.append(chunk)
+
+    def _made(self, device: cuda.Device, size: int) -> _Chunk:
         try:
             base = device.allocate(size)
         except cuda.CudaError as error:
             if error.code != _OUT_OF_MEMORY:
                 raise
-            for chunk in list(self._chunks):
-                if not chunk.taken:
-                    self._release(chunk)
+            with self._alone:
+                self._release_unused()
             base = device.allocate(size)
         try:
             lent = messages.Allocation(device.number, size, device.uuid(), device.handle_of(base))
+            chunk = _Chunk(next(self._numbers), device, base, size)
+            self._channel.publish(messages.lend(self._channel.life, chunk.number, lent))
         except BaseException:
             device.free(base)
             raise
-        chunk = _Chunk(next(self._numbers), device, base, size)
-        self._channel.publish(messages.lend(self._channel.life, chunk.number, lent))
-        self._chunks.append(chunk)
         return chunk
+
+    def _release_unused(self) -> None:
+        self._collect()
+        for chunk in list(self._chunks):
+            if not chunk.taken:
+                self._release(chunk)
 
 
 class _Opening:
@@ -235,7 +291,7 @@ class _Opening:
     def __init__(self, table: Borrowings, allocation: messages.Allocation) -> None:
         self.table = table
         self.allocation = allocation
-        self._mu = threading.Lock()
+        self._mu = threading.RLock()
         self._device: cuda.Device | None = None
         self._address = 0
 
@@ -248,7 +304,11 @@ class _Opening:
         device = self.device()
         with self._mu:
             if not self._address:
-                self._address = device.open(self.allocation.handle)
+                address = device.open(self.allocation.handle)
+                if self._address:  # a signal handler, or destructor, has been here meanwhile
+                    device.close(address)
+                else:
+                    self._address = address
             return self._address
 
     def __del__(self) -> None:
@@ -291,7 +351,7 @@ class Borrowed(DeviceMemory):
         self._sole = sole
         self._opened = False
         self._block: DeviceBlock | None = None
-        self._mu = threading.Lock()
+        self._mu = threading.RLock()
 
     @property
     def device(self) -> int:  # type: ignore[override]
@@ -310,9 +370,11 @@ class Borrowed(DeviceMemory):
                 return at
             source = DeviceMemory(self._of.device().number, at, self.nbytes, None)
             try:
-                self._block = self._table.pool.copy(source)
-            except cuda.CudaError as error:
+                block = self._table.pool.copy(source)
+            except (cuda.CudaError, PoolExhausted) as error:
                 raise DeviceError(f"failed to copy data: {error}") from error
+            if self._block is None:  # else a signal handler, or destructor, has been here meanwhile
+                self._block = block
             self._give_back()
             return self._block.address
 
@@ -426,14 +488,13 @@ class OnDevice:
         self._channel = channel
 
     def lend(self, memory: DeviceMemory) -> tuple[int, int, int] | None:
-        """Copy memory to where it can be lent: number of the allocation, offset and ticket. None: there is no room.
+        """Copy memory to where it can be lent: number of the allocation, offset and ticket.
 
-        DeviceError if the bytes cannot be had.
+        None: that cannot be done, and the bytes go by the host, which says why if they cannot be had at all.
+        DeviceError if it is known already.
         """
         try:
             block = self.pool.copy(memory)
-        except cuda.CudaError as error:
-            if error.code == _OUT_OF_MEMORY:
-                return None  # it goes by the host
-            raise DeviceError(f"failed to copy data: {error}") from error
+        except (cuda.CudaError, PoolExhausted):
+            return None
         return block.number, block.offset, self.pool.lend(block)

@@ -110,7 +110,7 @@ class Block:
         self._dropped.append(self.index)
 
 
-class _Alone:
+class Alone:
     """The lock of a pool. A thread that asks for it while it has it is refused: its destructors and signal handlers."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class Pool:
         self._end = os.fstat(fd).st_size
         self._windows = Windows(self._end, self._map)
         self._max = max_bytes or self._end
-        self._alone = _Alone()
+        self._alone = Alone()
         self._dropped: deque[int] = deque()
 
         # The private table of blocks, by index. A ticket is the index and, in its high half, the generation.
@@ -202,6 +202,11 @@ class Pool:
                 if self._outstanding == _SLOTS:
                     raise self._exhausted(0, f"{_SLOTS} tensors are still being sent")
             self._outstanding += 1
+
+    def collect(self) -> None:
+        """Learn what has come back, for those who wait for it in `returned`."""
+        with self._alone:
+            self._collect()
 
     def lent(self) -> bool:
         """Whether something of the pool is at the supervisor."""

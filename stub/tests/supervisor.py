@@ -37,7 +37,7 @@ KINDS = {
     "CREDIT": 10, "READY?": 7, "AUTO_COMPLETE": 12, "INFER_RESPONSE": 8, "RESULT": 9,
     "READY": 72, "COMPLETED": 75, "INFER": 73, "CALL": 74, "DEMAND": 76, "STOP_INFER": 77,
     "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71, "METRIC": 78,
-    "MAP": 13, "UNMAP": 14, "MAPPED": 79,
+    "MAP": 13, "UNMAP": 14, "MAPPED": 79, "ALLOCATION": 15, "FREED": 16, "LEND": 80, "UNLEND": 81,
 }  # fmt: skip
 NAMES = {number: name for name, number in KINDS.items()}
 TYPES: list[Any] = [
@@ -90,6 +90,7 @@ class Request:
     timeout: int = 0
     trace: str = ""
     places: Sequence[tuple[str, int, int, int]] = ()  # of outputs: name, number of the region, offset, bytes
+    stays: Sequence[str] | None = None  # outputs that may stay on their device; empty: all
 
 
 @dataclass
@@ -104,12 +105,35 @@ class InRegion:
 
 
 @dataclass
+class InDevice:
+    """An input that lies on a device, in an allocation that was announced, or in one of the stub's own."""
+
+    number: int
+    offset: int
+    shape: tuple[int, ...]
+    size: int
+    type: int = 11  # FP32
+    sole: bool = True
+    own: bool = False
+
+
+@dataclass
+class Lent:
+    """An allocation on a device that the stub has lent."""
+
+    device: int
+    size: int
+    uuid: bytes
+    handle: bytes
+
+
+@dataclass
 class Output:
     name: str
     type: int
     shape: tuple[int, ...]
     region: int
-    data: bytes
+    data: bytes  # of region 4 the offset
     ticket: int
     element: int
     number: int  # of the client's region
@@ -233,6 +257,8 @@ class Supervisor:
         self.loans: dict[int, tuple[int, int]] = {}  # ticket: offset, size
         self.next_ticket = 1
         self.returned = 0
+        self.lent: dict[int, Lent] = {}
+        self.unlent: list[int] = []
         self.logs: list[dict[str, Any]] = []
         self.released: list[int] = []
         self.responses: list[Response] = []
@@ -255,7 +281,7 @@ class Supervisor:
             os.write(self.bell_out, b"\0")
 
     def receive(self, timeout: float = 60.0) -> Frame:
-        """The next frame but LOG and RELEASED, which are noted."""
+        """The next frame but LOG, RELEASED, LEND and UNLEND, which are noted."""
         deadline = time.monotonic() + timeout
         while True:
             raw = self.reader.receive()
@@ -269,6 +295,13 @@ class Supervisor:
                 tickets = struct.unpack(f"<{len(frame.raw[24:]) // 8}Q", frame.raw[24:])
                 self.released.extend(tickets)
                 self.end_loans(tickets)
+            elif frame.kind == "LEND":
+                device, reserved, size = struct.unpack_from("<IIQ", frame.raw, 24)
+                assert reserved == 0 and len(frame.raw) == 24 + 96 and frame.id > max(self.lent, default=0)
+                self.lent[frame.id] = Lent(device, size, frame.raw[40:56], frame.raw[56:])
+            elif frame.kind == "UNLEND":
+                assert frame.id in self.lent and frame.id not in self.unlent and len(frame.raw) == 24
+                self.unlent.append(frame.id)
             elif frame.kind == "NAME":
                 assert frame.id == len(self.names)
                 self.names.append(frame.raw[24:].decode())
@@ -430,6 +463,12 @@ class Supervisor:
         assert reserved == 0
         return int(status)
 
+    # Memory of devices.
+
+    def announce(self, number: int, lent: Lent) -> None:
+        """Say ALLOCATION."""
+        self.send("ALLOCATION", number, struct.pack("<IIQ", lent.device, 0, lent.size) + lent.uuid + lent.handle)
+
     # Blocks of requests.
 
     def lend(self, data: bytes, offset: int | None = None) -> tuple[int, int]:
@@ -479,7 +518,7 @@ class Supervisor:
                     0xFFFF if request.outputs is None else len(request.outputs),
                     *map(len, strings),
                     text is not None,
-                    len(request.places),
+                    len(request.places) + (0 if request.stays is None else max(1, len(request.stays))),
                 )
             )
             for name, value in request.inputs:
@@ -490,6 +529,16 @@ class Supervisor:
                     head += struct.pack(
                         "<HBBIQQQII", self.name_index(name), value.type, len(value.shape), 3, value.offset, value.size,
                         ticket, 0, value.number,
+                    )  # fmt: skip
+                    head += struct.pack(f"<{len(value.shape)}q", *value.shape)
+                    continue
+                if isinstance(value, InDevice):
+                    ticket = self.next_ticket | 5 << 32
+                    self.next_ticket += 1
+                    self.loans[ticket] = 0, 0
+                    head += struct.pack(
+                        "<HBBIQQQII", self.name_index(name), value.type, len(value.shape), 5 if value.own else 4,
+                        value.offset, value.size, ticket, value.sole, value.number,
                     )  # fmt: skip
                     head += struct.pack(f"<{len(value.shape)}q", *value.shape)
                     continue
@@ -511,6 +560,9 @@ class Supervisor:
                 head += pad8(struct.pack(f"<{len(indices)}H", *indices))
             for name, region_number, at, room in request.places:
                 head += struct.pack("<HHIQQ", self.name_index(name), 0, region_number, at, room)
+            if request.stays is not None:
+                for index in map(self.name_index, request.stays) if request.stays else [0xFFFF]:
+                    head += struct.pack("<HHIQQ", index, 1, 0, 0, 0)
             head += pad8(b"".join(strings))
             heads.append(head)
         position = 32 + sum(map(len, heads))
@@ -556,10 +608,16 @@ class Supervisor:
             name, data_type, rank, region, offset, size, ticket, element, number = struct.unpack_from(
                 "<HBBIQQQII", raw, at
             )
-            assert (number != 0) == (region == 3)
+            assert (number != 0) == (region in (3, 4))
             shape = struct.unpack_from(f"<{rank}q", raw, at + 40)
             at += 40 + 8 * rank
-            data = self.bytes_of(raw, region, offset, size, ticket or number)
+            if region == 4:
+                assert number in self.lent and number not in self.unlent
+                assert ticket >> 31 & 1 and offset + size <= self.lent[number].size
+                self.kept[ticket] += 1
+                data = struct.pack("<Q", offset)
+            else:
+                data = self.bytes_of(raw, region, offset, size, ticket or number)
             response.outputs.append(Output(self.names[name], data_type, shape, region, data, ticket, element, number))
         response.parameters = raw[at : at + parameter_size].decode()
         response.error = raw[at + parameter_size : at + parameter_size + error_size].decode()
