@@ -23,6 +23,8 @@ func FuzzInfers(f *testing.F) {
 	strings2 := processtest.InArena(4, 0, 12)
 	strings2.Type, strings2.Shape = uint8(infer.Bytes), []int64{2}
 	f.Add(uint16(ipc.Infer), uint64(1), processtest.Infer{Model: "m", Inputs: []ipc.Descriptor{processtest.InArena(1, 0, 8192), strings2, processtest.InArena(2, 5, 0)}, Parameters: `{"a":1}`}.Encode())
+	onDevice := ipc.Descriptor{Name: 1, Type: uint8(infer.Uint8), Region: ipc.InDevice, Length: 8, Ticket: 1 << 31, Mapping: 1, Shape: []int64{8}}
+	f.Add(uint16(ipc.Infer), uint64(1), processtest.Infer{Model: "m", Inputs: []ipc.Descriptor{onDevice}}.Encode())
 	peer := processtest.New(f, shm.Memfd{})
 	f.Fuzz(func(t *testing.T, kind uint16, number uint64, body []byte) {
 		switch ipc.Kind(kind) {

@@ -67,6 +67,9 @@ func (d *Decoder) lent(described *ipc.Descriptor, name string, p *place, places 
 	if infer.DataType(described.Type) == infer.Bytes {
 		return ipc.Broken("descriptor", "output %q of BYTES lies on a device", name)
 	}
+	if d.devices == nil {
+		return ipc.Broken("descriptor", "output %q lies on a device, of which the stub lends nothing", name)
+	}
 	m, err := d.devices.Borrow(described.Mapping, p.ticket, p.offset, described.Length)
 	if err != nil {
 		return err

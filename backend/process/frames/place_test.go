@@ -2,10 +2,12 @@ package frames
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"sync/atomic"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -217,6 +219,20 @@ func FuzzResponse(f *testing.F) {
 	for _, d := range []ipc.Descriptor{claim(nil), claim(func(d *ipc.Descriptor) { d.Offset++ }), claim(func(d *ipc.Descriptor) { d.Mapping = 6 })} {
 		f.Add(responseBody(d), false)
 	}
+	onDevice := ipc.Descriptor{Name: 2, Type: uint8(infer.Uint8), Region: ipc.InDevice, Offset: 64, Length: 4000, Ticket: 1<<31 | 3, Mapping: 1, Shape: []int64{4000}}
+	for _, change := range []func(*ipc.Descriptor){
+		func(*ipc.Descriptor) {},
+		func(d *ipc.Descriptor) { d.Offset = 97 },
+		func(d *ipc.Descriptor) { d.Mapping = 2 },
+		func(d *ipc.Descriptor) { d.Type = uint8(infer.Bytes) },
+		func(d *ipc.Descriptor) { d.Name = 3 }, // which may not stay
+		func(d *ipc.Descriptor) { d.Region = ipc.InOwnDevice },
+	} {
+		d := onDevice
+		change(&d)
+		f.Add(responseBody(d, outputs[3]), false)
+		f.Add(responseBody(d), true)
+	}
 	f.Add(responseBody(outputs[0], outputs[3], ipc.Descriptor{Name: 9, Type: uint8(infer.Uint8), Shape: []int64{0}}), false)
 	f.Fuzz(func(t *testing.T, body []byte, named bool) {
 		var backing shm.Backing = shm.Memfd{}
@@ -239,7 +255,17 @@ func FuzzResponse(f *testing.F) {
 		var r infer.Response
 		c := newClientMemory(t)
 		p.decoder.SetMapped(mappedForOutputs)
-		err = p.decoder.Response(&parsed, body, "m", []infer.Place{{Output: "OUT0", Memory: c}}, &r)
+		lent := ondevice.NewLent(p.channel.Arena(), nil)
+		defer lent.Close()
+		allocation := make([]byte, ipc.AllocationSize)
+		binary.LittleEndian.PutUint64(allocation[8:], 4096)
+		if err := lent.Receive(ipc.Frame{Kind: ipc.Lend, ID: 1, Body: allocation}); err != nil {
+			t.Fatal(err)
+		}
+		if !named { // else it lends nothing
+			p.decoder.SetDevices(lent)
+		}
+		err = p.decoder.Response(&parsed, body, "m", []infer.Place{{Output: "OUT0", Memory: c}, {Output: "OUT1", OnDevice: true}}, &r)
 		var broken *ipc.ProtocolError
 		if err != nil && !errors.As(err, &broken) {
 			t.Errorf("got error %v, want a protocol error", err)
@@ -258,6 +284,9 @@ func FuzzResponse(f *testing.F) {
 			}
 		}
 		r.Release()
+		if err := lent.Receive(ipc.Frame{Kind: ipc.Unlend, ID: 1}); err != nil {
+			t.Errorf("the allocation is held still: %v", err)
+		}
 		if c.refs != 1 {
 			t.Errorf("the place has %d references, want one", c.refs)
 		}
