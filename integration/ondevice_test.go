@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -310,5 +311,52 @@ func TestTheCopierOfDevicesDies(t *testing.T) {
 		return status == http.StatusOK || strings.Contains(body, "explicit")
 	})
 	s.doubled("mixed", 5000, 2)
+	s.notLeaking(state)
+}
+
+// TestMakersAndReadersKilledUnderLoad kills processes that have lent tensors, and that hold them,
+// while models call each other: each request is answered, and all is well afterwards.
+func TestMakersAndReadersKilledUnderLoad(t *testing.T) {
+	s, state := onDeviceServer(t)
+	s.doubled("caller", 5000, 2)
+	s.doubled("chain", 5000, 8)
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	for _, model := range []string{"caller", "again", "echo", "chain", "prefers"} {
+		wait.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				// An error is an answer, too, while processes die.
+				s.request("POST", "/v2/models/"+model+"/infer", `{"inputs":[{"name":"IN","datatype":"FP32","shape":[2000],"data":[`+strings.Repeat("1,", 1999)+`1]}]}`)
+			}
+		})
+	}
+	kills := 12
+	if testkit.Long() {
+		kills = 100
+	}
+	for i := range kills {
+		model := []string{"doubler", "caller", "returns", "echo"}[i%4]
+		var pids []int
+		s.until("finding "+model, func() bool { pids = s.stubsOf(model); return len(pids) > 0 })
+		_ = unix.Kill(pids[0], unix.SIGKILL)
+		s.until("having another "+model, func() bool { now := s.stubsOf(model); return len(now) > 0 && now[0] != pids[0] })
+	}
+	close(stop)
+	wait.Wait()
+	for model, factor := range map[string]int{"caller": 2, "again": 4, "echo": 1, "chain": 8, "prefers": 2} {
+		s.until("having "+model+" back", func() bool {
+			status, _ := s.request("POST", "/v2/models/"+model+"/infer", `{"inputs":[{"name":"IN","datatype":"FP32","shape":[1],"data":[1]}]}`)
+			return status == http.StatusOK
+		})
+		s.doubled(model, 5000, factor)
+	}
+	s.until("showing what the caller lends", func() bool {
+		return strings.Contains(s.scrape(), `nereid_device_lent_bytes{model="caller",version="1"} 33554432`)
+	})
 	s.notLeaking(state)
 }
