@@ -335,11 +335,7 @@ func TestMakersAndReadersKilledUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	kills := 12
-	if testkit.Long() {
-		kills = 100
-	}
-	for i := range kills {
+	for i := range 12 {
 		model := []string{"doubler", "caller", "returns", "echo"}[i%4]
 		var pids []int
 		s.until("finding "+model, func() bool { pids = s.stubsOf(model); return len(pids) > 0 })
