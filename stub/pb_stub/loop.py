@@ -225,9 +225,11 @@ class Loop:
 
     def _idle(self) -> int | None:
         """Give back memory before sleep; the milliseconds after which another look is worth while."""
-        if self._devices is not None:
-            self._devices.trim()
-        return self._pool.patience()
+        here = self._pool.patience()
+        if self._devices is None:
+            return here
+        elsewhere = self._devices.patience()
+        return elsewhere if here is None else here if elsewhere is None else min(here, elsewhere)
 
     def _import(self, settings: Settings) -> Model:
         """Import the model, once."""

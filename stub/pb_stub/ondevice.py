@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import weakref
 from collections import deque
 from typing import Any, Callable, Dict, TypeVar
@@ -29,7 +30,7 @@ from c_python_backend_utils.memory import DeviceError, DeviceMemory
 from . import messages
 from .channel import Channel
 from .errors import NotUnderstood, ProtocolError
-from .pool import ELSEWHERE, Alone, Pool, PoolExhausted, size_class
+from .pool import ELSEWHERE, TRIM_AFTER_SECONDS, Alone, Pool, PoolExhausted, size_class
 
 #: Bytes of an allocation, unless one block needs more.
 GROWTH = 32 << 20
@@ -113,6 +114,8 @@ class DevicePool:
         self._unused: list[int] = []  # indices of entries whose allocation was freed
         self._free: dict[tuple[int, int], list[int]] = {}  # indices by device and size
         self._dropped: deque[int] = deque()
+        self._surplus: list[_Chunk] = []  # that could be freed, since _since
+        self._since = 0.0
 
     def copy(self, memory: DeviceMemory) -> DeviceBlock:
         """Copy memory of a device into a block, on that device.
@@ -138,6 +141,7 @@ class DevicePool:
         with self._alone:
             self._collect()
             index = self._find(device, size_class(size))
+            self._surplus = []  # what is in use now and then is kept
             if index is None:
                 return None
             entry = self._entries[index]
@@ -162,22 +166,37 @@ class DevicePool:
                     return chunk.device, chunk.base, chunk.size
         raise NotUnderstood(f"it names allocation {number}, which this process has not lent")
 
-    def trim(self) -> None:
-        """Free allocations that are not used, beyond some that are kept."""
-        try:
-            self._trim()
-        except PoolExhausted:
-            pass  # a signal handler waits for the server; what it has interrupted is not to be touched
+    def patience(self) -> int | None:
+        """Free allocations that were not used for a while, beyond some that are kept; called before sleep.
 
-    def _trim(self) -> None:
+        Returns the milliseconds after which another look is worth while, None if that is not before the next frame.
+        """
+        try:
+            return self._trim()
+        except PoolExhausted:
+            return None  # a signal handler waits for the server; what it has interrupted is not to be touched
+
+    def _trim(self) -> int | None:
         with self._alone:
             self._collect()
+            surplus = []
             kept: dict[int, int] = {}
-            for chunk in list(self._chunks):
-                kept[chunk.device.number] = kept.get(chunk.device.number, 0) + chunk.size
-                if not chunk.taken and kept[chunk.device.number] > KEPT:
-                    kept[chunk.device.number] -= chunk.size
-                    self._release(chunk)
+            for chunk in self._chunks:
+                size = kept.get(chunk.device.number, 0) + chunk.size
+                if chunk.taken or size <= KEPT:
+                    kept[chunk.device.number] = size
+                else:
+                    surplus.append(chunk)
+            if surplus != self._surplus:  # something was used meanwhile, or has become free
+                self._surplus = surplus
+                self._since = time.monotonic()
+            left = self._since + TRIM_AFTER_SECONDS - time.monotonic()
+            if not surplus or left > 0:
+                return int(left * 1000) + 1 if surplus else None
+            self._surplus = []
+            for chunk in surplus:
+                self._release(chunk)
+            return None
 
     def _release(self, chunk: _Chunk) -> None:
         """Free an allocation of which no block is used. Who has opened it may read on."""
@@ -484,7 +503,7 @@ class OnDevice:
         self.learn = self._borrowings.learn
         self.forget = self._borrowings.forget
         self.borrowed = self._borrowings.memory
-        self.trim = self.pool.trim
+        self.patience = self.pool.patience
         self._channel = channel
 
     def lend(self, memory: DeviceMemory) -> tuple[int, int, int] | None:
