@@ -141,13 +141,14 @@ class DevicePool:
         with self._alone:
             self._collect()
             index = self._find(device, size_class(size))
-            self._surplus = []  # what is in use now and then is kept
             if index is None:
                 return None
             entry = self._entries[index]
             entry.references = 1
             assert entry.chunk is not None
             entry.chunk.taken += 1
+            if entry.chunk in self._surplus:  # what is used now and then is kept
+                self._surplus = []
             return DeviceBlock(index, entry, size, self._dropped)
 
     def lend(self, block: DeviceBlock) -> int:
