@@ -67,7 +67,7 @@ func listNames(mark string) ([]item, error) {
 }
 
 // usedByOthers reports whether a process that does not carry our mark, and is
-// not this one, has path mapped.
+// not this one, has path mapped or open.
 func usedByOthers(path, mark string) bool {
 	pids, err := processIDs()
 	if err != nil {
@@ -79,7 +79,22 @@ func usedByOthers(path, mark string) bool {
 			continue
 		}
 		maps, err := os.ReadFile(procPath(pid, "maps"))
-		if err == nil && bytes.Contains(maps, []byte(path)) {
+		if err == nil && bytes.Contains(maps, []byte(path)) || hasOpen(pid, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasOpen reports whether a process has a descriptor of path.
+func hasOpen(pid int, path string) bool {
+	directory := procPath(pid, "fd")
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return false // it has ended, or is another user's
+	}
+	for _, entry := range entries {
+		if target, err := os.Readlink(filepath.Join(directory, entry.Name())); err == nil && target == path {
 			return true
 		}
 	}
