@@ -101,7 +101,7 @@ var mayImport = map[string][]string{
 
 	"ipc":         {"boundary", "shm", "shm/foreign"},
 	"ipc/ipctest": {"internal", "ipc"},
-	"shm":         {"boundary"},
+	"shm":         {"boundary", "shm/foreign"},
 	"shm/foreign": {},
 	"stub":        {},
 	"pyutils":     {},

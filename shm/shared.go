@@ -2,9 +2,9 @@ package shm
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/shm/foreign"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,10 +21,7 @@ type Shared struct {
 	offset, size int64
 	distrusted   atomic.Bool
 
-	mu      sync.Mutex
-	ended   bool
-	last    uint64
-	mappers map[uint64]func() // called by End; each has the range mapped somewhere
+	ending foreign.Ending // its users have the range mapped somewhere
 }
 
 // NewShared describes size bytes at offset of an open file. It is nil if the file is not of
@@ -80,33 +77,7 @@ func (s *Shared) Open(writable bool) (fd int, err error) {
 
 // OnEnd has gone called when the range ends, by any goroutine, and returns a function that
 // takes that back; nil if the range has ended.
-func (s *Shared) OnEnd(gone func()) (forget func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return nil
-	}
-	s.last++
-	key := s.last
-	if s.mappers == nil {
-		s.mappers = make(map[uint64]func())
-	}
-	s.mappers[key] = gone
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.mappers, key)
-	}
-}
+func (s *Shared) OnEnd(gone func()) (forget func()) { return s.ending.OnEnd(gone) }
 
 // End tells those that have the range mapped that it is not used any more.
-func (s *Shared) End() {
-	s.mu.Lock()
-	mappers := s.mappers
-	s.mappers, s.ended = nil, true
-	s.mu.Unlock()
-	// Outside the lock: they send frames, and may be taking themselves back.
-	for _, gone := range mappers {
-		gone()
-	}
-}
+func (s *Shared) End() { s.ending.End() }
