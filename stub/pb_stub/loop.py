@@ -64,7 +64,7 @@ class Loop:
         self._calls = Calls(channel, instance)
         self._model: Model | None = None  # once it is imported
         self._told = False  # INITIALIZE has been understood
-        self._devices: OnDevice | None = None
+        self._devices: dict[int, OnDevice] = {}  # one, once it is needed
         self._readiness: Readiness | None = None  # of a model that has is_ready
         self._loans = Loans(channel, fds.requests)
         self._regions = Regions(channel, self._loans.pagemap, fds.regions)
@@ -217,18 +217,19 @@ class Loop:
 
     def _elsewhere(self) -> OnDevice:
         """What has to do with memory of devices, made at the first need: most models have none."""
-        if self._devices is None:
+        if not self._devices:
             from .ondevice import OnDevice
 
-            self._devices = OnDevice(self._channel, self._pool)
-        return self._devices
+            # Several threads may need it first. One of theirs is kept, or allocations had their numbers twice.
+            self._devices.setdefault(0, OnDevice(self._channel, self._pool))
+        return self._devices[0]
 
     def _idle(self) -> int | None:
         """Give back memory before sleep; the milliseconds after which another look is worth while."""
         here = self._pool.patience()
-        if self._devices is None:
+        if not self._devices:
             return here
-        elsewhere = self._devices.patience()
+        elsewhere = self._devices[0].patience()
         return elsewhere if here is None else here if elsewhere is None else min(here, elsewhere)
 
     def _import(self, settings: Settings) -> Model:
