@@ -3,7 +3,7 @@
 GO      ?= go
 PYTHON  ?= python3
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+LDFLAGS := -s -w -X github.com/nereid-serving/nereid/cli.version=$(VERSION)
 
 # The race detector needs a C compiler; nothing else does.
 RACE := $(if $(shell command -v $(or $(CC),gcc) 2>/dev/null),-race)
@@ -89,7 +89,7 @@ bench-gpu: ## what tensors on the CUDA device of this machine cost
 .PHONY: differential
 differential: build venvs environments client-venv ## the tests that compare with the real Triton in YARDSTICK (~/.cache/triton-yardstick)
 	@test -x '$(YARDSTICK)/tritonserver' || echo 'no Triton in $(YARDSTICK): these tests will be skipped'
-	NEREID_YARDSTICK='$(YARDSTICK)' $(PROGRESS) $(RACE) -timeout 40m -run '$(DIFFERENTIAL)' ./cmd/nereid ./integration
+	NEREID_YARDSTICK='$(YARDSTICK)' $(PROGRESS) $(RACE) -timeout 40m -run '$(DIFFERENTIAL)' ./cli ./integration
 
 .PHONY: fuzz
 fuzz: ## search on from the seeds of every fuzz target for FUZZTIME (5s)

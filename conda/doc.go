@@ -12,7 +12,7 @@
 //
 // Locks: none. A value may be used by several goroutines as long as none writes its fields.
 //
-// Callers: package backend/python for models, cmd/nereid for `nereid env doctor`, package
+// Callers: package backend/python for models, cli for `nereid env doctor`, package
 // conda/build. Programs are started through the caller's Run alone, so that one place of a server reaps.
 //
 // Memory: files that are read are bounded (maxText), since a model's author writes them.

@@ -30,10 +30,11 @@ var everything = []string{"*"}
 // new top-level package needs a decision record in docs/decisions that says why no
 // package has it.
 var mayImport = map[string][]string{
-	".":               everything,
-	"cmd/nereid":      everything,
-	"cmd/nereid/env":  {"conda", "conda/cache"},
-	"cmd/nereid/logs": {"boundary", "server"},
+	".":          everything,
+	"cmd/nereid": {"cli"},
+	"cli":        everything,
+	"cli/env":    {"conda", "conda/cache"},
+	"cli/logs":   {"boundary", "server"},
 
 	"server":                 {"infer", "kserve", "memory", "metrics", "models", "server/regions", "server/tracing"},
 	"server/certificates":    {},
@@ -187,9 +188,9 @@ func TestTheTableRefuses(t *testing.T) {
 		{"server", false, module + "/server/internal/json", false},
 		{"server", true, module + "/internal/testkit", false},
 		{"server", false, module + "/internal/testkit", true},
-		{"kserve", true, module + "/cmd/nereid", true},
-		{"cmd/nereid", false, module + "/server", false},
-		{"cmd/nereid", false, module, false},
+		{"kserve", true, module + "/cli", true},
+		{"cli", false, module + "/server", false},
+		{"cli", false, module, false},
 		{"server", false, module, true},
 		{"shm", false, "golang.org/x/sys/unix", false},
 		{"shm", false, module + "-else/server", false},

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -14,7 +14,7 @@ import (
 // TestOperationsNamesEveryFlag keeps docs/operations.md true: each flag stands
 // in one of its two sections, and in the right one.
 func TestOperationsNamesEveryFlag(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestOperationsNamesEveryFlag(t *testing.T) {
 // TestOperationsNamesEveryLimit keeps the table of limits true: it has each flag of
 // a limit with its default, in the line's own words or as a number.
 func TestOperationsNamesEveryLimit(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func numberOf(t *testing.T, text string) string {
 
 // TestOperationsNamesEverySetting does the same for the Python backend's keys.
 func TestOperationsNamesEverySetting(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,10 @@
-// Command nereid serves Triton model repositories of Python models over HTTP and
+// Package cli is the command nereid: it serves Triton model repositories of Python models over HTTP and
 // gRPC. Its command line is that of tritonserver, under whichever name it is
 // called. It owns flags, signals, the start-up tables and the exit status; the server
 // itself is package nereid in the root, logs below it writes what is printed, and env is the
 // subcommand `nereid env`, which is chosen by the first argument alone.
 //
-//	main ── run ── parseOptions ── Options ── serve ── nereid.New ── Load ── tables ── Listen ── Run ── exit status
+//	Main ── run ── parseOptions ── Options ── serve ── nereid.New ── Load ── tables ── Listen ── Run ── exit status
 //	        └─ env  flags_*.go                  └─ watchSignals
 //
 // States: a process parses, loads, serves and drains. The first SIGINT or SIGTERM ends the
@@ -13,11 +13,11 @@
 // at once (endAtOnce). Status 0 means that all requests in flight have been answered and all
 // models unloaded within --exit-timeout-secs; 1 is everything else.
 //
-// Goroutines: that of main, which runs the server; one that waits for signals; one, after a
-// second signal, that ends the process whatever main waits for. Options are not changed once they
+// Goroutines: that of Main, which runs the server; one that waits for signals; one, after a
+// second signal, that ends the process whatever Main waits for. Options are not changed once they
 // are parsed. There is no lock.
 //
-// Callers: the shell. Tests call run, with arguments, environment and outputs of their own.
+// Callers: cmd/nereid, and main functions of those who build a server of their own. Tests call run, with arguments, environment and outputs of their own.
 //
 // Memory: nothing is kept that grows.
-package main
+package cli

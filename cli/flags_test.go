@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"reflect"
@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/output"
-	"github.com/nereid-serving/nereid/cmd/nereid/logs"
+	"github.com/nereid-serving/nereid/cli/logs"
 )
 
 func TestFlagsFillOptions(t *testing.T) {

@@ -1,10 +1,10 @@
-package main
+package cli
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/nereid-serving/nereid/cmd/nereid/logs"
+	"github.com/nereid-serving/nereid/cli/logs"
 )
 
 // The tables of these tests are as a tritonserver prints them.

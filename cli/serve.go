@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/cmd/nereid/logs"
+	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
 )

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid"
-	"github.com/nereid-serving/nereid/cmd/nereid/logs"
+	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/devices"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"

@@ -11,7 +11,7 @@
 // States, locks, goroutines: none of its own. SIGINT and SIGTERM end a command early, with status 1; package cache
 // leaves nothing half-done.
 //
-// Callers: package main of cmd/nereid, once.
+// Callers: package cli, once.
 //
 // Memory: nothing is kept.
 package env

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/cli/env"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// Main is the main function of a server: it serves as the command line says, and ends the process.
+func Main() {
+	os.Exit(run(os.Args, os.Getenv, os.Stdout, os.Stderr))
+}
+
+// run is the whole program; it returns the exit status.
+func run(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	program := filepath.Base(args[0])
+	if len(args) > 1 && args[1] == "env" { // no flag of tritonserver: it takes no other arguments
+		return env.Run(args[2:], stdout, stderr)
+	}
+	options, err := parseOptions(args[1:], getenv, stderr)
+	if errors.Is(err, errVersion) {
+		fmt.Fprintln(stdout, "nereid", version)
+		return 0
+	}
+	if err != nil {
+		explain(err, program, stderr)
+		return 1
+	}
+	return serve(options, getenv, stdout, stderr)
+}
+
+// explain shows what is wrong with the command line, around the usage.
+func explain(err error, program string, stderr io.Writer) {
+	var syntax *syntaxError
+	if errors.As(err, &syntax) {
+		fmt.Fprintf(stderr, "%s: %s\n", program, syntax.complaint)
+		writeUsage(stderr, program)
+		if syntax.hint != "" {
+			fmt.Fprintf(stderr, "%s: %s\n", syntax.complaint, syntax.hint)
+		}
+		return
+	}
+	writeUsage(stderr, program)
+	if !errors.Is(err, errHelp) {
+		fmt.Fprintln(stderr, err)
+	}
+}
+
+// helpWidth is the width to which --help breaks the text of a flag.
+const helpWidth = 72
+
+// writeUsage writes what --help and every mistake show.
+func writeUsage(w io.Writer, program string) {
+	var b strings.Builder
+	b.WriteString("Usage: " + program + " [options]\n")
+	for i, g := range flagTable() {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		if g.title != "" {
+			b.WriteString(g.title + ":\n")
+		}
+		for _, f := range g.flags {
+			b.WriteString(strings.TrimRight("  --"+f.name+" "+f.value, " ") + "\n")
+			help := f.help
+			if slices.Contains(noEffect, f.name) {
+				help += " Accepted without effect."
+			}
+			writeWrapped(&b, help)
+		}
+	}
+	b.WriteString("\nCommands:\n  env\n\tLists, removes and checks environments of models; env --help says more.\n\n")
+	_, _ = io.WriteString(w, b.String()) // there is no other place to say so
+}
+
+func writeWrapped(b *strings.Builder, text string) {
+	line := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == 0:
+			b.WriteString("\t")
+		case line+1+len(word) > helpWidth:
+			b.WriteString("\n\t")
+			line = 0
+		default:
+			b.WriteString(" ")
+			line++
+		}
+		b.WriteString(word)
+		line += len(word)
+	}
+	b.WriteString("\n")
+}
