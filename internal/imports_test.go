@@ -104,6 +104,8 @@ var mayImport = map[string][]string{
 	"ipc/ipctest": {"internal", "ipc"},
 	"shm":         {"boundary", "shm/foreign"},
 	"shm/foreign": {},
+	"sdk":         {"kserve"},
+	"sdk/wire":    {},
 	"stub":        {},
 	"pyutils":     {},
 	"infer":       {"infer/trace"},
