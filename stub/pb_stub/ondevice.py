@@ -55,7 +55,7 @@ _Alive = Dict[int, Any]
 class _Chunk:
     """One allocation."""
 
-    __slots__ = ("base", "device", "number", "size", "taken", "top")
+    __slots__ = ("base", "device", "number", "size", "taken", "top", "used")
 
     def __init__(self, number: int, device: cuda.Device, base: int, size: int) -> None:
         self.number = number
@@ -64,6 +64,7 @@ class _Chunk:
         self.size = size
         self.top = 0  # places below have been cut
         self.taken = 0  # blocks that are not free
+        self.used = time.monotonic()  # when the last of them became free
 
 
 class _Entry:
@@ -114,8 +115,6 @@ class DevicePool:
         self._unused: list[int] = []  # indices of entries whose allocation was freed
         self._free: dict[tuple[int, int], list[int]] = {}  # indices by device and size
         self._dropped: deque[int] = deque()
-        self._surplus: list[_Chunk] = []  # that could be freed, since _since
-        self._since = 0.0
 
     def copy(self, memory: DeviceMemory) -> DeviceBlock:
         """Copy memory of a device into a block, on that device.
@@ -147,8 +146,6 @@ class DevicePool:
             entry.references = 1
             assert entry.chunk is not None
             entry.chunk.taken += 1
-            if entry.chunk in self._surplus:  # what is used now and then is kept
-                self._surplus = []
             return DeviceBlock(index, entry, size, self._dropped)
 
     def lend(self, block: DeviceBlock) -> int:
@@ -180,24 +177,20 @@ class DevicePool:
     def _trim(self) -> int | None:
         with self._alone:
             self._collect()
-            surplus = []
+            now = time.monotonic()
+            soonest = None
             kept: dict[int, int] = {}
-            for chunk in self._chunks:
+            # What is used, and what was used last, is kept; and each allocation has its own time.
+            for chunk in sorted(self._chunks, key=lambda chunk: (not chunk.taken, -chunk.used)):
                 size = kept.get(chunk.device.number, 0) + chunk.size
+                left = chunk.used + TRIM_AFTER_SECONDS - now
                 if chunk.taken or size <= KEPT:
                     kept[chunk.device.number] = size
-                else:
-                    surplus.append(chunk)
-            if surplus != self._surplus:  # something was used meanwhile, or has become free
-                self._surplus = surplus
-                self._since = time.monotonic()
-            left = self._since + TRIM_AFTER_SECONDS - time.monotonic()
-            if not surplus or left > 0:
-                return int(left * 1000) + 1 if surplus else None
-            self._surplus = []
-            for chunk in surplus:
-                self._release(chunk)
-            return None
+                elif left <= 0:
+                    self._release(chunk)
+                elif soonest is None or left < soonest:
+                    soonest = left
+            return None if soonest is None else int(soonest * 1000) + 1
 
     def _release(self, chunk: _Chunk) -> None:
         """Free an allocation of which no block is used. Who has opened it may read on."""
@@ -236,6 +229,8 @@ class DevicePool:
             chunk = entry.chunk
             assert chunk is not None
             chunk.taken -= 1
+            if not chunk.taken:
+                chunk.used = time.monotonic()
             entry.generation = (entry.generation + 1) & 0xFFFFFFFF
             self._free.setdefault((chunk.device.number, entry.size), []).append(index)
 
