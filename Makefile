@@ -52,11 +52,19 @@ build: ## build the static binary bin/nereid
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/nereid ./cmd/nereid
 
 .PHONY: demo
-demo: build client-venv ## serve models/examples and send one request; Ctrl-C ends it
+demo: demo-ports build client-venv ## serve models/examples and send one request; Ctrl-C ends it; PORT (8000) and the two behind it are used
 	@.ci/demo
 
+.PHONY: demo-ports
+demo-ports:
+	@.ci/demo-ports $(PYTHON)
+
 .PHONY: test
-test: build venvs environments client-venv test-go test-python ## all tests, in 15 minutes on two cores: Go with the seeds of the fuzz targets, Python, integration
+test: test-time build venvs environments client-venv test-go test-python ## all tests, in 15 minutes on two cores: Go with the seeds of the fuzz targets, Python, integration
+
+.PHONY: test-time
+test-time:
+	@echo 'All tests: 15 minutes on two cores, and some more where .venvs is still to be made. "go test ./scheduler/..." tests one package.'
 
 .PHONY: test-go
 test-go:
