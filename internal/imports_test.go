@@ -93,7 +93,8 @@ var mayImport = map[string][]string{
 	"backend/process/ondevice":    {"infer", "ipc", "shm", "shm/foreign"},
 	"backend/process/output":      {"boundary"},
 	"backend/process/processtest": {"backend/process/frames", "infer", "ipc", "ipc/ipctest", "shm"},
-	"backend/python":              {"backend", "backend/process", "backend/process/launch", "backend/process/output", "boundary", "conda", "conda/archive", "conda/build", "conda/cache", "infer", "kserve", "memory", "shm"},
+	"backend/process/settings":    {"backend/process", "infer", "memory"},
+	"backend/python":              {"backend", "backend/process", "backend/process/launch", "backend/process/output", "backend/process/settings", "boundary", "conda", "conda/archive", "conda/build", "conda/cache", "infer", "kserve", "shm"},
 
 	"conda":         {},
 	"conda/archive": {"boundary"},
@@ -123,7 +124,7 @@ var mayImport = map[string][]string{
 // tested says which packages the tests of a package may import besides.
 var tested = map[string][]string{
 	"backend/process":     {"backend/python", "stub", "pyutils"}, // whose stubs they host
-	"backend/python":      {"ipc", "pyutils", "stub"},
+	"backend/python":      {"ipc", "memory", "pyutils", "stub"},
 	"models":              {"metrics", "scheduler/ratelimit"},
 	"models/signature":    {"models/config"},
 	"models/version":      {"infer/trace"},

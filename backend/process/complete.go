@@ -19,7 +19,7 @@ func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error)
 		return nil, err
 	}
 	in := instances[0]
-	l, err := in.begin()
+	l, err := in.begin(ctx)
 	if err != nil {
 		return nil, m.startError(&startFailure{instance: in.name, err: err}, "")
 	}

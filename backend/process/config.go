@@ -34,6 +34,8 @@ type Config struct {
 	Spin time.Duration
 	// ReadyTimeout bounds the wait for the answer to READY?; 0 is no bound.
 	ReadyTimeout time.Duration
+	// CopyRegions has inputs in regions of clients copied, as the processes map none.
+	CopyRegions bool
 	// TaggedOutput makes lines of the log of what models print, with the names of
 	// model, version and instance.
 	TaggedOutput bool

@@ -52,7 +52,7 @@ var errNeverReady = errors.New("stub did not become ready")
 func (in *Instance) runOnce(ctx context.Context, up func()) error {
 	var l *life
 	err := boundary.Run(in.log, boundary.Life, func() (err error) {
-		l, err = in.take()
+		l, err = in.take(ctx)
 		return err
 	})
 	if err != nil {
@@ -95,16 +95,16 @@ func (in *Instance) move(to State, l *life) {
 }
 
 // take returns a life that has completed the model's config, or begins one.
-func (in *Instance) take() (*life, error) {
+func (in *Instance) take(ctx context.Context) (*life, error) {
 	if l := in.primed; l != nil {
 		in.primed = nil
 		return l, nil
 	}
-	return in.begin()
+	return in.begin(ctx)
 }
 
-// begin makes a channel and starts a process. Its end must be waited for by end.
-func (in *Instance) begin() (*life, error) {
+// begin makes a channel and starts a process, unless ctx ends before. Its end must be waited for by end.
+func (in *Instance) begin(ctx context.Context) (*life, error) {
 	s, settings := in.model.supervisor, in.model.settings
 	in.model.mu.Lock()
 	in.model.lives++
@@ -157,8 +157,9 @@ func (in *Instance) begin() (*life, error) {
 		}
 		l.mapped.Close()
 		l.closeDevices()
-		if l.output != nil {
-			l.output.Close()
+		if l.output != nil { // after the ends of the process, or it would wait for what these print
+			files.close()
+			l.output.Finish()
 		}
 		channel.Close()
 		l.calls.Close(false)
@@ -166,21 +167,25 @@ func (in *Instance) begin() (*life, error) {
 	if files.Requests, err = s.requestsFile(); err == nil {
 		l.output, files.Output, err = output.Open(in.log.With().Str("file", "output").Logger(), s.printed(settings), s.limits.Output)
 	}
-	if err == nil {
-		l.process, err = in.model.program.Start(in.name, &files)
-	}
-	if err == nil {
-		launch.Arm(files.Peer.Lifeline, l.process)
-	}
 	if err != nil {
 		return nil, err
 	}
+	l.output.Begin()
+	if l.process, err = in.model.program.Start(ctx, in.name, &files); err != nil {
+		files.close() // of the ends of the outputs, which are to be seen
+		l.output.Finish()
+		var exit *launch.ExitError
+		if errors.As(err, &exit) {
+			exit.Stderr = l.output.LastLines()
+		}
+		return nil, err
+	}
+	launch.Arm(files.Peer.Lifeline, l.process)
 	begun = true
 	boundary.Go(in.log, boundary.Life, func() {
 		defer close(l.read)
 		l.readErr = boundary.Run(in.log, boundary.Life, func() error { return l.channel.Run(l.handle) })
 	}, nil)
-	l.output.Begin()
 	boundary.Go(in.log, boundary.Life, func() {
 		defer close(l.exited)
 		l.exit = &launch.ExitError{Code: -1}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -179,18 +180,20 @@ func (e *startFailure) Unwrap() error { return e.err }
 // model's own error, or Triton's text with that name, and the diagnosis in the
 // log.
 func (m *Model) startError(err error, name string) error {
-	var own *infer.Error
-	if errors.As(err, &own) {
-		return own
-	}
 	log := m.log
 	var failed *startFailure
 	if errors.As(err, &failed) {
 		log = log.With().Str("instance", failed.instance).Logger()
 	}
-	log.Error().Err(err).Msg("stub did not become ready")
+	var own *infer.Error
+	if !errors.As(err, &own) {
+		log.Error().Err(err).Msg("stub did not become ready")
+	}
 	if tail := stderrOf(err); tail != "" {
 		log.Error().Msg("last lines of the stub:\n" + tail)
+	}
+	if own != nil {
+		return own
 	}
 	return &infer.Error{Code: infer.Internal, Message: m.program.Text(ProcessLost, name)}
 }
@@ -300,5 +303,8 @@ func (l *life) surroundings() Surroundings {
 }
 
 func (in *Instance) placement() Placement {
-	return Placement{Instance: in.name, Kind: in.kind, Device: in.device, Config: in.json}
+	return Placement{
+		Instance: in.name, Kind: in.kind, Device: in.device, Config: in.json, Group: in.group,
+		HostPolicy: in.model.supervisor.policies.JSON(cores.PolicyName(in.group, in.device)),
+	}
 }

@@ -21,9 +21,11 @@ type Program interface {
 	Check(ctx context.Context, instance string) error
 	// Configure is told the final config, once, before any instance is started with it.
 	Configure(config *kserve.ModelConfig) error
-	// Start starts a process for an instance by Children.Bear. The files are the
-	// caller's, which closes them afterwards; the process has descriptors of its own.
-	Start(instance string, files *Files) (*launch.Process, error)
+	// Start starts a process for an instance by Children.Bear. It may wait for what the process says
+	// first, no longer than ctx, and has reaped the process when it returns an error. The files are the
+	// caller's, which closes them afterwards; the process has descriptors of its own. What comes on
+	// files.Output is read meanwhile.
+	Start(ctx context.Context, instance string, files *Files) (*launch.Process, error)
 	// Complete makes the body of AUTO_COMPLETE, a struct with fields for msgpack. Config
 	// is the model's, as JSON.
 	Complete(config []byte, surroundings Surroundings) any
@@ -70,6 +72,10 @@ type Placement struct {
 	Kind     string // "CPU", "GPU" or "MODEL"
 	Device   string // the number of a GPU, "0" elsewhere
 	Config   []byte // the model's, as JSON
+	// Group is that of the config to which the instance belongs, and HostPolicy the settings of its
+	// host policy, as JSON.
+	Group      *kserve.ModelInstanceGroup
+	HostPolicy string
 }
 
 // Tensors are the names of a model's tensors, inputs first, and whether it may send any

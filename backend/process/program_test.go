@@ -26,7 +26,7 @@ func (*goProgram) Check(context.Context, string) error { return nil }
 func (*goProgram) Configure(*kserve.ModelConfig) error { return nil }
 func (p *goProgram) Close()                            { p.closed.Add(1) }
 
-func (p *goProgram) Start(instance string, files *Files) (*launch.Process, error) {
+func (p *goProgram) Start(_ context.Context, instance string, files *Files) (*launch.Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err

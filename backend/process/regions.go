@@ -78,7 +78,7 @@ func (m *Model) isBytes(output string) bool {
 // newMapped makes the table of what a life's stub maps, and the stub's end of its socket.
 func (l *life) newMapped(files *Files) error {
 	config := mapping.Config{Send: l.encoder.Send, Log: l.in.log}
-	if l.in.model.supervisor.regions {
+	if l.in.model.supervisor.regions && !l.in.model.settings.CopyRegions {
 		var err error
 		if config.Socket, files.Regions, err = mapping.Socket(); err != nil {
 			return err

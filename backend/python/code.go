@@ -190,7 +190,7 @@ func (c *code) checkLink() error {
 }
 
 // Start implements Program.
-func (c *code) Start(instance string, files *process.Files) (*launch.Process, error) {
+func (c *code) Start(_ context.Context, instance string, files *process.Files) (*launch.Process, error) {
 	return c.holding().python.start(instance, files) // Check comes before, and Close after
 }
 

@@ -1,6 +1,7 @@
 package cores
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,6 +51,19 @@ func PolicyName(group *kserve.ModelInstanceGroup, device string) string {
 		return "model"
 	}
 	return "cpu"
+}
+
+// JSON is a policy with its settings, as Triton tells backends of it: {"cpu":{"numa-node":"0"}}.
+func (p HostPolicies) JSON(policy string) string {
+	settings := p[policy]
+	if settings == nil {
+		settings = map[string]string{}
+	}
+	text, err := json.Marshal(map[string]map[string]string{policy: settings})
+	if err != nil { // texts can always be encoded
+		return "{}"
+	}
+	return string(text)
 }
 
 // Of lists the cores on which a policy lets instances run, ascending; none

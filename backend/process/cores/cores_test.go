@@ -69,3 +69,13 @@ func TestPolicyNameFollowsTheGroup(t *testing.T) {
 		}
 	}
 }
+
+// TestPoliciesAsJSON has the form in which Triton tells backends of a policy, given or not.
+func TestPoliciesAsJSON(t *testing.T) {
+	policies := HostPolicies{"p": {"numa-node": "0", "cpu-cores": "0-3"}}
+	for policy, want := range map[string]string{"p": `{"p":{"cpu-cores":"0-3","numa-node":"0"}}`, "cpu": `{"cpu":{}}`} {
+		if got := policies.JSON(policy); got != want {
+			t.Errorf("%s: got %s, want %s", policy, got, want)
+		}
+	}
+}
