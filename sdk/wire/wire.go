@@ -2,6 +2,8 @@
 // docs/protocol.md: the handshake of go-plugin, and the bodies of AUTO_COMPLETE and INITIALIZE.
 package wire
 
+import "fmt"
+
 // The cookie, which tells a plugin that a server has started it and not a user.
 const (
 	CookieKey   = "NEREID_BACKEND_PLUGIN"
@@ -12,6 +14,17 @@ const (
 // of the bodies below. A plugin names the versions that it was built with, and is refused if the server's is none of them.
 const Version = 1
 
+// VersionsEnv is the variable with the versions that the server speaks, with commas between. The plugin chooses the highest
+// that it speaks too; where there is none it says its own highest, and is refused.
+const VersionsEnv = "PLUGIN_PROTOCOL_VERSIONS"
+
+// Line is the first line that a plugin writes to its stdout, without its end: go-plugin's
+// CORE|VERSION|network|address|protocol. Nobody dials the address.
+func Line(version int) string { return fmt.Sprintf("1|%d|unix|none|%s", version, Protocol) }
+
+// Protocol is the last field of the line: what is said from then on is docs/protocol.md, and no RPC.
+const Protocol = "nereid"
+
 // FilesEnv is the variable with the numbers of the descriptors, as process.Files.List orders them, with commas between; behind
 // them those of stdout and stderr, which the plugin takes once it has written the line of the handshake.
 const FilesEnv = "NEREID_BACKEND_FILES"
@@ -21,6 +34,7 @@ type Backend struct {
 	Name      string            `msgpack:"backend"`
 	Directory string            `msgpack:"backend_directory"` // where its program lies
 	Settings  map[string]string `msgpack:"settings"`          // of --backend-config, merged
+	Message   string            `msgpack:"backend_config"`    // the same as Triton's backends get it: {"cmdline":{…}}
 }
 
 // Model is what a model version of it learns.
