@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/cli/env"
+	"github.com/nereid-serving/nereid/cli/skeleton"
 )
 
 // version is set by the linker.
@@ -25,6 +26,9 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer) in
 	program := filepath.Base(args[0])
 	if len(args) > 1 && args[1] == "env" { // no flag of tritonserver: it takes no other arguments
 		return env.Run(args[2:], stdout, stderr)
+	}
+	if len(args) > 1 && args[1] == "new" {
+		return skeleton.Run(args[2:], version, stdout, stderr)
 	}
 	options, err := parseOptions(args[1:], getenv, stderr)
 	if errors.Is(err, errVersion) {
@@ -78,7 +82,7 @@ func writeUsage(w io.Writer, program string) {
 			writeWrapped(&b, help)
 		}
 	}
-	b.WriteString("\nCommands:\n  env\n\tLists, removes and checks environments of models; env --help says more.\n\n")
+	b.WriteString("\nCommands:\n  env\n\tLists, removes and checks environments of models; env --help says more.\n  new\n\tWrites the first files of a model; new --help says more.\n\n")
 	_, _ = io.WriteString(w, b.String()) // there is no other place to say so
 }
 

@@ -83,3 +83,10 @@ func TestEnvIsDecidedByTheFirstArgument(t *testing.T) {
 		t.Errorf("env behind a flag: got status %d and %q, want Triton's complaint", status, stderr)
 	}
 }
+
+func TestNewIsACommand(t *testing.T) {
+	status, stdout, stderr := runHere("new", "--help")
+	if status != 0 || !strings.HasPrefix(stdout, "Usage: nereid new KIND NAME") || stderr != "" {
+		t.Errorf("new --help: got status %d, %q and %q, want its usage", status, stdout, stderr)
+	}
+}

@@ -30,11 +30,12 @@ var everything = []string{"*"}
 // new top-level package needs a decision record in docs/decisions that says why no
 // package has it.
 var mayImport = map[string][]string{
-	".":          everything,
-	"cmd/nereid": {"cli"},
-	"cli":        everything,
-	"cli/env":    {"conda", "conda/cache"},
-	"cli/logs":   {"boundary", "server"},
+	".":            everything,
+	"cmd/nereid":   {"cli"},
+	"cli":          everything,
+	"cli/env":      {"conda", "conda/cache"},
+	"cli/logs":     {"boundary", "server"},
+	"cli/skeleton": {"infer"},
 
 	"server":                 {"infer", "kserve", "memory", "metrics", "models", "server/regions", "server/tracing"},
 	"server/certificates":    {},
@@ -123,6 +124,7 @@ var mayImport = map[string][]string{
 
 // tested says which packages the tests of a package may import besides.
 var tested = map[string][]string{
+	"cli/skeleton":        {"models/config"},
 	"backend/process":     {"backend/python", "stub", "pyutils"}, // whose stubs they host
 	"backend/python":      {"ipc", "memory", "pyutils", "stub"},
 	"models":              {"metrics", "scheduler/ratelimit"},

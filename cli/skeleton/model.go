@@ -1,0 +1,150 @@
+package skeleton
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// model is what the templates of a model are filled with.
+type model struct {
+	Name            string
+	Inputs, Outputs []tensor
+	MaxBatchSize    int
+	Decoupled       bool
+	Torch           bool
+}
+
+// pythonWords cannot be names of variables, or have a meaning in model.py.
+var pythonWords = strings.Fields(`False None True and as assert async await break class continue def del elif else except finally for from
+	global if import in is lambda nonlocal not or pass raise return try while with yield
+	abs all any bool bytes dict filter float format hash id input int iter len list map max min next object open range set sorted str sum tuple type zip
+	Any Array HERE np torch pb_utils json self args requests request response responses rows error sender shape print`)
+
+func makeModel(i *invocation) error {
+	m := model{}
+	var inputs, outputs tensors
+	directory := i.directory()
+	i.flags.Var(&inputs, "input", "an input, `NAME:TYPE:DIMS` as in IMAGE:FP32:3,-1,-1; once for each (default INPUT0:FP32:-1)")
+	i.flags.Var(&outputs, "output", "an output, `NAME:TYPE:DIMS`; once for each (default OUTPUT0:FP32:-1)")
+	i.flags.IntVar(&m.MaxBatchSize, "max-batch-size", 0, "`N` of config.pbtxt: above 0 tensors have a batch dimension before DIMS, and requests are batched")
+	i.flags.BoolVar(&m.Decoupled, "decoupled", false, "any number of responses to a request, over gRPC streams")
+	i.flags.BoolVar(&m.Torch, "torch", false, "computes with a torch.nn.Module")
+	name, err := i.parse()
+	if err != nil {
+		return err
+	}
+	if m.MaxBatchSize < 0 {
+		return &usageError{fmt.Sprintf("--max-batch-size is %d, want 0 or more", m.MaxBatchSize)}
+	}
+	if inputs == nil {
+		inputs = tensors{{Name: "INPUT0", Type: infer.FP32, Dims: []int64{-1}}}
+	}
+	if outputs == nil {
+		outputs = tensors{{Name: "OUTPUT0", Type: infer.FP32, Dims: []int64{-1}}}
+	}
+	m.Name, m.Inputs, m.Outputs = name, inputs, outputs
+	if err := m.join(); err != nil {
+		return err
+	}
+	files, err := write("model", &m, *directory, name)
+	if err != nil {
+		return err
+	}
+	return i.tell(*directory, name, files)
+}
+
+// join names the variables, and finds for each output the input that it can be a copy of: the first that no other output has.
+func (m *model) join() error {
+	taken := slices.Clone(pythonWords)
+	for _, list := range [][]tensor{m.Inputs, m.Outputs} {
+		for at := range list {
+			t := &list[at]
+			if m.Torch && torchTypes[t.Type] == "" {
+				return &usageError{fmt.Sprintf("%s is %s, which PyTorch does not compute with: leave --torch out, or choose another type", t.Name, t.Type)}
+			}
+			t.Var = strings.ToLower(strings.ReplaceAll(t.Name, ".", "_"))
+			for slices.Contains(taken, t.Var) {
+				t.Var += "_"
+			}
+			taken = append(taken, t.Var)
+		}
+	}
+	var copied []*tensor
+	for o := range m.Outputs {
+		for in := range m.Inputs {
+			if from := &m.Inputs[in]; from.like(&m.Outputs[o]) && !slices.Contains(copied, from) {
+				m.Outputs[o].From = from
+				copied = append(copied, from)
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// Batching reports whether tensors have a batch dimension.
+func (m *model) Batching() bool { return m.MaxBatchSize > 0 }
+
+// NeedsRows reports whether an output's shape has to be made of the number of rows.
+func (m *model) NeedsRows() bool {
+	return m.Batching() && slices.ContainsFunc(m.Outputs, func(t tensor) bool { return t.From == nil })
+}
+
+// Rows is the first dimension in the shape of such an output.
+func (m *model) Rows() string {
+	if m.Batching() {
+		return "rows"
+	}
+	return ""
+}
+
+// Parameters is the list of parameters of the function that computes.
+func (m *model) Parameters() string {
+	return list(m.Inputs, func(t tensor) string { return t.Var + ": " + m.array() })
+}
+
+// Results is its result.
+func (m *model) Results() string {
+	return "tuple[" + list(m.Outputs, func(tensor) string { return m.array() }) + "]"
+}
+
+// array is the type of what is computed with.
+func (m *model) array() string {
+	if m.Torch {
+		return "torch.Tensor"
+	}
+	return "Array"
+}
+
+// Arguments are the inputs' variables; Returned those of the outputs, as a tuple.
+func (m *model) Arguments() string { return list(m.Inputs, func(t tensor) string { return t.Var }) }
+
+// Returned is the tuple of the outputs.
+func (m *model) Returned() string {
+	text := list(m.Outputs, func(t tensor) string { return t.Var })
+	if len(m.Outputs) == 1 {
+		return "(" + text + ",)"
+	}
+	return text
+}
+
+// Shown says in words what the skeleton makes of a request.
+func (m *model) Shown() string {
+	return list(m.Outputs, func(t tensor) string {
+		if t.From != nil {
+			return t.Name + " is " + t.From.Name
+		}
+		return t.Name + " is " + map[bool]string{true: "empty strings", false: "zeros"}[t.Type == infer.Bytes]
+	})
+}
+
+func list(tensors []tensor, text func(tensor) string) string {
+	var texts []string
+	for _, t := range tensors {
+		texts = append(texts, text(t))
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,99 @@
+package skeleton
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"go/format"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// templates has a folder for each kind.
+//
+//go:embed all:templates
+var templates embed.FS
+
+// write fills the templates of a folder with data, and moves the result to directory/name. It returns the files that
+// it wrote, by their paths in there.
+func write(folder string, data any, directory, name string) (files []string, err error) {
+	place := filepath.Join(directory, name)
+	if _, err := os.Lstat(place); err == nil {
+		return nil, fmt.Errorf("%s is there already, and stays as it is: choose another name, or remove it", place)
+	}
+	made, err := os.MkdirTemp(directory, "."+name+"-*")
+	if err != nil {
+		return nil, fmt.Errorf("%w: make the directory, or name another with --directory", err)
+	}
+	defer os.RemoveAll(made) // there is none any more after the rename
+	root := path.Join("templates", folder)
+	err = fs.WalkDir(templates, root, func(source string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		file := strings.TrimSuffix(strings.TrimPrefix(source, root+"/"), ".tmpl")
+		file = strings.ReplaceAll(file, "NAME", name)
+		files = append(files, file)
+		text, err := fill(source, data)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(made, filepath.FromSlash(file))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(to, text, mode(file))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(made, 0o755); err != nil {
+		return nil, err
+	}
+	// A directory that came meanwhile is replaced only if it is empty.
+	return files, os.Rename(made, place)
+}
+
+// fill executes one template.
+func fill(source string, data any) ([]byte, error) {
+	text, err := templates.ReadFile(source)
+	if err != nil {
+		return nil, err
+	}
+	t, err := template.New(path.Base(source)).Option("missingkey=error").Parse(string(text))
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	if err := t.Execute(&out, data); err != nil {
+		return nil, err
+	}
+	if strings.HasSuffix(source, ".go.tmpl") {
+		return format.Source(out.Bytes())
+	}
+	return out.Bytes(), nil
+}
+
+// mode is that of a file: clients are run by name.
+func mode(file string) os.FileMode {
+	if path.Base(file) == "client.py" {
+		return 0o755
+	}
+	return 0o644
+}
+
+// tell lists what was written, and what to do next.
+func (i *invocation) tell(directory, name string, files []string) error {
+	place := filepath.Join(directory, name)
+	for _, file := range files {
+		if _, err := fmt.Fprintln(i.stdout, filepath.Join(place, file)); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(i.stdout, "%s tells how to test and to serve it.\n", filepath.Join(place, "README.md"))
+	return err
+}
