@@ -97,6 +97,7 @@ func (o *Options) run(running context.Context, s *nereid.Server, lines *logs.Wri
 	case loaded != nil && o.ExitOnError:
 		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
 		fmt.Fprintln(stderr, creatingServer(loaded))
+		fmt.Fprint(stderr, notLoaded(loaded))
 		return 1
 	case loaded != nil:
 		log.Error().Msg(infer.AsError(loaded).Status())

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/devices"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
 )
 
 // agentTable is the first table of the start-up output: there are no agents.
@@ -153,6 +155,20 @@ func (o *Options) sortedResources() []nereid.Resource {
 func creatingServer(err error) string {
 	e := infer.AsError(err)
 	return "error: creating server: " + e.Code.String() + " - " + e.Message
+}
+
+// notLoaded are the lines that follow creatingServer: each model that did not load, where the
+// fault lies, and what can be done. It is empty for other errors.
+func notLoaded(err error) string {
+	var start *models.StartError
+	if !errors.As(err, &start) {
+		return ""
+	}
+	var text strings.Builder
+	for _, fault := range start.Faults {
+		text.WriteString("not loaded: " + fault.String() + "\n")
+	}
+	return text.String()
 }
 
 // settingHostPolicy are the lines for a host policy that cannot be.

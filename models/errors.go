@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -21,6 +22,27 @@ var errOvertaken = infer.Errorf(infer.Unavailable,
 // it can be loaded; the log has the reason.
 func errNotPolled(name string) error {
 	return infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
+}
+
+// StartError says that models could not be loaded at the start. Its text and its *infer.Error
+// are Triton's.
+type StartError struct {
+	error
+	Faults []diagnosis.Fault // one for each model
+}
+
+// Unwrap returns the *infer.Error.
+func (e *StartError) Unwrap() error { return e.error }
+
+// faults collects those of a start.
+type faults struct {
+	repository *repository.Roots
+	list       []diagnosis.Fault
+}
+
+func (f *faults) add(id repository.Identity, err error) {
+	directory, file := f.repository.Where(id)
+	f.list = append(f.list, diagnosis.Of(id.String(), directory, file, err))
 }
 
 // loadFailedError is the client's text for a model that has been read and could

@@ -115,7 +115,11 @@ func checkName(name string) error {
 func (r *Registry) logNotPolled(id repository.Identity, err error) {
 	var parse *config.ParseError
 	if errors.As(err, &parse) {
-		r.config.Log.Error().Msgf("%.*s", maxReasonBytes, parse.Detail())
+		detail := parse.Detail()
+		if remedy := parse.Remedy(); remedy != "" {
+			detail += "; " + remedy
+		}
+		r.config.Log.Error().Msgf("%.*s", maxReasonBytes, detail)
 	}
 	var place *repository.PlaceError
 	if errors.As(err, &place) {
@@ -136,6 +140,13 @@ func (r *Registry) checkControl() error {
 		return errNotReady
 	}
 	if !r.config.Explicit {
+		r.sayControl.Do(func() {
+			mode := "none"
+			if r.config.PollInterval > 0 {
+				mode = "poll"
+			}
+			r.config.Log.Warn().Msgf("a load or an unload was refused, since --model-control-mode is %s: start with --model-control-mode=explicit to allow them", mode)
+		})
 		return infer.Errorf(infer.Unavailable, "explicit model load / unload is not allowed if polling is enabled")
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/catalog"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -133,6 +134,9 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 		err = context.Cause(ctx)
 	}
 	r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", d.Identity(), number, infer.AsError(err).Status())
+	if fault := diagnosis.Of(d.Identity().String(), d.Directory, "", err); fault.Remedy != "" {
+		r.config.Log.Error().Msgf("model '%s' version %d: %s", d.Identity(), number, fault.Remedy)
+	}
 	return nil, err
 }
 

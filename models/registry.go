@@ -66,6 +66,8 @@ type Registry struct {
 	changes     context.Context
 	stopChanges context.CancelCauseFunc
 
+	sayControl sync.Once // logs why loads and unloads are refused
+
 	polls     sync.WaitGroup // looks at the repository, and what they have begun
 	polling   context.Context
 	stopPolls context.CancelCauseFunc

@@ -16,7 +16,7 @@ import (
 // Start loads the models that are wanted at start, as many at once as
 // LoadThreads allows, and opens the registry to requests. Models that fail do
 // not stop the others; if any did, the error is Internal "failed to load all
-// models", or InvalidArg with the reasons of those that Startup names. With a
+// models", or InvalidArg with the reasons of those that Startup names, in a *StartError. With a
 // PollInterval, the registry goes on looking for changes until Shutdown.
 func (r *Registry) Start(ctx context.Context) error {
 	defer r.started.Store(true)
@@ -26,10 +26,11 @@ func (r *Registry) Start(ctx context.Context) error {
 		return err
 	}
 	r.catalog.Learn(ids)
-	failed := false
+	failed, faults := false, faults{repository: r.config.Repository}
 	for _, id := range repository.KeysOf(rejected).Sorted() {
 		failed = true
 		r.config.Log.Error().Msg(repository.NotUnique(id.String()).Error())
+		faults.add(id, repository.NotUnique(id.Name))
 	}
 	wanted := ids
 	byName := r.config.Explicit && !slices.Equal(r.config.Startup, []string{"*"})
@@ -40,6 +41,7 @@ func (r *Registry) Start(ctx context.Context) error {
 			if len(here) == 0 {
 				r.config.Log.Error().Msg(repository.NotFound(name).Error())
 				failed = true
+				faults.add(repository.Identity{Name: name}, repository.NotFound(name))
 			}
 			wanted = append(wanted, here...)
 		}
@@ -63,12 +65,17 @@ func (r *Registry) Start(ctx context.Context) error {
 	for _, id := range repository.KeysOf(problems).Sorted() {
 		failed = true
 		r.logNotPolled(id, problems[id])
+		faults.add(id, problems[id])
 	}
 	if failures := r.bring(ctx, sources, named); len(failures) > 0 || failed {
 		err = infer.Errorf(infer.Internal, "failed to load all models")
 		if byName {
 			err = cmp.Or(outcomes(named, failures), err)
 		}
+		for _, id := range repository.KeysOf(failures).Sorted() {
+			faults.add(id, failures[id])
+		}
+		err = &StartError{error: err, Faults: faults.list}
 	}
 	if r.config.PollInterval > 0 {
 		r.polls.Go(boundary.Guard(r.config.Log, boundary.Models,

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // Options says how models are read.
@@ -144,7 +145,7 @@ func (r *Roots) Scan() (ids []Identity, rejected map[Identity]string, err error)
 			name, has := o.modelIn(e.name)
 			id := r.identity(o, name)
 			switch {
-			case !e.dir, !has, !IsName(name), registered[name] != nil && registered[name] != o:
+			case !e.dir, !has, !IsName(name), registered[name] != nil && registered[name] != o, o.passesOver(e.name):
 			case seen[id]:
 				rejected[id] = reasonDuplicate
 			default:
@@ -153,6 +154,36 @@ func (r *Roots) Scan() (ids []Identity, rejected map[Identity]string, err error)
 		}
 	}
 	return seen.Sorted(), rejected, nil
+}
+
+// passesOver reports whether a directory is a tool's and not a model's: __pycache__, and one
+// whose name begins with a dot, such as .git or .ipynb_checkpoints, unless it has what only models
+// have. Triton takes each of them for a model.
+func (o *rootDir) passesOver(name string) bool {
+	switch {
+	case o.registered: // a client has named it
+		return false
+	case name == "__pycache__":
+		return true
+	case name[0] != '.':
+		return false
+	}
+	inside, err := listDirectory(o.root, name, filepath.Join(o.path, name))
+	return err != nil || !slices.ContainsFunc(inside, func(e entry) bool {
+		versions, _ := config.PresentVersions([]string{e.name})
+		return e.name == configFile || e.dir && len(versions) > 0
+	})
+}
+
+// Where returns the directory and the configuration file of a model as the operator would write
+// them, for texts; the file need not be there. Both are "" unless the model is in one place.
+func (r *Roots) Where(id Identity) (directory, file string) {
+	f, err := r.Open(id)
+	if err != nil {
+		return "", ""
+	}
+	defer f.Close()
+	return f.shown, f.shown + "/" + f.configInUse()
 }
 
 func (r *Roots) identity(o *rootDir, name string) Identity {

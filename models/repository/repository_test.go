@@ -46,6 +46,28 @@ func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 	}
 }
 
+// TestScanPassesOverFoldersOfTools wants no models made of what tools leave in a repository. A
+// hidden folder that looks like a model is one, as in Triton.
+func TestScanPassesOverFoldersOfTools(t *testing.T) {
+	root := t.TempDir()
+	testkit.WriteFiles(t, root, map[string]string{
+		".git/HEAD": "", ".git/objects/00/": "", ".ipynb_checkpoints/": "", "__pycache__/1/": "", "..2024_11_23/m/config.pbtxt": "",
+		".versioned/1/": "", ".configured/config.pbtxt": "", "model/1/": "", "notebooks/a.ipynb": "", "_x/": "",
+	})
+	if err := os.Symlink("..2024_11_23/m", filepath.Join(root, "m")); err != nil { // as a volume of Kubernetes has it
+		t.Fatal(err)
+	}
+	repository, err := Open([]string{root}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer repository.Close()
+	names, _, err := scan(repository)
+	if want := []string{".configured", ".versioned", "_x", "m", "model", "notebooks"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("got %q, %v, want %q", names, err, want)
+	}
+}
+
 func TestScanFindsModelsOnce(t *testing.T) {
 	root := t.TempDir()
 	testkit.WriteFiles(t, root, map[string]string{

@@ -2,13 +2,16 @@ package version
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/spelling"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
 )
@@ -38,6 +41,9 @@ func (l *Loader) executor(d *repository.Description, number int64) (executor, er
 		return executor{backend: b}, nil
 	}
 	unknown := infer.Errorf(infer.InvalidArg, "unable to find backend library for backend '%s', try specifying runtime on the model configuration.", name)
+	if meant := spelling.Nearest(name, slices.Sorted(maps.Keys(l.settings.Backends))); meant != "" && runtime == "" {
+		unknown.Message += " Did you mean '" + meant + "'?"
+	}
 	if !repository.IsName(name) { // it would lead out of the backends' directory
 		return executor{}, unknown
 	}

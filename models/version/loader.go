@@ -3,6 +3,8 @@ package version
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/models/statistics"
@@ -159,6 +162,22 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 	return v, nil
 }
 
+// maxSource bounds what is read of a model.py for the names of its tensors, in bytes.
+const maxSource = 1 << 20
+
+// warnOfNoTensors says why a model will refuse each request that has inputs, with a configuration
+// to begin with.
+func (l *Loader) warnOfNoTensors(d *repository.Description, number int64) {
+	var source []byte
+	if f, err := d.Open(); err == nil {
+		source, _ = f.ReadStart(filepath.Join(strconv.FormatInt(number, 10), runtimeScript), maxSource) // without it there are no names
+		f.Close()
+	}
+	l.settings.Log.Warn().Msgf("model '%s' has no inputs and no outputs, neither from %s nor from an auto_complete_config: "+
+		"each request with an input is refused. To begin with, write this to the file, with your types and shapes: %s",
+		d.Name, filepath.Join(d.Directory, "config.pbtxt"), diagnosis.FirstConfig(source))
+}
+
 // discard ends a model that has not come up, by force when ctx has ended.
 func (l *Loader) discard(ctx context.Context, m backend.Model) {
 	bound, cancel := l.unloading(m)
@@ -197,6 +216,9 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 				d.Name, maxLoggedBytes, infer.AsError(err).Message)
 		}
 		return err
+	}
+	if len(config.GetInput()) == 0 && len(config.GetOutput()) == 0 && !d.IsEnsemble() {
+		l.warnOfNoTensors(d, number)
 	}
 	states, warnings, err := readStates(d, config)
 	if err != nil {

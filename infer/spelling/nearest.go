@@ -1,0 +1,54 @@
+package spelling
+
+import "strings"
+
+// maxWord is the length of the longest word that is compared, in bytes.
+const maxWord = 100
+
+// Nearest returns the one of known that word is most likely a misspelling of, the first of
+// equals; "" if none is near. Case, '-' and '_' make little difference.
+func Nearest(word string, known []string) string {
+	if word == "" || len(word) > maxWord {
+		return ""
+	}
+	plain := fold(word)
+	// One slip in three letters, at most: beyond that, words resemble each other by chance.
+	best, least := "", max(1, len(plain)/3)+1
+	for _, k := range known {
+		if len(k) > maxWord || k == word { // a word that is known elsewhere is wrong here
+			continue
+		}
+		if d := distance(plain, fold(k)); d < least && d < len(k) {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+var folder = strings.NewReplacer("-", "", "_", "")
+
+func fold(word string) string { return folder.Replace(strings.ToLower(word)) }
+
+// distance counts the letters that are to be inserted, removed, replaced, or exchanged with
+// their neighbour, to make b of a.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

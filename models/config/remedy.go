@@ -1,0 +1,101 @@
+package config
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// otherTypes are names of data types that users know from elsewhere.
+var otherTypes = map[string]string{
+	"BYTES": "TYPE_STRING", "STR": "TYPE_STRING", "OBJECT": "TYPE_STRING", "FLOAT": "TYPE_FP32", "DOUBLE": "TYPE_FP64", "INT": "TYPE_INT32",
+	"LONG": "TYPE_INT64", "BFLOAT16": "TYPE_BF16", "FLOAT16": "TYPE_FP16", "FLOAT32": "TYPE_FP32", "FLOAT64": "TYPE_FP64", "HALF": "TYPE_FP16",
+}
+
+// Remedy returns what the author of the text may have meant, as a sentence without its full
+// stop; "" if there is no guess.
+func (e *ParseError) Remedy() string {
+	if value, is := strings.CutPrefix(e.Reason, "invalid value for enum type: "); is {
+		return enumRemedy(value)
+	}
+	if field, is := strings.CutPrefix(e.Reason, "unknown field: "); is {
+		if meant := spelling.Nearest(field, fieldNames()); meant != "" {
+			return "did you mean " + meant + "?"
+		}
+		return "the fields are those of Triton's model_config.proto"
+	}
+	switch {
+	case strings.HasPrefix(e.Reason, "invalid value for bool type: "):
+		return "write true or false"
+	case e.Reason == "invalid field name: //":
+		return "comments begin with #"
+	case e.Reason == "invalid field name: {":
+		return "config.pbtxt is no JSON: leave out the outer braces and the quotes around names"
+	}
+	return ""
+}
+
+func enumRemedy(value string) string {
+	word := strings.TrimPrefix(strings.ToUpper(strings.Trim(value, `"'`)), "TYPE_")
+	meant := otherTypes[word]
+	if types := kserve.DataType(0).Descriptor().Values(); meant == "" && types.ByName(protoreflect.Name("TYPE_"+word)) != nil {
+		meant = "TYPE_" + word
+	}
+	switch {
+	case meant == "TYPE_STRING":
+		return "TYPE_STRING is the name for texts and bytes"
+	case meant == "":
+		meant = spelling.Nearest(value, enumNames())
+	}
+	if meant == "" {
+		return ""
+	}
+	return "did you mean " + meant + "?"
+}
+
+// fieldNames are the names of all fields that a configuration can have, at any depth.
+func fieldNames() (names []string) {
+	eachMessage(func(m protoreflect.MessageDescriptor) {
+		for i := range m.Fields().Len() {
+			names = append(names, string(m.Fields().Get(i).Name()))
+		}
+	})
+	return names
+}
+
+// enumNames are the values of all enums that a configuration can have.
+func enumNames() (names []string) {
+	eachMessage(func(m protoreflect.MessageDescriptor) {
+		for i := range m.Fields().Len() {
+			if enum := m.Fields().Get(i).Enum(); enum != nil {
+				for j := range enum.Values().Len() {
+					names = append(names, string(enum.Values().Get(j).Name()))
+				}
+			}
+		}
+	})
+	return names
+}
+
+// eachMessage calls f for the messages of a configuration, each once, the outer ones first.
+func eachMessage(f func(protoreflect.MessageDescriptor)) {
+	todo := []protoreflect.MessageDescriptor{(&kserve.ModelConfig{}).ProtoReflect().Descriptor()}
+	seen := map[protoreflect.FullName]bool{}
+	for len(todo) > 0 {
+		m := todo[0]
+		todo = todo[1:]
+		if seen[m.FullName()] {
+			continue
+		}
+		seen[m.FullName()] = true
+		f(m)
+		for i := range m.Fields().Len() {
+			if inner := m.Fields().Get(i).Message(); inner != nil {
+				todo = append(todo, inner)
+			}
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package config
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestParseErrorsSuggestWhatIsMeant(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{`input { data_type: TYPE_BYTES }`, "TYPE_STRING is the name for texts and bytes"},
+		{`input { data_type: BYTES }`, "TYPE_STRING is the name for texts and bytes"},
+		{`input { data_type: FP32 }`, "did you mean TYPE_FP32?"},
+		{`input { data_type: TYPE_FLOAT32 }`, "did you mean TYPE_FP32?"},
+		{`input { data_type: TYPE_F32 }`, "did you mean TYPE_FP32?"},
+		{`instance_group { kind: KIND_CPUS }`, "did you mean KIND_CPU?"},
+		{`maxBatchSize: 4`, "did you mean max_batch_size?"},
+		{`inputs { }`, "did you mean input?"},
+		{`instance_groups { }`, "did you mean instance_group?"},
+		{`zzzzzzzz: 1`, "the fields are those of Triton's model_config.proto"},
+		{`response_cache { enable: yes }`, "write true or false"},
+		{`// c`, "comments begin with #"},
+		{`{ "name": 1 }`, "config.pbtxt is no JSON: leave out the outer braces and the quotes around names"},
+		{`input {`, ""},
+	} {
+		_, err := ParseText("p", []byte(c.text))
+		var parse *ParseError
+		if !errors.As(err, &parse) {
+			t.Fatalf("%s: got error %v, want a ParseError", c.text, err)
+		}
+		if got := parse.Remedy(); got != c.want {
+			t.Errorf("%s: %s: got %q, want %q", c.text, parse.Detail(), got, c.want)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package diagnosis
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/config"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+func TestFaultNamesPlaceReasonAndRemedy(t *testing.T) {
+	_, parse := config.ParseText("r/m/config.pbtxt", []byte("backend: \"python\"\ninput { data_type: TYPE_BYTES }"))
+	for _, c := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"config that cannot be parsed", parse, "m: r/m/config.pbtxt:2:20: invalid value for enum type: TYPE_BYTES; TYPE_STRING is the name for texts and bytes"},
+		{"config that is refused", infer.Errorf(infer.InvalidArg, "version 1 is at UNAVAILABLE state: Invalid argument: model input 'A' must specify 'dims' for m;"),
+			"m: r/m/config.pbtxt: Invalid argument: model input 'A' must specify 'dims' for m; dims are the shape without the batch, such as dims: [ 4 ], with -1 for any size"},
+		{"exception", infer.Errorf(infer.InvalidArg, "version 3 is at UNAVAILABLE state: Internal: ValueError: no\n\nAt:\n  /x/model.py(12): initialize\n  /y.py(1): f\n;"),
+			"m: /x/model.py:12: Internal: ValueError: no"},
+		{"syntax", infer.Errorf(infer.InvalidArg, "version 3 is at UNAVAILABLE state: Internal: SyntaxError: invalid syntax (model.py, line 7);"),
+			"m: r/m/3/model.py:7: Internal: SyntaxError: invalid syntax (model.py, line 7)"},
+		{"no model", infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model 'm'"),
+			"m: r/m/config.pbtxt: at least one version must be available under the version policy of model 'm'; a model needs a folder for each version, such as r/m/1 with the model.py; if it is no model, move the folder out of the repository"},
+		{"spelling", infer.Errorf(infer.InvalidArg, "unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"),
+			"m: r/m/config.pbtxt: unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"},
+		{"another error", errors.New("disk"), "m: r/m/config.pbtxt: disk"},
+	} {
+		if got := Of("m", "r/m", "r/m/config.pbtxt", c.err).String(); got != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", c.name, got, c.want)
+		}
+	}
+	if got, want := Of("m", "", "", infer.Errorf(infer.NotFound, "failed to poll model 'm': model not found in any model repository.")).String(),
+		"m: failed to poll model 'm': model not found in any model repository; it is looked for by the name of its folder"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestFirstConfigCanBeCopied has names of tensors found in a model.py, and what it returns parsed.
+func TestFirstConfigCanBeCopied(t *testing.T) {
+	for _, c := range []struct{ source, want string }{
+		{"", `backend: "python" input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]`},
+		{
+			`a = pb_utils.get_input_tensor_by_name(request, "A"); b = pb_utils.get_input_tensor_by_name(request, 'B')` + "\n" +
+				`a = pb_utils.get_input_tensor_by_name(r, "A"); return pb_utils.Tensor( "SUM", a + b), pb_utils.Tensor(name, x)`,
+			`backend: "python" input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ] ` +
+				`output [ { name: "SUM" data_type: TYPE_FP32 dims: [ -1 ] } ]`,
+		},
+	} {
+		got := FirstConfig([]byte(c.source))
+		if got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+		if _, err := config.ParseText("p", []byte(got)); err != nil {
+			t.Errorf("%s: %v", got, err)
+		}
+	}
+}

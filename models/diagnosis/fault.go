@@ -1,0 +1,101 @@
+package diagnosis
+
+import (
+	"errors"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/config"
+)
+
+// maxReason bounds the reason, in bytes: the log has all of it.
+const maxReason = 500
+
+// Fault is why one model could not be loaded.
+type Fault struct {
+	Model  string
+	Place  string // file, file:line or file:line:column; the model's directory where that is all that is known; may be ""
+	Reason string // one line
+	Remedy string // one sentence, "" if there is none
+}
+
+// String returns one line.
+func (f Fault) String() string {
+	text := f.Model + ": "
+	if f.Place != "" {
+		text += f.Place + ": "
+	}
+	text += f.Reason
+	if f.Remedy != "" {
+		text = strings.TrimRight(text, ".") + "; " + f.Remedy
+	}
+	return text
+}
+
+var (
+	// pythonPlace is the innermost frame of an exception's text as the stub makes it.
+	pythonPlace = regexp.MustCompile(`(?m)^At:\n  (.+)\((\d+)\): `)
+	// pythonSyntax is what Python says of a file that it cannot parse.
+	pythonSyntax = regexp.MustCompile(`\(([^\s()]+\.py), line (\d+)\)`)
+	// versionFailed begins the text of a version in the error of its model.
+	versionFailed = regexp.MustCompile(`^version (\d+) is at UNAVAILABLE state: `)
+)
+
+// Of diagnoses the error of a load. Directory is the model's, and file its configuration, both
+// as the operator would write them; "" if they are not known.
+func Of(model, directory, file string, err error) Fault {
+	f := Fault{Model: model, Place: file}
+	var parse *config.ParseError
+	if errors.As(err, &parse) {
+		f.Place, f.Reason, _ = strings.Cut(parse.Detail(), ": ")
+		f.Remedy = parse.Remedy()
+		return f
+	}
+	text := infer.AsError(err).Message
+	version := ""
+	if m := versionFailed.FindStringSubmatch(text); m != nil {
+		version, text = m[1], text[len(m[0]):]
+	}
+	f.Reason, _, _ = strings.Cut(strings.TrimRight(text, ";\n"), "\n")
+	if len(f.Reason) > maxReason {
+		f.Reason = strings.ToValidUTF8(f.Reason[:maxReason], "") + " …"
+	}
+	if m := pythonPlace.FindStringSubmatch(text); m != nil {
+		f.Place = m[1] + ":" + m[2]
+	} else if m := pythonSyntax.FindStringSubmatch(text); m != nil {
+		f.Place = filepath.Join(directory, version, m[1]) + ":" + m[2]
+	}
+	f.Remedy = remedy(text, directory)
+	return f
+}
+
+// remedies are for texts of Triton's that a beginner meets; <dir> stands for the model's
+// directory. The first that matches counts.
+var remedies = []struct{ text, remedy string }{
+	{"Could not determine backend for model",
+		`if it is a model, begin <dir>/config.pbtxt with backend: "python" and put the code into <dir>/1/model.py; if it is none, move the folder out of the repository`},
+	{"at least one version must be available",
+		"a model needs a folder for each version, such as <dir>/1 with the model.py; if it is no model, move the folder out of the repository"},
+	{"Did you mean '", ""}, // the text has it
+	{"unable to find backend library for backend", `a model.py wants backend: "python"`},
+	{"Python model file not found in", "each folder of a version needs a model.py with a class TritonPythonModel"},
+	{"must specify 'dims'", "dims are the shape without the batch, such as dims: [ 4 ], with -1 for any size"},
+	{"must specify 'data_type'", "such as data_type: TYPE_FP32; TYPE_STRING is the type of texts and bytes"},
+	{"No module named", "install it for the Python that runs the models: the log names it (using Python interpreter), and --backend-config=python,python-executable=PATH chooses it"},
+	{"model not found in any model repository", "it is looked for by the name of its folder"},
+	{"not unique across all model repositories", "rename one of the folders, or start with --model-namespacing=true"},
+}
+
+func remedy(text, directory string) string {
+	for _, r := range remedies {
+		if strings.Contains(text, r.text) {
+			if directory == "" {
+				directory = "the folder of the model"
+			}
+			return strings.ReplaceAll(r.remedy, "<dir>", directory)
+		}
+	}
+	return ""
+}
