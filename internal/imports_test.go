@@ -105,6 +105,7 @@ var mayImport = map[string][]string{
 
 	"ipc":            {"boundary", "shm", "shm/foreign"},
 	"ipc/ipctest":    {"internal", "ipc"},
+	"ipc/peer":       {"ipc", "shm"},
 	"shm":            {"boundary", "shm/foreign"},
 	"shm/foreign":    {},
 	"sdk":            {"kserve"},

@@ -52,14 +52,12 @@ type Channel struct {
 
 	recv struct {
 		sync.Mutex
-		consumer
-		// posted of the frame that came last, to learn how long waits really are.
-		posted *atomic.Uint64
+		*Consumer
 		closed bool
 	}
 	send struct {
 		sync.Mutex
-		producer
+		*Producer
 		asleep  *atomic.Uint32 // the stub's sleep word: untrusted, but any value is harmless
 		rung    uint32         // value of asleep that was rung for
 		pending [][]byte       // frames that wait for room, oldest first
@@ -160,23 +158,17 @@ func (c *Channel) open() (err error) {
 	}
 	c.peer.Up = os.NewFile(uintptr(fd), "up")
 
-	c.recv.consumer = consumer{tail: c.up.Uint64(shm.TailOffset), head: c.down.Uint64(shm.HeadOffset), life: config.Life}
-	c.recv.posted = c.up.Uint64(shm.PostedOffset)
-	c.send.producer = producer{
-		tail: c.down.Uint64(shm.TailOffset), posted: c.down.Uint64(shm.PostedOffset),
-		head: c.up.Uint64(shm.HeadOffset), life: config.Life,
+	if c.recv.Consumer, err = NewConsumer("up", c.down, c.up, config.Life, FlagSpilled); err != nil {
+		return err
+	}
+	if c.send.Producer, err = NewProducer("down", c.down, c.up, config.Life); err != nil {
+		return err
 	}
 	c.send.asleep = c.up.Uint32(shm.SleepOffset)
 	c.send.withdrawn, c.send.begun = c.down.Uint64(shm.AheadOffset), c.up.Uint64(shm.AheadOffset)
 	c.wake.word = c.down.Uint32(shm.SleepOffset)
 	c.beginGrants()
 	c.ret.returned, c.ret.collected = c.down.Uint64(shm.ReturnOffset), c.up.Uint64(shm.ReturnOffset)
-	if c.recv.ring, err = c.up.Bytes(shm.RingOffset, shm.RingSize); err != nil {
-		return err
-	}
-	if c.send.ring, err = c.down.Bytes(shm.RingOffset, shm.RingSize); err != nil {
-		return err
-	}
 	// One reference is the channel's, one the arena's: responses that lie there outlive the
 	// channel.
 	c.up.Retain()

@@ -210,7 +210,10 @@ func ParseMetric(body []byte) (MetricBody, error) {
 // Ticket returns the i-th ticket of a list.
 func Ticket(list []byte, i int) uint64 { return le.Uint64(list[8*i:]) }
 
-func (r *reader) response(out *ResponseBody) {
+func (r *reader) response(out *ResponseBody) { r.responseOf(out, ofResponses) }
+
+// responseOf reads a response whose outputs lie in some regions.
+func (r *reader) responseOf(out *ResponseBody, named regions) {
 	head := r.take(ResponseSize, "head of a response")
 	if r.err != nil {
 		return
@@ -229,8 +232,9 @@ func (r *reader) response(out *ResponseBody) {
 	out.Outputs = out.Outputs[:0]
 	for range outputs {
 		out.Outputs = append(out.Outputs, Descriptor{})
-		r.descriptor(&out.Outputs[len(out.Outputs)-1], ofResponses)
+		r.descriptor(&out.Outputs[len(out.Outputs)-1], named)
 		if r.err != nil {
+			out.Outputs = out.Outputs[:len(out.Outputs)-1]
 			return
 		}
 	}
@@ -251,6 +255,7 @@ const (
 	ofBodies    regions = 1<<InFrame | 1<<InRequests | 1<<InArena
 	ofRequests          = ofBodies | 1<<InDevice
 	ofResponses         = ofRequests | 1<<InClient
+	ofStubs     regions = 1<<InFrame | 1<<InRequests // what a stub gets that takes nothing else
 )
 
 // descriptor reads a descriptor and checks what can be checked without knowing
@@ -304,16 +309,16 @@ func (d *Descriptor) InlineBytes(body []byte) ([]byte, error) {
 	return body[begin : begin+d.Length : begin+d.Length], nil
 }
 
-// parseSpilled reads the descriptor that stands for a spilled body.
-func parseSpilled(body []byte) (Descriptor, error) {
+// ParseSpilled reads the descriptor that stands for a spilled body, which lies in region.
+func ParseSpilled(body []byte, region uint32) (Descriptor, error) {
 	r := reader{b: body}
 	var d Descriptor
 	r.descriptor(&d, ofBodies)
 	if r.err == nil && (len(body) != DescriptorSize || len(d.Shape) != 0) {
 		r.err = Broken("frame", "a spilled body is described by %d bytes of rank %d, want %d of rank 0", len(body), len(d.Shape), DescriptorSize)
 	}
-	if r.err == nil && d.Region != InArena {
-		r.err = Broken("descriptor", "a spilled body lies in region %d, want %d", d.Region, InArena)
+	if r.err == nil && d.Region != region {
+		r.err = Broken("descriptor", "a spilled body lies in region %d, want %d", d.Region, region)
 	}
 	return d, r.err
 }

@@ -33,6 +33,16 @@ func golden(t *testing.T, name string, kind Kind, flags uint16, id uint64) (fram
 	return frame, frame[HeaderSize:]
 }
 
+// goldenOf reads one frame of testdata.
+func goldenOf(t testing.TB, name string) (frame, body []byte) {
+	t.Helper()
+	frame, err := os.ReadFile(filepath.Join("testdata", name+".bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frame, frame[HeaderSize:]
+}
+
 // wantGolden compares a frame that was encoded here with its file.
 func wantGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
@@ -258,7 +268,7 @@ func TestGoldenResponseFinalIsDecoded(t *testing.T) {
 
 func TestGoldenSpilledIsDecodedAndEncoded(t *testing.T) {
 	_, body := golden(t, "spilled_up", Executed, FlagSpilled, 3)
-	d, err := parseSpilled(body)
+	d, err := ParseSpilled(body, InArena)
 	want := Descriptor{Type: 2, Region: InArena, Offset: 0x30000, Length: 40000, Ticket: 1 | 2<<32, Shape: []int64{}}
 	if err != nil || !reflect.DeepEqual(d, want) {
 		t.Errorf("got %+v, error %v, want %+v", d, err, want)

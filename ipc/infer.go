@@ -48,13 +48,18 @@ type InferBody struct {
 	Memory  uint32
 	Model   []byte
 
+	RequestBody
+}
+
+// RequestBody is one request, of EXECUTE or INFER. The slices are valid as long as the body.
+type RequestBody struct {
 	Head       RequestHead
 	Inputs     []Descriptor // reused by the next call
 	Outputs    []byte       // indices of names, 2 bytes each
 	ID         []byte
 	Parameters []byte // JSON
 	CorrelText []byte
-	Trace      []byte // what EXECUTE gave the request whose trace this one belongs to
+	Trace      []byte // of INFER: what EXECUTE gave the request whose trace this one belongs to
 }
 
 // ParseInfer reads an INFER body. What follows are the tensor bytes that travel
@@ -75,20 +80,20 @@ func ParseInfer(body []byte, out *InferBody) error {
 	}
 	out.Model = r.take(uint64(le.Uint32(head[24:])), "name of a model")
 	r.pad()
-	r.request(out)
-	if r.err != nil {
-		return r.err
+	r.request(&out.RequestBody, ofRequests)
+	if r.err == nil && !(utf8.Valid(out.Model) && out.valid()) {
+		r.err = Broken("utf8", "strings of INFER are no UTF-8")
 	}
-	for _, text := range [][]byte{out.Model, out.ID, out.Parameters, out.CorrelText, out.Trace} {
-		if !utf8.Valid(text) {
-			return Broken("utf8", "strings of INFER are no UTF-8")
-		}
-	}
-	return nil
+	return r.err
 }
 
-// request reads a request as it stands in EXECUTE.
-func (r *reader) request(out *InferBody) {
+// valid reports whether the strings of a request are UTF-8.
+func (b *RequestBody) valid() bool {
+	return utf8.Valid(b.ID) && utf8.Valid(b.Parameters) && utf8.Valid(b.CorrelText) && utf8.Valid(b.Trace)
+}
+
+// request reads a request as it stands in EXECUTE, whose inputs lie in some regions. Places are passed over.
+func (r *reader) request(out *RequestBody, named regions) {
 	b := r.take(RequestSize, "head of a request")
 	if r.err != nil {
 		return
@@ -96,14 +101,15 @@ func (r *reader) request(out *InferBody) {
 	out.Head = RequestHead{
 		Handle: le.Uint64(b[0:]), Correlation: le.Uint64(b[8:]), Timeout: le.Uint64(b[16:]), Flags: le.Uint32(b[24:]),
 		Inputs: le.Uint16(b[28:]), Outputs: le.Uint16(b[30:]), ID: le.Uint32(b[32:]), Parameters: le.Uint32(b[36:]),
-		CorrelText: le.Uint32(b[40:]), Trace: le.Uint32(b[44:]), CorrelKind: le.Uint32(b[48:]),
+		CorrelText: le.Uint32(b[40:]), Trace: le.Uint32(b[44:]), CorrelKind: le.Uint32(b[48:]), Places: le.Uint32(b[52:]),
 	}
 	h := &out.Head
 	out.Inputs = out.Inputs[:0]
 	for range h.Inputs {
 		out.Inputs = append(out.Inputs, Descriptor{})
-		r.descriptor(&out.Inputs[len(out.Inputs)-1], ofRequests)
+		r.descriptor(&out.Inputs[len(out.Inputs)-1], named)
 		if r.err != nil {
+			out.Inputs = out.Inputs[:len(out.Inputs)-1]
 			return
 		}
 	}
@@ -112,6 +118,7 @@ func (r *reader) request(out *InferBody) {
 		out.Outputs = r.take(2*uint64(h.Outputs), "outputs of a request")
 		r.pad()
 	}
+	r.take(PlaceSize*uint64(h.Places), "places of a request")
 	out.ID = r.take(uint64(h.ID), "id of a request")
 	out.Parameters = r.take(uint64(h.Parameters), "parameters of a request")
 	out.CorrelText = r.take(uint64(h.CorrelText), "correlation id of a request")
@@ -120,7 +127,7 @@ func (r *reader) request(out *InferBody) {
 }
 
 // OutputName returns the i-th of the outputs that are wanted, an index of a name.
-func (b *InferBody) OutputName(i int) uint16 { return le.Uint16(b.Outputs[2*i:]) }
+func (b *RequestBody) OutputName(i int) uint16 { return le.Uint16(b.Outputs[2*i:]) }
 
 // ParseWord reads the body of DEMAND or STOP_INFER: a number, and 4 bytes that
 // are reserved.
@@ -135,8 +142,9 @@ func ParseWord(kind Kind, body []byte) (uint32, error) {
 	return n, nil
 }
 
-// ResponseHead is the fixed part of a response that the supervisor sends.
+// ResponseHead is the fixed part of a response.
 type ResponseHead struct {
+	Handle     uint64 // of the request; 0 in INFER_RESPONSE
 	Flags      uint32
 	Outputs    uint16
 	Code       uint16
@@ -147,7 +155,7 @@ type ResponseHead struct {
 // Put writes the head and returns the rest of b.
 func (h *ResponseHead) Put(b []byte) []byte {
 	_ = b[ResponseSize-1]
-	le.PutUint64(b[0:], 0)
+	le.PutUint64(b[0:], h.Handle)
 	le.PutUint32(b[8:], h.Flags)
 	le.PutUint16(b[12:], h.Outputs)
 	le.PutUint16(b[14:], h.Code)

@@ -6,18 +6,43 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// producer writes frames into the down ring. Its caller holds the send lock.
-type producer struct {
+// Producer writes frames into the ring of this side's own file. Its methods are called by one
+// goroutine at a time.
+type Producer struct {
+	name   string // of the ring
 	ring   []byte
 	tail   *atomic.Uint64 // ours, shared
 	posted *atomic.Uint64 // ours, shared
-	head   *atomic.Uint64 // the stub's: untrusted
+	head   *atomic.Uint64 // the other side's: untrusted
 	life   uint32
 
-	// The true positions are private: the shared ones are for the stub alone.
+	// The true positions are private: the shared ones are for the other side alone.
 	published uint64
 	reserved  uint64 // end of the frame that is being written
 	consumed  uint64 // last head that was believed
+}
+
+// NewProducer makes the producer of the ring in the file that this side writes; peer is the
+// other side's. Name is that of the ring, for errors. Both files outlive it.
+func NewProducer(name string, own, peer *shm.Region, life uint32) (*Producer, error) {
+	ring, err := own.Bytes(shm.RingOffset, shm.RingSize)
+	if err != nil {
+		return nil, err
+	}
+	return &Producer{
+		name: name, ring: ring, life: life,
+		tail: own.Uint64(shm.TailOffset), posted: own.Uint64(shm.PostedOffset), head: peer.Uint64(shm.HeadOffset),
+	}, nil
+}
+
+// Begin gives room for a frame of size bytes, with its header written, in one piece; nil if the ring is
+// too full. Commit publishes it; a frame that was begun and not committed leaves nothing.
+func (p *Producer) Begin(kind Kind, id uint64, size int) ([]byte, error) {
+	frame, err := p.reserve(size)
+	if frame != nil {
+		putHeader(frame, size, kind, 0, p.life, id)
+	}
+	return frame, err
 }
 
 // padding returns how many bytes stay unused before a frame of need bytes that
@@ -31,17 +56,17 @@ func padding(position, need uint64) uint64 {
 
 // reserve returns room for a frame of size bytes, header included, which lies
 // in one piece; nil if the ring is too full. The frame is published by commit.
-func (p *producer) reserve(size int) ([]byte, error) {
+func (p *Producer) reserve(size int) ([]byte, error) {
 	need := uint64(Align8(size))
 	at := p.published % shm.RingSize
 	pad := padding(p.published, need)
-	// The stub's word is only read when the ring seems full by what it said before: it
-	// lies in a cache line that the stub writes.
+	// The other side's word is only read when the ring seems full by what it said before: it
+	// lies in a cache line that the other side writes.
 	if p.published+pad+need-p.consumed > shm.RingSize {
 		head := p.head.Load()
 		// Unsigned differences: a head that moved back or ran ahead is too far away.
 		if head-p.consumed > p.published-p.consumed || head%8 != 0 {
-			return nil, Broken("head", "head of the down ring is %d, want a multiple of 8 between %d and %d", head, p.consumed, p.published)
+			return nil, Broken("head", "head of the %s ring is %d, want a multiple of 8 between %d and %d", p.name, head, p.consumed, p.published)
 		}
 		p.consumed = head
 		if p.published+pad+need-p.consumed > shm.RingSize {
@@ -59,31 +84,52 @@ func (p *producer) reserve(size int) ([]byte, error) {
 	return p.ring[at : at+uint64(size) : at+need], nil
 }
 
-// commit publishes the frame that reserve gave room for. Ordering: the frame's
+// Commit publishes the frame that Begin gave room for, at now, CLOCK_MONOTONIC ns. Ordering: the frame's
 // bytes and posted are plain stores before tail's atomic one, so a reader that sees
 // the new tail sees the frame.
-func (p *producer) commit(now int64) {
+func (p *Producer) Commit(now int64) {
 	p.published = p.reserved
 	p.posted.Store(uint64(now))
 	p.tail.Store(p.published)
 }
 
-// consumer takes frames out of the up ring. Its caller holds the receive lock.
-type consumer struct {
-	ring []byte
-	tail *atomic.Uint64 // the stub's: untrusted
-	head *atomic.Uint64 // ours, shared
-	life uint32
+// Consumer takes frames out of the ring of the other side's file. Its methods are called by one
+// goroutine at a time, but for Pending.
+type Consumer struct {
+	name   string // of the ring
+	ring   []byte
+	tail   *atomic.Uint64 // the other side's: untrusted
+	posted *atomic.Uint64 // of the frame that came last; the other side's
+	head   *atomic.Uint64 // ours, shared
+	life   uint32
+	flags  uint16 // that frames may have
 
 	position uint64        // ours; the shared word is only a copy
-	seen     atomic.Uint64 // position, for pending without the lock
+	seen     atomic.Uint64 // position, for Pending
 }
 
-// pending reports whether there may be something to take. It needs no lock.
-func (c *consumer) pending() bool { return c.tail.Load() != c.seen.Load() }
+// NewConsumer makes the consumer of the ring in the file that the other side writes, whose frames may
+// have the given flags; own is this side's file. Name is that of the ring, for errors. Both files outlive it.
+func NewConsumer(name string, own, peer *shm.Region, life uint32, flags uint16) (*Consumer, error) {
+	ring, err := peer.Bytes(shm.RingOffset, shm.RingSize)
+	if err != nil {
+		return nil, err
+	}
+	return &Consumer{
+		name: name, ring: ring, life: life, flags: flags,
+		tail: peer.Uint64(shm.TailOffset), posted: peer.Uint64(shm.PostedOffset), head: own.Uint64(shm.HeadOffset),
+	}, nil
+}
 
-// next copies the next frame out of the ring; ok is false if there is none.
-func (c *consumer) next() (f Frame, flags uint16, ok bool, err error) {
+// Pending reports whether there may be something to take. Any goroutine may call it.
+func (c *Consumer) Pending() bool { return c.tail.Load() != c.seen.Load() }
+
+// Posted returns when the other side published its latest frame, CLOCK_MONOTONIC ns. It is the other
+// side's word.
+func (c *Consumer) Posted() int64 { return int64(c.posted.Load()) }
+
+// Next copies the next frame out of the ring; ok is false if there is none.
+func (c *Consumer) Next() (f Frame, flags uint16, ok bool, err error) {
 	for {
 		tail := c.tail.Load()
 		avail := tail - c.position
@@ -91,12 +137,12 @@ func (c *consumer) next() (f Frame, flags uint16, ok bool, err error) {
 			return Frame{}, 0, false, nil
 		}
 		if avail > shm.RingSize || avail%8 != 0 {
-			return Frame{}, 0, false, Broken("tail", "tail of the up ring is %d at position %d, want at most %d more", tail, c.position, shm.RingSize)
+			return Frame{}, 0, false, Broken("tail", "tail of the %s ring is %d at position %d, want at most %d more", c.name, tail, c.position, shm.RingSize)
 		}
 		at := c.position % shm.RingSize
 		room := min(avail, shm.RingSize-at)
 
-		// The header is copied before any of it is looked at: the stub may go on
+		// The header is copied before any of it is looked at: the other side may go on
 		// writing here.
 		var header [HeaderSize]byte
 		n := copy(header[:], c.ring[at:at+room])
@@ -116,11 +162,11 @@ func (c *consumer) next() (f Frame, flags uint16, ok bool, err error) {
 		if life := le.Uint32(header[8:]); life != c.life {
 			return Frame{}, 0, false, Broken("life", "frame of life %d, want %d", life, c.life)
 		}
-		if flags&^FlagSpilled != 0 || le.Uint32(header[12:]) != 0 {
+		if flags&^c.flags != 0 || le.Uint32(header[12:]) != 0 {
 			return Frame{}, 0, false, Broken("frame", "flags are %#x and the reserved word %#x", flags, le.Uint32(header[12:]))
 		}
 		f = Frame{Kind: kind, ID: le.Uint64(header[16:])}
-		// The body is copied too before it is looked at, and before head says that the stub
+		// The body is copied too before it is looked at, and before head says that the other side
 		// may write here: a Handler, or a goroutine it starts, may keep it.
 		if size > HeaderSize {
 			f.Body = make([]byte, size-HeaderSize)
@@ -131,9 +177,9 @@ func (c *consumer) next() (f Frame, flags uint16, ok bool, err error) {
 	}
 }
 
-// advance gives n bytes back to the stub. The shared head comes last: from then on the
-// stub may overwrite them.
-func (c *consumer) advance(n uint64) {
+// advance gives n bytes back to the producer. The shared head comes last: from then on it
+// may overwrite them.
+func (c *Consumer) advance(n uint64) {
 	c.position += n
 	c.seen.Store(c.position)
 	c.head.Store(c.position)

@@ -51,7 +51,7 @@ func (c *Channel) Receive(handle Handler) (n int, err error) {
 			ok    bool
 		)
 		err := c.guard(func() (err error) {
-			f, flags, ok, err = c.recv.next()
+			f, flags, ok, err = c.recv.Next()
 			return err
 		})
 		if err == nil && c.ret.overrun.Load() {
@@ -76,7 +76,7 @@ func (c *Channel) Receive(handle Handler) (n int, err error) {
 
 // unspill copies a body that lies in the arena, and gives its block back.
 func (c *Channel) unspill(body []byte) ([]byte, error) {
-	d, err := parseSpilled(body)
+	d, err := ParseSpilled(body, InArena)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (c *Channel) Run(handle Handler) error {
 func (c *Channel) anythingPending() (yes bool) {
 	yes = true // a fault counts as something: Receive reports it
 	_ = c.guard(func() error {
-		yes = c.recv.pending() || c.grant.pending()
+		yes = c.recv.Pending() || c.grant.pending()
 		return nil
 	})
 	return yes
@@ -333,10 +333,10 @@ func (c *Channel) Unwatch(handle Handler) error {
 // It is the stub's word, good for statistics and for what is the stub's own. Only a
 // Handler may call it.
 func (c *Channel) Posted() int64 {
-	var t uint64
+	var t int64
 	_ = c.guard(func() error {
-		t = c.recv.posted.Load()
+		t = c.recv.Consumer.Posted()
 		return nil
 	})
-	return int64(t)
+	return t
 }

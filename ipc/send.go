@@ -165,7 +165,7 @@ func (c *Channel) Send(kind Kind, id uint64, body []byte) error {
 // the stub's sleep word is loaded; the stub makes its word odd and passes a
 // barrier before it looks at tail a last time. So one of the two sees the other.
 func (c *Channel) publishLocked() (ring bool) {
-	c.send.commit(now())
+	c.send.Commit(now())
 	_ = c.guard(func() error {
 		// Each sleep has an odd value of its own: one ring wakes it, more would be system
 		// calls for nothing.

@@ -3,6 +3,8 @@ package shm
 import (
 	"sync/atomic"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Uint32 returns the word at offset, which must be a multiple of 4 inside the
@@ -36,6 +38,28 @@ func (b *Block) Locate(data []byte) (offset uint64, ok bool) {
 		return 0, false
 	}
 	return b.Offset() + uint64(at-begin), true
+}
+
+// Locate returns where data lies in the region; ok is false if it is something else.
+func (r *Region) Locate(data []byte) (offset uint64, ok bool) {
+	if len(data) == 0 || len(r.mem) == 0 {
+		return 0, false
+	}
+	begin, at := uintptr(unsafe.Pointer(unsafe.SliceData(r.mem))), uintptr(unsafe.Pointer(unsafe.SliceData(data)))
+	if at < begin || at-begin > uintptr(len(r.mem)) || uintptr(len(data)) > uintptr(len(r.mem))-(at-begin) {
+		return 0, false
+	}
+	return uint64(at - begin), true
+}
+
+// address returns where the region is mapped, as a number.
+func (r *Region) address() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))) }
+
+// readEntries fills entries, numbers of 8 bytes in this machine's order, from offset of a file; false if it cannot.
+func readEntries(fd int, offset int64, entries []uint64) bool {
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(entries))), 8*len(entries))
+	n, err := unix.Pread(fd, raw, offset)
+	return err == nil && n == len(raw)
 }
 
 // In reports whether the block belongs to pool.

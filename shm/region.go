@@ -1,8 +1,10 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -191,4 +193,24 @@ func (r *Region) Release() {
 	if r.gone != nil {
 		r.gone()
 	}
+}
+
+// ErrFault says that mapped bytes have vanished: the file was truncated.
+var ErrFault = errors.New("shared memory was truncated by another process")
+
+// Guard runs f and turns a fault on mapped memory into ErrFault. Other panics
+// pass through.
+func Guard(f func()) (err error) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		if p := recover(); p != nil {
+			if _, isFault := p.(interface{ Addr() uintptr }); !isFault {
+				panic(p)
+			}
+			err = ErrFault
+		}
+	}()
+	f()
+	return nil
 }

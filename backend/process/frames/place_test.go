@@ -194,7 +194,7 @@ func TestCrowdedArenaCopiesThenRefuses(t *testing.T) {
 	}
 	defer others.Release()
 	var request infer.Request
-	refusal, err := p.decoder.Request(&ipc.InferBody{Inputs: output(8192).Outputs}, nil, &request)
+	refusal, err := p.decoder.Request(&ipc.InferBody{RequestBody: ipc.RequestBody{Inputs: output(8192).Outputs}}, nil, &request)
 	if refusal != nil || err != nil {
 		t.Fatalf("got refusal %v, error %v, want none", refusal, err)
 	}

@@ -221,7 +221,7 @@ func TestInputsOfModelsAreNotClaims(t *testing.T) {
 	p.decoder.SetMapped(mappedForOutputs)
 	var request infer.Request
 	var broken *ipc.ProtocolError
-	if _, err := p.decoder.Request(&ipc.InferBody{Inputs: []ipc.Descriptor{claim(nil)}}, nil, &request); !errors.As(err, &broken) {
+	if _, err := p.decoder.Request(&ipc.InferBody{RequestBody: ipc.RequestBody{Inputs: []ipc.Descriptor{claim(nil)}}}, nil, &request); !errors.As(err, &broken) {
 		t.Errorf("got error %v, want a protocol error", err)
 	}
 }

@@ -1,0 +1,109 @@
+package peer
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// reserveLocked makes memory real: size bytes, or if they are not to be had the needed ones. It returns how many.
+func (a *Arena) reserveLocked(offset, size, needed int64) (int64, error) {
+	reason := ""
+	// A step ahead is welcome; what is needed is worth giving up free blocks, in the end all of them.
+	for _, try := range []struct {
+		amount     int64
+		lastResort bool
+	}{{size, false}, {needed, false}, {needed, true}} {
+		over := a.backed + try.amount - a.sizes.Max
+		if try.lastResort {
+			over = a.backed - a.used
+		}
+		if over > 0 && try.amount == needed {
+			a.giveBackLocked(over)
+		}
+		if a.backed+try.amount > a.sizes.Max {
+			reason = fmt.Sprintf("%d bytes more are wanted, %d are in use, shm-max-byte-size allows %d", needed, a.used, a.sizes.Max)
+			continue
+		}
+		if !a.grantedLocked(a.backed + try.amount) {
+			reason = fmt.Sprintf("%d bytes more are wanted, %d are in use, and the server's memory for requests, "+
+				"of which this is a part, is used up (--request-memory-byte-size)", needed, a.used)
+			continue
+		}
+		if err := a.peer.up.Reserve(offset, try.amount); err != nil {
+			reason = err.Error()
+			continue
+		}
+		a.backed += try.amount
+		return try.amount, nil
+	}
+	return 0, a.exhausted(needed, reason)
+}
+
+// grantedLocked reports whether so many bytes may be reserved. It asks the server if that has not allowed as many before, and
+// waits for the answer with mu held: no frame is sent, so the goroutine that reads need not take part.
+func (a *Arena) grantedLocked(total int64) bool {
+	granted, answered := a.peer.down.Uint64(shm.GrantOffset), a.peer.down.Uint64(shm.AskedOffset)
+	if most := granted.Load(); most == 0 || uint64(total) <= most {
+		return true
+	}
+	number := a.tellLocked(total)
+	late := time.Now().Add(grantPatience)
+	for look := 0; answered.Load() != number; look++ {
+		switch {
+		case look < quickLooks:
+			yield()
+		case a.peer.moment() != nil || time.Now().After(late):
+			return false
+		}
+	}
+	return uint64(total) <= granted.Load()
+}
+
+// tellLocked says how many bytes are wanted in all, and returns the number of the question.
+//
+// Ordering: wanted is stored before asked, both atomically: a server that sees the number sees the bytes.
+func (a *Arena) tellLocked(total int64) uint64 {
+	a.asked++
+	a.peer.up.Uint64(shm.GrantOffset).Store(uint64(total))
+	a.peer.up.Uint64(shm.AskedOffset).Store(a.asked)
+	a.peer.ring()
+	return a.asked
+}
+
+// giveBackLocked gives back about surplus bytes: what was reserved ahead, then free blocks, large and old ones first.
+func (a *Arena) giveBackLocked(surplus int64) {
+	if surplus <= 0 {
+		return
+	}
+	if ahead := a.reserved - a.top; ahead > 0 {
+		a.reserved = a.top
+		a.hollowOutLocked(a.top, ahead)
+		surplus -= ahead
+	}
+	sizes := make([]int64, 0, len(a.free))
+	for size := range a.free {
+		sizes = append(sizes, size)
+	}
+	slices.Sort(sizes)
+	for _, size := range slices.Backward(sizes) {
+		for _, index := range a.free[size] {
+			if surplus <= 0 {
+				return
+			}
+			if p := &a.places[index]; !p.hollow {
+				p.hollow = true
+				a.hollowOutLocked(p.offset, size)
+				surplus -= size
+			}
+		}
+	}
+}
+
+func (a *Arena) hollowOutLocked(offset, size int64) {
+	a.backed -= size
+	// What the kernel refuses to take back stays real, and goes when the place is next given back.
+	_ = a.peer.up.Discard(offset, size)
+}

@@ -1,0 +1,292 @@
+package peer
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// TestBlocksComeBackAndAreReused lends blocks of random sizes to the real arena of the other side, from several goroutines'
+// worth of bookkeeping, and returns them in random order: contents never mix and memory stays bounded.
+func TestBlocksComeBackAndAreReused(t *testing.T) {
+	var charged atomic.Int64
+	r := newRig(t, ipc.Config{
+		MaxArena: 32 << 20, FreeArena: 1 << 20,
+		Charge: func(n int64) bool { charged.Add(n); return true }, Refund: func(n int64) { charged.Add(-n) },
+	}, nil, into(NewBox()))
+	arena := r.peer.OpenArena(Sizes{Default: 1 << 20, Growth: 1 << 20, Max: 32 << 20})
+	random := rand.New(rand.NewPCG(1, 2))
+	type lent struct {
+		extent *shm.Extent
+		bytes  []byte
+		want   []byte
+	}
+	var out []lent
+	settle := func(i int) {
+		sameBytes(t, "lent block", out[i].bytes, out[i].want)
+		out[i].extent.Release()
+		out[i] = out[len(out)-1]
+		out = out[:len(out)-1]
+	}
+	for i := range 2000 {
+		n := int(random.Int64N(1 << (8 + random.IntN(11))))
+		block, err := arena.Take(int64(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := pattern(n, i)
+		copy(block.Bytes(), want)
+		for range 1 + i%2 {
+			ticket, err := arena.Lend(block)
+			if err != nil {
+				t.Fatal(err)
+			}
+			extent, bytes, err := r.channel.Arena().Lend(shm.Ticket(ticket), block.Offset(), uint64(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, lent{extent, bytes, want})
+		}
+		if at, ok := block.Locate(block.Bytes()[n/2:]); n > 1 && (!ok || at != block.Offset()+uint64(n/2)) {
+			t.Errorf("Locate: got %d, %v", at, ok)
+		}
+		block.Release()
+		for len(out) > 20 || len(out) > 0 && random.IntN(3) == 0 {
+			settle(random.IntN(len(out)))
+		}
+	}
+	for len(out) > 0 {
+		settle(0)
+	}
+	testkit.Eventually(t, patience, func() bool { return !arena.Lent() })
+	backed, used := arena.Usage()
+	if used != 0 || backed > 32<<20 {
+		t.Errorf("got %d bytes in use of %d, want none", used, backed)
+	}
+	if up := r.channel.UpBytes(); up < backed {
+		t.Errorf("the file has %d bytes, %d count as real", up, backed)
+	}
+}
+
+// TestArenaSaysWhyThereIsNoMemory exhausts each limit.
+func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
+	t.Run("maximum", func(t *testing.T) {
+		r := newRig(t, ipc.Config{}, nil, into(NewBox()))
+		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10, Max: 1 << 20})
+		first, err := arena.Take(900 << 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantExhausted(t, arena, 200<<10, "shm-max-byte-size allows 1048576")
+		first.Release()
+		second, err := arena.Take(1 << 20) // for which the first is given up
+		if err != nil {
+			t.Fatal(err)
+		}
+		second.Release()
+	})
+	t.Run("account", func(t *testing.T) {
+		r := newRig(t, ipc.Config{MaxArena: 32 << 20, FreeArena: 64 << 10, Charge: func(int64) bool { return false }, Refund: func(int64) {}}, nil, into(NewBox()))
+		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10, Max: 32 << 20})
+		block, err := arena.Take(32 << 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantExhausted(t, arena, 1<<20, "--request-memory-byte-size")
+		block.Release()
+	})
+	t.Run("file", func(t *testing.T) {
+		r := newRig(t, ipc.Config{UpSize: 64 << 20}, nil, into(NewBox()))
+		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10})
+		wantExhausted(t, arena, 1<<40, "no place for")
+		// All places are of one size; a longer block is cut out of free neighbours.
+		var blocks []*Block
+		for {
+			block, err := arena.Take(4 << 20)
+			if err != nil {
+				break
+			}
+			blocks = append(blocks, block)
+		}
+		if len(blocks) < 10 {
+			t.Fatalf("got %d blocks of 4 MiB in 64 MiB", len(blocks))
+		}
+		wantExhausted(t, arena, 6<<20, "no place for")
+		blocks[3].Release()
+		blocks[4].Release()
+		joined, err := arena.Take(6 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(joined.Bytes(), pattern(6<<20, 1))
+		rest, err := arena.Take(2 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "joined block", joined.Bytes(), pattern(6<<20, 1))
+		for _, block := range append(append(blocks[:3:3], blocks[5:]...), joined, rest) {
+			block.Release()
+		}
+	})
+	t.Run("descriptors", func(t *testing.T) {
+		r := newRig(t, ipc.Config{}, nil, into(NewBox()))
+		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10})
+		block, err := arena.Take(5000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ticket uint64
+		for range shm.ReturnRingSlots {
+			if ticket, err = arena.Lend(block); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := arena.Lend(block); err == nil || !strings.Contains(err.Error(), "4096 tensors are still being sent") {
+			t.Errorf("one more: got error %v", err)
+		}
+		arena.Withdraw(ticket)
+		if _, err := arena.Lend(block); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func wantExhausted(t *testing.T, arena *Arena, n int64, reason string) {
+	t.Helper()
+	var exhausted *Exhausted
+	if _, err := arena.Take(n); !errors.As(err, &exhausted) || !strings.Contains(err.Error(), reason) ||
+		!strings.HasPrefix(err.Error(), "Failed to increase the shared memory pool size to ") {
+		t.Errorf("Take(%d): got error %v, want %q", n, err, reason)
+	}
+}
+
+// TestIdlePeerGivesMemoryBack waits for a frame with memory above the default: the reader gives it back, and says so.
+func TestIdlePeerGivesMemoryBack(t *testing.T) {
+	var charged atomic.Int64
+	box := NewBox()
+	r := newRig(t, ipc.Config{
+		MaxArena: 32 << 20, FreeArena: 1 << 20,
+		Charge: func(n int64) bool { charged.Add(n); return true }, Refund: func(n int64) { charged.Add(-n) },
+	}, nil, into(box))
+	arena := r.peer.OpenArena(Sizes{Default: 1 << 20, Growth: 1 << 20, Max: 32 << 20})
+	block, err := arena.Take(16 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block.Release()
+	if charged.Load() == 0 {
+		t.Error("nothing was charged for 16 MiB")
+	}
+	received := make(chan error, 1)
+	go func() {
+		_, err := r.peer.Receive(box, nil)
+		received <- err
+	}()
+	testkit.Eventually(t, patience, func() bool { backed, _ := arena.Usage(); return backed <= 1<<20 && charged.Load() == 0 })
+	if err := r.channel.Send(ipc.Cancel, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := within(t, "frame", received); err != nil {
+		t.Error(err)
+	}
+	again, err := arena.Take(16 << 20) // a hollow place becomes real
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Bytes()[0] = 1
+	again.Release()
+}
+
+// TestTicketThatWasNotOutEndsTheConnection returns a ticket twice.
+func TestTicketThatWasNotOutEndsTheConnection(t *testing.T) {
+	r := newRig(t, ipc.Config{}, nil, into(NewBox()))
+	arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10})
+	block, err := arena.Take(5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket, err := arena.Lend(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block.Release()
+	for range 2 {
+		extent, _, err := r.channel.Arena().Lend(shm.Ticket(ticket), block.Offset(), 5000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		extent.Release()
+	}
+	var broken *ipc.ProtocolError
+	if _, err := arena.Take(1); !errors.As(err, &broken) {
+		t.Errorf("got error %v, want a ProtocolError", err)
+	}
+}
+
+// TestLoanShowsTheFileAgainAfterAWrite writes into a loan; the next one in the same block shows what the server has
+// written, unless a neighbour is still looked at, with which the page goes.
+func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
+	up := make(chan ipc.Frame, 16)
+	r := newRig(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, into(NewBox()))
+	const n = 3*shm.PageSize + 100
+	if err := r.requests.Reserve(0, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	memory, _ := r.requests.Bytes(shm.PageSize, n)
+	copy(memory, pattern(n, 1))
+	borrow := func(ticket, offset, n uint64) *Loan {
+		t.Helper()
+		loan, err := r.peer.Borrow(ticket, offset, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return loan
+	}
+	loan := borrow(1, shm.PageSize, n)
+	sameBytes(t, "loan", loan.Bytes(), memory)
+	if ticket, offset, ok := loan.Ticket(loan.Bytes()[10:20]); !ok || ticket != 1 || offset != shm.PageSize+10 {
+		t.Errorf("Ticket: got %d, %d, %v", ticket, offset, ok)
+	}
+	if _, _, ok := loan.Ticket(make([]byte, 10)); ok {
+		t.Error("other memory counts as the loan's")
+	}
+	clear(loan.Bytes())
+	sameBytes(t, "the server's bytes", memory, pattern(n, 1))
+	if _, _, ok := loan.Ticket(loan.Bytes()); ok {
+		t.Error("written bytes are passed on as those of the server")
+	}
+	loan.Retain()
+	loan.Release()
+	if len(up) != 0 {
+		t.Error("the ticket went back with a reference left")
+	}
+	loan.Release()
+	if f := within(t, "ticket", up); f.Kind != ipc.Released || ipc.Ticket(f.Body, 0) != 1 {
+		t.Errorf("got %s %x", f.Kind, f.Body)
+	}
+	loan = borrow(2, shm.PageSize, n)
+	sameBytes(t, "next loan", loan.Bytes(), memory)
+
+	// Two neighbours share a page. The first is written and ends; the second still shows the page.
+	left, right := borrow(3, shm.PageSize, shm.PageSize+50), borrow(4, 2*shm.PageSize+50, 100)
+	loan.Release()
+	clear(left.Bytes())
+	right.Bytes()[0] = 0xee
+	left.Release()
+	if right.Bytes()[0] != 0xee {
+		t.Error("the end of a loan took the page of its neighbour")
+	}
+	right.Release()
+	loan = borrow(5, shm.PageSize, n)
+	sameBytes(t, "loan after both", loan.Bytes(), memory)
+	loan.Release()
+	if _, err := r.peer.Borrow(6, 1<<40, 5); err == nil {
+		t.Error("a loan outside the file was taken")
+	}
+}

@@ -1,0 +1,282 @@
+package peer
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/ipc"
+	"golang.org/x/sys/unix"
+)
+
+// Box keeps messages for a goroutine that waits for them.
+type Box struct {
+	mu       sync.Mutex
+	messages []Message
+	// wake receives a value when there is a message, or when the goroutine is to read by itself. One is enough: the
+	// goroutine looks at everything.
+	wake chan struct{}
+}
+
+// NewBox makes an empty box.
+func NewBox() *Box { return &Box{wake: make(chan struct{}, 1)} }
+
+// Take takes the oldest message, if there is one, without waiting.
+func (b *Box) Take() (m Message, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.messages) == 0 {
+		return m, false
+	}
+	m = b.messages[0]
+	b.messages[0] = Message{}
+	if b.messages = b.messages[1:]; len(b.messages) == 0 {
+		b.messages = nil
+	}
+	return m, true
+}
+
+// Put puts a message in; it is for Route's caller and for messages that a goroutine of this process makes.
+func (b *Box) Put(m Message) {
+	b.mu.Lock()
+	b.messages = append(b.messages, m)
+	b.mu.Unlock()
+	b.nudge()
+}
+
+func (b *Box) nudge() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Receive waits for a message for box, reading for all others meanwhile. spin decides about this wait; nil: that of
+// SetSpin. The error is Err's.
+func (p *Peer) Receive(box *Box, spin *Spin) (Message, error) {
+	if spin == nil {
+		spin = &p.spin
+	}
+	enlisted := false
+	for {
+		if p.reading.TryLock() {
+			m, err := p.read(box, spin)
+			p.reading.Unlock()
+			if enlisted {
+				p.leave(box)
+			}
+			p.handOn()
+			return m, err
+		}
+		// On the list before another try: the goroutine that reads looks at the list when it has unlocked, so one of
+		// the two sees the other.
+		if !enlisted {
+			p.waiting.Lock()
+			p.waiting.boxes = append(p.waiting.boxes, box)
+			p.waiting.Unlock()
+			enlisted = true
+			continue
+		}
+		select {
+		case <-box.wake:
+		case <-p.ended.done:
+		}
+		m, ok := box.Take()
+		if !ok && p.Err() == nil {
+			continue
+		}
+		p.leave(box)
+		p.handOn() // the nudge to read may have been the one that has come
+		if !ok {
+			return m, p.Err()
+		}
+		return m, nil
+	}
+}
+
+// read reads until a message for box has come. The caller holds reading.
+func (p *Peer) read(box *Box, spin *Spin) (Message, error) {
+	for {
+		if m, ok := box.Take(); ok {
+			return m, nil
+		}
+		m, err := p.wait(spin)
+		if err != nil {
+			return m, err
+		}
+		switch to := p.route(m); to {
+		case nil:
+		case box:
+			return m, nil
+		default:
+			to.Put(m)
+		}
+	}
+}
+
+// leave takes box off the list of those that wait.
+func (p *Peer) leave(box *Box) {
+	p.waiting.Lock()
+	if i := slices.Index(p.waiting.boxes, box); i >= 0 {
+		p.waiting.boxes = slices.Delete(p.waiting.boxes, i, i+1)
+	}
+	p.waiting.Unlock()
+}
+
+// handOn has another goroutine read, if one waits. It is called when reading is free.
+func (p *Peer) handOn() {
+	p.waiting.Lock()
+	if len(p.waiting.boxes) > 0 {
+		p.waiting.boxes[0].nudge()
+	}
+	p.waiting.Unlock()
+}
+
+// Look gives the messages that are there to route, without waiting. While another goroutine reads, that one does it.
+func (p *Peer) Look() {
+	if !p.in.Pending() || !p.reading.TryLock() {
+		return
+	}
+	for p.in.Pending() && p.Err() == nil {
+		m, err := p.wait(&p.spin)
+		if err != nil {
+			break
+		}
+		if to := p.route(m); to != nil {
+			to.Put(m)
+		}
+	}
+	p.reading.Unlock()
+	p.handOn()
+}
+
+// wait takes the next frame out of the ring, waiting for it. The caller holds reading.
+func (p *Peer) wait(spin *Spin) (Message, error) {
+	for {
+		if err := p.Err(); err != nil {
+			return Message{}, err
+		}
+		f, flags, ok, err := p.in.Next()
+		if err != nil {
+			p.fail(err)
+			return Message{}, err
+		}
+		if ok {
+			m := Message{Frame: f, Ahead: flags&ipc.FlagAhead != 0}
+			if flags&ipc.FlagSpilled != 0 {
+				m.Body, m.Lost = p.unspill(m.Body)
+			}
+			return m, nil
+		}
+		if err := p.awaitTail(spin); err != nil {
+			p.fail(err)
+			return Message{}, err
+		}
+	}
+}
+
+// unspill copies a body that lies in *requests*, and gives its block back.
+func (p *Peer) unspill(body []byte) ([]byte, error) {
+	d, err := ipc.ParseSpilled(body, ipc.InRequests)
+	if d.Region == ipc.InRequests && len(body) >= ipc.DescriptorSize {
+		defer p.GiveBack(d.Ticket)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.loans.copyOf(d.Offset, d.Length)
+}
+
+// lonely is true where this process has one processor: a goroutine that spins gives it to others now and then.
+var lonely = runtime.GOMAXPROCS(0) == 1
+
+// awaitTail waits until something is in the ring. The caller holds reading.
+func (p *Peer) awaitTail(spin *Spin) error {
+	began := Now()
+	if spin.worthwhile() {
+		before := began
+		for round := 1; ; round++ {
+			// SCHED_YIELD and not Gosched, which would hand this processor to other goroutines, but not to the server.
+			yield()
+			now := Now()
+			if now-before > slowYield {
+				spin.slow()
+				break
+			}
+			if p.in.Pending() || now-began > spin.budget {
+				spin.cleaned()
+				break
+			}
+			if before = now; lonely && round%16 == 0 {
+				runtime.Gosched()
+				before = Now()
+			}
+		}
+	}
+	for !p.in.Pending() {
+		if err := p.sleepOnce(); err != nil {
+			return err
+		}
+	}
+	spin.waited(p.in.Posted() - began)
+	return nil
+}
+
+// sleepOnce sleeps until the bell rings or memory is to be given back.
+//
+// Ordering: the word is odd before the ring is looked at a last time, with an atomic store, a full barrier, in between.
+// A frame that this look misses was published after the word became odd, and its producer rings.
+func (p *Peer) sleepOnce() error {
+	patience := p.patience()
+	p.sleeps++
+	p.sleep.Store(p.sleeps)
+	gone, err := false, error(nil)
+	if !p.in.Pending() {
+		gone, err = p.awaitBell(patience)
+	}
+	p.sleeps++
+	p.sleep.Store(p.sleeps)
+	if err == nil && gone && !p.in.Pending() {
+		err = ErrGone
+	}
+	return err
+}
+
+// awaitBell blocks this thread until the bell rings, or for as long as patience, if that is not negative. The runtime's
+// poller would wake the goroutine 2 µs later.
+func (p *Peer) awaitBell(patience time.Duration) (gone bool, err error) {
+	if patience >= 0 {
+		rung := []unix.PollFd{{Fd: int32(p.rung[0]), Events: unix.POLLIN}}
+		n, err := unix.Poll(rung, int(patience/time.Millisecond)+1)
+		if err != nil && err != unix.EINTR {
+			return false, os.NewSyscallError("poll", err)
+		}
+		if n <= 0 {
+			return false, nil
+		}
+	}
+	n, err := unix.Read(p.rung[0], p.scratch[:])
+	for err == unix.EINTR {
+		n, err = unix.Read(p.rung[0], p.scratch[:])
+	}
+	if err != nil {
+		return false, fmt.Errorf("the bell: %w", os.NewSyscallError("read", err))
+	}
+	return n == 0, nil
+}
+
+// SetSpin says how long to look for a frame before sleeping. It is called before other goroutines receive.
+func (p *Peer) SetSpin(spin Spin) { p.spin = spin }
+
+// moment waits a millisecond, or less if the server has gone meanwhile: for a word of the server's that comes without a
+// bell.
+func (p *Peer) moment() error {
+	hung := []unix.PollFd{{Fd: int32(p.rung[0])}}
+	if n, err := unix.Poll(hung, 1); n > 0 && err == nil {
+		p.fail(ErrGone)
+	}
+	return p.Err()
+}

@@ -1,0 +1,108 @@
+package peer
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+const patience = time.Minute
+
+// rig is both sides of a connection in one process: the supervisor's channel is the real one.
+type rig struct {
+	t        testing.TB
+	channel  *ipc.Channel
+	peer     *Peer
+	requests *shm.Region
+	stop     func()
+}
+
+// newRig joins both sides. What the supervisor receives goes to handle; nil: it is dropped.
+func newRig(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.Frame) error, route Route) *rig {
+	t.Helper()
+	config.Life = 7
+	if config.UpSize == 0 && config.MaxArena == 0 {
+		config.UpSize = 64 << 20
+	}
+	channel, err := ipc.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests, err := shm.NewRegion(shm.Memfd{}, 16<<20, shm.ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := requests.OpenReadOnly()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := channel.Peer()
+	if handle == nil {
+		handle = func(*ipc.Channel, ipc.Frame) error { return nil }
+	}
+	r := &rig{t: t, channel: channel, requests: requests}
+	if r.peer, err = Attach(Files{files.Down, files.Up, file, files.DownBell, files.UpBell}, route); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- channel.Run(func(f ipc.Frame) error { return handle(channel, f) }) }()
+	var once sync.Once
+	r.stop = func() {
+		once.Do(func() {
+			channel.Close()
+			_ = files.Lifeline.Close()
+			if err := <-done; err != nil {
+				t.Errorf("the channel's Run: %v", err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		r.stop()
+		r.peer.Close()
+		requests.Release()
+	})
+	return r
+}
+
+// into is a Route that puts all messages in one box.
+func into(box *Box) Route { return func(Message) *Box { return box } }
+
+// receive receives for box.
+func (r *rig) receive(box *Box) Message {
+	r.t.Helper()
+	m, err := r.peer.Receive(box, nil)
+	if err != nil {
+		r.t.Fatalf("Receive: %v", err)
+	}
+	return m
+}
+
+func pattern(n, seed int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + seed)
+	}
+	return b
+}
+
+func sameBytes(t testing.TB, what string, got, want []byte) {
+	t.Helper()
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got %d bytes, want %d; they differ", what, len(got), len(want))
+	}
+}
+
+// within waits for a receive of a channel.
+func within[T any](t testing.TB, what string, c <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-c:
+	case <-time.After(patience):
+		t.Fatalf("%s: nothing came within %v", what, patience)
+	}
+	return value
+}

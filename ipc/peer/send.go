@@ -1,0 +1,187 @@
+package peer
+
+import (
+	"fmt"
+
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+const (
+	// patientTickets wait for the answer to the batch that is executed; if there are more, they go by themselves.
+	patientTickets = 64
+	// mostTickets travel in one frame.
+	mostTickets = ipc.MaxInlineBody / 8 / 2
+	// quickLooks is how often a side looks at a word before it waits a millisecond between looks.
+	quickLooks = 100
+)
+
+var oneByte = []byte{1}
+
+// Fill sends a frame whose body of n bytes write writes; all of it. It waits while the ring is full. A long body travels
+// in a block: *Exhausted if there is none.
+func (p *Peer) Fill(kind ipc.Kind, id uint64, n int, write func(body []byte)) error {
+	if n > ipc.MaxInlineBody {
+		return p.fillBlock(kind, id, n, write)
+	}
+	p.sending.Lock()
+	frame, err := p.begin(kind, id, ipc.HeaderSize+n)
+	if err != nil {
+		p.sending.Unlock()
+		return err
+	}
+	write(frame[ipc.HeaderSize:])
+	ring := p.commit()
+	p.sending.Unlock()
+	if ring {
+		p.ring()
+	}
+	p.flush()
+	return nil
+}
+
+// Send sends a frame with the given body.
+func (p *Peer) Send(kind ipc.Kind, id uint64, body []byte) error {
+	return p.Fill(kind, id, len(body), func(b []byte) { copy(b, body) })
+}
+
+func (p *Peer) fillBlock(kind ipc.Kind, id uint64, n int, write func(body []byte)) error {
+	if n > ipc.MaxSpilledBody {
+		return &Exhausted{fmt.Sprintf("an answer has %d bytes without its tensors, at most %d can be", n, ipc.MaxSpilledBody)}
+	}
+	if p.arena == nil {
+		return fmt.Errorf("a body of %d bytes came before INITIALIZE", n)
+	}
+	block, err := p.arena.Take(int64(n))
+	if err != nil {
+		return err
+	}
+	defer block.Release()
+	write(block.Bytes())
+	ticket, err := p.arena.Lend(block)
+	if err != nil {
+		return err
+	}
+	d := ipc.Descriptor{Type: spilledType, Region: ipc.InArena, Offset: block.Offset(), Length: uint64(n), Ticket: ticket}
+	p.sending.Lock()
+	frame, err := p.begin(kind, id, ipc.HeaderSize+ipc.DescriptorSize)
+	if err != nil {
+		p.sending.Unlock()
+		p.arena.Withdraw(ticket)
+		return err
+	}
+	ipc.SetSpilled(frame)
+	d.Put(frame[ipc.HeaderSize:])
+	ring := p.commit()
+	p.sending.Unlock()
+	if ring {
+		p.ring()
+	}
+	p.flush()
+	return nil
+}
+
+// spilledType is UINT8, as infer.DataType numbers it.
+const spilledType = 2
+
+// begin gives room for a frame, waiting for it. No bell tells of room: the server reads as fast as it can. The
+// caller holds sending.
+func (p *Peer) begin(kind ipc.Kind, id uint64, size int) ([]byte, error) {
+	for look := 0; ; look++ {
+		if err := p.Err(); err != nil {
+			return nil, err
+		}
+		frame, err := p.out.Begin(kind, id, size)
+		if frame != nil || err != nil {
+			if err != nil {
+				p.fail(err)
+			}
+			return frame, err
+		}
+		if look < quickLooks {
+			yield()
+		} else if err := p.moment(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// commit publishes what begin began and reports whether the server must be rung. The caller holds sending.
+//
+// Ordering: tail is stored atomically, a full barrier, before the server's sleep word is loaded; the server makes its
+// word odd before it looks at tail a last time. So one of the two sees the other.
+func (p *Peer) commit() (ring bool) {
+	p.out.Commit(Now())
+	// Each sleep has an odd value of its own: one ring wakes it, more would be system calls for nothing.
+	if word := p.asleep.Load(); word&1 == 1 && word != p.seen {
+		p.seen = word
+		return true
+	}
+	return false
+}
+
+// ring wakes the server, whether it sleeps or not. A full pipe has bytes enough to wake it; that it has gone is
+// noticed by the goroutine that reads.
+func (p *Peer) ring() { _, _ = shm.RawWrite(uintptr(p.rung[1]), oneByte) }
+
+// GiveBack gives a ticket of a loan back, with the answer to the batch that is executed or at once.
+func (p *Peer) GiveBack(ticket uint64) {
+	p.tickets.Lock()
+	p.tickets.list = append(p.tickets.list, ticket)
+	wait := p.tickets.held && len(p.tickets.list) <= patientTickets
+	p.tickets.Unlock()
+	if !wait {
+		p.ReleaseTickets()
+	}
+}
+
+// HoldTickets says whether tickets that are given back wait for the answer to a batch, which takes them by TakeTickets.
+func (p *Peer) HoldTickets(yes bool) {
+	p.tickets.Lock()
+	p.tickets.held = yes
+	p.tickets.Unlock()
+}
+
+// TakeTickets takes the tickets that wait, for a frame that carries them, and appends them to list.
+func (p *Peer) TakeTickets(list []uint64) []uint64 {
+	p.tickets.Lock()
+	defer p.tickets.Unlock()
+	n := min(len(p.tickets.list), mostTickets)
+	list = append(list, p.tickets.list[:n]...)
+	p.tickets.list = append(p.tickets.list[:0], p.tickets.list[n:]...)
+	return list
+}
+
+// flush sends the tickets that wait for no batch.
+func (p *Peer) flush() {
+	p.tickets.Lock()
+	due := len(p.tickets.list) > 0 && !p.tickets.held
+	p.tickets.Unlock()
+	if due {
+		p.ReleaseTickets()
+	}
+}
+
+// ReleaseTickets sends the tickets that wait, in frames of their own. An error is Err's.
+func (p *Peer) ReleaseTickets() {
+	for {
+		list := p.TakeTickets(nil)
+		if len(list) == 0 {
+			return
+		}
+		p.sending.Lock()
+		frame, err := p.begin(ipc.Released, 0, ipc.HeaderSize+8*len(list))
+		ring := false
+		if err == nil {
+			ipc.PutTickets(frame[ipc.HeaderSize:], list)
+			ring = p.commit()
+		}
+		p.sending.Unlock()
+		if err != nil {
+			return
+		}
+		if ring {
+			p.ring()
+		}
+	}
+}
