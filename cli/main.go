@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/cli/env"
+	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/skeleton"
 )
 
@@ -42,9 +43,22 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer) in
 	return serve(options, getenv, stdout, stderr)
 }
 
-// explain shows what is wrong with the command line, around the usage.
+// explain shows what is wrong with the command line, around the usage as tritonserver does. On
+// a terminal, whose reader would have to scroll back, it is two lines in the place of the usage.
 func explain(err error, program string, stderr io.Writer) {
 	var syntax *syntaxError
+	if logs.IsTerminal(stderr) && !errors.Is(err, errHelp) {
+		text := err.Error()
+		if errors.As(err, &syntax) {
+			text = program + ": " + syntax.complaint
+		}
+		hint := ""
+		if syntax != nil && syntax.hint != "" {
+			hint = syntax.hint + " "
+		}
+		fmt.Fprintf(stderr, "%s\n%s%s --help lists all flags\n", text, hint, program)
+		return
+	}
 	if errors.As(err, &syntax) {
 		fmt.Fprintf(stderr, "%s: %s\n", program, syntax.complaint)
 		writeUsage(stderr, program)

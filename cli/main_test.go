@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -88,5 +89,24 @@ func TestNewIsACommand(t *testing.T) {
 	status, stdout, stderr := runHere("new", "--help")
 	if status != 0 || !strings.HasPrefix(stdout, "Usage: nereid new KIND NAME") || stderr != "" {
 		t.Errorf("new --help: got status %d, %q and %q, want its usage", status, stdout, stderr)
+	}
+}
+
+// TestMistakesAreTwoLinesOnATerminal where tritonserver, and this server in a pipe, write all flags.
+func TestMistakesAreTwoLinesOnATerminal(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--http-prot=3"}, "nereid: unrecognized option '--http-prot=3'\ndid you mean --http-port? nereid --help lists all flags\n"},
+		{[]string{"--http-port"}, "nereid: option '--http-port' requires an argument\nnereid --help lists all flags\n"},
+		{[]string{"models"}, "Unexpected argument: models\nnereid --help lists all flags\n"},
+		{[]string{"--http-port=x"}, "Bad option: \"--http-port\".\nInvalid option value. Got x\nnereid --help lists all flags\n"},
+	} {
+		tty, written := terminal.Open(t)
+		status := run(append([]string{"nereid"}, test.args...), noEnv, tty, tty)
+		if got := written(); status != 1 || got != test.want {
+			t.Errorf("%q: got status %d and %q, want 1 and %q", test.args, status, got, test.want)
+		}
 	}
 }

@@ -20,12 +20,14 @@ import (
 //	2024-01-02T15:04:05Z W 4711 model.py:12] "text of a model"
 //
 // The letter is I, W, E or F, times are UTC, 4711 is this process. The message
-// is a JSON string, or bare if escape is false. Fields follow the message inside
+// is a JSON string; bare if escape is false; on a terminal, unless the environment decides, as
+// appendReadable writes it, so that tracebacks have lines. Fields follow the message inside
 // its quotes, as key=value. Lines that a model wrote carry the fields "file" and
 // "line", which take the place of our own.
 type Writer struct {
 	settings *Settings
 	escape   bool
+	readable struct{ out, err bool } // it is a terminal, and the environment leaves the form of messages to us
 	pid      int
 	now      func() time.Time
 
@@ -42,9 +44,10 @@ func escapes(wish string) bool { return wish != "0" && !strings.EqualFold(wish, 
 // caller closes the file, which is nil if lines go to the console. getenv is
 // asked for TRITON_SERVER_ESCAPE_LOG_MESSAGES.
 func New(settings *Settings, getenv func(string) string, stdout, stderr io.Writer) (zerolog.Logger, *Writer, *os.File, error) {
+	wish := getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES")
 	w := &Writer{
 		settings: settings,
-		escape:   escapes(getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES")),
+		escape:   escapes(wish),
 		pid:      os.Getpid(),
 		now:      time.Now,
 		out:      stdout,
@@ -58,6 +61,8 @@ func New(settings *Settings, getenv func(string) string, stdout, stderr io.Write
 			return zerolog.Nop(), nil, nil, fmt.Errorf("--log-file: %w", err)
 		}
 		w.out, w.err = file, file
+	} else if wish == "" {
+		w.readable.out, w.readable.err = IsTerminal(stdout), IsTerminal(stderr)
 	}
 	return zerolog.New(w).With().Caller().Logger(), w, file, nil
 }
@@ -76,9 +81,16 @@ func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 
 	message, file, line := w.readLocked(p)
 	w.startLocked(level, file, line)
-	if w.escape {
+	readable := w.readable.out
+	if letter(level) != 'I' {
+		readable = w.readable.err
+	}
+	switch {
+	case readable:
+		w.line = appendReadable(w.line, message)
+	case w.escape:
 		w.line = appendQuoted(w.line, message)
-	} else {
+	default:
 		w.line = append(w.line, message...)
 	}
 	w.line = append(w.line, '\n')

@@ -1,0 +1,57 @@
+// Package terminal makes pseudo-terminals for tests of what programs write to people. Each
+// belongs to its test, which reads it once; it is gone when the test ends.
+package terminal
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open makes a pseudo-terminal for programs under test. They write to the file; closed
+// returns what they have written, with the lines as they wrote them, and closes it.
+func Open(t testing.TB) (file *os.File, closed func() string) {
+	t.Helper()
+	reader, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("this machine has no pseudo-terminals: %v", err)
+	}
+	t.Cleanup(func() { reader.Close() })
+	var number int
+	raw, err := reader.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
+				number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+			}
+		})
+	}
+	if err == nil {
+		file, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Skipf("this machine has no pseudo-terminals: %v", err)
+	}
+	t.Cleanup(func() { file.Close() })
+	read := make(chan string, 1) // the goroutine sends once and does not close it
+	go func() {
+		var text strings.Builder
+		piece := make([]byte, 4096)
+		for {
+			n, err := reader.Read(piece)
+			text.Write(piece[:n])
+			if err != nil { // EIO: all writers have closed
+				read <- text.String()
+				return
+			}
+		}
+	}()
+	return file, func() string {
+		t.Helper()
+		_ = file.Close()
+		return strings.ReplaceAll(<-read, "\r\n", "\n")
+	}
+}
