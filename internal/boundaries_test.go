@@ -13,8 +13,9 @@ import (
 // unbounded are the files whose goroutines and callbacks need no boundary where they
 // are started, with the reason.
 var unbounded = map[string]string{
-	"boundary/boundary.go":        "is the boundary",
-	"server/grpc/message/loan.go": "the cleanup has its boundary inside: around it, it would hold what is to be found",
+	"boundary/boundary.go":              "is the boundary",
+	"sdk/internal/execution/dropped.go": "the cleanup has its boundary inside: around it, it would hold what is to be found",
+	"server/grpc/message/loan.go":       "the cleanup has its boundary inside: around it, it would hold what is to be found",
 }
 
 // unserved are the packages that are not part of the server.

@@ -1,0 +1,328 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/internal/execution"
+)
+
+// Placement says where an instance is placed.
+type Placement struct {
+	Name             string
+	Kind             string // "CPU", "GPU" or "MODEL"
+	Device           int32  // the number of its GPU, 0 elsewhere
+	Profiles         []string
+	SecondaryDevices []sdk.SecondaryDevice
+	Passive          bool
+	HostPolicy       string // JSON
+}
+
+// Instance runs an author's instance. It implements backend.Instance and backend.Canceller; Close comes last.
+type Instance struct {
+	model   *Model
+	name    string
+	log     string // for texts
+	env     *sdk.InstanceEnv
+	custody *execution.Custody
+
+	life   context.Context
+	cancel context.CancelFunc
+
+	instance sdk.Instance // set before Model.Instance returns
+	ready    sdk.Readier  // nil if it does not say whether it is ready
+
+	// batches has room for the one that Execute may hand over while Done of the one before is called. Execute sends, and
+	// Close closes, under mu.
+	batches chan work
+	mu      sync.Mutex
+	closed  bool
+
+	ended chan struct{} // closed when nothing of the instance is left
+}
+
+var (
+	_ backend.Instance  = (*Instance)(nil)
+	_ backend.Canceller = (*Instance)(nil)
+)
+
+// work is a batch on its way to the instance's goroutine.
+type work struct {
+	batch *backend.Batch
+	begun int64
+}
+
+// Instance makes an instance, in a goroutine of its own, which calls all of the author's hooks of it but Ready. Complete or Start has
+// returned. When ctx ends Instance returns, and what NewInstance makes later is closed.
+func (m *Model) Instance(ctx context.Context, p Placement) (*Instance, error) {
+	if !m.backend.attributes.ParallelInstances {
+		select {
+		case m.making <- struct{}{}:
+		case <-ctx.Done():
+			return nil, infer.AsError(context.Cause(ctx))
+		}
+	}
+	in := m.newInstance(p)
+	outcome := make(chan error, 1) // one value, from the goroutine
+	boundary.Go(m.backend.env.Own, boundary.Life, func() {
+		err := in.open()
+		if !m.backend.attributes.ParallelInstances {
+			<-m.making
+		}
+		if err != nil {
+			in.cancel()
+			close(in.ended)
+		}
+		outcome <- err
+		if err == nil {
+			in.run()
+		}
+	}, nil)
+	select {
+	case err := <-outcome:
+		if err != nil {
+			return nil, err
+		}
+		return in, nil
+	case <-ctx.Done():
+	}
+	in.leave()
+	in.cancel()
+	return nil, infer.AsError(context.Cause(ctx))
+}
+
+func (m *Model) newInstance(p Placement) *Instance {
+	b := m.backend
+	in := &Instance{
+		model: m, name: p.Name, log: m.log + ", instance '" + p.Name + "'",
+		batches: make(chan work, 1), ended: make(chan struct{}),
+	}
+	in.life, in.cancel = context.WithCancel(context.Background())
+	c := m.config.Load().parsed
+	sequences := c.GetSequenceBatching()
+	outputs := make(map[string]bool)
+	for _, o := range c.GetOutput() {
+		outputs[o.GetName()] = true
+	}
+	for _, s := range sequences.GetState() {
+		outputs[s.GetOutputName()] = true
+	}
+	var gpu int32
+	if p.Kind == "GPU" {
+		gpu = 1 + p.Device
+	}
+	in.custody = execution.New(execution.Config{
+		Backend: b.env.Name, Model: m.version.Name, Instance: p.Name,
+		Decoupled: m.decoupled(), Sequences: sequences != nil, Iterative: sequences.GetIterativeSequence(),
+		Outputs: outputs, Allocate: b.env.Allocate, AnswersFirst: b.env.AnswersFirst, Window: b.env.Window, GPU: gpu,
+		Fault: func(text string) { b.env.Own.Error().Msg(text) }, Log: b.env.Own,
+	})
+	in.env = &sdk.InstanceEnv{
+		Name: p.Name, Kind: p.Kind, Device: p.Device, Profiles: slices.Clone(p.Profiles), SecondaryDevices: slices.Clone(p.SecondaryDevices),
+		Passive: p.Passive, HostPolicy: p.HostPolicy, Model: m.env, Log: m.env.Log, Statistics: &statistics{in.custody},
+	}
+	return in
+}
+
+// open calls NewInstance.
+func (in *Instance) open() error {
+	m := in.model
+	m.mu.Lock()
+	model := m.model
+	m.mu.Unlock()
+	if model == nil {
+		return infer.Errorf(infer.Unavailable, "model '%s' is being unloaded", m.version.Name)
+	}
+	err := m.backend.hook("NewInstance", in.log, func() (err error) {
+		in.instance, err = model.NewInstance(in.env)
+		return err
+	})
+	if err == nil && in.instance == nil {
+		err = infer.Errorf(infer.Internal, "backend '%s', %s: NewInstance returned no instance", m.backend.env.Name, in.log)
+	}
+	in.ready, _ = in.instance.(sdk.Readier)
+	return err
+}
+
+// run executes batches until the instance is closed, and ends it.
+func (in *Instance) run() {
+	finished := false
+	defer func() {
+		if !finished { // an author's function has ended this goroutine, by runtime.Goexit
+			boundary.Go(in.model.backend.env.Own, boundary.Life, in.run, nil)
+		}
+	}()
+	for w := range in.batches {
+		in.execute(w)
+	}
+	_ = in.model.backend.hook("Instance.Close", in.log, func() error {
+		in.instance.Close()
+		return nil
+	})
+	in.custody.End()
+	in.cancel()
+	finished = true
+	close(in.ended)
+}
+
+// lent is what the author gets of a batch of one request.
+type lent struct {
+	requests [1]execution.Request
+	list     [1]*sdk.Request
+}
+
+// execute calls Execute for a batch.
+func (in *Instance) execute(w work) {
+	var requests []execution.Request
+	var list []*sdk.Request
+	if n := len(w.batch.Tasks); n == 1 {
+		one := &lent{}
+		requests, list = one.requests[:], one.list[:]
+	} else {
+		requests, list = make([]execution.Request, n), make([]*sdk.Request, n)
+	}
+	for i := range requests {
+		list[i] = (*sdk.Request)(&requests[i])
+	}
+	b := in.custody.Begin(in.life, w.batch, requests, w.begun)
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if value := recover(); value != nil {
+			b.Returned(requests, in.model.backend.panicked("Execute", in.log, value), true)
+			return
+		}
+		b.Returned(requests, infer.Errorf(infer.Internal, "backend '%s', %s: Execute ended its goroutine", in.model.backend.env.Name, in.log), true)
+	}()
+	err := in.instance.Execute(b.Context(), list)
+	returned = true
+	var failure *infer.Error
+	if err != nil {
+		failure = infer.AsError(err)
+	}
+	b.Returned(requests, failure, false)
+}
+
+// Name implements backend.Instance.
+func (in *Instance) Name() string { return in.name }
+
+// Execute implements backend.Instance.
+func (in *Instance) Execute(b *backend.Batch) {
+	if !in.hand(work{b, backend.Now()}) {
+		b.Done(b, backend.Report{Refused: true})
+	}
+}
+
+// hand gives the goroutine a batch. False: the instance takes none.
+func (in *Instance) hand(w work) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		return false
+	}
+	select {
+	case in.batches <- w:
+		return true
+	default:
+		return false // the caller has not waited for Done
+	}
+}
+
+// AsksReady reports whether the author's instance says itself whether it is ready.
+func (in *Instance) AsksReady() bool { return in.ready != nil }
+
+// Ready implements backend.Instance.
+func (in *Instance) Ready(ctx context.Context) error {
+	select {
+	case <-in.ended:
+		return backend.Unhealthy(in.name)
+	default:
+	}
+	if in.ready == nil {
+		return nil
+	}
+	return in.model.backend.hook("Ready", in.log, func() error { return in.ready.Ready(ctx) })
+}
+
+// Cancel implements backend.Canceller: the context of the task has ended. Calls that the model has made for its batch are cancelled
+// with the last task of that.
+func (in *Instance) Cancel(task *backend.Task) { in.model.calls.cancelFor(task) }
+
+// Open counts the requests that the instance has kept after their Execute.
+func (in *Instance) Open() int { return in.custody.Open() }
+
+// leave lets the goroutine end after the batches that it has.
+func (in *Instance) leave() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.closed {
+		in.closed = true
+		close(in.batches)
+	}
+}
+
+// closeGrace is how long an Execute may take to return once its context has ended.
+const closeGrace = time.Second
+
+// Close executes the batches that the instance has, and closes it. When ctx ends, so does the context of Execute; if the author's
+// code does not return then, what it has is answered with an error, and its goroutine is left behind: the error says so.
+func (in *Instance) Close(ctx context.Context) error {
+	in.leave()
+	select {
+	case <-in.ended:
+		return nil
+	case <-ctx.Done():
+	}
+	in.cancel()
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	select {
+	case <-in.ended:
+		return nil
+	case <-grace.C:
+	}
+	failure := infer.Errorf(infer.Unavailable, "%s was closed while it executed the request", in.log)
+	in.custody.Break(failure)
+	in.custody.End()
+	in.model.backend.env.Own.Error().Msgf("backend '%s', %s does not return: its goroutine is left behind", in.model.backend.env.Name, in.log)
+	return fmt.Errorf("%s does not return: %w", in.log, context.Cause(ctx))
+}
+
+// Ended returns a channel that is closed when nothing of the instance is left.
+func (in *Instance) Ended() <-chan struct{} { return in.ended }
+
+// statistics implements sdk.Statistics.
+type statistics struct{ custody *execution.Custody }
+
+// Request implements sdk.Statistics.
+func (s *statistics) Request(r *sdk.Request, success bool, t sdk.Times) error {
+	return (*execution.Request)(r).Report(success, t.ExecStart, t.ComputeStart, t.ComputeEnd, t.ExecEnd)
+}
+
+// Batch implements sdk.Statistics.
+func (s *statistics) Batch(_ int, t sdk.Times) error {
+	return s.custody.Report(t.ExecStart, t.ComputeStart, t.ComputeEnd, t.ExecEnd)
+}
+
+// Response implements sdk.Statistics.
+func (s *statistics) Response(_ *sdk.ResponseFactory, _ int, start, outputStart, end int64, _ error) error {
+	switch {
+	case outputStart > 0 && start > outputStart:
+		return errors.New("Response start cannot happen after compute output start")
+	case outputStart > end:
+		return errors.New("Compute output start cannot happen after response end")
+	case start > end:
+		return errors.New("Response start cannot happen after response end")
+	}
+	return nil
+}

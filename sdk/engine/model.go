@@ -1,0 +1,271 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/sdk"
+)
+
+// Version says which version of a model is opened.
+type Version struct {
+	Name      string
+	Version   int64
+	Directory string       // of the model
+	Host      backend.Host // for what the model asks of its server; nil: it is refused
+	Metrics   Metrics      // for its custom metrics; nil: they are refused
+	// Memory is told how many bytes the model says that it keeps; nil: nobody wants to know.
+	Memory func(bytes int64)
+}
+
+// Metrics holds the custom metrics of a model, as metrics.Holder does. Calls do not overlap.
+type Metrics interface {
+	NewFamily(number uint64, name, description string, kind metrics.Kind) error
+	NewMetric(family, number uint64, labels [][2]string, buckets []float64) error
+	DropFamily(number uint64) error
+	Apply(number uint64, operation metrics.Operation, value float64) error
+	Value(number uint64) (value float64, known bool, err error)
+}
+
+var _ Metrics = (*metrics.Holder)(nil)
+
+// Model is one version of a model. Complete and Start follow each other; Close comes last. Other methods may be called by
+// any goroutine.
+type Model struct {
+	backend *Backend
+	version Version
+	log     string // for texts: "model 'm'"
+	env     *sdk.ModelEnv
+	metrics *customMetrics
+
+	config   atomic.Pointer[config]
+	reported atomic.Int64
+	making   chan struct{} // has a value while an instance is made, unless the backend allows several at once
+	calls    calls
+
+	mu        sync.Mutex
+	model     sdk.Model // nil until NewModel has returned
+	within    bool      // NewModel has not returned: SetConfig may be called
+	completed *kserve.ModelConfig
+	closed    bool
+}
+
+// config is a model's config in both forms.
+type config struct {
+	parsed *kserve.ModelConfig
+	json   []byte
+}
+
+// Model makes the model of a version. Nothing of the author's is called.
+func (b *Backend) Model(v Version) *Model {
+	m := &Model{backend: b, version: v, log: "model '" + v.Name + "'", making: make(chan struct{}, 1)}
+	m.metrics = &customMetrics{holder: v.Metrics}
+	return m
+}
+
+// ParseConfig reads a config that is given as JSON in the form of the config endpoint.
+func ParseConfig(json []byte) (*kserve.ModelConfig, error) {
+	c := &kserve.ModelConfig{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(json, c); err != nil {
+		return nil, infer.Errorf(infer.Internal, "the config of a model cannot be read: %v", err)
+	}
+	return c, nil
+}
+
+// Complete makes the author's model, which may complete its config, given and returned as JSON; nil means that it has nothing to
+// say. When ctx ends Complete returns, and what NewModel makes later is closed.
+func (m *Model) Complete(ctx context.Context, json []byte) ([]byte, error) {
+	parsed, err := ParseConfig(json)
+	if err != nil {
+		return nil, err
+	}
+	m.config.Store(&config{parsed, json})
+	if err := m.create(ctx, true); err != nil {
+		return nil, err
+	}
+	if m.completed == nil {
+		return nil, nil
+	}
+	answer, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m.completed)
+	if err != nil {
+		return nil, infer.Errorf(infer.Internal, "the config that %s has set cannot be written: %v", m.log, err)
+	}
+	return answer, nil
+}
+
+// Start sets the final config, given in both forms, and makes the author's model unless Complete has.
+func (m *Model) Start(ctx context.Context, parsed *kserve.ModelConfig, json []byte) error {
+	m.config.Store(&config{parsed, json})
+	m.mu.Lock()
+	made := m.model != nil
+	m.mu.Unlock()
+	if made {
+		return nil
+	}
+	return m.create(ctx, false)
+}
+
+// create calls NewModel in a goroutine of its own.
+func (m *Model) create(ctx context.Context, complete bool) error {
+	env := sdk.ModelEnv{
+		Name: m.version.Name, Version: m.version.Version, Directory: m.version.Directory, AutoComplete: complete,
+		Backend: m.backend.sdk, Log: m.backend.logger(),
+		Server: &server{model: m}, Metrics: m.metrics,
+	}
+	m.env = sdk.NewModelEnv(env, (*modelHost)(m))
+	m.mu.Lock()
+	m.within = true
+	m.mu.Unlock()
+	outcome := make(chan error, 1) // one value, from the goroutine
+	boundary.Go(m.backend.env.Own, boundary.Models, func() { outcome <- m.newModel() }, func(err error) { outcome <- err })
+	select {
+	case err := <-outcome:
+		return err
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.model == nil {
+		m.closed = true // what NewModel makes is closed as soon as it is there
+	}
+	return infer.AsError(context.Cause(ctx))
+}
+
+// newModel calls NewModel.
+func (m *Model) newModel() error {
+	var made sdk.Model
+	err := m.backend.hook("NewModel", m.log, func() (err error) {
+		made, err = m.backend.backend.NewModel(m.env)
+		return err
+	})
+	if err == nil && made == nil {
+		err = infer.Errorf(infer.Internal, "backend '%s', %s: NewModel returned no model", m.backend.env.Name, m.log)
+	}
+	m.mu.Lock()
+	m.within = false
+	late := m.closed
+	if err == nil && !late {
+		m.model = made
+	}
+	m.mu.Unlock()
+	if err == nil && late {
+		m.closeModel(made)
+	}
+	return err
+}
+
+func (m *Model) closeModel(made sdk.Model) {
+	_ = m.backend.hook("Model.Close", m.log, func() error {
+		made.Close()
+		return nil
+	})
+}
+
+// Close closes the author's model. All of its instances have been closed.
+func (m *Model) Close() {
+	m.mu.Lock()
+	made := m.model
+	m.model, m.closed = nil, true
+	m.mu.Unlock()
+	if made != nil {
+		m.closeModel(made)
+	}
+}
+
+// ReportedMemory returns how many bytes the model says that it keeps.
+func (m *Model) ReportedMemory() int64 { return m.reported.Load() }
+
+func (m *Model) decoupled() bool {
+	return m.config.Load().parsed.GetModelTransactionPolicy().GetDecoupled()
+}
+
+// Strategy returns the author's batching strategy, nil if the model has none. The model has been made.
+func (m *Model) Strategy() backend.Strategy {
+	m.mu.Lock()
+	made := m.model
+	m.mu.Unlock()
+	if s, ok := made.(sdk.Strategist); ok {
+		return &strategy{model: m, strategist: s}
+	}
+	return nil
+}
+
+// strategy asks an author's Strategist.
+type strategy struct {
+	model      *Model
+	strategist sdk.Strategist
+}
+
+// Begin implements backend.Strategy. A panic includes everything.
+func (s *strategy) Begin() func(*infer.Request) bool {
+	var include func(int64) bool
+	_ = s.model.backend.hook("BeginBatch", s.model.log, func() error {
+		include = s.strategist.BeginBatch()
+		return nil
+	})
+	if include == nil {
+		return nil
+	}
+	return func(r *infer.Request) (yes bool) {
+		var bytes int64
+		for i := range r.Inputs {
+			bytes += r.Inputs[i].Size()
+		}
+		yes = true
+		_ = s.model.backend.hook("the function of BeginBatch", s.model.log, func() error {
+			yes = include(bytes)
+			return nil
+		})
+		return yes
+	}
+}
+
+// modelHost stands behind the author's ModelEnv.
+type modelHost Model
+
+// Config implements sdk.ModelHost.
+func (h *modelHost) Config() *kserve.ModelConfig { return h.config.Load().parsed }
+
+// ConfigJSON implements sdk.ModelHost.
+func (h *modelHost) ConfigJSON() []byte { return h.config.Load().json }
+
+// SetConfig implements sdk.ModelHost.
+func (h *modelHost) SetConfig(changed *kserve.ModelConfig) error {
+	m := (*Model)(h)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case !m.within:
+		return infer.Errorf(infer.Internal, "%s: SetConfig is called outside NewModel", m.log)
+	case !m.env.AutoComplete:
+		return infer.Errorf(infer.Internal, "%s: SetConfig is called though the config is not to be completed (AutoComplete is false)", m.log)
+	case changed == nil:
+		return infer.Errorf(infer.InvalidArg, "%s: SetConfig is called without a config", m.log)
+	}
+	own := proto.Clone(changed).(*kserve.ModelConfig)
+	json, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(own)
+	if err != nil {
+		return infer.Errorf(infer.InvalidArg, "%s: the config of SetConfig cannot be written: %v", m.log, err)
+	}
+	m.completed = own
+	m.config.Store(&config{own, json})
+	return nil
+}
+
+// ReportMemory implements sdk.ModelHost.
+func (h *modelHost) ReportMemory(bytes int64) {
+	m := (*Model)(h)
+	m.reported.Store(max(bytes, 0))
+	if m.version.Memory != nil {
+		m.version.Memory(max(bytes, 0))
+	}
+}

@@ -1,0 +1,375 @@
+package execution
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Batch is one call of Execute, and what its requests leave after it. It knows the author's
+// Requests by no pointer, so that those that the author has dropped are found.
+type Batch struct {
+	custody *Custody
+	life    context.Context
+	batch   *backend.Batch
+	begun   int64 // Execute was called above
+	started int64 // Execute was called here
+
+	mu         sync.Mutex
+	executing  bool // Execute has not returned
+	concluded  bool // Done has been, or is about to be, called
+	unreleased int  // requests
+	report     backend.Report
+	timed      timed
+	entries    []entry
+}
+
+// timed says where the times of a report come from; the higher one counts.
+type timed uint8
+
+const (
+	byClock timed = iota
+	byRequest
+	byBatch
+)
+
+// entry is one request of a Batch. Its fields are guarded by the batch's mu unless they say
+// otherwise.
+type entry struct {
+	batch *Batch        // not changed, nor is task
+	task  *backend.Task // the scheduler's again once it has been given back by Rescheduled
+
+	responses int  // sent, those that carry something
+	answered  bool // the last response has been sent, or is held
+	failed    bool // it was an error, or statistics say so
+	counted   bool // statistics have been reported
+	released  bool
+	again     bool // released in order to get it once more
+
+	// held is the last response, sent inside Execute, until that returns.
+	held *infer.Response
+	// sending: a goroutine hands responses up, and those in queue after them.
+	sending bool
+	queue   []*infer.Response
+
+	memory []infer.Memory // of the inputs, retained
+	few    [2]infer.Memory
+
+	kept           bool // it is in the list of the custody, whose mu guards the two
+	previous, next *entry
+
+	window window // has a lock of its own
+}
+
+// single is the batch of one request.
+type single struct {
+	Batch
+	entries [1]entry
+}
+
+// Begin takes a batch for an Execute that is about to be called, and fills in the author's
+// requests, as many as the batch has tasks. life ends with the instance's.
+func (c *Custody) Begin(life context.Context, tasks *backend.Batch, requests []Request, begun int64) *Batch {
+	var b *Batch
+	if len(tasks.Tasks) == 1 {
+		one := &single{}
+		b = &one.Batch
+		b.entries = one.entries[:]
+	} else {
+		b = &Batch{entries: make([]entry, len(tasks.Tasks))}
+	}
+	b.custody, b.life, b.batch, b.executing, b.unreleased = c, life, tasks, true, len(tasks.Tasks)
+	for i, task := range tasks.Tasks {
+		e, r := &b.entries[i], &requests[i]
+		e.batch, e.task, e.memory = b, task, e.few[:0]
+		e.window.of = &c.Window
+		r.entry, r.request, r.task = e, task.Request, task.Context
+		r.inputs = r.few[:0]
+		for j := range task.Request.Inputs {
+			t := &task.Request.Inputs[j]
+			if t.Memory != nil {
+				t.Memory.Retain()
+				e.memory = append(e.memory, t.Memory)
+			}
+			r.inputs = append(r.inputs, Input{*t})
+		}
+	}
+	c.mu.Lock()
+	c.current = b
+	c.mu.Unlock()
+	b.begun, b.started = begun, backend.Now()
+	return b
+}
+
+// Returned settles what Execute has left: failure is its error, nil if it has taken all.
+// panicked says that the failure was a panic, after which what was answered is no fault.
+func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool) {
+	ended := backend.Now()
+	c := b.custody
+	b.mu.Lock()
+	if !b.executing { // it has been given up by Break
+		b.mu.Unlock()
+		return
+	}
+	b.executing = false
+	r := &b.report
+	if b.timed == byClock {
+		r.Start, r.ComputeStart, r.ComputeEnd, r.End = b.begun, b.started, ended, ended
+	}
+	r.Executed, r.GPU = true, c.GPU
+	var taken []*entry // against the rules
+	left := 0
+	if failure != nil {
+		r.Err = failure
+		r.Rescheduled = nil
+		for i := range b.entries {
+			e := &b.entries[i]
+			if !panicked && (e.answered || e.responses > 0 || e.released) {
+				taken = append(taken, e)
+			}
+			b.giveUpLocked(e)
+			if !e.answered || e.again {
+				e.again = false
+				e.answered, e.failed = true, true
+				e.held = infer.ErrorResponse(failure)
+			}
+		}
+	} else {
+		for i := range b.entries {
+			if e := &b.entries[i]; !e.completeLocked() {
+				left++
+				_ = c.keepLocked(e) // the custody ends after Execute has returned
+			}
+		}
+	}
+	conclude := b.concludesLocked()
+	b.mu.Unlock()
+
+	for _, e := range taken {
+		c.fault(e.task.Request, "Execute has returned an error, though it had answered or released the request")
+	}
+	if left > 0 && len(requests) > 0 {
+		b.watch(&requests[0])
+	}
+	if !c.AnswersFirst && conclude {
+		b.conclude()
+	}
+	for i := range b.entries {
+		b.flush(&b.entries[i])
+	}
+	if c.AnswersFirst && conclude {
+		b.conclude()
+	}
+}
+
+// concludesLocked reports whether it is time for Done, which its caller calls then.
+func (b *Batch) concludesLocked() bool {
+	if b.executing || b.concluded || b.custody.Sequences && b.unreleased > 0 {
+		return false
+	}
+	b.concluded = true
+	return true
+}
+
+// conclude calls Done.
+func (b *Batch) conclude() {
+	c := b.custody
+	b.mu.Lock()
+	for i := range b.entries {
+		e := &b.entries[i]
+		switch {
+		case e.again:
+			b.report.Rescheduled = append(b.report.Rescheduled, e.task)
+		case e.failed && b.report.Err == nil:
+			b.report.Failed = append(b.report.Failed, i)
+		}
+	}
+	report := b.report
+	b.mu.Unlock()
+	c.mu.Lock()
+	if c.current == b {
+		c.current = nil
+	}
+	c.mu.Unlock()
+	c.done(b.batch, report)
+}
+
+// flush hands up what was held until Execute returned.
+func (b *Batch) flush(e *entry) {
+	b.mu.Lock()
+	held := e.held
+	e.held = nil
+	if held == nil {
+		b.mu.Unlock()
+		return
+	}
+	b.upLocked(e, held)
+}
+
+// upLocked hands a response up, after those that another goroutine hands up now; then that
+// goroutine does it. It gives the batch's lock back.
+func (b *Batch) upLocked(e *entry, r *infer.Response) {
+	if e.sending {
+		e.queue = append(e.queue, r)
+		b.mu.Unlock()
+		return
+	}
+	e.sending = true
+	for {
+		b.mu.Unlock()
+		last := r.Final // read before the receiver has it
+		b.custody.send(e.task, r)
+		if last {
+			return // there is no other, and e.task may be in other hands
+		}
+		b.mu.Lock()
+		if len(e.queue) == 0 {
+			e.sending = false
+			b.mu.Unlock()
+			return
+		}
+		r = e.queue[0]
+		e.queue[0] = nil
+		e.queue = e.queue[1:]
+	}
+}
+
+func (e *entry) completeLocked() bool { return e.released && (e.answered || e.again) }
+
+// giveUpLocked releases a request, unless that has been done.
+func (b *Batch) giveUpLocked(e *entry) {
+	if e.released {
+		return
+	}
+	e.released = true
+	b.unreleased--
+	for i, m := range e.memory {
+		m.Release()
+		e.memory[i] = nil
+	}
+	e.memory = nil
+}
+
+// abandon ends a request that its instance will not end: it is answered with an error unless
+// it has been answered, and released.
+func (b *Batch) abandon(e *entry, when string) {
+	c := b.custody
+	b.mu.Lock()
+	var what string
+	switch {
+	case e.completeLocked():
+		c.forgetLocked(e)
+		b.mu.Unlock()
+		return
+	case e.answered:
+		what = "the request had not been released " + when + "; that is done now"
+	default:
+		what = "the request had no final response " + when + "; it gets an error"
+	}
+	b.giveUpLocked(e)
+	c.forgetLocked(e)
+	conclude := b.concludesLocked()
+	answer := !e.answered
+	e.answered = true
+	if answer {
+		e.failed = true
+		e.window.end()
+	}
+	request := e.task.Request
+	b.mu.Unlock()
+	c.fault(request, what)
+	if conclude {
+		b.conclude()
+	}
+	if answer {
+		b.mu.Lock()
+		b.upLocked(e, infer.ErrorResponse(infer.Errorf(infer.Internal, "%smodel '%s' has not answered the request", request.LogPrefix(), c.Model)))
+	}
+}
+
+// watch finds out when the author has dropped all requests of a batch, one of which is not
+// complete.
+func (b *Batch) watch(first *Request) {
+	WhenDropped(b.custody.Log, first, (*Batch).dropped, b)
+}
+
+// dropped ends what is left of a batch whose requests the author has dropped.
+func (b *Batch) dropped() {
+	for i := range b.entries {
+		e := &b.entries[i]
+		b.mu.Lock()
+		complete := e.completeLocked()
+		b.mu.Unlock()
+		if !complete {
+			b.abandon(e, "and the backend keeps it no more")
+		}
+	}
+}
+
+// Requests returns the requests of the batch, and whether Execute has not returned.
+func (b *Batch) Requests() (requests []*infer.Request, executing bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.entries {
+		if e := &b.entries[i]; b.executing || !e.completeLocked() {
+			requests = append(requests, e.task.Request)
+		}
+	}
+	return requests, b.executing
+}
+
+// Abandoned reports whether no client waits for any request of the batch.
+func (b *Batch) Abandoned() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.entries {
+		if e := &b.entries[i]; !e.again && e.task.Context.Err() == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Has reports whether a task is one of the batch.
+func (b *Batch) Has(task *backend.Task) bool {
+	for i := range b.entries {
+		if b.entries[i].task == task {
+			return true
+		}
+	}
+	return false
+}
+
+// batchKey is the key of a batch in its own context.
+type batchKey struct{}
+
+// Of returns the batch in whose Execute a context was made, nil if there is none.
+func Of(ctx context.Context) *Batch {
+	b, _ := ctx.Value(batchKey{}).(*Batch)
+	return b
+}
+
+// Context is that of one Execute: it ends with its instance's life, and knows the batch.
+func (b *Batch) Context() context.Context { return (*batchContext)(b) }
+
+type batchContext Batch
+
+// Deadline implements context.Context.
+func (b *batchContext) Deadline() (time.Time, bool) { return b.life.Deadline() }
+
+// Done implements context.Context.
+func (b *batchContext) Done() <-chan struct{} { return b.life.Done() }
+
+// Err implements context.Context.
+func (b *batchContext) Err() error { return b.life.Err() }
+
+// Value implements context.Context.
+func (b *batchContext) Value(key any) any {
+	if key == (batchKey{}) {
+		return (*Batch)(b)
+	}
+	return b.life.Value(key)
+}

@@ -1,0 +1,192 @@
+package execution
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Flags of Release.
+const (
+	ReleaseAll        uint32 = 1
+	ReleaseReschedule uint32 = 2
+)
+
+// Request is the author's hold on a request. The methods of sdk.Request tell what these do.
+type Request struct {
+	entry   *entry
+	request *infer.Request
+	task    context.Context // ends when no client waits for the answer any more
+	inputs  []Input
+	few     [2]Input
+	first   Response
+	begun   bool // first is in use; guarded by the batch's mu
+}
+
+// Input is one input of a Request.
+type Input struct{ infer.Tensor }
+
+// Batch returns the batch that the request came in.
+func (r *Request) Batch() *Batch { return r.entry.batch }
+
+// Infer returns the request as its client made it. It is not changed.
+func (r *Request) Infer() *infer.Request { return r.request }
+
+// Context ends when no client waits for the answer any more.
+func (r *Request) Context() context.Context { return r.task }
+
+// Cancelled reports whether no client waits for the answer any more.
+func (r *Request) Cancelled() bool { return r.task.Err() != nil }
+
+// CorrelationNumber returns the correlation id of a request that has a number, 0 if it has none.
+func (r *Request) CorrelationNumber() (uint64, error) {
+	if r.request.Correlation.Text != "" {
+		return 0, infer.Errorf(infer.InvalidArg, "%scorrelation ID in request is not an unsigned int", r.request.LogPrefix())
+	}
+	return r.request.Correlation.Number, nil
+}
+
+// CorrelationText returns the correlation id of a request that has a text.
+func (r *Request) CorrelationText() (string, error) {
+	if r.request.Correlation.Text == "" {
+		return "", infer.Errorf(infer.InvalidArg, "%scorrelation ID in request is not a string", r.request.LogPrefix())
+	}
+	return r.request.Correlation.Text, nil
+}
+
+// Parameter returns the parameter at a place.
+func (r *Request) Parameter(i int) (infer.Parameter, error) {
+	if i < 0 || i >= len(r.request.Parameters) {
+		return infer.Parameter{}, infer.Errorf(infer.InvalidArg, "out of bounds index %d: request has %d parameters", i, len(r.request.Parameters))
+	}
+	return r.request.Parameters[i], nil
+}
+
+// InputCount returns how many inputs there are.
+func (r *Request) InputCount() int { return len(r.inputs) }
+
+// Input returns the input of the given name.
+func (r *Request) Input(name string) (*Input, error) {
+	for i := range r.inputs {
+		if r.inputs[i].Name == name {
+			return &r.inputs[i], nil
+		}
+	}
+	return nil, infer.Errorf(infer.InvalidArg, "%sunknown request input name %s", r.request.LogPrefix(), name)
+}
+
+// InputAt returns the input at a place.
+func (r *Request) InputAt(i int) (*Input, error) {
+	if i < 0 || i >= len(r.inputs) {
+		return nil, infer.Errorf(infer.InvalidArg, "%sout of bounds index %d: request has %d inputs", r.request.LogPrefix(), i, len(r.inputs))
+	}
+	return &r.inputs[i], nil
+}
+
+// NewResponse makes a response.
+func (r *Request) NewResponse() (*Response, error) {
+	b := r.entry.batch
+	b.mu.Lock()
+	over := r.entry.answered || r.entry.again
+	own := !r.begun
+	r.begun = true
+	b.mu.Unlock()
+	if over {
+		return nil, infer.Errorf(infer.Internal, "%sthe request has had its final response, or has been given back", r.request.LogPrefix())
+	}
+	p := &r.first
+	if !own {
+		p = &Response{}
+	}
+	p.request = r
+	p.up.Outputs = p.tensors[:0]
+	return p, nil
+}
+
+// Factory returns what makes responses after the request has been released.
+func (r *Request) Factory() *Factory { return &Factory{request: r} }
+
+// Release gives the request up.
+func (r *Request) Release(flags uint32) error {
+	e, b := r.entry, r.entry.batch
+	c := b.custody
+	b.mu.Lock()
+	var fault string
+	switch {
+	case flags != ReleaseAll && flags != ReleaseReschedule:
+		b.mu.Unlock()
+		return infer.Errorf(infer.InvalidArg, "flags of a release are %#x, want 1 (all) or 2 (reschedule)", flags)
+	case e.released:
+		fault = "the request was released twice"
+	case flags == ReleaseReschedule && !c.Iterative:
+		b.mu.Unlock()
+		return infer.Errorf(infer.Internal, "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.")
+	case flags == ReleaseReschedule && e.answered:
+		fault = "the request was released in order to get it again, though it had its final response"
+	}
+	if fault != "" {
+		b.mu.Unlock()
+		c.fault(r.request, fault)
+		return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
+	}
+	e.again = flags == ReleaseReschedule
+	b.giveUpLocked(e)
+	for i := range r.inputs {
+		r.inputs[i].Data, r.inputs[i].Memory = nil, nil
+	}
+	if e.completeLocked() {
+		c.forgetLocked(e)
+	}
+	conclude := b.concludesLocked()
+	b.mu.Unlock()
+	if conclude {
+		b.conclude()
+	}
+	return nil
+}
+
+// Report takes the statistics of the request: whether it was successful, and four times.
+func (r *Request) Report(ok bool, start, computeStart, computeEnd, end int64) error {
+	if start > computeStart || computeStart > computeEnd || computeEnd > end {
+		return infer.Errorf(infer.InvalidArg, "times of an execution are %d, %d, %d and %d, want them in order", start, computeStart, computeEnd, end)
+	}
+	e, b := r.entry, r.entry.batch
+	b.mu.Lock()
+	if e.released {
+		b.mu.Unlock()
+		const fault = "statistics were reported after the release of the request"
+		b.custody.fault(r.request, fault)
+		return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
+	}
+	defer b.mu.Unlock()
+	e.counted, e.failed = true, !ok
+	if b.timed == byClock {
+		b.timed = byRequest
+		b.setTimesLocked(start, computeStart, computeEnd, end)
+	}
+	return nil
+}
+
+// Report takes the times of the batch that is executed.
+func (c *Custody) Report(start, computeStart, computeEnd, end int64) error {
+	if start > computeStart || computeStart > computeEnd || computeEnd > end {
+		return infer.Errorf(infer.InvalidArg, "times of an execution are %d, %d, %d and %d, want them in order", start, computeStart, computeEnd, end)
+	}
+	b := c.Current()
+	if b == nil {
+		return infer.Errorf(infer.Internal, "statistics of a batch were reported while none is executed")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.timed = byBatch
+	b.setTimesLocked(start, computeStart, computeEnd, end)
+	return nil
+}
+
+// setTimesLocked sets the times of the report. They do not begin before the batch came.
+func (b *Batch) setTimesLocked(start, computeStart, computeEnd, end int64) {
+	b.report.Start = max(start, b.begun)
+	b.report.ComputeStart = max(computeStart, b.report.Start)
+	b.report.ComputeEnd = max(computeEnd, b.report.ComputeStart)
+	b.report.End = max(end, b.report.ComputeEnd)
+}

@@ -1,0 +1,348 @@
+package execution
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// SendFinal is the flag of the last response.
+const SendFinal uint32 = 1
+
+// Response is one response on its way from the author. It is for one goroutine at a time.
+type Response struct {
+	up      infer.Response // what is handed up
+	request *Request
+	state   atomic.Uint32 // 1: sent or discarded
+	held    *holding      // memory that is this response's until it is sent; nil mostly
+	slot    slot
+	tensors [1]infer.Tensor // up.Outputs begins here
+	dims    [6]int64        // the first dimensions of outputs
+	dimmed  int             // of dims
+	small   [64]byte        // the first bytes of outputs
+	filled  int             // of small, a multiple of 8
+}
+
+// holding is the memory of outputs that have not been sent.
+type holding struct {
+	memory  []infer.Memory
+	given   atomic.Bool // to the receiver of the response, or back
+	custody *Custody
+}
+
+// release gives the memory back, once.
+func (h *holding) release() {
+	if h == nil || h.given.Swap(true) {
+		return
+	}
+	for _, m := range h.memory {
+		m.Release()
+	}
+}
+
+// Output adds an output of a type whose elements have a size, and returns its bytes to be
+// filled in.
+func (p *Response) Output(name string, dataType infer.DataType, shape []int64) ([]byte, error) {
+	size, ok := infer.ByteSize(dataType, shape)
+	if !ok {
+		if dataType == infer.Bytes {
+			return nil, infer.Errorf(infer.InvalidArg, "output '%s' of BYTES has no size of its own, want it given", name)
+		}
+		return nil, infer.Errorf(infer.InvalidArg, "output '%s' of %s has shape %s, want a type and dimensions that give a size", name, dataType, infer.ShapeString(shape))
+	}
+	return p.add(name, dataType, shape, size)
+}
+
+// OutputSize adds an output of the given size in bytes.
+func (p *Response) OutputSize(name string, dataType infer.DataType, shape []int64, size int64) ([]byte, error) {
+	if dataType != infer.Bytes {
+		if want, ok := infer.ByteSize(dataType, shape); !ok || want != size {
+			return nil, infer.Errorf(infer.InvalidArg, "output '%s' of %s has shape %s and %d bytes, want as many bytes as these make", name, dataType, infer.ShapeString(shape), size)
+		}
+	} else if _, ok := infer.Elements(shape); !ok || size < 0 {
+		return nil, infer.Errorf(infer.InvalidArg, "output '%s' of %s has shape %s and %d bytes, want dimensions and a size of 0 or more", name, dataType, infer.ShapeString(shape), size)
+	}
+	return p.add(name, dataType, shape, size)
+}
+
+// add adds an output and allocates it.
+func (p *Response) add(name string, dataType infer.DataType, shape []int64, size int64) ([]byte, error) {
+	if err := p.accepts(name); err != nil {
+		return nil, err
+	}
+	c := p.request.entry.batch.custody
+	var data []byte
+	var memory infer.Memory
+	switch {
+	case size == 0:
+	case size <= int64(len(p.small)-p.filled):
+		data = p.small[p.filled : p.filled+int(size) : p.filled+int(size)]
+		p.filled += (int(size) + 7) &^ 7
+	case size <= SmallOutput || c.Allocate == nil && size <= math.MaxInt:
+		data = make([]byte, size)
+	case c.Allocate == nil:
+		return nil, infer.Errorf(infer.InvalidArg, "output '%s' has %d bytes, more than this machine can address", name, size)
+	default:
+		var err error
+		if data, memory, err = c.Allocate(size); err != nil {
+			return nil, err
+		}
+	}
+	p.append(name, dataType, shape, data, memory)
+	return data, nil
+}
+
+// Forward adds an output whose bytes are those of an input.
+func (p *Response) Forward(name string, shape []int64, in *Input) error {
+	if shape == nil {
+		shape = in.Shape
+	}
+	if err := p.accepts(name); err != nil {
+		return err
+	}
+	if have, ok := infer.Elements(in.Shape); !ok {
+		return infer.Errorf(infer.InvalidArg, "input '%s' has shape %s, whose product overflows", in.Name, infer.ShapeString(in.Shape))
+	} else if want, ok := infer.Elements(shape); !ok || want != have {
+		return infer.Errorf(infer.InvalidArg, "output '%s' has shape %s, want %d elements, as input '%s' has", name, infer.ShapeString(shape), have, in.Name)
+	} else if in.Data == nil && have > 0 {
+		return infer.Errorf(infer.Internal, "input '%s' has no bytes any more, as its request has been released", in.Name)
+	}
+	if in.Memory != nil {
+		in.Memory.Retain()
+	}
+	p.append(name, in.DataType, shape, in.Data, in.Memory)
+	return nil
+}
+
+// accepts refuses names that are not in the config, or are there twice.
+func (p *Response) accepts(name string) error {
+	if p.state.Load() != 0 {
+		return infer.Errorf(infer.Internal, "output '%s' is added to a response that has been sent", name)
+	}
+	for i := range p.up.Outputs {
+		if p.up.Outputs[i].Name == name {
+			return infer.Errorf(infer.AlreadyExists, "allocated buffer for output '%s' already exists", name)
+		}
+	}
+	if c := p.request.entry.batch.custody; !c.Outputs[name] {
+		return infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", name, c.Model)
+	}
+	return nil
+}
+
+func (p *Response) append(name string, dataType infer.DataType, shape []int64, data []byte, memory infer.Memory) {
+	var dims []int64
+	if n := len(shape); n <= len(p.dims)-p.dimmed {
+		dims = p.dims[p.dimmed : p.dimmed+n : p.dimmed+n]
+		p.dimmed += n
+	} else {
+		dims = make([]int64, n)
+	}
+	copy(dims, shape)
+	if memory != nil {
+		p.hold(memory)
+	}
+	p.up.Outputs = append(p.up.Outputs, infer.Tensor{Name: name, DataType: dataType, Shape: dims, Data: data, Memory: memory})
+}
+
+// hold keeps memory until the response is sent. If its author drops it unsent, the memory goes
+// back when that is found.
+func (p *Response) hold(memory infer.Memory) {
+	if p.held == nil {
+		p.held = &holding{custody: p.request.entry.batch.custody}
+		WhenDropped(p.held.custody.Log, p, (*holding).release, p.held)
+	}
+	p.held.memory = append(p.held.memory, memory)
+}
+
+// SetParameter adds a parameter: a string, an integer, a bool or a float.
+func (p *Response) SetParameter(name string, value any) error {
+	if p.state.Load() != 0 {
+		return infer.Errorf(infer.Internal, "parameter '%s' is added to a response that has been sent", name)
+	}
+	parameter, err := NewParameter(name, value)
+	if err != nil {
+		return err
+	}
+	p.up.Parameters = append(p.up.Parameters, parameter)
+	return nil
+}
+
+// NewParameter makes a parameter of a Go value.
+func NewParameter(name string, value any) (infer.Parameter, error) {
+	p := infer.Parameter{Name: name}
+	switch v := value.(type) {
+	case string:
+		p.Kind, p.String = infer.StringParameter, v
+	case bool:
+		p.Kind, p.Bool = infer.BoolParameter, v
+	case int:
+		p.Kind, p.Int = infer.IntParameter, int64(v)
+	case int32:
+		p.Kind, p.Int = infer.IntParameter, int64(v)
+	case int64:
+		p.Kind, p.Int = infer.IntParameter, v
+	case uint32:
+		p.Kind, p.Int = infer.IntParameter, int64(v)
+	case float64:
+		p.Kind, p.Double = infer.DoubleParameter, v
+	case float32:
+		p.Kind, p.Double = infer.DoubleParameter, float64(v)
+	default:
+		return p, infer.Errorf(infer.InvalidArg, "parameter '%s' has a value of type %T, want a string, an integer, a bool or a float", name, value)
+	}
+	return p, nil
+}
+
+// Discard gives up a response that is not sent.
+func (p *Response) Discard() {
+	if p.state.Swap(1) == 0 {
+		p.drop()
+	}
+}
+
+// drop gives back what the response holds.
+func (p *Response) drop() {
+	p.held.release()
+	p.up.Outputs, p.up.Parameters = nil, nil
+}
+
+// Send hands the response up, with an error in place of its outputs if err is one.
+func (p *Response) Send(flags uint32, err error) error {
+	r := p.request
+	if p.state.Swap(1) != 0 {
+		const fault = "a response was sent that had been sent, or discarded, before"
+		r.entry.batch.custody.fault(r.request, fault)
+		return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
+	}
+	if flags&^SendFinal != 0 {
+		p.drop()
+		return infer.Errorf(infer.InvalidArg, "flags of a response are %#x, want 0 or 1 (final)", flags)
+	}
+	if err == nil {
+		err = checkStrings(p.up.Outputs)
+	}
+	if err != nil {
+		p.drop()
+		p.up.Err = infer.AsError(err)
+	}
+	var bytes int64
+	for i := range p.up.Outputs {
+		bytes += int64(len(p.up.Outputs[i].Data))
+	}
+	p.up.Final = flags&SendFinal != 0
+	return r.send(p, &p.up, bytes)
+}
+
+// checkStrings refuses outputs of BYTES whose elements are not what their shapes say.
+func checkStrings(outputs []infer.Tensor) error {
+	for i := range outputs {
+		t := &outputs[i]
+		if t.DataType != infer.Bytes {
+			continue
+		}
+		want, _ := infer.Elements(t.Shape) // checked when it was added
+		if s := infer.ScanBytes(t.Data, math.MaxInt); s.Rest != 0 || int64(s.Count) != want {
+			return infer.Errorf(infer.Internal, "output '%s' of BYTES%s has %d elements and %d bytes left over", t.Name, infer.ShapeString(t.Shape), s.Count, s.Rest)
+		}
+	}
+	return nil
+}
+
+// send hands up what an author sends: p's response, or a flag alone (p is nil).
+func (r *Request) send(p *Response, up *infer.Response, bytes int64) error {
+	e, b := r.entry, r.entry.batch
+	c := b.custody
+	if c.Decoupled && p != nil {
+		if !e.window.enter(r.task, bytes, up.Final) {
+			p.drop()
+			return &infer.Error{Code: infer.Cancelled}
+		}
+		p.slot.window, p.slot.bytes = &e.window, bytes
+		p.slot.refs.Store(1)
+		up.Slot = &p.slot
+	}
+	b.mu.Lock()
+	fault := ""
+	switch {
+	case e.answered:
+		fault = "a response was sent after the final one"
+	case e.again:
+		fault = "a response was sent after the request had been given back to be executed again"
+	case p != nil && !c.Decoupled && e.responses > 0:
+		fault = "a second response was sent, though the model is not decoupled"
+	}
+	if fault != "" {
+		b.mu.Unlock()
+		if p != nil {
+			p.drop()
+			if up.Slot != nil {
+				up.Slot.Release()
+			}
+		}
+		c.fault(r.request, fault+"; it is dropped")
+		return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
+	}
+	if p != nil {
+		e.responses++
+		if p.held != nil {
+			p.held.given.Store(true)
+		}
+		if up.Err != nil && !e.counted {
+			e.failed = true
+		}
+	}
+	if up.Final {
+		e.answered = true
+		e.window.end()
+		if e.completeLocked() {
+			c.forgetLocked(e)
+		}
+		if b.executing && !c.Decoupled {
+			e.held = up
+			b.mu.Unlock()
+			return nil
+		}
+	}
+	b.upLocked(e, up)
+	return nil
+}
+
+// Factory makes responses to a request that may have been released.
+type Factory struct {
+	request *Request
+	closed  atomic.Bool
+}
+
+// NewResponse makes a response.
+func (f *Factory) NewResponse() (*Response, error) {
+	if f.closed.Load() {
+		return nil, f.used()
+	}
+	return f.request.NewResponse()
+}
+
+// Send sends flags without a response: SendFinal.
+func (f *Factory) Send(flags uint32) error {
+	if f.closed.Load() {
+		return f.used()
+	}
+	if flags != SendFinal {
+		return infer.Errorf(infer.InvalidArg, "flags without a response are %#x, want 1 (final)", flags)
+	}
+	return f.request.send(nil, &infer.Response{Final: true, Empty: true}, 0)
+}
+
+func (f *Factory) used() error {
+	const fault = "a response factory was used after it had been closed"
+	r := f.request
+	r.entry.batch.custody.fault(r.request, fault)
+	return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
+}
+
+// Request returns the request that the factory answers.
+func (f *Factory) Request() *Request { return f.request }
+
+// Close says that the factory makes nothing more.
+func (f *Factory) Close() { f.closed.Store(true) }
