@@ -24,6 +24,9 @@ type Placement struct {
 	SecondaryDevices []sdk.SecondaryDevice
 	Passive          bool
 	HostPolicy       string // JSON
+	// Next waits for the next batch and returns it, nil if there is none any more; it is called by the instance's goroutine, for
+	// Execute to be called without a change of goroutine. nil: batches come by Execute.
+	Next func() *backend.Batch
 }
 
 // Instance runs an author's instance. It implements backend.Instance and backend.Canceller; Close comes last.
@@ -33,6 +36,7 @@ type Instance struct {
 	log     string // for texts
 	env     *sdk.InstanceEnv
 	custody *execution.Custody
+	next    func() *backend.Batch // Placement.Next
 
 	life   context.Context
 	cancel context.CancelFunc
@@ -102,7 +106,7 @@ func (m *Model) Instance(ctx context.Context, p Placement) (*Instance, error) {
 func (m *Model) newInstance(p Placement) *Instance {
 	b := m.backend
 	in := &Instance{
-		model: m, name: p.Name, log: m.log + ", instance '" + p.Name + "'",
+		model: m, name: p.Name, log: m.log + ", instance '" + p.Name + "'", next: p.Next,
 		batches: make(chan work, 1), ended: make(chan struct{}),
 	}
 	in.life, in.cancel = context.WithCancel(context.Background())
@@ -160,7 +164,7 @@ func (in *Instance) run() {
 			boundary.Go(in.model.backend.env.Own, boundary.Life, in.run, nil)
 		}
 	}()
-	for w := range in.batches {
+	for w, ok := in.take(); ok; w, ok = in.take() {
 		in.execute(w)
 	}
 	_ = in.model.backend.hook("Instance.Close", in.log, func() error {
@@ -171,6 +175,16 @@ func (in *Instance) run() {
 	in.cancel()
 	finished = true
 	close(in.ended)
+}
+
+// take waits for the next batch; false if there is none any more.
+func (in *Instance) take() (w work, ok bool) {
+	if in.next == nil {
+		w, ok = <-in.batches
+		return w, ok
+	}
+	b := in.next()
+	return work{b, backend.Now()}, b != nil
 }
 
 // lent is what the author gets of a batch of one request.

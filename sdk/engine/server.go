@@ -24,6 +24,7 @@ type call struct {
 	batch   *execution.Batch // for which it is made; nil if that is not known
 	// memory of inputs that are passed on.
 	memory []infer.Memory
+	await  func(done <-chan struct{}) // RemoteHost.Await, nil of other hosts
 
 	mu      sync.Mutex
 	queue   []*infer.Response
@@ -81,7 +82,12 @@ func (s *server) begin(ctx context.Context, q *sdk.InferRequest, stream, waits b
 		c.release()
 		return nil, err
 	}
-	decoupled, asks, err := host.Decoupled(c.request.Model, c.request.Version)
+	remote, _ := host.(RemoteHost)
+	var decoupled, asks bool
+	var err error
+	if remote == nil {
+		decoupled, asks, err = host.Decoupled(c.request.Model, c.request.Version)
+	}
 	if err == nil && decoupled && !stream {
 		err = infer.Errorf(infer.Unsupported, "model '%s' is decoupled and may send any number of responses: InferAsync and InferStream take them", q.Model)
 	}
@@ -105,11 +111,27 @@ func (s *server) begin(ctx context.Context, q *sdk.InferRequest, stream, waits b
 	if c.batch != nil {
 		m.calls.add(c)
 	}
-	if err := host.Submit(ctx, &c.request, c.deliver); err != nil {
+	if remote != nil {
+		c.await = remote.Await
+		err = remote.SubmitRemote(ctx, &c.request, stream, c.deliver)
+	} else {
+		err = host.Submit(ctx, &c.request, c.deliver)
+	}
+	if err != nil {
 		c.end()
 		return nil, err
 	}
 	return c, nil
+}
+
+// RemoteHost is a backend.Host in another process.
+type RemoteHost interface {
+	backend.Host
+	// SubmitRemote is Submit, for any number of responses or for exactly one. Whether the model may send more, and whether it is
+	// ready, is checked where it is.
+	SubmitRemote(ctx context.Context, request *infer.Request, stream bool, send infer.Sender) error
+	// Await may look for a response for a moment: it ends when done has a value.
+	Await(done <-chan struct{})
 }
 
 // callers says for which requests the call is made.
@@ -221,6 +243,9 @@ func (c *call) next(ctx context.Context) (*infer.Response, error) {
 			return r, nil
 		}
 		c.mu.Unlock()
+		if c.await != nil {
+			c.await(c.arrived)
+		}
 		select {
 		case <-c.arrived:
 		case <-ctx.Done():
