@@ -3,6 +3,7 @@ package nereid
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -36,6 +37,9 @@ func TestSettingsOfPythonBased(t *testing.T) {
 	}
 	if own := o.ownSettings("based"); own["c"] != "based" || own["b"] != "python" {
 		t.Errorf("own settings: got %v", own)
+	}
+	if values, message := o.nativeSettings("native"); values["c"] != "native" || values["default-max-batch-size"] != "4" || !strings.HasSuffix(message, `,"default-max-batch-size":"4"}}`) {
+		t.Errorf("settings of a backend in Go: got %v, %s", values, message)
 	}
 	delete(o.Backends.Settings, "based")
 	if own := o.ownSettings("based"); own != nil {

@@ -221,7 +221,7 @@ type Resource struct {
 
 // BackendOptions are what backends are told.
 type BackendOptions struct {
-	Directory string // --backend-directory: of Python-based backends
+	Directory string // --backend-directory: of plugins and Python-based backends
 	// Settings are --backend-config, by backend and key; those for all backends
 	// stand under the empty name.
 	Settings map[string]map[string]string

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/native"
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/devices"
@@ -32,9 +33,9 @@ type Server struct {
 	log        zerolog.Logger
 	account    *memory.Account
 	requests   *shm.Pool
-	supervisor *process.Supervisor // of all processes; nil if the settings of python are wrong
-	python     *python.Backend     // nil like it
-	devices    *devices.Devices    // nil without a CUDA driver, and like it
+	supervisor *process.Supervisor // of all processes; nil if the kernel refuses what it needs
+	python     *python.Backend     // nil like it, and if its settings are wrong
+	devices    *devices.Devices    // nil without a CUDA driver, and like python
 	copier     *devices.Copier     // likewise
 	registry   *models.Registry
 	regions    *regions.Registry // of clients' shared memory
@@ -90,11 +91,12 @@ func New(o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	config, pythonBackend := s.makePython(counters)
+	plugins := s.makeSupervisor(counters)
+	config, pythonBackend := s.makePython(plugins)
 	s.countDevices(counters)
 	s.registry = models.NewRegistry(models.RegistryConfig{
 		Settings: version.Settings{
-			Backends: map[string]backend.Backend{"python": pythonBackend}, BackendDirectory: o.Backends.Directory,
+			Backends: map[string]backend.Backend{"python": pythonBackend}, BackendDirectory: o.Backends.Directory, Plugins: plugins,
 			BackendSettings: s.options.ownSettings, Limiter: o.RateLimit.limiter(), Allocate: s.lend(memory.Stacked),
 			Padding: s.lend(memory.Padding), Memory: s.account, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,
 			MaxQueue: o.Limits.QueuedRequests,
@@ -168,22 +170,33 @@ func (o *RateLimitOptions) limiter() *ratelimit.Limiter {
 	return ratelimit.New(explicit)
 }
 
-// makePython makes the Python backend. Settings that are wrong are found out when the
-// first model wants the backend, as in Triton.
-func (s *Server) makePython(counters *metrics.Registry) (python.Config, backend.Backend) {
-	config, err := python.ParseConfig(s.options.BackendSettings("python"))
-	if err != nil {
-		return config, brokenBackend{err}
-	}
+// makeSupervisor makes what hosts the processes of all backends, and the backend of those that are plugins.
+func (s *Server) makeSupervisor(counters *metrics.Registry) (plugins backend.Backend) {
+	var err error
 	s.supervisor, err = process.New(process.Environment{
 		Requests: s.requests, Log: s.log, Stdout: s.options.Stdout, Stderr: s.options.Stderr, LogLevels: logLevels(s.options.Logging),
 		Limits: s.options.Limits.Processes, Metrics: counters, HostPolicies: s.options.HostPolicies, Memory: s.account, SoleParent: s.options.SoleParent,
 		ClientRegions: s.options.AllowClientSHM, Admit: s.admit,
 	})
 	if err != nil {
-		return config, brokenBackend{err}
+		return brokenBackend{err}
 	}
 	counters.Processes(s.processes)
+	return native.New(native.Environment{
+		Supervisor: s.supervisor, Settings: s.options.nativeSettings, Directory: s.options.Backends.Directory, Log: s.log,
+	})
+}
+
+// makePython makes the Python backend. Settings that are wrong are found out when the
+// first model wants the backend, as in Triton. Without a supervisor it is as broken as plugins are.
+func (s *Server) makePython(plugins backend.Backend) (python.Config, backend.Backend) {
+	config, err := python.ParseConfig(s.options.BackendSettings("python"))
+	if err != nil {
+		return config, brokenBackend{err}
+	}
+	if s.supervisor == nil {
+		return config, plugins
+	}
 	s.python, err = python.New(python.Environment{Supervisor: s.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: s.log})
 	if err != nil {
 		return config, brokenBackend{err}

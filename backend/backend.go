@@ -25,6 +25,8 @@ type Env struct {
 	// Runtime is the model.py of a Python-based backend that serves this model, ""
 	// if the version's own directory has the code.
 	Runtime string
+	// Plugin is the program that runs this model, "" unless its backend is a plugin.
+	Plugin string
 	// Settings of a Python-based backend's own, from the command line; nil: those
 	// that the backend was made with.
 	Settings map[string]string

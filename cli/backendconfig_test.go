@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 func TestStrangeSettingsAreNamed(t *testing.T) {
@@ -21,6 +22,28 @@ func TestStrangeSettingsAreNamed(t *testing.T) {
 		"--backend-config: the setting 'sub-template' is not known",
 		"--backend-config: the setting 'exec-timeout-seconds' is not known",
 		"--backend-config=pyton,stub-template: there is no backend 'pyton'",
+	}
+	if got := o.strangeSettings(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestSettingsOfPluginsAreTheirOwn warns of no setting of a plugin: in the backends' directory, or in the folder of a model or a
+// version. Settings for all backends may be a plugin's too.
+func TestSettingsOfPluginsAreTheirOwn(t *testing.T) {
+	directory, repository := backendDirectory(t, "based"), t.TempDir()
+	testkit.WriteFiles(t, directory, map[string]string{"plugged/nereid_plugged": ""})
+	testkit.WriteFiles(t, repository, map[string]string{"m/nereid_ofmodel": "", "m/1/nereid_ofversion": ""})
+	own := map[string]string{"what": "1", "start-timeout-seconds": "5"}
+	o := &Options{Options: nereid.Options{
+		Repository: nereid.RepositoryOptions{Paths: []string{repository}},
+		Backends: nereid.BackendOptions{Directory: directory, Settings: map[string]map[string]string{
+			"": own, "plugged": own, "ofmodel": own, "ofversion": own, "of*": {"what": "1"}, "based": {"start-timeout-seconds": "5"},
+		}},
+	}}
+	want := []string{
+		"--backend-config: the setting 'start-timeout-seconds' is not known",
+		"--backend-config=of*,what: there is no backend 'of*'",
 	}
 	if got := o.strangeSettings(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

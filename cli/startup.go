@@ -23,7 +23,7 @@ func agentTable() string { return logs.RenderTable([]string{"Repository Agent", 
 // backendRow is a backend that a loaded model uses.
 type backendRow struct {
 	name, path string
-	config     string // as backendConfigJSON makes it
+	config     string // as Options.BackendMessage makes it
 }
 
 // backendTable is the second table.
@@ -54,15 +54,25 @@ func modelTable(models []modelRow) string {
 // startRows are the backends that models use and the models that loading was
 // tried for, as the start-up tables show them.
 func (o *Options) startRows(server *nereid.Server) (backends []backendRow, models []modelRow) {
-	used := make(map[string]bool)
+	type use struct{ name, path string }
+	used := make(map[use]bool)
 	for _, s := range server.Registry().Attempted() {
 		if s.Version == 0 {
 			models = append(models, modelRow{s.Name, "-", "Not loaded: No model version was found"})
 			continue
 		}
 		if s.Backend != "" {
-			used[s.Backend] = true
-			used["python"] = used["python"] || s.PythonBased
+			path := "built in"
+			switch script := o.Backends.Script(s.Backend); {
+			case s.Plugin != "":
+				path = s.Plugin
+			case s.PythonBased && script != "":
+				path = script
+			}
+			used[use{s.Backend, path}] = true
+			if s.PythonBased {
+				used[use{"python", "built in"}] = true
+			}
 		}
 		status := string(s.State)
 		if s.Reason != "" {
@@ -70,12 +80,9 @@ func (o *Options) startRows(server *nereid.Server) (backends []backendRow, model
 		}
 		models = append(models, modelRow{s.Name, strconv.FormatInt(s.Version, 10), status})
 	}
-	for _, name := range slices.Sorted(maps.Keys(used)) {
-		row := backendRow{name: name, path: "built in", config: o.backendConfigJSON(name)}
-		if script := o.Backends.Script(name); script != "" {
-			row.path = script
-		}
-		backends = append(backends, row)
+	byName := func(a, b use) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.path, b.path)) }
+	for _, u := range slices.SortedFunc(maps.Keys(used), byName) {
+		backends = append(backends, backendRow{name: u.name, path: u.path, config: o.BackendMessage(u.name)})
 	}
 	return backends, models
 }

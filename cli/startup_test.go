@@ -96,7 +96,7 @@ func TestBackendTableShowsTheSettings(t *testing.T) {
 	o := defaults(noEnv)
 	o.Backends.MinComputeCapability = 0 // where there is a CUDA driver it is 6
 	o.Backends.Settings = map[string]map[string]string{"": {"zz": "1", "aa": `"<\`}, "python": {"zz": "9"}, "other": {"a": "b"}}
-	got := backendTable([]backendRow{{"python", "p", o.backendConfigJSON("python")}})
+	got := backendTable([]backendRow{{"python", "p", o.BackendMessage("python")}})
 	want := `{"cmdline":{"aa":"\"<\\","auto-complete-config":"true","backend-directory":"/opt/tritonserver/backends",` +
 		`"min-compute-capability":"0.000000","zz":"9","default-max-batch-size":"4"}}`
 	if line := "| python  | p    | " + want + " |\n"; !strings.Contains(got, line) {
@@ -104,7 +104,7 @@ func TestBackendTableShowsTheSettings(t *testing.T) {
 	}
 
 	o.Backends.Settings[""]["default-max-batch-size"] = "8"
-	if got := o.backendConfigJSON("other"); !strings.Contains(got, `"backend-directory":"/opt/tritonserver/backends","default-max-batch-size":"8","min-`) {
+	if got := o.BackendMessage("other"); !strings.Contains(got, `"backend-directory":"/opt/tritonserver/backends","default-max-batch-size":"8","min-`) {
 		t.Errorf("got %s, want the batch size in its place", got)
 	}
 }

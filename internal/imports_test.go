@@ -85,6 +85,7 @@ var mayImport = map[string][]string{
 
 	"backend":                     {"infer", "kserve"},
 	"backend/backendtest":         {"backend", "infer"},
+	"backend/native":              {"backend", "backend/process", "backend/process/launch", "backend/process/settings", "boundary", "infer", "kserve", "sdk/wire"},
 	"backend/process":             {"backend", "backend/process/bls", "backend/process/cores", "backend/process/frames", "backend/process/hostcalls", "backend/process/launch", "backend/process/mapping", "backend/process/ondevice", "backend/process/output", "boundary", "infer", "ipc", "kserve", "memory", "metrics", "shm"},
 	"backend/process/bls":         {"backend", "backend/process/frames", "backend/process/ondevice", "boundary", "infer", "ipc", "shm"},
 	"backend/process/cores":       {"infer", "kserve"},
@@ -131,6 +132,7 @@ var mayImport = map[string][]string{
 
 // tested says which packages the tests of a package may import besides.
 var tested = map[string][]string{
+	"backend/native":      {"ipc", "shm"},
 	"cli/skeleton":        {"models/config"},
 	"backend/process":     {"backend/python", "stub", "pyutils"}, // whose stubs they host
 	"backend/python":      {"ipc", "memory", "pyutils", "stub"},

@@ -47,6 +47,9 @@ type lateError struct{ text string }
 
 func (e *lateError) Error() string { return e.text }
 
+// Late returns an error of a Program's Start that counts as TooLate.
+func Late(text string) error { return &lateError{text} }
+
 // causeOf tells why a life has ended, or could not begin.
 func causeOf(err error) Cause {
 	var (

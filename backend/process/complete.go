@@ -21,6 +21,9 @@ func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error)
 	in := instances[0]
 	l, err := in.begin(ctx)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		return nil, m.startError(&startFailure{instance: in.name, err: err}, "")
 	}
 	answer, err := l.complete(ctx, config)

@@ -89,6 +89,8 @@ type Status struct {
 	Backend string // of a version that serves
 	// PythonBased says that the backend is one.
 	PythonBased bool
+	// Plugin is its program if it is one, else "".
+	Plugin string
 }
 
 // Attempted lists the models that loading was tried for, by name and version.
@@ -110,6 +112,7 @@ func (k *Catalog) Attempted() []Status {
 			if v.state == Ready {
 				s.Backend = v.loaded.Info().Config.GetBackend()
 				s.PythonBased = v.loaded.Info().PythonBased()
+				s.Plugin = v.loaded.Info().Plugin
 			}
 			list = append(list, s)
 		}

@@ -26,10 +26,14 @@ type executor struct {
 	// is built in.
 	script   string
 	settings map[string]string
+	plugin   string // the program of a backend that is one, else ""
 }
 
-// executor finds what runs a version: a backend that is built in, or a directory
-// with a model.py beside the libraries of Triton's backends. The texts are
+// pluginPrefix is what the name of a plugin's program begins with; the backend's name follows.
+const pluginPrefix = "nereid_"
+
+// executor finds what runs a version: a backend that is built in or linked in, a plugin beside the model or
+// where the libraries of Triton's backends lie, or a directory with a model.py there. The texts are
 // Triton's, but for libraries, which cannot be run here.
 func (l *Loader) executor(d *repository.Description, number int64) (executor, error) {
 	if d.Config.GetPlatform() == config.PlatformEnsemble {
@@ -53,14 +57,15 @@ func (l *Loader) executor(d *repository.Description, number int64) (executor, er
 			"backend library name '%s' escapes backend directory '%s', for model '%s', check model config runtime field", runtime, directory, d.Name)
 	}
 	searched := []string{filepath.Join(d.Directory, strconv.FormatInt(number, 10)), d.Directory, directory}
+	if plugin := find(searched, pluginOf(name, runtime)); plugin != "" && l.settings.Plugins != nil {
+		return executor{backend: l.settings.Plugins, plugin: plugin}, nil
+	}
 	if runtime != "" && runtime != runtimeScript {
 		library = runtime
 	}
 	if runtime != runtimeScript {
-		for _, place := range searched {
-			if isFile(filepath.Join(place, library)) {
-				return executor{}, infer.Errorf(infer.Unsupported, "model '%s' needs the backend library '%s', which this server cannot run", d.Name, library)
-			}
+		if find(searched, library) != "" {
+			return executor{}, infer.Errorf(infer.Unsupported, "model '%s' needs the backend library '%s', which this server cannot run", d.Name, library)
 		}
 	}
 	script := filepath.Join(directory, runtimeScript)
@@ -84,11 +89,32 @@ func (l *Loader) executor(d *repository.Description, number int64) (executor, er
 	return executor{}, unknown
 }
 
+// pluginOf is the name of a backend's program, "" if runtime asks for something else: a library or a script.
+func pluginOf(name, runtime string) string {
+	switch {
+	case runtime == "", runtime == "libtriton_"+name+".so": // as configs for Triton may say
+		return pluginPrefix + name
+	case runtime == runtimeScript, filepath.Ext(runtime) == ".so":
+		return ""
+	}
+	return runtime
+}
+
+// find returns the first file of a name in some directories, "" if there is none.
+func find(directories []string, name string) string {
+	for _, directory := range directories {
+		if path := filepath.Join(directory, name); name != "" && isFile(path) {
+			return path
+		}
+	}
+	return ""
+}
+
 // env is what the backend learns of a version.
 func (e *executor) env(h backend.Host, d *repository.Description, number int64) backend.Env {
 	return backend.Env{
 		Name: d.Name, Namespace: d.Namespace, Version: number, Directory: d.Directory, Config: d.Config,
-		Runtime: e.script, Settings: e.settings, Host: h,
+		Runtime: e.script, Plugin: e.plugin, Settings: e.settings, Host: h,
 	}
 }
 

@@ -19,11 +19,12 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 	testkit.WriteFiles(t, backends, map[string]string{
 		"based/model.py": "", "both/model.py": "", "both/libtriton_both.so": "", "empty/other.py": "", "lib/libtriton_lib.so": "",
 		"lib/named.so": "",
+		"go/nereid_go": "", "go/model.py": "", "go/libtriton_go.so": "", "go/bin/other": "",
 	})
 	if err := os.MkdirAll(filepath.Join(backends, "directory", "model.py"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	python := echoes{}
+	python, plugins := echoes{}, echoes{}
 	const (
 		unknown   = "unable to find backend library for backend '%s', try specifying runtime on the model configuration."
 		noScript  = "unable to find Python backend based backend library 'model.py' for model 'm', searched: 'DIR/%s/model.py'"
@@ -41,6 +42,7 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 		name, backend, runtime string
 		file                   string // beside the model's
 		script                 string
+		plugin                 string
 		code                   infer.Code
 		want                   string
 	}{
@@ -61,6 +63,20 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 		{name: "no directory", backend: "nope", code: infer.InvalidArg, want: say(unknown, "nope")},
 		{name: "no directory, by script", backend: "nope", runtime: "model.py", code: infer.InvalidArg, want: say(noScript, "nope")},
 		{name: "script is a directory", backend: "directory", code: infer.InvalidArg, want: say(unknown, "directory")},
+		{name: "plugin", backend: "go", plugin: "DIR/go/nereid_go"},
+		{name: "plugin, by the library of its name", backend: "go", runtime: "libtriton_go.so", plugin: "DIR/go/nereid_go"},
+		{name: "plugin, by name", backend: "go", runtime: "nereid_go", plugin: "DIR/go/nereid_go"},
+		{name: "plugin, by another name", backend: "go", runtime: "bin/other", plugin: "DIR/go/bin/other"},
+		{name: "plugin, by a name that is missing", backend: "go", runtime: "bin", code: infer.InvalidArg, want: say(noLibrary, "bin", "go")},
+		{name: "plugin that is asked for its script", backend: "go", runtime: "model.py", script: "go"},
+		{name: "plugin that is asked for a library", backend: "lib", runtime: "named.so", file: "nereid_lib", code: infer.Unsupported, want: say(native, "named.so")},
+		{name: "plugin of the model", backend: "go", file: "nereid_go", plugin: "MODEL/nereid_go"},
+		{name: "plugin of the version", backend: "go", file: "1/nereid_go", plugin: "MODEL/1/nereid_go"},
+		{name: "plugin of the model alone", backend: "nope", file: "nereid_nope", plugin: "MODEL/nereid_nope"},
+		{name: "plugin of the model in place of a library", backend: "lib", file: "nereid_lib", plugin: "MODEL/nereid_lib"},
+		{name: "plugin of the model by another name", backend: "nope", runtime: "mine", file: "1/mine", plugin: "MODEL/1/mine"},
+		{name: "plugin that another backend is built in for", backend: "python", file: "nereid_python"},
+		{name: "runtime leaves the model", backend: "nope", runtime: "../m/1/model.py", code: infer.InvalidArg, want: say(escapes, "../m/1/model.py", "nope")},
 		{name: "name leaves the directory", backend: "../" + filepath.Base(backends) + "/based", code: infer.InvalidArg, want: say(unknown, "../"+filepath.Base(backends)+"/based")},
 		{name: "runtime leaves the directory", backend: "based", runtime: "../based/model.py", code: infer.InvalidArg, want: say(escapes, "../based/model.py", "based")},
 		{name: "absolute runtime", backend: "based", runtime: "/etc/passwd", code: infer.InvalidArg, want: say(escapes, "/etc/passwd", "based")},
@@ -82,7 +98,7 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := NewLoader(Settings{
-				Backends: map[string]backend.Backend{"python": python}, BackendDirectory: backends,
+				Backends: map[string]backend.Backend{"python": python}, BackendDirectory: backends, Plugins: plugins,
 				BackendSettings: func(name string) map[string]string { return map[string]string{"of": name} },
 			}, nil)
 			by, err := l.executor(d, 1)
@@ -95,6 +111,10 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatalf("got error %v, want none", err)
+			}
+			want := strings.NewReplacer("DIR", backends, "MODEL", d.Directory).Replace(c.plugin)
+			if got := by.env(nil, d, 1).Plugin; got != want {
+				t.Errorf("got plugin %q, want %q", got, want)
 			}
 			env, runtime := by.env(nil, d, 1), by.describe(d).Config.GetRuntime()
 			if c.script == "" {

@@ -12,6 +12,8 @@ type Info struct {
 	// Namespace is the model's, "" unless equal names may live in several
 	// repositories.
 	Namespace string
+	// Plugin is the program of a backend that is one, else "".
+	Plugin string
 	// Config is the effective configuration: completed and normalised.
 	Config *kserve.ModelConfig
 	// JSON is its JSON form, as the config endpoint and the model see it.

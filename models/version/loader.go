@@ -37,6 +37,8 @@ type Settings struct {
 	// BackendDirectory is where other backends lie, each in a directory of its name.
 	// A backend that has a model.py is Python-based: the backend "python" runs it.
 	BackendDirectory string
+	// Plugins opens the models whose backend is a plugin; nil: there are none.
+	Plugins backend.Backend
 	// BackendSettings are what the command line sets for a Python-based backend of
 	// that name alone; nil if it sets nothing.
 	BackendSettings func(name string) map[string]string
@@ -149,7 +151,7 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 		return nil, err
 	}
 	var v *Version
-	err = boundary.Run(l.settings.Log, boundary.Models, func() error { return l.bringUp(ctx, d, s.Version, m, &v) })
+	err = boundary.Run(l.settings.Log, boundary.Models, func() error { return l.bringUp(ctx, d, s.Version, by.plugin, m, &v) })
 	if err != nil {
 		// Start leaves nothing after an error; before it there may be something, and
 		// after it too.
@@ -198,7 +200,7 @@ func (l *Loader) unloading(m backend.Model) (context.Context, context.CancelFunc
 
 // bringUp completes the config of an opened model and starts its instances. After an
 // error, made is to be abandoned; it may be nil.
-func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number int64, m backend.Model, made **Version) error {
+func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number int64, plugin string, m backend.Model, made **Version) error {
 	var answer []byte
 	if d.Completes() {
 		question, err := config.JSON(d.Config)
@@ -228,7 +230,7 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 		l.settings.Log.Warn().Msg(w)
 	}
 	labels = l.inherit(d.Identity(), config, labels)
-	info := &Info{Name: d.Name, Namespace: d.Namespace, Version: number, Config: config, JSON: json, Labels: labels}
+	info := &Info{Name: d.Name, Namespace: d.Namespace, Version: number, Plugin: plugin, Config: config, JSON: json, Labels: labels}
 	counters := l.settings.Metrics.Model(d.Name, number, l.metricsOf(d.Namespace, config))
 	v := &Version{
 		loader: l,

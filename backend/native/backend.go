@@ -1,0 +1,77 @@
+package native
+
+import (
+	"path/filepath"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
+)
+
+// Environment is what the backend is given by the packages that start it.
+type Environment struct {
+	// Supervisor hosts the models. The caller closes it when all models are closed.
+	Supervisor *process.Supervisor
+	// Settings returns what a backend of that name is told: the settings of the command line merged, and the same as Triton's
+	// backends get it, as JSON.
+	Settings func(name string) (values map[string]string, message string)
+	// Directory is where the operator's backends lie, each in a folder of its name.
+	Directory string
+	Log       zerolog.Logger
+}
+
+// Backend opens models whose backend is a plugin.
+type Backend struct {
+	env Environment
+
+	mu    sync.Mutex
+	known map[string]*known // by name of the backend
+}
+
+// known are the settings of a backend, which are those of its first model.
+type known struct {
+	config  Config
+	values  map[string]string
+	message string
+	err     error // of the settings; every model gets it
+}
+
+// New makes the backend. No process is started before the first model is opened.
+func New(env Environment) *Backend { return &Backend{env: env, known: make(map[string]*known)} }
+
+var _ backend.Backend = (*Backend)(nil)
+
+// Open implements backend.Backend.
+func (b *Backend) Open(env backend.Env) (backend.Model, error) {
+	name := env.Config.GetBackend()
+	k := b.of(name)
+	if k.err != nil {
+		return nil, k.err
+	}
+	p := &program{
+		backend: b, name: name, path: env.Plugin, env: env, known: k, taking: k.config.StubTimeout,
+		log: b.env.Log.With().Str("backend", name).Str("model", env.Name).Int64("version", env.Version).Logger(),
+	}
+	return b.env.Supervisor.Open(env, &k.config.Config, p), nil
+}
+
+// of returns the settings of a backend.
+func (b *Backend) of(name string) *known {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if k := b.known[name]; k != nil {
+		return k
+	}
+	k := &known{}
+	k.values, k.message = b.env.Settings(name)
+	k.config, k.err = ParseConfig(k.values)
+	b.known[name] = k
+	return k
+}
+
+// roots are the directories out of which the program of a model may not be linked: that of its repository, and the operator's.
+func (p *program) roots() []string {
+	return []string{filepath.Dir(p.env.Directory), p.env.Directory, filepath.Dir(p.path), p.backend.env.Directory}
+}

@@ -1,0 +1,72 @@
+package native
+
+import (
+	"bytes"
+	"debug/elf"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// check says why the file cannot be a plugin, before it is started.
+func (p *program) check() error {
+	refuse := func(code infer.Code, format string, args ...any) error {
+		return infer.Errorf(code, "backend '%s': plugin '%s' "+format, append([]any{p.name, p.path}, args...)...)
+	}
+	info, err := os.Stat(p.path)
+	switch {
+	case err != nil:
+		return refuse(infer.NotFound, "cannot be read: %v", err)
+	case !info.Mode().IsRegular():
+		return refuse(infer.InvalidArg, "is no file (%s)", info.Mode())
+	}
+	real, err := filepath.EvalSymlinks(p.path)
+	if err != nil {
+		return refuse(infer.NotFound, "cannot be read: %v", err)
+	}
+	if !inside(real, p.roots()) {
+		return refuse(infer.InvalidArg, "is a link to '%s', outside of the repository and of the backends' directory: copy the file there", real)
+	}
+	if err := unix.Access(p.path, unix.X_OK); err != nil {
+		return refuse(infer.InvalidArg, "is not executable (%s): chmod +x it, and let its file system be mounted without noexec", info.Mode())
+	}
+	file, err := os.Open(p.path)
+	if err != nil {
+		return nil //nolint:nilerr // it may be executed and not read, and says itself what it is
+	}
+	defer file.Close()
+	var start [4]byte
+	n, _ := io.ReadFull(file, start[:])
+	if head := start[:n]; !bytes.Equal(head, []byte(elf.ELFMAG)) && !bytes.HasPrefix(head, []byte("#!")) {
+		return refuse(infer.InvalidArg, "begins with %q and is no program: want an executable in ELF, as go build makes it, or a script", head)
+	}
+	return nil
+}
+
+// inside reports whether a path without links lies in one of some directories.
+func inside(real string, roots []string) bool {
+	for _, directory := range roots {
+		root, err := filepath.EvalSymlinks(directory)
+		if err != nil {
+			continue
+		}
+		if relative, err := filepath.Rel(root, real); err == nil && filepath.IsLocal(relative) {
+			return true
+		}
+	}
+	return false
+}
+
+// machine is for which processor a program was built, "" if that is not to be seen.
+func machine(path string) string {
+	file, err := elf.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	return file.Machine.String()
+}

@@ -1,0 +1,161 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	pluginrunner "github.com/hashicorp/go-plugin/runner"
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/sdk/wire"
+)
+
+// endLimit is how long a process that has closed its stdout may take to end by itself, so that its exit status can be told.
+const endLimit = 500 * time.Millisecond
+
+// Start implements process.Program: the process has made the handshake when it returns.
+func (p *program) Start(ctx context.Context, instance string, files *process.Files) (*launch.Process, error) {
+	r := newRunner(p, files)
+	stop := context.AfterFunc(ctx, boundary.Guard(p.log, boundary.Life, r.abandon, nil))
+	err := p.greet(r)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		return r.process, nil
+	}
+	exit := r.end()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	p.log.Debug().Str("instance", instance).Err(err).Msg("handshake with a plugin failed")
+	return nil, r.refusal(err, exit)
+}
+
+// greet starts the process and has go-plugin make the handshake.
+func (p *program) greet(r *runner) error {
+	client := plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: wire.CookieKey, MagicCookieValue: wire.CookieValue},
+		VersionedPlugins: map[int]plugin.PluginSet{wire.Version: {}},
+		AllowedProtocols: []plugin.Protocol{wire.Protocol},
+		StartTimeout:     p.known.config.StubTimeout,
+		SkipHostEnv:      true, // the runner adds it
+		Logger:           newLogger(p.log),
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: temporary()},
+		RunnerFunc: func(_ hclog.Logger, command *exec.Cmd, directory string) (pluginrunner.Runner, error) {
+			_ = os.Remove(directory) // for sockets, which there are none of
+			r.environment = append(r.environment, chosen(command.Env)...)
+			return r, nil
+		},
+	})
+	// Never client.Kill, which would dial the plugin: package process ends the process.
+	_, err := client.Start()
+	return err
+}
+
+// chosen are the variables of go-plugin that plugins read: the cookie and the versions.
+func chosen(all []string) (variables []string) {
+	for _, v := range all {
+		if strings.HasPrefix(v, wire.CookieKey+"=") || strings.HasPrefix(v, wire.VersionsEnv+"=") {
+			variables = append(variables, v)
+		}
+	}
+	return variables
+}
+
+// temporary is a directory in which go-plugin can make a folder: a server may have no /tmp that it can write to.
+func temporary() string {
+	for _, directory := range []string{os.TempDir(), "/dev/shm"} {
+		if unix.Access(directory, unix.W_OK) == nil {
+			return directory
+		}
+	}
+	return ""
+}
+
+// refusal is what clients are told of a plugin that was not started, with its causes for the log and the count of losses.
+type refusal struct {
+	told   *infer.Error
+	causes []error
+}
+
+func (e *refusal) Error() string   { return e.told.Message }
+func (e *refusal) Unwrap() []error { return append([]error{e.told}, e.causes...) }
+
+// refusal says why a handshake has failed, whose process has ended; exit is nil if there was none.
+func (r *runner) refusal(cause error, exit *launch.ExitError) error {
+	p := r.program
+	code, text, late := infer.Internal, "", false
+	switch {
+	case exit == nil && errors.Is(cause, unix.ENOEXEC):
+		text = "cannot be executed here"
+		if built := machine(p.path); built != "" {
+			text += ": it was built for " + built
+		}
+	case exit == nil:
+		text = "was not started: " + cause.Error()
+	default:
+		code, text, late = r.diagnose(exit)
+	}
+	e := &refusal{told: infer.Errorf(code, "backend '%s': plugin '%s' %s", p.name, p.path, text), causes: []error{cause}}
+	if exit != nil {
+		e.causes = append(e.causes, exit)
+	}
+	if late {
+		e.causes = append(e.causes, process.Late(text))
+	}
+	return e
+}
+
+// diagnose makes a sentence of what the process has said, and of how it ended.
+func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string, late bool) {
+	line, said := r.line()
+	fields := strings.Split(line, "|")
+	if len(fields) < 5 {
+		switch {
+		case said:
+			return infer.Internal, fmt.Sprintf("printed %q where the line of its handshake was wanted: is it built on package sdk/plugin, and does it print nothing to stdout before plugin.Serve?", cut(line)), false
+		case exit.Signal == 0:
+			return infer.Internal, fmt.Sprintf("exited with code %d before its handshake: is it built on package sdk/plugin, whose Serve its main calls? Its last lines are in the log", exit.Code), false
+		case r.ended && !r.killed.Load():
+			return infer.Internal, fmt.Sprintf("was ended by %s before its handshake; its last lines are in the log", unix.SignalName(exit.Signal)), false
+		case r.ended:
+			return infer.Internal, "closed its stdout before its handshake: its main has to call plugin.Serve of package sdk/plugin", false
+		}
+		return infer.Internal, fmt.Sprintf("did not make its handshake within %s (setting %s): its main has to call plugin.Serve of package sdk/plugin", r.program.known.config.StubTimeout, startTimeout), true
+	}
+	built, err := strconv.Atoi(fields[1])
+	switch {
+	case fields[4] != wire.Protocol:
+		return infer.Unsupported, fmt.Sprintf("is one of another program: its protocol is %q, want %q", cut(fields[4]), wire.Protocol), false
+	case err != nil || fields[0] != strconv.Itoa(plugin.CoreProtocolVersion):
+		return infer.Unsupported, fmt.Sprintf("made the handshake %q, want one as %q", cut(line), wire.Line(wire.Version)), false
+	case built < wire.Version:
+		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: build it anew with the SDK of this server", built, wire.Version), false
+	case built > wire.Version:
+		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: build it with the SDK of this server, or use a newer server", built, wire.Version), false
+	}
+	return infer.Internal, fmt.Sprintf("ended its handshake %q too early", cut(line)), false
+}
+
+// mostShown is how many bytes an error shows of what a process has printed.
+const mostShown = 200
+
+func cut(text string) string {
+	if len(text) > mostShown {
+		return text[:mostShown] + "…"
+	}
+	return text
+}

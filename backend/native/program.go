@@ -1,0 +1,110 @@
+package native
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/sdk/wire"
+)
+
+// program is what the processes of one model version run.
+type program struct {
+	backend *Backend
+	name    string // of the backend
+	path    string
+	env     backend.Env
+	known   *known
+	log     zerolog.Logger
+	taking  time.Duration // how long a process may keep the pipe of its handshake afterwards
+}
+
+var _ process.Program = (*program)(nil)
+
+// Check implements process.Program.
+func (p *program) Check(context.Context, string) error { return p.check() }
+
+// Configure implements process.Program. What a config must be is the plugin's to say.
+func (p *program) Configure(*kserve.ModelConfig) error { return nil }
+
+// Close implements process.Program. Nothing is kept for the model's processes.
+func (p *program) Close() {}
+
+// completeBody is the body of AUTO_COMPLETE.
+type completeBody struct {
+	wire.Backend
+	wire.Model
+	process.Surroundings
+}
+
+// initializeBody is the body of INITIALIZE. The initialization's parts stand here, as embedded ones are found one level deep.
+type initializeBody struct {
+	wire.Backend
+	wire.Model
+	wire.Instance
+	process.Tensors
+	process.Surroundings
+	process.Windows
+}
+
+func (p *program) wireBackend() wire.Backend {
+	return wire.Backend{Name: p.name, Directory: filepath.Dir(p.path), Settings: p.known.values, Message: p.known.message}
+}
+
+func (p *program) wireModel(config []byte, complete bool) wire.Model {
+	return wire.Model{
+		Name: p.env.Name, Version: p.env.Version, Directory: p.env.Directory, Config: string(config), AutoComplete: complete,
+	}
+}
+
+// Complete implements process.Program.
+func (p *program) Complete(config []byte, surroundings process.Surroundings) any {
+	return &completeBody{p.wireBackend(), p.wireModel(config, true), surroundings}
+}
+
+// Initialize implements process.Program.
+func (p *program) Initialize(at process.Placement, i process.Initialization) any {
+	return &initializeBody{
+		Backend: p.wireBackend(), Model: p.wireModel(at.Config, false), Instance: wireInstance(at),
+		Tensors: i.Tensors, Surroundings: i.Surroundings, Windows: i.Windows,
+	}
+}
+
+func wireInstance(at process.Placement) wire.Instance {
+	in := wire.Instance{
+		Name: at.Instance, Kind: at.Kind, Profiles: at.Group.GetProfile(), Passive: at.Group.GetPassive(), HostPolicy: at.HostPolicy,
+	}
+	if device, err := strconv.ParseInt(at.Device, 10, 32); err == nil {
+		in.Device = int32(device)
+	}
+	for _, s := range at.Group.GetSecondaryDevices() {
+		in.Secondary = append(in.Secondary, wire.SecondaryDevice{Kind: s.GetKind().String(), Device: s.GetDeviceId()})
+	}
+	return in
+}
+
+// Text implements process.Program. A crash of a backend ends Triton, which so has no words for it.
+func (p *program) Text(fault process.Fault, subject string) string {
+	switch fault {
+	case process.ProcessLost:
+		return fmt.Sprintf("the process of backend '%s' for instance '%s' has ended unexpectedly", p.name, subject)
+	case process.ReadyLate, process.SharedReadyLate:
+		return fmt.Sprintf("backend '%s' did not say in time whether instance '%s' is ready", p.name, subject)
+	case process.ReadyLost:
+		return fmt.Sprintf("the process of backend '%s' for instance '%s' has ended while it was asked whether it is ready", p.name, subject)
+	case process.NotReady:
+		return fmt.Sprintf("instance '%s' of backend '%s' is not ready", subject, p.name)
+	case process.OneResponseWanted:
+		return fmt.Sprintf("model '%s' is decoupled and may answer any number of times: backend '%s' asked it for one response", subject, p.name)
+	case process.LeastMemory:
+		return "Each instance of a native backend requires at least 1 MB of shared memory."
+	}
+	return ""
+}
