@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/native"
 	"github.com/nereid-serving/nereid/backend/python"
 )
 
@@ -82,19 +83,20 @@ func numberOf(t *testing.T, text string) string {
 	return strconv.Itoa(n * factor)
 }
 
-// TestOperationsNamesEverySetting does the same for the Python backend's keys.
+// TestOperationsNamesEverySetting does the same for the keys of the Python backend, and of plugins.
 func TestOperationsNamesEverySetting(t *testing.T) {
 	text, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := python.Settings()
-	if len(keys) == 0 {
-		t.Fatal("the Python backend has no settings")
-	}
-	for _, key := range keys {
-		if !strings.Contains(section(t, string(text), "## The Python backend"), "`"+key+"`") {
-			t.Errorf("docs/operations.md does not name the key %s", key)
+	for heading, keys := range map[string][]string{"## The Python backend": python.Settings(), "## Backends that are plugins": native.Settings()} {
+		if len(keys) == 0 {
+			t.Fatalf("there are no settings for %q", heading)
+		}
+		for _, key := range keys {
+			if !strings.Contains(section(t, string(text), heading), "`"+key+"`") {
+				t.Errorf("docs/operations.md does not name the key %s below %q", key, heading)
+			}
 		}
 	}
 }
