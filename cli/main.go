@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/cli/bench"
 	"github.com/nereid-serving/nereid/cli/env"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/skeleton"
@@ -22,14 +23,32 @@ func Main() {
 	os.Exit(run(os.Args, os.Getenv, os.Stdout, os.Stderr))
 }
 
+// command is a subcommand, which is chosen by the first argument alone.
+type command struct {
+	name    string
+	summary string // without a full stop
+	run     func(args []string, stdout, stderr io.Writer) int
+}
+
+func commands() []command {
+	return []command{
+		{"bench", "Sends load to a model and measures it", bench.Run},
+		{"env", "Lists, removes and checks environments of models", env.Run},
+		{"new", "Writes the first files of a model", func(args []string, stdout, stderr io.Writer) int {
+			return skeleton.Run(args, version, stdout, stderr)
+		}},
+	}
+}
+
 // run is the whole program; it returns the exit status.
 func run(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	program := filepath.Base(args[0])
-	if len(args) > 1 && args[1] == "env" { // no flag of tritonserver: it takes no other arguments
-		return env.Run(args[2:], stdout, stderr)
-	}
-	if len(args) > 1 && args[1] == "new" {
-		return skeleton.Run(args[2:], version, stdout, stderr)
+	if len(args) > 1 { // tritonserver takes nothing but flags
+		for _, c := range commands() {
+			if c.name == args[1] {
+				return c.run(args[2:], stdout, stderr)
+			}
+		}
 	}
 	options, err := parseOptions(args[1:], getenv, stderr)
 	if errors.Is(err, errVersion) {
@@ -96,7 +115,11 @@ func writeUsage(w io.Writer, program string) {
 			writeWrapped(&b, help)
 		}
 	}
-	b.WriteString("\nCommands:\n  env\n\tLists, removes and checks environments of models; env --help says more.\n  new\n\tWrites the first files of a model; new --help says more.\n\n")
+	b.WriteString("\nCommands:\n")
+	for _, c := range commands() {
+		fmt.Fprintf(&b, "  %s\n\t%s; %s --help says more.\n", c.name, c.summary, c.name)
+	}
+	b.WriteString("\n")
 	_, _ = io.WriteString(w, b.String()) // there is no other place to say so
 }
 

@@ -19,7 +19,7 @@ var unbounded = map[string]string{
 }
 
 // unserved are the packages that are not part of the server.
-var unserved = []string{"bench", "integration", "internal"}
+var unserved = []string{"bench", "cli/bench", "integration", "internal"}
 
 // TestGoroutinesHaveBoundaries finds what starts a goroutine, and wants package
 // boundary there: boundary.Go, boundary.AfterFunc, or boundary.Guard around what a

@@ -33,7 +33,9 @@ var mayImport = map[string][]string{
 	".":            everything,
 	"cmd/nereid":   {"cli"},
 	"cli":          everything,
-	"cli/env":      {"conda", "conda/cache"},
+	"cli/bench":    {"cli/command", "infer", "kserve"},
+	"cli/command":  {},
+	"cli/env":      {"cli/command", "conda", "conda/cache"},
 	"cli/logs":     {"boundary", "server"},
 	"cli/skeleton": {"infer"},
 

@@ -13,19 +13,14 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/nereid-serving/nereid/conda/cache"
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/conda/cache"
 )
 
-// The exit statuses.
-const (
-	statusOK      = 0
-	statusTrouble = 1
-	statusUsage   = 2
-)
-
-// command is one of `nereid env`.
-type command struct {
+// subcommand is one of `nereid env`.
+type subcommand struct {
 	name      string
 	arguments string // as in the usage
 	summary   string // a sentence
@@ -33,8 +28,8 @@ type command struct {
 }
 
 // commands is all of them, in the order of the usage.
-func commands() []command {
-	return []command{
+func commands() []subcommand {
+	return []subcommand{
 		{"doctor", "PATH", "says whether models can run in an environment, an archive of one or with a python, and what mends it if not.", doctor},
 		{"list", "", "lists the environments of the cache.", list},
 		{"prune", "[NAME…]", "removes environments that no process uses, and what killed processes have left.", prune},
@@ -44,21 +39,13 @@ func commands() []command {
 
 // invocation is one command line.
 type invocation struct {
-	command command
+	command subcommand
 	flags   *flag.FlagSet
 	json    bool
 	names   []string // arguments that are no flags
 
 	stdout, stderr io.Writer
 }
-
-// errTrouble ends a command whose output says already what is wrong.
-var errTrouble = errors.New("trouble")
-
-// usageError is a command line that is not understood.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
 
 // Run runs the command that args, which follow `nereid env`, name. It returns the exit status.
 func Run(args []string, stdout, stderr io.Writer) int {
@@ -67,10 +54,10 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
 		if len(args) > 0 {
 			usage(stdout)
-			return statusOK
+			return command.StatusOK
 		}
 		usage(stderr)
-		return statusUsage
+		return command.StatusUsage
 	}
 	for _, c := range commands() {
 		if c.name == args[0] {
@@ -79,7 +66,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "nereid env: there is no command %q\n", args[0])
 	usage(stderr)
-	return statusUsage
+	return command.StatusUsage
 }
 
 func usage(w io.Writer) {
@@ -90,55 +77,19 @@ func usage(w io.Writer) {
 	fmt.Fprint(w, "\nnereid env COMMAND --help shows the options of a command.\n")
 }
 
-func (c command) start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	i := &invocation{command: c, flags: flag.NewFlagSet(c.name, flag.ContinueOnError), stdout: stdout, stderr: stderr}
-	i.flags.SetOutput(io.Discard) // it would print the usage before we know where to
+func (c subcommand) start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	i := &invocation{command: c, flags: command.Flags(c.name), stdout: stdout, stderr: stderr, names: args}
 	i.flags.BoolVar(&i.json, "json", false, "print JSON")
-	i.names = args
-	err := c.run(ctx, i)
-	var wrong *usageError
-	switch {
-	case err == nil:
-		return statusOK
-	case errors.Is(err, flag.ErrHelp):
-		i.usage(stdout)
-		return statusOK
-	case errors.As(err, &wrong):
-		fmt.Fprintf(stderr, "nereid env %s: %s\n", c.name, wrong.text)
-		i.usage(stderr)
-		return statusUsage
-	case !errors.Is(err, errTrouble):
-		fmt.Fprintf(stderr, "nereid env %s: %v\n", c.name, err)
+	usage := func(w io.Writer) {
+		command.Usage(w, "nereid env "+strings.TrimSpace(c.name+" [options] "+c.arguments), c.name+" "+c.summary, i.flags)
 	}
-	return statusTrouble
+	return command.End("nereid env "+c.name, c.run(ctx, i), usage, stdout, stderr)
 }
 
 // parse reads the flags, which may stand between and behind other arguments.
-func (i *invocation) parse() error {
-	rest := i.names
-	i.names = nil
-	for {
-		if err := i.flags.Parse(rest); errors.Is(err, flag.ErrHelp) {
-			return err
-		} else if err != nil {
-			return &usageError{err.Error()}
-		}
-		rest = i.flags.Args()
-		if len(rest) == 0 {
-			return nil
-		}
-		i.names = append(i.names, rest[0])
-		rest = rest[1:]
-	}
-}
-
-// usage shows the options of a command.
-func (i *invocation) usage(w io.Writer) {
-	fmt.Fprintf(w, "Usage: nereid env %s\n\n%s %s\n\n", strings.TrimSpace(i.command.name+" [options] "+i.command.arguments), i.command.name, i.command.summary)
-	i.flags.VisitAll(func(f *flag.Flag) {
-		value, help := flag.UnquoteUsage(f)
-		fmt.Fprintf(w, "  %s\n\t%s\n", strings.TrimSpace("--"+f.Name+" "+value), help)
-	})
+func (i *invocation) parse() (err error) {
+	i.names, err = command.Parse(i.flags, i.names)
+	return err
 }
 
 // printJSON prints a value for programs.

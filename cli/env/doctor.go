@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/conda"
 	"github.com/nereid-serving/nereid/conda/cache"
 )
@@ -17,10 +18,10 @@ func doctor(ctx context.Context, i *invocation) error {
 	limit := i.flags.Duration("timeout", 5*time.Minute, "`TIME` that unpacking and the interpreter may take together")
 	return i.withOptions(func(options cache.Options) error {
 		if len(i.names) != 1 {
-			return &usageError{fmt.Sprintf("got %d paths, want one", len(i.names))}
+			return &command.UsageError{Text: fmt.Sprintf("got %d paths, want one", len(i.names))}
 		}
 		if *limit <= 0 {
-			return &usageError{fmt.Sprintf("--timeout is %s, want more than 0s", *limit)}
+			return &command.UsageError{Text: fmt.Sprintf("--timeout is %s, want more than 0s", *limit)}
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("--timeout is %s", *limit))
 		defer cancel()
@@ -35,7 +36,7 @@ func doctor(ctx context.Context, i *invocation) error {
 			_, err = fmt.Fprint(i.stdout, report)
 		}
 		if err == nil && report.Err() != nil {
-			err = errTrouble
+			err = command.ErrTrouble
 		}
 		return err
 	})

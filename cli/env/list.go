@@ -6,13 +6,14 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/conda/cache"
 )
 
 func list(_ context.Context, i *invocation) error {
 	return i.withCache(func(c *cache.Cache) error {
 		if len(i.names) > 0 {
-			return &usageError{fmt.Sprintf("unexpected argument %q", i.names[0])}
+			return &command.UsageError{Text: fmt.Sprintf("unexpected argument %q", i.names[0])}
 		}
 		entries, err := c.List()
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/conda/cache"
 )
 
@@ -27,7 +28,7 @@ func prune(ctx context.Context, i *invocation) error {
 	})
 	return i.withCache(func(c *cache.Cache) error {
 		if !which.All && which.Unused == 0 && !which.Bounded && len(i.names) == 0 {
-			return &usageError{"nothing is chosen: give --all, --unused, --max-bytes or names"}
+			return &command.UsageError{Text: "nothing is chosen: give --all, --unused, --max-bytes or names"}
 		}
 		before, err := c.List()
 		if err != nil {
@@ -47,7 +48,7 @@ func prune(ctx context.Context, i *invocation) error {
 		for _, e := range named {
 			if e.Complete && !slices.ContainsFunc(removed, func(r cache.Entry) bool { return r.Name == e.Name }) {
 				fmt.Fprintf(i.stderr, "nereid env prune: %s is in use and stays: its models have to be unloaded first\n", e.Name)
-				err = errTrouble
+				err = command.ErrTrouble
 			}
 		}
 		return err

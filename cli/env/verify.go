@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/conda/cache"
 )
 
@@ -53,7 +54,7 @@ func verify(ctx context.Context, i *invocation) error {
 			}
 		}
 		if damaged {
-			return errTrouble
+			return command.ErrTrouble
 		}
 		return nil
 	})

@@ -1,0 +1,205 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+const summary = `Sends requests to a model of a running server, as fast as they are answered or at a given rate, and says how many were
+answered, how long they took, and where the time went.`
+
+// Run runs the command line that follows `nereid bench`. It returns the exit status.
+func Run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	flags := command.Flags("bench")
+	o, err := parse(flags, args)
+	if err == nil {
+		err = run(ctx, o, stdout, stderr)
+	}
+	usage := func(w io.Writer) { command.Usage(w, "nereid bench MODEL [options]", summary, flags) }
+	return command.End("nereid bench", err, usage, stdout, stderr)
+}
+
+func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
+	var before *report
+	if o.compare != "" {
+		var err error
+		if before, err = readReport(o.compare); err != nil {
+			return err
+		}
+	}
+	p := &prepared{options: o}
+	t, err := newTarget(p)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	r := &report{
+		Model: o.model, Version: o.version, URL: o.url, Protocol: o.protocol, Batch: o.batch, SharedMemory: o.memory, Started: time.Now().Round(time.Second),
+	}
+	if r.Server, err = t.serverName(ctx); err != nil {
+		return fmt.Errorf("no server answers at %s over %s: %w", o.url, o.protocol, err)
+	}
+	if p.model, err = t.config(ctx); err != nil {
+		return err
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	if p.samples, err = makeSamples(o, p.model); err != nil {
+		return err
+	}
+	if o.memory != "none" {
+		if p.memory, err = newSharedMemory(o, p.model, p.samples, o.mostCallers()); err != nil {
+			return err
+		}
+		defer p.memory.end(context.WithoutCancel(ctx), t)
+		if err := p.memory.register(ctx, t); err != nil {
+			return err
+		}
+	}
+	for _, l := range o.levels {
+		one, err := p.measure(ctx, t, l, stderr)
+		if one != nil {
+			r.Levels = append(r.Levels, one)
+		}
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+		if ctx.Err() != nil {
+			break // what has been measured is shown
+		}
+	}
+	return o.show(r, before, stdout)
+}
+
+// mostCallers is how many callers any level may have.
+func (o *options) mostCallers() int {
+	most := 0
+	for _, l := range o.levels {
+		if l.Rate > 0 {
+			return rateCallers
+		}
+		most = max(most, l.Concurrency)
+	}
+	return most
+}
+
+// check refuses what the model cannot do.
+func (p *prepared) check() error {
+	if p.model.GetModelTransactionPolicy().GetDecoupled() && p.options.protocol != protocolStream {
+		return fmt.Errorf("model %s is decoupled and may answer any number of times: use --protocol stream", p.options.model)
+	}
+	if most := int64(p.model.GetMaxBatchSize()); most > 0 && p.options.batch > most {
+		return fmt.Errorf("--batch is %d, and model %s takes batches of %d at most", p.options.batch, p.options.model, most)
+	}
+	return nil
+}
+
+// usualSequence is how many requests a sequence has, unless the user says it.
+const usualSequence = 20
+
+// measure runs one level.
+func (p *prepared) measure(ctx context.Context, t target, l level, stderr io.Writer) (*row, error) {
+	work := &load{level: l, target: t, samples: len(p.samples), sequence: p.options.sequence}
+	if work.sequence == 0 && p.model.GetSequenceBatching() != nil {
+		work.sequence = usualSequence
+	}
+	work.ids.Store(uint64(os.Getpid())<<20 | 1)
+	var before []*kserve.ModelStatistics
+	var noBefore error
+	began := time.Now()
+	line := newLine(stderr)
+	found, seconds, err := work.run(ctx, p.options.warmUp, p.options.duration, func() {
+		before, noBefore = t.statistics(ctx)
+		began = time.Now()
+	}, line.show)
+	line.clear()
+	if found == nil {
+		return nil, err
+	}
+	r := rowOf(l, found, seconds, p.options.batch)
+	if before != nil && noBefore == nil {
+		if after, noAfter := t.statistics(context.WithoutCancel(ctx)); noAfter == nil {
+			r.Where = whereBetween(sumOf(before), sumOf(after), time.Since(began).Seconds())
+		}
+	}
+	if r.Where != nil {
+		r.Elsewhere = max(0, r.Latency.Mean-r.Where.Total)
+	}
+	return r, err
+}
+
+// show prints the results. The exit status is that of trouble if a request failed, or if none was answered.
+func (o *options) show(r, before *report, stdout io.Writer) error {
+	if len(r.Levels) == 0 {
+		return errors.New("it was broken off before anything was measured")
+	}
+	if o.json != "-" {
+		r.write(stdout)
+		if before != nil {
+			r.compare(stdout, before)
+		}
+	}
+	if o.json != "" {
+		if err := r.writeJSON(o.json, stdout); err != nil {
+			return err
+		}
+	}
+	for _, l := range r.Levels {
+		if l.Errors > 0 {
+			return command.ErrTrouble
+		}
+		if l.Requests == 0 {
+			return fmt.Errorf("no request was answered in %.1f s", l.Seconds)
+		}
+	}
+	return nil
+}
+
+// line shows on a terminal how a measurement goes.
+type line struct {
+	w     io.Writer // nil: there is no terminal
+	shown bool
+}
+
+func newLine(w io.Writer) *line {
+	file, ok := w.(*os.File)
+	if !ok {
+		return &line{}
+	}
+	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return &line{}
+	}
+	return &line{w: file}
+}
+
+func (l *line) show(work *load) {
+	if l.w == nil {
+		return
+	}
+	t := work.sum()
+	phase := "warm-up"
+	if since := now() - work.begin; since > 0 {
+		phase = fmt.Sprintf("%3ds  %.0f requests/s", since/1e9, float64(t.requests)/(float64(since)/1e9))
+	}
+	q := quantilesOf(&t.latency)
+	fmt.Fprintf(l.w, "\r\x1b[K%s  load %s  p50 %s  p99 %s  errors %d", phase, work.level, span(q.P50), span(q.P99), t.errors)
+	l.shown = true
+}
+
+func (l *line) clear() {
+	if l.shown {
+		fmt.Fprint(l.w, "\r\x1b[K")
+	}
+}

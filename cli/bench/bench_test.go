@@ -1,0 +1,296 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// TestHistogramKeepsQuantiles compares with the sorted values.
+func TestHistogramKeepsQuantiles(t *testing.T) {
+	for _, most := range []int64{3, 200, 1000, 1e6, 1e12} {
+		var h, first, second histogram
+		values := make([]int64, 10_000)
+		for i := range values {
+			values[i] = rand.Int64N(most)
+			h.add(time.Duration(values[i]))
+			if i%3 == 0 {
+				first.add(time.Duration(values[i]))
+			} else {
+				second.add(time.Duration(values[i]))
+			}
+		}
+		slices.Sort(values)
+		first.merge(&second)
+		for _, q := range []float64{.01, .5, .9, .99, .999, 1} {
+			want := values[int(math.Ceil(q*float64(len(values))))-1]
+			for _, found := range []time.Duration{h.quantile(q), first.quantile(q)} {
+				if math.Abs(float64(found)-float64(want)) > float64(want)/subBuckets {
+					t.Errorf("values below %d, quantile %v: got %d, want %d", most, q, found, want)
+				}
+			}
+		}
+		if h.most != time.Duration(values[len(values)-1]) || h.total != uint64(len(values)) {
+			t.Errorf("values below %d: got most %d of %d", most, h.most, h.total)
+		}
+	}
+	if (&histogram{}).quantile(.5) != 0 || (&histogram{}).mean() != 0 {
+		t.Error("an empty histogram has values")
+	}
+}
+
+func config() *kserve.ModelConfig {
+	return &kserve.ModelConfig{Name: "m", MaxBatchSize: 4, Input: []*kserve.ModelInput{
+		{Name: "F", DataType: kserve.DataType_TYPE_FP32, Dims: []int64{2}},
+		{Name: "T", DataType: kserve.DataType_TYPE_STRING, Dims: []int64{-1}},
+		{Name: "O", DataType: kserve.DataType_TYPE_INT64, Dims: []int64{1}, Optional: true},
+	}}
+}
+
+// TestDataOfFiles reads requests in the form of perf_analyzer.
+func TestDataOfFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data.json")
+	text := `{"data": [{"F": [1, 2.5], "T": {"content": ["a", "bc"], "shape": [2]}},
+		[{"F": {"b64": "AACAPwAAAEA="}, "T": {"content": ["x"], "shape": [1]}, "O": [9223372036854775807]}]]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	samples, err := makeSamples(&options{data: path, batch: 2}, config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(samples) != 2 || len(samples[0]) != 2 || len(samples[1]) != 3 {
+		t.Fatalf("got %d samples, %+v", len(samples), samples)
+	}
+	first := []byte{0, 0, 128, 63, 0, 0, 32, 64}
+	if f := samples[0][0]; !slices.Equal(f.shape, []int64{2, 2}) || !bytes.Equal(f.data, append(slices.Clone(first), first...)) {
+		t.Errorf("F: got shape %v, bytes %v", f.shape, f.data)
+	}
+	if text := samples[0][1]; !slices.Equal(text.shape, []int64{2, 2}) || string(text.data) != strings.Repeat("\x01\x00\x00\x00a\x02\x00\x00\x00bc", 2) {
+		t.Errorf("T: got shape %v, bytes %q", text.shape, text.data)
+	}
+	if o := samples[1][2]; !bytes.Equal(o.data[:8], []byte{255, 255, 255, 255, 255, 255, 255, 127}) {
+		t.Errorf("O: got %v", o.data)
+	}
+}
+
+// TestDataThatDoesNotFit wants the text to name what is wrong.
+func TestDataThatDoesNotFit(t *testing.T) {
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "data.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for want, o := range map[string]*options{
+		"dimension 0 of [-1] may have any size, say which by --shape T:…": {},
+		`--input names input "X", model m has F, T, O`:                    {inputs: map[string]string{"X": zero}},
+		`request 0 names input "X"`:                                       {data: write(`{"data": [{"X": [1]}]}`)},
+		"it has 3 bytes, want 8 for shape [1,2] of FP32":                  {inputs: map[string]string{"F": "@" + write("abc")}},
+		"has no requests":                                 {data: write(`{"data": []}`)},
+		`input F: word is no value of type FP32`:          {data: write(`{"data": [{"F": ["word", "x"], "T": {"content": ["a"], "shape": [1]}}]}`)},
+		"it has 1 elements, want 3 for shape [1,3]":       {data: write(`{"data": [{"F": [1, 2], "T": {"content": ["a"], "shape": [3]}}]}`)},
+		"shape [9000000000000000000] has more than":       {shapes: map[string][]int64{"F": {9e18}}},
+		"input T: shape [1,1000000000] has more than 429": {shapes: map[string][]int64{"T": {1e9}}},
+	} {
+		o.batch, o.textLength = 1, 10
+		if strings.Contains(want, "[9000") {
+			want = "shape [1,9000000000000000000] has more than"
+		}
+		if _, err := makeSamples(o, config()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q in it", err, want)
+		}
+	}
+}
+
+// TestRandomValuesFitTheirTypes makes values of each type.
+func TestRandomValuesFitTheirTypes(t *testing.T) {
+	for d := infer.Bool; d <= infer.BF16; d++ {
+		c := &kserve.ModelConfig{Name: "m", Input: []*kserve.ModelInput{{Name: "X", DataType: kserve.DataType(d), Dims: []int64{7, 3}}}}
+		for _, fill := range []string{random, zero} {
+			s, err := makeSamples(&options{batch: 1, textLength: 5, inputs: map[string]string{"X": fill}}, c)
+			if err != nil {
+				t.Errorf("%s: %v", d, err)
+				continue
+			}
+			if d == infer.Bool && slices.Max(s[0][0].data) > 1 {
+				t.Errorf("%s: got %v", d, s[0][0].data)
+			}
+			if zeros := bytes.Count(s[0][0].data, []byte{0}) == len(s[0][0].data); zeros != (fill == zero) && d != infer.Bytes {
+				t.Errorf("%s filled with %s: got %v", d, fill, s[0][0].data)
+			}
+		}
+	}
+	for v, want := range map[float32]uint16{0: 0, 1: 0x3c00, -2: 0xc000, .5: 0x3800, 65504: 0x7bff, 1e9: 0x7c00, 1e-9: 0} {
+		if got := half(v); got != want {
+			t.Errorf("half(%v): got %#x, want %#x", v, got, want)
+		}
+	}
+}
+
+// fake is a server of HTTP that answers as a test wants.
+func fake(t *testing.T, infer http.HandlerFunc) (url string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	answer := func(path, text string) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
+	}
+	answer("GET /v2", `{"name":"fake","version":"1"}`)
+	answer("GET /v2/models/m/config", `{"name":"m","platform":"p","input":[{"name":"X","data_type":"TYPE_INT32","dims":["2"]}],"unknown":1}`)
+	answer("GET /v2/models/m/stats", `{"model_stats":[]}`)
+	mux.HandleFunc("POST /v2/models/m/infer", infer)
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// bench runs the command and reads its results.
+func bench(t *testing.T, arguments ...string) (r report, status int, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	status = Run(append([]string{"m", "--json=-", "--warm-up=0", "--duration=100ms"}, arguments...), &out, &errs)
+	if out.Len() > 0 {
+		if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+			t.Fatalf("%v: %s", err, &out)
+		}
+	}
+	return r, status, errs.String()
+}
+
+// TestErrorsAreCounted has a server refuse every third request.
+func TestErrorsAreCounted(t *testing.T) {
+	var n atomic.Int64
+	url := fake(t, func(w http.ResponseWriter, _ *http.Request) {
+		if n.Add(1)%3 == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"error":"too busy"}`))
+		}
+	})
+	r, status, _ := bench(t, "--url", url, "--concurrency=2")
+	if status != 1 {
+		t.Errorf("exit status %d, want 1, as requests failed", status)
+	}
+	l := r.Levels[0]
+	if l.Requests == 0 || l.Errors == 0 || math.Abs(float64(l.Requests)-2*float64(l.Errors)) > 8 || !slices.Equal(l.Texts, []string{"503: too busy"}) {
+		t.Errorf("%d answered, %d errors: %q", l.Requests, l.Errors, l.Texts)
+	}
+}
+
+// TestLateAnswers wants a request that is not answered to fail after the time limit, and the others to go on.
+func TestLateAnswers(t *testing.T) {
+	var n atomic.Int64
+	release := make(chan struct{})
+	url := fake(t, func(http.ResponseWriter, *http.Request) {
+		if n.Add(1) == 2 {
+			<-release
+		}
+	})
+	defer close(release)
+	r, _, _ := bench(t, "--url", url, "--timeout=200ms", "--duration=1s")
+	if l := r.Levels[0]; l.Errors == 0 || l.Requests < 2 || !slices.Equal(l.Texts, []string{"no answer in 200ms"}) {
+		t.Errorf("%d answered, %d errors: %q", l.Requests, l.Errors, l.Texts)
+	}
+}
+
+// TestRatesDoNotWait has a server answer slowly: as many requests are sent, by more callers.
+func TestRatesDoNotWait(t *testing.T) {
+	var underWay, most atomic.Int64
+	url := fake(t, func(http.ResponseWriter, *http.Request) {
+		for now := underWay.Add(1); ; {
+			if was := most.Load(); was >= now || most.CompareAndSwap(was, now) {
+				break
+			}
+		}
+		time.Sleep(100 * time.Millisecond) // the model's work
+		underWay.Add(-1)
+	})
+	r, status, stderr := bench(t, "--url", url, "--rate=200", "--duration=1s")
+	if status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	if l := r.Levels[0]; l.Requests < 100 || most.Load() <= firstCallers || l.Latency.P50 < 99_000 {
+		t.Errorf("%d answered, p50 %v, %d under way at a time, want some 180 requests, and 20", l.Requests, l.Latency.P50, most.Load())
+	}
+}
+
+// TestServersThatAreNone wants a sentence.
+func TestServersThatAreNone(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	for _, protocol := range []string{"http", "grpc", "stream"} {
+		if _, status, stderr := bench(t, "--url", address, "--protocol", protocol, "--timeout=5s"); status != 1 || !strings.Contains(stderr, "no server answers at "+address+" over "+protocol) {
+			t.Errorf("%s: exit status %d: %s", protocol, status, stderr)
+		}
+	}
+}
+
+// TestCommandLines wants usage, the status and a text for what is wrong.
+func TestCommandLines(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"":                            "got 0 models, want the name of one",
+		"a b":                         "got 2 models",
+		"a --nosuch":                  "flag provided but not defined: -nosuch",
+		"a --protocol=smtp":           `--protocol is "smtp", want http, grpc or stream`,
+		"a --concurrency=0":           `"0" is no number above 0`,
+		"a --concurrency=1.5":         "want a whole number from 1 to 10000",
+		"a --concurrency=1:2:3:4":     "is neither N nor START:END:STEP",
+		"a --concurrency=4:2":         `"4:2" ends before it begins`,
+		"a --rate=1:1e9:1":            "has more than 1000 levels",
+		"a --batch=0":                 "--batch is 0, want more than 0",
+		"a --input=X":                 "want NAME=random, NAME=zero or NAME=@FILE",
+		"a --shape=X:a":               `"a" is no dimension`,
+		"a --shared-memory=cuda":      `--shared-memory is "cuda", want none or system`,
+		"a --model-version=one":       `--model-version is "one", want a number from 1 on`,
+		"a --sequence-length=-1":      "--sequence-length is -1, want 0 or more",
+		"a --warm-up=-1s":             "--warm-up is -1s, want 0 or more",
+		"a --timeout=0s --duration=1": "invalid value",
+	} {
+		var out, errs bytes.Buffer
+		if status := Run(strings.Fields(arguments), &out, &errs); status != 2 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "Usage: nereid bench MODEL") {
+			t.Errorf("%q: exit status %d, got %s, want %q", arguments, status, &errs, want)
+		}
+	}
+	var out, errs bytes.Buffer
+	if status := Run([]string{"--help"}, &out, &errs); status != 0 || errs.Len() > 0 || !strings.Contains(out.String(), "--concurrency N") {
+		t.Errorf("--help: exit status %d: %s%s", status, &out, &errs)
+	}
+}
+
+// TestComparison shows ratios for levels that both runs have.
+func TestComparison(t *testing.T) {
+	before := &report{Model: "m", Levels: []*row{{level: level{Concurrency: 1}, InferPS: 100, Latency: quantiles{Mean: 10, P50: 8, P99: 0}}, {level: level{Rate: 5}}}}
+	now := &report{Levels: []*row{{level: level{Concurrency: 1}, InferPS: 150, Latency: quantiles{Mean: 5, P50: 8, P99: 3}}, {level: level{Concurrency: 2}}}}
+	path := filepath.Join(t.TempDir(), "before.json")
+	if err := before.writeJSON(path, nil); err != nil {
+		t.Fatal(err)
+	}
+	read, err := readReport(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	now.compare(&out, read)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 3 || strings.Join(strings.Fields(lines[2]), " ") != "1 ×1.50 ×0.50 ×1.00 -" {
+		t.Errorf("got\n%s", &out)
+	}
+}

@@ -1,0 +1,274 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/nereid-serving/nereid/kserve"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// httpTarget is a server by HTTP.
+type httpTarget struct {
+	*prepared
+	client *http.Client
+}
+
+func newHTTPTarget(p *prepared) *httpTarget {
+	return &httpTarget{prepared: p, client: &http.Client{Timeout: p.options.timeout}}
+}
+
+func (t *httpTarget) close() { t.client.CloseIdleConnections() }
+
+// modelPath is that of the model, or of the version that was asked for.
+func (t *httpTarget) modelPath() string {
+	path := "/v2/models/" + url.PathEscape(t.options.model)
+	if t.options.version != "" {
+		path += "/versions/" + t.options.version
+	}
+	return path
+}
+
+// ask makes a request that is not measured.
+func (t *httpTarget) ask(ctx context.Context, method, path string, body any) ([]byte, error) {
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+t.options.url+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	reply, err := t.client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer reply.Body.Close()
+	text, err = io.ReadAll(reply.Body)
+	if err != nil {
+		return nil, err
+	}
+	if reply.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s %s: %s", method, path, errorText(reply.StatusCode, text))
+	}
+	return text, nil
+}
+
+// errorText is what a reply with an error says.
+func errorText(status int, body []byte) string {
+	var fields struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(body, &fields) == nil && fields.Error != "" {
+		return strconv.Itoa(status) + ": " + fields.Error
+	}
+	return strconv.Itoa(status) + ": " + string(bytes.TrimSpace(body[:min(len(body), 200)]))
+}
+
+// askMessage reads a reply as the message that gRPC has for it.
+func (t *httpTarget) askMessage(ctx context.Context, path string, to proto.Message) error {
+	text, err := t.ask(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, to)
+}
+
+func (t *httpTarget) serverName(ctx context.Context) (string, error) {
+	var server kserve.ServerMetadataResponse
+	err := t.askMessage(ctx, "/v2", &server)
+	return server.GetName() + " " + server.GetVersion(), err
+}
+
+func (t *httpTarget) config(ctx context.Context) (*kserve.ModelConfig, error) {
+	var config kserve.ModelConfig
+	return &config, t.askMessage(ctx, t.modelPath()+"/config", &config)
+}
+
+func (t *httpTarget) statistics(ctx context.Context) ([]*kserve.ModelStatistics, error) {
+	var all kserve.ModelStatisticsResponse
+	err := t.askMessage(ctx, t.modelPath()+"/stats", &all)
+	return all.GetModelStats(), err
+}
+
+func (t *httpTarget) register(ctx context.Context, name, key string, size int64) error {
+	_, err := t.ask(ctx, http.MethodPost, "/v2/systemsharedmemory/region/"+name+"/register", map[string]any{"key": key, "offset": 0, "byte_size": size})
+	return err
+}
+
+func (t *httpTarget) unregister(ctx context.Context, name string) error {
+	_, err := t.ask(ctx, http.MethodPost, "/v2/systemsharedmemory/region/"+name+"/unregister", nil)
+	return err
+}
+
+// httpCaller has one connection.
+type httpCaller struct {
+	target *httpTarget
+	// heads are the JSON of each sample, without the brace at its beginning: members about
+	// sequences come before it.
+	heads  [][]byte
+	bodies [][]byte // the tensors of each sample
+	path   string
+
+	conn   net.Conn
+	reader *bufio.Reader
+	unhook func() bool // of the end of the context, which ends what waits for conn
+	buffer []byte
+}
+
+func (t *httpTarget) newCaller(number int) (caller, error) {
+	c := &httpCaller{target: t, path: t.modelPath() + "/infer"}
+	for i, s := range t.samples {
+		head, body, err := t.encode(i, s, number)
+		if err != nil {
+			return nil, err
+		}
+		c.heads = append(c.heads, head)
+		c.bodies = append(c.bodies, body)
+	}
+	return c, nil
+}
+
+type jsonTensor struct {
+	Name       string         `json:"name"`
+	Shape      []int64        `json:"shape,omitempty"`
+	DataType   string         `json:"datatype,omitempty"`
+	Parameters map[string]any `json:"parameters,omitempty"`
+}
+
+// encode makes the head and the tensors of a request.
+func (t *httpTarget) encode(index int, s sample, number int) (head, body []byte, err error) {
+	var fields struct {
+		Inputs  []jsonTensor `json:"inputs"`
+		Outputs []jsonTensor `json:"outputs,omitempty"`
+	}
+	fields.Inputs = []jsonTensor{}
+	for i := range s {
+		in := &s[i]
+		one := jsonTensor{Name: in.name, Shape: in.shape, DataType: in.datatype.String()}
+		if in.shape == nil {
+			one.Shape = []int64{}
+		}
+		if t.memory != nil {
+			one.Parameters = t.memory.input(index, i)
+		} else {
+			one.Parameters = map[string]any{"binary_data_size": len(in.data)}
+			body = append(body, in.data...)
+		}
+		fields.Inputs = append(fields.Inputs, one)
+	}
+	for i, output := range t.model.GetOutput() {
+		one := jsonTensor{Name: output.GetName(), Parameters: map[string]any{"binary_data": true}}
+		if t.memory != nil {
+			one.Parameters = t.memory.output(number, i)
+		}
+		fields.Outputs = append(fields.Outputs, one)
+	}
+	head, err = json.Marshal(fields)
+	if err != nil {
+		return nil, nil, err
+	}
+	return head[1:], body, nil
+}
+
+func (c *httpCaller) close() {
+	if c.conn != nil {
+		c.unhook()
+		_ = c.conn.Close()
+		c.conn = nil
+	}
+}
+
+func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
+	if c.conn == nil {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "tcp", c.target.options.url)
+		if err != nil {
+			return answer{}, brokenf("connect: %v", err)
+		}
+		c.conn, c.reader = conn, bufio.NewReaderSize(conn, 64<<10)
+		c.unhook = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	}
+	if err := c.conn.SetDeadline(time.Now().Add(c.target.options.timeout)); err != nil {
+		return answer{}, c.broken(err)
+	}
+	if err := ctx.Err(); err != nil { // the deadline that its end has set is gone
+		return answer{}, c.broken(err)
+	}
+	if _, err := (&net.Buffers{c.request(r), c.bodies[r.sample]}).WriteTo(c.conn); err != nil {
+		return answer{}, c.broken(err)
+	}
+	reply, err := http.ReadResponse(c.reader, nil)
+	if err != nil {
+		return answer{}, c.broken(err)
+	}
+	defer reply.Body.Close()
+	if reply.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(reply.Body)
+		if err != nil {
+			return answer{}, c.broken(err)
+		}
+		c.closeAfter(reply)
+		return answer{}, &failure{text: errorText(reply.StatusCode, text)}
+	}
+	if _, err := io.Copy(io.Discard, reply.Body); err != nil {
+		return answer{}, c.broken(err)
+	}
+	c.closeAfter(reply)
+	return answer{responses: 1}, nil
+}
+
+// closeAfter closes the connection if the server will.
+func (c *httpCaller) closeAfter(reply *http.Response) {
+	if reply.Close {
+		c.close()
+	}
+}
+
+func (c *httpCaller) broken(err error) error {
+	c.close()
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() {
+		return brokenf("no answer in %s", c.target.options.timeout)
+	}
+	return brokenf("%v", err)
+}
+
+// request makes the head of a request, and the JSON before its tensors.
+func (c *httpCaller) request(r request) []byte {
+	var members []byte
+	if r.sequence != 0 {
+		members = fmt.Appendf(nil, `{"parameters":{"sequence_id":%d,"sequence_start":%t,"sequence_end":%t},`, r.sequence, r.start, r.end)
+	} else {
+		members = []byte("{")
+	}
+	head := c.heads[r.sample]
+	size := len(members) + len(head)
+	b := c.buffer[:0]
+	b = append(b, "POST "...)
+	b = append(b, c.path...)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, c.target.options.url...)
+	b = append(b, "\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: "...)
+	b = strconv.AppendInt(b, int64(size), 10)
+	b = append(b, "\r\nContent-Length: "...)
+	b = strconv.AppendInt(b, int64(size+len(c.bodies[r.sample])), 10)
+	b = append(b, "\r\n\r\n"...)
+	b = append(b, members...)
+	c.buffer = append(b, head...)
+	return c.buffer
+}

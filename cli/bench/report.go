@@ -1,0 +1,247 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// report is all that was measured, as --json writes it.
+type report struct {
+	Model        string    `json:"model"`
+	Version      string    `json:"version,omitempty"` // that was asked for
+	Server       string    `json:"server"`
+	URL          string    `json:"url"`
+	Protocol     string    `json:"protocol"`
+	Batch        int64     `json:"batch"`
+	SharedMemory string    `json:"shared_memory"`
+	Started      time.Time `json:"started"`
+	Levels       []*row    `json:"levels"`
+}
+
+// row is what was measured at one level. Times are in microseconds.
+type row struct {
+	level
+	Seconds   float64    `json:"seconds"`
+	Requests  uint64     `json:"requests"` // that were answered without an error
+	Responses uint64     `json:"responses"`
+	Errors    uint64     `json:"errors"`
+	Texts     []string   `json:"error_texts,omitempty"`
+	RequestPS float64    `json:"requests_per_second"`
+	InferPS   float64    `json:"inferences_per_second"`
+	Spread    float64    `json:"spread"` // of the requests in each second: half of the range, as a part of the mean
+	Latency   quantiles  `json:"latency_us"`
+	First     *quantiles `json:"first_response_us,omitempty"`
+	Where     *where     `json:"server_us,omitempty"`
+	// Elsewhere is what the server does not account for: the wire, and client.
+	Elsewhere float64 `json:"elsewhere_us,omitempty"`
+}
+
+type quantiles struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p99.9"`
+	Most float64 `json:"max"`
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+func quantilesOf(h *histogram) quantiles {
+	return quantiles{
+		micros(h.mean()), micros(h.quantile(.5)), micros(h.quantile(.9)), micros(h.quantile(.95)), micros(h.quantile(.99)),
+		micros(h.quantile(.999)), micros(h.most),
+	}
+}
+
+// where is how the server spent its time, for each request in the mean.
+type where struct {
+	Total      float64 `json:"total"`
+	Queue      float64 `json:"queue"`
+	Input      float64 `json:"compute_input"`
+	Infer      float64 `json:"compute_infer"`
+	Output     float64 `json:"compute_output"`
+	CacheHit   float64 `json:"cache_hit"`
+	CacheMiss  float64 `json:"cache_miss"`
+	Executions float64 `json:"executions_per_second"`
+	MeanBatch  float64 `json:"inferences_per_execution"`
+}
+
+// sums are the server's counters of a model.
+type sums struct {
+	total, queue, input, infer, output, hit, miss int64 // ns
+	requests, inferences, executions              int64
+}
+
+func sumOf(versions []*kserve.ModelStatistics) (s sums) {
+	for _, v := range versions {
+		i := v.GetInferenceStats()
+		s.total += int64(i.GetSuccess().GetNs())
+		s.queue += int64(i.GetQueue().GetNs())
+		s.input += int64(i.GetComputeInput().GetNs())
+		s.infer += int64(i.GetComputeInfer().GetNs())
+		s.output += int64(i.GetComputeOutput().GetNs())
+		s.hit += int64(i.GetCacheHit().GetNs())
+		s.miss += int64(i.GetCacheMiss().GetNs())
+		s.requests += int64(i.GetSuccess().GetCount())
+		s.inferences += int64(v.GetInferenceCount())
+		s.executions += int64(v.GetExecutionCount())
+	}
+	return s
+}
+
+// whereBetween is nil if the server has answered nothing meanwhile, or has begun to count anew.
+func whereBetween(before, after sums, seconds float64) *where {
+	n := float64(after.requests - before.requests)
+	if n <= 0 {
+		return nil
+	}
+	mean := func(b, a int64) float64 { return float64(a-b) / n / 1e3 }
+	w := &where{
+		Total: mean(before.total, after.total), Queue: mean(before.queue, after.queue), Input: mean(before.input, after.input),
+		Infer: mean(before.infer, after.infer), Output: mean(before.output, after.output),
+		CacheHit: mean(before.hit, after.hit), CacheMiss: mean(before.miss, after.miss),
+		Executions: float64(after.executions-before.executions) / seconds,
+	}
+	if executions := after.executions - before.executions; executions > 0 {
+		w.MeanBatch = float64(after.inferences-before.inferences) / float64(executions)
+	}
+	return w
+}
+
+func rowOf(l level, t *tally, seconds float64, batch int64) *row {
+	r := &row{
+		level: l, Seconds: seconds, Requests: t.requests, Responses: t.responses, Errors: t.errors, Texts: t.texts,
+		RequestPS: float64(t.requests) / seconds, InferPS: float64(t.requests) * float64(batch) / seconds,
+		Latency: quantilesOf(&t.latency),
+	}
+	if t.first.total > 0 {
+		q := quantilesOf(&t.first)
+		r.First = &q
+	}
+	if whole := int(seconds); whole > 1 && whole <= len(t.perSecond) {
+		least, most := t.perSecond[0], t.perSecond[0]
+		for _, n := range t.perSecond[:whole] {
+			least, most = min(least, n), max(most, n)
+		}
+		r.Spread = float64(most-least) / 2 / r.RequestPS
+	}
+	return r
+}
+
+// write shows the results as a table, and for each level where the time went.
+func (r *report) write(w io.Writer) {
+	fmt.Fprintf(w, "%s at %s (%s) over %s", r.Model, r.URL, r.Server, r.Protocol)
+	if r.Batch > 1 {
+		fmt.Fprintf(w, ", batches of %d", r.Batch)
+	}
+	if r.SharedMemory != "none" {
+		fmt.Fprintf(w, ", %s shared memory", r.SharedMemory)
+	}
+	fmt.Fprintln(w)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "load\tinfer/s\t±\tmean\tp50\tp90\tp95\tp99\tp99.9\tmax\terrors\t")
+	for _, l := range r.Levels {
+		q := l.Latency
+		fmt.Fprintf(table, "%s\t%.0f\t%.0f%%\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", l.level, l.InferPS, l.Spread*100,
+			span(q.Mean), span(q.P50), span(q.P90), span(q.P95), span(q.P99), span(q.P999), span(q.Most), l.Errors)
+	}
+	_ = table.Flush() // to w, whose errors show in nothing printed
+	for _, l := range r.Levels {
+		l.explain(w)
+	}
+}
+
+// explain says where the time went, and what went wrong.
+func (r *row) explain(w io.Writer) {
+	if r.First != nil {
+		fmt.Fprintf(w, "%s: first response after %s (p50), %s (p99); %.1f responses per request\n",
+			r.level, span(r.First.P50), span(r.First.P99), float64(r.Responses)/float64(max(1, r.Requests)))
+	}
+	if s := r.Where; s != nil {
+		fmt.Fprintf(w, "%s: server %s (queue %s, input %s, execution %s, output %s", r.level, span(s.Total), span(s.Queue), span(s.Input), span(s.Infer), span(s.Output))
+		if s.CacheHit+s.CacheMiss > 0 {
+			fmt.Fprintf(w, ", cache %s", span(s.CacheHit+s.CacheMiss))
+		}
+		fmt.Fprintf(w, "), wire and client %s; %.1f inferences per execution\n", span(r.Elsewhere), s.MeanBatch)
+	}
+	for _, text := range r.Texts {
+		fmt.Fprintf(w, "%s: error: %s\n", r.level, text)
+	}
+}
+
+// span shows a time in microseconds with three digits.
+func span(us float64) string {
+	switch {
+	case us < 9.995:
+		return strconv.FormatFloat(us, 'f', 2, 64) + "µs"
+	case us < 99.95:
+		return strconv.FormatFloat(us, 'f', 1, 64) + "µs"
+	case us < 9_995:
+		return strconv.FormatFloat(us, 'f', 0, 64) + "µs"
+	case us < 999_500:
+		return strconv.FormatFloat(us/1e3, 'f', 1, 64) + "ms"
+	}
+	return strconv.FormatFloat(us/1e6, 'f', 2, 64) + "s"
+}
+
+// writeJSON writes the results to a file, or to w for "-".
+func (r *report) writeJSON(path string, w io.Writer) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	if path == "-" {
+		_, err = w.Write(text)
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// readReport reads what writeJSON has written.
+func readReport(path string) (*report, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &report{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(r.Levels) == 0 {
+		return nil, fmt.Errorf("%s has no levels: it is no result of nereid bench --json", path)
+	}
+	return r, nil
+}
+
+// compare shows ratios to an earlier run, for the levels that both have.
+func (r *report) compare(w io.Writer, before *report) {
+	fmt.Fprintf(w, "beside the run of %s (%s, %s):\n", before.Started.Local().Format(time.DateTime), before.Model, before.Protocol)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "load\tinfer/s\tmean\tp50\tp99\t")
+	ratio := func(now, then float64) string {
+		if then == 0 {
+			return "-"
+		}
+		return "×" + strconv.FormatFloat(now/then, 'f', 2, 64)
+	}
+	for _, l := range r.Levels {
+		for _, b := range before.Levels {
+			if b.level == l.level {
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t\n", l.level, ratio(l.InferPS, b.InferPS), ratio(l.Latency.Mean, b.Latency.Mean),
+					ratio(l.Latency.P50, b.Latency.P50), ratio(l.Latency.P99, b.Latency.P99))
+				break
+			}
+		}
+	}
+	_ = table.Flush() // as in write
+}

@@ -1,0 +1,85 @@
+// Package command has what subcommands of the command line have in common: flags that may stand between
+// and behind other arguments, usage, and exit statuses. It has no state.
+package command
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// The exit statuses.
+const (
+	StatusOK      = 0
+	StatusTrouble = 1 // the command has found, or met with, what is wrong
+	StatusUsage   = 2 // the command line is not understood
+)
+
+// UsageError is a command line that is not understood.
+type UsageError struct{ Text string }
+
+func (e *UsageError) Error() string { return e.Text }
+
+// Usagef makes a UsageError.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
+
+// ErrTrouble ends a command whose output says already what is wrong.
+var ErrTrouble = errors.New("trouble")
+
+// Flags returns an empty set of flags that prints nothing by itself.
+func Flags(name string) *flag.FlagSet {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // it would print the usage before we know where to
+	return flags
+}
+
+// Parse reads the flags, which may stand between and behind other arguments, and returns the latter. An
+// error is flag.ErrHelp or a *UsageError.
+func Parse(flags *flag.FlagSet, args []string) (names []string, err error) {
+	for {
+		if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+			return nil, err
+		} else if err != nil {
+			return nil, &UsageError{err.Error()}
+		}
+		args = flags.Args()
+		if len(args) == 0 {
+			return names, nil
+		}
+		names = append(names, args[0])
+		args = args[1:]
+	}
+}
+
+// Usage shows how a command is called, what it does and its options.
+func Usage(w io.Writer, call, summary string, flags *flag.FlagSet) {
+	fmt.Fprintf(w, "Usage: %s\n\n%s\n\n", call, summary)
+	flags.VisitAll(func(f *flag.Flag) {
+		value, help := flag.UnquoteUsage(f)
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" {
+			help += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(w, "  %s\n\t%s\n", strings.TrimSpace("--"+f.Name+" "+value), help)
+	})
+}
+
+// End tells of the error that a command of the given name has ended with, and returns its exit status.
+func End(name string, err error, usage func(io.Writer), stdout, stderr io.Writer) int {
+	var wrong *UsageError
+	switch {
+	case err == nil:
+		return StatusOK
+	case errors.Is(err, flag.ErrHelp):
+		usage(stdout)
+		return StatusOK
+	case errors.As(err, &wrong):
+		fmt.Fprintf(stderr, "%s: %s\n", name, wrong.Text)
+		usage(stderr)
+		return StatusUsage
+	case !errors.Is(err, ErrTrouble):
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	}
+	return StatusTrouble
+}
