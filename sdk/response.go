@@ -45,7 +45,7 @@ func (p *Response) OutputElements(name string, shape []int64, elements [][]byte)
 }
 
 // Forward adds an output whose bytes are those of an input, without a copy. The shape may differ from the input's as long as it has
-// as many elements; nil is the input's. The input's request has not been released yet, and may be right after.
+// as many elements; nil is the input's. The input's request is not released before Send.
 func (p *Response) Forward(name string, shape []int64, input *Input) error {
 	return p.own().Forward(name, shape, (*execution.Input)(input))
 }

@@ -9,25 +9,23 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/backend/process/launch"
-	"github.com/nereid-serving/nereid/kserve"
 	"github.com/rs/zerolog"
 )
 
 // Instance is one instance of a model: a sequence of stub processes, one at a
 // time.
 type Instance struct {
-	model  *Model
-	name   string
-	kind   string // "CPU", "GPU" or "MODEL"
-	gpu    int32  // for Report.GPU
-	device string
-	// group is what the config said of it when it was made, and json the whole
+	model *Model
+	name  string
+	gpu   int32 // for Report.GPU
+	// placed is what the config said of it when it was made, and json the whole
 	// config as its stubs are told it.
-	group *kserve.ModelInstanceGroup
-	json  []byte
-	cores []int // that it may run on; empty: all
-	log   zerolog.Logger
+	placed placement.Placement
+	json   []byte
+	cores  []int // that it may run on; empty: all
+	log    zerolog.Logger
 
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when Run has returned; set, like cancel, before it begins
@@ -146,13 +144,13 @@ func (in *Instance) setHopeless(yes bool) {
 // available tells the scheduler of an instance that takes batches, which a passive
 // one does not.
 func (in *Instance) available() {
-	if !in.group.GetPassive() {
+	if !in.placed.Group.GetPassive() {
 		in.model.events.Available(in)
 	}
 }
 
 func (in *Instance) lost(hopeless bool) {
-	if !in.group.GetPassive() {
+	if !in.placed.Group.GetPassive() {
 		in.model.events.Lost(in, hopeless)
 	}
 }

@@ -5,55 +5,32 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/backend/process/cores"
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"google.golang.org/protobuf/proto"
 )
 
 // makeInstances makes the instances of the config's groups, which are told json.
 func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Instance, error) {
-	var instances []*Instance
-	for _, group := range config.GetInstanceGroup() {
-		kind, devices := "CPU", []string{"0"}
-		switch group.GetKind() {
-		case kserve.ModelInstanceGroup_KIND_GPU:
-			kind, devices = "GPU", nil
-			for _, gpu := range group.GetGpus() {
-				devices = append(devices, strconv.Itoa(int(gpu)))
-			}
-		case kserve.ModelInstanceGroup_KIND_MODEL:
-			kind = "MODEL"
-		}
-		if n := int64(group.GetCount()) * int64(len(devices)); int64(len(instances))+n > int64(m.supervisor.limits.Instances) {
-			return nil, infer.Errorf(infer.InvalidArg, "instance group %s of model %s asks for %d instances, a model has %d at most", group.GetName(), m.env.Name, n, m.supervisor.limits.Instances)
-		}
-		for i := range group.GetCount() {
-			for _, device := range devices {
-				name := fmt.Sprintf("%s_%d", group.GetName(), i)
-				if err := validateInstanceName(name); err != nil {
-					return nil, err
-				}
-				on, err := m.supervisor.policies.Of(cores.PolicyName(group, device))
-				if err != nil {
-					return nil, err
-				}
-				in := &Instance{
-					model: m, name: name, kind: kind, device: device, group: group, json: json, cores: on,
-					log: m.log.With().Str("instance", name).Logger(),
-				}
-				if kind == "GPU" {
-					in.gpu = 1 + in.Device()
-				}
-				instances = append(instances, in)
-			}
-		}
+	placed, err := placement.Of(config, m.env.Name, m.supervisor.limits.Instances)
+	if err != nil {
+		return nil, err
 	}
-	if len(instances) == 0 {
-		return nil, infer.Errorf(infer.InvalidArg, "must specify one or more 'instance group's for %s", m.env.Name)
+	instances := make([]*Instance, len(placed))
+	for i, at := range placed {
+		if err := validateInstanceName(at.Name); err != nil {
+			return nil, err
+		}
+		on, err := m.supervisor.policies.Of(cores.PolicyName(at.Group, at.Device))
+		if err != nil {
+			return nil, err
+		}
+		instances[i] = &Instance{
+			model: m, name: at.Name, placed: at, gpu: at.GPU(), json: json, cores: on,
+			log: m.log.With().Str("instance", at.Name).Logger(),
+		}
 	}
 	return instances, nil
 }
@@ -70,27 +47,10 @@ func warmupNames(config *kserve.ModelConfig) []string {
 }
 
 // Group implements backend.Placed.
-func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.group }
+func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.placed.Group }
 
 // Device implements backend.Placed.
-func (in *Instance) Device() int32 {
-	n, err := strconv.ParseInt(in.device, 10, 32)
-	if err != nil {
-		return 0
-	}
-	return int32(n)
-}
-
-// signature is what two instances have in common that can stand for each other.
-func (in *Instance) signature() string {
-	group := proto.Clone(in.group).(*kserve.ModelInstanceGroup)
-	group.Name, group.Count = "", 0
-	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(group)
-	if err != nil {
-		return in.name // it is like no other
-	}
-	return in.device + ":" + string(text)
-}
+func (in *Instance) Device() int32 { return in.placed.Number() }
 
 // list returns the instances that are there.
 func (m *Model) list() []*Instance {
@@ -116,28 +76,9 @@ func (m *Model) Instances() []backend.Instance {
 	return list
 }
 
-// match compares the present instances with the wanted ones: what
-// has both name and signature stays before what has the signature alone. kept
-// are in the order of wanted, with nil where one is missing.
+// match compares the present instances with the wanted ones. kept are in the order of wanted, with nil where one is missing.
 func match(present, wanted []*Instance) (kept, surplus []*Instance) {
-	kept = make([]*Instance, len(wanted))
-	left := slices.Clone(present)
-	for _, byName := range []bool{true, false} {
-		for i, w := range wanted {
-			if kept[i] != nil {
-				continue
-			}
-			signature := w.signature()
-			at := slices.IndexFunc(left, func(in *Instance) bool {
-				return in.signature() == signature && (in.name == w.name || !byName)
-			})
-			if at >= 0 {
-				kept[i] = left[at]
-				left = slices.Delete(left, at, at+1)
-			}
-		}
-	}
-	return kept, left
+	return placement.Match(present, wanted, func(in *Instance) *placement.Placement { return &in.placed })
 }
 
 // Grow implements backend.Exchanger.

@@ -74,7 +74,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	}
 	m.starting = instances
 	for _, in := range instances {
-		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.kind, in.device)
+		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.placed.Kind, in.placed.Device)
 		run, cancel := context.WithCancel(m.run)
 		in.cancel, in.ended = cancel, make(chan struct{})
 		m.running.Go(boundary.Guard(m.log, boundary.Life, func() {
@@ -304,7 +304,7 @@ func (l *life) surroundings() Surroundings {
 
 func (in *Instance) placement() Placement {
 	return Placement{
-		Instance: in.name, Kind: in.kind, Device: in.device, Config: in.json, Group: in.group,
-		HostPolicy: in.model.supervisor.policies.JSON(cores.PolicyName(in.group, in.device)),
+		Instance: in.name, Kind: in.placed.Kind, Device: in.placed.Device, Config: in.json, Group: in.placed.Group,
+		HostPolicy: in.model.supervisor.policies.JSON(cores.PolicyName(in.placed.Group, in.placed.Device)),
 	}
 }

@@ -94,7 +94,7 @@ func (c *Custody) Begin(life context.Context, tasks *backend.Batch, requests []R
 				t.Memory.Retain()
 				e.memory = append(e.memory, t.Memory)
 			}
-			r.inputs = append(r.inputs, Input{*t})
+			r.inputs = append(r.inputs, Input{*t, r})
 		}
 	}
 	c.mu.Lock()

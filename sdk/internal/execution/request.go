@@ -24,7 +24,10 @@ type Request struct {
 }
 
 // Input is one input of a Request.
-type Input struct{ infer.Tensor }
+type Input struct {
+	infer.Tensor
+	of *Request
+}
 
 // Batch returns the batch that the request came in.
 func (r *Request) Batch() *Batch { return r.entry.batch }
@@ -132,7 +135,7 @@ func (r *Request) Release(flags uint32) error {
 	e.again = flags == ReleaseReschedule
 	b.giveUpLocked(e)
 	for i := range r.inputs {
-		r.inputs[i].Data, r.inputs[i].Memory = nil, nil
+		r.inputs[i].Data = nil
 	}
 	if e.completeLocked() {
 		c.forgetLocked(e)

@@ -16,12 +16,15 @@ type Response struct {
 	request *Request
 	state   atomic.Uint32 // 1: sent or discarded
 	held    *holding      // memory that is this response's until it is sent; nil mostly
-	slot    slot
-	tensors [1]infer.Tensor // up.Outputs begins here
-	dims    [6]int64        // the first dimensions of outputs
-	dimmed  int             // of dims
-	small   [64]byte        // the first bytes of outputs
-	filled  int             // of small, a multiple of 8
+	// forwarded are outputs that lie in memory of inputs.
+	forwarded []forward
+	few       [1]forward // forwarded begins here
+	slot      slot
+	tensors   [1]infer.Tensor // up.Outputs begins here
+	dims      [6]int64        // the first dimensions of outputs
+	dimmed    int             // of dims
+	small     [64]byte        // the first bytes of outputs
+	filled    int             // of small, a multiple of 8
 }
 
 // holding is the memory of outputs that have not been sent.
@@ -108,11 +111,48 @@ func (p *Response) Forward(name string, shape []int64, in *Input) error {
 	} else if in.Data == nil && have > 0 {
 		return infer.Errorf(infer.Internal, "input '%s' has no bytes any more, as its request has been released", in.Name)
 	}
+	p.append(name, in.DataType, shape, in.Data, nil)
 	if in.Memory != nil {
-		in.Memory.Retain()
+		if p.forwarded == nil {
+			p.forwarded = p.few[:0]
+		}
+		p.forwarded = append(p.forwarded, forward{len(p.up.Outputs) - 1, in})
 	}
-	p.append(name, in.DataType, shape, in.Data, in.Memory)
 	return nil
+}
+
+// forward says that an output has the bytes of an input, whose memory is not retained before the response is sent.
+type forward struct {
+	output int
+	input  *Input
+}
+
+// retain retains the memory of what is forwarded. False: an input has been released.
+func (p *Response) retain() bool {
+	for i, f := range p.forwarded {
+		if !f.input.retain() {
+			for _, g := range p.forwarded[:i] {
+				t := &p.up.Outputs[g.output]
+				t.Memory.Release()
+				t.Memory = nil
+			}
+			return false
+		}
+		p.up.Outputs[f.output].Memory = f.input.Memory
+	}
+	return true
+}
+
+// retain retains the input's memory, unless its request has been released.
+func (in *Input) retain() bool {
+	e := in.of.entry
+	e.batch.mu.Lock()
+	defer e.batch.mu.Unlock()
+	if e.released {
+		return false
+	}
+	in.Memory.Retain()
+	return true
 }
 
 // accepts refuses names that are not in the config, or are there twice.
@@ -205,6 +245,12 @@ func (p *Response) Discard() {
 // drop gives back what the response holds.
 func (p *Response) drop() {
 	p.held.release()
+	for _, f := range p.forwarded {
+		if m := p.up.Outputs[f.output].Memory; m != nil { // retained by Send
+			m.Release()
+		}
+	}
+	p.forwarded = nil
 	p.up.Outputs, p.up.Parameters = nil, nil
 }
 
@@ -222,6 +268,10 @@ func (p *Response) Send(flags uint32, err error) error {
 	}
 	if err == nil {
 		err = checkStrings(p.up.Outputs)
+	}
+	if err == nil && !p.retain() {
+		err = infer.Errorf(infer.Internal, "%sa response was sent with the bytes of an input whose request had been released", r.request.LogPrefix())
+		r.entry.batch.custody.fault(r.request, "a response was sent with the bytes of an input whose request had been released; its client gets an error")
 	}
 	if err != nil {
 		p.drop()

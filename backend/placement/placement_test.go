@@ -1,0 +1,56 @@
+package placement
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// TestInstancesOfEachKind: each GPU of a group has as many instances as the group's count, and all of one number come before
+// those of the next.
+func TestInstancesOfEachKind(t *testing.T) {
+	config := &kserve.ModelConfig{InstanceGroup: []*kserve.ModelInstanceGroup{
+		{Name: "c", Count: 2, Kind: kserve.ModelInstanceGroup_KIND_CPU},
+		{Name: "g", Count: 2, Kind: kserve.ModelInstanceGroup_KIND_GPU, Gpus: []int32{0, 3}},
+		{Name: "m", Count: 1, Kind: kserve.ModelInstanceGroup_KIND_MODEL},
+	}}
+	list, err := Of(config, "x", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range list {
+		got = append(got, fmt.Sprintf("%s %s %s %d %d", p.Name, p.Kind, p.Device, p.Number(), p.GPU()))
+	}
+	want := "c_0 CPU 0 0 0, c_1 CPU 0 0 0, g_0 GPU 0 0 1, g_0 GPU 3 3 4, g_1 GPU 0 0 1, g_1 GPU 3 3 4, m_0 MODEL 0 0 0"
+	if text := strings.Join(got, ", "); text != want {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+	if _, err := Of(config, "x", 6); err == nil || err.Error() != "instance group m of model x asks for 1 instances, a model has 6 at most" {
+		t.Errorf("beyond the limit: got %v", err)
+	}
+	if _, err := Of(&kserve.ModelConfig{}, "x", 1); err == nil || err.Error() != "must specify one or more 'instance group's for x" {
+		t.Errorf("without groups: got %v", err)
+	}
+}
+
+// TestDevicesAreKept: an instance stands for another on its own device alone.
+func TestDevicesAreKept(t *testing.T) {
+	of := func(name string, gpus ...int32) (list []*Placement) {
+		group := &kserve.ModelInstanceGroup{Name: name, Count: 1, Kind: kserve.ModelInstanceGroup_KIND_GPU, Gpus: []int32{0, 1}}
+		for _, n := range gpus {
+			list = append(list, &Placement{Name: name + "_0", Kind: "GPU", Device: fmt.Sprint(n), Group: group})
+		}
+		return list
+	}
+	present := of("a", 0, 1)
+	kept, surplus := Match(present, of("b", 1), func(p *Placement) *Placement { return p })
+	if kept[0] != present[1] || len(surplus) != 1 || surplus[0] != present[0] {
+		t.Errorf("kept is %v and surplus %v, want the instance of device 1 and that of 0", kept, surplus)
+	}
+}

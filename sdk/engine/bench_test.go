@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/sdk"
+)
+
+// forward answers requests with the bytes of their input.
+func forward(_ context.Context, requests []*sdk.Request) error {
+	for _, r := range requests {
+		in, err := r.Input("IN")
+		if err != nil {
+			return err
+		}
+		p, err := r.NewResponse()
+		if err != nil {
+			return err
+		}
+		if err := p.Forward("OUT", nil, in); err != nil {
+			return err
+		}
+		if err := p.Send(sdk.SendFinal, nil); err != nil {
+			return err
+		}
+		if err := r.Release(sdk.ReleaseAll); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// free is memory that nothing comes of.
+type free struct{}
+
+func (free) Retain()  {}
+func (free) Release() {}
+
+// BenchmarkIdentity is the time from Instance.Execute until the response is there, for a client that waits for it.
+func BenchmarkIdentity(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		bytes   int64
+		execute func(context.Context, []*sdk.Request) error
+	}{
+		{"output", 4, identity}, {"forward", 4, forward}, {"forward", 1 << 20, forward}, {"forward", 16 << 20, forward}, {"output", 1 << 20, identity},
+	} {
+		b.Run(fmt.Sprintf("%s-%d", c.name, c.bytes), func(b *testing.B) {
+			a := &author{execute: c.execute}
+			r := start(b, a, with(""), func(_ *rig, env *Environment) { env.Allocate = nil })
+			got := make(chan struct{}, 1)
+			task := &backend.Task{Context: context.Background(), Send: func(*infer.Response) { got <- struct{}{} }, Request: &infer.Request{
+				Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{c.bytes / 4}, Data: make([]byte, c.bytes), Memory: free{}}},
+			}}
+			batch := &backend.Batch{Tasks: []*backend.Task{task}, Done: func(*backend.Batch, backend.Report) {}}
+			b.ReportAllocs()
+			for b.Loop() {
+				r.instance.Execute(batch)
+				<-got
+			}
+		})
+	}
+}
