@@ -61,12 +61,17 @@ class TritonPythonModel(Base):
 // runCUDAClient runs testdata/cuda_regions.py with the driver that the server has.
 func (s *runningServer) runCUDAClient(state, model string, what ...string) {
 	s.t.Helper()
+	s.runCUDAScript("cuda_regions.py", state, model, what...)
+}
+
+func (s *runningServer) runCUDAScript(script, state, model string, what ...string) {
+	s.t.Helper()
 	root := testkit.Root(s.t)
 	folders := strings.Join([]string{filepath.Join(root, "stub", "tests"), filepath.Join(root, "pyutils")}, ":")
-	arguments := append([]string{"LD_LIBRARY_PATH=" + fakecuda.Dir(s.t), "FAKECUDA_STATE=" + state, clientPython(s.t), filepath.Join("testdata", "cuda_regions.py"),
+	arguments := append([]string{"LD_LIBRARY_PATH=" + fakecuda.Dir(s.t), "FAKECUDA_STATE=" + state, clientPython(s.t), filepath.Join("testdata", script),
 		fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc), model, s.t.TempDir(), folders}, what...)
 	if output, err := exec.Command("env", arguments...).CombinedOutput(); err != nil {
-		s.t.Fatalf("cuda_regions.py: %v\n%s", err, output)
+		s.t.Fatalf("%s %s %q: %v\n%s", script, model, what, err, output)
 	}
 }
 

@@ -40,7 +40,7 @@ from .spin import Spin
 from .windows import limits
 
 if TYPE_CHECKING:
-    from .ondevice import OnDevice
+    from .ondevice import DevicePool, OnDevice
 
 _now = time.monotonic_ns
 
@@ -586,7 +586,17 @@ class Loop:
         process.collect()  # what the model has left in circles ends while the server still listens
         self._leave_children()
         channel = self._channel
+        if self._devices:
+            self._linger(self._devices[0].pool)
         channel.publish(messages.finalized(channel.life, text))
+
+    def _linger(self, pool: DevicePool) -> None:
+        """Let other models open what was lent to them."""
+        self._channel.release_tickets()  # another process may wait for what this model has had of it
+        out = pool.out()
+        if out:
+            self._logs.complain(runtime.INFO, f"waiting for {out} tensors on devices that other models hold", 0, 1)
+            pool.linger()
 
     def _complain_of_end(self, text: str, error: BaseException) -> None:
         trace = failure.trace(error)

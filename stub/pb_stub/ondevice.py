@@ -44,6 +44,9 @@ MOST_LENT = 192
 #: How long a thread waits for another one that makes an allocation.
 GROWING_SECONDS = 2.0
 
+#: How long a process that is to end waits for others to be done with what it has lent them.
+LINGER_SECONDS = 5.0
+
 _OUT_OF_MEMORY = 2
 
 _T = TypeVar("_T")
@@ -110,6 +113,7 @@ class DevicePool:
         self._growing = threading.Lock()
         self._numbers = itertools.count(1)
         self._lent = 0  # allocations, with those that are being made
+        self._out = 0  # tickets
         self._chunks: list[_Chunk] = []
         self._entries: list[_Entry] = []
         self._unused: list[int] = []  # indices of entries whose allocation was freed
@@ -154,6 +158,7 @@ class DevicePool:
         with self._alone:
             entry = self._entries[block.index]
             entry.references += 1
+            self._out += 1
             return block.index | ELSEWHERE | entry.generation << 32
 
     def address_of(self, number: int) -> tuple[cuda.Device, int, int]:
@@ -163,6 +168,18 @@ class DevicePool:
                 if chunk.number == number:
                     return chunk.device, chunk.base, chunk.size
         raise NotUnderstood(f"it names allocation {number}, which this process has not lent")
+
+    def out(self) -> int:
+        """How many descriptors that name memory of ours have not come back."""
+        with self._alone:
+            self._collect()
+            return self._out
+
+    def linger(self) -> None:
+        """Wait until all have come back, but not for ever: nobody can open the memory of a process that has ended."""
+        end = time.monotonic() + LINGER_SECONDS
+        while self.out() and time.monotonic() < end:
+            self._channel.moment()
 
     def patience(self) -> int | None:
         """Free allocations that were not used for a while, beyond some that are kept; called before sleep.
@@ -218,6 +235,7 @@ class DevicePool:
             known = index < len(self._entries) and self._entries[index].generation == ticket >> 32
             if not known or not self._entries[index].references:
                 raise ProtocolError(f"ticket {ticket:#x} came back and was not out")
+            self._out -= 1
             self._drop(index)
         while self._dropped:
             self._drop(self._dropped.popleft())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -146,6 +147,28 @@ class TestLending:
         assert stub.execute(*may_stay(SOME)).responses[0].outputs[0].number not in stub.unlent
         assert [stub.lent[number].device for number in sorted(stub.lent) if number not in stub.unlent] in ([0, 1], [1, 0])
         assert counts().live("allocation") == len(stub.lent) - len(stub.unlent)
+
+    def test_its_end_waits_for_what_is_out(self, begin: Begin) -> None:
+        stub = begin(DOUBLES)
+        outputs = [response.outputs[0] for response in stub.execute(*may_stay(SOME, SOME)).responses]
+        answers: list[Any] = []
+        ending = threading.Thread(target=lambda: answers.append(stub.finalize()))
+        ending.start()
+        late = time.monotonic() + 30
+        while not stub.logs:
+            assert time.monotonic() < late, "it does not say that it waits"
+            time.sleep(0.01)
+        assert stub.logs[0]["message"] == "waiting for 2 tensors on devices that other models hold"
+        for output in outputs:
+            assert not answers
+            stub.give_back(output.ticket)
+        ending.join()
+        assert answers == [{"error": ""}]
+
+    def test_its_end_does_not_wait_for_ever(self, begin: Begin) -> None:
+        stub = begin("from pb_stub import ondevice\n\nondevice.LINGER_SECONDS = 0.01\n" + DOUBLES)
+        stub.execute(*may_stay(SOME))
+        assert stub.finalize() == {"error": ""} and len(stub.logs) == 1
 
     def test_out_of_memory_goes_by_the_host(self, begin: Begin) -> None:
         stub = begin(DOUBLES, memory=40 << 20)

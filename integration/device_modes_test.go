@@ -1,0 +1,271 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// deviceModes are called models of testdata/device_modes.py, by what they do, with what follows their
+// tensors in the config. Each is there twice: its name ends in what it says of
+// FORCE_CPU_ONLY_INPUT_TENSORS.
+var deviceModes = map[string]struct{ acts, inputs, outputs, more string }{
+	"plain":   {"plain", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", ""},
+	"listed":  {"listed", "IN:FP32[-1]", "OUT:FP32[-1] WHERE:INT32[1]", "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 2000 }\n"},
+	"stacked": {"stacked", "IN:FP32[-1]", "OUT:FP32[-1] WHERE:INT32[1]", "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 2000 }\n" + setting("BATCH_MODE", "stacked")},
+	"states": {"states", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", `sequence_batching { max_sequence_idle_microseconds: 60000000
+  state [ { input_name: "STATE_IN" output_name: "STATE_OUT" data_type: TYPE_FP32 dims: [ -1, -1 ] } ] }
+`},
+	"cached":   {"cached", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1] RUNS:INT32[2,1]", "response_cache { enable: true }\n"},
+	"warmed":   {"warms", "IN:FP32[-1]", "OUT:FP32[-1] WHERE:INT32[1]", "max_batch_size: 8\n" + warmupSample("s", "batch_size: 1 count: 3", "IN", "FP32", "20000", "zero_data: true")},
+	"thrice":   {"thrice", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", "model_transaction_policy { decoupled: true }\n"},
+	"endless":  {"endless", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", "model_transaction_policy { decoupled: true }\n"},
+	"again":    {"again", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", "model_transaction_policy { decoupled: true } sequence_batching { iterative_sequence: true }\n"},
+	"passes":   {"passes", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", "model_transaction_policy { decoupled: true }\n"},
+	"words":    {"words", "IN:STRING[-1]", "OUT:STRING[-1]", ""},
+	"optional": {"optional", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1] MAYBE:FP32[2,-1]", ""},
+	"adds":     {"adds", "IN:FP32[2,-1] MAYBE:FP32[2,-1]?", "OUT:FP32[2,-1] WHERE:INT32[2,1]", ""},
+}
+
+// setting is a parameter of a model's config.
+func setting(name, value string) string {
+	return fmt.Sprintf("parameters { key: %q value { string_value: %q } }\n", name, value)
+}
+
+// deviceModeServer launches a server with all of them, and a caller; of those it loads what is asked for.
+func deviceModeServer(t *testing.T, load string, flags ...string) (s *runningServer, state, repository string) {
+	source, err := os.ReadFile(filepath.Join("testdata", "device_modes.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	oneCPU := "instance_group [ { kind: KIND_CPU } ]\n"
+	modelFiles(files, "caller", "CASE:STRING[1]", "RESULT:STRING[1]", oneCPU+setting("ACTS", "caller"), string(source))
+	for _, takes := range []string{"yes", "no"} {
+		force := setting("FORCE_CPU_ONLY_INPUT_TENSORS", map[string]string{"yes": "no", "no": "yes"}[takes])
+		for kind, m := range deviceModes {
+			modelFiles(files, kind+"_"+takes, m.inputs, m.outputs, m.more+oneCPU+force+setting("ACTS", m.acts), string(source))
+		}
+		steps := []string{
+			"optional_" + takes + "(IN=IN)->OUT=MID,MAYBE=maybe", "plain_" + takes + "(IN=MID)->OUT=OUT,WHERE=WHERE",
+			"adds_" + takes + "(IN=MID,MAYBE=maybe)->OUT=SECOND",
+		}
+		outputs := "OUT:FP32[2,-1] SECOND:FP32[2,-1] WHERE:INT32[2,1]"
+		ensembleFiles(files, "ensemble_"+takes, "IN:FP32[2,-1]", outputs, "", steps...)
+		ensembleFiles(files, "shown_"+takes, "IN:FP32[2,-1]", outputs+" MID:FP32[2,-1]", "", steps...)
+	}
+	state, repository = filepath.Join(t.TempDir(), "state"), writeFiles(t, files)
+	producer := "NEREID_PRODUCER=" + filepath.Join(testkit.Root(t), "stub", "tests")
+	s = launchOnFakes(t, repository, []string{"FAKECUDA_STATE=" + state, producer},
+		append(flags, "--allow-gpu-metrics=false", "--cache-config=local,size=8388608", "--model-control-mode=explicit", "--load-model="+load)...)
+	s.waitReady()
+	return s, state, repository
+}
+
+// mode has the caller run a case, in a request with an id, and returns what it says.
+func (s *runningServer) mode(testCase, id string) (status int, result string) {
+	s.t.Helper()
+	status, text := s.request("POST", "/v2/models/caller/infer",
+		fmt.Sprintf(`{"id":%q,"inputs":[{"name":"CASE","datatype":"BYTES","shape":[1],"data":[%q]}]}`, id, testCase))
+	var answer struct{ Outputs []struct{ Data []string } }
+	if status != http.StatusOK || json.Unmarshal([]byte(text), &answer) != nil || len(answer.Outputs) != 1 || len(answer.Outputs[0].Data) != 1 {
+		return status, text
+	}
+	return status, answer.Outputs[0].Data[0]
+}
+
+// deviceCases are the cases of the caller that it judges itself.
+func deviceCases() (cases []string) {
+	for _, takes := range []string{"yes", "no"} {
+		for _, kind := range []string{"plain", "listed", "stacked", "states", "cached", "warmed", "ensemble", "shown"} {
+			cases = append(cases, "calls:"+kind+"_"+takes+":small", "calls:"+kind+"_"+takes+":large")
+		}
+		cases = append(cases, "sequence:states_"+takes, "cache:cached_"+takes, "together:listed_"+takes, "together:stacked_"+takes)
+		for _, kind := range []string{"thrice", "passes", "again"} {
+			cases = append(cases, "stream:"+kind+"_"+takes, "stream_soon:"+kind+"_"+takes)
+		}
+		cases = append(cases, "optional:ensemble_"+takes, "optional:shown_"+takes)
+		cases = append(cases, "forwards:plain_"+takes, "forwards:listed_"+takes, "given_up:endless_"+takes)
+	}
+	return cases
+}
+
+// TestTensorsOnDevicesInAllModes has models of all kinds called with tensors on devices, and answer so.
+func TestTensorsOnDevicesInAllModes(t *testing.T) {
+	s, state, _ := deviceModeServer(t, "*")
+	for range 2 { // the second time it is known which models take them
+		for _, c := range deviceCases() {
+			if status, result := s.mode(c, ""); status != http.StatusOK || result != "good" {
+				t.Errorf("%s: status %d: %s", c, status, result)
+			}
+		}
+	}
+	s.nothingOnDevices(state)
+}
+
+// TestTracedTensorsOfDevices: requests that are traced have their tensors on the host, where they are recorded.
+func TestTracedTensorsOfDevices(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.json")
+	s, state, _ := deviceModeServer(t, "*", "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS", "--trace-config=rate=1", "--trace-config=triton,file="+path)
+	for _, c := range deviceCases() {
+		if strings.Contains(c, "_no") {
+			continue
+		}
+		if status, result := s.mode(c, "traced"); status != http.StatusOK || result != "good" {
+			t.Errorf("%s: status %d: %s", c, status, result)
+		}
+	}
+	s.notLeaking(state)
+	s.stop()
+	content, err := os.ReadFile(path)
+	var list []traceEntry
+	if err == nil {
+		err = json.Unmarshal(content, &list)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	models, inputs, seen := map[int]string{}, map[int][]string{}, map[string]int{}
+	for _, e := range list {
+		if e.Model != "" {
+			models[e.ID] = e.Model
+		}
+		if e.Tensor == nil {
+			continue
+		}
+		data := strings.Split(e.Tensor.Data, ",")
+		model := models[e.ID]
+		switch e.Tensor.Name {
+		case "IN":
+			inputs[e.ID] = data
+		case "OUT":
+			if model == "states_yes" || strings.HasPrefix(model, "adds") || strings.HasPrefix(model, "ensemble") || strings.HasPrefix(model, "shown") {
+				break
+			}
+			if got, want := data[len(data)-1], inputs[e.ID][len(data)-1]; len(data) != len(inputs[e.ID]) || !twice(got, want) {
+				t.Errorf("%s: recorded %d outputs that end in %s, of %d inputs that end in %s", model, len(data), got, len(inputs[e.ID]), want)
+			}
+			seen[model]++
+		}
+	}
+	for kind := range deviceModes {
+		if !slices.Contains([]string{"states", "adds", "endless", "words"}, kind) && seen[kind+"_yes"] == 0 {
+			t.Errorf("%s: no output was recorded (%v)", kind, seen)
+		}
+	}
+}
+
+// TestMemoryOfClientsInAllModes has models of all kinds asked with tensors in memory of a client on devices.
+func TestMemoryOfClientsInAllModes(t *testing.T) {
+	s, state, _ := deviceModeServer(t, "*", "--allow-client-shm=true")
+	s.runCUDAScript("device_modes_client.py", state, "", "import")
+	s.nothingOnDevices(state)
+}
+
+// TestTensorsOfModelsThatEnd unloads, reloads and kills models while another one holds tensors of theirs that
+// it has not looked at. A process that is to end waits for that; when one was killed the tensors are lost.
+func TestTensorsOfModelsThatEnd(t *testing.T) {
+	const model = "listed_yes"
+	s, state, repository := deviceModeServer(t, model, "--load-model=caller")
+	waits := 0
+	for _, ends := range []struct {
+		name string
+		by   func()
+		want string
+	}{
+		{"unloaded", func() { s.request("POST", "/v2/repository/models/"+model+"/unload", "") }, "good"},
+		{"reloaded", func() {
+			touch(t, filepath.Join(repository, model, "1", "model.py"))
+			s.mustLoad(model)
+		}, "good"},
+		{"killed", func() { _ = unix.Kill(s.stubsOf(model)[0], unix.SIGKILL) }, strings.Repeat("; Failed to open the cudaIpcHandle. error: invalid argument", 3)[2:]},
+	} {
+		s.mustLoad(model)
+		marks, done := t.TempDir(), make(chan string, 1)
+		go func() {
+			status, result := s.mode("holds:"+model+":3:"+marks, "")
+			done <- fmt.Sprint(status, " ", result)
+		}()
+		s.comes(marks, "begun")
+		pid := s.stubsOf(model)[0]
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			ends.by()
+		}()
+		if ends.want == "good" {
+			waits++
+			if n := s.printed("waiting for 3 tensors on devices that other models hold", waits); n != waits {
+				t.Errorf("%s: its process waited %d times, want %d", ends.name, n, waits)
+			}
+		} else {
+			s.until("rid of the process", func() bool { return unix.Kill(pid, 0) != nil })
+		}
+		come(t, marks)
+		if got, want := <-done, "200 "+ends.want; got != want {
+			t.Errorf("%s: got %q, want %q", ends.name, got, want)
+		}
+		<-ended
+	}
+	s.nothingOnDevices(state)
+}
+
+// twice reports whether a text of a trace is twice another one, or one or two more, as the responses of a stream.
+func twice(got, of string) bool {
+	a, err := strconv.ParseFloat(got, 64)
+	b, other := strconv.ParseFloat(of, 64)
+	return err == nil && other == nil && a >= 2*b && a <= 2*b+2
+}
+
+// nothingOnDevices unloads all models, and wants nothing of theirs to be left on the devices.
+func (s *runningServer) nothingOnDevices(state string) {
+	s.t.Helper()
+	s.notLeaking(state)
+	var all sync.WaitGroup
+	for _, name := range s.loaded() {
+		all.Go(func() {
+			if status, body := s.request("POST", "/v2/repository/models/"+name+"/unload", ""); status != http.StatusOK {
+				s.t.Errorf("unload %s: status %d (%s)", name, status, body)
+			}
+		})
+	}
+	all.Wait()
+	s.until("rid of all memory of devices", func() bool {
+		_, live := fakeState(s.t, state)
+		delete(live, "context") // of the process that copies
+		delete(live, "stream")
+		for _, n := range live {
+			if n != 0 {
+				return false
+			}
+		}
+		return !strings.Contains(s.scrape(), "nereid_device_lent_bytes{")
+	})
+	s.notLeaking(state)
+}
+
+// loaded lists the models that are ready.
+func (s *runningServer) loaded() (names []string) {
+	s.t.Helper()
+	_, body := s.request("POST", "/v2/repository/index", `{"ready":true}`)
+	var list []struct{ Name string }
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		s.t.Fatalf("%v: %s", err, body)
+	}
+	for _, m := range list {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,334 @@
+"""The model.py of all models of device_modes_test.go: ACTS in a model's config says what it does.
+
+Called models answer with OUT, twice the input IN, on a device, and WHERE: 1 if the input was on a device.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+
+sys.path.append(os.environ["NEREID_PRODUCER"])
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from producer import OnDevice
+
+#: Called models, by what they do: whether the input comes on a device where the config says so, and whether the output
+#: stays there for another model.
+CALLED = {
+    "plain": (True, True),
+    "listed": (True, True),
+    "stacked": (False, False),
+    "states": (False, False),
+    "cached": (False, False),
+    "warmed": (True, True),
+}
+
+#: Ensembles, with the outputs that are wanted of them.
+ENSEMBLES = {"ensemble": ("OUT", "SECOND", "WHERE"), "shown": ("OUT", "SECOND", "WHERE", "MID")}
+
+START, END = pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
+
+
+def put(name, array, device=0):
+    return pb_utils.Tensor.from_dlpack(name, OnDevice(np.asarray(array, np.float32), device))
+
+
+def values(tensor):
+    raw = tensor.as_numpy() if tensor.is_cpu() else np.frombuffer(tensor._data.read(), np.float32)
+    return raw.reshape(tensor.shape())
+
+
+def taken(request, name="IN"):
+    return pb_utils.get_input_tensor_by_name(request, name)
+
+
+def output(response, name="OUT"):
+    if response.has_error():
+        raise pb_utils.TritonModelException(response.error().message())
+    return pb_utils.get_output_tensor_by_name(response, name)
+
+
+def call(model, *tensors, outputs=("OUT", "WHERE"), **more):
+    return pb_utils.InferenceRequest(model_name=model, inputs=list(tensors), requested_output_names=list(outputs), **more)
+
+
+NUMBERS = {
+    "small": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "large": np.arange(2 * 20_000, dtype=np.float32).reshape(2, 20_000),
+}
+
+
+def where(x):
+    return pb_utils.Tensor("WHERE", np.full((x.shape()[0], 1), 0 if x.is_cpu() else 1, np.int32))
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        config = json.loads(args["model_config"])
+        self.acts = getattr(self, config["parameters"]["ACTS"]["string_value"])
+        self.name = args["model_name"]
+        self.warmed = 0
+        self.kept = {}
+
+    def execute(self, requests):
+        return self.acts(requests)
+
+    # What is called.
+
+    def plain(self, requests):
+        return [self.twice(taken(request), request) for request in requests]
+
+    def twice(self, x, request, *more):
+        outputs = [where(x), *more]
+        if "OUT" in request.requested_output_names():
+            outputs.append(put("OUT", values(x) * 2, 0 if x.is_cpu() else x.__dlpack_device__()[1]))
+        return pb_utils.InferenceResponse(outputs)
+
+    def listed(self, requests):
+        """A batch: of several requests, some have their inputs on a device and others on the host."""
+        return [self.twice(taken(request), request) for request in requests]
+
+    def stacked(self, requests):
+        assert len(requests) == 1
+        x = taken(requests[0])
+        assert x.is_cpu()
+        return [self.twice(x, requests[0])]
+
+    def states(self, requests):
+        """The state is the sum of what came, on a device; OUT is twice the input, and it."""
+        responses = []
+        for request in requests:
+            x, state = taken(request), taken(request, "STATE_IN")
+            assert state.is_cpu()
+            total = values(state) + values(x)
+            responses.append(pb_utils.InferenceResponse([
+                put("OUT", total * 2), where(x), put("STATE_OUT", total, 1),
+            ]))  # fmt: skip
+        return responses
+
+    def cached(self, requests):
+        responses = []
+        for request in requests:
+            self.warmed += 1
+            runs = pb_utils.Tensor("RUNS", np.full((2, 1), self.warmed, np.int32))
+            responses.append(self.twice(taken(request), request, runs))
+        return responses
+
+    def warms(self, requests):
+        """Counts its warm-up, whose input has one row."""
+        responses = []
+        for request in requests:
+            x = taken(request)
+            if x.shape()[0] == 1:
+                self.warmed += 1
+            else:
+                assert self.warmed == 3, self.warmed
+            responses.append(self.twice(x, request))
+        return responses
+
+    def thrice(self, requests):
+        """Decoupled: three responses, on both devices."""
+        for request in requests:
+            x = taken(request)
+            sender = request.get_response_sender()
+            for k in range(3):
+                sender.send(pb_utils.InferenceResponse([put("OUT", values(x) * 2 + k, k % 2), where(x)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def endless(self, requests):
+        """Decoupled: responses until the request is cancelled."""
+        for request in requests:
+            x = taken(request)
+            sender = request.get_response_sender()
+            while not request.is_cancelled():
+                sender.send(pb_utils.InferenceResponse([put("OUT", values(x) * 2), where(x)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def again(self, requests):
+        """Decoupled: has itself executed twice, and answers with an input that it has got twice."""
+        for request in requests:
+            x = taken(request)
+            before = self.kept.setdefault(request.request_id(), [])
+            before.append(values(x))
+            sender = request.get_response_sender()
+            if len(before) == 1:
+                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+                continue
+            assert (before[0] == before[1]).all(), before
+            del self.kept[request.request_id()]
+            sender.send(pb_utils.InferenceResponse([put("OUT", values(x) * 2), where(x)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def passes(self, requests):
+        """Decoupled: passes on what a stream of another model brings, as it came."""
+        for request in requests:
+            sender = request.get_response_sender()
+            model = self.name.replace("passes", "thrice")
+            for response in call(model, put("IN", values(taken(request))), trace=request.trace()).exec(decoupled=True):
+                if response.output_tensors():
+                    sender.send(pb_utils.InferenceResponse([output(response), output(response, "WHERE")]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def optional(self, requests):
+        """MAYBE is there if the first value is 7."""
+        responses = []
+        for request in requests:
+            x = taken(request)
+            more = [put("MAYBE", values(x), 1)] if values(x).flat[0] == 7 else []
+            responses.append(self.twice(x, request, *more))
+        return responses
+
+    def adds(self, requests):
+        """OUT is the input, and MAYBE if there is one."""
+        responses = []
+        for request in requests:
+            x, maybe = taken(request), taken(request, "MAYBE")
+            total = values(x) + (0 if maybe is None else values(maybe))
+            responses.append(pb_utils.InferenceResponse([put("OUT", total), where(x)]))
+        return responses
+
+    def words(self, requests):
+        """BYTES, which never lie on a device."""
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", taken(request).as_numpy())]) for request in requests]
+
+    # What calls: cases by name.
+
+    async def caller(self, requests):
+        responses = []
+        for request in requests:
+            name, *arguments = taken(request, "CASE").as_numpy()[0].decode().split(":")
+            self.request = request
+            result = getattr(self, f"case_{name}")(*arguments)
+            if asyncio.iscoroutine(result):
+                result = await result
+            text = np.array([(result or "good").encode()], object)
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("RESULT", text)]))
+        return responses
+
+    def more(self):
+        """How requests are made for one that is traced."""
+        return {"trace": self.request.trace()} if self.request.request_id() == "traced" else {}
+
+    def check(self, response, want, inside, stays):
+        got, place = output(response), output(response, "WHERE").as_numpy()
+        traced = self.request.request_id() == "traced"
+        assert (values(got) == want).all(), (values(got), want)
+        assert (place == (1 if inside and not traced else 0)).all(), (place, inside)
+        assert got.is_cpu() == (traced or not stays), (got.is_cpu(), stays)
+
+    def case_calls(self, model, size):
+        """One call, with the input on a device, and with it on the host."""
+        kind, takes = model.rsplit("_", 1)
+        inside, stays = CALLED.get(kind, (False, False))
+        x = NUMBERS[size]
+        for how in ("device", "host"):
+            more = dict(self.more())
+            if kind == "states":
+                more.update(correlation_id=7, flags=START | END)
+            given = put("IN", x, 1) if how == "device" else pb_utils.Tensor("IN", x)
+            if kind in ("ensemble", "shown"):
+                self.check_ensemble(call(model, given, outputs=ENSEMBLES[kind], **more).exec(), x, model)
+                continue
+            response = call(model, given, **more).exec()
+            self.check(response, x * 2, inside and takes == "yes" and how == "device", stays)
+
+    def check_ensemble(self, response, x, model, maybe=0):
+        """The two steps behind the first read what it has left on its device, if both take that and no client gets it."""
+        traced = self.request.request_id() == "traced"
+        assert (values(output(response)) == x * 4).all()
+        assert (values(output(response, "SECOND")) == x * 2 + maybe).all()
+        inside = int(model == "ensemble_yes" and not traced)
+        assert (output(response, "WHERE").as_numpy() == inside).all(), output(response, "WHERE").as_numpy()
+
+    def case_sequence(self, model):
+        """A sequence whose state is made on a device: it is that of the requests before."""
+        for ident in (11, 12):
+            total = 0
+            for k in range(4):
+                x = NUMBERS["large"] + k + ident
+                total = total + x
+                flags = START if k == 0 else END if k == 3 else 0
+                response = call(model, put("IN", x, k % 2), correlation_id=ident, flags=flags, **self.more()).exec()
+                self.check(response, total * 2, False, False)
+
+    def case_cache(self, model):
+        """A hit gives the bytes of the miss, and is no execution, wherever the input lies."""
+        x = NUMBERS["large"] + 100
+        runs = []
+        for given in (put("IN", x), put("IN", x, 1), pb_utils.Tensor("IN", x), put("IN", x + 1), put("IN", x)):
+            response = call(model, given, outputs=("OUT", "WHERE", "RUNS"), **self.more()).exec()
+            self.check(response, values(given) * 2, False, False)
+            runs.append(int(output(response, "RUNS").as_numpy()[0, 0]))
+        assert runs == [runs[0]] * 3 + [runs[0] + 1, runs[0]], runs
+
+    async def case_together(self, model):
+        """Calls at once, from a device and from the host: batches have both."""
+        kind, takes = model.rsplit("_", 1)
+        inside, stays = CALLED[kind]
+        x = NUMBERS["large"]
+        given = [put("IN", x + k, k % 2) if k % 4 else pb_utils.Tensor("IN", x + k) for k in range(12)]
+        responses = await asyncio.gather(*(call(model, tensor, **self.more()).async_exec() for tensor in given))
+        for k, response in enumerate(responses):
+            self.check(response, (x + k) * 2, inside and takes == "yes" and k % 4 != 0, stays)
+
+    def case_stream(self, model):
+        """A stream of a decoupled model, whose responses are looked at later."""
+        x = NUMBERS["large"]
+        responses = list(call(model, put("IN", x), **self.more()).exec(decoupled=True))
+        self.check_stream(model, responses, x)
+
+    async def case_stream_soon(self, model):
+        x = NUMBERS["large"]
+        stream = await call(model, put("IN", x), **self.more()).async_exec(decoupled=True)
+        self.check_stream(model, [response async for response in stream], x)
+
+    def check_stream(self, model, responses, x):
+        responses = [response for response in responses if response.has_error() or response.output_tensors()]
+        kind, takes = model.rsplit("_", 1)
+        assert len(responses) == (1 if kind == "again" else 3), responses
+        for k, response in enumerate(responses):
+            # What it passes on was called with an input on a device.
+            self.check(response, x * 2 + k, takes == "yes" and kind != "again", kind != "again")
+            if not output(response).is_cpu():
+                assert output(response).__dlpack_device__() == (2, k % 2)
+
+    def case_given_up(self, model):
+        """A stream of which the first response is taken, and no more."""
+        stream = call(model, put("IN", NUMBERS["large"])).exec(decoupled=True)
+        assert (values(output(next(iter(stream)))) == NUMBERS["large"] * 2).all()
+
+    def case_optional(self, model):
+        """An optional input of a step, which is an output that the step before may leave out."""
+        for first in (7, 8, 7):
+            x = NUMBERS["large"] + first
+            wanted = ENSEMBLES[model.rsplit("_", 1)[0]]
+            response = call(model, pb_utils.Tensor("IN", x), outputs=wanted, **self.more()).exec()
+            self.check_ensemble(response, x, model, x if first == 7 else 0)
+
+    def case_forwards(self, model):
+        """What one model has given is sent on to another, without a look at it."""
+        x = NUMBERS["large"]
+        y = output(call(model, put("IN", x, 1)).exec())
+        for _ in range(3):
+            y = output(call(model, pb_utils.Tensor.from_dlpack("IN", y) if not y.is_cpu() else y).exec())
+        assert (values(y) == x * 16).all()
+
+    # What is left when others end. Marks are files: "begun" says that a tensor is held, "the test" what is waited for.
+
+    def case_holds(self, model, count, marks):
+        """Hold tensors that were not looked at until a mark is there, and look then."""
+        x = NUMBERS["large"]
+        held = [output(call(model, put("IN", x + k)).exec()) for k in range(int(count))]
+        open(os.path.join(marks, "begun"), "w").close()
+        while not os.path.exists(os.path.join(marks, "the test")):
+            time.sleep(0.002)
+        failures = []
+        for k, tensor in enumerate(held):
+            try:
+                assert (values(tensor) == (x + k) * 2).all()
+            except pb_utils.TritonModelException as error:
+                failures.append(str(error))
+        return "; ".join(failures)
