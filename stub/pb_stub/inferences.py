@@ -169,6 +169,7 @@ class Inferences:
             self.lose(error)
         except BaseException as error:
             self._open.pop(number, None)
+            self._asked.pop(number, None)
             outgoing.withdraw()
             if isinstance(error, struct.error):
                 return failed(f"the request does not fit into a message: {error}")
@@ -243,6 +244,7 @@ class Inferences:
     def forget(self, number: int) -> None:
         """Cancel a request whose answers the model has given up. Never waits; may be called anywhere."""
         if self._open.pop(number, None) is not None:
+            self._asked.pop(number, None)
             self._channel.post(messages.word(messages.STOP_INFER, self._channel.life, number, messages.STOP_FORGET))
 
     @property

@@ -170,6 +170,38 @@ class TestLending:
         stub.execute(*may_stay(SOME))
         assert stub.finalize() == {"error": ""} and len(stub.logs) == 1
 
+    def test_requests_that_are_given_up_leave_nothing(self, begin: Begin) -> None:
+        stub = begin(
+            """
+import asyncio, gc
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        some = np.arange(5, dtype=np.float32)
+
+        def ask(*more):
+            given = [on_device(some, name="IN"), *more]
+            return pb_utils.InferenceRequest(model_name="m", inputs=given, requested_output_names=["OUT"])
+
+        future = ask().async_exec()
+        await asyncio.sleep(0)
+        future.cancel()
+        freed = OnDevice(some)
+        lost = ask(Tensor.from_dlpack("LOST", freed))
+        freed.free()
+        assert "failed to copy data" in lost.exec().error().message()
+        (inferences,) = [o for o in gc.get_objects() if type(o).__name__ == "Inferences"]
+        return [InferenceResponse([Tensor("OUT", np.array([len(inferences._asked)]))])]
+"""
+        )
+        stub.start_batch(Request(1, [("IN", SOME)]))
+        asked = stub.receive()
+        assert asked.kind == "INFER" and list(stub.lent) == [1]
+        assert stub.receive().kind == "STOP_INFER"
+        executed = stub.finish_batch()
+        assert executed.text == ""
+        assert executed.responses[0]["OUT"] == 0
+
     def test_out_of_memory_goes_by_the_host(self, begin: Begin) -> None:
         stub = begin(DOUBLES, memory=40 << 20)
         large = np.arange(5 << 20, dtype=np.float32)  # 20 MiB: one block fits into 32 MiB, no second allocation
