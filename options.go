@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -225,6 +226,8 @@ type BackendOptions struct {
 	// Settings are --backend-config, by backend and key; those for all backends
 	// stand under the empty name.
 	Settings map[string]map[string]string
+	// Linked are backends that are part of this program, by name (WithBackend).
+	Linked map[string]sdk.New
 	// MinComputeCapability is --min-supported-compute-capability: that of GPUs on which
 	// instances are placed; 0 is any.
 	MinComputeCapability float64

@@ -21,6 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
+	"github.com/nereid-serving/nereid/sdk/linked"
 	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/tracing"
 	"github.com/nereid-serving/nereid/shm"
@@ -37,6 +38,7 @@ type Server struct {
 	python     *python.Backend     // nil like it, and if its settings are wrong
 	devices    *devices.Devices    // nil without a CUDA driver, and like python
 	copier     *devices.Copier     // likewise
+	linked     []*linked.Backend
 	registry   *models.Registry
 	regions    *regions.Registry // of clients' shared memory
 	traces     *tracing.Tracer   // nil without a mode
@@ -96,7 +98,7 @@ func New(o Options) (_ *Server, err error) {
 	s.countDevices(counters)
 	s.registry = models.NewRegistry(models.RegistryConfig{
 		Settings: version.Settings{
-			Backends: map[string]backend.Backend{"python": pythonBackend}, BackendDirectory: o.Backends.Directory, Plugins: plugins,
+			Backends: s.linkBackends(map[string]backend.Backend{"python": pythonBackend}, config.UnloadTimeout, counters), BackendDirectory: o.Backends.Directory, Plugins: plugins,
 			BackendSettings: s.options.ownSettings, Limiter: o.RateLimit.limiter(), Allocate: s.lend(memory.Stacked),
 			Padding: s.lend(memory.Padding), Memory: s.account, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,
 			MaxQueue: o.Limits.QueuedRequests,
@@ -131,6 +133,9 @@ func (s *Server) Close() {
 	}
 	s.copier.Close()
 	s.devices.Close()
+	for _, b := range s.linked {
+		b.Close()
+	}
 	if s.python != nil {
 		s.python.Close()
 	}

@@ -31,6 +31,9 @@ func (o *Options) Validate() error {
 	if err := o.HostPolicies.Validate(); err != nil {
 		return fmt.Errorf("HostPolicies: %w", err)
 	}
+	if err := o.Backends.validateLinked(); err != nil {
+		return err
+	}
 	return o.validateEndpoints()
 }
 

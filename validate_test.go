@@ -1,9 +1,11 @@
 package nereid
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/server/grpc"
 )
 
@@ -26,6 +28,9 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"Limits.Processes.Calls.Bytes is -1", func(o *Options) { o.Limits.Processes.Calls.Bytes = -1 }},
 		{"GRPC.StreamWindowBytes is 65535", func(o *Options) { o.GRPC.Limits.StreamWindowBytes = 65535 }},
 		{"HostPolicies: ", func(o *Options) { o.HostPolicies = map[string]map[string]string{"p": {"what": "1"}} }},
+		{`Backends.Linked has the name "python"`, func(o *Options) { WithBackend("python", noBackend)(o) }},
+		{`Backends.Linked has the name "a/b"`, func(o *Options) { WithBackend("a/b", noBackend)(o) }},
+		{`Backends.Linked has no function for "x"`, func(o *Options) { WithBackend("x", nil)(o) }},
 		{"HTTP.Port is 65536", func(o *Options) { o.HTTP.Port = 65536 }},
 		{"HTTP.ForwardPattern: ", func(o *Options) { o.HTTP.ForwardPattern = "(" }},
 		{"HTTP.Restricted: ", func(o *Options) { o.HTTP.Restricted = map[string]Restriction{"what": {Header: "k", Value: "v"}} }},
@@ -51,6 +56,8 @@ func TestValidateNamesTheField(t *testing.T) {
 		}
 	}
 }
+
+func noBackend(*sdk.BackendEnv) (sdk.Backend, error) { return nil, errors.New("no backend") }
 
 // TestPortsThatTheKernelChooses may all be 0, and endpoints that are switched off are
 // not looked at.

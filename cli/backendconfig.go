@@ -19,10 +19,10 @@ func (o *Options) strangeSettings() []string {
 		for _, key := range slices.Sorted(maps.Keys(o.Backends.Settings[backend])) {
 			named := backend != "" && backend != "python"
 			switch {
-			case named && o.IsPlugin(backend): // which may have any
+			case o.Backends.Linked[backend] != nil, named && o.IsPlugin(backend): // which may have any
 			case named && o.Backends.Script(backend) == "":
 				list = append(list, fmt.Sprintf("--backend-config=%s,%s: there is no backend '%s'", backend, key, backend))
-			case slices.Contains(ofPython, key), backend == "" && (slices.Contains(ofAll, key) || o.HasPlugins()):
+			case slices.Contains(ofPython, key), backend == "" && (slices.Contains(ofAll, key) || len(o.Backends.Linked) > 0 || o.HasPlugins()):
 			default:
 				list = append(list, fmt.Sprintf("--backend-config: the setting '%s' is not known", key))
 			}

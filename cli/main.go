@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/bench"
 	"github.com/nereid-serving/nereid/cli/env"
 	"github.com/nereid-serving/nereid/cli/logs"
@@ -18,9 +19,10 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// Main is the main function of a server: it serves as the command line says, and ends the process.
-func Main() {
-	os.Exit(run(os.Args, os.Getenv, os.Stdout, os.Stderr))
+// Main is the main function of a server: it serves as the command line says, and ends the process. Extensions add what the
+// program has linked in: nereid.WithBackend.
+func Main(extensions ...nereid.Extension) {
+	os.Exit(run(os.Args, os.Getenv, os.Stdout, os.Stderr, extensions...))
 }
 
 // command is a subcommand, which is chosen by the first argument alone.
@@ -41,7 +43,7 @@ func commands() []command {
 }
 
 // run is the whole program; it returns the exit status.
-func run(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+func run(args []string, getenv func(string) string, stdout, stderr io.Writer, extensions ...nereid.Extension) int {
 	program := filepath.Base(args[0])
 	if len(args) > 1 { // tritonserver takes nothing but flags
 		for _, c := range commands() {
@@ -58,6 +60,9 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer) in
 	if err != nil {
 		explain(err, program, stderr)
 		return 1
+	}
+	for _, extend := range extensions {
+		extend(&options.Options)
 	}
 	return serve(options, getenv, stdout, stderr)
 }

@@ -64,6 +64,8 @@ func (o *Options) startRows(server *nereid.Server) (backends []backendRow, model
 		if s.Backend != "" {
 			path := "built in"
 			switch script := o.Backends.Script(s.Backend); {
+			case o.Backends.Linked[s.Backend] != nil:
+				path = "linked in"
 			case s.Plugin != "":
 				path = s.Plugin
 			case s.PythonBased && script != "":

@@ -116,6 +116,7 @@ var mayImport = map[string][]string{
 	"sdk":                    {"backend", "infer", "kserve", "sdk/internal/execution"},
 	"sdk/engine":             {"backend", "boundary", "infer", "kserve", "metrics", "sdk", "sdk/internal/execution"},
 	"sdk/internal/execution": {"backend", "boundary", "infer"},
+	"sdk/linked":             {"backend", "backend/placement", "backend/process/cores", "boundary", "infer", "kserve", "metrics", "sdk", "sdk/engine"},
 	"sdk/wire":               {},
 
 	"stub":           {},

@@ -50,6 +50,7 @@ type Instance struct {
 	mu      sync.Mutex
 	closed  bool
 
+	hurry chan struct{} // closed by Close when requests are not waited for any more
 	ended chan struct{} // closed when nothing of the instance is left
 }
 
@@ -99,6 +100,7 @@ func (m *Model) Instance(ctx context.Context, p Placement) (*Instance, error) {
 	case <-ctx.Done():
 	}
 	in.leave()
+	close(in.hurry)
 	in.cancel()
 	return nil, infer.AsError(context.Cause(ctx))
 }
@@ -107,7 +109,7 @@ func (m *Model) newInstance(p Placement) *Instance {
 	b := m.backend
 	in := &Instance{
 		model: m, name: p.Name, log: m.log + ", instance '" + p.Name + "'", next: p.Next,
-		batches: make(chan work, 1), ended: make(chan struct{}),
+		batches: make(chan work, 1), hurry: make(chan struct{}), ended: make(chan struct{}),
 	}
 	in.life, in.cancel = context.WithCancel(context.Background())
 	c := m.config.Load().parsed
@@ -167,6 +169,7 @@ func (in *Instance) run() {
 	for w, ok := in.take(); ok; w, ok = in.take() {
 		in.execute(w)
 	}
+	in.custody.Settle(in.hurry)
 	_ = in.model.backend.hook("Instance.Close", in.log, func() error {
 		in.instance.Close()
 		return nil
@@ -288,7 +291,8 @@ func (in *Instance) leave() {
 // closeGrace is how long an Execute may take to return once its context has ended.
 const closeGrace = time.Second
 
-// Close executes the batches that the instance has, and closes it. When ctx ends, so does the context of Execute; if the author's
+// Close executes the batches that the instance has, waits for the answers to requests that it has kept, and closes it; it is called
+// once. When ctx ends, so does the context of Execute; if the author's
 // code does not return then, what it has is answered with an error, and its goroutine is left behind: the error says so.
 func (in *Instance) Close(ctx context.Context) error {
 	in.leave()
@@ -297,6 +301,7 @@ func (in *Instance) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
+	close(in.hurry)
 	in.cancel()
 	grace := time.NewTimer(closeGrace)
 	defer grace.Stop()

@@ -58,7 +58,9 @@ type entry struct {
 	memory []infer.Memory // of the inputs, retained
 	few    [2]infer.Memory
 
-	kept           bool // it is in the list of the custody, whose mu guards the two
+	// Guarded by the custody's mu; kept is changed with the batch's held, too.
+	kept           bool // it is in the custody's list
+	pending        bool // it counts there as one without an answer
 	previous, next *entry
 
 	window window // has a lock of its own

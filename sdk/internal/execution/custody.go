@@ -41,8 +41,10 @@ type Custody struct {
 
 	// mu guards what follows. It is taken inside the lock of a Batch, for a few instructions.
 	mu      sync.Mutex
-	current *Batch // whose Done has not been called, of the latest Execute
-	open    *entry // the first of a list of those that are kept, without an end
+	current *Batch        // whose Done has not been called, of the latest Execute
+	open    *entry        // the first of a list of those that are kept: not complete
+	pending int           // of these, those without an answer
+	settled chan struct{} // closed when pending is 0; nil while nobody waits for that
 	ended   bool
 }
 
@@ -65,6 +67,10 @@ func (c *Custody) keepLocked(e *entry) bool {
 		return false
 	}
 	e.kept = true
+	if !e.answered && !e.again {
+		e.pending = true
+		c.pending++
+	}
 	e.next = c.open
 	if e.next != nil {
 		e.next.previous = e
@@ -80,6 +86,7 @@ func (c *Custody) forgetLocked(e *entry) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.settleLocked(e)
 	e.kept = false
 	if e.previous != nil {
 		e.previous.next = e.next
@@ -90,6 +97,44 @@ func (c *Custody) forgetLocked(e *entry) {
 		e.next.previous = e.previous
 	}
 	e.previous, e.next = nil, nil
+}
+
+// answeredLocked notes that an entry waits for no answer any more, whose batch is locked.
+func (c *Custody) answeredLocked(e *entry) {
+	if e.kept {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.settleLocked(e)
+	}
+}
+
+func (c *Custody) settleLocked(e *entry) {
+	if !e.pending {
+		return
+	}
+	e.pending = false
+	if c.pending--; c.pending == 0 && c.settled != nil {
+		close(c.settled)
+		c.settled = nil
+	}
+}
+
+// Settle waits until all requests have been answered that the instance has kept, or done is closed. No Execute is under way.
+func (c *Custody) Settle(done <-chan struct{}) {
+	c.mu.Lock()
+	if c.pending == 0 {
+		c.mu.Unlock()
+		return
+	}
+	if c.settled == nil {
+		c.settled = make(chan struct{})
+	}
+	settled := c.settled
+	c.mu.Unlock()
+	select {
+	case <-settled:
+	case <-done:
+	}
 }
 
 // Current returns the batch that is executed, nil if none is.

@@ -348,6 +348,8 @@ func (r *Request) send(p *Response, up *infer.Response, bytes int64) error {
 		e.window.end()
 		if e.completeLocked() {
 			c.forgetLocked(e)
+		} else {
+			c.answeredLocked(e)
 		}
 		if b.executing && !c.Decoupled {
 			e.held = up

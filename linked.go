@@ -1,0 +1,64 @@
+package nereid
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/linked"
+)
+
+// Extension adds to the options of a server that its user has built: cli.Main applies it once the command line has been
+// read.
+type Extension func(*Options)
+
+// WithBackend links a backend into the server, for models whose config names it.
+func WithBackend(name string, initialize sdk.New) Extension {
+	return func(o *Options) {
+		linked := maps.Clone(o.Backends.Linked)
+		if linked == nil {
+			linked = make(map[string]sdk.New)
+		}
+		linked[name] = initialize
+		o.Backends.Linked = linked
+	}
+}
+
+// validateLinked checks the names of linked-in backends.
+func (o *BackendOptions) validateLinked() error {
+	for _, name := range slices.Sorted(maps.Keys(o.Linked)) {
+		switch {
+		case !repository.IsName(name) || name == config.BackendPython:
+			return fmt.Errorf("Backends.Linked has the name %q, want one that a folder could have, and not %q", name, config.BackendPython)
+		case o.Linked[name] == nil:
+			return fmt.Errorf("Backends.Linked has no function for %q", name)
+		}
+	}
+	return nil
+}
+
+// linkBackends makes the backends that are linked in, and adds them to those that are built in. unload bounds the ends of their
+// models; 0: no limit.
+func (s *Server) linkBackends(builtIn map[string]backend.Backend, unload time.Duration, counters *metrics.Registry) map[string]backend.Backend {
+	o := &s.options
+	for name, initialize := range o.Backends.Linked {
+		b := linked.New(name, initialize, linked.Config{
+			Settings: func() map[string]string {
+				values, _ := o.nativeSettings(name)
+				return values
+			},
+			Allocate: s.lend(memory.Blocks), Metrics: counters, Policies: o.HostPolicies,
+			MaxInstances: o.Limits.Processes.Instances, UnloadTimeout: unload, Log: s.log,
+		})
+		s.linked = append(s.linked, b)
+		builtIn[name] = b
+	}
+	return builtIn
+}

@@ -1,0 +1,127 @@
+package linked
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/cores"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/engine"
+)
+
+// Config is what a server gives a backend that is linked into it. The zero value is usable.
+type Config struct {
+	// Settings returns those of --backend-config, merged; it is called when the first model wants the backend. nil: there are none.
+	Settings func() map[string]string
+	// Allocate lends memory for outputs of more than engine.SmallOutput bytes, with one reference; nil: the Go heap.
+	Allocate func(bytes int) ([]byte, infer.Memory, error)
+	// Metrics has the custom metrics of models; nil: they are refused.
+	Metrics  *metrics.Registry
+	Policies cores.HostPolicies // which instances are told of
+	// MaxInstances bounds the instances of a model; 0: 4096.
+	MaxInstances int
+	// UnloadTimeout bounds the end of a model; 0: no limit.
+	UnloadTimeout time.Duration
+	Log           zerolog.Logger // the zero value writes nothing
+}
+
+// Backend is a backend that is linked into this process. It implements backend.Backend.
+type Backend struct {
+	name       string
+	initialize sdk.New
+	config     Config
+
+	mu     sync.Mutex      // held while the backend is initialized, and closed
+	opened *engine.Backend // nil before the first model
+	closed bool
+}
+
+var _ backend.Backend = (*Backend)(nil)
+
+// New makes a backend, which is initialized when its first model is opened. The caller closes it.
+func New(name string, initialize sdk.New, config Config) *Backend {
+	if config.MaxInstances <= 0 {
+		config.MaxInstances = 4096
+	}
+	return &Backend{name: name, initialize: initialize, config: config}
+}
+
+// Open implements backend.Backend.
+func (b *Backend) Open(env backend.Env) (backend.Model, error) {
+	opened, err := b.open()
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{backend: b, env: env}
+	v := engine.Version{Name: env.Name, Version: env.Version, Directory: env.Directory, Host: env.Host}
+	if b.config.Metrics != nil {
+		m.metrics = b.config.Metrics.Custom(env.Name)
+		v.Metrics = m.metrics
+	}
+	m.engine = opened.Model(v)
+	return m, nil
+}
+
+// open initializes the backend, once. A failure is not remembered: the next model tries again.
+func (b *Backend) open() (*engine.Backend, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, infer.Errorf(infer.Unavailable, "backend '%s' has been closed", b.name)
+	}
+	if b.opened != nil {
+		return b.opened, nil
+	}
+	env := engine.Environment{Name: b.name, Log: b.log, Own: b.config.Log}
+	if b.config.Settings != nil {
+		env.Settings = b.config.Settings()
+	}
+	if allocate := b.config.Allocate; allocate != nil {
+		env.Allocate = func(n int64) ([]byte, infer.Memory, error) { return allocate(int(n)) }
+	}
+	opened, err := engine.Open(b.initialize, env)
+	if err != nil {
+		return nil, err
+	}
+	b.opened = opened
+	return opened, nil
+}
+
+// parallel reports whether instances of one model are made at the same time. The backend has been opened.
+func (b *Backend) parallel() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.opened != nil && b.opened.Attributes().ParallelInstances
+}
+
+// Close ends the backend. All of its models have been closed.
+func (b *Backend) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.opened != nil {
+		b.opened.Close()
+		b.opened = nil
+	}
+}
+
+// log writes a message of the backend's own.
+func (b *Backend) log(level slog.Level, file string, line int, message string) {
+	log := &b.config.Log
+	event := log.Debug()
+	switch {
+	case level >= slog.LevelError:
+		event = log.Error()
+	case level >= slog.LevelWarn:
+		event = log.Warn()
+	case level >= slog.LevelInfo:
+		event = log.Info()
+	}
+	event.Str("file", file).Int("line", line).Msg(message)
+}

@@ -1,0 +1,296 @@
+package linked
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/placement"
+	"github.com/nereid-serving/nereid/backend/process/cores"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/engine"
+)
+
+// Model is one version of a model. It implements backend.Model.
+type Model struct {
+	backend *Backend
+	env     backend.Env
+	engine  *engine.Model
+	metrics *metrics.Holder // nil if there are none
+
+	events backend.Events // set by Start
+	made   bool           // Complete or Start of engine has returned; used by one goroutine at a time
+	failed error          // of the attempt to make it for its strategy
+
+	// Set by Start and Grow: started once the model has come up, and the config that it has.
+	started bool
+	final   *kserve.ModelConfig
+	json    []byte
+
+	mu        sync.Mutex
+	instances []*Instance // present, in the order of the config
+	leaving   []*Instance // that are to be ended
+	closed    bool
+}
+
+var (
+	_ backend.Model          = (*Model)(nil)
+	_ backend.Exchanger      = (*Model)(nil)
+	_ backend.Patient        = (*Model)(nil)
+	_ backend.MemoryReporter = (*Model)(nil)
+	_ backend.Asker          = (*Model)(nil)
+	_ backend.Strategist     = (*Model)(nil)
+)
+
+// Instance is one instance of a model.
+type Instance struct {
+	*engine.Instance
+	placed placement.Placement
+}
+
+var _ backend.Placed = (*Instance)(nil)
+
+// Group implements backend.Placed.
+func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.placed.Group }
+
+// Device implements backend.Placed.
+func (in *Instance) Device() int32 { return in.placed.Number() }
+
+// AutoComplete implements backend.Model.
+func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error) {
+	answer, err := m.engine.Complete(ctx, config)
+	m.made = err == nil
+	return answer, err
+}
+
+// Strategy implements backend.Strategist. The author is asked for one if the model has dynamic_batching, which alone asks it.
+func (m *Model) Strategy() backend.Strategy {
+	if !m.made {
+		if m.env.Config.GetDynamicBatching() == nil {
+			return nil
+		}
+		json, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m.env.Config)
+		if err == nil {
+			err = m.engine.Start(context.Background(), m.env.Config, json)
+		}
+		if m.failed = err; err != nil {
+			return nil // Start fails for the same reason
+		}
+		m.made = true
+	}
+	return m.engine.Strategy()
+}
+
+// Start implements backend.Model.
+func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
+	m.events = events
+	err := m.failed
+	if err == nil {
+		err = m.engine.Start(ctx, config, json)
+	}
+	if err == nil {
+		var wanted []*Instance
+		if wanted, err = m.place(config); err == nil {
+			if err = m.bringUp(ctx, wanted); err == nil {
+				m.set(wanted)
+				m.started, m.final, m.json = true, config, json
+				return nil
+			}
+		}
+	}
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.end()
+	return err
+}
+
+// place makes the instances that a config asks for, without the author's.
+func (m *Model) place(config *kserve.ModelConfig) ([]*Instance, error) {
+	placed, err := placement.Of(config, m.env.Name, m.backend.config.MaxInstances)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]*Instance, len(placed))
+	for i, at := range placed {
+		if _, err := m.backend.config.Policies.Of(cores.PolicyName(at.Group, at.Device)); err != nil {
+			return nil, err
+		}
+		list[i] = &Instance{placed: at}
+	}
+	return list, nil
+}
+
+// bringUp makes the author's instances and reports them, all or none.
+func (m *Model) bringUp(ctx context.Context, wanted []*Instance) error {
+	bound, cancel := context.WithCancel(ctx)
+	defer cancel()
+	outcomes := make([]error, len(wanted))
+	var running sync.WaitGroup
+	for i, in := range wanted {
+		if !m.backend.parallel() { // in the order of the config
+			if outcomes[i] = m.open(ctx, in); outcomes[i] != nil {
+				break
+			}
+			continue
+		}
+		running.Go(boundary.Guard(m.backend.config.Log, boundary.Life, func() {
+			if outcomes[i] = m.open(bound, in); outcomes[i] != nil {
+				cancel() // the others are not needed
+			}
+		}, func(err error) { outcomes[i] = err }))
+	}
+	running.Wait()
+	var failure error
+	for _, err := range outcomes {
+		// What the first failure has cancelled is not the reason.
+		if err != nil && (failure == nil || errors.Is(failure, context.Canceled)) {
+			failure = err
+		}
+	}
+	if failure != nil {
+		if err := m.closeAll(ctx, wanted); err != nil {
+			m.backend.config.Log.Error().Err(err).Str("model", m.env.Name).Msg("instances are left of a start that failed")
+		}
+		return failure
+	}
+	for _, in := range wanted {
+		if !in.placed.Group.GetPassive() {
+			m.events.Available(in)
+		}
+	}
+	return nil
+}
+
+// open makes the author's instance. The engine has them made one after another, unless the backend allows otherwise.
+func (m *Model) open(ctx context.Context, in *Instance) error {
+	at, b := &in.placed, m.backend
+	b.config.Log.Info().Str("model", m.env.Name).Int64("version", m.env.Version).Str("instance", at.Name).
+		Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", at.Name, at.Kind, at.Device)
+	var secondary []sdk.SecondaryDevice
+	for _, d := range at.Group.GetSecondaryDevices() {
+		secondary = append(secondary, sdk.SecondaryDevice{Kind: d.GetKind().String(), Device: d.GetDeviceId()})
+	}
+	made, err := m.engine.Instance(ctx, engine.Placement{
+		Name: at.Name, Kind: at.Kind, Device: at.Number(), Profiles: at.Group.GetProfile(), SecondaryDevices: secondary,
+		Passive: at.Group.GetPassive(), HostPolicy: b.config.Policies.JSON(cores.PolicyName(at.Group, at.Device)),
+	})
+	in.Instance = made
+	return err
+}
+
+// closeAll closes those instances that have been made, at the same time.
+func (m *Model) closeAll(ctx context.Context, list []*Instance) error {
+	failures := make([]error, len(list))
+	var running sync.WaitGroup
+	for i, in := range list {
+		if in.Instance == nil {
+			continue
+		}
+		running.Go(boundary.Guard(m.backend.config.Log, boundary.Life, func() { failures[i] = in.Close(ctx) }, func(err error) { failures[i] = err }))
+	}
+	running.Wait()
+	return errors.Join(failures...)
+}
+
+func (m *Model) set(instances []*Instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.instances = instances
+}
+
+// list returns the instances that are present.
+func (m *Model) list() []*Instance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.instances
+}
+
+// Instances implements backend.Model.
+func (m *Model) Instances() []backend.Instance {
+	present := m.list()
+	list := make([]backend.Instance, len(present))
+	for i, in := range present {
+		list[i] = in
+	}
+	return list
+}
+
+// lost tells the scheduler that there is nothing to wait for.
+func (m *Model) lost(in *Instance) {
+	if !in.placed.Group.GetPassive() {
+		m.events.Lost(in, true)
+	}
+}
+
+// Close implements backend.Model. The author's model is closed once all of its instances are: later, if one does not return.
+func (m *Model) Close(ctx context.Context) error {
+	m.mu.Lock()
+	again := m.closed
+	m.closed = true
+	all := append(append([]*Instance(nil), m.instances...), m.leaving...)
+	m.mu.Unlock()
+	if again {
+		return nil
+	}
+	err := m.closeAll(ctx, all)
+	for _, in := range all {
+		m.lost(in)
+	}
+	if err == nil {
+		m.end()
+		return nil
+	}
+	boundary.Go(m.backend.config.Log, boundary.Life, func() {
+		for _, in := range all {
+			<-in.Ended()
+		}
+		m.end()
+	}, nil)
+	return err
+}
+
+// end closes the author's model. Metrics of one that has not come up are not kept.
+func (m *Model) end() {
+	m.engine.Close()
+	if m.metrics != nil {
+		m.metrics.End(m.started)
+	}
+}
+
+// InitializeTimeout implements backend.Patient.
+func (m *Model) InitializeTimeout() time.Duration { return 0 }
+
+// UnloadTimeout implements backend.Patient.
+func (m *Model) UnloadTimeout() time.Duration { return m.backend.config.UnloadTimeout }
+
+// ReportMemory implements backend.MemoryReporter.
+func (m *Model) ReportMemory() int64 { return m.engine.ReportedMemory() }
+
+// AsksReady implements backend.Asker.
+func (m *Model) AsksReady() bool {
+	for _, in := range m.list() {
+		if in.AsksReady() {
+			return true
+		}
+	}
+	return false
+}
+
+// closing is what an exchange of a model that is being unloaded gets.
+func (m *Model) closing() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return infer.Errorf(infer.Unavailable, "model '%s' is being unloaded", m.env.Name)
+	}
+	return nil
+}
