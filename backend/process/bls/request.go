@@ -23,6 +23,7 @@ type request struct {
 	refusal error                    // what the request cannot be made for, found while it was read
 	asked   bool                     // it has inputs on a device, and its maker is told whether they are taken
 	takes   bool                     // they are
+	fetched bool                     // such inputs are copied to the host on the way
 	cancellation
 
 	responses
@@ -71,11 +72,13 @@ func (q *request) read(body *ipc.InferBody, frame []byte) error {
 	return nil
 }
 
-// askDevices finds out whether inputs that lie on a device are taken there.
+// askDevices finds out whether inputs that lie on a device are taken there. Those of a request that is
+// traced are not, but its maker need not learn of that.
 func (q *request) askDevices() {
 	for i := range q.request.Inputs {
 		if ondevice.Of(&q.request.Inputs[i]) != nil {
 			q.asked, q.takes = true, q.of.Host.TakesDevices(q.request.Model, q.request.Version)
+			q.fetched = !q.takes || q.request.Trace != nil
 			return
 		}
 	}

@@ -124,7 +124,7 @@ func (b *Requests) Receive(f ipc.Frame) error {
 	q.unread = nil
 	q.askDevices()
 	// A copy from a device waits for another process.
-	if q.inArena() <= copyAside && q.takes == q.asked || !b.goAside(q.copyAndSubmit, q.failed) {
+	if q.inArena() <= copyAside && !q.fetched || !b.goAside(q.copyAndSubmit, q.failed) {
 		boundary.Guard(b.Log, boundary.Request, q.copyAndSubmit, q.failed)()
 	}
 	return nil
