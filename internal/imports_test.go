@@ -117,6 +117,7 @@ var mayImport = map[string][]string{
 	"sdk/engine":             {"backend", "boundary", "infer", "kserve", "metrics", "sdk", "sdk/internal/execution"},
 	"sdk/internal/execution": {"backend", "boundary", "infer"},
 	"sdk/linked":             {"backend", "backend/placement", "backend/process/cores", "boundary", "infer", "kserve", "metrics", "sdk", "sdk/engine"},
+	"sdk/conformance":        {"backend", "boundary", "infer", "kserve", "models/config", "sdk", "sdk/engine"},
 	"sdk/wire":               {},
 
 	"stub":           {},
@@ -129,6 +130,7 @@ var mayImport = map[string][]string{
 	"metrics":        {"boundary"},
 	"memory":         {"infer"},
 	"boundary":       {},
+	"backends":       {"kserve", "sdk"},
 	"bench":          everything,
 	"integration":    everything,
 	"internal":       {},
@@ -136,6 +138,7 @@ var mayImport = map[string][]string{
 
 // tested says which packages the tests of a package may import besides.
 var tested = map[string][]string{
+	"backends":            {"sdk/conformance"}, // as authors test theirs
 	"backend/native":      {"ipc", "shm"},
 	"cli/skeleton":        {"models/config"},
 	"backend/process":     {"backend/python", "stub", "pyutils"}, // whose stubs they host
@@ -241,7 +244,7 @@ func refuseImport(pkg string, test bool, imported string) string {
 }
 
 // folders are the rows that stand for all packages below them.
-var folders = []string{"bench", "integration", "internal", "kserve"}
+var folders = []string{"backends", "bench", "integration", "internal", "kserve"}
 
 // TestTheTableIsThatOfThePackages wants a row for each package, and a package for
 // each name in the table.

@@ -1,0 +1,72 @@
+// Package identity executes models whose outputs are their inputs, by their order in the config, of any types and
+// shapes. Output bytes are those of the input: nothing is copied, however large it is.
+package identity
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/sdk"
+)
+
+// New initializes the backend.
+func New(*sdk.BackendEnv) (sdk.Backend, error) { return backend{}, nil }
+
+type backend struct{}
+
+func (backend) Attributes() sdk.Attributes { return sdk.Attributes{} }
+
+func (backend) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
+	config := env.Config()
+	if in, out := len(config.Input), len(config.Output); in != out {
+		return nil, sdk.Errorf(sdk.InvalidArg, "expected as many outputs as inputs, got %d and %d", out, in)
+	}
+	m := &model{}
+	for i, input := range config.Input {
+		output := config.Output[i]
+		if input.DataType != output.DataType {
+			return nil, sdk.Errorf(sdk.InvalidArg, "expected input and output datatype to match, got %s and %s", input.DataType, output.DataType)
+		}
+		m.outputs = append(m.outputs, output.Name)
+		m.inputs = append(m.inputs, input.Name)
+	}
+	return m, nil
+}
+
+func (backend) Close() {}
+
+// model has the names, each output at the place of its input.
+type model struct{ inputs, outputs []string }
+
+func (m *model) NewInstance(*sdk.InstanceEnv) (sdk.Instance, error) { return instance{m}, nil }
+
+func (m *model) Close() {}
+
+type instance struct{ model *model }
+
+// Execute answers each request by itself: with nothing to compute, nothing is gained by a batch.
+func (i instance) Execute(_ context.Context, requests []*sdk.Request) error {
+	for _, request := range requests {
+		response, err := request.NewResponse()
+		if err == nil {
+			_ = response.Send(sdk.SendFinal, i.forward(request, response))
+		}
+		_ = request.Release(sdk.ReleaseAll)
+	}
+	return nil
+}
+
+func (i instance) Close() {}
+
+// forward makes the outputs. An optional input that the request lacks has no output.
+func (i instance) forward(request *sdk.Request, response *sdk.Response) error {
+	for at, name := range i.model.inputs {
+		input, err := request.Input(name)
+		if err != nil {
+			continue
+		}
+		if err := response.Forward(i.model.outputs[at], nil, input); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+// Package recommended is a backend as it should be written for others to use: it checks the configs of its models, reports
+// statistics, and logs what an operator wants to know. Its models return their only input as their only output.
+package recommended
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+
+	"github.com/nereid-serving/nereid/sdk"
+)
+
+// apiVersion is that of Triton's backend API whose rules package sdk keeps.
+const apiVersion = "1.19"
+
+// New initializes the backend, and logs what the server has told it.
+func New(env *sdk.BackendEnv) (sdk.Backend, error) {
+	env.Log.Info("TRITONBACKEND_Initialize: " + env.Name)
+	env.Log.Info("Triton TRITONBACKEND API version: " + apiVersion)
+	env.Log.Info(fmt.Sprintf("'%s' TRITONBACKEND API version: %s", env.Name, apiVersion))
+	env.Log.Info("backend configuration:\n" + message(env.Settings))
+	return &backend{state: "backend state", log: env.Log}, nil
+}
+
+// message is the settings as Triton's backends get them.
+func message(settings map[string]string) string {
+	text, _ := json.Marshal(map[string]any{"cmdline": settings}) // strings can always be written
+	return string(text)
+}
+
+// backend shows where state that all models share has its place.
+type backend struct {
+	state string
+	log   *slog.Logger
+}
+
+func (b *backend) Attributes() sdk.Attributes { return sdk.Attributes{} }
+
+func (b *backend) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
+	return newModel(env)
+}
+
+func (b *backend) Close() {
+	b.log.Info(fmt.Sprintf("TRITONBACKEND_Finalize: state is '%s'", b.state))
+}

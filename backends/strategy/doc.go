@@ -1,0 +1,7 @@
+// Package strategy makes backends whose models decide themselves which requests share a batch: Volume by the size of their
+// inputs, Single one by one. Both need a config with dynamic_batching, and a backend that is linked in:
+//
+//	cli.Main(nereid.WithBackend("identity_volume", strategy.Volume(identity.New)))
+//
+// The server asks a strategy with its scheduler locked, so that nothing here waits or keeps a lock.
+package strategy

@@ -1,0 +1,350 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/sdk"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// written is the config of a model that lets each scenario do something.
+const written = `
+name: "m"
+backend: "parrot"
+max_batch_size: 8
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
+dynamic_batching { }
+`
+
+// parrot is a backend whose outputs are its inputs, and which keeps all rules, but for what a test replaces.
+type parrot struct {
+	newModel    func(p *parrot) (sdk.Model, error)
+	newInstance func(p *parrot) (sdk.Instance, error)
+	execute     func(p *parrot, requests []*sdk.Request) error
+	closed      func(p *parrot)
+
+	mu        sync.Mutex
+	opens     int
+	instances int
+	kept      []*sdk.Request
+	bytes     []byte
+}
+
+// open is an sdk.New.
+func (p *parrot) open(*sdk.BackendEnv) (sdk.Backend, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.instances = 0
+	p.opens++
+	return p, nil
+}
+
+func (p *parrot) Attributes() sdk.Attributes { return sdk.Attributes{} }
+
+func (p *parrot) NewModel(*sdk.ModelEnv) (sdk.Model, error) {
+	if p.newModel != nil {
+		return p.newModel(p)
+	}
+	return parrotModel{p}, nil
+}
+
+func (p *parrot) Close() {}
+
+type parrotModel struct{ p *parrot }
+
+func (m parrotModel) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
+	m.p.mu.Lock()
+	m.p.instances++
+	m.p.mu.Unlock()
+	if m.p.newInstance != nil {
+		return m.p.newInstance(m.p)
+	}
+	return &parrotInstance{m.p, env.Statistics}, nil
+}
+
+func (m parrotModel) Close() {}
+
+type parrotInstance struct {
+	p          *parrot
+	statistics sdk.Statistics
+}
+
+func (in *parrotInstance) Execute(_ context.Context, requests []*sdk.Request) error {
+	if in.p.execute != nil {
+		return in.p.execute(in.p, requests)
+	}
+	for _, r := range requests {
+		now := sdk.Now()
+		_ = in.statistics.Request(r, true, sdk.Times{ExecStart: now, ComputeStart: now, ComputeEnd: now, ExecEnd: now})
+		reply(r)
+		_ = r.Release(sdk.ReleaseAll)
+	}
+	return nil
+}
+
+func (in *parrotInstance) Close() {
+	if in.p.closed != nil {
+		in.p.closed(in.p)
+	}
+}
+
+// reply sends a copy of the input, and returns the bytes that it has sent.
+func reply(r *sdk.Request) (sent []byte) {
+	response, err := r.NewResponse()
+	if err != nil {
+		return nil
+	}
+	input, err := r.Input("IN")
+	if err == nil {
+		if sent, err = response.Output("OUT", sdk.Int32, input.Shape()); err == nil {
+			copy(sent, input.Data())
+		}
+	}
+	_ = response.Send(sdk.SendFinal, err)
+	return sent
+}
+
+// each does the same with each request.
+func each(f func(p *parrot, r *sdk.Request)) func(*parrot, []*sdk.Request) error {
+	return func(p *parrot, requests []*sdk.Request) error {
+		for _, r := range requests {
+			f(p, r)
+		}
+		return nil
+	}
+}
+
+// reporter is an instance that reports the statistics of a request too late.
+type reporter struct{ parrotInstance }
+
+func (in *reporter) Execute(_ context.Context, requests []*sdk.Request) error {
+	for _, r := range requests {
+		reply(r)
+		_ = r.Release(sdk.ReleaseAll)
+		now := sdk.Now()
+		_ = in.statistics.Request(r, true, sdk.Times{ExecStart: now, ComputeStart: now, ComputeEnd: now, ExecEnd: now})
+	}
+	return nil
+}
+
+type reporting struct{ parrotModel }
+
+func (m reporting) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
+	return &reporter{parrotInstance{m.p, env.Statistics}}, nil
+}
+
+// short is the limit for backends that leave requests unanswered; others have time enough on any machine.
+const short = 2 * time.Second
+
+func TestRulesAreKept(t *testing.T) {
+	report, err := Check(t.Context(), Linked((&parrot{}).open), Options{}, Model{Config: written})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range report.Results {
+		if r.Status != Passed {
+			t.Errorf("%s: got %s (%v), want it passed", r.Rule, r.Status, r.Why)
+		}
+	}
+	if len(report.Results) != len(rules) || len(report.Notes) != 0 {
+		t.Errorf("got %d results and notes %q, want %d and none", len(report.Results), report.Notes, len(rules))
+	}
+}
+
+func TestBrokenRulesAreFound(t *testing.T) {
+	end := make(chan struct{})
+	defer close(end)
+	tests := []struct {
+		name    string
+		rule    string
+		limit   time.Duration // of a backend that does not answer
+		says    string        // in the reason
+		backend *parrot
+	}{
+		{"no model", ruleHooks, 0, "NewModel returned no model", &parrot{newModel: func(*parrot) (sdk.Model, error) { return nil, nil }}},
+		{"a model that is refused", ruleHooks, 0, "no, thanks", &parrot{newModel: func(*parrot) (sdk.Model, error) { return nil, errors.New("no, thanks") }}},
+		{"one instance alone", ruleHooks, 0, "there is one", &parrot{newInstance: func(p *parrot) (sdk.Instance, error) {
+			if p.instances > 1 {
+				return nil, errors.New("there is one")
+			}
+			return &parrotInstance{p: p, statistics: none{}}, nil
+		}}},
+		{"panics", rulePanics, 0, "Execute panicked", &parrot{execute: each(func(*parrot, *sdk.Request) { panic("boo") })}},
+		{"panics at the end", rulePanics, 0, "Instance.Close panicked", &parrot{closed: func(*parrot) { panic("boo") }}},
+		{"no answer", ruleAnswers, short, "had no final response", &parrot{execute: each(func(_ *parrot, r *sdk.Request) { _ = r.Release(sdk.ReleaseAll) })}},
+		{"two answers", ruleAnswers, 0, "a response was sent after the final one", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+			f := r.Factory()
+			reply(r)
+			_ = f.SendFlags(sdk.SendFinal)
+			_ = r.Release(sdk.ReleaseAll)
+		})}},
+		{"no release", ruleReleases, short, "answered and not released", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+			reply(r)
+			p.kept = append(p.kept, r)
+		})}},
+		{"two releases", ruleReleases, 0, "the request was released twice", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
+			reply(r)
+			_ = r.Release(sdk.ReleaseAll)
+			_ = r.Release(sdk.ReleaseAll)
+		})}},
+		{"an error after answers", ruleTaken, 0, "Execute has returned an error, though", &parrot{execute: func(_ *parrot, requests []*sdk.Request) error {
+			for _, r := range requests {
+				reply(r)
+			}
+			return errors.New("no more")
+		}}},
+		{"another type", ruleOutputs, 0, "OUT is TYPE_UINT32, want TYPE_INT32", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
+			input, err := r.Input("IN")
+			response, _ := r.NewResponse()
+			if err == nil {
+				_, err = response.Output("OUT", sdk.Uint32, input.Shape())
+			}
+			_ = response.Send(sdk.SendFinal, err)
+			_ = r.Release(sdk.ReleaseAll)
+		})}},
+		{"another shape", ruleOutputs, 0, "OUT has shape [3], want 1 rows", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
+			response, _ := r.NewResponse()
+			_, err := response.Output("OUT", sdk.Int32, []int64{3})
+			_ = response.Send(sdk.SendFinal, err)
+			_ = r.Release(sdk.ReleaseAll)
+		})}},
+		{"answers of others", ruleOwn, 0, "request 0 got another answer", &parrot{execute: func(_ *parrot, requests []*sdk.Request) error {
+			turned := slices.Clone(requests)
+			slices.Reverse(turned)
+			var data [][]byte
+			for _, r := range turned {
+				input, err := r.Input("IN")
+				if err != nil {
+					data = append(data, nil)
+					continue
+				}
+				data = append(data, slices.Clone(input.Data()))
+			}
+			for i, r := range requests {
+				response, _ := r.NewResponse()
+				output, err := response.Output("OUT", sdk.Int32, []int64{1, int64(len(data[i]) / 4)})
+				copy(output, data[i])
+				_ = response.Send(sdk.SendFinal, err)
+				_ = r.Release(sdk.ReleaseAll)
+			}
+			return nil
+		}}},
+		{"writes to inputs", ruleInputs, 0, "its inputs have other bytes", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
+			if input, err := r.Input("IN"); err == nil && len(input.Data()) > 0 {
+				input.Data()[0]++
+			}
+			reply(r)
+			_ = r.Release(sdk.ReleaseAll)
+		})}},
+		{"writes to what it has sent", ruleSent, 0, "other bytes than when it was sent", &parrot{execute: func(p *parrot, requests []*sdk.Request) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if len(p.bytes) > 0 {
+				p.bytes[0]++
+			}
+			for _, r := range requests {
+				if sent := reply(r); p.instances == 1 { // of two, one would write to what the other has
+					p.bytes = sent
+				}
+				_ = r.Release(sdk.ReleaseAll)
+			}
+			return nil
+		}}},
+		{"nothing for nothing", ruleEmpty, short, "the request was not answered", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+			if input, err := r.Input("IN"); err == nil && len(input.Data()) == 0 {
+				p.kept = append(p.kept, r)
+				return
+			}
+			reply(r)
+			_ = r.Release(sdk.ReleaseAll)
+		})}},
+		{"nothing for those who leave", ruleCancelled, short, "its request was not answered", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+			if r.Cancelled() {
+				p.kept = append(p.kept, r)
+				return
+			}
+			reply(r)
+			_ = r.Release(sdk.ReleaseAll)
+		})}},
+		{"waits for the other instance", ruleConcurrent, short, "was not answered and released", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.instances > 1 {
+				p.kept = append(p.kept, r)
+				return
+			}
+			reply(r)
+			_ = r.Release(sdk.ReleaseAll)
+		})}},
+		{"drops what it has at the end", ruleUnload, 0, "when its instance was closed", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.opens == 3 { // the life that ends while requests are under way
+				p.kept = append(p.kept, r)
+				return
+			}
+			reply(r)
+			_ = r.Release(sdk.ReleaseAll)
+		})}},
+		{"statistics after the release", ruleStatistics, 0, "statistics were reported after the release", &parrot{newModel: func(p *parrot) (sdk.Model, error) {
+			return reporting{parrotModel{p}}, nil
+		}}},
+		{"a goroutine too many", ruleGoroutines, short, "goroutines are there", &parrot{closed: func(*parrot) { go func() { <-end }() }}},
+	}
+	// Those that do not answer wait side by side. The others come after them, as goroutines are counted.
+	reports := make([]*Report, len(tests))
+	check := func(i int) (err error) {
+		reports[i], err = Check(t.Context(), Linked(tests[i].backend.open), Options{Limit: tests[i].limit}, Model{Config: written})
+		return err
+	}
+	var waiting sync.WaitGroup
+	for i, test := range tests {
+		if test.limit > 0 && test.rule != ruleGoroutines {
+			waiting.Go(func() {
+				if err := check(i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	waiting.Wait()
+	for i, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if reports[i] == nil {
+				if err := check(i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if reports[i].Passed() {
+				t.Error("the report says that no rule was broken")
+			}
+			for _, r := range reports[i].Results {
+				why := strings.Join(r.Why, "\n")
+				switch {
+				case r.Rule == test.rule && (r.Status != Failed || !strings.Contains(why, test.says)):
+					t.Errorf("%s: got %s (%s), want it broken because of %q", r.Rule, r.Status, why, test.says)
+				case r.Rule != test.rule && r.Status == Failed && test.limit == 0:
+					t.Errorf("%s: got it broken too: %s", r.Rule, why)
+				}
+			}
+		})
+	}
+}
+
+// none takes statistics.
+type none struct{}
+
+func (none) Request(*sdk.Request, bool, sdk.Times) error { return nil }
+func (none) Batch(int, sdk.Times) error                  { return nil }
+func (none) Response(*sdk.ResponseFactory, int, int64, int64, int64, error) error {
+	return nil
+}

@@ -1,0 +1,65 @@
+package conformance
+
+import "strings"
+
+// The rules. Each is broken by a backend in broken_test.go.
+const (
+	ruleHooks      = "hooks"
+	rulePanics     = "panics"
+	ruleAnswers    = "one-answer"
+	ruleReleases   = "one-release"
+	ruleTaken      = "nothing-taken"
+	ruleOutputs    = "outputs"
+	ruleOwn        = "own-answers"
+	ruleInputs     = "inputs-unchanged"
+	ruleSent       = "sent-unchanged"
+	ruleEmpty      = "empty-tensors"
+	ruleCancelled  = "cancelled"
+	ruleConcurrent = "instances"
+	ruleUnload     = "unload"
+	ruleStatistics = "statistics"
+	ruleGoroutines = "goroutines"
+)
+
+// rules says what each rule demands, in the order of reports.
+var rules = []struct{ name, says string }{
+	{ruleHooks, "New, NewModel and NewInstance succeed with this model, and again after it was unloaded"},
+	{rulePanics, "no hook panics, or ends its goroutine"},
+	{ruleAnswers, "each request gets exactly one final response, and nothing after it"},
+	{ruleReleases, "each request is released exactly once"},
+	{ruleTaken, "Execute that returns an error has answered and released nothing"},
+	{ruleOutputs, "outputs have the types and shapes of the config, and the rows of their request"},
+	{ruleOwn, "requests of one call get their own answers: those that they get alone"},
+	{ruleInputs, "the bytes of inputs are not written to"},
+	{ruleSent, "the bytes of outputs are not written to after Send"},
+	{ruleEmpty, "inputs without elements are answered"},
+	{ruleCancelled, "requests whose client has gone are answered and released like others"},
+	{ruleConcurrent, "instances execute at the same time"},
+	{ruleUnload, "Close returns, and leaves no request of the instance unanswered"},
+	{ruleStatistics, "times are reported in order, and before the release of their request"},
+	{ruleGoroutines, "nothing goes on after the backend was closed"},
+}
+
+// faults are parts of the sentences in which package engine names what a backend does wrong, with the rule that is broken.
+var faults = []struct{ part, rule string }{
+	{"panicked", rulePanics},
+	{"ended its goroutine", rulePanics},
+	{"Execute has returned an error, though", ruleTaken},
+	{"was released", ruleReleases},
+	{"statistics", ruleStatistics},
+	{"times of an execution", ruleStatistics},
+	{"does not return", ruleUnload},
+	{"when its instance was closed", ruleUnload},
+	{"returned no", ruleHooks},
+	{"had not been released", ruleReleases},
+}
+
+// ruleOf is the rule that a sentence of the engine is about. What it says beside those above is about responses.
+func ruleOf(sentence string) string {
+	for _, f := range faults {
+		if strings.Contains(sentence, f.part) {
+			return f.rule
+		}
+	}
+	return ruleAnswers
+}

@@ -1,0 +1,117 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
+)
+
+// session is one life of the backend, with its model loaded.
+type session struct {
+	journal   *journal
+	backend   string
+	close     func()
+	model     backend.Model
+	instances []backend.Instance
+	config    *kserve.ModelConfig // as the backend has completed it
+	limit     time.Duration
+}
+
+// open starts the backend and loads the model with so many instances. After an error nothing is left.
+func (c *check) open(count int32) (_ *session, err error) {
+	s := &session{journal: &journal{}, backend: c.config.Backend, limit: c.options.Limit}
+	b, closeBackend, err := c.way.Open(zerolog.New(s.journal).With().Logger())
+	if err != nil {
+		return nil, err
+	}
+	s.close = closeBackend
+	ctx, cancel := context.WithTimeoutCause(c.ctx, s.limit, fmt.Errorf("it has not ended within %s", s.limit))
+	defer cancel()
+	if err := s.load(ctx, c, b, count); err != nil {
+		if s.model != nil {
+			err = errors.Join(err, s.model.Close(ctx))
+		}
+		closeBackend()
+		for _, fault := range s.journal.take(s.backend) {
+			c.violated(ruleOf(fault), "loading", fault)
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// load does what a server does to load a version.
+func (s *session) load(ctx context.Context, c *check, b backend.Backend, count int32) (err error) {
+	written := proto.Clone(c.config).(*kserve.ModelConfig)
+	kind := kserve.ModelInstanceGroup_KIND_CPU
+	if written.InstanceGroup[0].Kind == kserve.ModelInstanceGroup_KIND_MODEL {
+		kind = kserve.ModelInstanceGroup_KIND_MODEL
+	}
+	written.InstanceGroup = []*kserve.ModelInstanceGroup{{Name: written.Name + "_0", Count: count, Kind: kind}}
+	host := c.model.Host
+	if host == nil {
+		host = alone{}
+	}
+	s.model, err = b.Open(backend.Env{Name: written.Name, Version: c.version(), Directory: c.model.Directory, Config: written, Host: host})
+	if err != nil {
+		return fmt.Errorf("open the model: %w", err)
+	}
+	question, err := config.JSON(written)
+	if err != nil {
+		return err
+	}
+	answer, err := s.model.AutoComplete(ctx, question)
+	if err != nil {
+		return fmt.Errorf("NewModel: %w", err)
+	}
+	if s.config, err = (config.Rules{}).Complete(written, answer); err != nil {
+		return fmt.Errorf("the config as NewModel has completed it: %w", err)
+	}
+	final, err := config.JSON(s.config)
+	if err != nil {
+		return err
+	}
+	if err := s.model.Start(ctx, s.config, final, quiet{}); err != nil {
+		return fmt.Errorf("start the instances: %w", err)
+	}
+	s.instances = s.model.Instances()
+	return nil
+}
+
+// end unloads the model and ends the backend, each within the limit.
+func (s *session) end(c *check) {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, s.limit, fmt.Errorf("it has not ended within %s", s.limit))
+	defer cancel()
+	if err := s.model.Close(ctx); err != nil {
+		c.violated(ruleUnload, "unloading", err.Error())
+	}
+	closed := make(chan struct{})
+	boundary.Go(zerolog.Nop(), boundary.Models, func() {
+		defer close(closed)
+		s.close()
+	}, nil)
+	select {
+	case <-closed:
+	case <-ctx.Done():
+		c.violated(ruleUnload, "ending the backend", "Backend.Close does not return: "+context.Cause(ctx).Error())
+	}
+	c.faults(s, "unloading")
+}
+
+// quiet hears what instances say of themselves; a suite need not know.
+type quiet struct{}
+
+// Available implements backend.Events.
+func (quiet) Available(backend.Instance) {}
+
+// Lost implements backend.Events.
+func (quiet) Lost(backend.Instance, bool) {}
