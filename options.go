@@ -36,6 +36,7 @@ type Options struct {
 	RequestMemoryBytes uint64        // --request-memory-byte-size: for all that clients make the server take; 0 is half of the memory
 	CacheBytes         int64         // of the response cache; 0 is none
 	AllowClientSHM     bool          // --allow-client-shm: clients may register regions of shared memory
+	StrictOutputs      bool          // --strict-outputs: outputs that are not as their model's config says are errors
 	MaxClientRegions   int           // --client-shm-max-regions: how many there may be; 0 is regions.DefaultMost
 	Limits             ModelLimits
 	Repository         RepositoryOptions

@@ -101,8 +101,8 @@ func New(o Options) (_ *Server, err error) {
 			Backends: s.linkBackends(map[string]backend.Backend{"python": pythonBackend}, config.UnloadTimeout, counters), BackendDirectory: o.Backends.Directory, Plugins: plugins,
 			BackendSettings: s.options.ownSettings, Limiter: o.RateLimit.limiter(), Allocate: s.lend(memory.Stacked),
 			Padding: s.lend(memory.Padding), Memory: s.account, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,
-			MaxQueue: o.Limits.QueuedRequests,
-			Metrics:  counters, GPU: s.gpuUUID(), Cache: responses, Log: s.log,
+			MaxQueue: o.Limits.QueuedRequests, StrictOutputs: o.StrictOutputs,
+			Metrics: counters, GPU: s.gpuUUID(), Cache: responses, Log: s.log,
 		},
 		Repository: opened, Unusable: s.unusable != nil, StrictReadiness: o.Repository.StrictReadiness,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.Repository.pollInterval(),
@@ -202,6 +202,7 @@ func (s *Server) makePython(plugins backend.Backend) (python.Config, backend.Bac
 	if s.supervisor == nil {
 		return config, plugins
 	}
+	config.StrictOutputs = s.options.StrictOutputs
 	s.python, err = python.New(python.Environment{Supervisor: s.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: s.log})
 	if err != nil {
 		return config, brokenBackend{err}

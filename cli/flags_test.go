@@ -59,6 +59,7 @@ func TestFlagsFillOptions(t *testing.T) {
 		{"metrics config", []string{"--metrics-config=summary_quantiles=0.5:0.1,0.9:0.1", "--metrics-config", "x=y=z"}, func(o *Options) {
 			o.MetricsSettings = []Setting{{"summary_quantiles", "0.5:0.1,0.9:0.1"}, {"x", "y=z"}}
 		}},
+		{"strict outputs", []string{"--strict-outputs=true"}, func(o *Options) { o.StrictOutputs = true }},
 		{"limits of models", []string{"--model-max-queued-requests=1", "--model-max-instances=2", "--model-max-requested-instances=3",
 			"--model-max-load-files=4", "--model-max-printed-lines=5", "--model-printed-lines-per-second=6", "--model-max-printed-line-size=7",
 			"--model-max-calls=8", "--model-max-call-size=9", "--model-max-call-files=10", "--grpc-stream-window-size=65536", "--grpc-stream-full-timeout-seconds=11"}, func(o *Options) {

@@ -70,3 +70,54 @@ func TestRefusedLoadsNameTheFlag(t *testing.T) {
 		t.Errorf("the log does not say once %q", want)
 	}
 }
+
+// returning is a model that answers each request with these tensors.
+func returning(tensors string) string {
+	return "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n" +
+		"        return [pb_utils.InferenceResponse([" + tensors + "]) for request in requests]\n"
+}
+
+// TestOddOutputsAreWarnedOf has two instances of a model send an output that is not configured, and
+// one of another type: clients get what they get from Triton, and the log has one warning for each
+// output. With --strict-outputs both are errors.
+func TestOddOutputsAreWarnedOf(t *testing.T) {
+	const config = `
+		backend: "python"
+		input { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] }
+		output { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] }
+		instance_group { count: 2 kind: KIND_CPU }
+		`
+	repository := writeFiles(t, map[string]string{
+		"odd/config.pbtxt": config, "odd/1/model.py": returning(`pb_utils.Tensor("OUT", np.ones(2))`),
+		"misspelt/config.pbtxt": config,
+		"misspelt/1/model.py":   returning(`pb_utils.Tensor("OTU", np.ones(1, np.float32))`),
+	})
+	const request = `{"inputs":[{"name":"IN","shape":[1],"datatype":"FP32","data":[1]}]}`
+	const (
+		odd      = "output 'OUT' of model 'odd' is FP64 with shape [2], want FP32 with dims [1], as its configuration says"
+		misspelt = "output 'OTU' is not in the configuration of model 'misspelt', whose outputs are 'OUT'"
+	)
+	s := start(t, testkit.Python(t).Path, repository)
+	for range 20 {
+		if status, body := s.request("POST", "/v2/models/odd/infer", request); status != 200 || !strings.Contains(body, `"FP64","shape":[2],"data":[1.0,1.0]`) {
+			t.Errorf("odd: got %d %s, want the output as it is", status, body)
+		}
+		if status, body := s.request("POST", "/v2/models/misspelt/infer", request); status != 200 || strings.Contains(body, "OTU") {
+			t.Errorf("misspelt: got %d %s, want no output", status, body)
+		}
+	}
+	s.stop() // what an instance logs is written by then
+	for _, want := range []string{odd + ": clients get it as it is", misspelt + ": clients do not get it"} {
+		if n := strings.Count(s.log.String(), want); n != 1 {
+			t.Errorf("the log says %d times, want once: %s", n, want)
+		}
+	}
+
+	strict := start(t, testkit.Python(t).Path, repository, "--strict-outputs=true")
+	for name, want := range map[string]string{"odd": odd, "misspelt": misspelt} {
+		status, body := strict.request("POST", "/v2/models/"+name+"/infer", request)
+		if got := errorOf(t, body); status != 500 || got != want {
+			t.Errorf("%s: got %d %q, want 500 and %q", name, status, got, want)
+		}
+	}
+}

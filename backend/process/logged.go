@@ -26,6 +26,8 @@ func (l *life) logged(f ipc.Frame) error {
 		// Own marks what the stub says, Batch the batch that it is about.
 		Own   bool   `msgpack:"own"`
 		Batch uint64 `msgpack:"batch"`
+		// Once names what the message is about, which is said once for all instances.
+		Once string `msgpack:"once"`
 	}
 	if err := frames.DecodeMap(f, &body); err != nil {
 		return err
@@ -48,6 +50,9 @@ func (l *life) logged(f ipc.Frame) error {
 		event.Discard()
 		return ipc.Broken("frame", "level of LOG is %d", body.Level)
 	}
+	if body.Once != "" && !l.in.model.saysFirst(body.Once) {
+		return nil
+	}
 	most := l.in.model.supervisor.limits.Output.LineBytes
 	text := output.CutAt(body.Message, maxMessageLines*most)
 	if !l.logLimit.Allow(log, 1+len(text)/most) {
@@ -59,6 +64,24 @@ func (l *life) logged(f ipc.Frame) error {
 	}
 	event.Msg(text)
 	return nil
+}
+
+// maxSaid bounds what a model remembers of what has been said once; beyond it, nothing is
+// said.
+const maxSaid = 256
+
+// saysFirst reports whether no instance of the model has logged something about what before.
+func (m *Model) saysFirst(what string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.said[what] || len(m.said) == maxSaid {
+		return false
+	}
+	if m.said == nil {
+		m.said = make(map[string]bool)
+	}
+	m.said[what] = true
+	return true
 }
 
 // LogLevelsChanged tells the stubs which levels are worth sending from now on.

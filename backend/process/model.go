@@ -44,6 +44,7 @@ type Model struct {
 	leaving   []*Instance // that are to be ended
 	closed    bool        // no instance is started any more
 	lives     uint32      // stub processes so far, of all instances
+	said      map[string]bool
 }
 
 var (

@@ -41,6 +41,9 @@ type Config struct {
 	// EnvironmentTimeout bounds the unpacking or building of an environment; 0: no bound. Key
 	// env-timeout-seconds.
 	EnvironmentTimeout time.Duration
+	// StrictOutputs makes a response an error that has an output which the model's config has
+	// not. It has no key.
+	StrictOutputs bool
 	// NoTemplate starts every stub as a program of its own instead of forking it
 	// from a template. Key stub-template=off.
 	NoTemplate bool

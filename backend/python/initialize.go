@@ -25,7 +25,8 @@ type initializeBody struct {
 	moduleBody
 	process.Surroundings
 	process.Windows
-	AsyncOverlap int `msgpack:"async_overlap"`
+	AsyncOverlap  int  `msgpack:"async_overlap"`
+	StrictOutputs bool `msgpack:"strict_outputs,omitempty"`
 }
 
 // moduleBody is what AUTO_COMPLETE and INITIALIZE say of the module to import.
@@ -71,7 +72,7 @@ func (c *code) Initialize(p process.Placement, i process.Initialization) any {
 		moduleBody:   c.module(),
 		Surroundings: i.Surroundings,
 		Windows:      i.Windows,
-		AsyncOverlap: c.overlap,
+		AsyncOverlap: c.overlap, StrictOutputs: c.backend.config.StrictOutputs,
 	}
 }
 

@@ -48,6 +48,8 @@ type Settings struct {
 	// DelayRequests and DelayBacklog have schedulers begin when so many requests
 	// wait, and so many sequences' in a backlog: for tests.
 	DelayRequests, DelayBacklog int
+	// StrictOutputs makes a response an error whose outputs are not as the configuration says.
+	StrictOutputs bool
 	// MaxQueue is how many requests may wait for one version; 0 is
 	// scheduler.DefaultMaxQueue.
 	MaxQueue int
@@ -236,6 +238,9 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 		loader: l,
 		info:   info, spec: signature.New(d.Name, config), model: m, states: states,
 		statistics: statistics.New(d.Name, number, counters), holds: newHolds(), log: l.settings.Log,
+	}
+	if !d.IsEnsemble() {
+		v.odd = &oddOutputs{told: make(map[string]bool)}
 	}
 	if l.settings.GPU != nil {
 		v.statistics.PlaceOn(gpusOf(config), l.settings.GPU)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/rs/zerolog"
 
@@ -42,6 +43,7 @@ type Version struct {
 	parts      repository.Set     // what an ensemble calls; nil for other models
 	upload     *repository.Upload // what it is a user of, nil if it lies in the repository
 	holds      *holds
+	odd        *oddOutputs // nil for an ensemble, whose models are looked at
 	log        zerolog.Logger
 }
 
@@ -90,9 +92,20 @@ func (v *Version) complete(r *infer.Response, req *infer.Request) {
 }
 
 // shape gives the outputs of a response their clients' shapes. The model's may be
-// any: a panic over them is this response's error.
+// any: a panic over them is this response's error. So are outputs that the configuration does not
+// have, or otherwise, with StrictOutputs.
 func (v *Version) shape(r *infer.Response) {
-	err := boundary.Run(v.log, boundary.Request, func() error { v.spec.ShapeOutputs(r); return nil })
+	err := boundary.Run(v.log, boundary.Request, func() error {
+		if v.odd != nil {
+			if at := v.spec.OddOutput(r, 0); at >= 0 {
+				if err := v.odd.tell(v, r, at); err != nil {
+					return err
+				}
+			}
+		}
+		v.spec.ShapeOutputs(r)
+		return nil
+	})
 	if err == nil {
 		return
 	}
@@ -100,6 +113,41 @@ func (v *Version) shape(r *infer.Response) {
 		r.Outputs[i].Release()
 	}
 	r.Outputs, r.Parameters, r.Err = nil, nil, infer.AsError(err)
+}
+
+// oddOutputs remembers which outputs of a model's versions with one load have been told of.
+type oddOutputs struct {
+	mu   sync.Mutex
+	told map[string]bool
+}
+
+// maxOdd bounds the names that are told: a model may make them up.
+const maxOdd = 32
+
+// tell logs each output of a response, the first of which is at, that is not as the configuration
+// says, once for its name. With StrictOutputs it is the error of the response.
+func (o *oddOutputs) tell(v *Version, r *infer.Response, at int) (refused error) {
+	strict := v.loader.settings.StrictOutputs
+	for ; at >= 0; at = v.spec.OddOutput(r, at+1) {
+		out := &r.Outputs[at]
+		if strict && refused == nil {
+			refused = infer.Errorf(infer.Internal, "%s", v.spec.Oddity(out))
+		}
+		o.mu.Lock()
+		first := !o.told[out.Name] && len(o.told) < maxOdd
+		if first {
+			o.told[out.Name] = true
+		}
+		o.mu.Unlock()
+		switch {
+		case !first:
+		case strict:
+			v.log.Error().Msg(v.spec.Oddity(out))
+		default:
+			v.log.Warn().Msg(v.spec.Oddity(out) + ": clients get it as it is")
+		}
+	}
+	return refused
 }
 
 // timed makes a sender that counts when the first response comes, if that is

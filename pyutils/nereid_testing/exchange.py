@@ -9,6 +9,7 @@ from typing import Collection
 from triton_python_backend_utils import InferenceResponse, TritonError
 
 from .copies import empty_response, error_response, received_response
+from .declared import Declared
 
 _NOTHING_SENT = "execute returned no response for this request, and none was sent."
 _NOT_ENDED = "the response sender was dropped before it had sent the final flag."
@@ -27,8 +28,18 @@ class Client:
 class Exchange:
     """The responses to one request, in their order. It implements `runtime.Outlet`."""
 
-    def __init__(self, instance: str, decoupled: bool, wanted: Collection[str] | None, client: Client) -> None:
+    def __init__(
+        self,
+        instance: str,
+        decoupled: bool,
+        wanted: Collection[str] | None,
+        client: Client,
+        declared: Declared | None = None,
+    ) -> None:
         self.decoupled = decoupled
+        #: What is odd in the first odd response, of which the client gets an error instead.
+        self.fault = ""
+        self._declared = declared
         self._instance = instance
         self._wanted = wanted
         self._client = client
@@ -37,6 +48,10 @@ class Exchange:
         self._over = False
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
+        fault = "" if response is None or self._declared is None else self._declared.odd(response)
+        if fault:
+            self.fault = self.fault or fault
+            response = error_response(TritonError(fault))
         copy = None if response is None else received_response(response, self._wanted)
         with self._changed:
             if not self._over:

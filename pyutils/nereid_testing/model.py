@@ -18,12 +18,14 @@ from triton_python_backend_utils import (
     InferenceRequest,
     InferenceResponse,
     ModelConfig,
+    Tensor,
     TritonModelException,
     triton_string_to_numpy,
 )
 
 from . import config as configs
 from .copies import received, tensors_of
+from .declared import Declared
 from .exchange import Client, Exchange
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class Model:
         self.directory = directory / str(version)
         self.name = self.args["model_instance_name"]
         self.decoupled = configs.decoupled(config)
+        self._declared = Declared(config)
         #: Whether it may ask other models.
         self.serving = False
         self._server = server
@@ -78,8 +81,13 @@ class Model:
 
         `inputs` are arrays by name (lists are converted to the data type that the config says), or Tensors. No
         `outputs` are all that the config has. `trace` is the JSON text that `trace().get_context()` gives. With
-        `cancel_after` the client goes away after so many responses; 0 is before the first.
+        `cancel_after` the client goes away after so many responses; 0 is before the first. Fault if the config has
+        inputs or outputs, and a name is none of them.
         """
+        names = list(inputs) if hasattr(inputs, "items") else [t.name() for t in inputs if isinstance(t, Tensor)]
+        strange = self._declared.strange_output(outputs) or self._declared.strange_input(names)
+        if strange:
+            raise Fault(strange)
         dtypes = {
             entry["name"]: triton_string_to_numpy(entry["data_type"])
             for entry in self.config["input"]
@@ -125,6 +133,9 @@ class Model:
                     f"request {request.request_id()!r}: no final flag within {seconds} s, "
                     f"after {len(exchange.responses())} responses"
                 )
+        for exchange in exchanges:
+            if exchange.fault:
+                raise Fault(exchange.fault)
         return [exchange.responses() for exchange in exchanges]
 
     def cancel(self, request: InferenceRequest) -> None:
@@ -188,7 +199,9 @@ class Model:
         Requests that the model wants to have again are executed again.
         """
         exchanges = [
-            Exchange(self.name, self.decoupled, self._wanted(request) or None, self._server._client(request))
+            Exchange(
+                self.name, self.decoupled, self._wanted(request) or None, self._server._client(request), self._declared
+            )
             for request in requests
         ]
         batch = list(zip(requests, exchanges))

@@ -120,7 +120,61 @@ class TestRequests:
         assert set(outputs(model.infer({}))) == {"A", "B"}
         assert set(outputs(model.infer({}, outputs=["B"]))) == {"B"}
         known = server.load(Both, {"output": [{"name": "A"}]})
-        assert set(outputs(known.infer({}))) == {"A"}  # what the config does not have is never sent
+        with pytest.raises(Fault, match=r"^output 'B' is not in the configuration of model 'model', whose outputs are 'A'$"):
+            known.infer({})  # a server does not send it, and says so in its log alone
+
+    @pytest.mark.parametrize(
+        ("batches", "declared", "array", "want"),
+        [
+            (0, {"data_type": "TYPE_FP32", "dims": [-1, 2]}, np.zeros((3, 2), np.float32), ""),
+            (0, {"data_type": "TYPE_FP32", "dims": [2]}, np.zeros(2), "TYPE_FP64 with shape [2], want TYPE_FP32 with dims [2]"),
+            (0, {"data_type": "TYPE_FP64", "dims": [2]}, np.zeros(3), "TYPE_FP64 with shape [3], want TYPE_FP64 with dims [2]"),
+            (0, {"data_type": "TYPE_FP64", "dims": [2]}, np.zeros((1, 2)), "TYPE_FP64 with shape [1, 2], want TYPE_FP64 with dims [2]"),
+            (4, {"data_type": "TYPE_FP64", "dims": [2]}, np.zeros((1, 2)), ""),
+            (4, {"data_type": "TYPE_FP64", "dims": [2]}, np.zeros(2), "want TYPE_FP64 with dims [2] behind the batch dimension"),
+            (0, {"data_type": "TYPE_FP64", "dims": [1], "reshape": {"shape": []}}, np.zeros(()), ""),
+            (0, {"data_type": "TYPE_STRING", "dims": [1]}, np.array(["a"], np.object_), ""),
+        ],
+    )
+    def test_outputs_are_as_configured(
+        self, server: Server, batches: int, declared: dict[str, Any], array: np.ndarray, want: str
+    ) -> None:
+        class Odd:
+            def execute(self, requests: Any) -> Any:
+                return [out(array) for _ in requests]
+
+        model = server.load(Odd, {"max_batch_size": batches, "output": [{"name": "OUT", **declared}]})
+        if not want:
+            model.infer({})
+            return
+        with pytest.raises(Fault) as caught:
+            model.infer({})
+        assert str(caught.value).startswith("output 'OUT' of model 'model' is ") and want in str(caught.value)
+
+    def test_odd_outputs_that_are_sent(self, server: Server) -> None:
+        class Sends:
+            def execute(self, requests: Any) -> None:
+                sender = requests[0].get_response_sender()
+                sender.send(out([1.0], "OTU"))
+                sender.send(flags=FINAL)
+
+        model = server.load(Sends, {**DECOUPLED, "output": [{"name": "OUT", "data_type": "TYPE_FP64", "dims": [1]}]})
+        with pytest.raises(Fault, match="output 'OTU' is not in the configuration"):
+            model.stream({})
+
+    def test_misspelt_names(self, server: Server) -> None:
+        config = {
+            "input": [{"name": name, "data_type": "TYPE_FP32", "dims": [1]} for name in ("IN", "MORE")],
+            "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}],
+        }
+        model = server.load(Double, config)
+        with pytest.raises(Fault, match=r"^unexpected inference input 'INN' for model 'model', whose inputs are 'IN', 'MORE'$"):
+            model.infer({"INN": [1]})
+        with pytest.raises(Fault, match="unexpected inference input 'INN'"):
+            model.infer([pb_utils.Tensor("INN", np.ones(1))])
+        with pytest.raises(Fault, match=r"^unexpected inference output 'OTU' for model 'model', whose outputs are 'OUT'$"):
+            model.infer({"IN": [1]}, outputs=["OTU"])
+        assert outputs(model.infer({"IN": [1]}, outputs=["OUT"]))["OUT"].tolist() == [2]
 
     def test_batches_are_answered_in_order(self, server: Server) -> None:
         model = server.load(Double)

@@ -29,6 +29,7 @@ from .regions import Regions
 
 if TYPE_CHECKING:
     from .ondevice import OnDevice
+    from .undeclared import Undeclared
 
 _unpack_request = messages.REQUEST.unpack_from
 _unpack_descriptor = messages.DESCRIPTOR.unpack_from
@@ -242,8 +243,9 @@ class Answers(Outgoing):
     #: Handles of the requests of the batch that it does not answer.
     left_open: Sequence[int] = ()
 
-    def __init__(self, channel: Channel, loans: Loans, pool: Pool) -> None:
+    def __init__(self, channel: Channel, loans: Loans, pool: Pool, undeclared: Undeclared | None = None) -> None:
         super().__init__(channel, loans, pool)
+        self._undeclared = undeclared
         self._responses: list[tuple[int, int, int, bytes, bytes, list[Placed]]] = []
         self._head_size = 0  # of all responses, without tensor bytes
 
@@ -293,6 +295,11 @@ class Answers(Outgoing):
             self.retract(outputs)
             raise
         if unwanted:
+            refusal = "" if self._undeclared is None else self._undeclared.refusal(response._outputs, wanted)
+            if refusal:
+                self.retract(outputs)
+                self.error(handle, INTERNAL, refusal, final)
+                return
             response._outputs = [tensor for tensor in response._outputs if tensor._name in wanted]
         parameters = b"" if response._parameters == NONE else response._parameters.encode()
         flags = _LAST if final else messages.RESPONSE_PRESENT

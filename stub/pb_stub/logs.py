@@ -32,12 +32,15 @@ class Logs:
         """Log a message of the model; file is a base name."""
         self._log(level, file, line, message, False, 0)
 
-    def complain(self, level: int, message: str, batch: int = 0, depth: int = 0) -> None:
-        """Log a message of the stub's own, about a batch perhaps, for the frame depth levels above the caller."""
-        file, line = runtime.caller(depth + 1)
-        self._log(level, file, line, message, True, batch)
+    def complain(self, level: int, message: str, batch: int = 0, depth: int = 0, once: str = "") -> None:
+        """Log a message of the stub's own, about a batch perhaps, for the frame depth levels above the caller.
 
-    def _log(self, level: int, file: str, line: int, message: str, own: bool, batch: int) -> None:
+        Of the messages that all instances of a model have for a `once`, the supervisor logs the first.
+        """
+        file, line = runtime.caller(depth + 1)
+        self._log(level, file, line, message, True, batch, once)
+
+    def _log(self, level: int, file: str, line: int, message: str, own: bool, batch: int, once: str = "") -> None:
         channel = self._channel
         if not self._started or channel.foreign:
             runtime.print_line(level, file, line, message)
@@ -46,9 +49,9 @@ class Logs:
             return
         try:
             try:
-                channel.publish(messages.log(channel.life, level, file, line, message, own, batch))
+                channel.publish(messages.log(channel.life, level, file, line, message, own, batch, once))
             except PoolExhausted:
                 message = f"{message[:_CUT]}… ({len(message)} characters)"
-                channel.publish(messages.log(channel.life, level, file, line, message, own, batch))
+                channel.publish(messages.log(channel.life, level, file, line, message, own, batch, once))
         except StubError:
             runtime.print_line(level, file, line, message)  # the main thread finds out by itself

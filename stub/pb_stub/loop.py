@@ -37,6 +37,7 @@ from .regions import Regions
 from .senders import Senders
 from .service import Service
 from .spin import Spin
+from .undeclared import Undeclared
 from .windows import limits
 
 if TYPE_CHECKING:
@@ -287,6 +288,7 @@ class Loop:
         model_name = question.args.get("model_name", "")
         self._decoupled = question.decoupled
         self._overlap = question.async_overlap
+        self._undeclared = Undeclared(model_name, self._names.outputs, question.strict_outputs, self._logs)
         self._senders = Senders(
             channel,
             self._loans,
@@ -297,6 +299,7 @@ class Loop:
             question.decoupled,
             question.window_responses,
             question.window_bytes,
+            self._undeclared,
         )
         self._regions.gone = self._senders.gone
         self._inferences.settle(self._pool, self._names, self._reader, model_name, question.version, question.decoupled)
@@ -352,7 +355,7 @@ class Loop:
         count = len(requests)
         mine = requests[:]  # the model may do with its list what it likes
         self._inferences.batch = batch
-        answers = Answers(channel, self._loans, self._pool)
+        answers = Answers(channel, self._loans, self._pool, self._undeclared)
         text = trace = place = ""
         failed = False
         start = end = _now()

@@ -241,6 +241,7 @@ class Initialize:
     window_responses: int
     window_bytes: int
     async_overlap: int
+    strict_outputs: bool = False  # outputs that are not configured are errors
 
     @staticmethod
     def from_frame(frame: bytes) -> Initialize:
@@ -267,6 +268,7 @@ class Initialize:
             window_responses=_field(fields, "window_responses", int),
             window_bytes=_field(fields, "window_bytes", int),
             async_overlap=_field(fields, "async_overlap", int),
+            strict_outputs="strict_outputs" in fields and _field(fields, "strict_outputs", bool),
         )
 
 
@@ -319,11 +321,15 @@ def finalized(life: int, error: str) -> bytes:
     return encode(FINALIZED, life, 0, _msgpack.pack({"error": _cut(error)}))
 
 
-def log(life: int, level: int, file: str, line: int, message: str, own: bool = False, batch: int = 0) -> bytes:
-    """Make a LOG frame: of the model, or the stub's own, about a batch or not."""
+def log(
+    life: int, level: int, file: str, line: int, message: str, own: bool = False, batch: int = 0, once: str = ""
+) -> bytes:
+    """Make a LOG frame: of the model, or the stub's own, about a batch or not, perhaps to be logged once."""
     fields: dict[str, Any] = {"level": level, "file": _cut(file), "line": line, "message": _cut(message)}
     if own:
         fields.update(own=True, batch=batch)
+    if once:
+        fields["once"] = _cut(once)
     return encode(LOG, life, 0, _msgpack.pack(fields))
 
 

@@ -36,6 +36,7 @@ from .logs import Logs
 from .places import Places
 from .pool import Pool, PoolExhausted
 from .regions import Regions
+from .undeclared import Undeclared
 
 #: Beyond so many handles of cancelled requests those are forgotten that are not open.
 _MOST_CANCELLED = 4096
@@ -64,6 +65,7 @@ class Senders:
         decoupled: bool,
         responses: int,
         size: int,
+        undeclared: Undeclared | None = None,
     ) -> None:
         self.channel = channel
         self.logs = logs
@@ -76,6 +78,7 @@ class Senders:
         self._loans = loans
         self.regions = regions
         self._pool = pool
+        self._undeclared = undeclared
         self._instance = instance
         self._outlets: dict[int, Outlet] = {}
         self.forgotten = Forgotten(channel, self._outlets)
@@ -87,7 +90,7 @@ class Senders:
         self._failed = sender_of(over, closed=True)
 
     def answers(self) -> Answers:
-        return Answers(self.channel, self._loans, self._pool)
+        return Answers(self.channel, self._loans, self._pool, self._undeclared)
 
     def can_wait_for_memory(self) -> bool:
         """Whether the supervisor has blocks of ours that will come back."""

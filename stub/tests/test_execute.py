@@ -243,6 +243,29 @@ class TestOutputs:
         seen = [int(stub.execute(Request(1)).responses[0]["OUT"][0]) for _ in range(2)]
         assert seen == [-1, 1]
 
+    UNDECLARED = model("""
+        return [pb_utils.InferenceResponse(
+            [pb_utils.Tensor('A', np.ones(1)), pb_utils.Tensor('OTU', np.ones(1))]) for _ in requests]
+    """)
+
+    def test_undeclared_outputs_are_told_once(self, start: Start) -> None:
+        stub = start(self.UNDECLARED, outputs=["A", "B"])
+        for wanted in (None, None, ["A"], ["B"]):
+            (response,) = stub.execute(Request(1, outputs=wanted)).responses
+            assert [output.name for output in response.outputs] == ([] if wanted == ["B"] else ["A"])
+        (log,) = stub.logs
+        assert log["level"] == 1 and log["own"] and log["once"] == "output OTU"
+        assert log["message"].startswith("output 'OTU' is not in the configuration of model '")
+        assert log["message"].endswith("', whose outputs are 'A', 'B': clients do not get it")
+
+    def test_undeclared_outputs_are_errors_to_a_strict_server(self, start: Start) -> None:
+        stub = start(self.UNDECLARED, outputs=["A"], strict_outputs=True)
+        for response in stub.execute(Request(1), Request(2)).responses:
+            assert response.error.startswith("output 'OTU' is not in the configuration of model '")
+            assert not response.outputs
+        (log,) = stub.logs
+        assert log["level"] == 2
+
     def test_parameters_are_sent(self, start: Start) -> None:
         stub = start(model("return [pb_utils.InferenceResponse([], parameters={'a': 1, 'b': 'é', 'c': True})]"))
         (response,) = stub.execute(Request(1)).responses

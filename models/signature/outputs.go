@@ -1,0 +1,61 @@
+package signature
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// OddOutput returns the index of the first output, from the given one on, that is not as the
+// configuration says: its name, its data type or the shape that the model gives it. It is -1 if
+// all are. It takes no memory: each response passes here.
+func (s *Model) OddOutput(r *infer.Response, from int) int {
+	for i := from; i < len(r.Outputs); i++ {
+		if out := &r.Outputs[i]; !s.fits(s.byOutput[out.Name], out) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *Model) fits(spec *tensor, out *infer.Tensor) bool {
+	if spec == nil || spec.dataType != out.DataType {
+		return false
+	}
+	want, got := spec.dims, out.Shape
+	if spec.reshaped {
+		want = spec.reshape
+	}
+	if s.maxBatch > 0 {
+		if len(got) == 0 {
+			return false
+		}
+		got = got[1:]
+	}
+	return infer.ShapeFits(got, want)
+}
+
+// Oddity is the sentence for an output that OddOutput has found.
+func (s *Model) Oddity(out *infer.Tensor) string {
+	spec := s.byOutput[out.Name]
+	if spec == nil {
+		names := make([]string, len(s.outputs))
+		for i := range s.outputs {
+			names[i] = "'" + s.outputs[i].name + "'"
+		}
+		if len(names) == 0 {
+			names = []string{"none"}
+		}
+		return fmt.Sprintf("output '%s' is not in the configuration of model '%s', whose outputs are %s", out.Name, s.model, strings.Join(names, ", "))
+	}
+	dims, batch := spec.dims, ""
+	if spec.reshaped {
+		dims = spec.reshape
+	}
+	if s.maxBatch > 0 {
+		batch = " behind the batch dimension"
+	}
+	return fmt.Sprintf("output '%s' of model '%s' is %s with shape %s, want %s with dims %s%s, as its configuration says",
+		out.Name, s.model, out.DataType, infer.ShapeString(out.Shape), spec.dataType, infer.ShapeString(dims), batch)
+}
