@@ -33,7 +33,7 @@ from typing import NoReturn
 
 from . import activation, messages, process
 from .channel import Channel
-from .errors import Closed, ForeignProcess, Gone, StubError
+from .errors import Closed, ForeignProcess, Gone, ProtocolError, StubError
 from .handlers import Handlers
 from .process import Descriptors
 
@@ -65,6 +65,11 @@ def _serve(instance: str, fds: Descriptors) -> int:
     handlers = Handlers()
     handlers.install()
     channel = Channel(fds.down, fds.up, fds.bell_in, fds.bell_out, handlers)
+
+    def confused(text: str) -> NoReturn:
+        process.lose(instance, ProtocolError(text))
+
+    channel.distrust = confused
     try:
         import numpy
     except Exception as error:

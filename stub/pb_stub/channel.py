@@ -14,7 +14,8 @@ reads the frames that the bell announces.
 Locks: `_reading` (who reads the down ring) and `_sending` (who writes the up ring) are never held together by one
 thread on purpose, and neither is taken blocking where Python may run code at any moment: `__del__`, weak references and
 signal handlers come in between, also while this very thread is writing a frame. What they send then waits in
-`_deferred`, the tickets that they give back in `_tickets`, until the frame in hand is out.
+`_deferred`, the tickets that they give back in `_tickets`, until the frame in hand is out. What was deferred goes
+before all that any thread publishes later.
 
 Ordering: on x86-64 stores are seen in order, and releasing a lock is a full barrier; elsewhere `_Fence` orders them.
 """
@@ -29,7 +30,7 @@ import threading
 import time
 from collections import deque
 from queue import SimpleQueue
-from typing import Callable, Protocol
+from typing import Callable, NoReturn, Protocol
 
 from . import layout, messages, process
 from .errors import Closed, ForeignProcess, Gone, ProtocolError
@@ -136,6 +137,9 @@ class Channel:
         self.route: Callable[[bytes], Mailbox[bytes] | None] = lambda _: None
         #: Called before each sleep; returns the milliseconds after which it wants to be called again, if at all.
         self.idle: Callable[[], int | None] = lambda: None
+        #: Ends the process where what the supervisor says makes no sense. It does not raise in a thread that has come
+        #: here for the model, which could catch the exception and go on; without an owner of the process it raises.
+        self.distrust: Callable[[str], NoReturn] = _distrust
         #: Puts a long body into a block and returns the descriptor of it; and fetches one.
         self.spill: Callable[[bytes], bytes] = _no_spill
         self.unspill: Callable[[bytes], bytes] = _no_spill
@@ -331,18 +335,18 @@ class Channel:
             at = _RING + head % _SIZE
             size = down32[at >> 2]
             if size < 8:
-                raise ProtocolError(f"a frame has {size} bytes, want at least 8")
+                self.distrust(f"a frame has {size} bytes, want at least 8")
             frame = self._down[at : at + size]
             self._head = head = head + ((size + 7) & ~7)
             if head > words[_TAIL]:
-                raise ProtocolError(f"a frame has {size} bytes, {head - words[_TAIL]} beyond the tail")
+                self.distrust(f"a frame has {size} bytes, {head - words[_TAIL]} beyond the tail")
             if _WEAKLY_ORDERED:
                 self._read_fence()
             self.up64[_HEAD] = head
             # By their first 8 bytes: a PAD may be shorter than a header.
             if frame[4] | frame[5]:
                 if size < _HEADER:
-                    raise ProtocolError(f"a frame has {size} bytes, want at least {_HEADER}")
+                    self.distrust(f"a frame has {size} bytes, want at least {_HEADER}")
                 return self.unspill(frame) if frame[6] & messages.SPILLED else frame
 
     def _await_tail(self, head: int, spin: Spin) -> None:
@@ -406,6 +410,8 @@ class Channel:
         self._senders.add(me)
         try:
             with self._sending:
+                if self._deferred:
+                    self._write_deferred()
                 self._write(frame)
         finally:
             self._senders.discard(me)
@@ -460,14 +466,22 @@ class Channel:
     def _publish_deferred(self) -> None:
         # Not by publish, which comes here: there may be more of them than calls can nest.
         me = _me()
-        while frame := self._next_deferred():
+        while self._deferred:
             self._senders.add(me)
             try:
                 with self._sending:
-                    self._write(frame)
+                    self._write_deferred()
             finally:
                 self._senders.discard(me)
             self._ring()
+
+    def _write_deferred(self) -> None:
+        """Write what waits, before what is published after it: a descriptor follows the LEND of its allocation.
+
+        The caller holds _sending, under which they are taken too: a thread that took one before could be overtaken.
+        """
+        while frame := self._next_deferred():
+            self._write(frame)
 
     def _spilled(self, frame: bytes) -> bytes:
         _, kind, flags, life, _, ident = messages.HEADER.unpack_from(frame)
@@ -566,6 +580,10 @@ class Channel:
     def _next_tickets(self) -> bytes:
         tickets = self.take_tickets()
         return messages.released(self.life, tickets) if tickets else b""
+
+
+def _distrust(text: str) -> NoReturn:
+    raise ProtocolError(text)
 
 
 def _no_spill(body: bytes) -> bytes:

@@ -29,7 +29,7 @@ from c_python_backend_utils.memory import DeviceError, DeviceMemory
 
 from . import messages
 from .channel import Channel
-from .errors import NotUnderstood, ProtocolError
+from .errors import NotUnderstood
 from .pool import ELSEWHERE, TRIM_AFTER_SECONDS, Alone, Pool, PoolExhausted, size_class
 
 #: Bytes of an allocation, unless one block needs more.
@@ -73,13 +73,14 @@ class _Chunk:
 class _Entry:
     """One place for a block, in the table of the pool."""
 
-    __slots__ = ("chunk", "generation", "offset", "references", "size")
+    __slots__ = ("chunk", "generation", "lent", "offset", "references", "size")
 
     def __init__(self, chunk: _Chunk, offset: int, size: int) -> None:
         self.chunk: _Chunk | None = chunk  # None: its allocation was freed
         self.offset = offset
         self.size = size  # of the place
         self.references = 0
+        self.lent = 0  # how many of these are descriptors at the supervisor
         self.generation = 0
 
 
@@ -159,15 +160,16 @@ class DevicePool:
             entry = self._entries[block.index]
             entry.references += 1
             self._out += 1
+            entry.lent += 1
             return block.index | ELSEWHERE | entry.generation << 32
 
-    def address_of(self, number: int) -> tuple[cuda.Device, int, int]:
-        """Device, address and bytes of an allocation of ours; NotUnderstood if there is none of this number."""
+    def address_of(self, number: int) -> tuple[cuda.Device, int, int] | None:
+        """Device, address and bytes of an allocation of ours; None if there is none of this number."""
         with self._alone:
             for chunk in self._chunks:
                 if chunk.number == number:
                     return chunk.device, chunk.base, chunk.size
-        raise NotUnderstood(f"it names allocation {number}, which this process has not lent")
+        return None
 
     def out(self) -> int:
         """How many descriptors that name memory of ours have not come back."""
@@ -233,8 +235,9 @@ class DevicePool:
             ticket = returned.popleft()
             index = ticket & (ELSEWHERE - 1)
             known = index < len(self._entries) and self._entries[index].generation == ticket >> 32
-            if not known or not self._entries[index].references:
-                raise ProtocolError(f"ticket {ticket:#x} came back and was not out")
+            if not known or not self._entries[index].lent:
+                self._channel.distrust(f"ticket {ticket:#x} came back and was not out")
+            self._entries[index].lent -= 1
             self._out -= 1
             self._drop(index)
         while self._dropped:
@@ -489,16 +492,23 @@ class Borrowings:
     def memory(
         self, own: bool, number: int, ticket: int, offset: int, size: int, sole: bool, alive: _Alive | None = None
     ) -> Borrowed:
-        """The memory that a descriptor names. `alive` is where a client's is to be found before a response is sent."""
+        """The memory that a descriptor names. `alive` is where a client's is to be found before a response is sent.
+
+        The ticket goes back with the memory, and after an error.
+        """
         of: _Opening | _Own
         if own:
-            of = _Own(*self.pool.address_of(number))
+            found = self.pool.address_of(number)
+            if found is None:
+                self.channel.give_back(ticket)
+                raise NotUnderstood(f"it names allocation {number}, which this process has not lent")
+            of = _Own(*found)
         else:
             known = self._known.get(number)
             if known is None:
+                self.channel.give_back(ticket)
                 raise NotUnderstood(f"it names allocation {number}, which was not announced")
             of = known
-        # It gives the ticket back in any case.
         if alive is None:
             borrowed = Borrowed(self, of, ticket, offset, size, sole)
         else:

@@ -30,7 +30,6 @@ import numpy as np
 
 from . import layout
 from .channel import Channel, lost
-from .errors import ProtocolError
 from .windows import CELL, Window, Windows
 
 _PAGE = layout.PAGE
@@ -149,6 +148,7 @@ class Pool:
         self._offsets: list[int] = []
         self._sizes: list[int] = []
         self._references: list[int] = []
+        self._lent: list[int] = []  # how many of these are descriptors at the supervisor
         self._generations: list[int] = []
         self._hollow: list[bool] = []
         self._unused: list[int] = []  # indices whose place has been joined with others
@@ -160,6 +160,7 @@ class Pool:
         self.used = 0  # of these in blocks that are not free
         self._asked = 0  # how often the supervisor was asked for memory, or told of it
         self._outstanding = 0  # descriptors at the supervisor
+        self._outstanding_elsewhere = 0  # of these, that name memory of devices
         self._collected = 0
         self._most_used = 0  # since _since
         self._since = 0.0  # 0: nothing to give back
@@ -192,6 +193,7 @@ class Pool:
                     raise self._exhausted(0, f"{_SLOTS} tensors are still being sent")
             self._outstanding += 1
             self._references[block.index] += 1
+            self._lent[block.index] += 1
             return block.index | self._generations[block.index] << 32
 
     def lend_elsewhere(self) -> None:
@@ -202,6 +204,7 @@ class Pool:
                 if self._outstanding == _SLOTS:
                     raise self._exhausted(0, f"{_SLOTS} tensors are still being sent")
             self._outstanding += 1
+            self._outstanding_elsewhere += 1
 
     def collect(self) -> None:
         """Learn what has come back, for those who wait for it in `returned`."""
@@ -261,13 +264,15 @@ class Pool:
 
     def _settle(self, ticket: int) -> None:
         index = ticket & 0xFFFFFFFF
-        if index >= ELSEWHERE and self._outstanding:
+        if index >= ELSEWHERE and self._outstanding_elsewhere:
             self._outstanding -= 1
+            self._outstanding_elsewhere -= 1
             self.returned.append(ticket)
             return
-        if index >= len(self._offsets) or self._generations[index] != ticket >> 32 or not self._outstanding:
-            raise ProtocolError(f"ticket {ticket:#x} came back and was not out")
+        if index >= len(self._offsets) or self._generations[index] != ticket >> 32 or not self._lent[index]:
+            self._channel.distrust(f"ticket {ticket:#x} came back and was not out")
         self._outstanding -= 1
+        self._lent[index] -= 1
         self._drop(index)
 
     def _drop(self, index: int) -> None:
@@ -309,6 +314,7 @@ class Pool:
         self._offsets.append(offset)
         self._sizes.append(size)
         self._references.append(0)
+        self._lent.append(0)
         self._generations.append(0)
         self._hollow.append(False)
         return len(self._offsets) - 1
