@@ -22,7 +22,7 @@ func (s *Server) countDevices(counters *metrics.Registry) {
 	})
 	s.copier = devices.NewCopier(devices.CopierConfig{
 		Children: s.supervisor.Children(), Helper: filepath.Join(s.python.Directory(), "nereid_devices"),
-		Interpreters: s.python.Interpreters, Requests: s.requests, Log: s.log,
+		Interpreters: s.python.Interpreters, List: s.devices.List, Requests: s.requests, Log: s.log,
 	})
 	s.supervisor.SetCopier(s.copier)
 	if shown {

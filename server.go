@@ -131,8 +131,8 @@ func (s *Server) Close() {
 	if s.regions != nil {
 		s.regions.Close()
 	}
-	s.copier.Close()
 	s.devices.Close()
+	s.copier.Close() // which asks what was counted
 	for _, b := range s.linked {
 		b.Close()
 	}

@@ -20,18 +20,20 @@
 // when it has counted. Close ends the helper and waits for it; if the server is killed,
 // the kernel ends the helper by its lifeline.
 //
-// Copies: a Copier has another process of the same program, with contexts, which copies between devices
-// and the pool of requests. What clients have registered it holds open (holding.go), up to the last
-// Release of a foreign.Device: its end is told to the process by a goroutine of its own, and waits for the copy
-// under way. A process that dies is replaced with the next command.
+// Copies: a Copier has a lane for each device: a process of the same program, with a context, which
+// copies between its device and the pool of requests, one command at a time. What clients have registered
+// it holds open (holding.go), up to the last Release of a foreign.Device: its end is told to the process by a
+// goroutine of its own, and waits for the copy under way. A process that dies, does not answer in time, or whose context
+// fails whatever it is asked is ended and replaced with the next command; the new one opens anew what was held.
+// Its request gets an error. The other devices do not notice: their processes and contexts are others.
 //
-// Locks: Copier.mu is held for one command of its process. Devices.mu guards which helper runs and is held for one exchange with it, so at most
+// Locks: a lane's mu is held for one command of its process. Devices.mu guards which helper runs and is held for one exchange with it, so at most
 // for Config.SampleTimeout. No other lock is taken meanwhile but those of package launch.
 //
 // Callers: the root package starts and closes it. List and Usable wait for the count and
 // may be called by any goroutine, as Samples may. All methods of a nil Devices say that there are
 // none.
 //
-// Memory: no memory is shared with the device helper; the process of a Copier maps the pool of requests, and
-// touches there the block that its command names. A line of it is bounded by maxLine.
+// Memory: no memory is shared with the device helper; the processes of a Copier map the pool of requests, and
+// touch there the block that their command names. A block is free again when no process can touch it any more. A line of it is bounded by maxLine.
 package devices

@@ -101,14 +101,14 @@ func TestClientsRegisterMemoryOfDevices(t *testing.T) {
 	}
 }
 
-// TestMemoryOfDevicesSurvivesTheCopier kills the process that has clients' memory open.
+// TestMemoryOfDevicesSurvivesTheCopier kills the processes that have clients' memory open.
 func TestMemoryOfDevicesSurvivesTheCopier(t *testing.T) {
 	s, state := cudaServer(t)
 	s.runCUDAClient(state, "host")
 	helpers := s.deviceHelpers()
-	if len(helpers) != 1 {
-		t.Fatalf("got helpers %v, want the one that copies", helpers)
+	if len(helpers) != 2 {
+		t.Fatalf("got helpers %v, want one for each device", helpers)
 	}
-	s.runCUDAClient(state, "host", fmt.Sprint("dies:", helpers[0]))
+	s.runCUDAClient(state, "host", fmt.Sprintf("dies:%d,%d", helpers[0], helpers[1]))
 	s.allClosed(state)
 }

@@ -176,14 +176,15 @@ def story(c):
     c.unregister("left")
 
 
-def dies(c, helper):
-    """The process that copies dies: what is registered is opened anew, if its client lives."""
+def dies(c, helpers):
+    """The processes that copy die: what is registered is opened anew, if its client lives."""
     source = Region(NUMBERS)
     c.register("in", source)
     left = subprocess.run([sys.executable, *sys.argv[:6], "leave:" + c.module.__name__], check=False)
     assert left.returncode == -signal.SIGKILL, left
     assert (c.ask("left", model="host") == NUMBERS * 2).all()
-    os.kill(helper, signal.SIGKILL)
+    for helper in helpers:
+        os.kill(helper, signal.SIGKILL)
 
     def answered():
         try:
@@ -207,7 +208,7 @@ for module, address in ((http, HTTP), (grpc, GRPC)):
         story(client)
     elif what.startswith("dies:"):
         if module is grpc:
-            dies(client, int(what[5:]))
+            dies(client, [int(helper) for helper in what[5:].split(",")])
     elif what == "leave:" + module.__name__:
         left = Region(NUMBERS)
         client.register("left", left)

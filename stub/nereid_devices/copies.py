@@ -21,6 +21,9 @@ _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+
 class _Handle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
@@ -39,7 +42,7 @@ def command() -> None:
         try:
             reply = copier.act(json.loads(line))
         except cuda.CudaError as error:
-            reply = {"error": str(error)}
+            reply = {"error": str(error), "lost": copier.lost()}
         _write(replies, reply)
 
 
@@ -54,6 +57,7 @@ class Copier:
         self._size = size
         self._contexts: Dict[str, ctypes.c_void_p] = {}  # by UUID of the device
         self._regions: Dict[int, Tuple[str, ctypes.c_uint64]] = {}  # UUID and address, by number
+        self._refused = False  # a device has no context for this process, for another reason than its memory
 
     def act(self, wanted: Dict[str, Any]) -> Dict[str, Any]:
         """Act on one line."""
@@ -66,6 +70,16 @@ class Copier:
         else:
             self._copy(wanted)
         return {}
+
+    def lost(self) -> bool:
+        """Whether a context fails whatever it is asked, as after the loss of its device: then another process may help."""
+        try:
+            for context in self._contexts.values():
+                self._driver.call("cuCtxSetCurrent", context)
+                self._driver.call("cuCtxSynchronize")
+        except cuda.CudaError:
+            return True
+        return self._refused
 
     def _open(self, number: int, ordinal: int, handle: str) -> Dict[str, Any]:
         """Open what a client has registered. Errors are the driver's words alone, which the client is told."""
@@ -130,7 +144,13 @@ class Copier:
         context = self._contexts.get(uuid)
         if context is None:
             context = ctypes.c_void_p()
-            self._driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._driver.find(uuid))
+            device = self._driver.find(uuid)
+            try:
+                self._driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+                self._refused = False
+            except cuda.CudaError as error:
+                self._refused = error.code != _OUT_OF_MEMORY
+                raise
             self._contexts[uuid] = context
         self._driver.call("cuCtxSetCurrent", context)
 

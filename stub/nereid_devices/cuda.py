@@ -11,11 +11,12 @@ _MINOR = 76
 
 
 class CudaError(Exception):
-    """The driver is not there, or refuses, with `reason` as its words. `no_device`: it works and shows no device."""
+    """The driver is not there, or refuses, with a code and `reason` as its words."""
 
-    def __init__(self, text: str, no_device: bool = False, reason: str = "") -> None:
+    def __init__(self, text: str, code: int = 0, reason: str = "") -> None:
         super().__init__(text)
-        self.no_device = no_device
+        self.code = code
+        self.no_device = code == _NO_DEVICE  # it works and shows no device
         self.reason = reason
 
 
@@ -125,7 +126,7 @@ class Driver:
         result = getattr(self._library, name)(*args)
         if result != 0:
             reason = self._word("cuGetErrorString", result) or ""
-            raise CudaError(f"{name}: {self._text(result)}", result == _NO_DEVICE, reason)
+            raise CudaError(f"{name}: {self._text(result)}", result, reason)
 
     def _text(self, result: int) -> str:
         name, text = self._word("cuGetErrorName", result), self._word("cuGetErrorString", result)

@@ -30,6 +30,7 @@ const (
 	Devices = "FAKECUDA_DEVICES"
 	Old     = "FAKECUDA_OLD"
 	Fail    = "FAKECUDA_FAIL"
+	Lost    = "FAKECUDA_LOST"
 	Init    = "FAKECUDA_INIT"
 	Control = "FAKENVML_CONTROL"
 )

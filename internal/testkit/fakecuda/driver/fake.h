@@ -17,6 +17,8 @@
  * FAKECUDA_DEVICES  how many devices there are, 2
  * FAKECUDA_MEMORY   bytes of each, 1 GiB
  * FAKECUDA_FAIL     faults: NAME:N=CODE,...  the N-th call of NAME returns CODE; N+ means all from the N-th on
+ * FAKECUDA_LOST     file; from the moment when it is there each call returns the CODE that is written in it, or never
+ *                   returns ("hang"); with a number of a device behind it, calls with a context of that device alone
  * FAKECUDA_STATE    file of counts and live things; without it they are the process's own
  * FAKECUDA_INIT     "die" or "hang": what the process does in cuInit
  * FAKECUDA_OLD      number of a device whose compute capability is 5.2; that of the others is 9.0

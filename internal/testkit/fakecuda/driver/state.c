@@ -167,7 +167,26 @@ EXPORT int fakecuda_live(int kind) {
 	return n;
 }
 
+/* What the file says that FAKECUDA_LOST names: what became of a device, from now on, in this process too. */
+static CUresult lost(enum need need) {
+	const char *path = getenv("FAKECUDA_LOST");
+	FILE *file = path != NULL && *path != 0 && need != NOTHING ? fopen(path, "re") : NULL;
+	if (file == NULL)
+		return OK;
+	char what[16] = "";
+	int device = -1;
+	int found = fscanf(file, "%15s %d", what, &device);
+	fclose(file);
+	CUcontext here = current();
+	if (found == 2 && (need != CURRENT || here == NULL || here->device != device))
+		return OK;
+	while (found > 0 && strcmp(what, "hang") == 0)
+		pause();
+	return found > 0 ? atoi(what) : OK;
+}
+
 CUresult enter(enum function f, enum need need) {
+	CUresult gone_for_good = lost(need);
 	pthread_mutex_lock(&mutex);
 	CUresult refusal = OK;
 	__atomic_add_fetch(&state->counts[f].n, 1, __ATOMIC_SEQ_CST);
@@ -188,6 +207,8 @@ CUresult enter(enum function f, enum need need) {
 	for (int i = 0; i < fault_count && refusal == OK; i++)
 		if (faults[i].f == f && (faults[i].n == calls[f] || (faults[i].on && calls[f] > faults[i].n)))
 			refusal = faults[i].code;
+	if (refusal == OK)
+		refusal = gone_for_good;
 	if (refusal != OK)
 		pthread_mutex_unlock(&mutex);
 	return refusal;
@@ -312,6 +333,7 @@ static const struct error errors[] = {
 	{PEER_ACCESS_ALREADY_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
 	{709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
 	{719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+	{214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
 	{NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 	{UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };

@@ -1,0 +1,214 @@
+package devices
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/shm/foreign"
+)
+
+// lane is the way of copies from and to one device: a helper of its own, started with the
+// first command, does one command at a time. A device that is lost, or whose driver hangs,
+// holds up no other.
+//
+//	none ──▶ running ──▶ none        it died, did not answer in time, or its context is of no use any more
+//	            └──────▶ stuck ──▶ none   SIGKILL does not end it, as the driver hangs in the kernel
+type lane struct {
+	config *CopierConfig
+	log    zerolog.Logger // says which device
+
+	// running is helper, for close alone: it ends the helper in the midst of a command.
+	running atomic.Pointer[helper]
+
+	mu     sync.Mutex // held for one command of the helper
+	closed bool
+	helper *helper // nil: none runs
+	stuck  *helper // nil, or the one that does not end: none is started beside it
+	held   map[*foreign.Device]*holding
+}
+
+// command is a line to the helper.
+type command struct {
+	Do     string `json:"do"` // what the helper calls it
+	UUID   string `json:"uuid"`
+	Handle string `json:"handle"`
+	Region uint64 `json:"region"` // number of the holding; 0: there is none
+	Device uint64 `json:"device"` // the number, for "open"
+	Offset uint64 `json:"offset"` // in the allocation
+	Bytes  uint64 `json:"bytes"`
+	At     uint64 `json:"at"` // in the file of requests
+}
+
+// reply is the line that answers one.
+type reply struct {
+	Error string `json:"error"`
+	// Lost says that the helper's context fails whatever it is asked: another process may do better.
+	Lost bool `json:"lost"`
+	// Of "open": what the driver says of the device and the bytes.
+	UUID  string `json:"uuid"`
+	Bytes uint64 `json:"bytes"`
+}
+
+// copy copies between an allocation and a block, which it releases where the copy has failed, as
+// soon as no process can touch it.
+func (l *lane) copy(do string, allocation *foreign.Device, offset, n uint64, block *shm.Block) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer func() {
+		if err == nil {
+			return
+		}
+		if stuck := l.stuck; errors.Is(err, errStuck) && stuck != nil { // its copy may still come
+			boundary.Go(l.log, boundary.Life, func() {
+				<-stuck.gone
+				block.Release()
+			}, nil)
+			return
+		}
+		block.Release()
+	}()
+	if err := l.start(); err != nil {
+		return err
+	}
+	line := command{
+		Do: do, UUID: hex.EncodeToString(allocation.UUID[:]), Handle: hex.EncodeToString(allocation.Handle[:]), Offset: offset, Bytes: n, At: block.Offset(),
+	}
+	if h := l.held[allocation]; h != nil {
+		if !h.open { // the helper that had it open is no more
+			if _, err := l.hold(h); err != nil {
+				return err
+			}
+		}
+		line.Region = h.number
+	}
+	_, err = l.say(&line)
+	return err
+}
+
+// start starts a helper if none runs.
+func (l *lane) start() (err error) {
+	if l.closed {
+		return errors.New("the server is shutting down")
+	}
+	if l.stuck != nil {
+		select {
+		case <-l.stuck.gone:
+			l.stuck = nil
+		default:
+			return errStuck
+		}
+	}
+	if l.helper != nil {
+		select {
+		case <-l.helper.gone: // between two commands, which are none the worse for it
+			_ = l.lose() // it has ended
+		default:
+			return nil
+		}
+	}
+	if l.helper, err = l.open(); err != nil {
+		l.helper = nil
+		return err
+	}
+	l.running.Store(l.helper)
+	// What clients have registered stays open as far as it can.
+	for _, h := range l.held {
+		if _, err := l.hold(h); err != nil {
+			l.log.Warn().Err(err).Msg("memory that a client has registered could not be opened again")
+			if l.helper == nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// say has the helper act on a line. Where it is of no use afterwards it is ended, and the
+// next command starts another.
+func (l *lane) say(line *command) (answer reply, err error) {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return answer, err
+	}
+	if err = l.helper.say(append(text, '\n'), &answer, l.config.CopyTimeout); err == nil {
+		if answer.Error == "" {
+			return answer, nil
+		}
+		if err = errors.New(answer.Error); !answer.Lost {
+			return answer, err
+		}
+	}
+	l.log.Warn().Err(err).Msg("the device helper that copies is ended, the next copy starts another")
+	// It may still write into the block, which is another's soon: it ends before this returns.
+	return answer, errors.Join(err, l.lose())
+}
+
+// lose ends the helper, and with it what it holds.
+func (l *lane) lose() error {
+	err := l.helper.close()
+	if err != nil {
+		l.stuck = l.helper
+	}
+	l.running.Store(nil)
+	l.helper = nil
+	for _, h := range l.held {
+		h.open = false
+	}
+	return err
+}
+
+// open starts a helper, by the first interpreter that can run it.
+func (l *lane) open() (*helper, error) {
+	config := l.config
+	interpreters, err := config.Interpreters()
+	if err != nil {
+		return nil, err
+	}
+	err = errors.New("there is no interpreter")
+	for _, interpreter := range interpreters {
+		var h *helper
+		if h, err = startHelper(config.Children, config.Log, []string{interpreter, "-I", "-S", "-u", config.Helper, "copy"}, []*os.File{config.Requests.Region().File()}, config.EndTimeout); err != nil {
+			continue
+		}
+		var ready struct {
+			Error string `json:"error"`
+		}
+		if err = h.receive(&ready, config.StartTimeout); err == nil && ready.Error != "" {
+			err = errors.New(ready.Error)
+		}
+		if err == nil {
+			return h, nil
+		}
+		stuck := h.close()
+		err = fmt.Errorf("device helper of %s: %w", interpreter, errors.Join(err, stuck))
+		if stuck != nil {
+			l.stuck = h
+			break
+		}
+	}
+	return nil, err
+}
+
+// close ends the helper. Commands fail from then on, the one under way too.
+func (l *lane) close() {
+	if h := l.running.Load(); h != nil {
+		h.process.Kill()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.helper != nil {
+		if err := l.lose(); err != nil {
+			l.log.Warn().Err(err).Msg("device helper is left behind")
+		}
+	}
+}
