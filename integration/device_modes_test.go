@@ -24,7 +24,7 @@ var deviceModes = map[string]struct{ acts, inputs, outputs, more string }{
 	"plain":   {"plain", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", ""},
 	"listed":  {"listed", "IN:FP32[-1]", "OUT:FP32[-1] WHERE:INT32[1]", "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 2000 }\n"},
 	"stacked": {"stacked", "IN:FP32[-1]", "OUT:FP32[-1] WHERE:INT32[1]", "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 2000 }\n" + setting("BATCH_MODE", "stacked")},
-	"states": {"states", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", `sequence_batching { max_sequence_idle_microseconds: 60000000
+	"states": {"states", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", `sequence_batching { max_sequence_idle_microseconds: 60000000 oldest { max_candidate_sequences: 8 }
   state [ { input_name: "STATE_IN" output_name: "STATE_OUT" data_type: TYPE_FP32 dims: [ -1, -1 ] } ] }
 `},
 	"cached":   {"cached", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1] RUNS:INT32[2,1]", "response_cache { enable: true }\n"},
@@ -64,6 +64,8 @@ func deviceModeServer(t *testing.T, load string, flags ...string) (s *runningSer
 		outputs := "OUT:FP32[2,-1] SECOND:FP32[2,-1] WHERE:INT32[2,1]"
 		ensembleFiles(files, "ensemble_"+takes, "IN:FP32[2,-1]", outputs, "", steps...)
 		ensembleFiles(files, "shown_"+takes, "IN:FP32[2,-1]", outputs+" MID:FP32[2,-1]", "", steps...)
+		ensembleFiles(files, "flow_"+takes, "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", "",
+			"thrice_"+takes+"(IN=IN)->OUT=mid", "plain_"+takes+"(IN=mid)->OUT=OUT,WHERE=WHERE")
 	}
 	state, repository = filepath.Join(t.TempDir(), "state"), writeFiles(t, files)
 	producer := "NEREID_PRODUCER=" + filepath.Join(testkit.Root(t), "stub", "tests")
@@ -92,7 +94,7 @@ func deviceCases() (cases []string) {
 			cases = append(cases, "calls:"+kind+"_"+takes+":small", "calls:"+kind+"_"+takes+":large")
 		}
 		cases = append(cases, "sequence:states_"+takes, "cache:cached_"+takes, "together:listed_"+takes, "together:stacked_"+takes)
-		for _, kind := range []string{"thrice", "passes", "again"} {
+		for _, kind := range []string{"thrice", "passes", "again", "flow"} {
 			cases = append(cases, "stream:"+kind+"_"+takes, "stream_soon:"+kind+"_"+takes)
 		}
 		cases = append(cases, "optional:ensemble_"+takes, "optional:shown_"+takes)
@@ -150,7 +152,7 @@ func TestTracedTensorsOfDevices(t *testing.T) {
 		case "IN":
 			inputs[e.ID] = data
 		case "OUT":
-			if model == "states_yes" || strings.HasPrefix(model, "adds") || strings.HasPrefix(model, "ensemble") || strings.HasPrefix(model, "shown") {
+			if model == "states_yes" || strings.HasPrefix(model, "adds") || strings.HasPrefix(model, "ensemble") || strings.HasPrefix(model, "flow") || strings.HasPrefix(model, "shown") {
 				break
 			}
 			if got, want := data[len(data)-1], inputs[e.ID][len(data)-1]; len(data) != len(inputs[e.ID]) || !twice(got, want) {
@@ -160,7 +162,7 @@ func TestTracedTensorsOfDevices(t *testing.T) {
 		}
 	}
 	for kind := range deviceModes {
-		if !slices.Contains([]string{"states", "adds", "endless", "words"}, kind) && seen[kind+"_yes"] == 0 {
+		if !slices.Contains([]string{"states", "adds", "endless", "words", "flow"}, kind) && seen[kind+"_yes"] == 0 {
 			t.Errorf("%s: no output was recorded (%v)", kind, seen)
 		}
 	}
@@ -217,6 +219,57 @@ func TestTensorsOfModelsThatEnd(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", ends.name, got, want)
 		}
 		<-ended
+	}
+	// Both end at once: what one keeps of the other is given up then, and not waited for.
+	s.mustLoad(model)
+	if _, result := s.mode("keeps:"+model, ""); result != "good" {
+		t.Error(result)
+	}
+	s.nothingOnDevices(state)
+}
+
+// TestStubsKilledInAllModes kills processes that have lent tensors, and that hold them, while models of all kinds
+// are called: each request is answered, and all is well afterwards.
+func TestStubsKilledInAllModes(t *testing.T) {
+	s, state, _ := deviceModeServer(t, "*")
+	cases := slices.DeleteFunc(deviceCases(), func(c string) bool { return strings.Contains(c, "_no") })
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	for k := range 4 {
+		wait.Go(func() {
+			for i := k; ; i += 5 {
+				select {
+				case <-stop:
+					return
+				default:
+					s.mode(cases[i%len(cases)], "") // an error is an answer, too
+				}
+			}
+		})
+	}
+	victims := []string{"plain_yes", "listed_yes", "caller", "thrice_yes", "passes_yes", "states_yes", "adds_yes", "endless_yes"}
+	kills := len(victims)
+	if testkit.Long() {
+		kills *= 12
+	}
+	for i := range kills {
+		victim := victims[i%len(victims)]
+		var pids []int
+		s.until("finding "+victim, func() bool { pids = s.stubsOf(victim); return len(pids) > 0 })
+		_ = unix.Kill(pids[0], unix.SIGKILL)
+		s.until("having another "+victim, func() bool { now := s.stubsOf(victim); return len(now) > 0 && now[0] != pids[0] })
+	}
+	close(stop)
+	wait.Wait()
+	for _, c := range cases {
+		s.until("doing "+c, func() bool {
+			status, result := s.mode(c, "")
+			if status != http.StatusOK || result != "good" {
+				t.Log(c, status, result)
+				return false
+			}
+			return true
+		})
 	}
 	s.nothingOnDevices(state)
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
 )
 
 const onDeviceConfig = `
@@ -179,27 +179,21 @@ func onDeviceServer(t *testing.T) (s *runningServer, state string) {
 	return s, state
 }
 
+// fakeKinds are the kinds of things that live in the fake driver, as driver/fake.h numbers them from 1.
+var fakeKinds = strings.Fields("allocation host managed async stream event context opened handle reservation mapping registered")
+
 // fakeState reads what the fake driver has counted, and how many things live in it.
 func fakeState(t *testing.T, path string) (counts, live map[string]int) {
 	t.Helper()
-	root := testkit.Root(t)
-	script := fmt.Sprintf(`
-import json, sys
-sys.path[:0] = [%q, %q, %q]
-from pathlib import Path
-from fakecuda import KINDS, State
-state = State(Path(sys.argv[1]))
-print(json.dumps([state.counts, {kind: state.live(kind) for kind in KINDS}]))
-`, filepath.Join(root, "stub", "tests"), filepath.Join(root, "stub"), filepath.Join(root, "pyutils"))
-	out, err := exec.Command(testkit.Python(t).Path, "-c", script, path).Output()
-	if err != nil {
-		t.Fatalf("read %s: %v", path, err)
+	read := fakecuda.ReadCounts(t, path)
+	counts, live = map[string]int{}, map[string]int{}
+	for name, n := range read.Calls {
+		counts[name] = int(n)
 	}
-	var read [2]map[string]int
-	if err := json.Unmarshal(out, &read); err != nil {
-		t.Fatal(err)
+	for i, kind := range fakeKinds {
+		live[kind] = read.Live(i + 1)
 	}
-	return read[0], read[1]
+	return counts, live
 }
 
 // doubled asks a model with values 0.. and wants them multiplied.
