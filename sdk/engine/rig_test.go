@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,13 +226,12 @@ type client struct {
 
 	mu        sync.Mutex
 	responses []*infer.Response
-	got       chan struct{} // has a value for each response
-	keep      bool          // responses are not released
+	keep      bool // responses are not released
 }
 
 // ask makes a request with the values in IN.
 func ask(t testing.TB, values ...byte) *client {
-	c := &client{t: t, input: newCounted(t), got: make(chan struct{}, 1000)}
+	c := &client{t: t, input: newCounted(t)}
 	c.ctx, c.cancel = context.WithCancel(t.Context())
 	data := make([]byte, 4*len(values))
 	for i, v := range values {
@@ -245,16 +245,18 @@ func ask(t testing.TB, values ...byte) *client {
 
 func (c *client) take(r *infer.Response) {
 	c.mu.Lock()
-	c.responses = append(c.responses, r)
-	keep := c.keep
-	c.mu.Unlock()
-	if !keep {
-		for i := range r.Outputs { // what is released may not be looked at
-			r.Outputs[i].Data = bytes.Clone(r.Outputs[i].Data)
+	defer c.mu.Unlock()
+	if !c.keep { // what is released may not be looked at
+		own := *r
+		own.Outputs = slices.Clone(r.Outputs)
+		for i := range own.Outputs {
+			t := &own.Outputs[i]
+			t.Data, t.Shape = bytes.Clone(t.Data), slices.Clone(t.Shape)
 		}
 		r.Release()
+		r = &own
 	}
-	c.got <- struct{}{}
+	c.responses = append(c.responses, r)
 }
 
 // wait returns the responses when there are n.
@@ -320,3 +322,6 @@ func answer(r *sdk.Request, flags uint32) error {
 	copy(out, in.Data())
 	return p.Send(flags, nil)
 }
+
+// author returns what the author's instance knows of itself.
+func (r *rig) author() *sdk.InstanceEnv { return r.instance.env }

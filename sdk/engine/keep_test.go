@@ -1,0 +1,505 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/sdk"
+)
+
+const (
+	decoupled = `"model_transaction_policy":{"decoupled":true}`
+	sequences = `"sequence_batching":{}`
+	iterative = `"sequence_batching":{"iterative_sequence":true}`
+)
+
+// kept is a backend that keeps its requests for others to answer.
+type kept struct {
+	mu       sync.Mutex
+	requests []*sdk.Request
+}
+
+func (k *kept) execute(_ context.Context, requests []*sdk.Request) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.requests = append(k.requests, requests...)
+	return nil
+}
+
+// take returns what is kept, and keeps it no more.
+func (k *kept) take() []*sdk.Request {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list := k.requests
+	k.requests = nil
+	return list
+}
+
+// TestRequestsMayBeAnsweredLater: the instance is free when Execute has returned, requests are answered and released by other
+// goroutines, in either order, and Close waits for the answers.
+func TestRequestsMayBeAnsweredLater(t *testing.T) {
+	k := &kept{}
+	r := start(t, &author{execute: k.execute}, with(""))
+	a, b := ask(t, 1), ask(t, 2)
+	if report := <-r.execute(a, b); report.Err != nil || report.Failed != nil {
+		t.Errorf("got report %+v, want no failure", report)
+	}
+	list := k.take()
+	if n := r.instance.Open(); n != 2 {
+		t.Errorf("got %d open requests, want 2", n)
+	}
+	f := list[1].Factory()
+	mustNot(t, list[1].Release(sdk.ReleaseAll))
+	b.wantInput(1)
+	a.wantInput(2)
+	closed := make(chan error, 1)
+	go func() { closed <- r.instance.Close(context.Background()) }()
+	mustNot(t, answer(list[0], sdk.SendFinal))
+	select {
+	case err := <-closed:
+		t.Fatalf("Close returned with %v while a request had no answer", err)
+	default:
+	}
+	mustNot(t, list[0].Release(sdk.ReleaseAll))
+	p, err := f.NewResponse()
+	mustNot(t, err)
+	_, err = p.Output("OUT", sdk.Int32, []int64{1})
+	mustNot(t, err)
+	mustNot(t, p.Send(sdk.SendFinal, nil))
+	mustNot(t, <-closed)
+	for _, c := range []*client{a, b} {
+		if got := c.wait(1)[0]; !got.Final || got.Err != nil {
+			t.Errorf("got %+v, want the response", got)
+		}
+		c.wantInput(1)
+	}
+	if n := r.instance.Open(); n != 0 {
+		t.Errorf("got %d open requests, want none", n)
+	}
+	if text := r.log.String(); text != "" {
+		t.Errorf("got the log %s, want none", text)
+	}
+}
+
+// TestRequestsThatAreDropped without an answer, or a release, are found by the garbage collector.
+func TestRequestsThatAreDropped(t *testing.T) {
+	for name, test := range map[string]struct {
+		answers bool
+		fault   string
+	}{
+		"without an answer": {false, "the request had no final response and the backend keeps it no more; it gets an error"},
+		"without a release": {true, "the request had not been released and the backend keeps it no more; that is done now"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
+				if test.answers {
+					return answer(requests[0], sdk.SendFinal)
+				}
+				return nil
+			}}, with(""))
+			c := ask(t, 1)
+			<-r.execute(c)
+			testkit.Eventually(t, patience, func() bool {
+				runtime.GC()
+				return strings.Contains(r.log.String(), test.fault)
+			})
+			got := c.wait(1)[0]
+			if failed := got.Err != nil; failed == test.answers || failed && got.Err.Message != "[request id: r] model 'm' has not answered the request" {
+				t.Errorf("got %+v", got)
+			}
+			c.wantInput(1)
+		})
+	}
+}
+
+// TestWhatAnInstanceStillHasAtItsEnd is answered with an error, released and named; later answers change nothing.
+func TestWhatAnInstanceStillHasAtItsEnd(t *testing.T) {
+	k := &kept{}
+	r, err := tryStart(t, &author{execute: k.execute}, with(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := ask(t, 1), ask(t, 2)
+	<-r.execute(a, b)
+	list := k.take()
+	mustNot(t, answer(list[1], sdk.SendFinal))
+	over, cancel := context.WithCancel(t.Context())
+	cancel() // it waits for no answer
+	mustNot(t, r.instance.Close(over))
+	if got := a.wait(1)[0]; got.Err == nil || got.Err.Message != "[request id: r] model 'm' has not answered the request" {
+		t.Errorf("got %+v, want an error", got)
+	}
+	a.wantInput(1)
+	b.wantInput(1)
+	for _, want := range []string{"the request had no final response when its instance was closed; it gets an error", "the request had not been released when its instance was closed; that is done now"} {
+		if text := r.log.String(); !strings.Contains(text, want) {
+			t.Errorf("got the log %s, want %q", text, want)
+		}
+	}
+	p, err := list[0].NewResponse()
+	if err == nil {
+		t.Errorf("a response after the end: got %v, want an error", p)
+	}
+	must(t, list[0].Factory().SendFlags(sdk.SendFinal), "a response was sent after the final one")
+	must(t, list[0].Release(sdk.ReleaseAll), "the request was released twice")
+	if n := len(a.wait(1)); n != 1 {
+		t.Errorf("got %d responses, want one", n)
+	}
+	r.model.Close()
+	r.backend.Close()
+}
+
+// TestAnExecuteThatHangs is left behind when the end of its instance is forced: its requests get an error.
+func TestAnExecuteThatHangs(t *testing.T) {
+	entered, free := make(chan context.Context, 1), make(chan struct{})
+	var closes []string
+	var mu sync.Mutex
+	r, err := tryStart(t, &author{
+		execute: func(ctx context.Context, requests []*sdk.Request) error {
+			entered <- ctx
+			<-free
+			return identity(ctx, requests)
+		},
+		closed: func(what string) { mu.Lock(); defer mu.Unlock(); closes = append(closes, what) },
+	}, with(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := ask(t, 1)
+	done := r.execute(c)
+	ctx := <-entered
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.instance.Close(over); err == nil || !strings.Contains(err.Error(), "instance 'm_0_0' does not return") {
+		t.Errorf("got %v, want that it does not return", err)
+	}
+	if ctx.Err() == nil {
+		t.Error("the context of Execute has not ended")
+	}
+	if report := <-done; report.Err == nil {
+		t.Errorf("got report %+v, want an error", report)
+	}
+	if got := c.wait(1)[0]; got.Err == nil || got.Err.Code != infer.Unavailable {
+		t.Errorf("got %+v, want an error", got)
+	}
+	close(free)
+	<-r.instance.Ended()
+	c.wantInput(1)
+	if n := len(c.wait(1)); n != 1 {
+		t.Errorf("got %d responses, want one", n)
+	}
+	r.model.Close()
+	r.backend.Close()
+	mu.Lock()
+	defer mu.Unlock()
+	if got := fmt.Sprint(closes); got != "[instance model backend]" {
+		t.Errorf("closed were %s", got)
+	}
+}
+
+// TestOutputsAreNotLeaked: memory of outputs belongs to the response, its receiver, or nobody.
+func TestOutputsAreNotLeaked(t *testing.T) {
+	shape := []int64{SmallOutput}
+	var p *sdk.Response
+	r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
+		q := requests[0]
+		discarded, err := q.NewResponse()
+		mustNot(t, err)
+		_, err = discarded.Output("OUT", sdk.Int32, shape)
+		mustNot(t, err)
+		discarded.Discard()
+		failed, err := q.NewResponse()
+		mustNot(t, err)
+		_, err = failed.Output("OUT", sdk.Int32, shape)
+		mustNot(t, err)
+		mustNot(t, failed.Send(0, errors.New("in place of the output")))
+		p, err = q.NewResponse()
+		mustNot(t, err)
+		_, err = p.Output("OUT", sdk.Int32, shape)
+		mustNot(t, err)
+		mustNot(t, p.Send(sdk.SendFinal, nil))
+		late, err := q.Factory().NewResponse() // dropped below
+		if err == nil {
+			t.Errorf("a response after the final one: got %v, want an error", late)
+		}
+		return q.Release(sdk.ReleaseAll)
+	}}, with(decoupled))
+	c := ask(t, 1)
+	c.keep = true
+	<-r.execute(c)
+	got := c.wait(2)
+	if got[0].Err == nil || got[0].Outputs != nil || got[0].Final || len(got[1].Outputs[0].Data) != 4*SmallOutput {
+		t.Errorf("got %+v, %+v", got[0], got[1])
+	}
+	if n := r.memory[2].refs.Load(); n != 1 {
+		t.Errorf("what its receiver has not released has %d references, want 1", n)
+	}
+	for _, one := range got {
+		one.Release()
+	}
+	r.wantNoMemory()
+}
+
+// TestResponsesThatAreDroppedUnsent give their memory back when that is found.
+func TestResponsesThatAreDroppedUnsent(t *testing.T) {
+	r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
+		for range 2 { // the first one lies in the memory of the request
+			p, err := requests[0].NewResponse()
+			mustNot(t, err)
+			_, err = p.Output("OUT", sdk.Int32, []int64{SmallOutput})
+			mustNot(t, err)
+		}
+		mustNot(t, requests[0].Factory().SendFlags(sdk.SendFinal))
+		return requests[0].Release(sdk.ReleaseAll)
+	}}, with(decoupled))
+	c := ask(t, 1)
+	<-r.execute(c)
+	c.wait(1)
+	testkit.Eventually(t, patience, func() bool {
+		runtime.GC()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.memory[0].refs.Load() == 0 && r.memory[1].refs.Load() == 0
+	})
+}
+
+// TestForwardedInputsAreNotCopied, and live as long as the response.
+func TestForwardedInputsAreNotCopied(t *testing.T) {
+	r := start(t, &author{execute: forward}, with(""))
+	c := ask(t, 1, 2)
+	c.keep = true
+	<-r.execute(c)
+	got := c.wait(1)[0]
+	if &got.Outputs[0].Data[0] != &c.task.Request.Inputs[0].Data[0] {
+		t.Error("the output is a copy")
+	}
+	c.wantInput(2)
+	got.Release()
+	c.wantInput(1)
+}
+
+// TestSendWaitsForRoom: a decoupled model is no more than its window ahead of its client.
+func TestSendWaitsForRoom(t *testing.T) {
+	for name, test := range map[string]struct {
+		window Window
+		n      int // responses that fit
+	}{
+		"responses": {Window{Responses: 3}, 3}, "bytes": {Window{Bytes: 9}, 3}, "default": {Window{}, 64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sent sync.WaitGroup
+			k := &kept{}
+			r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *rig, env *Environment) { env.Window = test.window })
+			c := ask(t, 1)
+			c.keep = true
+			<-r.execute(c)
+			q := k.take()[0]
+			sent.Go(func() {
+				for range test.n + 2 {
+					mustNot(t, answer(q, 0))
+				}
+				mustNot(t, q.Factory().SendFlags(sdk.SendFinal))
+				mustNot(t, q.Release(sdk.ReleaseAll))
+			})
+			first := c.wait(test.n)
+			first[0].Release()
+			second := c.wait(test.n + 1)
+			second[1].Release()
+			second[2].Release()
+			sent.Wait()
+			for _, one := range c.wait(test.n + 3)[3:] {
+				one.Release()
+			}
+		})
+	}
+}
+
+// TestCancelledRequestsDoNotWait: with the client gone Send drops what does not fit, and says so; the final response goes up.
+func TestCancelledRequestsDoNotWait(t *testing.T) {
+	k := &kept{}
+	r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *rig, env *Environment) { env.Window.Responses = 1 })
+	c := ask(t, 1)
+	c.keep = true
+	<-r.execute(c)
+	q := k.take()[0]
+	mustNot(t, answer(q, 0))
+	if q.Cancelled() || q.Context().Err() != nil || q.Factory().Cancelled() {
+		t.Error("the request is cancelled before its client has gone")
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- answer(q, 0) }()
+	c.cancel()
+	if err := <-failed; err == nil || infer.AsError(err).Code != infer.Cancelled {
+		t.Errorf("got %v, want Cancelled", err)
+	}
+	if !q.Cancelled() || !q.Factory().Cancelled() {
+		t.Error("the request is not cancelled")
+	}
+	mustNot(t, answer(q, sdk.SendFinal))
+	mustNot(t, q.Release(sdk.ReleaseAll))
+	for _, one := range c.wait(2) {
+		one.Release()
+	}
+	c.wantInput(1)
+}
+
+// TestResponsesKeepTheirOrder though several goroutines send: none is behind the final one.
+func TestResponsesKeepTheirOrder(t *testing.T) {
+	k := &kept{}
+	r := start(t, &author{execute: k.execute}, with(decoupled))
+	c := ask(t, 1)
+	inside := false
+	send := c.task.Send
+	c.task.Send = func(p *infer.Response) {
+		if inside {
+			t.Error("two responses are handed up at once")
+		}
+		inside = true
+		send(p)
+		inside = false
+	}
+	<-r.execute(c)
+	q := k.take()[0]
+	var sent sync.WaitGroup
+	for range 8 {
+		sent.Go(func() {
+			for range 100 {
+				p, err := q.Factory().NewResponse()
+				mustNot(t, err)
+				mustNot(t, p.Send(0, nil))
+			}
+		})
+	}
+	sent.Wait()
+	mustNot(t, q.Factory().SendFlags(sdk.SendFinal))
+	mustNot(t, q.Release(sdk.ReleaseAll))
+	if got := c.wait(801); !got[800].Final || !got[800].Empty {
+		t.Errorf("the last response is %+v, want the final flag", got[800])
+	}
+}
+
+// TestSequencesWaitForTheRelease of their requests: the next one of the sequence may come when Done is called.
+func TestSequencesWaitForTheRelease(t *testing.T) {
+	k := &kept{}
+	r := start(t, &author{execute: k.execute}, with(sequences))
+	a, b := ask(t, 1), ask(t, 2)
+	done := r.execute(a, b)
+	testkit.Eventually(t, patience, func() bool { return r.instance.Open() == 2 })
+	list := k.take()
+	mustNot(t, answer(list[0], sdk.SendFinal))
+	mustNot(t, answer(list[1], sdk.SendFinal))
+	mustNot(t, list[0].Release(sdk.ReleaseAll))
+	select {
+	case report := <-done:
+		t.Fatalf("Done was called with %+v while a request was not released", report)
+	default:
+	}
+	now := sdk.Now()
+	mustNot(t, r.author().Statistics.Request(list[1], false, sdk.Times{ExecStart: now, ComputeStart: now, ComputeEnd: now, ExecEnd: now}))
+	mustNot(t, list[1].Release(sdk.ReleaseAll))
+	report := <-done
+	if report.Err != nil || fmt.Sprint(report.Failed) != "[1]" || report.Start != now {
+		t.Errorf("got report %+v, want that the second request failed, at its time", report)
+	}
+}
+
+// TestIterativeSequences: a request that is released in order to get it again is the scheduler's; it has had any number of responses.
+func TestIterativeSequences(t *testing.T) {
+	r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
+		mustNot(t, answer(requests[0], 0))
+		mustNot(t, requests[0].Release(sdk.ReleaseReschedule))
+		must(t, requests[0].Factory().SendFlags(sdk.SendFinal), "a response was sent after the request had been given back to be executed again")
+		mustNot(t, answer(requests[1], sdk.SendFinal))
+		must(t, requests[1].Release(sdk.ReleaseReschedule), "the request was released in order to get it again, though it had its final response")
+		return requests[1].Release(sdk.ReleaseAll)
+	}}, with(iterative+","+decoupled))
+	a, b := ask(t, 1), ask(t, 2)
+	report := <-r.execute(a, b)
+	if len(report.Rescheduled) != 1 || report.Rescheduled[0] != a.task || report.Err != nil {
+		t.Errorf("got report %+v, want the first request rescheduled", report)
+	}
+	if got := a.wait(1)[0]; got.Final {
+		t.Errorf("got %+v, want no final response", got)
+	}
+	b.wait(1)
+	a.wantInput(1)
+	b.wantInput(1)
+}
+
+// TestStatistics: those of the batch, then of the first request, then what was measured.
+func TestStatistics(t *testing.T) {
+	at := func(n int64) sdk.Times {
+		return sdk.Times{ExecStart: n, ComputeStart: n + 1, ComputeEnd: n + 2, ExecEnd: n + 3}
+	}
+	for name, test := range map[string]struct {
+		report func(s sdk.Statistics, r *sdk.Request, now int64)
+		offset int64 // of the times from now, -1: measured
+		failed string
+	}{
+		"none":           {func(sdk.Statistics, *sdk.Request, int64) {}, -1, "[]"},
+		"of the request": {func(s sdk.Statistics, r *sdk.Request, now int64) { _ = s.Request(r, true, at(now)) }, 0, "[]"},
+		"of a failure":   {func(s sdk.Statistics, r *sdk.Request, now int64) { _ = s.Request(r, false, at(now)) }, 0, "[0]"},
+		"of the batch": {func(s sdk.Statistics, r *sdk.Request, now int64) {
+			_ = s.Request(r, true, at(now))
+			_ = s.Batch(1, at(now+10))
+		}, 10, "[]"},
+		"out of order": {func(s sdk.Statistics, r *sdk.Request, now int64) {
+			bad := sdk.Times{ExecStart: now + 1, ComputeStart: now}
+			must(t, s.Request(r, true, bad), "want them in order")
+			must(t, s.Batch(1, bad), "want them in order")
+		}, -1, "[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r *rig
+			var now int64
+			r = start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {
+				now = sdk.Now()
+				test.report(r.author().Statistics, requests[0], now)
+				return identity(ctx, requests)
+			}}, with(""))
+			begun := backend.Now()
+			report := <-r.execute(ask(t, 1))
+			ordered(t, &report, begun)
+			if test.offset >= 0 && (report.Start != now+test.offset || report.ComputeStart != report.Start+1 || report.End != report.Start+3) {
+				t.Errorf("got report %+v, want the times of %d on", report, now+test.offset)
+			}
+			if got := fmt.Sprint(report.Failed); got != test.failed {
+				t.Errorf("got failures %s, want %s", got, test.failed)
+			}
+		})
+	}
+	s := &statistics{}
+	must(t, s.Response(nil, 0, 2, 1, 3, nil), "Response start cannot happen after compute output start")
+	must(t, s.Response(nil, 0, 1, 3, 2, nil), "Compute output start cannot happen after response end")
+	must(t, s.Response(nil, 0, 2, 0, 1, nil), "Response start cannot happen after response end")
+	mustNot(t, s.Response(nil, 0, 1, 2, 3, nil))
+}
+
+// TestErrorResponsesAreFailures unless the backend says otherwise.
+func TestErrorResponsesAreFailures(t *testing.T) {
+	r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
+		for _, q := range requests {
+			p, err := q.NewResponse()
+			mustNot(t, err)
+			mustNot(t, p.Send(sdk.SendFinal, sdk.Errorf(sdk.InvalidArg, "no")))
+			mustNot(t, q.Release(sdk.ReleaseAll))
+		}
+		return nil
+	}}, with(""))
+	c := ask(t, 1)
+	report := <-r.execute(c)
+	if report.Err != nil || fmt.Sprint(report.Failed) != "[0]" {
+		t.Errorf("got report %+v, want one failure", report)
+	}
+	if got := c.wait(1)[0]; got.Err == nil || got.Err.Code != infer.InvalidArg || got.Err.Message != "no" {
+		t.Errorf("got %+v, want the error", got)
+	}
+}
