@@ -1,6 +1,10 @@
 package integration
 
 import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -119,5 +123,60 @@ func TestOddOutputsAreWarnedOf(t *testing.T) {
 		if got := errorOf(t, body); status != 500 || got != want {
 			t.Errorf("%s: got %d %q, want 500 and %q", name, status, got, want)
 		}
+	}
+}
+
+// TestFilesAreTakenAsTheyAre sends files with their media types, and nothing around them, to a model
+// with one BYTES input, which says how long they are and what they begin and end with.
+func TestFilesAreTakenAsTheyAre(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"file/config.pbtxt": `backend: "python"
+			input { name: "FILE" data_type: TYPE_STRING dims: [ 1 ] }
+			output { name: "SEEN" data_type: TYPE_STRING dims: [ 1 ] }`,
+		"file/1/model.py": returning(`pb_utils.Tensor("SEEN", np.array([str((len(data), data[:2], data[-2:])) for data in ` +
+			`[pb_utils.get_input_tensor_by_name(request, "FILE").as_numpy()[0]]], dtype=object))`),
+		"number/config.pbtxt": oneFloat, "number/1/model.py": executing("pass"),
+	}))
+	large := "\xff\xd8" + strings.Repeat("\x00\x80\xff", 100_000) + "\xff\xd9"
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write([]byte(large))
+	_ = w.Close()
+	const document = `{"inputs":[{"name":"FILE","shape":[1],"datatype":"BYTES","data":["{}"]}]}`
+	answer := func(n int, begin, end string) string {
+		return fmt.Sprintf(`"data":["(%d, b'%s', b'%s')"]`, n, strings.ReplaceAll(begin, `\`, `\\`), strings.ReplaceAll(end, `\`, `\\`))
+	}
+	for _, c := range []struct{ name, media, coding, body, want string }{
+		{"JPEG", "image/jpeg", "", "\xff\xd8\xff\xd9", answer(4, `\xff\xd8`, `\xff\xd9`)},
+		{"large JPEG", "image/jpeg", "", large, answer(300_004, `\xff\xd8`, `\xff\xd9`)},
+		{"compressed on its way", "image/jpeg", "gzip", packed.String(), answer(300_004, `\xff\xd8`, `\xff\xd9`)},
+		{"samples that begin with a brace", "Audio/L16", "", "{abc", answer(4, `{a`, `bc`)},
+		{"bytes", "application/octet-stream", "", "abcd", answer(4, `ab`, `cd`)},
+		{"many bytes", "application/octet-stream; x=y", "", large, answer(300_004, `\xff\xd8`, `\xff\xd9`)},
+		{"bytes, compressed", "application/octet-stream", "gzip", packed.String(), answer(300_004, `\xff\xd8`, `\xff\xd9`)},
+		{"JSON of a client that says it is bytes", "application/octet-stream", "", " \n" + document, answer(2, `{}`, `{}`)},
+		{"large JSON of one", "application/octet-stream", "", document + strings.Repeat(" ", 100_000), answer(2, `{}`, `{}`)},
+		{"JSON", "application/json", "", document, answer(2, `{}`, `{}`)},
+	} {
+		header := map[string]string{"Content-Type": c.media}
+		if c.coding != "" {
+			header["Content-Encoding"] = c.coding
+		}
+		status, body, err := s.try("POST", "/v2/models/file/infer", header, []byte(c.body))
+		if err != nil || status != http.StatusOK || !strings.Contains(body, c.want) {
+			t.Errorf("%s: got %d %s, %v, want %s", c.name, status, body, err, c.want)
+		}
+	}
+	// Triton's own form, which replies in binary, and a model that takes no file.
+	status, body, err := s.try("POST", "/v2/models/file/infer", map[string]string{"Inference-Header-Content-Length": "0", "Content-Type": "image/png"}, []byte("abcd"))
+	if err != nil || status != http.StatusOK || !strings.Contains(body, `"binary_data_size":`) {
+		t.Errorf("Triton's form: got %d %s, %v, want a binary output", status, body, err)
+	}
+	_, body, err = s.try("POST", "/v2/models/number/infer", map[string]string{"Content-Type": "image/jpeg"}, []byte("\xff\xd8\xff\xd9"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := errorOf(t, body), "failed to parse the request JSON buffer: Invalid value. at 0; the body is no JSON: "; !strings.HasPrefix(got, want) {
+		t.Errorf("a model of numbers: got %q, want %q", got, want)
 	}
 }

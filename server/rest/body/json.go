@@ -59,10 +59,18 @@ func (from *Gatherer) CheckLength(n int64) error {
 	return nil
 }
 
-// Parse checks the syntax of a request's JSON; its error is RefuseJSON's.
+// Parse checks the syntax of a request's JSON; its error is RefuseJSON's, with what to do behind
+// it where the text shows what its author has mistaken.
 func Parse(s *jsontext.Scanner, text []byte) (jsontext.Document, error) {
 	doc, err := s.Scan(text)
-	return doc, RefuseJSON(err)
+	if err == nil {
+		return doc, nil
+	}
+	refusal := infer.AsError(RefuseJSON(err))
+	if refusal.Code == infer.Internal {
+		refusal.Message += remedy(text)
+	}
+	return doc, refusal
 }
 
 // RefuseJSON says what is wrong with a JSON text as the protocol does; nil stays nil.

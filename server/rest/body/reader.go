@@ -24,6 +24,9 @@ type Reader struct {
 // tell.
 func NewReader(src io.Reader, length int64) Reader { return Reader{src: src, Left: length} }
 
+// Source returns what the body is read from.
+func (b *Reader) Source() io.Reader { return b.src }
+
 // ReadFull fills p. Where the body ends before that, n is less and err is nil.
 func (b *Reader) ReadFull(p []byte) (n int, err error) {
 	if b.Left >= 0 && int64(len(p)) > b.Left {

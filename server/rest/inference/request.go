@@ -63,6 +63,7 @@ type Request struct {
 	inflate  *http1.Inflater
 	text     []byte       // the JSON, from ReadHead to Decode; nil if the body is raw
 	room     infer.Memory // of text, nil if it lies on the heap
+	file     bool         // the body is a file: the bytes of the only input, with a JSON reply
 	reusable bool         // no method of it has panicked
 	left     bool         // the client had disconnected when Infer returned
 
@@ -151,7 +152,7 @@ func (q *Request) releaseInputs() {
 }
 
 // ReadHead reads the head of the body: all that is JSON, or nothing of a body that is
-// the bytes of the only input. Decode follows.
+// the bytes of the only input, as the length of the JSON or the media type says. Decode follows.
 func (q *Request) ReadHead(r *http1.Request) error {
 	if err := q.openBody(r); err != nil {
 		return err
@@ -165,6 +166,11 @@ func (q *Request) ReadHead(r *http1.Request) error {
 	}
 	if given && length == 0 || !given && q.body.Left == 0 {
 		return nil
+	}
+	if !given && q.takesFile() {
+		if q.file, err = q.isFile(r); q.file || err != nil {
+			return err
+		}
 	}
 	if !given && q.body.Left >= 0 {
 		length, given = q.body.Left, true
@@ -188,6 +194,7 @@ func (q *Request) ReadHead(r *http1.Request) error {
 func (q *Request) Decode(r *http1.Request) (err error) {
 	if len(q.text) == 0 {
 		err = q.readRaw()
+		q.binary = !q.file
 	} else {
 		err = q.readJSON(q.text)
 	}
