@@ -60,7 +60,7 @@ var mayImport = map[string][]string{
 	"server/rest/generate":  {"boundary", "infer", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/rest/body", "server/rest/values"},
 	"server/rest/values":    {"infer", "server/jsontext", "server/rest/body"},
 	"server/rest/body":      {"infer", "memory", "server", "server/http1", "server/jsontext"},
-	"server/rest/inference": {"infer", "infer/trace", "memory", "models", "server", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/values"},
+	"server/rest/inference": {"infer", "infer/trace", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/values"},
 
 	"models":            {"backend", "boundary", "infer", "kserve", "models/catalog", "models/config", "models/diagnosis", "models/locktable", "models/repository", "models/version"},
 	"models/cache":      {"infer"},
