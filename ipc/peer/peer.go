@@ -73,7 +73,8 @@ type Peer struct {
 	tickets struct {
 		sync.Mutex
 		list []uint64
-		held bool // they wait for the answer to the batch that is executed
+		// held: they wait for the answer to the batch that is executed; strictly: however many they are.
+		held, strictly bool
 	}
 	loans loans
 	arena *Arena

@@ -44,10 +44,11 @@ func (b *Box) Put(m Message) {
 	b.mu.Lock()
 	b.messages = append(b.messages, m)
 	b.mu.Unlock()
-	b.nudge()
+	b.Nudge()
 }
 
-func (b *Box) nudge() {
+// Nudge wakes the goroutine that waits for the box, for it to look at everything anew.
+func (b *Box) Nudge() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -130,7 +131,7 @@ func (p *Peer) leave(box *Box) {
 func (p *Peer) handOn() {
 	p.waiting.Lock()
 	if len(p.waiting.boxes) > 0 {
-		p.waiting.boxes[0].nudge()
+		p.waiting.boxes[0].Nudge()
 	}
 	p.waiting.Unlock()
 }
@@ -145,12 +146,95 @@ func (p *Peer) Look() {
 		if err != nil {
 			break
 		}
-		if to := p.route(m); to != nil {
-			to.Put(m)
-		}
+		p.deliver(m)
 	}
 	p.reading.Unlock()
 	p.handOn()
+}
+
+// Attend reads for others, sleeping while nothing comes, until enough says that it is enough, which it is asked behind each message. box
+// is of the caller alone: Nudge makes it ask enough anew while another goroutine reads. The error is Err's.
+func (p *Peer) Attend(box *Box, enough func() bool) error {
+	enlisted := false
+	for !enough() {
+		if p.reading.TryLock() {
+			err := p.Err()
+			for err == nil && !enough() {
+				var m Message
+				if m, err = p.wait(&p.spin); err == nil {
+					p.deliver(m)
+				}
+			}
+			p.reading.Unlock()
+			if enlisted {
+				p.leave(box)
+			}
+			p.handOn()
+			return err
+		}
+		if !enlisted { // as in Receive
+			p.waiting.Lock()
+			p.waiting.boxes = append(p.waiting.boxes, box)
+			p.waiting.Unlock()
+			enlisted = true
+			continue
+		}
+		select {
+		case <-box.wake:
+		case <-p.ended.done:
+			p.leave(box)
+			return p.Err()
+		}
+	}
+	if enlisted {
+		p.leave(box)
+		p.handOn()
+	}
+	return nil
+}
+
+// Linger reads for others until enough says that it is enough, but sleeps never: it ends when spin is over. While another goroutine reads it
+// returns at once.
+func (p *Peer) Linger(spin *Spin, enough func() bool) {
+	if !p.reading.TryLock() {
+		return
+	}
+	for p.Err() == nil && !enough() {
+		if !p.in.Pending() && !p.spinFor(spin) {
+			break
+		}
+		m, err := p.wait(spin)
+		if err != nil {
+			break
+		}
+		p.deliver(m)
+	}
+	p.reading.Unlock()
+	p.handOn()
+}
+
+// deliver gives a message to route, and puts it where that says. The caller holds reading.
+func (p *Peer) deliver(m Message) {
+	if to := p.route(m); to != nil {
+		to.Put(m)
+	}
+}
+
+// spinFor looks for a frame as long as spin says, and reports whether one has come. The caller holds reading.
+func (p *Peer) spinFor(spin *Spin) bool {
+	began := Now()
+	if !spin.worthwhile() {
+		// The true wait is not known here. That it is shorter than it was is tried again and again.
+		spin.waited(spin.budget / 2)
+		return false
+	}
+	p.look(spin, began)
+	if !p.in.Pending() {
+		spin.waited(2 * spin.budget)
+		return false
+	}
+	spin.waited(p.in.Posted() - began)
+	return true
 }
 
 // wait takes the next frame out of the ring, waiting for it. The caller holds reading.
@@ -197,24 +281,7 @@ var lonely = runtime.GOMAXPROCS(0) == 1
 func (p *Peer) awaitTail(spin *Spin) error {
 	began := Now()
 	if spin.worthwhile() {
-		before := began
-		for round := 1; ; round++ {
-			// SCHED_YIELD and not Gosched, which would hand this processor to other goroutines, but not to the server.
-			yield()
-			now := Now()
-			if now-before > slowYield {
-				spin.slow()
-				break
-			}
-			if p.in.Pending() || now-began > spin.budget {
-				spin.cleaned()
-				break
-			}
-			if before = now; lonely && round%16 == 0 {
-				runtime.Gosched()
-				before = Now()
-			}
-		}
+		p.look(spin, began)
 	}
 	for !p.in.Pending() {
 		if err := p.sleepOnce(); err != nil {
@@ -223,6 +290,28 @@ func (p *Peer) awaitTail(spin *Spin) error {
 	}
 	spin.waited(p.in.Posted() - began)
 	return nil
+}
+
+// look looks for a frame for the budget of spin, giving the core away between looks. The caller holds reading.
+func (p *Peer) look(spin *Spin, began int64) {
+	before := began
+	for round := 1; ; round++ {
+		// SCHED_YIELD and not Gosched, which would hand this processor to other goroutines, but not to the server.
+		yield()
+		now := Now()
+		if now-before > slowYield {
+			spin.slow()
+			return
+		}
+		if p.in.Pending() || now-began > spin.budget {
+			spin.cleaned()
+			return
+		}
+		if before = now; lonely && round%16 == 0 {
+			runtime.Gosched()
+			before = Now()
+		}
+	}
 }
 
 // sleepOnce sleeps until the bell rings or memory is to be given back.

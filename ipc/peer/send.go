@@ -128,7 +128,7 @@ func (p *Peer) ring() { _, _ = shm.RawWrite(uintptr(p.rung[1]), oneByte) }
 func (p *Peer) GiveBack(ticket uint64) {
 	p.tickets.Lock()
 	p.tickets.list = append(p.tickets.list, ticket)
-	wait := p.tickets.held && len(p.tickets.list) <= patientTickets
+	wait := p.tickets.strictly || p.tickets.held && len(p.tickets.list) <= patientTickets
 	p.tickets.Unlock()
 	if !wait {
 		p.ReleaseTickets()
@@ -142,10 +142,19 @@ func (p *Peer) HoldTickets(yes bool) {
 	p.tickets.Unlock()
 }
 
-// TakeTickets takes the tickets that wait, for a frame that carries them, and appends them to list.
+// KeepTickets has all tickets wait for TakeTickets, however many they are: descriptors of the frame that is being made may name their
+// loans.
+func (p *Peer) KeepTickets() {
+	p.tickets.Lock()
+	p.tickets.strictly = true
+	p.tickets.Unlock()
+}
+
+// TakeTickets takes the tickets that wait, for a frame that carries them, and appends them to list. It ends what KeepTickets has begun.
 func (p *Peer) TakeTickets(list []uint64) []uint64 {
 	p.tickets.Lock()
 	defer p.tickets.Unlock()
+	p.tickets.strictly = false
 	n := min(len(p.tickets.list), mostTickets)
 	list = append(list, p.tickets.list[:n]...)
 	p.tickets.list = append(p.tickets.list[:0], p.tickets.list[n:]...)
@@ -155,7 +164,7 @@ func (p *Peer) TakeTickets(list []uint64) []uint64 {
 // flush sends the tickets that wait for no batch.
 func (p *Peer) flush() {
 	p.tickets.Lock()
-	due := len(p.tickets.list) > 0 && !p.tickets.held
+	due := len(p.tickets.list) > 0 && !p.tickets.held && !p.tickets.strictly
 	p.tickets.Unlock()
 	if due {
 		p.ReleaseTickets()

@@ -1,0 +1,151 @@
+package plugin
+
+import (
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/peer"
+)
+
+// answers are responses that travel in one frame: those of EXECUTED, or the one of RESPONSE.
+type answers struct {
+	outgoing
+	list    []answer
+	head    int // bytes of all, without tensor bytes
+	tickets []uint64
+}
+
+// answer is one response that was gathered.
+type answer struct {
+	ipc.ResponseHead
+	parameters []byte // JSON
+	text       string // of an error
+}
+
+var spareAnswers = sync.Pool{New: func() any { return new(answers) }}
+
+// newAnswers returns empty answers; free takes them back.
+func newAnswers() *answers { return spareAnswers.Get().(*answers) }
+
+func (a *answers) free() {
+	a.reset()
+	clear(a.list)
+	a.list, a.head, a.tickets = a.list[:0], 0, a.tickets[:0]
+	spareAnswers.Put(a)
+}
+
+// add gathers a response. What cannot be sent becomes an error. It reports whether the frame is the last of the request.
+func (a *answers) add(s *session, handle uint64, r *infer.Response) {
+	one := answer{ResponseHead: ipc.ResponseHead{Handle: handle}}
+	if r.Final {
+		one.Flags = ipc.FlagFinal
+	}
+	switch {
+	case r.Err != nil:
+		a.fail(one, r.Err)
+		return
+	case r.Empty:
+		a.append(one)
+		return
+	}
+	one.Flags |= ipc.FlagPresent
+	before := len(a.tensors)
+	for i := range r.Outputs {
+		if err := a.place(s, &r.Outputs[i]); err != nil {
+			a.retract(s, before)
+			a.fail(one, infer.Errorf(infer.Internal, "%s", err.Error()))
+			return
+		}
+		a.head += a.tensors[len(a.tensors)-1].Size()
+	}
+	one.Outputs = uint16(len(a.tensors) - before)
+	if len(r.Parameters) > 0 {
+		one.parameters = appendParameters(nil, r.Parameters)
+		one.Parameters = uint32(len(one.parameters))
+	}
+	a.append(one)
+}
+
+// fail gathers an error.
+func (a *answers) fail(one answer, err *infer.Error) {
+	one.Flags |= ipc.FlagPresent | ipc.FlagError
+	one.Code, one.text = uint16(err.Code), strings.ToValidUTF8(err.Message, "\uFFFD")
+	one.Error = uint32(len(one.text))
+	a.append(one)
+}
+
+// reschedule gives a request back, to be executed again.
+func (a *answers) reschedule(handle uint64) {
+	a.append(answer{ResponseHead: ipc.ResponseHead{Handle: handle, Flags: ipc.FlagReschedule}})
+}
+
+func (a *answers) append(one answer) {
+	a.list = append(a.list, one)
+	a.head += ipc.ResponseSize + ipc.Align8(int(one.Parameters+one.Error))
+}
+
+// size returns the bytes of a body in which the answers follow a prefix.
+func (a *answers) size(prefix int) int {
+	if a.inline == 0 {
+		return prefix + a.head
+	}
+	return ipc.AlignInline(prefix+a.head) + a.inline
+}
+
+// write writes the answers behind a prefix.
+func (a *answers) write(body []byte, prefix int) {
+	b, at := body[prefix:], ipc.AlignInline(prefix+a.head)
+	tensors := a.tensors
+	for i := range a.list {
+		one := &a.list[i]
+		b = one.Put(b)
+		b, at = put(tensors[:one.Outputs], b, body, at)
+		tensors = tensors[one.Outputs:]
+		n := copy(b, one.parameters)
+		n += copy(b[n:], one.text)
+		b = b[ipc.Align8(n):]
+	}
+}
+
+// sendResponse sends the one answer by itself.
+func (a *answers) sendResponse(s *session, handle uint64) error {
+	const prefix = 8 // no tickets
+	return a.publish(s, ipc.Response, handle, prefix, func(body []byte) {
+		clear(body[:prefix])
+		a.write(body, prefix)
+	})
+}
+
+// sendExecuted answers a batch; text is why it has failed, "" if it has not.
+func (a *answers) sendExecuted(s *session, number uint64, called, returned int64, failure string) error {
+	failure = strings.ToValidUTF8(failure, "\uFFFD")
+	prefix := ipc.ExecutedSize + 8*len(a.tickets) + ipc.Align8(len(failure))
+	head := ipc.ExecutedHead{
+		Responses: uint32(len(a.list)), Called: called, Returned: returned, Tickets: uint32(len(a.tickets)), Text: uint32(len(failure)),
+	}
+	if failure != "" {
+		head.Status = ipc.StatusFailed
+	}
+	return a.publish(s, ipc.Executed, number, prefix, func(body []byte) {
+		copy(ipc.PutTickets(head.Put(body), a.tickets), failure)
+		a.write(body, prefix)
+	})
+}
+
+// publish sends the frame. Without it, what was lent for it is taken back.
+func (a *answers) publish(s *session, kind ipc.Kind, id uint64, prefix int, write func([]byte)) error {
+	err := s.peer.Fill(kind, id, a.size(prefix), write)
+	if err != nil {
+		a.retract(s, 0)
+	}
+	return err
+}
+
+// exhausted reports whether an error is one to a single frame: there is no memory for its body.
+func exhausted(err error) bool {
+	var e *peer.Exhausted
+	return errors.As(err, &e)
+}

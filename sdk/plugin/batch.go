@@ -1,0 +1,395 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/peer"
+)
+
+// execution is one batch of the server's.
+type execution struct {
+	session *session
+	number  uint64
+	batch   backend.Batch
+	tasks   []task
+	caller  infer.Caller // of requests that the author makes for it
+
+	mu        sync.Mutex
+	held      *answers          // what EXECUTED will carry; nil: nothing yet, or it is taken
+	responses []*infer.Response // whose memory held names
+	taken     bool              // EXECUTED is about to be sent: what is answered from now on travels by itself
+	settled   bool              // EXECUTED has been sent
+	waiter    chan struct{}     // closed then; nil unless the next batch waits for it
+
+	// A batch of one request needs no other memory than this.
+	one  [1]task
+	list [1]*backend.Task
+	few  [1]*infer.Response
+}
+
+// task is one request of a batch.
+type task struct {
+	backend.Task
+	execution *execution
+	request   infer.Request
+	context   requestContext
+	trace     string // what INFER repeats
+	few       [2]infer.Tensor
+	loans     []*peer.Loan // of the inputs, held until EXECUTED is sent
+
+	window window
+}
+
+// begin makes a batch of an EXECUTE frame. nil: it was not understood, and has been answered.
+func (s *session) begin(m peer.Message) *execution {
+	e := &execution{session: s, number: m.ID}
+	s.peer.HoldTickets(true)
+	if err := e.read(m); err != nil {
+		e.letGo()
+		s.refuse(m.ID, fmt.Sprintf("the server's message is not understood: %v", err))
+		return nil
+	}
+	e.batch.Done = e.done
+	e.caller.Backend = e
+	return e
+}
+
+// read takes a frame apart. Loans that it has found are in tasks, also after an error.
+func (e *execution) read(m peer.Message) error {
+	if m.Lost != nil {
+		return m.Lost
+	}
+	body, err := ipc.ParseExecute(m.Body)
+	if err != nil {
+		return detail(err)
+	}
+	n := int(body.Requests)
+	if n == 1 {
+		e.tasks, e.batch.Tasks = e.one[:1], e.list[:1]
+	} else {
+		if n > len(m.Body)/ipc.RequestSize {
+			return fmt.Errorf("%d requests are in %d bytes", n, len(m.Body))
+		}
+		e.tasks, e.batch.Tasks = make([]task, n), make([]*backend.Task, n)
+	}
+	for i := range e.tasks {
+		t := &e.tasks[i]
+		_, err := body.NextRequest(&e.session.parsed)
+		if err := t.read(e, &e.session.parsed, m.Body, err); err != nil {
+			return err
+		}
+		e.batch.Tasks[i] = &t.Task
+	}
+	return nil
+}
+
+// read makes a task of a request. failed is why the request could not be parsed whole: then its loans alone are taken.
+func (t *task) read(e *execution, p *ipc.RequestBody, body []byte, failed error) error {
+	s := e.session
+	t.execution = e
+	r := &t.request
+	r.Inputs = t.few[:0]
+	if len(p.Inputs) > len(t.few) {
+		r.Inputs = make([]infer.Tensor, 0, len(p.Inputs))
+	}
+	for i := range p.Inputs {
+		tensor, loan, err := s.tensor(&p.Inputs[i], body)
+		if loan != nil {
+			t.loans = append(t.loans, loan)
+		}
+		if err != nil && failed == nil {
+			failed = err
+		}
+		r.Inputs = append(r.Inputs, tensor)
+	}
+	if failed != nil {
+		return detail(failed)
+	}
+	h := &p.Head
+	r.Model, r.Version = s.model.Name, s.model.Version
+	r.ID, r.Flags, r.TimeoutMicros = string(p.ID), h.Flags, h.Timeout
+	if h.CorrelKind == ipc.CorrelationText {
+		r.Correlation.Text = string(p.CorrelText)
+	} else {
+		r.Correlation.Number = h.Correlation
+	}
+	var err error
+	if r.Parameters, err = parseParameters(p.Parameters); err != nil {
+		return err
+	}
+	if h.Outputs != ipc.AllOutputs {
+		r.Outputs = make([]string, h.Outputs)
+		for i := range r.Outputs {
+			if r.Outputs[i], err = s.names.name(p.OutputName(i)); err != nil {
+				return err
+			}
+		}
+		r.Padding = h.Outputs == 0
+	}
+	if s.batches && len(r.Inputs) > 0 && len(r.Inputs[0].Shape) > 0 {
+		r.BatchSize = r.Inputs[0].Shape[0]
+	}
+	t.trace = string(p.Trace)
+	r.Caller = &e.caller
+	t.context = requestContext{session: s, handle: h.Handle}
+	t.Task = backend.Task{Context: &t.context, Request: r, Handle: h.Handle, Send: t.send}
+	if s.decoupled {
+		s.open.add(t)
+	}
+	return nil
+}
+
+// tensor makes a tensor of a descriptor. The caller has the reference to the loan, also after an error.
+func (s *session) tensor(d *ipc.Descriptor, body []byte) (t infer.Tensor, loan *peer.Loan, err error) {
+	t = infer.Tensor{DataType: infer.DataType(d.Type), Shape: d.Shape}
+	if d.Region == ipc.InRequests {
+		if loan, err = s.peer.Borrow(d.Ticket, d.Offset, d.Length); err != nil {
+			return t, nil, err
+		}
+		t.Data, t.Memory = loan.Bytes(), loan
+	} else if t.Data, err = d.InlineBytes(body); err != nil {
+		return t, nil, err
+	}
+	if !t.DataType.Valid() {
+		return t, loan, fmt.Errorf("a tensor is of type %d", d.Type)
+	}
+	t.Name, err = s.names.name(d.Name)
+	return t, loan, err
+}
+
+// letGo ends the hold of the batch on its loans.
+func (e *execution) letGo() {
+	for i := range e.tasks {
+		t := &e.tasks[i]
+		for j, loan := range t.loans {
+			loan.Release()
+			t.loans[j] = nil
+		}
+		t.loans = t.loans[:0]
+	}
+}
+
+// refuse answers a batch that was not begun.
+func (s *session) refuse(number uint64, text string) {
+	s.logs.complain(number, text)
+	a := newAnswers()
+	defer a.free()
+	a.tickets = s.peer.TakeTickets(a.tickets)
+	s.peer.HoldTickets(false)
+	now := backend.Now()
+	if err := a.sendExecuted(s, number, now, now, text); exhausted(err) {
+		_ = a.sendExecuted(s, number, now, now, text[:min(len(text), mostMessage)])
+	}
+}
+
+// skip leaves out a batch that was withdrawn, and says so. Its loans go back behind the notice.
+func (s *session) skip(m peer.Message) {
+	s.peer.KeepTickets()
+	e := &execution{session: s, number: m.ID}
+	if err := e.read(m); err != nil {
+		s.logs.complain(m.ID, fmt.Sprintf("the server's message is not understood: %v", err))
+	}
+	for i := range e.tasks {
+		s.open.remove(e.tasks[i].Handle)
+	}
+	e.letGo()
+	head := ipc.ExecutedHead{Status: ipc.StatusSkipped}
+	_ = s.peer.Fill(ipc.Executed, m.ID, ipc.ExecutedSize, func(body []byte) { head.Put(body) })
+	list := s.peer.TakeTickets(nil)
+	for _, ticket := range list {
+		s.peer.GiveBack(ticket)
+	}
+}
+
+// send implements backend.Task.Send. What is the whole answer to a request travels in EXECUTED, as long as that has not been sent.
+func (t *task) send(r *infer.Response) {
+	e := t.execution
+	s := e.session
+	final := r.Final
+	if s.decoupled && s.open.get(t.Handle) == nil {
+		r.Release() // the request was ended by giveUp
+		return
+	}
+	if final && !r.Empty && e.hold(t.Handle, r) {
+		t.over()
+		return
+	}
+	full := t.window.enter(s, r)
+	a := newAnswers()
+	a.add(s, t.Handle, r)
+	err := a.sendResponse(s, t.Handle)
+	if exhausted(err) {
+		a.free()
+		a = newAnswers()
+		a.fail(answer{ResponseHead: ipc.ResponseHead{Handle: t.Handle, Flags: flagsOf(r)}}, infer.Errorf(infer.Internal, "%s", err.Error()))
+		_ = a.sendResponse(s, t.Handle)
+	}
+	a.free()
+	r.Release()
+	switch {
+	case final:
+		t.over()
+	case full:
+		t.window.await(s)
+	case s.decoupled:
+		s.peer.Look() // CREDIT may have come
+	}
+}
+
+// hold keeps the last response of a request for EXECUTED; false if that is on its way.
+func (e *execution) hold(handle uint64, r *infer.Response) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.taken {
+		return false
+	}
+	if e.held == nil {
+		e.held, e.responses = newAnswers(), e.few[:0]
+	}
+	e.held.add(e.session, handle, r)
+	e.responses = append(e.responses, r)
+	return true
+}
+
+func flagsOf(r *infer.Response) uint32 {
+	if r.Final {
+		return ipc.FlagFinal
+	}
+	return 0
+}
+
+// giveUp ends the request with an error, for the goroutine that reads. An author that waits for CREDIT goes on.
+func (t *task) giveUp(why error) {
+	a := newAnswers()
+	defer a.free()
+	s := t.execution.session
+	a.fail(answer{ResponseHead: ipc.ResponseHead{Handle: t.Handle, Flags: ipc.FlagFinal}}, infer.Errorf(infer.Internal, "%s", why.Error()))
+	if s.open.take(t.Handle) {
+		_ = a.sendResponse(s, t.Handle)
+	}
+	t.window.end()
+}
+
+// over is called with the last response.
+func (t *task) over() {
+	s := t.execution.session
+	if s.decoupled {
+		s.open.remove(t.Handle)
+		t.window.end()
+	}
+	s.cancelled.forget(t.Handle)
+}
+
+// done implements backend.Batch.Done: what has been answered goes to the server.
+func (e *execution) done(_ *backend.Batch, report backend.Report) {
+	s := e.session
+	e.mu.Lock()
+	a, responses := e.held, e.responses
+	e.held, e.responses, e.taken = nil, nil, true
+	e.mu.Unlock()
+	if a == nil {
+		a = newAnswers()
+	}
+	for _, t := range report.Rescheduled {
+		a.reschedule(t.Handle)
+		s.open.remove(t.Handle)
+	}
+	// The loans that end here travel in this very frame.
+	s.peer.KeepTickets()
+	e.letGo()
+	for i, r := range responses {
+		r.Release()
+		responses[i] = nil
+	}
+	a.tickets = s.peer.TakeTickets(a.tickets)
+	s.peer.HoldTickets(false)
+	text := ""
+	if report.Err != nil {
+		text = infer.AsError(report.Err).Message
+		if text == "" {
+			text = "the batch has failed"
+		}
+	}
+	err := a.sendExecuted(s, e.number, report.ComputeStart, report.ComputeEnd, text)
+	if exhausted(err) {
+		s.failWhole(e, a, report, err)
+	}
+	a.free()
+	e.settle()
+}
+
+// failWhole answers a batch for whose answers there is no memory.
+func (s *session) failWhole(e *execution, a *answers, report backend.Report, err error) {
+	b := newAnswers()
+	defer b.free()
+	b.tickets = append(b.tickets, a.tickets...)
+	text := err.Error()
+	s.logs.complain(e.number, text)
+	_ = b.sendExecuted(s, e.number, report.ComputeStart, report.ComputeEnd, text)
+}
+
+// settle says that EXECUTED has been sent.
+func (e *execution) settle() {
+	e.mu.Lock()
+	e.settled = true
+	if e.waiter != nil {
+		close(e.waiter)
+	}
+	e.mu.Unlock()
+}
+
+// pending returns a channel that is closed when EXECUTED has been sent, nil if it has been.
+func (e *execution) pending() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.settled {
+		return nil
+	}
+	if e.waiter == nil {
+		e.waiter = make(chan struct{})
+	}
+	return e.waiter
+}
+
+// requestContext ends when no client waits for the answer to a request any more. That is asked of the ring, as most are never asked.
+type requestContext struct {
+	session *session
+	handle  uint64
+	gone    atomic.Pointer[chan struct{}] // made by the first Done
+}
+
+var _ context.Context = (*requestContext)(nil)
+
+// Deadline implements context.Context.
+func (c *requestContext) Deadline() (deadline time.Time, ok bool) { return deadline, false }
+
+// Value implements context.Context.
+func (c *requestContext) Value(any) any { return nil }
+
+// Err implements context.Context.
+func (c *requestContext) Err() error {
+	c.session.peer.Look()
+	if c.session.cancelled.has(c.handle) {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Done implements context.Context.
+func (c *requestContext) Done() <-chan struct{} {
+	if gone := c.gone.Load(); gone != nil {
+		return *gone
+	}
+	made := c.session.cancelled.watch(c.handle)
+	if !c.gone.CompareAndSwap(nil, &made) {
+		return *c.gone.Load()
+	}
+	return made
+}

@@ -1,0 +1,164 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/peer"
+	"github.com/nereid-serving/nereid/metrics"
+)
+
+// calls are what the author asks of the server beside inferences. A call is a CALL frame, answered by RESULT whenever it is done. It
+// implements engine.Metrics.
+type calls struct {
+	session *session
+
+	mu    sync.Mutex
+	last  uint64
+	boxes map[uint64]*peer.Box // of those that wait for a RESULT
+}
+
+func (c *calls) init(s *session) { c.session, c.boxes = s, make(map[uint64]*peer.Box) }
+
+// box returns the box that waits for a RESULT; nil if none does.
+func (c *calls) box(number uint64) *peer.Box {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.boxes[number]
+}
+
+// result is the body of RESULT.
+type result struct {
+	Error     string  `msgpack:"error"`
+	Ready     bool    `msgpack:"ready"`
+	Value     float64 `msgpack:"value"`
+	Decoupled bool    `msgpack:"decoupled"`
+	Asks      bool    `msgpack:"asks"`
+}
+
+// call makes a call and waits for its result.
+func (c *calls) call(fields map[string]any) (r result, err error) {
+	c.mu.Lock()
+	c.last++
+	number, box := c.last, peer.NewBox()
+	c.boxes[number] = box
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.boxes, number)
+		c.mu.Unlock()
+	}()
+	if err := c.session.sendMap(ipc.Call, number, fields); err != nil {
+		return r, infer.Errorf(infer.Internal, "%s", err.Error())
+	}
+	m, err := c.session.peer.Receive(box, &c.session.answerSpin)
+	if err == nil {
+		err = decode(m, &r)
+	}
+	if err != nil {
+		return r, infer.Errorf(infer.Internal, "the server's answer is not understood: %v", err)
+	}
+	if r.Error != "" {
+		return r, errors.New(r.Error)
+	}
+	return r, nil
+}
+
+// NewFamily implements engine.Metrics.
+func (c *calls) NewFamily(number uint64, name, description string, kind metrics.Kind) error {
+	_, err := c.call(map[string]any{"operation": "new_family", "family": number, "name": name, "description": description, "kind": int(kind)})
+	return err
+}
+
+// NewMetric implements engine.Metrics.
+func (c *calls) NewMetric(family, number uint64, labels [][2]string, buckets []float64) error {
+	_, err := c.call(map[string]any{"operation": "new_metric", "family": family, "metric": number, "labels": labels, "buckets": buckets})
+	return err
+}
+
+// DropFamily implements engine.Metrics.
+func (c *calls) DropFamily(number uint64) error {
+	return c.session.sendMap(ipc.Call, 0, map[string]any{"operation": "drop_family", "family": number})
+}
+
+// Apply implements engine.Metrics.
+func (c *calls) Apply(number uint64, operation metrics.Operation, value float64) error {
+	return c.session.peer.Fill(ipc.Metric, number, 16, func(body []byte) { ipc.PutMetric(body, uint32(operation), math.Float64bits(value)) })
+}
+
+// Value implements engine.Metrics.
+func (c *calls) Value(number uint64) (value float64, known bool, err error) {
+	r, err := c.call(map[string]any{"operation": "value", "metric": number})
+	return r.Value, err == nil, err
+}
+
+// host implements engine.RemoteHost.
+type host struct{ session *session }
+
+// Load implements backend.Host.
+func (h *host) Load(_ context.Context, model, config string, files map[string][]byte) error {
+	named := make(map[string][]byte, len(files))
+	for path, content := range files {
+		named["file:"+strings.TrimPrefix(path, "file:")] = content
+	}
+	_, err := h.session.calls.call(map[string]any{"operation": "load", "model": model, "config": config, "files": named})
+	return err
+}
+
+// Unload implements backend.Host.
+func (h *host) Unload(_ context.Context, model string, dependents bool) error {
+	_, err := h.session.calls.call(map[string]any{"operation": "unload", "model": model, "dependents": dependents})
+	return err
+}
+
+// ModelReady implements backend.Host.
+func (h *host) ModelReady(_ context.Context, model string, version int64) (bool, error) {
+	r, err := h.session.calls.call(map[string]any{"operation": "ready", "model": model, "version": versionText(version)})
+	return r.Ready, err
+}
+
+// Decoupled implements backend.Host.
+func (h *host) Decoupled(model string, version int64) (decoupled, asks bool, err error) {
+	r, err := h.session.calls.call(map[string]any{"operation": "decoupled", "model": model, "version": versionText(version)})
+	return r.Decoupled, r.Asks, err
+}
+
+// versionText is a version as CALL has it.
+func versionText(version int64) string {
+	if version == infer.LatestVersion {
+		return ""
+	}
+	return strconv.FormatInt(version, 10)
+}
+
+// TakesDevices implements backend.Host.
+func (h *host) TakesDevices(string, int64) bool { return false }
+
+// Submit implements backend.Host.
+func (h *host) Submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
+	return h.SubmitRemote(ctx, r, true, send)
+}
+
+// SubmitRemote implements engine.RemoteHost.
+func (h *host) SubmitRemote(ctx context.Context, r *infer.Request, stream bool, send infer.Sender) error {
+	if !h.session.running.Load() {
+		return infer.Errorf(infer.Unavailable, "model '%s' can be called by a backend from its first Execute until its instance is closed, and not before or after", r.Model)
+	}
+	return h.session.inferences.begin(ctx, h.session, r, stream, send)
+}
+
+// Await implements engine.RemoteHost.
+func (h *host) Await(done <-chan struct{}) {
+	s := h.session
+	enough := func() bool { return len(done) > 0 }
+	s.peer.Linger(&s.answerSpin, enough)
+	if !enough() {
+		s.deputy.need(s.inferences.none)
+	}
+}

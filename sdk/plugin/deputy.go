@@ -1,0 +1,110 @@
+package plugin
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/ipc/peer"
+)
+
+// deputyLook is the time between two looks at the execution. One that is on at two of them is not short: the ring is read beside it.
+const deputyLook = 10 * time.Millisecond
+
+// deputy is a goroutine that reads the ring where another one would not: while Execute takes long, and while callbacks of the author or its
+// waiting goroutines need what comes. While the instance waits for its next batch, that one reads. While nothing is executed the
+// deputy sleeps.
+type deputy struct {
+	peer *peer.Peer
+	box  *peer.Box
+
+	count     atomic.Uint64 // of executions that have begun
+	executing atomic.Uint64 // the number of the one that is on, 0: none is
+	asleep    atomic.Bool   // until it is woken
+	wake      chan struct{} // has a value when it is to look at everything
+
+	mu     sync.Mutex
+	enough []func() bool // of each that needs the ring read, until it says so
+}
+
+func newDeputy(p *peer.Peer) *deputy {
+	return &deputy{peer: p, box: peer.NewBox(), wake: make(chan struct{}, 1)}
+}
+
+// begin is called before Execute.
+func (d *deputy) begin() {
+	d.executing.Store(d.count.Add(1))
+	// Ordering: executing is stored before asleep is loaded; run stores asleep before it loads executing.
+	if d.asleep.Load() {
+		d.nudge()
+	}
+}
+
+// end is called when the batch has been answered.
+func (d *deputy) end() { d.executing.Store(0) }
+
+// need has the ring read until enough says that it is enough, which is asked behind each message.
+func (d *deputy) need(enough func() bool) {
+	d.mu.Lock()
+	d.enough = append(d.enough, enough)
+	d.mu.Unlock()
+	d.nudge()
+}
+
+func (d *deputy) nudge() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// satisfied reports whether all have enough.
+func (d *deputy) satisfied() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	left := d.enough[:0]
+	for _, enough := range d.enough {
+		if !enough() {
+			left = append(left, enough)
+		}
+	}
+	clear(d.enough[len(left):])
+	d.enough = left
+	return len(left) == 0
+}
+
+// run reads until the connection ends.
+func (d *deputy) run() {
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	var before, seen uint64 // executions that had begun, and that was on, at the last look
+	for {
+		on, begun := d.executing.Load(), d.count.Load()
+		if !d.satisfied() || on != 0 && on == seen {
+			if d.peer.Attend(d.box, func() bool { return d.satisfied() && (on == 0 || d.executing.Load() != on) }) != nil {
+				return
+			}
+			on, begun = d.executing.Load(), d.count.Load()
+		}
+		if on == 0 && begun == before {
+			d.asleep.Store(true)
+			if d.executing.Load() == 0 && d.satisfied() {
+				select {
+				case <-d.wake:
+				case <-d.peer.Done():
+					return
+				}
+			}
+			d.asleep.Store(false)
+			on, begun = d.executing.Load(), d.count.Load()
+		}
+		before, seen = begun, on
+		tick.Reset(deputyLook)
+		select {
+		case <-tick.C:
+		case <-d.wake:
+		case <-d.peer.Done():
+			return
+		}
+	}
+}

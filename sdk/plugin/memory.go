@@ -1,0 +1,45 @@
+package plugin
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// limitMemory has the garbage collector work harder before this process's cgroup runs out of memory. What GOMEMLIMIT says counts more.
+func limitMemory() {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	membership, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return
+	}
+	if most := cgroupLimit("/sys/fs/cgroup", string(membership)); most > 0 {
+		debug.SetMemoryLimit(most / 10 * 9)
+	}
+}
+
+// cgroupLimit returns the least memory.max of a process's cgroup (version 2) and those around it, 0 if there is none.
+func cgroupLimit(root, membership string) (most int64) {
+	for line := range strings.Lines(membership) {
+		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !ok {
+			continue
+		}
+		for group = filepath.Clean("/" + group); ; group = filepath.Dir(group) {
+			if text, err := os.ReadFile(filepath.Join(root, group, "memory.max")); err == nil {
+				if n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64); err == nil && n > 0 && (most == 0 || n < most) {
+					most = n
+				}
+			}
+			if group == "/" {
+				break
+			}
+		}
+	}
+	return most
+}

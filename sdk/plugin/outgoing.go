@@ -1,0 +1,108 @@
+package plugin
+
+import (
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/peer"
+)
+
+// mostInline is how many bytes of tensors travel in one frame. What exceeds it goes into blocks, so that no frame is spilled for tensors.
+const mostInline = 28 << 10
+
+// outgoing are the tensors of one frame in the making.
+type outgoing struct {
+	tensors []placed
+	inline  int           // bytes of those that travel in the frame, each rounded up
+	lent    []uint64      // tickets in the arena
+	blocks  []*peer.Block // that were taken here; lent until the frame is out
+}
+
+// placed is a tensor with a place.
+type placed struct {
+	ipc.Descriptor
+	data []byte // what travels in the frame
+}
+
+// reset forgets everything, and keeps the memory of the lists.
+func (o *outgoing) reset() {
+	for _, block := range o.blocks {
+		block.Release()
+	}
+	clear(o.tensors)
+	clear(o.blocks)
+	o.tensors, o.lent, o.blocks, o.inline = o.tensors[:0], o.lent[:0], o.blocks[:0], 0
+}
+
+func roundInline(n int) int { return (n + ipc.InlineAlign - 1) &^ (ipc.InlineAlign - 1) }
+
+// place finds or makes a place for a tensor's bytes. After an error nothing is changed; *peer.Exhausted if there is no memory.
+func (o *outgoing) place(s *session, t *infer.Tensor) error {
+	name, err := s.names.index(t.Name)
+	if err != nil {
+		return err
+	}
+	p := placed{Descriptor: ipc.Descriptor{Name: name, Type: uint8(t.DataType), Length: uint64(len(t.Data)), Shape: t.Shape}}
+	// By size first: what is small is cheaper in the frame, wherever it lies.
+	if n := roundInline(len(t.Data)); len(t.Data) <= ipc.MaxInline && o.inline+n <= mostInline {
+		p.Region, p.data = ipc.InFrame, t.Data
+		o.inline += n
+		o.tensors = append(o.tensors, p)
+		return nil
+	}
+	if loan, ok := t.Memory.(*peer.Loan); ok {
+		if ticket, offset, ok := loan.Ticket(t.Data); ok {
+			p.Region, p.Ticket, p.Offset = ipc.InRequests, ticket, offset
+			o.tensors = append(o.tensors, p)
+			return nil
+		}
+	}
+	block, ok := t.Memory.(*peer.Block)
+	if ok {
+		p.Offset, ok = block.Locate(t.Data)
+	}
+	if !ok {
+		if block, err = s.arena.Take(int64(len(t.Data))); err != nil {
+			return err
+		}
+		copy(block.Bytes(), t.Data)
+		o.blocks = append(o.blocks, block)
+		p.Offset = block.Offset()
+	}
+	if p.Ticket, err = s.arena.Lend(block); err != nil {
+		return err
+	}
+	p.Region = ipc.InArena
+	o.lent = append(o.lent, p.Ticket)
+	o.tensors = append(o.tensors, p)
+	return nil
+}
+
+// retract takes back what was placed behind the first tensors.
+func (o *outgoing) retract(s *session, tensors int) {
+	for i := len(o.tensors) - 1; i >= tensors; i-- {
+		switch p := &o.tensors[i]; p.Region {
+		case ipc.InFrame:
+			o.inline -= roundInline(len(p.data))
+		case ipc.InArena:
+			s.arena.Withdraw(p.Ticket)
+			o.lent = o.lent[:len(o.lent)-1]
+		}
+	}
+	clear(o.tensors[tensors:])
+	o.tensors = o.tensors[:tensors]
+}
+
+// put writes the descriptors of the first n tensors that have not been written yet, and the bytes that travel in the frame: at says where in
+// body the next of them are to lie. It returns the rest of b and the next at.
+func put(tensors []placed, b, body []byte, at int) ([]byte, int) {
+	for i := range tensors {
+		p := &tensors[i]
+		if p.Region == ipc.InFrame {
+			p.Offset = uint64(ipc.HeaderSize + at)
+			copy(body[at:], p.data)
+			at += roundInline(len(p.data))
+		}
+		b = p.Put(b)
+	}
+	return b, at
+}

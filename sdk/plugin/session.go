@@ -1,0 +1,427 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/peer"
+	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/engine"
+	"github.com/nereid-serving/nereid/sdk/wire"
+)
+
+// settings are what AUTO_COMPLETE and INITIALIZE say beside package wire.
+type settings struct {
+	Names           []string `msgpack:"names"`
+	Inputs          int      `msgpack:"inputs"`
+	Outputs         int      `msgpack:"outputs"`
+	Decoupled       bool     `msgpack:"decoupled"`
+	Log             levels   `msgpack:"log"`
+	Spin            int64    `msgpack:"spin_us"`
+	Default         int64    `msgpack:"default_bytes"`
+	Growth          int64    `msgpack:"growth_bytes"`
+	Max             int64    `msgpack:"max_bytes"`
+	WindowResponses int      `msgpack:"window_responses"`
+	WindowBytes     int64    `msgpack:"window_bytes"`
+}
+
+// session is one life of a plugin.
+type session struct {
+	initialize sdk.New
+	peer       *peer.Peer
+	logs       *logs
+	own        zerolog.Logger // of faults of the backend
+	box        *peer.Box      // EXECUTE, INITIALIZE, FINALIZE, AUTO_COMPLETE
+	deputy     *deputy
+	answerSpin peer.Spin // of waits for answers of the server; used by the goroutine that reads
+
+	// Set by AUTO_COMPLETE or INITIALIZE, whichever is first, before the backend is opened.
+	arena   *peer.Arena
+	backend *engine.Backend
+	opened  *engine.Model
+	model   wire.Model
+
+	// Set by INITIALIZE, before the instance is made.
+	told      atomic.Bool
+	names     *names
+	decoupled bool
+	batches   bool // inputs begin with the batch's dimension
+	window    engine.Window
+	instance  *engine.Instance
+	started   chan struct{} // closed when INITIALIZED has been sent
+	running   atomic.Bool   // from then on until FINALIZE: other models may be called
+
+	current    *execution      // the last that was begun; of the instance's goroutine
+	parsed     ipc.RequestBody // of the instance's goroutine
+	open       open
+	cancelled  cancelled
+	inferences inferences
+	calls      calls
+}
+
+func newSession(initialize sdk.New) *session {
+	return &session{initialize: initialize, box: peer.NewBox(), started: make(chan struct{})}
+}
+
+// attach joins the server.
+func (s *session) attach(fds *inherited) error {
+	limitMemory()
+	s.logs = &logs{}
+	s.own = zerolog.New(s.logs)
+	var err error
+	if s.peer, err = peer.Attach(fds.files, s.route); err != nil {
+		return err
+	}
+	s.logs.peer = s.peer
+	s.logs.settle(levels{Info: true, Warning: true, Error: true})
+	s.deputy = newDeputy(s.peer)
+	boundary.Go(s.own, boundary.Life, s.deputy.run, nil)
+	executable, _ := os.Executable()
+	return s.sendMap(ipc.Hello, uint64(os.Getpid()), map[string]any{"python": "", "numpy": "", "executable": executable, "prefix": ""})
+}
+
+func (s *session) sendMap(kind ipc.Kind, id uint64, body any) error {
+	encoded, err := msgpack.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return s.peer.Send(kind, id, encoded)
+}
+
+// run serves until FINALIZE and returns the exit code.
+func (s *session) run() (int, error) {
+	m, err := s.expect(ipc.AutoComplete, ipc.Initialize, ipc.Finalize)
+	if err != nil {
+		return 0, err
+	}
+	if m.Kind == ipc.AutoComplete {
+		if !s.complete(m) {
+			return exitNotStarted, s.peer.Err()
+		}
+		if m, err = s.expect(ipc.Initialize, ipc.Finalize); err != nil {
+			return 0, err
+		}
+	}
+	if m.Kind == ipc.Initialize {
+		if !s.start(m) {
+			return exitNotStarted, s.peer.Err()
+		}
+		select {
+		case <-s.instance.Ended():
+		case <-s.peer.Done():
+		}
+		if err := s.peer.Err(); err != nil {
+			return 0, err
+		}
+	}
+	if s.opened != nil {
+		s.opened.Close()
+	}
+	if s.backend != nil {
+		s.backend.Close()
+	}
+	if m.Kind == ipc.Initialize {
+		return 0, s.sendMap(ipc.Finalized, 0, map[string]any{"error": ""})
+	}
+	return 0, nil
+}
+
+// expect waits for a message of one of these kinds.
+func (s *session) expect(kinds ...ipc.Kind) (peer.Message, error) {
+	for {
+		m, err := s.peer.Receive(s.box, nil)
+		if err != nil {
+			return m, err
+		}
+		for _, kind := range kinds {
+			if m.Kind == kind {
+				return m, nil
+			}
+		}
+		s.misplaced(m)
+	}
+}
+
+// misplaced passes over a frame that does not belong here; a batch is answered.
+func (s *session) misplaced(m peer.Message) {
+	when := "before"
+	if s.told.Load() {
+		when = "after"
+	}
+	text := fmt.Sprintf("a frame %s came %s INITIALIZE", m.Kind, when)
+	if m.Kind == ipc.Execute {
+		s.refuse(m.ID, text)
+		return
+	}
+	s.logs.complain(0, text)
+}
+
+// route implements peer.Route.
+func (s *session) route(m peer.Message) *peer.Box {
+	err := error(nil)
+	switch m.Kind {
+	case ipc.Execute, ipc.Initialize, ipc.Finalize, ipc.AutoComplete:
+		return s.box
+	case ipc.Result:
+		return s.calls.box(m.ID)
+	case ipc.LogSettings:
+		var wanted levels
+		if err = decode(m, &wanted); err == nil {
+			s.logs.settle(wanted)
+		}
+	case ipc.Map:
+		err = s.refuseMap(m.ID, ipc.MapRefused)
+	case ipc.Unmap:
+		err = s.refuseMap(m.ID, ipc.MapEnded)
+	case ipc.Allocation, ipc.Freed:
+		// Memory of devices, which nothing here looks at.
+	default:
+		err = s.routeTold(m)
+	}
+	if err != nil {
+		s.logs.complain(0, fmt.Sprintf("a frame %s is not understood: %v", m.Kind, err))
+	}
+	return nil
+}
+
+// routeTold is route for what comes behind INITIALIZE alone.
+func (s *session) routeTold(m peer.Message) error {
+	if !s.told.Load() {
+		return errors.New("it came before INITIALIZE")
+	}
+	switch m.Kind {
+	case ipc.Name:
+		return s.names.learn(m)
+	case ipc.Cancel:
+		n, err := ipc.ParseHandles(m.Body)
+		if err == nil {
+			err = m.Lost
+		}
+		for i := 0; err == nil && i < n; i++ {
+			s.cancelled.add(ipc.Ticket(m.Body, i))
+		}
+		return detail(err)
+	case ipc.Credit:
+		t := s.open.get(m.ID)
+		if t == nil {
+			return nil
+		}
+		responses, _, err := ipc.ParseCredit(m.Body)
+		if err != nil {
+			// What it was worth is not known, and the author might wait for it for ever.
+			t.giveUp(detail(err))
+			return detail(err)
+		}
+		t.window.credit(responses)
+	case ipc.InferResponse:
+		return s.inferences.arrived(s, m)
+	case ipc.ReadyQuestion:
+		boundary.Go(s.own, boundary.Life, func() { s.sayReady(m.ID) }, nil)
+	default:
+		return errors.New("such a one does not come here")
+	}
+	return nil
+}
+
+// refuseMap answers MAP and UNMAP: inputs in clients' regions are copied for plugins.
+func (s *session) refuseMap(region uint64, status uint32) error {
+	return s.peer.Fill(ipc.Mapped, region, ipc.MappedSize, func(body []byte) { ipc.PutWord(body, status) })
+}
+
+// sayReady answers a question whether the model is ready, beside Execute.
+func (s *session) sayReady(probe uint64) {
+	text := ""
+	if err := s.instance.Ready(context.Background()); err != nil {
+		text = err.Error()
+	}
+	_ = s.sendMap(ipc.ReadyAnswer, probe, map[string]any{"ready": text == "", "error": text})
+}
+
+// decode reads a body of msgpack.
+func decode(m peer.Message, into any) error {
+	if m.Lost != nil {
+		return m.Lost
+	}
+	return msgpack.Unmarshal(m.Body, into)
+}
+
+// detail returns an error without the words of package ipc about stubs.
+func detail(err error) error {
+	var broken *ipc.ProtocolError
+	if errors.As(err, &broken) {
+		return errors.New(broken.Detail)
+	}
+	return err
+}
+
+// complete has the backend complete the config and says how that went.
+func (s *session) complete(m peer.Message) bool {
+	var answer struct {
+		Error  string `msgpack:"error"`
+		Config string `msgpack:"config"`
+	}
+	config, err := s.opening(m, &settings{})
+	if err == nil {
+		var made []byte
+		made, err = s.opened.Complete(context.Background(), []byte(config.Config))
+		answer.Config = string(made)
+	}
+	if err != nil {
+		answer.Error = sentence(err)
+		s.logs.complain(0, answer.Error)
+	}
+	return s.sendMap(ipc.Completed, 0, &answer) == nil && err == nil
+}
+
+// sentence returns what clients are told of an error that has a text.
+func sentence(err error) string {
+	if text := infer.AsError(err).Message; text != "" {
+		return text
+	}
+	return "the backend has failed without saying why"
+}
+
+// opening reads what AUTO_COMPLETE and INITIALIZE have in common, and opens the backend with the first of them.
+func (s *session) opening(m peer.Message, more *settings) (wire.Model, error) {
+	var b wire.Backend
+	var model wire.Model
+	for _, into := range []any{&b, &model, more} {
+		if err := decode(m, into); err != nil {
+			return model, fmt.Errorf("%s is not understood: %w", m.Kind, err)
+		}
+	}
+	s.logs.settle(more.Log)
+	if s.backend != nil {
+		return model, nil
+	}
+	spin := time.Duration(more.Spin) * time.Microsecond
+	s.peer.SetSpin(peer.NewSpin(spin))
+	s.answerSpin = peer.NewSpin(spin)
+	s.arena = s.peer.OpenArena(peer.Sizes{Default: more.Default, Growth: more.Growth, Max: more.Max})
+	s.calls.init(s)
+	s.model = model
+	s.window = engine.Window{Responses: more.WindowResponses, Bytes: more.WindowBytes}
+	opened, err := engine.Open(s.initialize, engine.Environment{
+		Name: b.Name, Directory: b.Directory, Settings: b.Settings,
+		Log: s.logs.log, Enabled: s.logs.enabled, Own: s.own, Allocate: s.allocate, AnswersFirst: true,
+		Window: s.window,
+	})
+	if err != nil {
+		return model, err
+	}
+	s.backend = opened
+	s.opened = opened.Model(engine.Version{
+		Name: model.Name, Version: model.Version, Directory: model.Directory, Host: &host{s}, Metrics: &s.calls,
+	})
+	return model, nil
+}
+
+// start brings the model and the instance up and says how that went.
+func (s *session) start(m peer.Message) bool {
+	var answer struct {
+		Error   string `msgpack:"error"`
+		IsReady bool   `msgpack:"is_ready"`
+	}
+	err := s.starting(m)
+	if err != nil {
+		answer.Error = sentence(err)
+		s.logs.complain(0, answer.Error)
+	} else {
+		answer.IsReady = s.instance.AsksReady()
+	}
+	s.running.Store(err == nil)
+	if s.sendMap(ipc.Initialized, 0, &answer) != nil || err != nil {
+		return false
+	}
+	close(s.started)
+	return true
+}
+
+func (s *session) starting(m peer.Message) error {
+	var more settings
+	var at wire.Instance
+	config, err := s.opening(m, &more)
+	if err != nil {
+		return err
+	}
+	if err := decode(m, &at); err != nil {
+		return fmt.Errorf("INITIALIZE is not understood: %w", err)
+	}
+	parsed, err := engine.ParseConfig([]byte(config.Config))
+	if err != nil {
+		return err
+	}
+	s.names, s.decoupled, s.batches = newNames(s.peer, more.Names), more.Decoupled, parsed.GetMaxBatchSize() > 0
+	s.told.Store(true)
+	ctx := context.Background()
+	if err := s.opened.Start(ctx, parsed, []byte(config.Config)); err != nil {
+		return err
+	}
+	place := engine.Placement{
+		Name: at.Name, Kind: at.Kind, Device: at.Device, Profiles: at.Profiles, Passive: at.Passive, HostPolicy: at.HostPolicy, Next: s.next,
+	}
+	for _, d := range at.Secondary {
+		place.SecondaryDevices = append(place.SecondaryDevices, sdk.SecondaryDevice{Kind: d.Kind, Device: d.Device})
+	}
+	s.instance, err = s.opened.Instance(ctx, place)
+	return err
+}
+
+// allocate lends memory for an output.
+func (s *session) allocate(n int64) ([]byte, infer.Memory, error) {
+	block, err := s.arena.Take(n)
+	if err != nil {
+		return nil, nil, infer.Errorf(infer.Internal, "%s", err.Error())
+	}
+	return block.Bytes(), block, nil
+}
+
+// next implements engine.Placement.Next: it reads until a batch is to be executed; nil at FINALIZE and when the connection has ended.
+func (s *session) next() *backend.Batch {
+	<-s.started
+	if s.current != nil {
+		// A batch is answered before the next one is begun.
+		if answered := s.current.pending(); answered != nil {
+			select {
+			case <-answered:
+			case <-s.peer.Done():
+				return nil
+			}
+		}
+		s.current = nil
+		s.deputy.end()
+	}
+	for {
+		m, err := s.peer.Receive(s.box, nil)
+		if err != nil {
+			return nil
+		}
+		switch m.Kind {
+		case ipc.Execute:
+			if m.Ahead && !s.peer.BeginAhead(m.ID) {
+				s.skip(m)
+				continue
+			}
+			if s.current = s.begin(m); s.current != nil {
+				s.deputy.begin()
+				return &s.current.batch
+			}
+		case ipc.Finalize:
+			s.running.Store(false)
+			return nil
+		default:
+			s.misplaced(m)
+		}
+	}
+}
