@@ -118,6 +118,7 @@ var mayImport = map[string][]string{
 	"sdk/internal/execution": {"backend", "boundary", "infer"},
 	"sdk/linked":             {"backend", "backend/placement", "backend/process/cores", "boundary", "infer", "kserve", "metrics", "sdk", "sdk/engine"},
 	"sdk/conformance":        {"backend", "boundary", "infer", "kserve", "models/config", "sdk", "sdk/engine"},
+	"sdk/plugin":             {"backend", "boundary", "infer", "ipc", "ipc/peer", "metrics", "sdk", "sdk/engine", "sdk/wire"},
 	"sdk/wire":               {},
 
 	"stub":           {},
@@ -146,6 +147,7 @@ var tested = map[string][]string{
 	"models":              {"metrics", "scheduler/ratelimit"},
 	"models/signature":    {"models/config"},
 	"models/version":      {"infer/trace"},
+	"sdk/plugin":          {"backend/native", "backend/process", "kserve", "shm"}, // which host its processes
 	"server/rest/body":    {"boundary"},
 	"server/grpc/message": {"kserve"},
 	"scheduler":           {"kserve"},

@@ -24,20 +24,29 @@ func (p *Peer) Fill(kind ipc.Kind, id uint64, n int, write func(body []byte)) er
 	if n > ipc.MaxInlineBody {
 		return p.fillBlock(kind, id, n, write)
 	}
-	p.sending.Lock()
-	frame, err := p.begin(kind, id, ipc.HeaderSize+n)
-	if err != nil {
-		p.sending.Unlock()
-		return err
-	}
-	write(frame[ipc.HeaderSize:])
-	ring := p.commit()
-	p.sending.Unlock()
+	ring, err := p.fill(kind, id, n, false, write)
 	if ring {
 		p.ring()
 	}
-	p.flush()
-	return nil
+	if err == nil {
+		p.flush()
+	}
+	return err
+}
+
+// fill publishes a frame and reports whether the server must be rung. If write panics, nothing was begun.
+func (p *Peer) fill(kind ipc.Kind, id uint64, n int, spilled bool, write func(body []byte)) (ring bool, err error) {
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	frame, err := p.begin(kind, id, ipc.HeaderSize+n)
+	if err != nil {
+		return false, err
+	}
+	if spilled {
+		ipc.SetSpilled(frame)
+	}
+	write(frame[ipc.HeaderSize:])
+	return p.commit(), nil
 }
 
 // Send sends a frame with the given body.
@@ -63,17 +72,11 @@ func (p *Peer) fillBlock(kind ipc.Kind, id uint64, n int, write func(body []byte
 		return err
 	}
 	d := ipc.Descriptor{Type: spilledType, Region: ipc.InArena, Offset: block.Offset(), Length: uint64(n), Ticket: ticket}
-	p.sending.Lock()
-	frame, err := p.begin(kind, id, ipc.HeaderSize+ipc.DescriptorSize)
+	ring, err := p.fill(kind, id, ipc.DescriptorSize, true, func(body []byte) { d.Put(body) })
 	if err != nil {
-		p.sending.Unlock()
 		p.arena.Withdraw(ticket)
 		return err
 	}
-	ipc.SetSpilled(frame)
-	d.Put(frame[ipc.HeaderSize:])
-	ring := p.commit()
-	p.sending.Unlock()
 	if ring {
 		p.ring()
 	}
@@ -178,14 +181,7 @@ func (p *Peer) ReleaseTickets() {
 		if len(list) == 0 {
 			return
 		}
-		p.sending.Lock()
-		frame, err := p.begin(ipc.Released, 0, ipc.HeaderSize+8*len(list))
-		ring := false
-		if err == nil {
-			ipc.PutTickets(frame[ipc.HeaderSize:], list)
-			ring = p.commit()
-		}
-		p.sending.Unlock()
+		ring, err := p.fill(ipc.Released, 0, 8*len(list), false, func(body []byte) { ipc.PutTickets(body, list) })
 		if err != nil {
 			return
 		}

@@ -98,9 +98,12 @@ func put(tensors []placed, b, body []byte, at int) ([]byte, int) {
 	for i := range tensors {
 		p := &tensors[i]
 		if p.Region == ipc.InFrame {
-			p.Offset = uint64(ipc.HeaderSize + at)
-			copy(body[at:], p.data)
-			at += roundInline(len(p.data))
+			p.Offset = ipc.HeaderSize // of no bytes, which lie anywhere
+			if len(p.data) > 0 {
+				p.Offset = uint64(ipc.HeaderSize + at)
+				copy(body[at:], p.data)
+				at += roundInline(len(p.data))
+			}
 		}
 		b = p.Put(b)
 	}

@@ -66,6 +66,9 @@ type resultBody struct {
 	Error string  `msgpack:"error"`
 	Ready bool    `msgpack:"ready"`
 	Value float64 `msgpack:"value"`
+
+	Decoupled bool `msgpack:"decoupled"`
+	Asks      bool `msgpack:"asks"`
 }
 
 // parseVersion reads the version of a model as Triton does; none is the latest.

@@ -95,7 +95,7 @@ func (c *Calls) Receive(f ipc.Frame) error {
 		result resultBody
 	)
 	switch body.Operation {
-	case "load", "unload", "ready":
+	case "load", "unload", "ready", "decoupled":
 		return c.control(f.ID, &body, int64(len(f.Body)))
 	case "new_family":
 		err = c.Metrics.NewFamily(body.Family, body.Name, body.Description, metrics.Kind(body.Kind))
@@ -197,6 +197,11 @@ func (c *Calls) act(ctx context.Context, body *callBody) (result resultBody, err
 		var version int64
 		if version, err = parseVersion(body.Version); err == nil {
 			result.Ready, err = c.Host.ModelReady(ctx, body.Model, version)
+		}
+	case "decoupled":
+		var version int64
+		if version, err = parseVersion(body.Version); err == nil {
+			result.Decoupled, result.Asks, err = c.Host.Decoupled(body.Model, version)
 		}
 	}
 	return result, err

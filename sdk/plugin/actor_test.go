@@ -1,0 +1,273 @@
+package plugin
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/sdk"
+)
+
+// actor is the backend that the processes of these tests run: the name of a model says what it does.
+type actor struct{ env *sdk.BackendEnv }
+
+type actorModel struct {
+	env     *sdk.ModelEnv
+	counter sdk.Metric
+}
+
+type actorInstance struct {
+	env   *sdk.InstanceEnv
+	model *actorModel
+	later chan struct{} // closed when what answers later has ended
+}
+
+func newActor(env *sdk.BackendEnv) (sdk.Backend, error) {
+	if env.Settings["refuse"] != "" {
+		return nil, sdk.Errorf(sdk.Unavailable, "not today: %s", env.Settings["refuse"])
+	}
+	return &actor{env}, nil
+}
+
+func (a *actor) Attributes() sdk.Attributes { return sdk.Attributes{} }
+func (a *actor) Close()                     { fmt.Println("backend closed") }
+
+func (a *actor) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
+	m := &actorModel{env: env}
+	switch env.Name {
+	case "refuses":
+		return nil, errors.New("the model is refused")
+	case "completes":
+		if env.AutoComplete {
+			config := proto.Clone(env.Config()).(*kserve.ModelConfig)
+			config.Output = append(config.Output, &kserve.ModelOutput{Name: "MORE", DataType: kserve.DataType_TYPE_UINT8, Dims: []int64{-1}})
+			return m, env.SetConfig(config)
+		}
+	case "measures":
+		family, err := env.Metrics.NewFamily(sdk.Counter, "actor_total", "What the actor has done.")
+		if err != nil {
+			return nil, err
+		}
+		if m.counter, err = family.NewMetric(map[string]string{"of": "tests"}); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *actorModel) Close() { fmt.Println("model closed") }
+
+func (m *actorModel) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
+	env.Log.Info("instance is made", "kind", env.Kind)
+	in := &actorInstance{env: env, model: m, later: make(chan struct{})}
+	close(in.later)
+	if m.env.Name == "asks" {
+		return &askedInstance{in}, nil
+	}
+	return in, nil
+}
+
+// askedInstance says itself whether it is ready.
+type askedInstance struct{ *actorInstance }
+
+// Ready implements sdk.Readier.
+func (in *askedInstance) Ready(context.Context) error {
+	return errors.New("the actor has stage fright")
+}
+
+func (in *actorInstance) Close() {
+	<-in.later
+	fmt.Println("instance closed")
+}
+
+func (in *actorInstance) Execute(ctx context.Context, requests []*sdk.Request) error {
+	switch in.model.env.Name {
+	case "fails":
+		return sdk.Errorf(sdk.InvalidArg, "no %d requests today", len(requests))
+	case "panics":
+		panic("stage fright")
+	case "later":
+		in.later = make(chan struct{})
+		go func(requests []*sdk.Request, over chan struct{}) {
+			defer close(over)
+			for _, r := range slices.Backward(requests) {
+				in.answer(ctx, r)
+			}
+		}(slices.Clone(requests), in.later)
+		return nil
+	}
+	for _, r := range requests {
+		in.answer(ctx, r)
+	}
+	return nil
+}
+
+// answer answers one request and releases it.
+func (in *actorInstance) answer(ctx context.Context, r *sdk.Request) {
+	err := in.respond(ctx, r)
+	if err != nil {
+		if p, wrong := r.NewResponse(); wrong == nil {
+			_ = p.Send(sdk.SendFinal, err)
+		}
+	}
+	_ = r.Release(sdk.ReleaseAll)
+}
+
+func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
+	input, err := r.InputAt(0)
+	if err != nil {
+		return err
+	}
+	name := "OUT" + strings.TrimPrefix(input.Name(), "IN")
+	p, err := r.NewResponse()
+	if err != nil {
+		return err
+	}
+	switch in.model.env.Name {
+	case "identity", "later", "asks", "completes":
+		if err := p.Forward(name, nil, input); err != nil {
+			return err
+		}
+	case "copies", "writes":
+		if in.model.env.Name == "writes" {
+			for i := range input.Data() {
+				input.Data()[i]++
+			}
+		}
+		out, err := p.Output(name, input.DataType(), input.Shape())
+		if err != nil {
+			return err
+		}
+		copy(out, input.Data())
+	case "describes":
+		correlation, _ := r.CorrelationNumber()
+		text, _ := r.CorrelationText()
+		said := fmt.Sprintf("%q %d %q %#x %d %v %v", r.ID(), correlation, text, r.Flags(), r.TimeoutMicros(), r.Parameters(), r.Outputs())
+		p.Discard()
+		if p, err = r.NewResponse(); err != nil {
+			return err
+		}
+		out, err := p.Output(name, sdk.Uint8, []int64{1, int64(len(said))})
+		if err != nil {
+			return err
+		}
+		copy(out, said)
+		if err := errors.Join(p.SetParameter("text", "ä\x01"), p.SetParameter("number", 5), p.SetParameter("yes", true)); err != nil {
+			return err
+		}
+	case "waits":
+		p.Discard()
+		fmt.Println("waiting")
+		<-r.Context().Done()
+		return sdk.Errorf(sdk.Cancelled, "the client has gone: %v", r.Cancelled())
+	case "polls":
+		p.Discard()
+		for !r.Cancelled() {
+			time.Sleep(time.Millisecond) // the author's way of working, not the test's of waiting
+		}
+		return sdk.Errorf(sdk.Cancelled, "seen at last")
+	case "exits":
+		os.Exit(3)
+	case "repeats":
+		p.Discard()
+		return in.repeat(r, input, name)
+	case "measures":
+		if err := in.model.counter.Increment(2); err != nil {
+			return err
+		}
+		value, err := in.model.counter.Value()
+		if err != nil {
+			return err
+		}
+		out, err := p.Output(name, sdk.Uint8, []int64{1, 1})
+		if err != nil {
+			return err
+		}
+		out[0] = byte(value)
+	case "calls", "gathers", "streams":
+		return in.call(ctx, r, p, input, name)
+	case "asks-server":
+		server := in.model.env.Server
+		decoupled, err := server.Decoupled("other", 0)
+		ready, wrong := server.ModelReady(ctx, "other", 3)
+		p.Discard()
+		return sdk.Errorf(sdk.Unsupported, "decoupled %v %v, ready %v %v", decoupled, err, ready, wrong)
+	}
+	return p.Send(sdk.SendFinal, nil)
+}
+
+// repeat sends as many responses as the input's number says, and the flag behind them.
+func (in *actorInstance) repeat(r *sdk.Request, input *sdk.Input, name string) error {
+	factory := r.Factory()
+	defer factory.Close()
+	for i := range binary.LittleEndian.Uint32(input.Data()) {
+		p, err := factory.NewResponse()
+		if err != nil {
+			return err
+		}
+		out, err := p.Output(name, sdk.Uint8, []int64{1, 4})
+		if err != nil {
+			return err
+		}
+		binary.LittleEndian.PutUint32(out, i)
+		if err := p.Send(0, nil); err != nil {
+			return err
+		}
+	}
+	return factory.SendFlags(sdk.SendFinal)
+}
+
+// call passes the input to another model, once or several times, and returns the last answer.
+func (in *actorInstance) call(ctx context.Context, r *sdk.Request, p *sdk.Response, input *sdk.Input, name string) error {
+	server := in.model.env.Server
+	q := func() *sdk.InferRequest {
+		return &sdk.InferRequest{Model: "other", ID: "of " + r.ID(), Inputs: []sdk.Tensor{{Name: "ELSE", Of: input}}, Outputs: []string{"ANSWER"}, From: r}
+	}
+	var answer []byte
+	switch in.model.env.Name {
+	case "calls":
+		response, err := server.Infer(ctx, q())
+		if err != nil {
+			return err
+		}
+		answer = slices.Clone(response.Outputs[0].Data)
+		response.Release()
+	case "gathers":
+		answers := make(chan []byte, 20)
+		for range cap(answers) {
+			if err := server.InferAsync(ctx, q(), func(response *sdk.InferResponse) {
+				answers <- slices.Clone(response.Outputs[0].Data)
+				response.Release()
+			}); err != nil {
+				return err
+			}
+		}
+		for range cap(answers) {
+			answer = <-answers
+		}
+	case "streams":
+		n := byte(0)
+		for response, err := range server.InferStream(ctx, q()) {
+			if err != nil {
+				return err
+			}
+			n++
+			answer = append([]byte{n}, response.Outputs[0].Data...)
+			response.Release()
+		}
+	}
+	out, err := p.Output(name, sdk.Uint8, []int64{1, int64(len(answer))})
+	if err != nil {
+		return err
+	}
+	copy(out, answer)
+	return p.Send(sdk.SendFinal, nil)
+}

@@ -1,0 +1,41 @@
+package plugin
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// BenchmarkRoundTrip executes one request after another: identity passes its input on, copies makes a new output.
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, model := range []string{"identity", "copies"} {
+		for _, size := range []int{4, 1 << 20, 16 << 20} {
+			b.Run(fmt.Sprintf("%s/%d", model, size), func(b *testing.B) {
+				r := newRig(b)
+				m := r.start(model, nil)
+				defer m.close()
+				request := r.request(pattern(size, 1))
+				defer request.Inputs[0].Release()
+				done := make(chan struct{}, 1)
+				var response *infer.Response
+				task := &backend.Task{Context: b.Context(), Request: request, Send: func(answer *infer.Response) {
+					response = answer
+					done <- struct{}{}
+				}}
+				batch := &backend.Batch{Tasks: []*backend.Task{task}, Done: func(*backend.Batch, backend.Report) {}}
+				awaiter := m.instance.(backend.Awaiter)
+				for b.Loop() {
+					m.instance.Execute(batch)
+					awaiter.Await(done)
+					<-done
+					if response == nil || response.Err != nil {
+						b.Fatalf("got response %+v", response)
+					}
+					response.Release()
+				}
+			})
+		}
+	}
+}

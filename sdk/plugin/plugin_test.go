@@ -1,0 +1,357 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/sdk/wire"
+)
+
+// TestIdentityOfAllSizes passes inputs on, copies them, and answers after Execute has returned; a next life of a block
+// never shows what an earlier one held.
+func TestIdentityOfAllSizes(t *testing.T) {
+	r := newRig(t)
+	for _, name := range []string{"identity", "copies", "later"} {
+		m := r.start(name, nil)
+		for _, n := range []int{0, 4, 4096, 4097, 70_000, 1 << 20, 16 << 20} {
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				for seed := range 3 {
+					m.wantBytes(m.infer(r.request(pattern(n, seed))), pattern(n, seed))
+				}
+			})
+		}
+		m.close()
+	}
+}
+
+// TestWritesIntoInputsStayPrivate has the author write into its input: the server's bytes stay as they are, and so do those
+// of the next request in the same block.
+func TestWritesIntoInputsStayPrivate(t *testing.T) {
+	r := newRig(t)
+	m := r.start("writes", nil)
+	request := r.request(pattern(100_000, 1))
+	want := pattern(100_000, 1)
+	for i := range want {
+		want[i]++
+	}
+	for range 5 {
+		e := m.execute(t.Context(), request)
+		m.wantBytes(e.next(0), want)
+		e.done()
+		if !bytes.Equal(request.Inputs[0].Data, pattern(100_000, 1)) {
+			t.Fatal("the server's bytes have changed")
+		}
+	}
+	request.Inputs[0].Release()
+}
+
+// TestBatchIsAnsweredRequestByRequest executes batches whose inputs are small, long, and more than a frame holds.
+func TestBatchIsAnsweredRequestByRequest(t *testing.T) {
+	r := newRig(t)
+	m := r.start("identity", nil)
+	for _, sizes := range [][]int{{4, 5, 6}, {4, 5000, 100_000}, {4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000}} {
+		var requests []*infer.Request
+		for i, n := range sizes {
+			requests = append(requests, r.request(pattern(n, i)))
+		}
+		e := m.execute(t.Context(), requests...)
+		for i, n := range sizes {
+			m.wantBytes(e.next(i), pattern(n, i))
+			requests[i].Inputs[0].Release()
+		}
+		if report := e.done(); report.Err != nil || !report.Executed {
+			t.Errorf("got report %+v", report)
+		}
+	}
+}
+
+// TestRequestArrivesWhole has the author say what it sees of a request.
+func TestRequestArrivesWhole(t *testing.T) {
+	r := newRig(t)
+	m := r.start("describes", nil)
+	request := r.request([]byte{1})
+	request.ID, request.Flags, request.TimeoutMicros, request.Outputs = "ürgent", 3, 77, []string{"OUT0"}
+	request.Correlation.Text = "seq"
+	request.Parameters = []infer.Parameter{
+		{Name: "s", Kind: infer.StringParameter, String: "a\"b"}, {Name: "n", Kind: infer.IntParameter, Int: -1 << 63},
+		{Name: "d", Kind: infer.DoubleParameter, Double: 2}, {Name: "y", Kind: infer.BoolParameter, Bool: true}, {Name: "s", Kind: infer.StringParameter},
+	}
+	answer := m.infer(request)
+	said := fmt.Sprintf("%q %d %q %#x %d %v %v", "ürgent", 0, "seq", 3, 77, request.Parameters, []string{"OUT0"})
+	if got := answer.Parameters; len(got) != 3 || got[0].String != "ä\x01" || got[1].Int != 5 || !got[2].Bool {
+		t.Errorf("got parameters %+v of the response", got)
+	}
+	m.wantBytes(answer, []byte(said))
+}
+
+// TestFailuresReachTheClients has the author fail in each way; the process goes on, unless it exits.
+func TestFailuresReachTheClients(t *testing.T) {
+	r := newRig(t)
+	for _, test := range []struct {
+		model string
+		code  infer.Code
+		text  string
+	}{
+		{"fails", infer.InvalidArg, "no 1 requests today"},
+		{"panics", infer.Internal, "Execute panicked"},
+	} {
+		m := r.start(test.model, nil)
+		for range 2 {
+			request := r.request(pattern(5000, 1))
+			e := m.execute(t.Context(), request)
+			response := e.next(0)
+			report := e.done()
+			request.Inputs[0].Release()
+			if response.Err == nil || response.Err.Code != test.code || !strings.Contains(response.Err.Message, test.text) {
+				t.Errorf("%s: got error %v, want %v with %q", test.model, response.Err, test.code, test.text)
+			}
+			if report.Err == nil {
+				t.Errorf("%s: the batch counts as executed without a failure", test.model)
+			}
+		}
+		m.close()
+	}
+	if !strings.Contains(r.log.String(), "stage fright") || !strings.Contains(r.log.String(), "actor_test.go") {
+		t.Error("the log has no stack of the panic")
+	}
+	m := r.start("exits", nil)
+	response := m.infer(r.request([]byte{1}))
+	if response.Err == nil || !strings.Contains(response.Err.Message, "has ended unexpectedly") {
+		t.Errorf("got %+v", response)
+	}
+}
+
+// TestModelThatIsRefusedSaysWhy refuses in New and in NewModel, with and without AUTO_COMPLETE.
+func TestModelThatIsRefusedSaysWhy(t *testing.T) {
+	for _, complete := range []bool{false, true} {
+		r := newRig(t)
+		if _, err := r.open(configOf("refuses", nil), complete); err == nil || !strings.Contains(err.Error(), "the model is refused") {
+			t.Errorf("complete %v: got error %v", complete, err)
+		}
+		wet := newRig(t)
+		wet.settings["refuse"] = "rain"
+		if _, err := wet.open(configOf("identity", nil), complete); err == nil || !strings.Contains(err.Error(), "not today: rain") {
+			t.Errorf("complete %v: got error %v", complete, err)
+		}
+	}
+}
+
+// TestConfigIsCompletedByTheProcessThatExecutes completes the config, and executes in the same process.
+func TestConfigIsCompletedByTheProcessThatExecutes(t *testing.T) {
+	r := newRig(t)
+	m, err := r.open(configOf("completes", nil), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(r.log.String(), "MORE") {
+		t.Error("the config was not completed")
+	}
+	m.wantBytes(m.infer(r.request([]byte{5})), []byte{5})
+	m.close()
+	if got := r.printed.String(); strings.Count(got, "backend closed") != 1 || strings.Count(got, "model closed") != 1 || strings.Count(got, "instance closed") != 1 {
+		t.Errorf("got printed %q, want each hook once", got)
+	}
+}
+
+// TestDecoupledModelStreams sends more responses than a window holds; the server reads them one by one, so credit is
+// needed again and again.
+func TestDecoupledModelStreams(t *testing.T) {
+	r := newRig(t)
+	m := r.start("repeats", func(c *kserve.ModelConfig) {
+		c.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
+	})
+	for _, n := range []uint32{0, 1, 1000} {
+		request := r.request(binary.LittleEndian.AppendUint32(nil, n))
+		e := m.execute(t.Context(), request)
+		for i := range n {
+			response := e.next(0)
+			if response.Err != nil || response.Final || len(response.Outputs) != 1 || binary.LittleEndian.Uint32(response.Outputs[0].Data) != i {
+				t.Fatalf("response %d: got %+v", i, response)
+			}
+			response.Release()
+		}
+		if last := e.next(0); !last.Final || !last.Empty || last.Err != nil {
+			t.Errorf("got last %+v, want a flag", last)
+		}
+		e.done()
+	}
+}
+
+// TestCancellationIsSeen cancels a request whose author waits for that, and one whose author polls, while Execute holds the goroutine
+// that reads.
+func TestCancellationIsSeen(t *testing.T) {
+	r := newRig(t)
+	for model, text := range map[string]string{"waits": "the client has gone: true", "polls": "seen at last"} {
+		m := r.start(model, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		e := m.execute(ctx, r.request([]byte{1}))
+		cancel()
+		m.instance.(backend.Canceller).Cancel(e.tasks[0])
+		if response := e.next(0); response.Err == nil || response.Err.Message != text {
+			t.Errorf("%s: got %+v", model, response)
+		}
+		e.done()
+		m.close()
+	}
+}
+
+// TestReadinessIsTheAuthors asks a model that says that it is not ready, and one that says nothing.
+func TestReadinessIsTheAuthors(t *testing.T) {
+	r := newRig(t)
+	m := r.start("asks", nil)
+	if err := m.instance.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "stage fright") {
+		t.Errorf("got error %v, want the author's", err)
+	}
+	m.wantBytes(m.infer(r.request([]byte{5})), []byte{5})
+	m.close()
+	if err := r.start("identity", nil).instance.Ready(t.Context()); err != nil {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// TestMetricsAreTheServers changes a metric of the server's and reads it.
+func TestMetricsAreTheServers(t *testing.T) {
+	r := newRig(t)
+	m := r.start("measures", nil)
+	m.wantBytes(m.infer(r.request([]byte{5})), []byte{2})
+	m.wantBytes(m.infer(r.request([]byte{5})), []byte{4})
+}
+
+// answering is a host whose model answers at once, in the goroutine that asks, or in another one.
+type answering struct {
+	backend.Host
+	t         *testing.T
+	decoupled bool
+	apart     bool
+	responses int
+}
+
+func (h *answering) Decoupled(string, int64) (decoupled, asks bool, err error) {
+	return h.decoupled, false, nil
+}
+func (h *answering) TakesDevices(string, int64) bool { return false }
+func (h *answering) ModelReady(_ context.Context, model string, version int64) (bool, error) {
+	return model == "other" && version == 3, nil
+}
+
+func (h *answering) Submit(_ context.Context, r *infer.Request, send infer.Sender) error {
+	if len(r.Inputs) != 1 || r.Inputs[0].Name != "ELSE" || r.Caller == nil || len(r.Caller.Requests) != 1 || r.ID != "of x" {
+		h.t.Errorf("got request %+v", r)
+	}
+	// The requester may have its memory back before the answers have gone.
+	data := bytes.Clone(r.Inputs[0].Data)
+	for i := range data {
+		data[i] ^= 0xff
+	}
+	answer := func() {
+		for i := range h.responses {
+			send(&infer.Response{
+				Outputs: []infer.Tensor{{Name: "ANSWER", DataType: infer.Uint8, Shape: []int64{int64(len(data))}, Data: data}},
+				Final:   !h.decoupled && i == h.responses-1,
+			})
+		}
+		if h.decoupled {
+			send(&infer.Response{Final: true, Empty: true})
+		}
+	}
+	if h.apart {
+		go answer()
+	} else {
+		answer()
+	}
+	return nil
+}
+
+// TestOtherModelsAreCalled calls another model from Execute: once, many times at once, and for a stream.
+func TestOtherModelsAreCalled(t *testing.T) {
+	for _, test := range []struct {
+		model     string
+		responses int
+		stream    bool
+	}{{"calls", 1, false}, {"gathers", 1, false}, {"streams", 100, true}} {
+		for _, apart := range []bool{false, true} {
+			for _, n := range []int{4, 100_000} {
+				t.Run(fmt.Sprintf("%s/%v/%d", test.model, apart, n), func(t *testing.T) {
+					r := newRig(t)
+					r.host = &answering{t: t, responses: test.responses, decoupled: test.stream, apart: apart}
+					m := r.start(test.model, nil)
+					for seed := range 3 {
+						request := r.request(pattern(n, seed))
+						request.ID = "x"
+						want := pattern(n, seed)
+						for i := range want {
+							want[i] ^= 0xff
+						}
+						if test.stream {
+							want = append([]byte{100}, want...)
+						}
+						m.wantBytes(m.infer(request), want)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestServerIsAsked asks which models there are.
+func TestServerIsAsked(t *testing.T) {
+	r := newRig(t)
+	r.host = &answering{t: t, decoupled: true}
+	m := r.start("asks-server", nil)
+	response := m.infer(r.request([]byte{1}))
+	if response.Err == nil || response.Err.Message != "decoupled true <nil>, ready true <nil>" || response.Err.Code != infer.Unsupported {
+		t.Errorf("got %+v", response)
+	}
+}
+
+// TestServerThatGoesTakesItsPluginsAlong kills nothing: the supervisor closes, and no process is left (testkit.Main looks).
+func TestServerThatGoesTakesItsPluginsAlong(t *testing.T) {
+	r := newRig(t)
+	m := r.start("waits", nil)
+	e := m.execute(t.Context(), r.request([]byte{1}))
+	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.printed.String(), "waiting") })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := m.model.Close(ctx); err == nil {
+		t.Error("a model whose Execute does not return was closed without force")
+	}
+	if response := e.next(0); response.Err == nil {
+		t.Errorf("got %+v", response)
+	}
+}
+
+// TestProgramStartedByHandSaysWhatItIs runs the program as a user would.
+func TestProgramStartedByHandSaysWhatItIs(t *testing.T) {
+	if os.Getenv("NEREID_TEST_BY_HAND") != "" {
+		Serve(newActor)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	byHand := exec.Command(self, "-test.run", t.Name())
+	byHand.Env = append(os.Environ(), "NEREID_TEST_BY_HAND=1")
+	said, err := byHand.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(said), "is a backend of Nereid") {
+		t.Errorf("got error %v and %q", err, said)
+	}
+	// With the cookie and no files it says which are missing.
+	wrong := exec.Command(self)
+	wrong.Env = append(os.Environ(), wire.CookieKey+"="+wire.CookieValue)
+	said, err = wrong.CombinedOutput()
+	if !errors.As(err, &exit) || exit.ExitCode() != exitLost || !strings.Contains(string(said), wire.FilesEnv) {
+		t.Errorf("got error %v and %q", err, said)
+	}
+}

@@ -1,0 +1,269 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/native"
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// patience bounds every wait of these tests: long enough for a busy machine.
+const patience = 60 * time.Second
+
+// rig hosts plugins with the real packages of the server.
+type rig struct {
+	t          testing.TB
+	pool       *shm.Pool
+	supervisor *process.Supervisor
+	backend    *native.Backend
+	settings   map[string]string
+	log        *testkit.Buffer
+	printed    *testkit.Buffer
+	registry   *metrics.Registry
+	broken     []string // rules of the protocol
+	mu         sync.Mutex
+	host       backend.Host
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	region, err := shm.NewRegionUpTo(shm.Memfd{}, 4<<30, 64<<20, shm.ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := shm.NewPool(region, shm.PoolConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, pool: pool, settings: map[string]string{}, log: &testkit.Buffer{}, printed: &testkit.Buffer{}, registry: metrics.New(metrics.Config{})}
+	log := zerolog.New(r.log)
+	r.supervisor, err = process.New(process.Environment{
+		Requests: pool, Log: log, Stdout: r.printed, Stderr: r.printed, Metrics: r, ClientRegions: true,
+		LogLevels: func() process.LogLevels { return process.LogLevels{Info: true, Warning: true, Error: true} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.backend = native.New(native.Environment{
+		Supervisor: r.supervisor, Log: log, Settings: func(string) (map[string]string, string) { return r.settings, "{}" },
+	})
+	t.Cleanup(func() {
+		r.supervisor.Close()
+		if err := pool.Verify(); err != nil {
+			t.Errorf("pool is not sound: %v", err)
+		}
+		if stats := pool.Stats(); stats.Blocks != 0 {
+			t.Errorf("pool has %d blocks in use after all models were closed, want 0", stats.Blocks)
+		}
+		pool.Close()
+		if len(r.broken) > 0 {
+			t.Errorf("the protocol was broken: %v", r.broken)
+		}
+		if t.Failed() {
+			t.Logf("log:\n%s\nprinted:\n%s", r.log, r.printed)
+		}
+	})
+	return r
+}
+
+// The metrics of the server, and the events of a model.
+
+func (r *rig) StubStarted(string)                  {}
+func (r *rig) StubLost(string, string)             {}
+func (r *rig) StubRestarted(string)                {}
+func (r *rig) Custom(model string) *metrics.Holder { return r.registry.Custom(model) }
+func (r *rig) Available(backend.Instance)          {}
+func (r *rig) Lost(backend.Instance, bool)         {}
+func (r *rig) ProtocolError(rule string) {
+	r.mu.Lock()
+	r.broken = append(r.broken, rule)
+	r.mu.Unlock()
+}
+
+// running is a model whose instance has been started.
+type running struct {
+	rig      *rig
+	model    backend.Model
+	instance backend.Instance
+	close    func()
+}
+
+func configOf(name string, change func(*kserve.ModelConfig)) *kserve.ModelConfig {
+	c := &kserve.ModelConfig{
+		Name: name, Backend: "actor", MaxBatchSize: 8,
+		Input:         []*kserve.ModelInput{{Name: "IN0", DataType: kserve.DataType_TYPE_UINT8, Dims: []int64{-1}}},
+		Output:        []*kserve.ModelOutput{{Name: "OUT0", DataType: kserve.DataType_TYPE_UINT8, Dims: []int64{-1}}},
+		InstanceGroup: []*kserve.ModelInstanceGroup{{Name: name + "_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: 1}},
+	}
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+// open starts a model; the error is Start's. The config is completed before if complete is set.
+func (r *rig) open(config *kserve.ModelConfig, complete bool) (*running, error) {
+	r.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	model, err := r.backend.Open(backend.Env{
+		Name: config.GetName(), Version: 1, Directory: r.t.TempDir(), Config: config, Host: r.host, Plugin: self,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m := &running{rig: r, model: model}
+	var once sync.Once
+	m.close = func() {
+		once.Do(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			if err := model.Close(ctx); err != nil {
+				r.t.Errorf("Close: %v", err)
+			}
+		})
+	}
+	r.t.Cleanup(m.close)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	text, err := json.Marshal(config)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if complete {
+		completed, err := model.AutoComplete(ctx, text)
+		if err != nil {
+			return m, err
+		}
+		if completed != nil {
+			text = completed
+		}
+		_, _ = r.log.Write([]byte("completed: " + string(text) + "\n"))
+	}
+	if err := model.Start(ctx, config, text, r); err != nil {
+		return m, err
+	}
+	m.instance = model.Instances()[0]
+	return m, nil
+}
+
+// start starts the model of that name.
+func (r *rig) start(name string, change func(*kserve.ModelConfig)) *running {
+	r.t.Helper()
+	m, err := r.open(configOf(name, change), false)
+	if err != nil {
+		r.t.Fatalf("start %s: %v\nlog:\n%s\nprinted:\n%s", name, err, r.log, r.printed)
+	}
+	return m
+}
+
+func pattern(n, seed int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + seed)
+	}
+	return b
+}
+
+// request makes a request with one input, in a block of the pool where it is long.
+func (r *rig) request(data []byte) *infer.Request {
+	r.t.Helper()
+	t := infer.Tensor{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1, int64(len(data))}, Data: data}
+	if len(data) > 4096 {
+		block, err := r.pool.Alloc(len(data))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		copy(block.Bytes(), data)
+		t.Data, t.Memory = block.Bytes(), block
+	}
+	return &infer.Request{Inputs: []infer.Tensor{t}}
+}
+
+// execution is a batch under way.
+type flight struct {
+	rig       *rig
+	report    chan backend.Report
+	responses []chan *infer.Response
+	tasks     []*backend.Task
+}
+
+// execute hands a batch over. cancel ends the clients' wait; nil: they wait for ever.
+func (m *running) execute(ctx context.Context, requests ...*infer.Request) *flight {
+	e := &flight{rig: m.rig, report: make(chan backend.Report, 1)}
+	batch := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) { e.report <- report }}
+	for _, request := range requests {
+		responses := make(chan *infer.Response, 10000)
+		e.responses = append(e.responses, responses)
+		batch.Tasks = append(batch.Tasks, &backend.Task{Context: ctx, Request: request, Send: func(r *infer.Response) { responses <- r }})
+	}
+	e.tasks = batch.Tasks
+	m.instance.Execute(batch)
+	return e
+}
+
+// next waits for a response to a request.
+func (e *flight) next(i int) *infer.Response {
+	e.rig.t.Helper()
+	select {
+	case r := <-e.responses[i]:
+		return r
+	case <-time.After(patience):
+		e.rig.t.Fatalf("request %d was not answered within %v; log:\n%s\nprinted:\n%s", i, patience, e.rig.log, e.rig.printed)
+		return nil
+	}
+}
+
+// done waits for the report.
+func (e *flight) done() backend.Report {
+	e.rig.t.Helper()
+	select {
+	case report := <-e.report:
+		return report
+	case <-time.After(patience):
+		e.rig.t.Fatalf("the batch was not done within %v; log:\n%s\nprinted:\n%s", patience, e.rig.log, e.rig.printed)
+		return backend.Report{}
+	}
+}
+
+// infer executes one request and returns its response, which the caller releases. The request's inputs are released.
+func (m *running) infer(request *infer.Request) *infer.Response {
+	m.rig.t.Helper()
+	e := m.execute(context.Background(), request)
+	r := e.next(0)
+	if report := e.done(); report.Refused {
+		m.rig.t.Fatal("the batch was refused")
+	}
+	for i := range request.Inputs {
+		request.Inputs[i].Release()
+	}
+	return r
+}
+
+// wantBytes wants a response with one output of these bytes, and releases it.
+func (m *running) wantBytes(r *infer.Response, want []byte) {
+	m.rig.t.Helper()
+	defer r.Release()
+	if r.Err != nil || len(r.Outputs) != 1 {
+		m.rig.t.Fatalf("got error %v and %d outputs, want one; log:\n%s", r.Err, len(r.Outputs), m.rig.log)
+	}
+	if o := &r.Outputs[0]; o.Name != "OUT0" || !bytes.Equal(o.Data, want) {
+		m.rig.t.Errorf("got %s of %d bytes, want OUT0 of %d; they differ", o.Name, len(o.Data), len(want))
+	}
+}
