@@ -56,6 +56,7 @@ def call(model, *tensors, outputs=("OUT", "WHERE"), **more):
 
 
 NUMBERS = {
+    "none": np.zeros((2, 0), np.float32),
     "small": np.arange(6, dtype=np.float32).reshape(2, 3),
     "large": np.arange(2 * 20_000, dtype=np.float32).reshape(2, 20_000),
 }
@@ -177,7 +178,7 @@ class TritonPythonModel:
         responses = []
         for request in requests:
             x = taken(request)
-            more = [put("MAYBE", values(x), 1)] if values(x).flat[0] == 7 else []
+            more = [put("MAYBE", values(x), 1)] if values(x).flat[:1].tolist() == [7] else []
             responses.append(self.twice(x, request, *more))
         return responses
 
@@ -189,6 +190,12 @@ class TritonPythonModel:
             total = values(x) + (0 if maybe is None else values(maybe))
             responses.append(pb_utils.InferenceResponse([put("OUT", total), where(x)]))
         return responses
+
+    def raises(self, requests):
+        """Fails with its input, and an output, in a variable of the exception's frame."""
+        x = taken(requests[0])
+        output = put("OUT", values(x))
+        assert not output
 
     def words(self, requests):
         """BYTES, which never lie on a device."""
@@ -216,8 +223,8 @@ class TritonPythonModel:
         got, place = output(response), output(response, "WHERE").as_numpy()
         traced = self.request.request_id() == "traced"
         assert (values(got) == want).all(), (values(got), want)
-        assert (place == (1 if inside and not traced else 0)).all(), (place, inside)
-        assert got.is_cpu() == (traced or not stays), (got.is_cpu(), stays)
+        assert (place == (1 if inside and want.size and not traced else 0)).all(), (place, inside)
+        assert got.is_cpu() == (traced or not stays or not want.size), (got.is_cpu(), stays)
 
     def case_calls(self, model, size):
         """One call, with the input on a device, and with it on the host."""
@@ -240,7 +247,7 @@ class TritonPythonModel:
         traced = self.request.request_id() == "traced"
         assert (values(output(response)) == x * 4).all()
         assert (values(output(response, "SECOND")) == x * 2 + maybe).all()
-        inside = int(model == "ensemble_yes" and not traced)
+        inside = int(model == "ensemble_yes" and x.size > 0 and not traced)
         assert (output(response, "WHERE").as_numpy() == inside).all(), output(response, "WHERE").as_numpy()
 
     def case_sequence(self, model):
@@ -302,6 +309,22 @@ class TritonPythonModel:
         """A stream of which the first response is taken, and no more."""
         stream = call(model, put("IN", NUMBERS["large"])).exec(decoupled=True)
         assert (values(output(next(iter(stream)))) == NUMBERS["large"] * 2).all()
+
+    async def case_cancels(self, model):
+        """Requests that are cancelled, some of them at once, beside others that are not."""
+        x = NUMBERS["large"]
+        futures = [call(model, put("IN", x + k)).async_exec() for k in range(12)]
+        for k in range(0, 12, 2):
+            futures[k].cancel()
+            await asyncio.sleep(0)
+        for k in range(1, 12, 2):
+            assert (values(output(await futures[k])) == (x + k) * 2).all()
+
+    def case_raises(self, model):
+        """An error of the model that is called."""
+        for _ in range(2):
+            error = call(model, put("IN", NUMBERS["large"]), outputs=("OUT",)).exec().error()
+            assert "assert not output" in error.message() or "AssertionError" in error.message(), error.message()
 
     def case_optional(self, model):
         """An optional input of a step, which is an output that the step before may leave out."""
