@@ -19,7 +19,10 @@ var buildServer = sync.OnceValues(func() (string, error) { return build("nereid-
 // race detector takes several times as much.
 var buildPlainServer = sync.OnceValues(func() (string, error) { return build("nereid-under-test-plain", false) })
 
-func build(name string, race bool) (string, error) {
+func build(name string, race bool) (string, error) { return buildCommand(name, "../cmd/nereid", race) }
+
+// buildCommand builds a command into bin.
+func buildCommand(name, path string, race bool) (string, error) {
 	binary, err := filepath.Abs("../bin/" + name)
 	if err != nil {
 		return "", err
@@ -28,7 +31,7 @@ func build(name string, race bool) (string, error) {
 	if race {
 		arguments = append(arguments, "-race")
 	}
-	output, err := exec.Command("go", append(arguments, "../cmd/nereid")...).CombinedOutput()
+	output, err := exec.Command("go", append(arguments, path)...).CombinedOutput()
 	if err != nil {
 		return "", &buildError{string(output), err}
 	}

@@ -79,6 +79,12 @@ func launchBehind(t *testing.T, program []string, python, repository string, fla
 	if err != nil {
 		t.Fatal(err)
 	}
+	return launchProgram(t, append(slices.Clone(program), binary), python, repository, flags...)
+}
+
+// launchProgram is launch of any program that takes the flags of a server.
+func launchProgram(t *testing.T, program []string, python, repository string, flags ...string) *runningServer {
+	t.Helper()
 	ports := freePorts(t, 3)
 	s := &runningServer{t: t, log: &testkit.Buffer{}, http: ports[0], grpc: ports[1], metrics: ports[2], ended: make(chan error, 1)}
 	arguments := []string{
@@ -88,7 +94,7 @@ func launchBehind(t *testing.T, program []string, python, repository string, fla
 	if python != "" {
 		arguments = append(arguments, "--backend-config=python,python-executable="+python)
 	}
-	line := append(append(slices.Clone(program), binary), append(arguments, flags...)...)
+	line := append(slices.Clone(program), append(arguments, flags...)...)
 	s.cmd = exec.Command(line[0], line[1:]...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0 exitcode=66")
