@@ -243,8 +243,10 @@ func TestAsynchronousCalls(t *testing.T) {
 	c := ask(t, 1)
 	<-r.execute(c)
 	c.wait(1)
-	if !<-got || !<-got {
-		t.Error("the only response is not final")
+	for range 2 {
+		if !<-got {
+			t.Error("the only response is not final")
+		}
 	}
 	if caller := h.request(0).Caller; caller.Holding || len(caller.Requests) != 1 || caller.Requests[0] != c.task.Request {
 		t.Errorf("got caller %+v, want the request that it is from, and that nothing waits", caller)

@@ -131,31 +131,25 @@ func (m *Model) place(config *kserve.ModelConfig) ([]*Instance, error) {
 
 // bringUp makes the author's instances and reports them, all or none.
 func (m *Model) bringUp(ctx context.Context, wanted []*Instance) error {
-	bound, cancel := context.WithCancel(ctx)
-	defer cancel()
-	outcomes := make([]error, len(wanted))
+	bound, cancel := context.WithCancelCause(ctx) // the first failure ends the others, and is their cause
+	defer cancel(nil)
 	var running sync.WaitGroup
-	for i, in := range wanted {
+	for _, in := range wanted {
 		if !m.backend.parallel() { // in the order of the config
-			if outcomes[i] = m.open(ctx, in); outcomes[i] != nil {
+			if err := m.open(bound, in); err != nil {
+				cancel(err)
 				break
 			}
 			continue
 		}
 		running.Go(boundary.Guard(m.backend.config.Log, boundary.Life, func() {
-			if outcomes[i] = m.open(bound, in); outcomes[i] != nil {
-				cancel() // the others are not needed
+			if err := m.open(bound, in); err != nil {
+				cancel(err)
 			}
-		}, func(err error) { outcomes[i] = err }))
+		}, func(err error) { cancel(err) }))
 	}
 	running.Wait()
-	var failure error
-	for _, err := range outcomes {
-		// What the first failure has cancelled is not the reason.
-		if err != nil && (failure == nil || errors.Is(failure, context.Canceled)) {
-			failure = err
-		}
-	}
+	failure := context.Cause(bound)
 	if failure != nil {
 		if err := m.closeAll(ctx, wanted); err != nil {
 			m.backend.config.Log.Error().Err(err).Str("model", m.env.Name).Msg("instances are left of a start that failed")

@@ -99,10 +99,10 @@ func (c *Custody) Begin(life context.Context, tasks *backend.Batch, requests []R
 			r.inputs = append(r.inputs, Input{*t, r})
 		}
 	}
-	c.mu.Lock()
-	c.current = b
-	c.mu.Unlock()
 	b.begun, b.started = begun, backend.Now()
+	c.mu.Lock()
+	c.current = b // Break may see it from here on
+	c.mu.Unlock()
 	return b
 }
 
