@@ -142,7 +142,7 @@ var tested = map[string][]string{
 	"backends":            {"sdk/conformance"}, // as authors test theirs
 	"backend/native":      {"ipc", "shm"},
 	"cli/skeleton":        {"models/config"},
-	"backend/process":     {"backend/python", "stub", "pyutils"}, // whose stubs they host
+	"backend/process":     {"backend/python", "shm/foreign", "stub", "pyutils"}, // whose stubs they host
 	"backend/python":      {"ipc", "memory", "pyutils", "stub"},
 	"models":              {"metrics", "scheduler/ratelimit"},
 	"models/signature":    {"models/config"},

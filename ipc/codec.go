@@ -254,7 +254,7 @@ type regions uint32
 const (
 	ofBodies    regions = 1<<InFrame | 1<<InRequests | 1<<InArena
 	ofRequests          = ofBodies | 1<<InDevice
-	ofResponses         = ofRequests | 1<<InClient
+	ofResponses         = ofRequests | 1<<InClient | 1<<InDevicePlace
 	ofStubs     regions = 1<<InFrame | 1<<InRequests // what a stub gets that takes nothing else
 )
 

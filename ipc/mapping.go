@@ -15,16 +15,17 @@ func PutMap(b []byte, offset, size uint64, writable bool) {
 
 // Kinds of places.
 const (
-	PlaceRegion uint16 = 0 // a range of a client's region that the stub has mapped writable
-	PlaceDevice uint16 = 1 // the device that the output lies on, all else is 0
+	PlaceRegion     uint16 = 0 // a range of a client's region that the stub has mapped writable
+	PlaceDevice     uint16 = 1 // the device that the output lies on, all else is 0
+	PlaceAllocation uint16 = 2 // a range of a client's allocation on a device, which was announced
 )
 
 // Place is where an output is wanted, or may stay.
 type Place struct {
 	Name           uint16 // index of the output; AllOutputs, of PlaceDevice
 	Kind           uint16
-	Region         uint32 // number of the mapping
-	Offset, Length uint64 // bytes, from the beginning of the region
+	Region         uint32 // number of the mapping, or of the allocation
+	Offset, Length uint64 // bytes, from the beginning of the region or allocation
 }
 
 // Put writes the place and returns the rest of b.

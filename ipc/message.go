@@ -118,6 +118,9 @@ const (
 	// a stub, one that the stub has lent, by its own number.
 	InDevice    uint32 = 4
 	InOwnDevice uint32 = 5
+	// InDevicePlace is an allocation that the supervisor has announced, by its number: an output of
+	// EXECUTED and RESPONSE lies there, at the place that EXECUTE has told.
+	InDevicePlace uint32 = 6
 )
 
 // MaxAllocation is the highest number of an allocation on a device.

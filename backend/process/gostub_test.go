@@ -37,6 +37,7 @@ type goStub struct {
 	downBell, upBell *os.File
 	life             uint32
 	region           uint32 // number of the last that was to be mapped for outputs
+	allocation       uint32 // number of the last that was announced
 	head, tail       uint64
 	barrier          atomic.Uint64 // its addition orders what is before and behind it
 }
@@ -71,6 +72,8 @@ func runGoStub() {
 				s.region = uint32(f.ID)
 			}
 			s.send(ipc.Mapped, f.ID, make([]byte, ipc.MappedSize))
+		case ipc.Allocation:
+			s.allocation = uint32(f.ID)
 		case ipc.Execute:
 			executions++
 			s.execute(f, behaviour, executions)
@@ -141,6 +144,9 @@ func (s *goStub) execute(f ipc.Frame, behaviour string, executions int) {
 		}
 		if lie, ok := strings.CutPrefix(behaviour, deviceLie); ok {
 			s.onDevice(lie, executions, &d)
+		}
+		if lie, ok := strings.CutPrefix(behaviour, placeLie); ok {
+			s.inPlace(lie, &d)
 		}
 		d.Put(body[at[i]:])
 		body = append(body, byte(executions), byte(requests), 0, 0)

@@ -96,6 +96,9 @@ func TestNoMappingForBYTES(t *testing.T) {
 	if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT1", Memory: texts}) || texts.refs.Load() != 1 {
 		t.Errorf("%d references to the region, want 1", texts.refs.Load())
 	}
+	if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT1", Memory: newClientAllocation()}) {
+		t.Error("an output of BYTES is to be written to a device")
+	}
 }
 
 // TestStubsWriteOutputs: an output lies where its client wants it when the response comes, once

@@ -26,6 +26,9 @@ func (*goProgram) Check(context.Context, string) error { return nil }
 func (*goProgram) Configure(*kserve.ModelConfig) error { return nil }
 func (p *goProgram) Close()                            { p.closed.Add(1) }
 
+// TakesDevices implements DeviceProgram: it writes outputs to devices, and takes no inputs there.
+func (*goProgram) TakesDevices() bool { return false }
+
 func (p *goProgram) Start(_ context.Context, instance string, files *Files) (*launch.Process, error) {
 	self, err := os.Executable()
 	if err != nil {

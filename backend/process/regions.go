@@ -55,6 +55,9 @@ func (m *Model) Writes(p *infer.Place) (some bool) {
 	if p.OnDevice {
 		return true
 	}
+	if c, _, _ := ondevice.ClientAt(p); c != nil {
+		return m.knowsDevices() && c.Size() > 0 && !m.decoupled() && !m.isBytes(p.Output)
+	}
 	_, region, _ := frames.SharedAt(p)
 	if region == nil || !region.Trusted() || p.Memory.Size() < frames.WriteFrom || m.decoupled() || m.isBytes(p.Output) {
 		return false

@@ -353,6 +353,12 @@ def device_of(uuid: bytes) -> Device:
     raise Unavailable(f"this process does not see device {uuid.hex()}", "cuDeviceGetUuid", 101)
 
 
+def met(uuid: bytes) -> bool:
+    """Whether this process has a context of the device with a UUID. It loads no driver."""
+    here = _driver
+    return isinstance(here, Driver) and any(here.uuid(number) == uuid for number in list(here.devices))
+
+
 def _forget() -> None:
     """In a process that was just forked. A lock that another thread held would stay locked for ever."""
     global _driver, _mu  # noqa: PLW0603

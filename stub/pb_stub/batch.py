@@ -28,6 +28,7 @@ from .pool import Pool
 from .regions import Regions
 
 if TYPE_CHECKING:
+    from .deviceplaces import DeviceTarget
     from .ondevice import OnDevice
     from .undeclared import Undeclared
 
@@ -176,10 +177,20 @@ class Reader:
                 self._regions.place(places, self._names.received[name], number, offset, size)
             elif kind == messages.PLACE_DEVICE:
                 places.let_stay(None if name == messages.ALL_OUTPUTS else self._names.received[name])
+            elif kind == messages.PLACE_ALLOCATION:
+                places.add(self._names.received[name], self._target(number), number, offset, size)
             else:
                 raise NotUnderstood(f"a place of an output is of kind {kind}")
             at += messages.PLACE.size
         return places, at
+
+    def _target(self, number: int) -> DeviceTarget:
+        """The allocation of a client in which an output is wanted."""
+        from .deviceplaces import DeviceTarget  # with it comes ctypes
+
+        if self._elsewhere is None:
+            raise NotUnderstood(f"an output is wanted in allocation {number}, and none is known")
+        return DeviceTarget(self._elsewhere(), number)
 
     def response(self, frame: bytes) -> tuple[InferenceResponse, bool]:
         """Decode INFER_RESPONSE: the response, and whether it is the last one."""
@@ -315,8 +326,8 @@ class Answers(Outgoing):
         put = wanted.write(tensor)
         if put is None:
             return None
-        number, offset, count = put
-        return index, tensor._code, tensor._shape, layout.REGION_CLIENT, offset, count, 0, 0, number
+        region, number, offset, count = put
+        return index, tensor._code, tensor._shape, region, offset, count, 0, 0, number
 
     def size(self) -> int:
         """The bytes of all outputs."""

@@ -62,10 +62,11 @@ EXECUTE_HEAD = struct.Struct("<II")
 #: handle, correlation id, timeout, flags, inputs, outputs, bytes of: id, parameters, correlation, trace; what the
 #: correlation id is, places of outputs
 REQUEST = struct.Struct("<QQQIHHIIIIII")
-#: name, kind, region, offset, bytes: where an output is wanted, or may stay
+#: name, kind, region or allocation, offset, bytes: where an output is wanted, or may stay
 PLACE = struct.Struct("<HHIQQ")
 PLACE_REGION = 0
 PLACE_DEVICE = 1
+PLACE_ALLOCATION = 2
 CORRELATION_NUMBER = 0
 CORRELATION_TEXT = 1
 ALL_OUTPUTS = 0xFFFF

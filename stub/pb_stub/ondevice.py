@@ -319,7 +319,7 @@ class DevicePool:
                 self._release(chunk)
 
 
-class _Opening:
+class Opening:
     """An allocation of another process, opened when it is first looked at. It is closed when this object dies."""
 
     __slots__ = ("_address", "_device", "_mu", "allocation", "table")
@@ -337,6 +337,7 @@ class _Opening:
         return self._device
 
     def address(self) -> int:
+        """Where the allocation begins; CudaError if it cannot be opened."""
         device = self.device()
         with self._mu:
             if not self._address:
@@ -377,7 +378,7 @@ class Borrowed(DeviceMemory):
 
     __slots__ = ("_block", "_mu", "_of", "_offset", "_opened", "_sole", "_table", "_ticket")
 
-    def __init__(self, table: Borrowings, of: _Opening | _Own, ticket: int, offset: int, size: int, sole: bool) -> None:
+    def __init__(self, table: Borrowings, of: Opening | _Own, ticket: int, offset: int, size: int, sole: bool) -> None:
         self.nbytes = size
         self.owner = None
         self._table = table
@@ -435,7 +436,7 @@ class ClientBorrowed(Borrowed):
     __slots__ = ("__weakref__", "_alive", "_lost")
 
     def __init__(
-        self, table: Borrowings, of: _Opening | _Own, ticket: int, offset: int, size: int, alive: _Alive
+        self, table: Borrowings, of: Opening | _Own, ticket: int, offset: int, size: int, alive: _Alive
     ) -> None:
         super().__init__(table, of, ticket, offset, size, False)
         self._lost: DeviceError | None = None
@@ -447,6 +448,16 @@ class ClientBorrowed(Borrowed):
         if self._lost is not None:
             raise self._lost
         return super().address
+
+    def lies_in(self, begin: int, size: int) -> bool:
+        """Whether a byte of a range of addresses is one of these, and was not copied yet."""
+        if self._block is not None or self._lost is not None:
+            return False
+        try:
+            first = self._of.address() + self._offset
+        except cuda.CudaError:
+            return False  # they cannot be had, here or there
+        return first < begin + size and begin < first + self.nbytes
 
     def freeze(self) -> None:
         """Have a copy of the bytes before their client may change them."""
@@ -476,18 +487,22 @@ class Borrowings:
     def __init__(self, channel: Channel, pool: DevicePool) -> None:
         self.channel = channel
         self.pool = pool
-        self._known: dict[int, _Opening] = {}
+        self._known: dict[int, Opening] = {}
 
     def learn(self, frame: bytes) -> None:
         """Act on ALLOCATION."""
         number, allocation = messages.allocation(frame)
         if number in self._known:
             raise NotUnderstood(f"allocation {number} is known")
-        self._known[number] = _Opening(self, allocation)
+        self._known[number] = Opening(self, allocation)
 
     def forget(self, frame: bytes) -> None:
         """Act on FREED. The allocation is closed with the last tensor in it."""
         self._known.pop(messages.HEADER.unpack_from(frame)[5], None)
+
+    def opening(self, number: int) -> Opening | None:
+        """An allocation of another process; None if it was not announced, or is not named any more."""
+        return self._known.get(number)
 
     def memory(
         self, own: bool, number: int, ticket: int, offset: int, size: int, sole: bool, alive: _Alive | None = None
@@ -496,7 +511,7 @@ class Borrowings:
 
         The ticket goes back with the memory, and after an error.
         """
-        of: _Opening | _Own
+        of: Opening | _Own
         if own:
             found = self.pool.address_of(number)
             if found is None:
@@ -527,6 +542,7 @@ class OnDevice:
         self.learn = self._borrowings.learn
         self.forget = self._borrowings.forget
         self.borrowed = self._borrowings.memory
+        self.opening = self._borrowings.opening
         self.patience = self.pool.patience
         self._channel = channel
 

@@ -1,8 +1,8 @@
 """Places: ranges of clients' regions into which outputs are written here, so that they are copied once and no more.
 
-A region is mapped once more for that, shared and writable (Target), and no model sees this mapping. EXECUTE says where
-each output is wanted; Places writes one there, or says that it cannot be: then the output goes to the arena like any
-other, and the supervisor copies it from there. It cannot be
+A region is mapped once more for that, shared and writable (Target), and no model sees this mapping; memory of devices
+has targets of its own (deviceplaces). EXECUTE says where each output is wanted; Places writes one there, or says that
+it cannot be: then the output goes to the arena like any other, and the supervisor copies it from there. It cannot be
 
 * if it is small, of BYTES, too large for its place, or has been sent before;
 * if its request is cancelled: the client may use its memory for something else. This is looked up right before the
@@ -21,15 +21,23 @@ import errno
 import mmap
 import os
 import threading
-from typing import Any, Callable, Dict, Mapping, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Protocol
 
 import numpy as np
 from c_python_backend_utils.datatypes import BYTES
 from c_python_backend_utils.memory import DeviceMemory
 from c_python_backend_utils.tensor import Tensor
 
+from . import layout
 from .errors import NotUnderstood
 from .loans import _MAP_NORESERVE
+
+if TYPE_CHECKING:
+    import weakref
+
+    from .deviceplaces import DeviceTarget
+    from .ondevice import ClientBorrowed
+    from .regions import ClientLoan
 
 _PAGE = mmap.PAGESIZE
 _BYTE = np.dtype(np.uint8)
@@ -47,6 +55,8 @@ _MOST_RANGES = 256
 class Target:
     """One region of a client, mapped to be written."""
 
+    region = layout.REGION_CLIENT
+
     def __init__(self, fd: int, start: int, size: int) -> None:
         """Map size bytes at start of the file. The descriptor stays the caller's."""
         found = os.fstat(fd)
@@ -60,6 +70,21 @@ class Target:
         self._map = mmap.mmap(fd, size, flags=shared, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=start)
         self._address: int = np.ndarray((1,), _BYTE, self._map).__array_interface__["data"][0]
         self._present: set[tuple[int, int]] = set()
+
+    def least(self, _data: Any) -> int:
+        """The least size of an output that is written."""
+        return WRITE_MIN
+
+    def put(self, tensor: Tensor, offset: int, size: int, inputs: Inputs) -> bool:
+        """Copy an output to an offset, unless it lies there; False if that cannot be."""
+        conflict = inputs.conflicts(tensor, self.file, self.start + offset, size)
+        if conflict is None:
+            return True
+        source = None if conflict else inputs.bytes_of(tensor)
+        if source is None or not self.prepare(offset, size):
+            return False
+        self.write(offset, source)
+        return True
 
     def prepare(self, offset: int, size: int) -> bool:
         """Make the pages of a range present; False if the file does not have them, or cannot get them."""
@@ -92,6 +117,8 @@ class Inputs(Protocol):
 
     #: Whether a request is cancelled, by its handle, as of now.
     gone: Callable[[int], bool]
+    #: By ticket: inputs whose clients may change them when a response has left.
+    alive: dict[int, weakref.ref[ClientLoan | ClientBorrowed]]
 
     def conflicts(self, tensor: Tensor, file: tuple[int, int], begin: int, size: int) -> bool | None:
         """Whether inputs lie in a range of a file; None if the tensor is one of them, unchanged, and the very range."""
@@ -111,10 +138,10 @@ class Places(Dict[str, int]):
         self._inputs = inputs
         self._gate = threading.Lock()  # between what is written and the end
         self._over = False
-        self._places: dict[str, tuple[Target, int, int, int]] = {}
+        self._places: dict[str, tuple[Target | DeviceTarget, int, int, int]] = {}
         self._stay: set[str] | None = set()  # None: all
 
-    def add(self, name: str, target: Target | None, number: int, offset: int, size: int) -> None:
+    def add(self, name: str, target: Target | DeviceTarget | None, number: int, offset: int, size: int) -> None:
         """Take a place out of EXECUTE."""
         if target is None or offset > target.size or size > target.size - offset:
             where = f"of {target.size}" if target else "which is not mapped for that"
@@ -133,8 +160,8 @@ class Places(Dict[str, int]):
         name: Any = tensor._name
         return self._stay is None or name in self._stay
 
-    def write(self, tensor: Tensor) -> tuple[int, int, int] | None:
-        """Write an output to its place: number of the region, offset, bytes. None if it is to go to the arena.
+    def write(self, tensor: Tensor) -> tuple[int, int, int, int] | None:
+        """Write an output to its place: region of its kind, number, offset, bytes. None if it is to go to the arena.
 
         DeviceError if its bytes cannot be had of their device.
         """
@@ -145,19 +172,12 @@ class Places(Dict[str, int]):
         target, number, offset, room = place
         data = tensor._data
         size = tensor._size if data is None else len(data) if isinstance(data, bytes) else data.nbytes
-        if not WRITE_MIN <= size <= room or self._inputs.gone(self._handle):
+        if not target.least(data) <= size <= room or self._inputs.gone(self._handle):
             return None
         with self._gate:
-            if self._over:
+            if self._over or not target.put(tensor, offset, size, self._inputs):
                 return None
-            conflict = self._inputs.conflicts(tensor, target.file, target.start + offset, size)
-            if conflict is None:
-                return number, offset, size
-            source = None if conflict else self._inputs.bytes_of(tensor)
-            if source is None or not target.prepare(offset, size):
-                return None
-            target.write(offset, source)
-            return number, offset, size
+            return target.region, number, offset, size
 
     def end(self) -> None:
         """The request is about to be answered: when this returns no thread writes to its places, and none will."""

@@ -18,13 +18,15 @@ from c_python_backend_utils.memory import TRITONSERVER_MEMORY_CPU, PreferredMemo
 from c_python_backend_utils.request import InferenceRequest, trace_of  # noqa: E402
 from c_python_backend_utils.response import InferenceResponse  # noqa: E402
 from c_python_backend_utils.tensor import Tensor  # noqa: E402
-from pb_stub import messages  # noqa: E402
+from pb_stub import layout, messages  # noqa: E402
 from pb_stub.batch import Answers, Reader  # noqa: E402
 from pb_stub.inferences import Inferences  # noqa: E402
 from pb_stub.loans import Loan  # noqa: E402
 from pb_stub.names import Names  # noqa: E402
 from pb_stub.outgoing import Outgoing  # noqa: E402
+from pb_stub.places import Places  # noqa: E402
 from pb_stub.pool import Block  # noqa: E402
+from pb_stub.regions import Regions  # noqa: E402
 from pb_stub.spin import Spin  # noqa: E402
 from pb_stub.windows import Window  # noqa: E402
 
@@ -102,6 +104,29 @@ def response() -> bytes:
     return answers.pack_response(1 << 32)
 
 
+def placed() -> bytes:
+    """An output that was copied to its place on a device, beside one in the frame."""
+    stand: Any = Stand()
+
+    class Target:
+        region, size = layout.REGION_DEVICE_PLACE, 1 << 20
+
+        def least(self, _data: Any) -> int:
+            return 1
+
+        def put(self, _tensor: Tensor, _offset: int, _size: int, _inputs: Any) -> bool:
+            return True
+
+    inputs: Any = Regions(stand, None, -1)
+    target: Any = Target()
+    wanted = Places(WANTED, 1 << 32, inputs)
+    wanted.add("OUT1", target, 6, 256, 80_000)
+    answers = Answers(stand, stand, stand)
+    outputs = [Tensor("OUT0", np.array([7], np.int32)), Tensor("OUT1", np.zeros((2, 10_000), np.float32))]
+    answers.response(1 << 32, InferenceResponse(outputs), wanted)
+    return answers.pack(4, 1000, 2000)
+
+
 def infer() -> bytes:
     """A request for another model: inputs of every sort, all the strings, one output that is wanted."""
     stand: Any = Stand()
@@ -147,6 +172,7 @@ def frames() -> dict[str, bytes]:
         "ready": messages.ready(LIFE, 9, True, ""),
         "ready_error": messages.ready(LIFE, 10, False, "ValueError: wörk"),
         "executed": executed(),
+        "executed_device_place": placed(),
         "executed_failed": messages.executed_failed(LIFE, 2, 1000, 2000, [5 | 1 << 32], "ValueError: wörk".encode()),
         "executed_skipped": messages.executed_skipped(LIFE, 3),
         "finalized": messages.finalized(LIFE, "ValueError: late"),

@@ -91,6 +91,7 @@ class Request:
     trace: str = ""
     places: Sequence[tuple[str, int, int, int]] = ()  # of outputs: name, number of the region, offset, bytes
     stays: Sequence[str] | None = None  # outputs that may stay on their device; empty: all
+    there: Sequence[tuple[str, int, int, int]] = ()  # places as above, in allocations on devices
 
 
 @dataclass
@@ -115,6 +116,7 @@ class InDevice:
     type: int = 11  # FP32
     sole: bool = True
     own: bool = False
+    client: bool = False  # the bytes are a client's
 
 
 @dataclass
@@ -518,7 +520,7 @@ class Supervisor:
                     0xFFFF if request.outputs is None else len(request.outputs),
                     *map(len, strings),
                     text is not None,
-                    len(request.places) + (0 if request.stays is None else max(1, len(request.stays))),
+                    len(request.places) + len(request.there) + (0 if request.stays is None else max(1, len(request.stays))),
                 )
             )
             for name, value in request.inputs:
@@ -538,7 +540,7 @@ class Supervisor:
                     self.loans[ticket] = 0, 0
                     head += struct.pack(
                         "<HBBIQQQII", self.name_index(name), value.type, len(value.shape), 5 if value.own else 4,
-                        value.offset, value.size, ticket, value.sole, value.number,
+                        value.offset, value.size, ticket, 2 if value.client else value.sole, value.number,
                     )  # fmt: skip
                     head += struct.pack(f"<{len(value.shape)}q", *value.shape)
                     continue
@@ -558,8 +560,9 @@ class Supervisor:
             if request.outputs is not None:
                 indices = [self.name_index(name) for name in request.outputs]
                 head += pad8(struct.pack(f"<{len(indices)}H", *indices))
-            for name, region_number, at, room in request.places:
-                head += struct.pack("<HHIQQ", self.name_index(name), 0, region_number, at, room)
+            for kind, places in ((0, request.places), (2, request.there)):
+                for name, region_number, at, room in places:
+                    head += struct.pack("<HHIQQ", self.name_index(name), kind, region_number, at, room)
             if request.stays is not None:
                 for index in map(self.name_index, request.stays) if request.stays else [0xFFFF]:
                     head += struct.pack("<HHIQQ", index, 1, 0, 0, 0)
@@ -608,13 +611,16 @@ class Supervisor:
             name, data_type, rank, region, offset, size, ticket, element, number = struct.unpack_from(
                 "<HBBIQQQII", raw, at
             )
-            assert (number != 0) == (region in (3, 4))
+            assert (number != 0) == (region in (3, 4, 6))
             shape = struct.unpack_from(f"<{rank}q", raw, at + 40)
             at += 40 + 8 * rank
             if region == 4:
                 assert number in self.lent and number not in self.unlent
                 assert ticket >> 31 & 1 and offset + size <= self.lent[number].size
                 self.kept[ticket] += 1
+                data = struct.pack("<Q", offset)
+            elif region == 6:
+                assert ticket == 0
                 data = struct.pack("<Q", offset)
             else:
                 data = self.bytes_of(raw, region, offset, size, ticket or number)

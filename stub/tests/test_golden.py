@@ -13,6 +13,8 @@ from pb_stub import layout, messages
 from pb_stub.batch import Reader, wanted_of
 from pb_stub.messages import AutoComplete, Initialize, LogSettings, Settings
 from pb_stub.names import Names
+from pb_stub.places import Places
+from pb_stub.regions import Regions
 
 
 def read(name: str) -> bytes:
@@ -123,6 +125,21 @@ def test_places_of_outputs_are_decoded() -> None:
     assert second.requested_output_names() == {"OUT0", "OUT1", "OUT2", "OUT3"}
 
 
+def test_places_on_devices_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reader, "_target", lambda _self, number: number)
+    taken: list[tuple[str, int, int, int, int]] = []
+
+    def add(_places: Places, name: str, target: int, number: int, offset: int, size: int) -> None:
+        taken.append((name, target, number, offset, size))
+
+    monkeypatch.setattr(Places, "add", add)
+    stand: Any = Stand()
+    names = Names(stand, ["IN0", "OUT0", "OUT1", "OUT2", "OUT3"], 1, 4)
+    (request,) = Reader(names, stand, Regions(stand, None, -1)).read(read("execute_device_places"))
+    assert taken == [("OUT1", 1, 1, 100, 70_000), ("OUT3", 2, 2, 7, 4)]
+    assert request.request_id() == "a"
+
+
 def test_execute_is_decoded() -> None:
     stand: Any = Stand()
     names = Names(stand, ["IN0", "IN1", "OUT0", "OUT1"], 2, 2)
@@ -202,6 +219,7 @@ def test_numbers_of_the_layout() -> None:
         "StopCancel": messages.STOP_CANCEL, "StopForget": messages.STOP_FORGET,
         "InferResponse": messages.INFER_RESPONSE, "Infer": messages.INFER, "Demand": messages.DEMAND,
         "StopInfer": messages.STOP_INFER, "InDevice": layout.REGION_DEVICE, "InOwnDevice": layout.REGION_OWN_DEVICE,
+        "InDevicePlace": layout.REGION_DEVICE_PLACE,
         "Allocation": messages.ALLOCATION, "Freed": messages.FREED, "Lend": messages.LEND, "Unlend": messages.UNLEND,
         "AllocationSize": messages.ALLOCATION_BODY.size, "SoleReader": messages.SOLE_READER, "ClientsBytes": messages.CLIENTS_BYTES,
         "StatusFailed": messages.STATUS_FAILED, "StatusSkipped": messages.STATUS_SKIPPED,

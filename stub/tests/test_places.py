@@ -7,7 +7,7 @@ import signal
 import struct
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Dict, Iterator
 
 import numpy as np
 import pytest
@@ -340,6 +340,7 @@ class TestEnd:
 
         class NoInputs:
             gone: Callable[[int], bool] = staticmethod(lambda _handle: False)
+            alive: Dict[int, Any] = {}  # noqa: RUF012  # of a protocol
 
             def conflicts(self, _tensor: Tensor, _file: tuple[int, int], _begin: int, _size: int) -> bool | None:
                 return False
@@ -364,7 +365,7 @@ class TestEnd:
         go_on.set()
         writing.join()
         ending.join()
-        assert written == [(WRITE, 8, 70_000)]
+        assert written == [(CLIENT, WRITE, 8, 70_000)]
         assert places.write(tensor) is None
 
 

@@ -16,12 +16,13 @@ import (
 // channel's receive lock. Whatever becomes of a frame, each tensor that it describes is
 // located: what the stub has lent goes back to it only by being released.
 type Decoder struct {
-	channel *ipc.Channel
-	loans   *shm.Loans
-	names   *Names // that the stub has told; guarded by the receive lock
-	copies  copies
-	mapped  Mapped
-	devices *ondevice.Lent
+	channel   *ipc.Channel
+	loans     *shm.Loans
+	names     *Names // that the stub has told; guarded by the receive lock
+	copies    copies
+	mapped    Mapped
+	devices   *ondevice.Lent
+	announced *ondevice.Announced
 }
 
 // NewDecoder makes the decoder of a life, whose channel and loans the caller closes. The
@@ -39,6 +40,10 @@ func (d *Decoder) SetMapped(mapped Mapped) { d.mapped = mapped }
 // SetDevices says what the stub has lent of devices' memory. Without it a descriptor of that
 // kind is not understood.
 func (d *Decoder) SetDevices(lent *ondevice.Lent) { d.devices = lent }
+
+// SetAnnounced says what the stub knows of devices' memory, as of the Encoder. Without it the stub
+// writes nothing there.
+func (d *Decoder) SetAnnounced(announced *ondevice.Announced) { d.announced = announced }
 
 // Names returns the names by which the stub calls tensors.
 func (d *Decoder) Names() *Names { return d.names }

@@ -59,6 +59,21 @@ func (e *Encoder) stays(p *infer.Place) (n uint32) {
 	return 1
 }
 
+// placeOnDevice tells the stub of a place that its client has on a device, and of the allocation first
+// if it is new there. What the stub cannot be told is copied by the server. The caller holds its lock.
+func (e *Encoder) placeOnDevice(p *infer.Place, c ondevice.Client, allocation *foreign.Device, offset uint64) (n uint32) {
+	name, ok := e.names.outputIndex(p.Output)
+	if !ok || !e.putsThere || c.Size() == 0 {
+		return 0
+	}
+	number, err := e.announced.Announce(allocation)
+	if err != nil {
+		return 0
+	}
+	e.wanted = append(e.wanted, ipc.Place{Name: name, Kind: ipc.PlaceAllocation, Region: number, Offset: offset, Length: uint64(c.Size())})
+	return 1
+}
+
 // lent locates an output, or an input of a BLS request, that lies on a device.
 func (d *Decoder) lent(described *ipc.Descriptor, name string, p *place, places []infer.Place) error {
 	if !infer.StaysOnDevice(places, name) {

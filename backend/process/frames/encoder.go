@@ -22,6 +22,7 @@ type Encoder struct {
 	mapped       Mapped
 	announced    *ondevice.Announced // nil: the stub takes nothing on devices
 	takesDevices bool                // its model takes inputs there; guarded by the caller's lock
+	putsThere    bool                // the stub writes outputs there
 
 	// The batch that is being sent. The slices are kept from batch to batch, for their
 	// memory; reset forgets what they held. Guarded by the caller's lock.
@@ -58,6 +59,10 @@ func (e *Encoder) SetDevices(announced *ondevice.Announced) { e.announced = anno
 
 // TakeDevices says that inputs may lie on devices, too.
 func (e *Encoder) TakeDevices() { e.takesDevices = true }
+
+// PlaceOnDevices says that the stub may be told of outputs that are wanted on devices. It is called before the
+// first Execute.
+func (e *Encoder) PlaceOnDevices() { e.putsThere = true }
 
 // Names returns the names that the stub has been told.
 func (e *Encoder) Names() *Names { return e.names }

@@ -30,7 +30,7 @@ func (d *Decoder) tensor(described *ipc.Descriptor, frame []byte, most float64, 
 	if err != nil {
 		return t, nil, err
 	}
-	if described.Region == ipc.InClient && t.DataType != infer.Bytes {
+	if (described.Region == ipc.InClient || described.Region == ipc.InDevicePlace) && t.DataType != infer.Bytes {
 		t.Memory, err = d.inPlace(described, name, places)
 		return t, nil, err
 	}

@@ -82,6 +82,10 @@ func (e *Encoder) placesOf(r *infer.Request) (n uint32) {
 			n += e.stays(p)
 			continue
 		}
+		if c, allocation, offset := ondevice.ClientAt(p); c != nil {
+			n += e.placeOnDevice(p, c, allocation, offset)
+			continue
+		}
 		if e.mapped == nil {
 			continue
 		}
@@ -108,19 +112,38 @@ func (e *Encoder) placesOf(r *infer.Request) (n uint32) {
 func (d *Decoder) inPlace(described *ipc.Descriptor, name string, places []infer.Place) (infer.Memory, error) {
 	for i := range places {
 		p := &places[i]
-		s, region, offset := SharedAt(p)
-		if p.Output != name || s == nil || d.mapped == nil {
+		if p.Output != name || p.Memory == nil {
 			continue
 		}
-		if number, ok := d.mapped(region, true); !ok || number != described.Mapping {
+		number, offset, ok := d.numberOf(p, described.Region)
+		if !ok || number != described.Mapping {
 			continue
 		}
-		if described.Offset != uint64(offset) || described.Length > uint64(s.Size()) || described.Ticket != 0 {
+		if described.Offset != offset || described.Length > uint64(p.Memory.Size()) || described.Ticket != 0 {
 			return nil, ipc.Broken("descriptor", "output %q was written to [%d, +%d) of region %d, want [%d, +%d) and no ticket",
-				name, described.Offset, described.Length, described.Mapping, offset, s.Size())
+				name, described.Offset, described.Length, described.Mapping, offset, p.Memory.Size())
 		}
-		s.Retain()
-		return &infer.Written{Foreign: s, Bytes: int64(described.Length)}, nil
+		p.Memory.Retain()
+		return &infer.Written{Foreign: p.Memory, Bytes: int64(described.Length)}, nil
 	}
 	return nil, ipc.Broken("descriptor", "output %q was written to region %d, where it is not wanted", name, described.Mapping)
+}
+
+// numberOf returns by which number the stub knows the memory that a place lies in, and where in it the
+// place begins; false if that is no memory of this region's kind, or the stub does not know it.
+func (d *Decoder) numberOf(p *infer.Place, region uint32) (number uint32, offset uint64, ok bool) {
+	if region == ipc.InDevicePlace {
+		c, allocation, offset := ondevice.ClientAt(p)
+		if c == nil || d.announced == nil {
+			return 0, 0, false
+		}
+		number, ok = d.announced.Number(allocation)
+		return number, offset, ok
+	}
+	s, file, begin := SharedAt(p)
+	if s == nil || d.mapped == nil {
+		return 0, 0, false
+	}
+	number, ok = d.mapped(file, true)
+	return number, uint64(begin), ok
 }

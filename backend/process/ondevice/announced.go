@@ -72,6 +72,18 @@ func (a *Announced) Announce(allocation *foreign.Device) (number uint32, err err
 	return known.number, nil
 }
 
+// Number returns by which number the stub knows an allocation that it has not made; false if it was
+// not announced, or has ended.
+func (a *Announced) Number(allocation *foreign.Device) (number uint32, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known := a.known[allocation]
+	if known == nil {
+		return 0, false
+	}
+	return known.number, true
+}
+
 // ended tells the stub that an allocation is not named any more.
 func (a *Announced) ended(allocation *foreign.Device, number uint32) {
 	a.mu.Lock()

@@ -19,7 +19,16 @@ func OfClient(t *infer.Tensor) (c Client, allocation *foreign.Device, offset uin
 	if t.Data != nil {
 		return nil, nil, 0
 	}
-	c, ok := t.Memory.(Client)
+	return clientIn(t.Memory)
+}
+
+// ClientAt returns the memory of a place that its client has on a device; nil of all other places.
+func ClientAt(p *infer.Place) (c Client, allocation *foreign.Device, offset uint64) {
+	return clientIn(p.Memory)
+}
+
+func clientIn(memory infer.Memory) (c Client, allocation *foreign.Device, offset uint64) {
+	c, ok := memory.(Client)
 	if !ok {
 		return nil, nil, 0
 	}

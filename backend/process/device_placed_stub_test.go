@@ -1,0 +1,178 @@
+package process
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm/foreign"
+)
+
+// placeLie is what begins the behaviour of stubs that say that they have written what they were told
+// of an allocation, or something else.
+const placeLie = "place:"
+
+// The place of the output in a clientAllocation.
+const (
+	placedAt   = 256
+	placedSize = 64
+)
+
+// inPlace puts the output of an execution where it is wanted on a device, once there is such a place.
+func (s *goStub) inPlace(lie string, d *ipc.Descriptor) {
+	if s.allocation == 0 {
+		return
+	}
+	d.Region, d.Mapping, d.Offset = ipc.InDevicePlace, s.allocation, placedAt
+	switch lie {
+	case "another offset":
+		d.Offset++
+	case "more than the place":
+		d.Length, d.Shape = placedSize+1, []int64{1, placedSize + 1}
+	case "another allocation":
+		d.Mapping++
+	case "as its own":
+		d.Region = ipc.InDevice
+	}
+}
+
+// clientAllocation is a range of memory that a client has on a device.
+type clientAllocation struct {
+	infer.Foreign
+	allocation *foreign.Device
+	refs       atomic.Int32
+}
+
+func newClientAllocation() *clientAllocation {
+	c := &clientAllocation{allocation: foreign.NewDevice(0, [16]byte{1}, 4096, foreign.Handle{2})}
+	c.refs.Store(1)
+	return c
+}
+
+func (c *clientAllocation) Retain()     { c.refs.Add(1) }
+func (c *clientAllocation) Size() int64 { return placedSize }
+
+func (c *clientAllocation) Release() {
+	if c.refs.Add(-1) == 0 {
+		c.allocation.Release()
+	}
+}
+
+func (c *clientAllocation) OnDevice() (*foreign.Device, uint64) { return c.allocation, placedAt }
+
+// askFor executes a request whose first output is wanted in memory of its client.
+func (m *running) askFor(c *clientAllocation) *infer.Response {
+	m.rig.t.Helper()
+	return m.askForDevice([]infer.Place{{Output: "OUT0", Memory: c}})
+}
+
+// TestOutputsAreCopiedToDevices: what a stub says that it has written lies in its client's memory, which the
+// response holds; the stub learns of the allocation once, and of its end.
+func TestOutputsAreCopiedToDevices(t *testing.T) {
+	r := newRigWith(t, "", nil)
+	r.host = &callHost{}
+	m, err := r.openProgram(placeLie + "none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newClientAllocation()
+	if !m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: c}) {
+		t.Error("the model writes no outputs to devices")
+	}
+	for range 3 {
+		response := m.askFor(c)
+		if response.Err != nil || !response.Outputs[0].InPlace() || response.Outputs[0].Size() != 4 || c.refs.Load() != 2 {
+			t.Errorf("got response %+v with error %v and %d references, want an output in its place", response, response.Err, c.refs.Load())
+		}
+		response.Release()
+	}
+	life := m.instance().current.Load()
+	if n := life.announced.Count(); n != 1 {
+		t.Errorf("the stub knows %d allocations, want one", n)
+	}
+	held := m.askFor(c)
+	c.Release() // it is unregistered
+	if n := life.announced.Count(); n != 1 {
+		t.Errorf("the stub knows %d allocations while a response holds one", n)
+	}
+	held.Release()
+	if n := life.announced.Count(); n != 0 || c.refs.Load() != 0 {
+		t.Errorf("the stub knows %d allocations, and %d references are left, want none", n, c.refs.Load())
+	}
+	response := m.askFor(newClientAllocation()) // of the next client
+	if response.Err != nil || !response.Outputs[0].InPlace() {
+		t.Errorf("got response %+v with error %v, want an output in its place", response, response.Err)
+	}
+	response.Release()
+}
+
+// TestLiesAboutPlacesOnDevicesEndTheirLife: each ends the life of the stub that tells it, and nothing else;
+// nothing of the client's memory stays held.
+func TestLiesAboutPlacesOnDevicesEndTheirLife(t *testing.T) {
+	r := newRigWith(t, "", nil)
+	r.host = &callHost{}
+	unhealthy := func(t *testing.T, response *infer.Response) {
+		t.Helper()
+		if response.Err == nil || !strings.Contains(response.Err.Message, "not healthy") || len(response.Outputs) != 0 {
+			t.Errorf("got response %+v with error %v, want that of a lost stub", response, response.Err)
+		}
+		response.Release()
+	}
+	for _, lie := range []string{"another offset", "more than the place", "another allocation", "as its own"} { // more in frames
+		t.Run(lie, func(t *testing.T) {
+			m, err := r.in(t).openProgram(placeLie + lie)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := r.counts.brokenRules()["descriptor"]
+			c := newClientAllocation()
+			unhealthy(t, m.askFor(c))
+			m.wantBytes(1, "\x01\x01\x00\x00")
+			if n := r.counts.brokenRules()["descriptor"] - before; n != 1 || c.refs.Load() != 1 {
+				t.Errorf("the rule was broken %d times, want once; %d references, want one", n, c.refs.Load())
+			}
+			c.Release()
+		})
+	}
+	t.Run("the place of another request", func(t *testing.T) {
+		m, err := r.in(t).openProgram(placeLie + "none")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newClientAllocation()
+		m.askFor(c).Release()
+		unhealthy(t, m.askForDevice(nil))                                                   // it wants nothing there
+		m.askFor(c).Release()                                                               // in another life
+		unhealthy(t, m.askForDevice([]infer.Place{{Output: "OUT1", Memory: c}}))            // another output does
+		m.askFor(c).Release()                                                               // and in another one
+		unhealthy(t, m.askForDevice([]infer.Place{{Output: "OUT0", Memory: elsewhere{c}}})) // another range
+		c.Release()
+	})
+	t.Run("when it was killed", func(t *testing.T) {
+		m, err := r.in(t).openProgram(placeLie + "none")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newClientAllocation()
+		m.askFor(c).Release()
+		m.instance().kill()
+		testkit.Eventually(t, patience, func() bool {
+			response := m.askFor(c)
+			defer response.Release()
+			return response.Err == nil && response.Outputs[0].InPlace()
+		})
+		c.Release()
+		if n := m.instance().current.Load().announced.Count(); n != 0 || c.refs.Load() != 0 {
+			t.Errorf("the stub knows %d allocations, and %d references are left, want none", n, c.refs.Load())
+		}
+	})
+}
+
+// elsewhere is another range of the same allocation.
+type elsewhere struct{ *clientAllocation }
+
+func (e elsewhere) OnDevice() (*foreign.Device, uint64) { return e.allocation, placedAt + 64 }
