@@ -24,6 +24,8 @@ class TritonPythonModel(Base):
         if how == "kept":
             kept, self.kept = self.kept, None
             return answer(self.one(kept))
+        if how == "same": # by a tensor of the model's own, on the device if the input is
+            return answer(pb_utils.Tensor.from_dlpack("OUT", pb_utils.get_input_tensor_by_name(requests[0], "IN")))
         if how:
             open(how + ".begun", "w").close()
             while not os.path.exists(how + ".over"):
@@ -110,5 +112,33 @@ func TestMemoryOfDevicesSurvivesTheCopier(t *testing.T) {
 		t.Fatalf("got helpers %v, want one for each device", helpers)
 	}
 	s.runCUDAClient(state, "host", fmt.Sprintf("dies:%d,%d", helpers[0], helpers[1]))
+	s.allClosed(state)
+}
+
+// TestOutputsStayOnTheDeviceOfTheirClient has a model return what lies in memory of its clients, into such memory:
+// nothing comes to the host but what the clients read.
+func TestOutputsStayOnTheDeviceOfTheirClient(t *testing.T) {
+	s, state := cudaServer(t)
+	s.runCUDAClient(state, "device", "stays")
+	s.allClosed(state)
+	counts, _ := fakeState(t, state)
+	const read, asked = 2 * 2 * 400_000, 2 * 2 * 5 // two clients read two outputs each, and ask five times for each
+	if n := counts["bytes_to_host"]; n != read {
+		t.Errorf("%d bytes came to the host, want the %d that the clients read", n, read)
+	}
+	// An input is copied for the model, and the output from there: between devices for the second client.
+	if n, m := counts["cuMemcpyDtoD_v2"], counts["cuMemcpyPeer"]; n != asked+asked/2 || m != asked/2 {
+		t.Errorf("%d copies on a device and %d between devices, want %d and %d", n, m, asked+asked/2, asked/2)
+	}
+	// By the copier, and by the model's process: three regions of each client.
+	if opened, closed := counts["cuIpcOpenMemHandle_v2"], counts["cuIpcCloseMemHandle"]; opened != 12 || closed != 12 {
+		t.Errorf("allocations were opened %d times and closed %d times, want 12", opened, closed)
+	}
+}
+
+// TestOutputsOfClientsThatHaveEnded go by the host to the process that has their memory open.
+func TestOutputsOfClientsThatHaveEnded(t *testing.T) {
+	s, state := cudaServer(t)
+	s.runCUDAClient(state, "device", "ended")
 	s.allClosed(state)
 }

@@ -201,6 +201,33 @@ def dies(c, helpers):
     c.unregister()
 
 
+def stays(c):
+    """Inputs and outputs in memory of the devices, without a look at them."""
+    source, targets = Region(NUMBERS), [Region(np.zeros(N, np.float32), device) for device in (0, 1)]
+    c.register("in", source)
+    for device, target in enumerate(targets):
+        c.register(f"out{device}", target)
+        for _ in range(5):
+            c.ask("in", f"out{device}", how="same")
+        assert (target.numbers() == NUMBERS).all()
+    c.unregister()
+
+
+def ended(c):
+    """A client ends before the model's process has opened its memory, and one behind that."""
+    source = Region(NUMBERS)
+    c.register("in", source)
+    for how in ("leave:", "use:"):
+        left = subprocess.run([sys.executable, *sys.argv[:6], how + c.module.__name__], check=False)
+        assert left.returncode == -signal.SIGKILL, left
+        for _ in range(2):
+            c.ask("in", "left")
+            # The copier has it open, so what lies there can be seen.
+            assert (c.ask("left", model="host") == NUMBERS * 4).all()
+        c.unregister("left")
+    c.unregister()
+
+
 what = sys.argv[6] if len(sys.argv) > 6 else ""
 for module, address in ((http, HTTP), (grpc, GRPC)):
     client = Client(module, address)
@@ -209,7 +236,11 @@ for module, address in ((http, HTTP), (grpc, GRPC)):
     elif what.startswith("dies:"):
         if module is grpc:
             dies(client, [int(helper) for helper in what[5:].split(",")])
-    elif what == "leave:" + module.__name__:
+    elif what in ("stays", "ended"):
+        {"stays": stays, "ended": ended}[what](client)
+    elif what in ("leave:" + module.__name__, "use:" + module.__name__):
         left = Region(NUMBERS)
         client.register("left", left)
+        if what.startswith("use:"):
+            client.ask("in", "left", how="same")
         os.kill(os.getpid(), signal.SIGKILL)
