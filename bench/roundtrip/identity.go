@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/native"
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/bench/measure"
@@ -44,7 +45,8 @@ type identity struct {
 	subject
 	pool       *shm.Pool
 	supervisor *process.Supervisor
-	backend    *python.Backend
+	backend    *python.Backend // nil of a backend in Go
+	native     *native.Backend // of a plugin
 	model      backend.Model
 	instance   backend.Instance
 	about      string // the interpreter
@@ -64,15 +66,29 @@ func (uncounted) ProtocolError(string)        {}
 func (uncounted) Available(backend.Instance)  {}
 func (uncounted) Lost(backend.Instance, bool) {}
 
-// start starts the instance. The caller closes it.
-func start(interpreter string, about subject) (*identity, error) {
+// hosting makes what hosts processes.
+func hosting(about subject) (*identity, error) {
 	region, err := shm.NewRegionUpTo(shm.Memfd{}, poolBytes, 256<<20, shm.ReadWrite)
 	if err != nil {
 		return nil, fmt.Errorf("make memory for requests: %w", err)
 	}
-	pool, err := shm.NewPool(region, shm.PoolConfig{})
-	if err != nil {
+	i := &identity{subject: about}
+	if i.pool, err = shm.NewPool(region, shm.PoolConfig{}); err != nil {
 		return nil, fmt.Errorf("make memory for requests: %w", err)
+	}
+	i.supervisor, err = process.New(process.Environment{
+		Requests: i.pool, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
+		LogLevels: func() process.LogLevels { return process.LogLevels{Warning: true, Error: true} },
+		Metrics:   uncounted{},
+	})
+	return i, err
+}
+
+// start starts the instance. The caller closes it.
+func start(interpreter string, about subject) (*identity, error) {
+	i, err := hosting(about)
+	if err != nil {
+		return nil, err
 	}
 	settings := map[string]string{}
 	if interpreter != "" {
@@ -82,16 +98,7 @@ func start(interpreter string, about subject) (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &identity{subject: about, pool: pool}
 	log := zerolog.New(os.Stderr).Level(zerolog.WarnLevel)
-	i.supervisor, err = process.New(process.Environment{
-		Requests: pool, Log: log,
-		LogLevels: func() process.LogLevels { return process.LogLevels{Warning: true, Error: true} },
-		Metrics:   uncounted{},
-	})
-	if err != nil {
-		return nil, err
-	}
 	i.backend, err = python.New(python.Environment{Supervisor: i.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log})
 	if err != nil {
 		return nil, err
@@ -108,14 +115,7 @@ func start(interpreter string, about subject) (*identity, error) {
 }
 
 func (i *identity) open() error {
-	config := &kserve.ModelConfig{
-		Name: "identity", Backend: "python",
-		Input:  []*kserve.ModelInput{{Name: "INPUT0", DataType: i.dataType, Dims: []int64{-1}}},
-		Output: []*kserve.ModelOutput{{Name: "OUTPUT0", DataType: i.dataType, Dims: []int64{-1}}},
-		InstanceGroup: []*kserve.ModelInstanceGroup{{
-			Name: "identity_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: 1,
-		}},
-	}
+	config := i.config("python")
 	text, err := json.Marshal(config)
 	if err != nil {
 		return err
@@ -142,7 +142,9 @@ func (i *identity) close() error {
 		defer cancel()
 		err = i.model.Close(ctx)
 	}
-	i.backend.Close()
+	if i.backend != nil {
+		i.backend.Close()
+	}
 	i.supervisor.Close()
 	i.pool.Close()
 	return err

@@ -1,5 +1,5 @@
 // Command roundtrip measures the way from the supervisor to a stub and back,
-// for a model that returns its input, beside what the machine can do at best: a
+// for a model that returns its input, in Python and in Go, beside what the machine can do at best: a
 // ping-pong over doorbells between two processes, and a copy of the same bytes;
 // and strings and parameters, beside what Python needs for the same by itself.
 // It is run in the root of the repository.
@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/bench/measure"
+	"github.com/nereid-serving/nereid/sdk/plugin"
+	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
 // settings are the flags.
@@ -28,6 +30,9 @@ type settings struct {
 }
 
 func main() {
+	if os.Getenv(wire.CookieKey) != "" {
+		plugin.Serve(newPassOn)
+	}
 	s := settings{sizes: measure.Numbers{16, 64 << 10, 1 << 20, 16 << 20}, batches: measure.Numbers{1, 8}}
 	flag.StringVar(&s.python, "python", "", "interpreter with numpy; default the newest of .venvs, else python3 on PATH")
 	flag.Float64Var(&s.seconds, "seconds", 1, "how long each row is measured")

@@ -53,6 +53,9 @@ func (s *settings) measureAll(span time.Duration) (err error) {
 			table.Row(name, p50, times.Quantile(0.99), times.CPUEach(), float64(p50)/float64(floor), copied, "")
 		}
 	}
+	if err := s.measureNative(span, floor, identity, &table); err != nil {
+		return err
+	}
 	if err := s.measureHops(span, floor, &table); err != nil {
 		return err
 	}

@@ -57,6 +57,7 @@ type Peer struct {
 	sleeps  uint32
 	scratch [512]byte
 	waiting struct {
+		count atomic.Int32 // of boxes, for the goroutine that has read
 		sync.Mutex
 		boxes []*Box // of goroutines that do not read
 	}
@@ -70,14 +71,9 @@ type Peer struct {
 	// begun is ours, withdrawn the server's. See BeginAhead.
 	begun, withdrawn *atomic.Uint64
 
-	tickets struct {
-		sync.Mutex
-		list []uint64
-		// held: they wait for the answer to the batch that is executed; strictly: however many they are.
-		held, strictly bool
-	}
-	loans loans
-	arena *Arena
+	tickets tickets
+	loans   loans
+	arena   *Arena
 
 	ended struct {
 		once sync.Once

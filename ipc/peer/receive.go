@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/ipc"
@@ -14,6 +15,7 @@ import (
 
 // Box keeps messages for a goroutine that waits for them.
 type Box struct {
+	count    atomic.Int32 // of messages, for those who look without the lock: mostly there are none
 	mu       sync.Mutex
 	messages []Message
 	// wake receives a value when there is a message, or when the goroutine is to read by itself. One is enough: the
@@ -26,6 +28,9 @@ func NewBox() *Box { return &Box{wake: make(chan struct{}, 1)} }
 
 // Take takes the oldest message, if there is one, without waiting.
 func (b *Box) Take() (m Message, ok bool) {
+	if b.count.Load() == 0 {
+		return m, false
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.messages) == 0 {
@@ -36,6 +41,7 @@ func (b *Box) Take() (m Message, ok bool) {
 	if b.messages = b.messages[1:]; len(b.messages) == 0 {
 		b.messages = nil
 	}
+	b.count.Store(int32(len(b.messages)))
 	return m, true
 }
 
@@ -43,6 +49,7 @@ func (b *Box) Take() (m Message, ok bool) {
 func (b *Box) Put(m Message) {
 	b.mu.Lock()
 	b.messages = append(b.messages, m)
+	b.count.Store(int32(len(b.messages)))
 	b.mu.Unlock()
 	b.Nudge()
 }
@@ -77,6 +84,7 @@ func (p *Peer) Receive(box *Box, spin *Spin) (Message, error) {
 		if !enlisted {
 			p.waiting.Lock()
 			p.waiting.boxes = append(p.waiting.boxes, box)
+			p.waiting.count.Store(int32(len(p.waiting.boxes)))
 			p.waiting.Unlock()
 			enlisted = true
 			continue
@@ -123,12 +131,16 @@ func (p *Peer) leave(box *Box) {
 	p.waiting.Lock()
 	if i := slices.Index(p.waiting.boxes, box); i >= 0 {
 		p.waiting.boxes = slices.Delete(p.waiting.boxes, i, i+1)
+		p.waiting.count.Store(int32(len(p.waiting.boxes)))
 	}
 	p.waiting.Unlock()
 }
 
 // handOn has another goroutine read, if one waits. It is called when reading is free.
 func (p *Peer) handOn() {
+	if p.waiting.count.Load() == 0 {
+		return
+	}
 	p.waiting.Lock()
 	if len(p.waiting.boxes) > 0 {
 		p.waiting.boxes[0].Nudge()
@@ -175,6 +187,7 @@ func (p *Peer) Attend(box *Box, enough func() bool) error {
 		if !enlisted { // as in Receive
 			p.waiting.Lock()
 			p.waiting.boxes = append(p.waiting.boxes, box)
+			p.waiting.count.Store(int32(len(p.waiting.boxes)))
 			p.waiting.Unlock()
 			enlisted = true
 			continue

@@ -2,6 +2,8 @@ package peer
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -127,49 +129,55 @@ func (p *Peer) commit() (ring bool) {
 // noticed by the goroutine that reads.
 func (p *Peer) ring() { _, _ = shm.RawWrite(uintptr(p.rung[1]), oneByte) }
 
+// tickets are those of loans that have ended and wait for a frame to carry them.
+type tickets struct {
+	count atomic.Int32 // of list, for those who look without the lock: mostly there are none
+	// held: they wait for the answer to the batch that is executed; strictly: however many they are.
+	held, strictly atomic.Bool
+
+	mu   sync.Mutex
+	list []uint64
+}
+
 // GiveBack gives a ticket of a loan back, with the answer to the batch that is executed or at once.
 func (p *Peer) GiveBack(ticket uint64) {
-	p.tickets.Lock()
-	p.tickets.list = append(p.tickets.list, ticket)
-	wait := p.tickets.strictly || p.tickets.held && len(p.tickets.list) <= patientTickets
-	p.tickets.Unlock()
-	if !wait {
+	t := &p.tickets
+	t.mu.Lock()
+	t.list = append(t.list, ticket)
+	n := len(t.list)
+	t.count.Store(int32(n))
+	t.mu.Unlock()
+	if !t.strictly.Load() && (!t.held.Load() || n > patientTickets) {
 		p.ReleaseTickets()
 	}
 }
 
 // HoldTickets says whether tickets that are given back wait for the answer to a batch, which takes them by TakeTickets.
-func (p *Peer) HoldTickets(yes bool) {
-	p.tickets.Lock()
-	p.tickets.held = yes
-	p.tickets.Unlock()
-}
+func (p *Peer) HoldTickets(yes bool) { p.tickets.held.Store(yes) }
 
 // KeepTickets has all tickets wait for TakeTickets, however many they are: descriptors of the frame that is being made may name their
 // loans.
-func (p *Peer) KeepTickets() {
-	p.tickets.Lock()
-	p.tickets.strictly = true
-	p.tickets.Unlock()
-}
+func (p *Peer) KeepTickets() { p.tickets.strictly.Store(true) }
 
 // TakeTickets takes the tickets that wait, for a frame that carries them, and appends them to list. It ends what KeepTickets has begun.
 func (p *Peer) TakeTickets(list []uint64) []uint64 {
-	p.tickets.Lock()
-	defer p.tickets.Unlock()
-	p.tickets.strictly = false
-	n := min(len(p.tickets.list), mostTickets)
-	list = append(list, p.tickets.list[:n]...)
-	p.tickets.list = append(p.tickets.list[:0], p.tickets.list[n:]...)
+	t := &p.tickets
+	t.strictly.Store(false)
+	if t.count.Load() == 0 {
+		return list
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := min(len(t.list), mostTickets)
+	list = append(list, t.list[:n]...)
+	t.list = append(t.list[:0], t.list[n:]...)
+	t.count.Store(int32(len(t.list)))
 	return list
 }
 
 // flush sends the tickets that wait for no batch.
 func (p *Peer) flush() {
-	p.tickets.Lock()
-	due := len(p.tickets.list) > 0 && !p.tickets.held && !p.tickets.strictly
-	p.tickets.Unlock()
-	if due {
+	if t := &p.tickets; t.count.Load() > 0 && !t.held.Load() && !t.strictly.Load() {
 		p.ReleaseTickets()
 	}
 }

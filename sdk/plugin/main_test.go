@@ -13,5 +13,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(wire.CookieKey) == wire.CookieValue {
 		Serve(newActor)
 	}
+	// A process with the race detector sleeps for a second before it exits, unless it is told not to.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
 	testkit.Main(m)
 }
