@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -232,6 +233,40 @@ func TestTensorsOfModelsThatEnd(t *testing.T) {
 	if _, result := s.mode("keeps:"+model, ""); result != "good" {
 		t.Error(result)
 	}
+	s.nothingOnDevices(state)
+}
+
+// TestModelsThatTakeTensorsOnDevicesLater has a model called before it is there, and before its config says that it
+// takes tensors on devices: its caller finds out.
+func TestModelsThatTakeTensorsOnDevicesLater(t *testing.T) {
+	s, state, repository := deviceModeServer(t, "caller")
+	good := func(testCase string) {
+		t.Helper()
+		if status, result := s.mode(testCase, ""); status != http.StatusOK || result != "good" {
+			t.Errorf("%s: status %d: %s", testCase, status, result)
+		}
+	}
+	if status, result := s.mode("calls:plain_yes:large", ""); status == http.StatusOK {
+		t.Errorf("a model that is not loaded: got %s", result)
+	}
+	s.mustLoad("plain_yes")
+	good("calls:plain_yes:large")
+
+	good("impatient")
+	s.mustLoad("plain_no")
+	good("calls:plain_no:large")
+	path := filepath.Join(repository, "plain_no", "config.pbtxt")
+	config, err := os.ReadFile(path)
+	if err == nil {
+		config = bytes.Replace(config, []byte(`string_value: "yes"`), []byte(`string_value: "no"`), 1)
+		err = os.WriteFile(path, config, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	touch(t, path)
+	s.mustLoad("plain_no")
+	good("turned:plain_no:large")
 	s.nothingOnDevices(state)
 }
 

@@ -363,3 +363,14 @@ class TritonPythonModel:
         """Keep tensors beyond the request, one of them unseen."""
         self.kept[model] = [output(call(model, put("IN", NUMBERS["large"])).exec()) for _ in range(2)]
         assert (values(self.kept[model][0]) == NUMBERS["large"] * 2).all()
+
+    def case_impatient(self):
+        """From now on each call tries whether tensors are taken on devices, whatever was known."""
+        from pb_stub import inferences
+
+        inferences.TRY_AGAIN_SECONDS = 0.0
+
+    def case_turned(self, model, size):
+        """A model that takes tensors on devices now, whatever its name says."""
+        x = NUMBERS[size]
+        self.check(call(model, put("IN", x)).exec(), x * 2, True, True)

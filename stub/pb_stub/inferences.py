@@ -16,6 +16,7 @@ import struct
 from itertools import count
 from queue import Empty, SimpleQueue
 from threading import get_ident
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from c_python_backend_utils.binding import from_text
@@ -48,8 +49,11 @@ if TYPE_CHECKING:
 #: How many responses of a stream may be in flight; the supervisor is asked for more by halves of that.
 WINDOW = 32
 
-#: Models of which it is known whether they take tensors on devices.
+#: Models of which it is known that they take tensors on the host alone.
 _MOST_MODELS = 1024
+
+#: How long that is believed: they may have been loaded anew, with another config.
+TRY_AGAIN_SECONDS = 60.0
 
 _INTERNAL = int(ErrorCode(1))
 _NOT_NOW = "BLS is only supported during the 'execute' function."
@@ -89,9 +93,9 @@ class Inferences:
         self._numbers = count(1)
         self._open: dict[int, Waiting] = {}
         self._relay = Relay(self.infer)
-        # Whether a model takes tensors on devices, by name and version, as the server has said last; and which model a
-        # request with such tensors is for. What is not known is tried: the server copies for those that do not.
-        self._takes: dict[tuple[bytes, int], bool] = {}
+        # Until when a model is believed to take tensors on the host alone, by name and version, and which model a
+        # request with tensors on devices is for. Others are tried: the server copies for those that do not take them.
+        self._hosts: dict[tuple[bytes, int], float] = {}
         self._asked: dict[int, tuple[bytes, int]] = {}
         #: Whether models may be called: after initialize, before finalize.
         self.allowed = False
@@ -217,9 +221,17 @@ class Inferences:
         asked = self._asked.pop(messages.HEADER.unpack_from(frame)[5], None)
         if asked is not None and len(frame) >= messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size:
             hint, _ = messages.INFER_RESPONSE_HEAD.unpack_from(frame, messages.HEADER.size)
-            if len(self._takes) >= _MOST_MODELS:
-                self._takes.clear()
-            self._takes[asked] = hint != messages.HINT_HOST
+            if hint == messages.HINT_HOST:
+                if len(self._hosts) >= _MOST_MODELS:
+                    self._hosts.clear()
+                self._hosts[asked] = monotonic() + TRY_AGAIN_SECONDS
+            elif hint == messages.HINT_DEVICES:
+                self._hosts.pop(asked, None)
+
+    def _tries(self, model: bytes, version: int) -> bool:
+        """Whether a tensor on a device is sent to a model as it is."""
+        until = self._hosts.get((model, version))
+        return until is None or monotonic() > until
 
     def replace(self, waiting: Waiting) -> None:
         """Give another the answers to a request that come from now on."""
@@ -305,7 +317,7 @@ class Inferences:
             if index is None:
                 index = self._names.index(tensor.name())
             item = None
-            if isinstance(tensor._data, DeviceMemory) and self._takes.get((model, version), True):
+            if isinstance(tensor._data, DeviceMemory) and self._tries(model, version):
                 item = outgoing.stay(index, tensor)
                 if item is not None:
                     self._asked[number] = model, version

@@ -103,6 +103,7 @@ func (q *request) copyAndSubmit() {
 	if q.refusal != nil {
 		// In Triton's order the model comes first.
 		if _, _, err := q.of.Host.Decoupled(q.request.Model, q.request.Version); err != nil {
+			q.asked = false // as in submit
 			q.refusal = q.prefixed(err)
 		}
 		q.deliver(infer.ErrorResponse(q.refusal))
@@ -152,6 +153,7 @@ func (q *request) submit() {
 	decoupled, asks, err := q.of.Host.Decoupled(q.request.Model, q.request.Version)
 	switch {
 	case err != nil:
+		q.asked = false // it is not known what the model takes when it is loaded
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
 	case asks:
 		if !q.of.goAside(func() { q.ask(decoupled) }, q.failed) {
