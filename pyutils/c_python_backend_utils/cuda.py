@@ -68,8 +68,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuPointerGetAttribute": (c_void_p, c_int, c_uint64),
 }
 
+_INVALID_HANDLE = 400
+
 #: Errors of a context that the model has destroyed, by cudaDeviceReset perhaps. It is retained anew next time.
-_CONTEXT_GONE = (201, 400, 709)  # CUDA_ERROR_INVALID_CONTEXT, INVALID_HANDLE, CONTEXT_IS_DESTROYED
+_CONTEXT_GONE = (201, _INVALID_HANDLE, 709)  # CUDA_ERROR_INVALID_CONTEXT, CONTEXT_IS_DESTROYED
 
 
 _popped = c_void_p()
@@ -274,7 +276,12 @@ class Device:
         address = c_uint64()
         with self:
             opened = IpcHandle.from_buffer_copy(handle)
-            self.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), opened, _LAZY_PEER_ACCESS)
+            try:
+                self._driver.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), opened, _LAZY_PEER_ACCESS)
+            except CudaError as error:
+                if error.code != _INVALID_HANDLE:  # which says here that the maker has ended, and nothing of the context
+                    self._failed(error.code)
+                raise
         return address.value
 
     def close(self, address: int) -> None:

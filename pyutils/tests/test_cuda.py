@@ -520,6 +520,15 @@ class TestFailures:
         assert memory_of(tensor).read() == np.arange(4).tobytes()
         producer.check(producer.driver().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p())))
 
+    @pytest.mark.parametrize(("code", "same"), [(400, True), (1, True), (709, False)])
+    def test_of_opening(self, fake: Fake, code: int, same: bool) -> None:
+        device = cuda.device(0)
+        fake.fail(f"cuIpcOpenMemHandle_v2:1={code}")
+        with pytest.raises(cuda.CudaError):
+            device.open(bytes(64))
+        assert producer.current() == 0
+        assert (cuda.device(0) is device) == same, "the end of a maker is no end of our context"
+
     def test_nothing_is_left(self, fake: Fake) -> None:
         for device in (0, 1):
             for kind in (OnDevice, Older, Bare):
