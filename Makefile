@@ -88,11 +88,13 @@ test-gpu: ## the tests that need a CUDA device, and libraries that use it (torch
 	$(PYTHON) -m pytest -q -rs -p no:cacheprovider stub/tests/test_gpu_*.py
 	$(PYTHON) integration/gpu/server.py bin/nereid
 	$(PYTHON) integration/gpu/examples.py bin/nereid
+	$(PYTHON) integration/gpu/regions.py bin/nereid
 
 .PHONY: bench-gpu
 bench-gpu: ## what tensors on the CUDA device of this machine cost
 	$(PYTHON) bench/gpu/tensors.py
 	$(PYTHON) bench/gpu/calls.py bin/nereid
+	$(PYTHON) bench/gpu/clients.py bin/nereid
 
 .PHONY: differential
 differential: build venvs environments client-venv ## the tests that compare with the real Triton in YARDSTICK (~/.cache/triton-yardstick)

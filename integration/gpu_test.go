@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -245,15 +246,24 @@ func TestDeviceHelperEndsWithTheServer(t *testing.T) {
 	s.gone(children)
 }
 
-// TestScriptForDevicesRunsOnTheFakes runs what "make test-gpu" runs on a machine with a GPU.
-func TestScriptForDevicesRunsOnTheFakes(t *testing.T) {
+// TestScriptsForDevicesRunOnTheFakes runs what "make test-gpu" and "make bench-gpu" run on a machine with a GPU and
+// without torch.
+func TestScriptsForDevicesRunOnTheFakes(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := exec.Command(testkit.Python(t).Path, "gpu/server.py", binary)
-	script.Env = append(os.Environ(), "LD_LIBRARY_PATH="+fakecuda.Dir(t))
-	if text, err := script.CombinedOutput(); err != nil || !strings.Contains(string(text), "all checks hold") {
-		t.Errorf("%v\n%s", err, text)
+	for _, c := range []struct{ script, turns, says string }{
+		{"gpu/server.py", "", "all checks hold"},
+		{"gpu/regions.py", "", "nothing of it is left"},
+		{"../bench/gpu/clients.py", "2", "64 MiB / 4 B of a client"},
+	} {
+		t.Run(c.script, func(t *testing.T) {
+			script := exec.Command(testkit.Python(t).Path, append([]string{c.script, binary}, strings.Fields(c.turns)...)...)
+			script.Env = append(os.Environ(), "LD_LIBRARY_PATH="+fakecuda.Dir(t), "FAKECUDA_STATE="+filepath.Join(t.TempDir(), "state"))
+			if text, err := script.CombinedOutput(); err != nil || !strings.Contains(string(text), c.says) {
+				t.Errorf("%v\n%s", err, text)
+			}
+		})
 	}
 }

@@ -89,6 +89,10 @@ class Client:
             raise RuntimeError(f"{path}: {reply.status} {answer.decode()}")
         return json.loads(answer) if answer else None
 
+    def get(self, path: str) -> str:
+        self.connection.request("GET", path)
+        return self.connection.getresponse().read().decode()
+
     def infer(self, model: str, source: Region, target: Region) -> None:
         tensor = {"name": "IN", "datatype": "FP32", "shape": [source.size // 4], "parameters": source.range()}
         wanted = {"name": "OUT", "parameters": target.range()}
