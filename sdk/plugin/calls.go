@@ -43,7 +43,7 @@ type result struct {
 }
 
 // call makes a call and waits for its result.
-func (c *calls) call(fields map[string]any) (r result, err error) {
+func (c *calls) call(fields any) (r result, err error) {
 	c.mu.Lock()
 	c.last++
 	number, box := c.last, peer.NewBox()
@@ -98,6 +98,13 @@ func (c *calls) Value(number uint64) (value float64, known bool, err error) {
 	return r.Value, err == nil, err
 }
 
+// decoupledCall is the body of the call that plugins alone make.
+type decoupledCall struct {
+	Operation string `msgpack:"operation"`
+	Model     string `msgpack:"model"`
+	Version   string `msgpack:"version"`
+}
+
 // host implements engine.RemoteHost.
 type host struct{ session *session }
 
@@ -125,7 +132,7 @@ func (h *host) ModelReady(_ context.Context, model string, version int64) (bool,
 
 // Decoupled implements backend.Host.
 func (h *host) Decoupled(model string, version int64) (decoupled, asks bool, err error) {
-	r, err := h.session.calls.call(map[string]any{"operation": "decoupled", "model": model, "version": versionText(version)})
+	r, err := h.session.calls.call(&decoupledCall{"decoupled", model, versionText(version)})
 	return r.Decoupled, r.Asks, err
 }
 

@@ -9,15 +9,12 @@ import (
 	"strings"
 )
 
-// ballast counts as memory in use, and no page of it is ever touched: the garbage collector lets a small heap grow by its size before it
-// works. Requests leave a few KB of garbage each, so that a plugin without it would collect every thousandth of a second.
-var ballast []byte
-
+// ballastBytes count as memory in use, and no page of them is ever touched: the garbage collector lets a small heap grow by as much before it
+// works. Requests leave a few KB of garbage each, so that a plugin without it would collect hundreds of times in a second.
 const ballastBytes = 8 << 20
 
 // limitMemory has the garbage collector work harder before this process's cgroup runs out of memory. What GOMEMLIMIT says counts more.
 func limitMemory() {
-	ballast = make([]byte, ballastBytes)
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}

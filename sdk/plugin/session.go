@@ -68,6 +68,7 @@ type session struct {
 	cancelled  cancelled
 	inferences inferences
 	calls      calls
+	ballast    []byte
 }
 
 func newSession(initialize sdk.New) *session {
@@ -77,6 +78,7 @@ func newSession(initialize sdk.New) *session {
 // attach joins the server.
 func (s *session) attach(fds *inherited) error {
 	limitMemory()
+	s.ballast = make([]byte, ballastBytes)
 	s.logs = &logs{}
 	s.own = zerolog.New(s.logs)
 	var err error

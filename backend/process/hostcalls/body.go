@@ -67,8 +67,8 @@ type resultBody struct {
 	Ready bool    `msgpack:"ready"`
 	Value float64 `msgpack:"value"`
 
-	Decoupled bool `msgpack:"decoupled"`
-	Asks      bool `msgpack:"asks"`
+	Decoupled bool `msgpack:"decoupled,omitempty"`
+	Asks      bool `msgpack:"asks,omitempty"`
 }
 
 // parseVersion reads the version of a model as Triton does; none is the latest.

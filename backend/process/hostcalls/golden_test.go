@@ -20,6 +20,7 @@ func TestGoldenCallsAreDecodedAndAnswered(t *testing.T) {
 		},
 		"call_unload":      {Operation: "unload", Model: "m", Dependents: true},
 		"call_ready":       {Operation: "ready", Model: "m", Version: "1"},
+		"call_decoupled":   {Operation: "decoupled", Model: "m", Version: "2"},
 		"call_new_family":  {Operation: "new_family", Family: 1, Name: "f", Description: "wörds", Kind: 2},
 		"call_new_metric":  {Operation: "new_metric", Family: 1, Metric: 300, Labels: [][2]string{{"a", "ä"}, {"b", ""}}, Buckets: []float64{0.5, 1}},
 		"call_value":       {Operation: "value", Metric: 300},
@@ -35,4 +36,8 @@ func TestGoldenCallsAreDecodedAndAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	ipctest.Want(t, "result", ipc.Result, 5, body)
+	if body, err = msgpack.Marshal(&resultBody{Decoupled: true, Asks: true}); err != nil {
+		t.Fatal(err)
+	}
+	ipctest.Want(t, "result_decoupled", ipc.Result, 6, body)
 }

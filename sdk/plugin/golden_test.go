@@ -1,0 +1,24 @@
+package plugin
+
+import (
+	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/ipctest"
+	"github.com/nereid-serving/nereid/ipc/peer"
+)
+
+// TestGoldenFramesOfPluginsAlone compares what no stub in Python says or is told.
+func TestGoldenFramesOfPluginsAlone(t *testing.T) {
+	body, err := msgpack.Marshal(&decoupledCall{Operation: "decoupled", Model: "m", Version: versionText(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ipctest.Want(t, "call_decoupled", ipc.Call, 3, body)
+	var got result
+	if err := decode(peer.Message{Frame: ipc.Frame{Kind: ipc.Result, Body: ipctest.Body(t, "result_decoupled")}}, &got); err != nil || !got.Decoupled || !got.Asks || got.Error != "" {
+		t.Errorf("got %+v, error %v", got, err)
+	}
+}
