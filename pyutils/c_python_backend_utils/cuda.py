@@ -279,7 +279,7 @@ class Device:
             try:
                 self._driver.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), opened, _LAZY_PEER_ACCESS)
             except CudaError as error:
-                if error.code != _INVALID_HANDLE:  # which says here that the maker has ended, and nothing of the context
+                if error.code != _INVALID_HANDLE:  # it says that the maker has ended, and nothing of our context
                     self._failed(error.code)
                 raise
         return address.value
