@@ -177,9 +177,30 @@ func (o *Options) httpConfig(all *connections.Budget) rest.Config {
 	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
 	c.MaxInputBytes, c.ForwardPattern, c.Restricted = h.MaxInputBytes, h.ForwardPattern, restrictions(h.Restricted)
 	c.MaxGroupInstances = o.Limits.GroupInstances
+	c.AllowOrigins, c.Addresses = h.AllowOrigins, o.otherAddresses()
 	// Half of the time is for requests in flight, and for models.
 	c.ExitTimeout, c.DrainTime = o.exitTimeout(), min(c.DrainTime, o.exitTimeout()/2)
 	return c
+}
+
+// otherAddresses are the endpoints beside HTTP, as its page says them. A port that the kernel
+// chooses is not known yet.
+func (o *Options) otherAddresses() (list []string) {
+	for _, e := range []struct {
+		on   bool
+		port int
+		text string
+	}{
+		{o.GRPC.Allow, o.GRPC.Port, "gRPC: port %d"},
+		{o.Metrics.Allow, o.Metrics.Port, "Metrics for Prometheus: port %d, /metrics"},
+		{o.HTTPS.Allow, o.HTTPS.Port, "HTTPS: port %d"},
+		{o.OpenAI.Allow, o.OpenAI.Port, "OpenAI's API: port %d, /v1"},
+	} {
+		if e.on && e.port > 0 {
+			list = append(list, fmt.Sprintf(e.text, e.port))
+		}
+	}
+	return list
 }
 
 func (o *Options) httpsAddress() string { return cmp.Or(o.HTTPS.Address, o.HTTP.Address) }

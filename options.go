@@ -108,6 +108,7 @@ type HTTPOptions struct {
 	MaxInputBytes  int64                  // --http-max-input-size: of JSON and of what is decompressed
 	ForwardPattern string                 // --http-header-forward-pattern: RE2; empty forwards nothing
 	Restricted     map[string]Restriction // --http-restricted-api, by group of endpoints
+	AllowOrigins   []string               // --http-cors-allow-origin: of pages that may use the endpoints from a browser; "*" is any
 	// Limits are sizes, counts and times that bound what clients may ask. The fields
 	// above and ExitTimeout take the place of those of the same name in it.
 	Limits rest.Config

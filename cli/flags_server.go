@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/server/rest/origins"
 )
 
 // serverFlags are about the server, its log and its models.
@@ -98,6 +99,15 @@ func ourFlags() []group {
 			"their answers, and what is kept between them. What does not fit is refused, and everything else goes on. 0 is half of the " +
 			"memory that this process may use, as the machine and all control groups around it say. Default: 0.",
 			setWith(parseUint64, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
+		{"http-cors-allow-origin", "<string>", "The origin of a page, such as https://example.org, whose scripts may use the HTTP endpoints from a browser " +
+			"(CORS); \"*\" is any. May be given several times. Default: none.",
+			func(p *parser, text string) error {
+				if _, err := origins.New([]string{text}); err != nil {
+					return err
+				}
+				p.o.HTTP.AllowOrigins = append(p.o.HTTP.AllowOrigins, text)
+				return nil
+			}},
 		{"strict-outputs", "<boolean>", "Answer with an error where a model's output is not in its configuration, or has another data type or " +
 			"shape; if false, the log has one warning for each model and output. Default: false.",
 			setBool(func(o *Options) *bool { return &o.StrictOutputs })},

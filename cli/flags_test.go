@@ -59,6 +59,9 @@ func TestFlagsFillOptions(t *testing.T) {
 		{"metrics config", []string{"--metrics-config=summary_quantiles=0.5:0.1,0.9:0.1", "--metrics-config", "x=y=z"}, func(o *Options) {
 			o.MetricsSettings = []Setting{{"summary_quantiles", "0.5:0.1,0.9:0.1"}, {"x", "y=z"}}
 		}},
+		{"origins", []string{"--http-cors-allow-origin=https://a.example:8443", "--http-cors-allow-origin=*"}, func(o *Options) {
+			o.HTTP.AllowOrigins = []string{"https://a.example:8443", "*"}
+		}},
 		{"strict outputs", []string{"--strict-outputs=true"}, func(o *Options) { o.StrictOutputs = true }},
 		{"limits of models", []string{"--model-max-queued-requests=1", "--model-max-instances=2", "--model-max-requested-instances=3",
 			"--model-max-load-files=4", "--model-max-printed-lines=5", "--model-printed-lines-per-second=6", "--model-max-printed-line-size=7",
@@ -147,6 +150,7 @@ func TestWrongFlagsAreExplained(t *testing.T) {
 		{[]string{"--openai-backend=other"}, bad("--openai-backend", "invalid argument for --openai-backend. Must be vllm or tensorrtllm.")},
 		{[]string{"--openai-tensor=text_input"}, bad("--openai-tensor", "--openai-tensor option format is <tensor>=<name>. Got text_input")},
 		{[]string{"--openai-default-max-tokens=0"}, bad("--openai-default-max-tokens", "--openai-default-max-tokens must be greater than 0")},
+		{[]string{"--http-cors-allow-origin=a.example"}, bad("--http-cors-allow-origin", `origin "a.example": want a scheme and a host, and a port if it is not the usual one, such as https://example.org, or *`)},
 		{[]string{"--http-max-input-size=0"}, bad("--http-max-input-size", "--http-max-input-size must be greater than 0")},
 		{[]string{"--model-max-queued-requests=0"}, bad("--model-max-queued-requests", "--model-max-queued-requests must be greater than 0")},
 		{[]string{"--model-max-printed-line-size=16777217"}, bad("--model-max-printed-line-size",

@@ -56,7 +56,10 @@ var mayImport = map[string][]string{
 	"server/grpc/message": {"boundary", "infer", "memory", "models", "server", "server/regions"},
 	"server/grpc/replies": {"boundary", "infer", "infer/trace", "memory", "models", "server/grpc/message"},
 
-	"server/rest":           {"infer", "infer/trace", "kserve", "memory", "metrics", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/generate", "server/rest/inference", "server/tracing"},
+	"server/rest":           {"infer", "infer/trace", "kserve", "memory", "metrics", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/generate", "server/rest/inference", "server/rest/openapi", "server/rest/origins", "server/rest/pages", "server/tracing"},
+	"server/rest/openapi":   {"infer", "kserve", "models"},
+	"server/rest/origins":   {"server/http1"},
+	"server/rest/pages":     {},
 	"server/rest/generate":  {"boundary", "infer", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/rest/body", "server/rest/values"},
 	"server/rest/values":    {"infer", "server/jsontext", "server/rest/body"},
 	"server/rest/body":      {"infer", "memory", "server", "server/http1", "server/jsontext"},

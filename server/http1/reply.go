@@ -18,6 +18,8 @@ type Reply struct {
 	Extra Number
 	// Header is another one. Its value has no line ends.
 	Header Field
+	// Lines are more of them, each with its line end.
+	Lines string
 	// Coding is that in which the body is sent. The handler has applied it.
 	Coding Coding
 	// OfferCodings tells the client which codings requests may have.
@@ -190,6 +192,7 @@ func (w *Reply) appendHead(status int) []byte {
 	if w.Header.Name != "" {
 		b = append(append(append(append(b, w.Header.Name...), ": "...), w.Header.Value...), "\r\n"...)
 	}
+	b = append(b, w.Lines...)
 	if w.Coding != Identity {
 		b = append(append(append(b, "Content-Encoding: "...), encodingNames[w.Coding]...), "\r\n"...)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/server/certificates"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest/inference"
+	"github.com/nereid-serving/nereid/server/rest/origins"
 )
 
 // Config says where the HTTP front end listens and what it lets clients do.
@@ -42,6 +43,11 @@ type Config struct {
 	// ForwardPattern chooses, by an unanchored match that ignores case, the
 	// headers that an inference passes to the model as parameters; "" none.
 	ForwardPattern string
+	// AllowOrigins are the origins whose pages may use the endpoints from a browser, "*" all;
+	// without any there are none.
+	AllowOrigins []string
+	// Addresses are those of the server's other endpoints, as the page says them.
+	Addresses []string
 	// MaxGroupInstances is how many instances a request may give a group of a model;
 	// default models.MaxInstances.
 	MaxGroupInstances int
@@ -81,6 +87,9 @@ func (c Config) Validate() error {
 	}
 	if c.encrypts() && (c.Certificates.Cert == "" || c.Certificates.Key == "") {
 		return errors.New("Certificates are not complete, want a certificate and a key")
+	}
+	if _, err := origins.New(c.AllowOrigins); err != nil {
+		return fmt.Errorf("AllowOrigins: %w", err)
 	}
 	_, err := server.NewAccess(c.Restricted, c.ForwardPattern)
 	return err

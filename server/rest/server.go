@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/rest/generate"
 	"github.com/nereid-serving/nereid/server/rest/inference"
+	"github.com/nereid-serving/nereid/server/rest/origins"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
@@ -26,7 +27,8 @@ type Endpoints struct {
 	traces       *tracing.Tracer
 	regions      *regions.Registry
 	restrictions server.Restrictions
-	serverJSON   []byte // the server's metadata
+	origins      *origins.Allowed // nil: no page of another site
+	serverJSON   []byte           // the server's metadata
 	bodies       *body.Gatherer
 	inferences   *inference.Codec
 	generations  *generate.Codec
@@ -55,6 +57,7 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 	}
 	access, _ := server.NewAccess(cfg.Restricted, cfg.ForwardPattern) // Validate has tried
 	h.restrictions = access.Restrictions
+	h.origins, _ = origins.New(cfg.AllowOrigins)
 	h.bodies = &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.MaxInputBytes}
 	h.inferences = inference.NewCodec(h.bodies, parts.Allocate, parts.Regions, access.Forwarding, cfg.Framing)
 	h.generations = generate.NewCodec(h.bodies, parts.Allocate, access.Forwarding)
@@ -70,9 +73,14 @@ const (
 
 // Serve serves one request: a Handler of package http1.
 func (h *Endpoints) Serve(w *http1.Reply, r *http1.Request) {
+	if h.origins != nil && h.origins.Preflight(w, r) {
+		return
+	}
 	t := route(r.Path())
 	if t.endpoint == epNone {
-		writeStatus(w, http.StatusNotFound, "Not Found")
+		if !h.servePage(w, r) {
+			writeStatus(w, http.StatusNotFound, "Not Found")
+		}
 		return
 	}
 	ep := &endpoints[t.endpoint]

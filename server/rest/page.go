@@ -1,0 +1,98 @@
+package rest
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest/openapi"
+	"github.com/nereid-serving/nereid/server/rest/pages"
+)
+
+// maxDescribed bounds how many models the page and the OpenAPI document have: each request for
+// them makes them anew.
+const maxDescribed = 500
+
+// servePage serves what lies outside of the protocol: the page at / and /docs, and
+// /openapi.json. It reports false for all else. At / Triton has nothing, and nor has this server for
+// clients that do not say what they accept, as probes do.
+func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
+	path := r.Path()
+	accept, says := r.Header("Accept")
+	if path != "/openapi.json" && path != "/docs" && (path != "/" || !says) {
+		return false
+	}
+	// The page has what each of these groups tells of models.
+	for _, group := range []string{server.GroupMetadata, server.GroupModelRepository, server.GroupModelConfig} {
+		if !h.Allow(w, r, group) {
+			return true
+		}
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		RefuseMethod(w)
+		return true
+	}
+	served, left, err := h.served()
+	if err != nil {
+		WriteError(w, err)
+		return true
+	}
+	if path == "/openapi.json" {
+		document, err := openapi.Document(h.cfg.ServerVersion, served, left)
+		if err != nil {
+			WriteError(w, err)
+			return true
+		}
+		w.ContentType = typeJSON
+		w.Send(http.StatusOK, document)
+		return true
+	}
+	page := pages.Page{Addresses: h.cfg.Addresses, Left: left}
+	for _, info := range served {
+		m := pages.Model{Name: info.Name}
+		for _, in := range info.Config.GetInput() {
+			m.Inputs = append(m.Inputs, in.GetName()+" "+infer.DataType(in.GetDataType()).String()+" "+infer.ShapeString(in.GetDims()))
+		}
+		for _, out := range info.Config.GetOutput() {
+			m.Outputs = append(m.Outputs, out.GetName()+" "+infer.DataType(out.GetDataType()).String()+" "+infer.ShapeString(out.GetDims()))
+		}
+		page.Models = append(page.Models, m)
+	}
+	if strings.Contains(accept, "text/html") {
+		w.ContentType = "text/html; charset=utf-8"
+		w.Lines += "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nX-Content-Type-Options: nosniff\r\n"
+		w.Send(http.StatusOK, page.HTML())
+		return true
+	}
+	w.ContentType = "text/plain; charset=utf-8"
+	w.Send(http.StatusOK, page.Text())
+	return true
+}
+
+// served lists the models that are ready, the latest version of each, in the order of the
+// repository's index; left is how many more there are.
+func (h *Endpoints) served() (list []*models.Info, left int, err error) {
+	index, err := h.core.Index(true)
+	if err != nil {
+		return nil, 0, err
+	}
+	seen := make(map[string]bool)
+	for _, entry := range index {
+		if seen[entry.GetName()] {
+			continue
+		}
+		seen[entry.GetName()] = true
+		if len(list) == maxDescribed {
+			left++
+			continue
+		}
+		// A model that was unloaded meanwhile, or whose name two repositories have, is left out.
+		if info, err := h.core.Model(entry.GetName(), infer.LatestVersion); err == nil {
+			list = append(list, info)
+		}
+	}
+	return list, left, nil
+}

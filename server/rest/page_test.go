@@ -1,0 +1,114 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest/openapi"
+)
+
+// TestPageNamesTheAddresses asks for the page as curl, as a browser and as a probe does, of which the
+// last gets what Triton answers.
+func TestPageNamesTheAddresses(t *testing.T) {
+	s := startHTTP(t, Config{Addresses: []string{"gRPC: port 8001"}}, nil)
+	for _, path := range []string{"/", "/docs"} {
+		text := s.do(t, "GET", path, "", "Accept: */*")
+		for _, want := range []string{"/openapi.json", "gRPC: port 8001"} {
+			if text.status != http.StatusOK || text.header.Get("Content-Type") != "text/plain; charset=utf-8" || !strings.Contains(text.body, want) {
+				t.Errorf("%s as text: got %s, want %q in it", path, text, want)
+			}
+		}
+		page := s.do(t, "GET", path, "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
+		if page.header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.HasPrefix(page.body, "<!DOCTYPE html>") ||
+			!strings.Contains(page.header.Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Errorf("%s in a browser: got %s, want HTML that loads nothing", path, page)
+		}
+	}
+	if got, want := s.do(t, "GET", "/", "").String(), "404 text/plain "+errorBody("Not Found"); got != want {
+		t.Errorf("a probe: got %s, want %s", got, want)
+	}
+	if got, want := s.do(t, "POST", "/docs", "", "Accept: */*").String(), "405 text/plain "+errorBody("Method Not Allowed"); got != want {
+		t.Errorf("POST: got %s, want %s", got, want)
+	}
+}
+
+// TestPageIsRestrictedAsItsContents closes one of the groups that tell of models.
+func TestPageIsRestrictedAsItsContents(t *testing.T) {
+	for _, group := range []string{server.GroupMetadata, server.GroupModelRepository, server.GroupModelConfig} {
+		s := startHTTP(t, Config{Restricted: []server.Restriction{{Groups: []string{group}, Header: "Key", Value: "v"}}}, nil)
+		for _, path := range []string{"/docs", "/openapi.json"} {
+			if got := s.do(t, "GET", path, "", "Accept: */*"); got.status != http.StatusForbidden {
+				t.Errorf("%s, %s without the header: got %s, want 403", group, path, got)
+			}
+			if got := s.do(t, "GET", path, "", "Key: v"); got.status != http.StatusOK {
+				t.Errorf("%s, %s with the header: got %s, want 200", group, path, got)
+			}
+		}
+	}
+}
+
+// TestOpenAPIHasTheServersPaths looks at a server without models; integration has some.
+func TestOpenAPIHasTheServersPaths(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	got := s.do(t, "GET", "/openapi.json", "")
+	var document struct {
+		OpenAPI string
+		Paths   map[string]map[string]any
+	}
+	if err := json.Unmarshal([]byte(got.body), &document); err != nil || got.status != http.StatusOK || document.OpenAPI != openapi.Version {
+		t.Fatalf("got %.200s and error %v, want a document of OpenAPI %s", got, err, openapi.Version)
+	}
+	for _, want := range []string{"get /v2", "get /v2/health/ready", "get /v2/models/stats", "post /v2/repository/index"} {
+		method, path, _ := strings.Cut(want, " ")
+		if document.Paths[path][method] == nil {
+			t.Errorf("%s is not in the document", want)
+		}
+	}
+}
+
+// TestOriginsDecideWhatBrowsersMayRead asks as a browser does before a page of another site may send
+// a request, and when it has.
+func TestOriginsDecideWhatBrowsersMayRead(t *testing.T) {
+	preflight := []string{"Origin: https://a.example", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: content-type,x-key"}
+	for _, c := range []struct {
+		name    string
+		allowed []string
+		status  int
+		origin  string
+	}{
+		{"none", nil, http.StatusMethodNotAllowed, ""},
+		{"another", []string{"https://b.example"}, http.StatusMethodNotAllowed, ""},
+		{"this one", []string{"https://b.example", "https://a.example"}, http.StatusOK, "https://a.example"},
+		{"any", []string{"*"}, http.StatusOK, "*"},
+	} {
+		s := startHTTP(t, Config{AllowOrigins: c.allowed}, nil)
+		got := s.do(t, "OPTIONS", "/v2/models/id_int32/infer", "", preflight...)
+		if got.status != c.status || got.header.Get("Access-Control-Allow-Origin") != c.origin {
+			t.Errorf("%s: got %s with origin %q, want %d with %q", c.name, got, got.header.Get("Access-Control-Allow-Origin"), c.status, c.origin)
+		}
+		methods, headers := got.header.Get("Access-Control-Allow-Methods"), got.header.Get("Access-Control-Allow-Headers")
+		if allowed := c.status == http.StatusOK; allowed != (methods == "GET, POST") || allowed != (headers == "content-type,x-key") {
+			t.Errorf("%s: got the methods %q and the headers %q", c.name, methods, headers)
+		}
+		for _, path := range []string{"/v2", "/v2/nothing"} {
+			reply := s.do(t, "GET", path, "", preflight[0])
+			if got := reply.header.Get("Access-Control-Allow-Origin"); got != c.origin {
+				t.Errorf("%s: GET %s: got origin %q, want %q", c.name, path, got, c.origin)
+			}
+			if got := reply.header.Get("Access-Control-Expose-Headers"); (got != "") != (c.origin != "") {
+				t.Errorf("%s: GET %s: got the headers %q to be read", c.name, path, got)
+			}
+		}
+		if got := s.do(t, "GET", "/v2", "").header.Get("Access-Control-Allow-Origin"); got != "" {
+			t.Errorf("%s: a client that is no browser is told of %q", c.name, got)
+		}
+	}
+	for _, bad := range []string{"a.example", "https://a.example/", "https://*.example", "https://a.example/x", ""} {
+		if err := (Config{AllowOrigins: []string{bad}}).Validate(); err == nil {
+			t.Errorf("origin %q is taken, want it refused", bad)
+		}
+	}
+}
