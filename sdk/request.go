@@ -110,29 +110,31 @@ func (r *Request) Release(flags uint32) error { return r.own().Release(flags) }
 // Input is an input of a request: one tensor in one buffer, valid until the request is released.
 type Input execution.Input
 
+func (in *Input) own() *execution.Input { return (*execution.Input)(in) }
+
 // Name returns its name.
-func (in *Input) Name() string { return in.Tensor.Name }
+func (in *Input) Name() string { return in.own().Tensor().Name }
 
 // DataType returns the type of its elements.
-func (in *Input) DataType() DataType { return in.Tensor.DataType }
+func (in *Input) DataType() DataType { return in.own().Tensor().DataType }
 
 // Shape returns its shape, with the batch dimension and after reshape. It is not changed.
-func (in *Input) Shape() []int64 { return in.Tensor.Shape }
+func (in *Input) Shape() []int64 { return in.own().Tensor().Shape }
 
 // Data returns its bytes: row-major, little-endian. They are read and never written, as others may have the same bytes; nil once
 // the request has been released.
-func (in *Input) Data() []byte { return in.Tensor.Data }
+func (in *Input) Data() []byte { return in.own().Data() }
 
 // Elements returns the elements of an input of BYTES, as parts of Data. It fails if Data is no sequence of lengths and bytes.
 func (in *Input) Elements() ([][]byte, error) {
-	data := in.Tensor.Data
+	data := in.Data()
 	var elements [][]byte
-	if n, ok := infer.Elements(in.Tensor.Shape); ok && n <= int64(len(data)/4) {
+	if n, ok := infer.Elements(in.Shape()); ok && n <= int64(len(data)/4) {
 		elements = make([][]byte, 0, n)
 	}
 	for len(data) > 0 {
 		if len(data) < 4 || uint64(binary.LittleEndian.Uint32(data)) > uint64(len(data)-4) {
-			return nil, infer.Errorf(infer.InvalidArg, "input '%s' of BYTES is cut off after %d elements", in.Tensor.Name, len(elements))
+			return nil, infer.Errorf(infer.InvalidArg, "input '%s' of BYTES is cut off after %d elements", in.Name(), len(elements))
 		}
 		n := int(binary.LittleEndian.Uint32(data))
 		elements = append(elements, data[4:4+n:4+n])

@@ -126,7 +126,7 @@ func (m *Model) newInstance(p Placement) *Instance {
 		gpu = 1 + p.Device
 	}
 	in.custody = execution.New(execution.Config{
-		Backend: b.env.Name, Model: m.version.Name, Instance: p.Name,
+		Backend: b.env.Name, Model: m.version.Name, Instance: p.Name, Life: in.life,
 		Decoupled: m.decoupled(), Sequences: sequences != nil, Iterative: sequences.GetIterativeSequence(),
 		Outputs: outputs, Allocate: b.env.Allocate, AnswersFirst: b.env.AnswersFirst, Window: b.env.Window, GPU: gpu,
 		Fault: func(text string) { b.env.Own.Error().Msg(text) }, Log: b.env.Own,
@@ -209,7 +209,7 @@ func (in *Instance) execute(w work) {
 	for i := range requests {
 		list[i] = (*sdk.Request)(&requests[i])
 	}
-	b := in.custody.Begin(in.life, w.batch, requests, w.begun)
+	b := in.custody.Begin(w.batch, requests, w.begun)
 	returned := false
 	defer func() {
 		if returned {

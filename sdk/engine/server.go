@@ -172,13 +172,14 @@ func (c *call) read(q *sdk.InferRequest) error {
 		from := &q.Inputs[i]
 		t := infer.Tensor{Name: from.Name, DataType: from.DataType, Shape: from.Shape, Data: from.Data}
 		if from.Of != nil {
-			in := &(*execution.Input)(from.Of).Tensor
-			if in.Data == nil {
+			data := (*execution.Input)(from.Of).Data()
+			in := (*execution.Input)(from.Of).Tensor()
+			if data == nil {
 				if n, _ := infer.Elements(in.Shape); n > 0 {
 					return infer.Errorf(infer.Internal, "input '%s' has no bytes any more, as its request has been released", in.Name)
 				}
 			}
-			t.DataType, t.Data, t.Memory = in.DataType, in.Data, in.Memory
+			t.DataType, t.Data, t.Memory = in.DataType, data, in.Memory
 			if t.Shape == nil {
 				t.Shape = in.Shape
 			}

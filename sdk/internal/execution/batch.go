@@ -13,17 +13,17 @@ import (
 // Requests by no pointer, so that those that the author has dropped are found.
 type Batch struct {
 	custody *Custody
-	life    context.Context
 	batch   *backend.Batch
 	begun   int64 // Execute was called above
 	started int64 // Execute was called here
 
 	mu         sync.Mutex
-	executing  bool // Execute has not returned
-	concluded  bool // Done has been, or is about to be, called
-	unreleased int  // requests
-	report     backend.Report
-	timed      timed
+	executing  bool  // Execute has not returned
+	concluded  bool  // Done has been, or is about to be, called
+	timed      timed // where times come from
+	unreleased int32 // requests
+	times      [4]int64
+	failure    *infer.Error // of Execute
 	entries    []entry
 }
 
@@ -42,7 +42,7 @@ type entry struct {
 	batch *Batch        // not changed, nor is task
 	task  *backend.Task // the scheduler's again once it has been given back by Rescheduled
 
-	responses int  // sent, those that carry something
+	responded bool // a response has been sent that carries something
 	answered  bool // the last response has been sent, or is held
 	failed    bool // it was an error, or statistics say so
 	counted   bool // statistics have been reported
@@ -53,17 +53,17 @@ type entry struct {
 	held *infer.Response
 	// sending: a goroutine hands responses up, and those in queue after them.
 	sending bool
-	queue   []*infer.Response
+	queue   *[]*infer.Response // nil mostly
 
 	memory []infer.Memory // of the inputs, retained
-	few    [2]infer.Memory
+	few    [1]infer.Memory
 
 	// Guarded by the custody's mu; kept is changed with the batch's held, too.
 	kept           bool // it is in the custody's list
 	pending        bool // it counts there as one without an answer
 	previous, next *entry
 
-	window window // has a lock of its own
+	window *window // not changed; nil unless the model is decoupled
 }
 
 // single is the batch of one request.
@@ -73,8 +73,8 @@ type single struct {
 }
 
 // Begin takes a batch for an Execute that is about to be called, and fills in the author's
-// requests, as many as the batch has tasks. life ends with the instance's.
-func (c *Custody) Begin(life context.Context, tasks *backend.Batch, requests []Request, begun int64) *Batch {
+// requests, as many as the batch has tasks.
+func (c *Custody) Begin(tasks *backend.Batch, requests []Request, begun int64) *Batch {
 	var b *Batch
 	if len(tasks.Tasks) == 1 {
 		one := &single{}
@@ -83,11 +83,13 @@ func (c *Custody) Begin(life context.Context, tasks *backend.Batch, requests []R
 	} else {
 		b = &Batch{entries: make([]entry, len(tasks.Tasks))}
 	}
-	b.custody, b.life, b.batch, b.executing, b.unreleased = c, life, tasks, true, len(tasks.Tasks)
+	b.custody, b.batch, b.executing, b.unreleased = c, tasks, true, int32(len(tasks.Tasks))
 	for i, task := range tasks.Tasks {
 		e, r := &b.entries[i], &requests[i]
 		e.batch, e.task, e.memory = b, task, e.few[:0]
-		e.window.of = &c.Window
+		if c.Decoupled {
+			e.window = &window{of: &c.Window}
+		}
 		r.entry, r.request, r.task = e, task.Request, task.Context
 		r.inputs = r.few[:0]
 		for j := range task.Request.Inputs {
@@ -96,7 +98,7 @@ func (c *Custody) Begin(life context.Context, tasks *backend.Batch, requests []R
 				t.Memory.Retain()
 				e.memory = append(e.memory, t.Memory)
 			}
-			r.inputs = append(r.inputs, Input{*t, r})
+			r.inputs = append(r.inputs, Input{t, r})
 		}
 	}
 	b.begun, b.started = begun, backend.Now()
@@ -117,19 +119,16 @@ func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool
 		return
 	}
 	b.executing = false
-	r := &b.report
 	if b.timed == byClock {
-		r.Start, r.ComputeStart, r.ComputeEnd, r.End = b.begun, b.started, ended, ended
+		b.times = [4]int64{b.begun, b.started, ended, ended}
 	}
-	r.Executed, r.GPU = true, c.GPU
 	var taken []*entry // against the rules
 	left := 0
 	if failure != nil {
-		r.Err = failure
-		r.Rescheduled = nil
+		b.failure = failure
 		for i := range b.entries {
 			e := &b.entries[i]
-			if !panicked && (e.answered || e.responses > 0 || e.released) {
+			if !panicked && (e.answered || e.responded || e.released) {
 				taken = append(taken, e)
 			}
 			b.giveUpLocked(e)
@@ -180,16 +179,19 @@ func (b *Batch) concludesLocked() bool {
 func (b *Batch) conclude() {
 	c := b.custody
 	b.mu.Lock()
+	report := backend.Report{Start: b.times[0], ComputeStart: b.times[1], ComputeEnd: b.times[2], End: b.times[3], Executed: true, GPU: c.GPU}
+	if b.failure != nil {
+		report.Err = b.failure
+	}
 	for i := range b.entries {
 		e := &b.entries[i]
 		switch {
 		case e.again:
-			b.report.Rescheduled = append(b.report.Rescheduled, e.task)
-		case e.failed && b.report.Err == nil:
-			b.report.Failed = append(b.report.Failed, i)
+			report.Rescheduled = append(report.Rescheduled, e.task)
+		case e.failed && b.failure == nil:
+			report.Failed = append(report.Failed, i)
 		}
 	}
-	report := b.report
 	b.mu.Unlock()
 	c.mu.Lock()
 	if c.current == b {
@@ -215,7 +217,10 @@ func (b *Batch) flush(e *entry) {
 // goroutine does it. It gives the batch's lock back.
 func (b *Batch) upLocked(e *entry, r *infer.Response) {
 	if e.sending {
-		e.queue = append(e.queue, r)
+		if e.queue == nil {
+			e.queue = new([]*infer.Response)
+		}
+		*e.queue = append(*e.queue, r)
 		b.mu.Unlock()
 		return
 	}
@@ -228,14 +233,14 @@ func (b *Batch) upLocked(e *entry, r *infer.Response) {
 			return // there is no other, and e.task may be in other hands
 		}
 		b.mu.Lock()
-		if len(e.queue) == 0 {
+		if e.queue == nil || len(*e.queue) == 0 {
 			e.sending = false
 			b.mu.Unlock()
 			return
 		}
-		r = e.queue[0]
-		e.queue[0] = nil
-		e.queue = e.queue[1:]
+		r = (*e.queue)[0]
+		(*e.queue)[0] = nil
+		*e.queue = (*e.queue)[1:]
 	}
 }
 
@@ -360,18 +365,18 @@ func (b *Batch) Context() context.Context { return (*batchContext)(b) }
 type batchContext Batch
 
 // Deadline implements context.Context.
-func (b *batchContext) Deadline() (time.Time, bool) { return b.life.Deadline() }
+func (b *batchContext) Deadline() (time.Time, bool) { return b.custody.Life.Deadline() }
 
 // Done implements context.Context.
-func (b *batchContext) Done() <-chan struct{} { return b.life.Done() }
+func (b *batchContext) Done() <-chan struct{} { return b.custody.Life.Done() }
 
 // Err implements context.Context.
-func (b *batchContext) Err() error { return b.life.Err() }
+func (b *batchContext) Err() error { return b.custody.Life.Err() }
 
 // Value implements context.Context.
 func (b *batchContext) Value(key any) any {
 	if key == (batchKey{}) {
 		return (*Batch)(b)
 	}
-	return b.life.Value(key)
+	return b.custody.Life.Value(key)
 }

@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"context"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -12,8 +13,9 @@ import (
 
 // Config says whose requests a Custody keeps, and by which rules.
 type Config struct {
-	Backend, Model, Instance string // for texts
-	Decoupled                bool   // a request may have any number of responses
+	Backend, Model, Instance string          // for texts
+	Life                     context.Context // ends with the instance's; that of Execute is made of it
+	Decoupled                bool            // a request may have any number of responses
 	// Sequences: a request of the same sequence may follow as soon as Done has been called, so
 	// Done waits for the release of all requests.
 	Sequences bool

@@ -18,15 +18,27 @@ type Request struct {
 	request *infer.Request
 	task    context.Context // ends when no client waits for the answer any more
 	inputs  []Input
-	few     [2]Input
+	few     [2]Input // inputs begins here
+	gone    bool     // it has been released, and its inputs have no bytes
+	begun   bool     // first is in use; guarded by the batch's mu
 	first   Response
-	begun   bool // first is in use; guarded by the batch's mu
 }
 
 // Input is one input of a Request.
 type Input struct {
-	infer.Tensor
-	of *Request
+	tensor *infer.Tensor
+	of     *Request
+}
+
+// Tensor returns the input as its client made it; its bytes are valid until the release of its request.
+func (in *Input) Tensor() *infer.Tensor { return in.tensor }
+
+// Data returns its bytes, nil once its request has been released.
+func (in *Input) Data() []byte {
+	if in.of.gone {
+		return nil
+	}
+	return in.tensor.Data
 }
 
 // Batch returns the batch that the request came in.
@@ -71,7 +83,7 @@ func (r *Request) InputCount() int { return len(r.inputs) }
 // Input returns the input of the given name.
 func (r *Request) Input(name string) (*Input, error) {
 	for i := range r.inputs {
-		if r.inputs[i].Name == name {
+		if r.inputs[i].tensor.Name == name {
 			return &r.inputs[i], nil
 		}
 	}
@@ -134,9 +146,7 @@ func (r *Request) Release(flags uint32) error {
 	}
 	e.again = flags == ReleaseReschedule
 	b.giveUpLocked(e)
-	for i := range r.inputs {
-		r.inputs[i].Data = nil
-	}
+	r.gone = true
 	if e.completeLocked() {
 		c.forgetLocked(e)
 	}
@@ -186,10 +196,11 @@ func (c *Custody) Report(start, computeStart, computeEnd, end int64) error {
 	return nil
 }
 
-// setTimesLocked sets the times of the report. They do not begin before the batch came.
+// setTimesLocked sets the times of the report, in order. They do not begin before the batch came.
 func (b *Batch) setTimesLocked(start, computeStart, computeEnd, end int64) {
-	b.report.Start = max(start, b.begun)
-	b.report.ComputeStart = max(computeStart, b.report.Start)
-	b.report.ComputeEnd = max(computeEnd, b.report.ComputeStart)
-	b.report.End = max(end, b.report.ComputeEnd)
+	t := &b.times
+	t[0] = max(start, b.begun)
+	t[1] = max(computeStart, t[0])
+	t[2] = max(computeEnd, t[1])
+	t[3] = max(end, t[2])
 }

@@ -14,18 +14,20 @@ const SendFinal uint32 = 1
 type Response struct {
 	up      infer.Response // what is handed up
 	request *Request
-	state   atomic.Uint32 // 1: sent or discarded
-	held    *holding      // memory that is this response's until it is sent; nil mostly
-	// forwarded are outputs that lie in memory of inputs.
-	forwarded []forward
-	few       [1]forward // forwarded begins here
-	slot      slot
-	tensors   [1]infer.Tensor // up.Outputs begins here
-	dims      [6]int64        // the first dimensions of outputs
-	dimmed    int             // of dims
-	small     [64]byte        // the first bytes of outputs
-	filled    int             // of small, a multiple of 8
+	held    *holding // memory that is this response's until it is sent; nil mostly
+	// from are, for outputs that are forwarded, the inputs whose memory they have; nil of others, and behind the last one.
+	from    []*Input
+	few     [1]*Input // from begins here
+	state   atomic.Uint32
+	dimmed  uint16          // of dims
+	filled  uint16          // of small, a multiple of 8
+	tensors [1]infer.Tensor // up.Outputs begins here
+	dims    [4]int64        // the first dimensions of outputs
+	small   [32]byte        // the first bytes of outputs; aligned for any type of element
 }
+
+// used is the state of a response that has been sent or discarded.
+const used = 1
 
 // holding is the memory of outputs that have not been sent.
 type holding struct {
@@ -79,9 +81,9 @@ func (p *Response) add(name string, dataType infer.DataType, shape []int64, size
 	var memory infer.Memory
 	switch {
 	case size == 0:
-	case size <= int64(len(p.small)-p.filled):
-		data = p.small[p.filled : p.filled+int(size) : p.filled+int(size)]
-		p.filled += (int(size) + 7) &^ 7
+	case size <= int64(len(p.small))-int64(p.filled):
+		data = p.small[p.filled : p.filled+uint16(size) : p.filled+uint16(size)]
+		p.filled += (uint16(size) + 7) &^ 7
 	case size <= SmallOutput || c.Allocate == nil && size <= math.MaxInt:
 		data = make([]byte, size)
 	case c.Allocate == nil:
@@ -96,51 +98,64 @@ func (p *Response) add(name string, dataType infer.DataType, shape []int64, size
 	return data, nil
 }
 
-// Forward adds an output whose bytes are those of an input.
+// Forward adds an output whose bytes are those of an input. The memory is retained when the response is sent: a response that
+// its author drops has nothing to give back.
 func (p *Response) Forward(name string, shape []int64, in *Input) error {
+	t := in.tensor
 	if shape == nil {
-		shape = in.Shape
+		shape = t.Shape
 	}
 	if err := p.accepts(name); err != nil {
 		return err
 	}
-	if have, ok := infer.Elements(in.Shape); !ok {
-		return infer.Errorf(infer.InvalidArg, "input '%s' has shape %s, whose product overflows", in.Name, infer.ShapeString(in.Shape))
-	} else if want, ok := infer.Elements(shape); !ok || want != have {
-		return infer.Errorf(infer.InvalidArg, "output '%s' has shape %s, want %d elements, as input '%s' has", name, infer.ShapeString(shape), have, in.Name)
-	} else if in.Data == nil && have > 0 {
-		return infer.Errorf(infer.Internal, "input '%s' has no bytes any more, as its request has been released", in.Name)
+	have, ok := infer.Elements(t.Shape)
+	if !ok {
+		return infer.Errorf(infer.InvalidArg, "input '%s' has shape %s, whose product overflows", t.Name, infer.ShapeString(t.Shape))
 	}
-	p.append(name, in.DataType, shape, in.Data, nil)
-	if in.Memory != nil {
-		if p.forwarded == nil {
-			p.forwarded = p.few[:0]
+	if want, ok := infer.Elements(shape); !ok || want != have {
+		return infer.Errorf(infer.InvalidArg, "output '%s' has shape %s, want %d elements, as input '%s' has", name, infer.ShapeString(shape), have, t.Name)
+	}
+	data := in.Data()
+	if data == nil && have > 0 {
+		return infer.Errorf(infer.Internal, "input '%s' has no bytes any more, as its request has been released", t.Name)
+	}
+	p.append(name, t.DataType, shape, data, nil)
+	if t.Memory != nil {
+		if p.from == nil {
+			p.from = p.few[:0]
 		}
-		p.forwarded = append(p.forwarded, forward{len(p.up.Outputs) - 1, in})
+		for len(p.from) < len(p.up.Outputs)-1 {
+			p.from = append(p.from, nil)
+		}
+		p.from = append(p.from, in)
 	}
 	return nil
 }
 
-// forward says that an output has the bytes of an input, whose memory is not retained before the response is sent.
-type forward struct {
-	output int
-	input  *Input
-}
-
 // retain retains the memory of what is forwarded. False: an input has been released.
 func (p *Response) retain() bool {
-	for i, f := range p.forwarded {
-		if !f.input.retain() {
-			for _, g := range p.forwarded[:i] {
-				t := &p.up.Outputs[g.output]
-				t.Memory.Release()
-				t.Memory = nil
-			}
+	for i, in := range p.from {
+		if in == nil {
+			continue
+		}
+		if !in.retain() {
+			p.giveBack()
 			return false
 		}
-		p.up.Outputs[f.output].Memory = f.input.Memory
+		p.up.Outputs[i].Memory = in.tensor.Memory
 	}
 	return true
+}
+
+// giveBack releases what retain has retained.
+func (p *Response) giveBack() {
+	for i, in := range p.from {
+		if t := &p.up.Outputs[i]; in != nil && t.Memory != nil {
+			t.Memory.Release()
+			t.Memory = nil
+		}
+	}
+	p.from = nil
 }
 
 // retain retains the input's memory, unless its request has been released.
@@ -151,7 +166,7 @@ func (in *Input) retain() bool {
 	if e.released {
 		return false
 	}
-	in.Memory.Retain()
+	in.tensor.Memory.Retain()
 	return true
 }
 
@@ -173,9 +188,9 @@ func (p *Response) accepts(name string) error {
 
 func (p *Response) append(name string, dataType infer.DataType, shape []int64, data []byte, memory infer.Memory) {
 	var dims []int64
-	if n := len(shape); n <= len(p.dims)-p.dimmed {
-		dims = p.dims[p.dimmed : p.dimmed+n : p.dimmed+n]
-		p.dimmed += n
+	if n := len(shape); n <= len(p.dims)-int(p.dimmed) {
+		dims = p.dims[p.dimmed : int(p.dimmed)+n : int(p.dimmed)+n]
+		p.dimmed += uint16(n)
 	} else {
 		dims = make([]int64, n)
 	}
@@ -237,7 +252,7 @@ func NewParameter(name string, value any) (infer.Parameter, error) {
 
 // Discard gives up a response that is not sent.
 func (p *Response) Discard() {
-	if p.state.Swap(1) == 0 {
+	if p.state.Swap(used) == 0 {
 		p.drop()
 	}
 }
@@ -245,19 +260,14 @@ func (p *Response) Discard() {
 // drop gives back what the response holds.
 func (p *Response) drop() {
 	p.held.release()
-	for _, f := range p.forwarded {
-		if m := p.up.Outputs[f.output].Memory; m != nil { // retained by Send
-			m.Release()
-		}
-	}
-	p.forwarded = nil
+	p.giveBack()
 	p.up.Outputs, p.up.Parameters = nil, nil
 }
 
 // Send hands the response up, with an error in place of its outputs if err is one.
 func (p *Response) Send(flags uint32, err error) error {
 	r := p.request
-	if p.state.Swap(1) != 0 {
+	if p.state.Swap(used) != 0 {
 		const fault = "a response was sent that had been sent, or discarded, before"
 		r.entry.batch.custody.fault(r.request, fault)
 		return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
@@ -304,14 +314,12 @@ func checkStrings(outputs []infer.Tensor) error {
 func (r *Request) send(p *Response, up *infer.Response, bytes int64) error {
 	e, b := r.entry, r.entry.batch
 	c := b.custody
-	if c.Decoupled && p != nil {
+	if e.window != nil && p != nil {
 		if !e.window.enter(r.task, bytes, up.Final) {
 			p.drop()
 			return &infer.Error{Code: infer.Cancelled}
 		}
-		p.slot.window, p.slot.bytes = &e.window, bytes
-		p.slot.refs.Store(1)
-		up.Slot = &p.slot
+		up.Slot = newSlot(e.window, bytes)
 	}
 	b.mu.Lock()
 	fault := ""
@@ -320,7 +328,7 @@ func (r *Request) send(p *Response, up *infer.Response, bytes int64) error {
 		fault = "a response was sent after the final one"
 	case e.again:
 		fault = "a response was sent after the request had been given back to be executed again"
-	case p != nil && !c.Decoupled && e.responses > 0:
+	case p != nil && !c.Decoupled && e.responded:
 		fault = "a second response was sent, though the model is not decoupled"
 	}
 	if fault != "" {
@@ -335,7 +343,7 @@ func (r *Request) send(p *Response, up *infer.Response, bytes int64) error {
 		return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
 	}
 	if p != nil {
-		e.responses++
+		e.responded = true
 		if p.held != nil {
 			p.held.given.Store(true)
 		}

@@ -67,8 +67,11 @@ func (w *window) leave(bytes int64) {
 	w.wakeLocked()
 }
 
-// end lets all go on that wait.
+// end lets all go on that wait. There may be no window.
 func (w *window) end() {
+	if w == nil {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
@@ -87,6 +90,12 @@ type slot struct {
 	window *window
 	bytes  int64
 	refs   atomic.Int32
+}
+
+func newSlot(w *window, bytes int64) *slot {
+	s := &slot{window: w, bytes: bytes}
+	s.refs.Store(1)
+	return s
 }
 
 // Retain adds a reference.
