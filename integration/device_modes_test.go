@@ -25,11 +25,11 @@ var deviceModes = map[string]struct{ acts, inputs, outputs, more string }{
 	"plain":   {"plain", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", ""},
 	"listed":  {"listed", "IN:FP32[-1]", "OUT:FP32[-1] WHERE:INT32[1]", "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 2000 }\n"},
 	"stacked": {"stacked", "IN:FP32[-1]", "OUT:FP32[-1] WHERE:INT32[1]", "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 2000 }\n" + setting("BATCH_MODE", "stacked")},
-	"states": {"states", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", `sequence_batching { max_sequence_idle_microseconds: 60000000 oldest { max_candidate_sequences: 8 }
+	"states": {"states", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1] STATE_OUT:FP32[2,-1]", `sequence_batching { max_sequence_idle_microseconds: 60000000 oldest { max_candidate_sequences: 8 }
   state [ { input_name: "STATE_IN" output_name: "STATE_OUT" data_type: TYPE_FP32 dims: [ -1, -1 ] } ] }
 `},
 	"cached":   {"cached", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1] RUNS:INT32[2,1]", "response_cache { enable: true }\n"},
-	"warmed":   {"warms", "IN:FP32[-1]", "OUT:FP32[-1] WHERE:INT32[1]", "max_batch_size: 8\n" + warmupSample("s", "batch_size: 1 count: 3", "IN", "FP32", "20000", "zero_data: true")},
+	"warmed":   {"warms", "IN:FP32[-1]", "OUT:FP32[-1] WHERE:INT32[1]", "max_batch_size: 8\n" + warmupSample("s", "batch_size: 1 count: 3", "IN", "FP32", "20000", "zero_data: true") + "instance_group [ { kind: KIND_GPU } ]\n"},
 	"thrice":   {"thrice", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", "model_transaction_policy { decoupled: true }\n"},
 	"endless":  {"endless", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", "model_transaction_policy { decoupled: true }\n"},
 	"again":    {"again", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", "model_transaction_policy { decoupled: true } sequence_batching { iterative_sequence: true }\n"},
@@ -57,7 +57,11 @@ func deviceModeServer(t *testing.T, load string, flags ...string) (s *runningSer
 	for _, takes := range []string{"yes", "no"} {
 		force := setting("FORCE_CPU_ONLY_INPUT_TENSORS", map[string]string{"yes": "no", "no": "yes"}[takes])
 		for kind, m := range deviceModes {
-			modelFiles(files, kind+"_"+takes, m.inputs, m.outputs, m.more+oneCPU+force+setting("ACTS", m.acts), string(source))
+			more := m.more + force + setting("ACTS", m.acts)
+			if !strings.Contains(more, "instance_group") {
+				more += oneCPU
+			}
+			modelFiles(files, kind+"_"+takes, m.inputs, m.outputs, more, string(source))
 		}
 		steps := []string{
 			"optional_" + takes + "(IN=IN)->OUT=MID,MAYBE=maybe", "plain_" + takes + "(IN=MID)->OUT=OUT,WHERE=WHERE",

@@ -69,6 +69,7 @@ def where(x):
 class TritonPythonModel:
     def initialize(self, args):
         config = json.loads(args["model_config"])
+        self.device = int(args["model_instance_device_id"])
         self.acts = getattr(self, config["parameters"]["ACTS"]["string_value"])
         self.name = args["model_name"]
         self.warmed = 0
@@ -85,7 +86,7 @@ class TritonPythonModel:
     def twice(self, x, request, *more):
         outputs = [where(x), *more]
         if "OUT" in request.requested_output_names():
-            outputs.append(put("OUT", values(x) * 2, 0 if x.is_cpu() else x.__dlpack_device__()[1]))
+            outputs.append(put("OUT", values(x) * 2, self.device if x.is_cpu() else x.__dlpack_device__()[1]))
         return pb_utils.InferenceResponse(outputs)
 
     def listed(self, requests):
@@ -258,8 +259,11 @@ class TritonPythonModel:
                 x = NUMBERS["large"] + k + ident
                 total = total + x
                 flags = START if k == 0 else END if k == 3 else 0
-                response = call(model, put("IN", x, k % 2), correlation_id=ident, flags=flags, **self.more()).exec()
+                outputs = ("OUT", "WHERE", "STATE_OUT") if ident == 12 else ("OUT", "WHERE")
+                request = call(model, put("IN", x, k % 2), outputs=outputs, correlation_id=ident, flags=flags, **self.more())
+                response = request.exec()
                 self.check(response, total * 2, False, False)
+                assert ident == 11 or (output(response, "STATE_OUT").as_numpy() == total).all()
 
     def case_cache(self, model):
         """A hit gives the bytes of the miss, and is no execution, wherever the input lies."""
