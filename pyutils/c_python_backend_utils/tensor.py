@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NoReturn, Optional, Tuple, Union
+from typing import Any, Dict, List, NoReturn, Optional, Set, Tuple, Union
 
 import numpy as np
 
-from . import strings
+from . import runtime, strings
 from .binding import MODULE, NOTHING, Bound, Mismatch, Text, as_text, checked, from_text, incompatible
 from .datatypes import BYTES, CODES, NUMPY, STORAGE
 from .error import TritonModelException
@@ -21,6 +21,34 @@ _DLPACK = (f"(self: {MODULE}.Tensor, stream: object = None) -> capsule",)
 
 _ndarray = np.ndarray
 _code = CODES.get
+
+
+#: What to do with arrays of other dtypes, by their kind.
+_REMEDIES = {
+    "U": "texts are sent as objects: array.astype(object)",
+    "M": "send it as a number: array.astype(np.int64)",
+    "m": "send it as a number: array.astype(np.int64)",
+    "c": "send the real and the imaginary part as two outputs",
+    "f": "send it in another precision: array.astype(np.float64)",
+    "V": "send each of its fields as an output",
+}
+#: The dtypes that the log has been told of. Models may try, and catch what is raised.
+_told: Set[str] = set()
+_MOST_TOLD = 16
+
+
+def _unsupported(dtype: np.dtype) -> TritonModelException:
+    """Make Triton's exception, and tell the log once what it does not say, for the line that makes the Tensor."""
+    name = str(dtype)
+    if name not in _told and len(_told) < _MOST_TOLD:
+        _told.add(name)
+        remedy = _REMEDIES.get(dtype.kind, "")
+        if not dtype.isnative:
+            remedy = "its bytes have another order than this machine's: array.astype(array.dtype.newbyteorder('='))"
+        file, line = runtime.caller(2)
+        text = f"a Tensor cannot have the NumPy dtype {name}" + (remedy and f"; {remedy}")
+        runtime.current().log(runtime.WARNING, file, line, text)
+    return TritonModelException("NumPy dtype is not supported.")
 
 
 @checked(
@@ -72,7 +100,7 @@ class Tensor(Bound):
         code = _code(array.dtype)
         if code is None:
             if array.dtype.char != "S":
-                raise TritonModelException("NumPy dtype is not supported.")
+                raise _unsupported(array.dtype)
             code = BYTES
         # A masked array's data is no memoryview: it has to fail here with an AttributeError, as in Triton.
         if not (array.flags.c_contiguous if plain else array.data.c_contiguous):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from c_python_backend_utils import strings
+from c_python_backend_utils import strings, tensor
 from c_python_backend_utils.datatypes import BF16, CODES, NUMPY, STORAGE
 from inputs import incoming
 from triton_python_backend_utils import Tensor, TritonModelException
@@ -52,6 +52,27 @@ def test_aliases_of_the_platform_are_accepted(alias: Any) -> None:
 def test_other_dtypes_are_refused(array: np.ndarray) -> None:
     with pytest.raises(TritonModelException, match=r"^NumPy dtype is not supported\.$"):
         Tensor("X", array)
+
+
+@pytest.mark.parametrize(
+    ("array", "told"),
+    [
+        (np.array(["text"]), "<U4; texts are sent as objects: array.astype(object)"),
+        (np.zeros(2, ">i4"), ">i4; its bytes have another order than this machine's: array.astype("),
+        (np.zeros(2, np.complex64), "complex64; send the real and the imaginary part as two outputs"),
+    ],
+    ids=["unicode", "foreign order", "complex"],
+)
+def test_the_log_says_once_what_to_do_with_other_dtypes(
+    array: np.ndarray, told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tensor, "_told", set())
+    for _ in range(2):
+        with pytest.raises(TritonModelException):
+            Tensor("X", array)
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1 and f"a Tensor cannot have the NumPy dtype {told}" in lines[0], lines
+    assert " test_tensor.py:" in lines[0]
 
 
 @pytest.mark.parametrize(

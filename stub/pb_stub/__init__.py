@@ -64,6 +64,7 @@ def main(instance: str, fds: Descriptors) -> NoReturn:
 def _serve(instance: str, fds: Descriptors) -> int:
     handlers = Handlers()
     handlers.install()
+    sys.breakpointhook = process.refuse_breakpoint
     channel = Channel(fds.down, fds.up, fds.bell_in, fds.bell_out, handlers)
 
     def confused(text: str) -> NoReturn:

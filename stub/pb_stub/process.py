@@ -232,6 +232,20 @@ def flush() -> None:
             setattr(sys, name, None)
 
 
+def refuse_breakpoint(*arguments: object, **named: object) -> object:
+    """What `breakpoint()` does in a model: the debugger would find the end of its input, and say BdbQuit.
+
+    Where the user has named a debugger with PYTHONBREAKPOINT, it is called.
+    """
+    if os.environ.get("PYTHONBREAKPOINT"):
+        return sys.__breakpointhook__(*arguments, **named)
+    raise RuntimeError(
+        "breakpoint() was called, and a model that is served has no terminal for a debugger. Debug it in a unit test "
+        "with nereid_testing, name a debugger that needs none with PYTHONBREAKPOINT, or switch breakpoints off with "
+        "PYTHONBREAKPOINT=0"
+    )
+
+
 def complain(instance: str, text: str) -> None:
     """Tell the operator why this stub ends, on stderr, in one line."""
     line = f"stub of {instance}: {text}\n".encode("utf-8", "backslashreplace")

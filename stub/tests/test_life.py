@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -151,6 +152,27 @@ class TestWhatAModelSees:
                     return [pb_utils.InferenceResponse([])]
         """)
         assert stub.execute(Request(1)).status == 0
+
+
+class TestBreakpoints:
+    MODEL = """
+        import os
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                breakpoint()
+                return [pb_utils.InferenceResponse([]) for _ in requests]
+    """
+
+    def test_a_breakpoint_says_what_to_do(self, start: Start) -> None:
+        answer = start(self.MODEL).execute(Request(1))
+        assert "RuntimeError: breakpoint() was called, and a model that is served has no terminal" in answer.text
+        assert re.search(r"At:\n  \S+/model\.py\(7\): execute\n", answer.text), answer.text
+
+    def test_breakpoints_are_switched_off(self, start: Start) -> None:
+        answer = start(self.MODEL, environment={"PYTHONBREAKPOINT": "0"}).execute(Request(1))
+        assert (answer.status, answer.responses[0].error) == (0, "")
 
 
 class TestModelsThatDoNotStart:
