@@ -28,6 +28,7 @@ type actorInstance struct {
 	env   *sdk.InstanceEnv
 	model *actorModel
 	later chan struct{} // closed when what answers later has ended
+	seen  int           // requests, of the model "again"
 }
 
 func newActor(env *sdk.BackendEnv) (sdk.Backend, error) {
@@ -90,6 +91,8 @@ func (in *actorInstance) Close() {
 
 func (in *actorInstance) Execute(ctx context.Context, requests []*sdk.Request) error {
 	switch in.model.env.Name {
+	case "drops":
+		return nil
 	case "fails":
 		return sdk.Errorf(sdk.InvalidArg, "no %d requests today", len(requests))
 	case "panics":
@@ -113,6 +116,9 @@ func (in *actorInstance) Execute(ctx context.Context, requests []*sdk.Request) e
 // answer answers one request and releases it.
 func (in *actorInstance) answer(ctx context.Context, r *sdk.Request) {
 	err := in.respond(ctx, r)
+	if in.model.env.Name == "again" && in.seen%2 == 1 {
+		return // it has been released
+	}
 	if err != nil {
 		if p, wrong := r.NewResponse(); wrong == nil {
 			_ = p.Send(sdk.SendFinal, err)
@@ -174,6 +180,14 @@ func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
 			time.Sleep(time.Millisecond) // the author's way of working, not the test's of waiting
 		}
 		return sdk.Errorf(sdk.Cancelled, "seen at last")
+	case "again":
+		if in.seen++; in.seen%2 == 1 {
+			p.Discard()
+			return r.Release(sdk.ReleaseReschedule)
+		}
+		if err := p.Forward(name, nil, input); err != nil {
+			return err
+		}
 	case "exits":
 		os.Exit(3)
 	case "repeats":

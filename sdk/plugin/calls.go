@@ -166,6 +166,6 @@ func (h *host) Await(done <-chan struct{}) {
 	enough := func() bool { return len(done) > 0 }
 	s.peer.Linger(&s.answerSpin, enough)
 	if !enough() {
-		s.deputy.need(s.inferences.none)
+		s.deputy.needAnswers()
 	}
 }

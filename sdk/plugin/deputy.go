@@ -1,11 +1,19 @@
 package plugin
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/ipc/peer"
+)
+
+// collectFirst is how long the deputy waits before it has garbage collected, where requests have been left open by an author who may have dropped
+// them: that is found by the collector alone, which an idle process does not run. It waits twice as long each time, up to collectLast.
+const (
+	collectFirst = time.Second
+	collectLast  = time.Minute
 )
 
 // deputyLook is the time between two looks at the execution. One that is on at two of them is not short: the ring is read beside it.
@@ -23,12 +31,18 @@ type deputy struct {
 	asleep    atomic.Bool   // until it is woken
 	wake      chan struct{} // has a value when it is to look at everything
 
+	// answers: authors wait for answers to inferences, of which none are left when unasked says so.
+	answers atomic.Bool
+	unasked func() bool
+	// open counts the requests that were left open by Execute.
+	open func() int
+
 	mu     sync.Mutex
-	enough []func() bool // of each that needs the ring read, until it says so
+	enough []func() bool // of each that needs the ring read for another reason, until it says so
 }
 
-func newDeputy(p *peer.Peer) *deputy {
-	return &deputy{peer: p, box: peer.NewBox(), wake: make(chan struct{}, 1)}
+func newDeputy(p *peer.Peer, unasked func() bool, open func() int) *deputy {
+	return &deputy{peer: p, box: peer.NewBox(), wake: make(chan struct{}, 1), unasked: unasked, open: open}
 }
 
 // begin is called before Execute.
@@ -51,6 +65,13 @@ func (d *deputy) need(enough func() bool) {
 	d.nudge()
 }
 
+// needAnswers has the ring read until there are no inferences. The caller's has begun.
+func (d *deputy) needAnswers() {
+	if !d.answers.Swap(true) {
+		d.nudge()
+	}
+}
+
 func (d *deputy) nudge() {
 	select {
 	case d.wake <- struct{}{}:
@@ -60,6 +81,17 @@ func (d *deputy) nudge() {
 
 // satisfied reports whether all have enough.
 func (d *deputy) satisfied() bool {
+	if d.answers.Load() {
+		if !d.unasked() {
+			return false
+		}
+		d.answers.Store(false)
+		// Ordering: needAnswers is called with an inference counted. One that came between the look and the store is seen here.
+		if !d.unasked() {
+			d.answers.Store(true)
+			return false
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	left := d.enough[:0]
@@ -88,12 +120,8 @@ func (d *deputy) run() {
 		}
 		if on == 0 && begun == before {
 			d.asleep.Store(true)
-			if d.executing.Load() == 0 && d.satisfied() {
-				select {
-				case <-d.wake:
-				case <-d.peer.Done():
-					return
-				}
+			if d.executing.Load() == 0 && d.satisfied() && !d.sleep() {
+				return
 			}
 			d.asleep.Store(false)
 			on, begun = d.executing.Load(), d.count.Load()
@@ -106,5 +134,25 @@ func (d *deputy) run() {
 		case <-d.peer.Done():
 			return
 		}
+	}
+}
+
+// sleep sleeps until it is woken; false: the connection has ended.
+func (d *deputy) sleep() bool {
+	for wait := collectFirst; d.open() > 0; wait = min(2*wait, collectLast) {
+		select {
+		case <-time.After(wait):
+			runtime.GC()
+		case <-d.wake:
+			return true
+		case <-d.peer.Done():
+			return false
+		}
+	}
+	select {
+	case <-d.wake:
+		return true
+	case <-d.peer.Done():
+		return false
 	}
 }

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -354,4 +357,98 @@ func TestProgramStartedByHandSaysWhatItIs(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != exitLost || !strings.Contains(string(said), wire.FilesEnv) {
 		t.Errorf("got error %v and %q", err, said)
 	}
+}
+
+// TestRequestIsGivenBackToBeExecutedAgain releases a request in order to get it once more.
+func TestRequestIsGivenBackToBeExecutedAgain(t *testing.T) {
+	r := newRig(t)
+	m := r.start("again", func(c *kserve.ModelConfig) {
+		c.SchedulingChoice = &kserve.ModelConfig_SequenceBatching{SequenceBatching: &kserve.ModelSequenceBatching{IterativeSequence: true}}
+	})
+	request := r.request(pattern(100_000, 1))
+	e := m.execute(t.Context(), request)
+	if report := e.done(); len(report.Rescheduled) != 1 || report.Rescheduled[0] != e.tasks[0] {
+		t.Fatalf("got report %+v, want the request back", report)
+	}
+	e = m.execute(t.Context(), request)
+	m.wantBytes(e.next(0), pattern(100_000, 1))
+	e.done()
+	request.Inputs[0].Release()
+}
+
+// TestRequestThatIsDroppedIsAnswered has the author forget a request: it is answered, and named in the log, though the process is idle.
+func TestRequestThatIsDroppedIsAnswered(t *testing.T) {
+	r := newRig(t)
+	m := r.start("drops", nil)
+	if response := m.infer(r.request(pattern(100_000, 1))); response.Err == nil || !response.Final {
+		t.Errorf("got %+v, want an error", response)
+	}
+	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.log.String(), "no final response") })
+}
+
+// TestIdlePluginSleeps counts how often the kernel has run the plugin's threads: while nothing is asked of it, never.
+func TestIdlePluginSleeps(t *testing.T) {
+	r := newRig(t)
+	m := r.start("identity", nil)
+	m.wantBytes(m.infer(r.request(pattern(100_000, 1))), pattern(100_000, 1))
+	pid := pluginOf(t)
+	if pid == 0 {
+		t.Fatal("the plugin is not found")
+	}
+	last := ""
+	testkit.Eventually(t, patience, func() bool {
+		now := switches(t, pid)
+		same := now == last
+		last = now
+		if !same {
+			time.Sleep(time.Second) // the span that is looked at
+		}
+		return same
+	})
+}
+
+// pluginOf returns the process of the only plugin of this test binary.
+func pluginOf(t *testing.T) (pid int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stat := range all {
+		folder := filepath.Dir(stat)
+		if program, err := os.Readlink(folder + "/exe"); err != nil || program != self {
+			continue
+		}
+		text, err := os.ReadFile(stat)
+		fields := strings.Fields(string(text))
+		if err == nil && len(fields) > 4 && fields[3] == strconv.Itoa(os.Getpid()) {
+			pid, _ = strconv.Atoi(filepath.Base(folder))
+		}
+	}
+	return pid
+}
+
+// switches returns how often each thread of a process has been put to sleep or interrupted.
+func switches(t *testing.T, pid int) (text string) {
+	t.Helper()
+	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(all) == 0 {
+		t.Fatalf("process %d: %d threads, error %v", pid, len(all), err)
+	}
+	for _, status := range all {
+		content, err := os.ReadFile(status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(content)) {
+			if strings.Contains(line, "ctxt_switches") {
+				text += line
+			}
+		}
+	}
+	return text
 }

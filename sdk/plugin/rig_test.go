@@ -3,13 +3,13 @@ package plugin
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/native"
@@ -142,7 +142,7 @@ func (r *rig) open(config *kserve.ModelConfig, complete bool) (*running, error) 
 	r.t.Cleanup(m.close)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	text, err := json.Marshal(config)
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(config)
 	if err != nil {
 		r.t.Fatal(err)
 	}

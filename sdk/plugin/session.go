@@ -87,7 +87,7 @@ func (s *session) attach(fds *inherited) error {
 	}
 	s.logs.peer = s.peer
 	s.logs.settle(levels{Info: true, Warning: true, Error: true})
-	s.deputy = newDeputy(s.peer)
+	s.deputy = newDeputy(s.peer, s.inferences.none, s.openRequests)
 	boundary.Go(s.own, boundary.Life, s.deputy.run, nil)
 	executable, _ := os.Executable()
 	return s.sendMap(ipc.Hello, uint64(os.Getpid()), map[string]any{"python": "", "numpy": "", "executable": executable, "prefix": ""})
@@ -387,6 +387,16 @@ func (s *session) allocate(n int64) ([]byte, infer.Memory, error) {
 		return nil, nil, infer.Errorf(infer.Internal, "%s", err.Error())
 	}
 	return block.Bytes(), block, nil
+}
+
+// openRequests counts the requests that Execute has left open.
+func (s *session) openRequests() int {
+	select {
+	case <-s.started:
+		return s.instance.Open()
+	default:
+		return 0
+	}
 }
 
 // next implements engine.Placement.Next: it reads until a batch is to be executed; nil at FINALIZE and when the connection has ended.
