@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/config"
@@ -57,8 +58,18 @@ func (s *Server) linkBackends(builtIn map[string]backend.Backend, unload time.Du
 			Allocate: s.lend(memory.Blocks), Metrics: counters, Policies: o.HostPolicies,
 			MaxInstances: o.Limits.Processes.Instances, UnloadTimeout: unload, Log: s.log,
 		})
-		s.linked = append(s.linked, b)
-		builtIn[name] = b
+		if s.linked == nil {
+			s.linked = make(map[string]*linked.Backend)
+		}
+		s.linked[name], builtIn[name] = b, b
 	}
 	return builtIn
+}
+
+// preferredGroups are the instance groups that a linked-in backend prefers, which is initialized for that.
+func (s *Server) preferredGroups(name string) []*kserve.ModelInstanceGroup {
+	if b := s.linked[name]; b != nil {
+		return b.Groups()
+	}
+	return nil
 }

@@ -38,7 +38,7 @@ type Server struct {
 	python     *python.Backend     // nil like it, and if its settings are wrong
 	devices    *devices.Devices    // nil without a CUDA driver, and like python
 	copier     *devices.Copier     // likewise
-	linked     []*linked.Backend
+	linked     map[string]*linked.Backend
 	registry   *models.Registry
 	regions    *regions.Registry // of clients' shared memory
 	traces     *tracing.Tracer   // nil without a mode
@@ -75,7 +75,7 @@ func New(o Options) (_ *Server, err error) {
 	opened, err := repository.Open(o.Repository.Paths, repository.Options{
 		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
 		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing,
-		GPUs: s.gpus, MinCapability: o.Backends.MinComputeCapability,
+		GPUs: s.gpus, MinCapability: o.Backends.MinComputeCapability, Preferred: s.preferredGroups,
 	})
 	if err != nil {
 		if o.ExitOnError {

@@ -21,7 +21,9 @@ type BackendEnv struct {
 
 // Attributes say how a backend wants to be run.
 type Attributes struct {
-	// Groups are the instance groups of models whose config has none, in the order of preference.
+	// Groups are the instance groups of models whose config has none, in the order of preference; KIND_GPU is passed over where there
+	// are no GPUs. Counts and GPUs that a group of a config leaves open are those of its kind here. Of plugins they are not known
+	// when a config is read, and have no effect.
 	Groups []Group
 	// ParallelInstances: instances of one model may be made at the same time.
 	ParallelInstances bool

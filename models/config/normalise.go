@@ -50,14 +50,14 @@ func normalise(config *kserve.ModelConfig) {
 	}
 }
 
-// normaliseGroups decides where instances are placed. A second time changes
-// nothing.
-func normaliseGroups(config *kserve.ModelConfig, gpus []int32) {
+// normaliseGroups decides where instances are placed; preferred are the groups of the model's backend, for what the
+// configuration leaves open. A second time changes nothing.
+func normaliseGroups(config *kserve.ModelConfig, gpus []int32, preferred ...*kserve.ModelInstanceGroup) {
 	if config.Platform == PlatformEnsemble {
 		return
 	}
 	if len(config.InstanceGroup) == 0 {
-		config.InstanceGroup = []*kserve.ModelInstanceGroup{{Name: config.Name}}
+		config.InstanceGroup = []*kserve.ModelInstanceGroup{firstAcceptable(config.Name, gpus, preferred)}
 	}
 	for i, group := range config.InstanceGroup {
 		if group.Name == "" {
@@ -67,6 +67,17 @@ func normaliseGroups(config *kserve.ModelConfig, gpus []int32) {
 			group.Kind = kserve.ModelInstanceGroup_KIND_GPU
 			if len(gpus) == 0 || slices.ContainsFunc(group.Gpus, func(id int32) bool { return !slices.Contains(gpus, id) }) {
 				group.Kind = kserve.ModelInstanceGroup_KIND_CPU
+			}
+		}
+		for _, p := range preferred {
+			if p.Kind != group.Kind {
+				continue
+			}
+			if p.Kind == kserve.ModelInstanceGroup_KIND_GPU && len(group.Gpus) == 0 {
+				group.Gpus = usable(p.Gpus, gpus)
+			}
+			if group.Count < 1 {
+				group.Count = p.Count
 			}
 		}
 		if group.Count < 1 {
@@ -79,4 +90,24 @@ func normaliseGroups(config *kserve.ModelConfig, gpus []int32) {
 			group.Gpus = slices.Clone(gpus)
 		}
 	}
+}
+
+// firstAcceptable makes the group of a model that has none: the first preferred one that can be placed, or any.
+func firstAcceptable(name string, gpus []int32, preferred []*kserve.ModelInstanceGroup) *kserve.ModelInstanceGroup {
+	for _, p := range preferred {
+		if p.Kind != kserve.ModelInstanceGroup_KIND_GPU || len(gpus) > 0 {
+			return &kserve.ModelInstanceGroup{Name: name, Kind: p.Kind, Count: p.Count, Gpus: usable(p.Gpus, gpus)}
+		}
+	}
+	return &kserve.ModelInstanceGroup{Name: name}
+}
+
+// usable returns those of ids that are among gpus.
+func usable(ids, gpus []int32) (list []int32) {
+	for _, id := range ids {
+		if slices.Contains(gpus, id) {
+			list = append(list, id)
+		}
+	}
+	return list
 }

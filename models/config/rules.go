@@ -15,6 +15,17 @@ type Rules struct {
 	GPUs []int32
 	// MinCapability is the least compute capability of GPUs, for texts; 0 is 6.
 	MinCapability float64
+	// Preferred returns the instance groups that a backend prefers: their kind, count and GPUs. Nil: none prefers any.
+	Preferred func(backend string) []*kserve.ModelInstanceGroup
+}
+
+// place decides where the instances of a configuration are placed.
+func (r Rules) place(config *kserve.ModelConfig) {
+	var preferred []*kserve.ModelInstanceGroup
+	if r.Preferred != nil {
+		preferred = r.Preferred(config.Backend)
+	}
+	normaliseGroups(config, r.GPUs, preferred...)
 }
 
 // Fill completes what was written of the model in a directory of that name, and
@@ -37,7 +48,7 @@ func (r Rules) Fill(config *kserve.ModelConfig, directory string, content []File
 	if config.Name != directory {
 		return invalid("unexpected directory name '%s' for model '%s', directory name must equal model name", directory, config.Name)
 	}
-	normaliseGroups(config, r.GPUs)
+	r.place(config)
 	return nil
 }
 
@@ -60,7 +71,7 @@ func (r Rules) Complete(filled *kserve.ModelConfig, answer []byte) (*kserve.Mode
 		}
 	}
 	normalise(config)
-	normaliseGroups(config, r.GPUs)
+	r.place(config)
 	if config.Platform == PlatformEnsemble && config.ModelTransactionPolicy == nil {
 		config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{}
 	}

@@ -85,7 +85,7 @@ func (d *Description) Open() (*Folder, error) { return d.place() }
 
 // rules are those of the repository's configurations.
 func (r *Roots) rules() config.Rules {
-	rules := config.Rules{Strict: r.options.DisableAutoComplete, MinCapability: r.options.MinCapability}
+	rules := config.Rules{Strict: r.options.DisableAutoComplete, MinCapability: r.options.MinCapability, Preferred: r.options.Preferred}
 	if r.options.GPUs != nil {
 		rules.GPUs = r.options.GPUs()
 	}

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 )
 
@@ -36,6 +37,10 @@ type Options struct {
 	// MinCapability is the least compute capability of GPUs, for the text that refuses
 	// others; 0 is 6.
 	MinCapability float64
+	// Preferred returns the instance groups that a backend prefers, for models whose
+	// configuration leaves them open. It is called whenever a configuration is read, by several
+	// goroutines. Nil: none prefers any.
+	Preferred func(backend string) []*kserve.ModelInstanceGroup
 }
 
 // Roots is the directories of model directories: those that the operator names, and those

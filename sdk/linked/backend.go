@@ -2,6 +2,7 @@ package linked
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/engine"
@@ -39,6 +41,7 @@ type Backend struct {
 
 	mu     sync.Mutex      // held while the backend is initialized, and closed
 	opened *engine.Backend // nil before the first model
+	models int             // whose author's model has not been closed
 	closed bool
 }
 
@@ -65,7 +68,14 @@ func (b *Backend) Open(env backend.Env) (backend.Model, error) {
 		v.Metrics = m.metrics
 	}
 	m.engine = opened.Model(v)
+	b.count(1)
 	return m, nil
+}
+
+func (b *Backend) count(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.models += n
 }
 
 // open initializes the backend, once. A failure is not remembered: the next model tries again.
@@ -93,6 +103,20 @@ func (b *Backend) open() (*engine.Backend, error) {
 	return opened, nil
 }
 
+// Groups returns the instance groups that the backend prefers, and initializes it for that; none if that fails, which its first
+// model is told.
+func (b *Backend) Groups() []*kserve.ModelInstanceGroup {
+	opened, err := b.open()
+	if err != nil {
+		return nil
+	}
+	var groups []*kserve.ModelInstanceGroup
+	for _, g := range opened.Attributes().Groups {
+		groups = append(groups, &kserve.ModelInstanceGroup{Kind: g.Kind, Count: g.Count, Gpus: slices.Clone(g.GPUs)})
+	}
+	return groups
+}
+
 // parallel reports whether instances of one model are made at the same time. The backend has been opened.
 func (b *Backend) parallel() bool {
 	b.mu.Lock()
@@ -100,15 +124,20 @@ func (b *Backend) parallel() bool {
 	return b.opened != nil && b.opened.Attributes().ParallelInstances
 }
 
-// Close ends the backend. All of its models have been closed.
+// Close ends the backend. All of its models have been closed; where the code of one has not returned, the author's backend is not.
 func (b *Backend) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
-	if b.opened != nil {
-		b.opened.Close()
-		b.opened = nil
+	if b.opened == nil {
+		return
 	}
+	if b.models > 0 {
+		b.config.Log.Error().Msgf("backend '%s' is not closed, as %d of its models have not returned", b.name, b.models)
+		return
+	}
+	b.opened.Close()
+	b.opened = nil
 }
 
 // log writes a message of the backend's own.

@@ -313,6 +313,20 @@ func TestInstancesAreExchanged(t *testing.T) {
 	}
 }
 
+// TestGroupsThatTheBackendPrefers are known before its first model.
+func TestGroupsThatTheBackendPrefers(t *testing.T) {
+	a := &author{attributes: sdk.Attributes{Groups: []sdk.Group{{Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: 2}}}}
+	b := New("b", a.open, Config{})
+	got := b.Groups()
+	if len(got) != 1 || got[0].GetKind() != kserve.ModelInstanceGroup_KIND_CPU || got[0].GetCount() != 2 {
+		t.Errorf("got %v, want two on the CPU", got)
+	}
+	b.Close()
+	if got := b.Groups(); got != nil {
+		t.Errorf("a closed backend prefers %v", got)
+	}
+}
+
 // TestStrategiesAreAskedForBeforeStart, and only of models with dynamic_batching.
 func TestStrategiesAreAskedForBeforeStart(t *testing.T) {
 	a := &author{strategic: true}
@@ -368,13 +382,19 @@ func TestCodeThatDoesNotReturn(t *testing.T) {
 	if report := <-done; report.Err == nil {
 		t.Errorf("got report %+v, want an error", report)
 	}
-	close(a.hangs)
-	testkit.Eventually(t, patience, func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return slices.Contains(a.notes, "Model.Close")
-	})
 	if !strings.Contains(log.String(), "does not return: its goroutine is left behind") {
 		t.Errorf("got the log %s", log.String())
 	}
+	m.backend.Close()
+	if !strings.Contains(log.String(), "backend 'b' is not closed, as 1 of its models have not returned") || strings.Contains(a.heard(), "Close") {
+		t.Errorf("the backend is closed before its model: %s", log.String())
+	}
+	close(a.hangs)
+	testkit.Eventually(t, patience, func() bool {
+		m.backend.mu.Lock()
+		defer m.backend.mu.Unlock()
+		return m.backend.models == 0
+	})
+	m.backend.Close()
+	want(t, a.heard(), "Instance.Close a_0, Model.Close, Close")
 }

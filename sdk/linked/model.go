@@ -258,6 +258,7 @@ func (m *Model) end() {
 	if m.metrics != nil {
 		m.metrics.End(m.started)
 	}
+	m.backend.count(-1)
 }
 
 // InitializeTimeout implements backend.Patient.
