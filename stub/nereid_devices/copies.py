@@ -72,7 +72,7 @@ class Copier:
         return {}
 
     def lost(self) -> bool:
-        """Whether a context fails whatever it is asked, as after the loss of its device: then another process may help."""
+        """Whether a context fails whatever it is asked, as after the loss of its device: another process may help."""
         try:
             for context in self._contexts.values():
                 self._driver.call("cuCtxSetCurrent", context)
