@@ -172,7 +172,8 @@ def story(c):
     for _ in range(2):
         assert (c.ask("left", model="host") == NUMBERS * 2).all()
     if MODEL == "device":  # the model's process opens it when it is too late
-        c.refused("Failed to open the cudaIpcHandle. error: ", c.ask, "left")
+        sentence = "invalid argument; a client keeps what it has registered until the model has looked at it"
+        c.refused("Failed to open the cudaIpcHandle. error: " + sentence, c.ask, "left")
     c.unregister("left")
 
 

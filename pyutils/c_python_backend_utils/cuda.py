@@ -70,7 +70,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 _INVALID_HANDLE = 400
 
-#: Errors of a context that the model has destroyed, by cudaDeviceReset perhaps. It is retained anew next time.
+#: Errors of a context that the model has destroyed, by cudaDeviceReset perhaps. It is retained anew next time, and its
+#: memory is no more.
 _CONTEXT_GONE = (201, _INVALID_HANDLE, 709)  # CUDA_ERROR_INVALID_CONTEXT, CONTEXT_IS_DESTROYED
 
 
@@ -184,6 +185,8 @@ class Device:
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
         self.number = number
         self.context = context
+        #: Whether the context is no more, and all memory that was made here with it; another Device has the new one.
+        self.gone = False
         self._driver = driver
         self._stream: int = 0
 
@@ -205,7 +208,8 @@ class Device:
             raise
 
     def _failed(self, code: int) -> None:
-        if code in _CONTEXT_GONE:
+        if code in _CONTEXT_GONE and not self.gone:
+            self.gone = True
             self._driver.devices.pop(self.number, None)
 
     def stream(self) -> int:

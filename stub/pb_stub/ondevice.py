@@ -17,6 +17,7 @@ a block is refused. The locks of tensors and allocations are entered anew by the
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -48,6 +49,9 @@ GROWING_SECONDS = 2.0
 LINGER_SECONDS = 5.0
 
 _OUT_OF_MEMORY = 2
+
+#: Where a client's memory cannot be opened: it has ended, mostly.
+_CLIENTS = "a client keeps what it has registered until the model has looked at it"
 
 _T = TypeVar("_T")
 
@@ -118,7 +122,7 @@ class DevicePool:
         self._chunks: list[_Chunk] = []
         self._entries: list[_Entry] = []
         self._unused: list[int] = []  # indices of entries whose allocation was freed
-        self._free: dict[tuple[int, int], list[int]] = {}  # indices by device and size
+        self._free: dict[tuple[cuda.Device, int], list[int]] = {}  # indices by device and size
         self._dropped: deque[int] = deque()
 
     def copy(self, memory: DeviceMemory) -> DeviceBlock:
@@ -203,7 +207,7 @@ class DevicePool:
             for chunk in sorted(self._chunks, key=lambda chunk: (not chunk.taken, -chunk.used)):
                 size = kept.get(chunk.device.number, 0) + chunk.size
                 left = chunk.used + TRIM_AFTER_SECONDS - now
-                if chunk.taken or size <= KEPT:
+                if chunk.taken or (size <= KEPT and not chunk.device.gone):
                     kept[chunk.device.number] = size
                 elif left <= 0:
                     self._release(chunk)
@@ -217,7 +221,7 @@ class DevicePool:
         self._lent -= 1
         for index, entry in enumerate(self._entries):
             if entry.chunk is chunk:
-                self._free[chunk.device.number, entry.size].remove(index)
+                self._free[chunk.device, entry.size].remove(index)
                 entry.chunk = None
                 self._unused.append(index)
         # Any thread may be here, also one that holds the lock for sending.
@@ -253,11 +257,11 @@ class DevicePool:
             if not chunk.taken:
                 chunk.used = time.monotonic()
             entry.generation = (entry.generation + 1) & 0xFFFFFFFF
-            self._free.setdefault((chunk.device.number, entry.size), []).append(index)
+            self._free.setdefault((chunk.device, entry.size), []).append(index)
 
     def _find(self, device: cuda.Device, size: int) -> int | None:
         """Find a free place of exactly size bytes, or cut one; None if no allocation has room."""
-        free = self._free.get((device.number, size))
+        free = self._free.get((device, size))
         if free:
             return free.pop()
         for chunk in self._chunks:
@@ -308,7 +312,8 @@ class DevicePool:
             chunk = _Chunk(next(self._numbers), device, base, size)
             self._channel.publish(messages.lend(self._channel.life, chunk.number, lent))
         except BaseException:
-            device.free(base)
+            with contextlib.suppress(cuda.CudaError):
+                device.free(base)
             raise
         return chunk
 
@@ -447,7 +452,12 @@ class ClientBorrowed(Borrowed):
     def address(self) -> int:  # type: ignore[override]
         if self._lost is not None:
             raise self._lost
-        return super().address
+        try:
+            return super().address
+        except DeviceError as error:
+            if self._opened:
+                raise
+            raise DeviceError(f"{error}; {_CLIENTS}") from error
 
     def lies_in(self, begin: int, size: int) -> bool:
         """Whether a byte of a range of addresses is one of these, and was not copied yet."""

@@ -1,0 +1,166 @@
+"""A device that is lost while a stub uses it: errors to those who need it, everything given back, the rest goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Callable, Iterator
+
+import fakecuda
+import pytest
+from conftest import Start
+from fakecuda import State
+from supervisor import Executed, Request, Supervisor
+from test_device_lending import CANNOT_OPEN, HEAD, KEEPS, SOME, Maker
+
+#: Answers from the host, or with a tensor that it has had on a device since "make".
+COMPUTES = """
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(r.request_id(), r.inputs()[0].as_numpy()) for r in requests]
+
+    def answer(self, said, x):
+        if said == "make":
+            self.kept = {device: [on_device(x * 2, device) for _ in range(9)] for device in (0, 1)}
+        return InferenceResponse([self.kept[int(said)].pop() if said in "01" else Tensor("OUT", x * 2)])
+"""
+
+CODES = ["719 0", "700 0", "214 0", "46 0", "999 0"]
+
+
+class Lost:
+    """The file by which the fake loses devices, for the stub alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def say(self, what: str) -> None:
+        fresh = self.path.with_suffix(".new")  # appears at once and whole
+        fresh.write_text(what)
+        fresh.replace(self.path)
+
+
+Begin = Callable[[str], Supervisor]
+
+
+@pytest.fixture
+def lost(tmp_path: Path) -> Lost:
+    return Lost(tmp_path / "lost")
+
+
+@pytest.fixture
+def begin(start: Start, tmp_path: Path, lost: Lost) -> Begin:
+    environment = fakecuda.environment(tmp_path / "counts", lost=lost.path)
+    return lambda source: start(HEAD + source, environment=environment)
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> Iterator[Maker]:
+    made = Maker(tmp_path / "counts")
+    yield made
+    made.process.communicate()
+
+
+def ask(stub: Supervisor, *said: str, stays: bool = True) -> Executed:
+    places: list[str] | None = [] if stays else None
+    return stub.execute(*(Request(n + 1, [("IN", SOME)], id=what, stays=places) for n, what in enumerate(said)))
+
+
+def ends(stub: Supervisor) -> None:
+    assert stub.finalize()["error"] == "" and stub.wait_exit() == 0
+    # The producer of the tensors says that it cannot free them.
+    assert "/pb_stub/" not in stub.stderr() and "/c_python_backend_utils/" not in stub.stderr(), stub.stderr()
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("stays", [True, False])
+def test_where_the_model_computes(begin: Begin, lost: Lost, code: str, stays: bool) -> None:
+    """Responses from the lost device are errors, others of the very batch are not, and no ticket stays out."""
+    stub = begin(COMPUTES)
+    out = [o for r in ask(stub, "make").responses for o in r.outputs]
+    out += [o for r in ask(stub, "0", "1", stays=stays).responses for o in r.outputs]
+    assert [o.region for o in out] == [2] + [4 if stays else 2] * 2
+    lost.say(code)
+    for _ in range(3):
+        executed = ask(stub, "0", "host", "1", stays=stays)
+        first, second, third = executed.responses
+        assert first.error and not second.error and not third.error
+        assert (second["OUT"] == SOME * 2).all()
+        out += [o for r in (second, third) for o in r.outputs]
+    for output in out:
+        stub.give_back(output.ticket)
+    executed = ask(stub, "0")
+    assert executed.status == 1 and "Failed to process the request(s)" in executed.text
+    assert len(stub.lent) == (2 if stays else 0), "nothing was lent anew"
+    lost.path.unlink()  # it comes back, which a real one does not
+    (output,) = ask(stub, "0", stays=stays).responses[0].outputs
+    assert output.region == (4 if stays else 2)
+    stub.give_back(output.ticket)
+    ends(stub)
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("sole", [True, False])
+def test_where_it_has_borrowed(begin: Begin, lost: Lost, maker: Maker, code: str, sole: bool) -> None:
+    """What it holds is an error to look at, and goes back; allocations are forgotten."""
+    stub = begin(KEEPS)
+    stub.announce(1, maker.lent)
+    stub.announce(2, maker.lent)
+    for number, how in ((1, ""), (1, "leave"), (2, "leave")):  # seen, unseen, unseen in what was never opened
+        assert stub.execute(Request(1, [maker.input(number, sole=sole)], id=how)).text == ""
+    lost.say(code)
+    for number in (1, 2):
+        executed = stub.execute(Request(2, [maker.input(number, sole=sole)], id="drop"))
+        assert "failed to copy data" in executed.text or CANNOT_OPEN in executed.text, executed.text
+    (response,) = stub.execute(Request(3, [("IN", SOME)], id="leave")).responses  # looks at none
+    assert response["OUT"].shape == (0,)
+    stub.execute(Request(4, id="clear"))
+    stub.send("FREED", 1)
+    stub.send("FREED", 2)
+    for _ in range(2):
+        stub.execute(Request(9))
+    assert stub.loans == {}, "tickets did not come back"
+    ends(stub)
+
+
+def test_a_context_that_the_model_resets(begin: Begin, tmp_path: Path) -> None:
+    """Its pool has gone with it: another one is made, and the old one is taken back from the supervisor."""
+    stub = begin(
+        """
+import ctypes
+
+class TritonPythonModel:
+    def execute(self, requests):
+        if requests[0].request_id() == "reset":
+            ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxReset_v2(0)
+            return [InferenceResponse([Tensor("OUT", np.zeros(1, np.float32))])]
+        return [InferenceResponse([on_device(requests[0].inputs()[0].as_numpy() * 2)])]
+"""
+    )
+    (first,) = ask(stub, "").responses[0].outputs
+    stub.give_back(first.ticket)
+    ask(stub, "reset")
+    regions = []
+    for _ in range(3):
+        executed = ask(stub, "")
+        for output in (o for r in executed.responses for o in r.outputs):
+            regions.append((output.region, output.number))
+            stub.give_back(output.ticket)
+    assert regions[-1] == (4, 2), regions
+    while stub.unlent != [1]:  # after a second
+        for output in ask(stub, "").responses[0].outputs:
+            stub.give_back(output.ticket)
+    assert State(tmp_path / "counts").counts["cuMemcpyDtoD_v2"] >= 3
+    ends(stub)
+
+
+def test_memory_of_the_dead_does_not_cost_the_context(begin: Begin, maker: Maker) -> None:
+    """Opening what its maker has taken along says of the handle what other calls say of a context."""
+    answer = "on_device(np.zeros(1100 * len(r.request_id()) + 9, np.float32))"
+    stub = begin(KEEPS.replace('Tensor("OUT", seen)', answer))
+    maker.process.communicate()
+    stub.announce(1, maker.lent)
+    for turn in range(3):
+        assert CANNOT_OPEN in stub.execute(Request(1, [maker.input()], id="drop")).text
+        (output,) = stub.execute(Request(2, id="x" * turn, stays=[])).responses[0].outputs
+        assert (output.region, output.number) == (4, 1)
+        stub.give_back(output.ticket)
