@@ -4,7 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -54,6 +58,9 @@ def answer(tensor):
 class Base:
     def execute(self, requests):
         assert len(requests) == 1
+        if requests[0].request_id() == "lent": # has the stub a tensor at the server that has not come back?
+            pool = requests[0].get_response_sender()._outlet._senders.answers()._pool
+            return answer(pb_utils.Tensor("OUT", np.array([pool.lent()], np.float32)))
         return answer(self.one(pb_utils.get_input_tensor_by_name(requests[0], "IN")))
 `
 
@@ -174,7 +181,7 @@ func onDeviceServer(t *testing.T) (s *runningServer, state string) {
 	}
 	files["chain/1/.keep"] = ""
 	state = filepath.Join(t.TempDir(), "state")
-	s = launchOnFakes(t, writeFiles(t, files), []string{"FAKECUDA_STATE=" + state}, "--allow-gpu-metrics=false")
+	s = launchOnFakes(t, writeFiles(t, files), []string{"FAKECUDA_STATE=" + state, fakecuda.Lost + "=" + state + ".lost"}, "--allow-gpu-metrics=false")
 	s.waitReady()
 	return s, state
 }
@@ -274,6 +281,33 @@ func (s *runningServer) notLeaking(state string) {
 	}
 }
 
+// nothingLeft waits until these models have all their tickets back, and until the allocations that live
+// are those that models show to lend: no process keeps memory that another has borrowed and forgotten.
+// The pools of these tests have one allocation of 32 MiB each.
+func (s *runningServer) nothingLeft(state string, models ...string) {
+	s.t.Helper()
+	for _, model := range models {
+		s.until("free of tickets of "+model, func() bool {
+			status, body := s.request("POST", "/v2/models/"+model+"/infer", `{"id":"lent","inputs":[{"name":"IN","datatype":"FP32","shape":[1],"data":[1]}]}`)
+			return status == http.StatusOK && strings.Contains(body, `"data":[0.0]`)
+		})
+	}
+	lent := regexp.MustCompile(`(?m)^nereid_device_lent_bytes\{.*\} (\S+)$`)
+	s.until("free of allocations", func() bool {
+		_, live := fakeState(s.t, state)
+		bytes := 0.
+		for _, match := range lent.FindAllStringSubmatch(s.scrape(), -1) {
+			value, err := strconv.ParseFloat(match[1], 64)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			bytes += value
+		}
+		return live["allocation"] == int(bytes)>>25
+	})
+	s.notLeaking(state)
+}
+
 // TestTensorsOfModelsThatDie: what has been opened stays readable, what has not is an error,
 // and the model comes back.
 func TestTensorsOfModelsThatDie(t *testing.T) {
@@ -285,7 +319,7 @@ func TestTensorsOfModelsThatDie(t *testing.T) {
 		return status == http.StatusOK
 	})
 	s.doubled("widow", 5000, 1)
-	s.notLeaking(state)
+	s.nothingLeft(state, "widow", "mortal", "caller", "doubler")
 }
 
 // TestTheCopierOfDevicesDies: the next copy starts another.
@@ -348,5 +382,46 @@ func TestMakersAndReadersKilledUnderLoad(t *testing.T) {
 	s.until("showing what the caller lends", func() bool {
 		return strings.Contains(s.scrape(), `nereid_device_lent_bytes{model="caller",version="1"} 33554432`)
 	})
-	s.notLeaking(state)
+	s.nothingLeft(state, "caller", "again", "echo", "prefers", "doubler", "returns")
+}
+
+// TestDeviceThatIsLost loses the first of two devices for all processes: requests that need it are
+// answered with the driver's words, those on the other device and on the host are answered as ever, no
+// instance is restarted for it, and nothing stays lent.
+func TestDeviceThatIsLost(t *testing.T) {
+	s, state := onDeviceServer(t)
+	all := map[string]int{"mixed": 2, "caller": 2, "prefers": 2, "chain": 8, "again": 4, "echo": 1}
+	for model, factor := range all {
+		s.doubled(model, 5000, factor)
+	}
+	pids := map[string][]int{}
+	for model := range all {
+		pids[model] = s.stubsOf(model)
+	}
+	lost := state + ".lost"
+	if err := os.WriteFile(lost+".new", []byte("719 0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(lost+".new", lost); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		for _, model := range []string{"mixed", "prefers", "echo"} {
+			status, body := s.request("POST", "/v2/models/"+model+"/infer", `{"inputs":[{"name":"IN","datatype":"FP32","shape":[1],"data":[1]}]}`)
+			if status != http.StatusInternalServerError || !strings.Contains(body, "719") && !strings.Contains(body, "unspecified launch failure") {
+				t.Errorf("%s: got status %d: %.300s", model, status, body)
+			}
+		}
+		s.doubled("caller", 5000, 2) // all of it is on the second device
+	}
+	if err := os.Remove(lost); err != nil { // a real one does not come back
+		t.Fatal(err)
+	}
+	for model, factor := range all {
+		s.doubled(model, 5000, factor)
+		if now := s.stubsOf(model); !slices.Equal(now, pids[model]) {
+			t.Errorf("%s was restarted: its processes were %v and are %v", model, pids[model], now)
+		}
+	}
+	s.nothingLeft(state, "mixed", "caller", "prefers", "again", "echo", "doubler", "returns")
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Callable, Iterator
 
@@ -146,7 +147,9 @@ class TritonPythonModel:
             regions.append((output.region, output.number))
             stub.give_back(output.ticket)
     assert regions[-1] == (4, 2), regions
+    late = time.monotonic() + 30
     while stub.unlent != [1]:  # after a second
+        assert time.monotonic() < late, "the old pool was not taken back"
         for output in ask(stub, "").responses[0].outputs:
             stub.give_back(output.ticket)
     assert State(tmp_path / "counts").counts["cuMemcpyDtoD_v2"] >= 3
