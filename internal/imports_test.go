@@ -120,8 +120,8 @@ var mayImport = map[string][]string{
 	"sdk/engine":             {"backend", "boundary", "infer", "kserve", "metrics", "sdk", "sdk/internal/execution"},
 	"sdk/internal/execution": {"backend", "boundary", "infer"},
 	"sdk/linked":             {"backend", "backend/placement", "backend/process/cores", "boundary", "infer", "kserve", "metrics", "sdk", "sdk/engine"},
-	"sdk/conformance":        {"backend", "boundary", "infer", "kserve", "models/config", "sdk", "sdk/engine"},
 	"sdk/plugin":             {"backend", "boundary", "infer", "ipc", "ipc/peer", "metrics", "sdk", "sdk/engine", "sdk/wire"},
+	"sdk/conformance":        {"backend", "boundary", "infer", "kserve", "models/config", "sdk", "sdk/linked"},
 	"sdk/wire":               {},
 
 	"stub":           {},

@@ -1,19 +1,13 @@
 package skeleton
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"regexp"
 	"slices"
-)
 
-// The exit statuses.
-const (
-	statusOK      = 0
-	statusTrouble = 1
-	statusUsage   = 2
+	"github.com/nereid-serving/nereid/cli/command"
 )
 
 // kind is one of the things that `nereid new` makes.
@@ -26,6 +20,7 @@ type kind struct {
 func kinds() []kind {
 	return []kind{
 		{"model", "writes a model in Python: config.pbtxt, model.py, a unit test, a client.", makeModel},
+		{"backend", "writes a backend in Go: a plugin program, its tests, a model that it executes, a client.", makeBackend},
 	}
 }
 
@@ -39,20 +34,15 @@ type invocation struct {
 	stdout io.Writer
 }
 
-// usageError is a command line that is not understood.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-
 // Run runs the command that args, which follow `nereid new`, name. Release is the server's version. It returns the exit status.
 func Run(args []string, release string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		usage(stderr)
-		return statusUsage
+		return command.StatusUsage
 	}
 	if slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
 		usage(stdout)
-		return statusOK
+		return command.StatusOK
 	}
 	for _, k := range kinds() {
 		if k.name == args[0] {
@@ -61,7 +51,7 @@ func Run(args []string, release string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "nereid new: there is no skeleton of a %q\n", args[0])
 	usage(stderr)
-	return statusUsage
+	return command.StatusUsage
 }
 
 func usage(w io.Writer) {
@@ -73,60 +63,26 @@ func usage(w io.Writer) {
 }
 
 func (k kind) run(args []string, release string, stdout, stderr io.Writer) int {
-	i := &invocation{kind: k, flags: flag.NewFlagSet(k.name, flag.ContinueOnError), release: release, args: args, stdout: stdout}
-	i.flags.SetOutput(io.Discard) // it would print the usage before we know where to
-	err := k.make(i)
-	var wrong *usageError
-	switch {
-	case err == nil:
-		return statusOK
-	case errors.Is(err, flag.ErrHelp):
-		i.usage(stdout)
-		return statusOK
-	case errors.As(err, &wrong):
-		fmt.Fprintf(stderr, "nereid new %s: %s\n", k.name, wrong.text)
-		i.usage(stderr)
-		return statusUsage
+	i := &invocation{kind: k, flags: command.Flags(k.name), release: release, args: args, stdout: stdout}
+	usage := func(w io.Writer) {
+		command.Usage(w, "nereid new "+k.name+" NAME [options]", k.name+" "+k.summary, i.flags)
 	}
-	fmt.Fprintf(stderr, "nereid new %s: %v\n", k.name, err)
-	return statusTrouble
-}
-
-// usage shows the options of a kind.
-func (i *invocation) usage(w io.Writer) {
-	fmt.Fprintf(w, "Usage: nereid new %s NAME [options]\n\n%s %s\n\n", i.kind.name, i.kind.name, i.kind.summary)
-	i.flags.VisitAll(func(f *flag.Flag) {
-		value, help := flag.UnquoteUsage(f)
-		if value != "" {
-			value = " " + value
-		}
-		fmt.Fprintf(w, "  --%s%s\n\t%s\n", f.Name, value, help)
-	})
+	return command.End("nereid new "+k.name, k.make(i), usage, stdout, stderr)
 }
 
 // goodName is what a folder, a model and a module of Python or Go can be called by.
 var goodName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 
-// parse reads the flags, which may stand before and behind the name, and returns the name.
+// parse reads the flags and returns the name.
 func (i *invocation) parse() (name string, err error) {
-	var names []string
-	for rest := i.args; ; {
-		if err := i.flags.Parse(rest); errors.Is(err, flag.ErrHelp) {
-			return "", err
-		} else if err != nil {
-			return "", &usageError{err.Error()}
-		}
-		if rest = i.flags.Args(); len(rest) == 0 {
-			break
-		}
-		names = append(names, rest[0])
-		rest = rest[1:]
-	}
-	if len(names) != 1 {
-		return "", &usageError{fmt.Sprintf("got %d names, want one", len(names))}
-	}
-	if !goodName.MatchString(names[0]) {
-		return "", &usageError{fmt.Sprintf("the name %q: want a letter, then letters, digits and underscores", names[0])}
+	names, err := command.Parse(i.flags, i.args)
+	switch {
+	case err != nil:
+		return "", err
+	case len(names) != 1:
+		return "", command.Usagef("got %d names, want one", len(names))
+	case !goodName.MatchString(names[0]):
+		return "", command.Usagef("the name %q: want a letter, then letters, digits and underscores", names[0])
 	}
 	return names[0], nil
 }

@@ -1,7 +1,8 @@
-// Package skeleton is the subcommand `nereid new`: it writes the first files of a model, which
+// Package skeleton is the subcommand `nereid new`: it writes the first files of a model or of a backend in Go, which
 // can be served and tested as they are.
 //
-//	Run ── model ──▶ templates/model ── write ──▶ DIRECTORY/NAME/…
+//	Run ─┬─ model ───▶ templates/model   ─┬─ write ──▶ DIRECTORY/NAME/…
+//	     └─ backend ─▶ templates/backend ─┘
 //
 // A template's path, less ".tmpl", is the path of the file that it becomes; NAME in it stands for the name.
 // Nothing that exists is changed: a skeleton is made in a temporary directory beside its place, and moved there when it

@@ -1,10 +1,10 @@
 package skeleton
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -37,7 +37,7 @@ func makeModel(i *invocation) error {
 		return err
 	}
 	if m.MaxBatchSize < 0 {
-		return &usageError{fmt.Sprintf("--max-batch-size is %d, want 0 or more", m.MaxBatchSize)}
+		return command.Usagef("--max-batch-size is %d, want 0 or more", m.MaxBatchSize)
 	}
 	if inputs == nil {
 		inputs = tensors{{Name: "INPUT0", Type: infer.FP32, Dims: []int64{-1}}}
@@ -63,7 +63,7 @@ func (m *model) join() error {
 		for at := range list {
 			t := &list[at]
 			if m.Torch && torchTypes[t.Type] == "" {
-				return &usageError{fmt.Sprintf("%s is %s, which PyTorch does not compute with: leave --torch out, or choose another type", t.Name, t.Type)}
+				return command.Usagef("%s is %s, which PyTorch does not compute with: leave --torch out, or choose another type", t.Name, t.Type)
 			}
 			t.Var = strings.ToLower(strings.ReplaceAll(t.Name, ".", "_"))
 			for slices.Contains(taken, t.Var) {

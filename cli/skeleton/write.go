@@ -37,6 +37,9 @@ func write(folder string, data any, directory, name string) (files []string, err
 		}
 		file := strings.TrimSuffix(strings.TrimPrefix(source, root+"/"), ".tmpl")
 		file = strings.ReplaceAll(file, "NAME", name)
+		if file == "gitignore" { // in the repository of the templates it would count
+			file = ".gitignore"
+		}
 		files = append(files, file)
 		text, err := fill(source, data)
 		if err != nil {

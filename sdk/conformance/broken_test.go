@@ -285,7 +285,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			reply(r)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"drops what it has at the end", ruleUnload, 0, "when its instance was closed", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+		{"drops what it has at the end", ruleUnload, short, "when its instance was closed", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if p.opens == 3 { // the life that ends while requests are under way

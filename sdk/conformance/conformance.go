@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -29,14 +27,6 @@ type Model struct {
 	Inputs func(n int) []infer.Tensor
 	// Host answers what the backend asks of its server; nil: the server has no other models.
 	Host backend.Host
-}
-
-// Way is how the backend under test is run.
-type Way interface {
-	// Open starts the backend, which logs to log. close ends it.
-	Open(log zerolog.Logger) (b backend.Backend, close func(), err error)
-	// InProcess reports whether the backend runs in this process, so that goroutines which it leaves behind are seen.
-	InProcess() bool
 }
 
 // Options bound what Check does.

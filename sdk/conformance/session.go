@@ -29,7 +29,7 @@ type session struct {
 // open starts the backend and loads the model with so many instances. After an error nothing is left.
 func (c *check) open(count int32) (_ *session, err error) {
 	s := &session{journal: &journal{}, backend: c.config.Backend, limit: c.options.Limit}
-	b, closeBackend, err := c.way.Open(zerolog.New(s.journal).With().Logger())
+	b, closeBackend, err := c.way.Open(s.backend, zerolog.New(s.journal).With().Logger())
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +94,8 @@ func (s *session) end(c *check) {
 	if err := s.model.Close(ctx); err != nil {
 		c.violated(ruleUnload, "unloading", err.Error())
 	}
+	late := time.NewTimer(s.limit) // of its own: the model may have taken all of ctx
+	defer late.Stop()
 	closed := make(chan struct{})
 	boundary.Go(zerolog.Nop(), boundary.Models, func() {
 		defer close(closed)
@@ -101,8 +103,8 @@ func (s *session) end(c *check) {
 	}, nil)
 	select {
 	case <-closed:
-	case <-ctx.Done():
-		c.violated(ruleUnload, "ending the backend", "Backend.Close does not return: "+context.Cause(ctx).Error())
+	case <-late.C:
+		c.violated(ruleUnload, "ending the backend", fmt.Sprintf("Backend.Close has not returned within %s", s.limit))
 	}
 	c.faults(s, "unloading")
 }

@@ -1,0 +1,135 @@
+package backends
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/sdk/conformance"
+)
+
+// Run runs the command that args, which follow `nereid backend`, name. It returns the exit status.
+func Run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	switch {
+	case len(args) == 0:
+		usage(stderr)
+		return command.StatusUsage
+	case slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]):
+		usage(stdout)
+		return command.StatusOK
+	case args[0] != "test":
+		fmt.Fprintf(stderr, "nereid backend: there is no command %q\n", args[0])
+		usage(stderr)
+		return command.StatusUsage
+	}
+	flags := command.Flags("test")
+	err := test(ctx, flags, args[1:], stdout)
+	return command.End("nereid backend test", err, func(w io.Writer) { testUsage(w, flags) }, stdout, stderr)
+}
+
+const testSummary = "test checks that a plugin keeps the rules of docs/backends.md: of hooks, ownership, inputs and outputs."
+
+func usage(w io.Writer) {
+	fmt.Fprintf(w, "Usage: nereid backend COMMAND [options]\n\nBackends in Go that are plugins.\n\n  test PATH\n\t%s\n\nnereid backend test --help shows the options.\n", testSummary)
+}
+
+func testUsage(w io.Writer, flags *flag.FlagSet) {
+	command.Usage(w, "nereid backend test [options] PATH", testSummary+" PATH is a program nereid_NAME, or a folder with one.", flags)
+}
+
+// models is a flag that may be given several times.
+type models []string
+
+// String is what package flag shows as the default.
+func (m *models) String() string { return "" }
+
+// Set takes one flag.
+func (m *models) Set(text string) error {
+	*m = append(*m, text)
+	return nil
+}
+
+// test runs the suite.
+func test(ctx context.Context, flags *flag.FlagSet, args []string, stdout io.Writer) error {
+	var list models
+	flags.Var(&list, "model", "`DIRECTORY` of a model that the backend executes, with its config.pbtxt; once for each. Without it, those of the folders models beside PATH and in the working directory")
+	limit := flags.Duration("timeout", 30*time.Second, "`TIME` that a request, a load or an unload may take")
+	asJSON := flags.Bool("json", false, "print JSON")
+	var settings settingsFlag
+	flags.Var(&settings, "backend-config", "`SETTING=VALUE` for the backend; once for each")
+	names, err := command.Parse(flags, args)
+	switch {
+	case err != nil:
+		return err
+	case len(names) != 1:
+		return command.Usagef("got %d paths, want one", len(names))
+	case *limit <= 0:
+		return command.Usagef("--timeout is %s, want more than 0s", *limit)
+	}
+	program, backend, err := find(names[0])
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		if list = modelsOf(backend, filepath.Join(filepath.Dir(program), "models"), "models"); len(list) == 0 {
+			return fmt.Errorf("no model of backend %q is in models, here or beside %s: name one with --model", backend, program)
+		}
+	}
+	p, err := newPlugin(program, settings)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	var tested []conformance.Model
+	for _, directory := range list {
+		tested = append(tested, conformance.Model{Directory: directory})
+	}
+	report, err := conformance.Check(ctx, p, conformance.Options{Limit: *limit}, tested...)
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return errors.New("it was ended early")
+	case *asJSON:
+		encoder := json.NewEncoder(stdout)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(report)
+	default:
+		err = report.Write(stdout)
+	}
+	if err == nil && !report.Passed() {
+		err = command.ErrTrouble
+	}
+	return err
+}
+
+// settingsFlag are settings of the backend.
+type settingsFlag map[string]string
+
+// String is what package flag shows as the default.
+func (s *settingsFlag) String() string { return "" }
+
+// Set takes one flag.
+func (s *settingsFlag) Set(text string) error {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return fmt.Errorf("got %q, want SETTING=VALUE", text)
+	}
+	if *s == nil {
+		*s = settingsFlag{}
+	}
+	(*s)[name] = value
+	return nil
+}

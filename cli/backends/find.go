@@ -1,0 +1,68 @@
+package backends
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nereid-serving/nereid/models/config"
+)
+
+// programPrefix is what the name of a plugin's program begins with; the rest is the backend's name.
+const programPrefix = "nereid_"
+
+// find returns the program that a path means, and the name of its backend.
+func find(path string) (program, backend string, err error) {
+	if program, err = filepath.Abs(path); err != nil {
+		return "", "", err
+	}
+	info, err := os.Stat(program)
+	if err != nil {
+		return "", "", err
+	}
+	if info.IsDir() {
+		found, err := filepath.Glob(filepath.Join(program, programPrefix+"*"))
+		if err != nil {
+			return "", "", err
+		}
+		var programs []string
+		for _, f := range found {
+			if info, err := os.Stat(f); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				programs = append(programs, f)
+			}
+		}
+		if len(programs) != 1 {
+			return "", "", fmt.Errorf("%s has %d programs %sNAME, want one: build it first, or name its file", path, len(programs), programPrefix)
+		}
+		program = programs[0]
+	}
+	backend, ok := strings.CutPrefix(filepath.Base(program), programPrefix)
+	if !ok || backend == "" {
+		return "", "", fmt.Errorf("%s: the program of a backend is called %sNAME", path, programPrefix)
+	}
+	return program, backend, nil
+}
+
+// modelsOf lists the models of a backend that lie in the first of the folders that has any.
+func modelsOf(backend string, folders ...string) (models []string) {
+	for _, folder := range folders {
+		files, err := filepath.Glob(filepath.Join(folder, "*", "config.pbtxt"))
+		if err != nil {
+			continue // the pattern is in the name of the folder: there are none
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				continue
+			}
+			if c, err := config.ParseText(file, text); err == nil && c.Backend == backend {
+				models = append(models, filepath.Dir(file))
+			}
+		}
+		if len(models) > 0 {
+			return models
+		}
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package skeleton
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"github.com/nereid-serving/nereid/cli/command"
+)
+
+// backend is what the templates of a backend are filled with.
+type backend struct {
+	Name    string
+	Package string
+	Module  string // its path
+	Go      string // the language version
+	Version string // of Nereid's module; "": what `go mod tidy` finds
+	SDK     string // a directory in the place of that module
+}
+
+var (
+	goodModule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~/-]*$`)
+	// released is a version that the module has.
+	released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+$`)
+	language = regexp.MustCompile(`^go([0-9]+\.[0-9]+)`)
+)
+
+func makeBackend(i *invocation) error {
+	b := backend{Go: "1.26"}
+	directory := i.directory()
+	i.flags.StringVar(&b.Module, "module", "", "`PATH` of the Go module (default example.com/NAME)")
+	i.flags.StringVar(&b.SDK, "sdk", "", "`DIRECTORY` of Nereid's sources, to build with them in the place of a release")
+	name, err := i.parse()
+	if err != nil {
+		return err
+	}
+	b.Name, b.Package = name, strings.ToLower(name)
+	if b.Module == "" {
+		b.Module = "example.com/" + b.Package
+	}
+	if !goodModule.MatchString(b.Module) {
+		return command.Usagef("--module is %q, want a path as in example.com/%s", b.Module, b.Package)
+	}
+	if v := language.FindStringSubmatch(runtime.Version()); v != nil {
+		b.Go = v[1]
+	}
+	switch {
+	case b.SDK != "":
+		if b.SDK, err = filepath.Abs(b.SDK); err != nil {
+			return err
+		}
+		if _, err := os.Stat(filepath.Join(b.SDK, "sdk", "backend.go")); err != nil {
+			return fmt.Errorf("--sdk: %w: want the folder with Nereid's go.mod", err)
+		}
+		b.Version = "v0.0.0"
+	case released.MatchString(i.release):
+		b.Version = i.release
+	}
+	files, err := write("backend", &b, *directory, name)
+	if err != nil {
+		return err
+	}
+	return i.tell(*directory, name, files)
+}
