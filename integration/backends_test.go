@@ -1,0 +1,307 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+const backendRepository = "../models/backend_examples"
+
+// tutorial are the backends of the tutorial, with the models that they execute. The client of the first one asks all.
+var tutorial = map[string][]string{
+	"minimal":     {"batching", "nonbatching"},
+	"recommended": {"recommended_batching"},
+	"bls":         {"bls_fp32"},
+	"repeat":      {"repeat_int32"},
+	"stateful":    {"stateful_cell"},
+	"identity":    {"identity"},
+	"square":      {"square_int32"},
+}
+
+// buildBackends builds the tutorial's backends as "make backends" does, and returns the directory of backends.
+var buildBackends = sync.OnceValues(func() (string, error) {
+	directory, err := filepath.Abs("../bin/backends-under-test")
+	if err != nil {
+		return "", err
+	}
+	for name := range tutorial {
+		program := "nereid_" + name
+		if err := goBuild(filepath.Join(directory, name, program), "../backends/"+name+"/"+program); err != nil {
+			return "", err
+		}
+	}
+	return directory, nil
+})
+
+// buildLinkedServer builds the server that has them linked in.
+var buildLinkedServer = sync.OnceValues(func() (string, error) {
+	binary, err := filepath.Abs("../bin/linked-under-test")
+	if err != nil {
+		return "", err
+	}
+	return binary, goBuild(binary, "../backends/server")
+})
+
+// goBuild builds a command, with the race detector if the tests have it.
+func goBuild(binary, command string) error {
+	arguments := []string{"build", "-o", binary}
+	if raceEnabled {
+		arguments = append(arguments, "-race")
+	}
+	if output, err := exec.Command("go", append(arguments, command)...).CombinedOutput(); err != nil {
+		return &buildError{string(output), err}
+	}
+	return nil
+}
+
+// copyBackendModels copies the models, which are to be changed or added to.
+func copyBackendModels(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.CopyFS(root, os.DirFS(backendRepository)); err != nil {
+		t.Fatal(err)
+	}
+	// The first batch of each model waits for its two requests (delayBatches), so that no time has to pass.
+	for _, model := range []string{"batching", "recommended_batching"} {
+		path := filepath.Join(root, model, "config.pbtxt")
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := strings.Replace(string(text), "microseconds: 5000000", "microseconds: 1000", 1)
+		if changed == string(text) {
+			t.Fatalf("%s has another delay", path)
+		}
+		if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// delayBatches has each dynamic batcher wait for so many requests before its first batch.
+func delayBatches(t *testing.T, requests string) { t.Setenv("TRITONSERVER_DELAY_SCHEDULER", requests) }
+
+// callingNative is a Python model that asks a native one, and an ensemble of both kinds.
+var callingNative = map[string]string{
+	"calls_native/config.pbtxt": `
+backend: "python"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+`,
+	"calls_native/1/model.py": `
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            array = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            answer = pb_utils.InferenceRequest(
+                model_name="identity", requested_output_names=["OUTPUT0"], inputs=[pb_utils.Tensor("INPUT0", array)]
+            ).exec()
+            if answer.has_error():
+                raise pb_utils.TritonModelException(answer.error().message())
+            out = pb_utils.get_output_tensor_by_name(answer, "OUTPUT0").as_numpy()
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out + 1)]))
+        return responses
+`,
+	"mixed/config.pbtxt": `
+platform: "ensemble"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ 16 ] } ]
+output [ { name: "SUM" data_type: TYPE_FP32 dims: [ 16 ] } ]
+ensemble_scheduling {
+  step [
+    { model_name: "identity" model_version: -1 input_map { key: "INPUT0" value: "IN" } output_map { key: "OUTPUT0" value: "same" } },
+    { model_name: "addsub_python" model_version: -1
+      input_map { key: "INPUT0" value: "same" } input_map { key: "INPUT1" value: "IN" } output_map { key: "OUTPUT0" value: "twice" } },
+    { model_name: "calls_native" model_version: -1 input_map { key: "IN" value: "twice" } output_map { key: "OUT" value: "SUM" } }
+  ]
+}
+`,
+}
+
+// TestBackendsOfTheTutorial serves them as plugins and linked in, runs their clients, and looks for the tutorial's
+// texts in the log.
+func TestBackendsOfTheTutorial(t *testing.T) {
+	for _, way := range []string{"plugins", "linked"} {
+		t.Run(way, func(t *testing.T) {
+			delayBatches(t, "2")
+			root := copyBackendModels(t)
+			for path, text := range callingNative {
+				full := filepath.Join(root, path)
+				if err := os.MkdirAll(filepath.Join(root, strings.Split(path, "/")[0], "1"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := startBackends(t, way, root, "--model-control-mode=explicit", "--load-model=*")
+			for _, models := range tutorial {
+				t.Run(models[0], func(t *testing.T) { s.runBackendClient(t, root, models[0]) })
+			}
+
+			const sixteen = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
+			status, body := s.request("POST", "/v2/models/mixed/infer", `{"inputs":[{"name":"IN","datatype":"FP32","shape":[16],"data":[`+sixteen+`]}]}`)
+			var answer struct{ Outputs []struct{ Data []float32 } }
+			if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusOK || len(answer.Outputs) != 1 ||
+				answer.Outputs[0].Data[0] != 3 || answer.Outputs[0].Data[15] != 33 {
+				t.Errorf("an ensemble of native and Python models: got status %d and %s, want twice the input and 1", status, body)
+			}
+
+			// A model that is asked, and is not there.
+			if status, body := s.request("POST", "/v2/repository/models/addsub_onnx/unload", ""); status != http.StatusOK {
+				t.Fatalf("unload: got status %d: %s", status, body)
+			}
+			s.until("unloaded", func() bool {
+				status, _ := s.request("GET", "/v2/models/addsub_onnx/ready", "")
+				return status != http.StatusOK
+			})
+			input := func(name string) string {
+				return `{"name":"` + name + `","datatype":"FP32","shape":[16],"data":[` + sixteen + `]}`
+			}
+			status, body = s.request("POST", "/v2/models/bls_fp32/infer", `{"inputs":[`+input("INPUT0")+","+input("INPUT1")+`]}`)
+			if got := errorOf(t, body); status != http.StatusInternalServerError || got != "Failed to send inference requests" {
+				t.Errorf("a model that asks one which is not there: got status %d and %q", status, got)
+			}
+
+			s.stop()
+			for _, want := range []string{
+				"model batching: requests in batch 2", "model nonbatching: requests in batch 1", "batched IN0 value: [ 1, 2, 3, 4",
+				"TRITONBACKEND_Initialize: recommended", "Triton TRITONBACKEND API version: 1.19", "'recommended' TRITONBACKEND API version: 1.19",
+				"backend configuration:", `"default-max-batch-size":"4"`, "TRITONBACKEND_Finalize: state is 'backend state'",
+				"model recommended_batching: requests in batch 2", "batched INPUT value: [ ",
+				"waiting 500 ms, then sending response 1 of 4", "sent response 4 of 4", "sent response 3 of 3", "IN size is zero, no responses sent",
+				"Failed to execute the inference request. Model 'addsub_onnx' is not ready.",
+			} {
+				if !s.prints(want) {
+					t.Errorf("the log has no %q", want)
+				}
+			}
+			for _, never := range []string{"panicked", "released twice", "had no final response", "does not return"} {
+				if strings.Contains(s.log.String(), never) {
+					t.Errorf("the log has %q", never)
+				}
+			}
+		})
+	}
+}
+
+// startBackends starts a server that has the tutorial's backends.
+func startBackends(t *testing.T, way, root string, flags ...string) *runningServer {
+	t.Helper()
+	var s *runningServer
+	if way == "linked" {
+		binary, err := buildLinkedServer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = launchProgram(t, []string{binary}, testkit.Python(t).Path, root, flags...)
+	} else {
+		directory, err := buildBackends()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = launch(t, testkit.Python(t).Path, root, append(flags, "--backend-directory="+directory)...)
+	}
+	s.waitReady()
+	return s
+}
+
+// runBackendClient runs the client of a model.
+func (s *runningServer) runBackendClient(t *testing.T, root, model string) {
+	t.Helper()
+	output, err := exec.Command(clientPython(t), filepath.Join(root, model, "client.py"), "--host=127.0.0.1",
+		fmt.Sprintf("--http-port=%d", s.http), fmt.Sprintf("--grpc-port=%d", s.grpc)).CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(output), "PASS: "+model+"\n") {
+		t.Errorf("%v\n%s", err, output)
+	}
+}
+
+// TestStrategiesOfLinkedBackends has 12 requests of 32 bytes wait, which make as many batches as the strategy wants.
+func TestStrategiesOfLinkedBackends(t *testing.T) {
+	delayBatches(t, "12")
+	const config = `
+backend: "%s"
+max_batch_size: 64
+input [ { name: "IN" data_type: TYPE_FP16 dims: [ 4, 4 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP16 dims: [ 4, 4 ] } ]
+dynamic_batching { max_queue_delay_microseconds: 1000 }
+parameters { key: "MAX_BATCH_VOLUME_BYTES" value { string_value: "96" } }
+instance_group [ { kind: KIND_CPU } ]
+`
+	root := writeFiles(t, map[string]string{
+		"volume/config.pbtxt": fmt.Sprintf(config, "identity_volume"), "volume/1/none": "",
+		"single/config.pbtxt": fmt.Sprintf(config, "identity_single"), "single/1/none": "",
+	})
+	s := startBackends(t, "linked", root)
+	for model, want := range map[string]int{"volume": 4, "single": 12} {
+		var asking sync.WaitGroup
+		for range 12 {
+			asking.Go(func() {
+				head := `{"inputs":[{"name":"IN","datatype":"FP16","shape":[1,4,4],"parameters":{"binary_data_size":32}}],"parameters":{"binary_data_output":true}}`
+				header := map[string]string{"Inference-Header-Content-Length": fmt.Sprint(len(head)), "Content-Type": "application/octet-stream"}
+				status, body, err := s.try("POST", "/v2/models/"+model+"/infer", header, append([]byte(head), make([]byte, 32)...))
+				if err != nil || status != http.StatusOK {
+					t.Errorf("%s: got status %d, %v: %s", model, status, err, body)
+				}
+			})
+		}
+		asking.Wait()
+		_, body := s.request("GET", "/v2/models/"+model+"/stats", "")
+		var stats struct {
+			Models []struct {
+				Executions int `json:"execution_count"`
+				Inferences int `json:"inference_count"`
+			} `json:"model_stats"`
+		}
+		if err := json.Unmarshal([]byte(body), &stats); err != nil || len(stats.Models) != 1 || stats.Models[0].Executions != want || stats.Models[0].Inferences != 12 {
+			t.Errorf("%s: got %s, want 12 inferences in %d executions", model, body, want)
+		}
+	}
+}
+
+// TestPluginsKeepTheRules runs `nereid backend test` over the tutorial's programs.
+func TestPluginsKeepTheRules(t *testing.T) {
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory, err := buildBackends()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, models := range tutorial {
+		t.Run(name, func(t *testing.T) {
+			arguments := []string{"backend", "test", "--json", filepath.Join(directory, name)}
+			for _, model := range models {
+				arguments = append(arguments, "--model="+filepath.Join(backendRepository, model))
+			}
+			output, err := exec.Command(binary, arguments...).Output()
+			var report struct{ Results []struct{ Model, Rule, Status string } }
+			if decoded := json.Unmarshal(output, &report); err != nil || decoded != nil {
+				t.Fatalf("%v, %v\n%s", err, decoded, output)
+			}
+			passed := 0
+			for _, r := range report.Results {
+				if r.Status == "passed" {
+					passed++
+				}
+			}
+			if want := 9 * len(models); passed < want {
+				t.Errorf("%d rules have passed, want %d at least:\n%s", passed, want, output)
+			}
+		})
+	}
+}
