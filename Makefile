@@ -51,6 +51,12 @@ help: ## list these commands
 build: ## build the static binary bin/nereid
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/nereid ./cmd/nereid
 
+BACKENDS := bls identity minimal recommended repeat square stateful
+
+.PHONY: backends
+backends: ## the tutorial's backends as bin/backends/NAME/nereid_NAME, for --backend-directory=bin/backends
+	@for name in $(BACKENDS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/backends/$$name/nereid_$$name ./backends/$$name/nereid_$$name || exit 1; done
+
 .PHONY: demo
 demo: demo-ports build client-venv ## serve models/examples and send one request; Ctrl-C ends it; PORT (8000) and the two behind it are used
 	@.ci/demo

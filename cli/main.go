@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/backends"
 	"github.com/nereid-serving/nereid/cli/bench"
 	"github.com/nereid-serving/nereid/cli/env"
 	"github.com/nereid-serving/nereid/cli/logs"
@@ -34,9 +35,10 @@ type command struct {
 
 func commands() []command {
 	return []command{
+		{"backend", "Checks backends in Go that are plugins", backends.Run},
 		{"bench", "Sends load to a model and measures it", bench.Run},
 		{"env", "Lists, removes and checks environments of models", env.Run},
-		{"new", "Writes the first files of a model", func(args []string, stdout, stderr io.Writer) int {
+		{"new", "Writes the first files of a model or a backend", func(args []string, stdout, stderr io.Writer) int {
 			return skeleton.Run(args, version, stdout, stderr)
 		}},
 	}

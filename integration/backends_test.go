@@ -28,40 +28,22 @@ var tutorial = map[string][]string{
 }
 
 // buildBackends builds the tutorial's backends as "make backends" does, and returns the directory of backends.
-var buildBackends = sync.OnceValues(func() (string, error) {
-	directory, err := filepath.Abs("../bin/backends-under-test")
-	if err != nil {
-		return "", err
-	}
+var buildBackends = sync.OnceValues(func() (directory string, err error) {
 	for name := range tutorial {
 		program := "nereid_" + name
-		if err := goBuild(filepath.Join(directory, name, program), "../backends/"+name+"/"+program); err != nil {
+		path, err := buildCommand(filepath.Join("backends-under-test", name, program), "../backends/"+name+"/"+program, false)
+		if err != nil {
 			return "", err
 		}
+		directory = filepath.Dir(filepath.Dir(path))
 	}
 	return directory, nil
 })
 
-// buildLinkedServer builds the server that has them linked in.
+// buildLinkedServer builds the server that has them linked in, with the race detector if the tests have it.
 var buildLinkedServer = sync.OnceValues(func() (string, error) {
-	binary, err := filepath.Abs("../bin/linked-under-test")
-	if err != nil {
-		return "", err
-	}
-	return binary, goBuild(binary, "../backends/server")
+	return buildCommand("nereid-tutorial-under-test", "../backends/server", raceEnabled)
 })
-
-// goBuild builds a command, with the race detector if the tests have it.
-func goBuild(binary, command string) error {
-	arguments := []string{"build", "-o", binary}
-	if raceEnabled {
-		arguments = append(arguments, "-race")
-	}
-	if output, err := exec.Command("go", append(arguments, command)...).CombinedOutput(); err != nil {
-		return &buildError{string(output), err}
-	}
-	return nil
-}
 
 // copyBackendModels copies the models, which are to be changed or added to.
 func copyBackendModels(t *testing.T) string {
@@ -70,14 +52,14 @@ func copyBackendModels(t *testing.T) string {
 	if err := os.CopyFS(root, os.DirFS(backendRepository)); err != nil {
 		t.Fatal(err)
 	}
-	// The first batch of each model waits for its two requests (delayBatches), so that no time has to pass.
+	// Two requests, as the clients send them, make a batch as soon as both are there.
 	for _, model := range []string{"batching", "recommended_batching"} {
 		path := filepath.Join(root, model, "config.pbtxt")
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed := strings.Replace(string(text), "microseconds: 5000000", "microseconds: 1000", 1)
+		changed := strings.Replace(string(text), "microseconds: 5000000", "microseconds: 30000000 preferred_batch_size: [ 2 ]", 1)
 		if changed == string(text) {
 			t.Fatalf("%s has another delay", path)
 		}
@@ -87,9 +69,6 @@ func copyBackendModels(t *testing.T) string {
 	}
 	return root
 }
-
-// delayBatches has each dynamic batcher wait for so many requests before its first batch.
-func delayBatches(t *testing.T, requests string) { t.Setenv("TRITONSERVER_DELAY_SCHEDULER", requests) }
 
 // callingNative is a Python model that asks a native one, and an ensemble of both kinds.
 var callingNative = map[string]string{
@@ -136,7 +115,6 @@ ensemble_scheduling {
 func TestBackendsOfTheTutorial(t *testing.T) {
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {
-			delayBatches(t, "2")
 			root := copyBackendModels(t)
 			for path, text := range callingNative {
 				full := filepath.Join(root, path)
@@ -182,7 +160,7 @@ func TestBackendsOfTheTutorial(t *testing.T) {
 				"TRITONBACKEND_Initialize: recommended", "Triton TRITONBACKEND API version: 1.19", "'recommended' TRITONBACKEND API version: 1.19",
 				"backend configuration:", `"default-max-batch-size":"4"`, "TRITONBACKEND_Finalize: state is 'backend state'",
 				"model recommended_batching: requests in batch 2", "batched INPUT value: [ ",
-				"waiting 500 ms, then sending response 1 of 4", "sent response 4 of 4", "sent response 3 of 3", "IN size is zero, no responses sent",
+				"waiting 200 ms, then sending response 1 of 4", "sent response 4 of 4", "sent response 3 of 3", "IN size is zero, no responses sent",
 				"Failed to execute the inference request. Model 'addsub_onnx' is not ready.",
 			} {
 				if !s.prints(want) {
@@ -231,7 +209,7 @@ func (s *runningServer) runBackendClient(t *testing.T, root, model string) {
 
 // TestStrategiesOfLinkedBackends has 12 requests of 32 bytes wait, which make as many batches as the strategy wants.
 func TestStrategiesOfLinkedBackends(t *testing.T) {
-	delayBatches(t, "12")
+	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "12") // the first batch waits for all of them
 	const config = `
 backend: "%s"
 max_batch_size: 64
@@ -289,7 +267,9 @@ func TestPluginsKeepTheRules(t *testing.T) {
 				arguments = append(arguments, "--model="+filepath.Join(backendRepository, model))
 			}
 			output, err := exec.Command(binary, arguments...).Output()
-			var report struct{ Results []struct{ Model, Rule, Status string } }
+			var report struct {
+				Results []struct{ Model, Rule, Status string }
+			}
 			if decoded := json.Unmarshal(output, &report); err != nil || decoded != nil {
 				t.Fatalf("%v, %v\n%s", err, decoded, output)
 			}

@@ -37,7 +37,8 @@ var mayImport = map[string][]string{
 	"cli/command":  {},
 	"cli/env":      {"cli/command", "conda", "conda/cache"},
 	"cli/logs":     {"boundary", "server"},
-	"cli/skeleton": {"infer"},
+	"cli/backends": {"backend", "backend/native", "backend/process", "cli/command", "metrics", "models/config", "sdk/conformance", "shm"},
+	"cli/skeleton": {"cli/command", "infer"},
 
 	"server":                 {"infer", "kserve", "memory", "metrics", "models", "server/regions", "server/tracing"},
 	"server/certificates":    {},
@@ -134,7 +135,7 @@ var mayImport = map[string][]string{
 	"metrics":         {"boundary"},
 	"memory":          {"infer"},
 	"boundary":        {},
-	"backends":        {"kserve", "sdk"},
+	"backends":        {"kserve", "sdk", "sdk/plugin"},
 	"backends/server": everything,
 	"bench":           everything,
 	"integration":     everything,

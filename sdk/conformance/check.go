@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 )
@@ -24,7 +23,7 @@ type check struct {
 	tried    map[string]bool
 	untested map[string]string // reasons, by rule
 	notes    []string
-	hung     bool // a request has not been answered in time: what follows would wait as long each time
+	hung     bool // a request has not been answered in time, and what follows would wait as long each time, or the process has ended
 }
 
 // run goes through the scenarios.
@@ -48,8 +47,11 @@ func (c *check) run() {
 			again()
 		}
 	}
+	if c.way.InProcess() {
+		c.untested[ruleProcess] = "the backend had no process of its own"
+	}
 	if c.hung {
-		c.skip("a request was not answered in time before")
+		c.skip("the suite ended early, as a request was not answered in time, or the process has ended")
 		return
 	}
 	c.leftovers(before)
@@ -142,6 +144,12 @@ func (c *check) settle(s *session, each *call, scenario string) []answer {
 		}
 		c.violated(rule, scenario, missing)
 		c.hung = true
+	}
+	if s.lives.lost.Load() > 0 {
+		c.violated(ruleProcess, scenario, "the process of the instance has ended")
+		c.hung = true
+	} else if !c.way.InProcess() {
+		c.try(ruleProcess)
 	}
 	c.try(ruleAnswers, ruleReleases, ruleInputs, ruleSent, ruleTaken, ruleStatistics)
 	c.faults(s, scenario)
@@ -278,5 +286,3 @@ func (c *check) report(to *Report) {
 		to.Notes = append(to.Notes, c.config.Name+": "+note)
 	}
 }
-
-var _ backend.Events = quiet{}

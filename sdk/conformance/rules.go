@@ -2,10 +2,11 @@ package conformance
 
 import "strings"
 
-// The rules. Each is broken by a backend in broken_test.go.
+// The rules. Each is broken by a backend in broken_test.go, that of processes by the tests of package cli/backends.
 const (
 	ruleHooks      = "hooks"
 	rulePanics     = "panics"
+	ruleProcess    = "process"
 	ruleAnswers    = "one-answer"
 	ruleReleases   = "one-release"
 	ruleTaken      = "nothing-taken"
@@ -25,6 +26,7 @@ const (
 var rules = []struct{ name, says string }{
 	{ruleHooks, "New, NewModel and NewInstance succeed with this model, and again after it was unloaded"},
 	{rulePanics, "no hook panics, or ends its goroutine"},
+	{ruleProcess, "a plugin's process lives as long as its instance"},
 	{ruleAnswers, "each request gets exactly one final response, and nothing after it"},
 	{ruleReleases, "each request is released exactly once"},
 	{ruleTaken, "Execute that returns an error has answered and released nothing"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -24,6 +25,7 @@ type session struct {
 	instances []backend.Instance
 	config    *kserve.ModelConfig // as the backend has completed it
 	limit     time.Duration
+	lives     lives
 }
 
 // open starts the backend and loads the model with so many instances. After an error nothing is left.
@@ -80,7 +82,7 @@ func (s *session) load(ctx context.Context, c *check, b backend.Backend, count i
 	if err != nil {
 		return err
 	}
-	if err := s.model.Start(ctx, s.config, final, quiet{}); err != nil {
+	if err := s.model.Start(ctx, s.config, final, &s.lives); err != nil {
 		return fmt.Errorf("start the instances: %w", err)
 	}
 	s.instances = s.model.Instances()
@@ -91,6 +93,7 @@ func (s *session) load(ctx context.Context, c *check, b backend.Backend, count i
 func (s *session) end(c *check) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, s.limit, fmt.Errorf("it has not ended within %s", s.limit))
 	defer cancel()
+	s.lives.ending.Store(true)
 	if err := s.model.Close(ctx); err != nil {
 		c.violated(ruleUnload, "unloading", err.Error())
 	}
@@ -109,11 +112,18 @@ func (s *session) end(c *check) {
 	c.faults(s, "unloading")
 }
 
-// quiet hears what instances say of themselves; a suite need not know.
-type quiet struct{}
+// lives hears which instances are lost. Before the session ends, that is the backend's fault.
+type lives struct {
+	ending atomic.Bool
+	lost   atomic.Int64
+}
 
 // Available implements backend.Events.
-func (quiet) Available(backend.Instance) {}
+func (*lives) Available(backend.Instance) {}
 
 // Lost implements backend.Events.
-func (quiet) Lost(backend.Instance, bool) {}
+func (l *lives) Lost(backend.Instance, bool) {
+	if !l.ending.Load() {
+		l.lost.Add(1)
+	}
+}

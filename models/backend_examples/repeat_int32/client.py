@@ -41,7 +41,7 @@ order: list[str] = []
 with triton.InferenceServerClient(f"{options.host}:{options.grpc_port}") as client:
     client.start_stream(callback=lambda result, error: arrived.put((result, error)))
     for name, values in sent.items():
-        inputs = request(values, delay=500 if name == "slow" else 5, wait=0)
+        inputs = request(values, delay=200 if name == "slow" else 5, wait=0)
         client.async_stream_infer("repeat_int32", inputs, request_id=name, enable_empty_final_response=True)
     open_requests = len(sent)
     while open_requests:
