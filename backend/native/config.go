@@ -24,6 +24,9 @@ var table = slices.Concat(
 	},
 )
 
+// forcedGrace is for the engine of a plugin to answer what its author has forgotten, and to name it in the log.
+const forcedGrace = 2 * time.Second
+
 const startTimeout = "start-timeout-seconds"
 
 // Settings lists the keys that ParseConfig knows.
@@ -33,6 +36,7 @@ func Settings() []string { return table.Keys() }
 func ParseConfig(values map[string]string) (Config, error) {
 	c := Config{settings.Defaults()}
 	c.CopyRegions = true
+	c.Grace = forcedGrace
 	if err := table.Read(&c, values); err != nil {
 		return Config{}, err
 	}

@@ -34,6 +34,9 @@ type Config struct {
 	Spin time.Duration
 	// ReadyTimeout bounds the wait for the answer to READY?; 0 is no bound.
 	ReadyTimeout time.Duration
+	// Grace is how long a process that is to be ended by force may take to end what it has left open: it is told FINALIZE; 0: it is
+	// killed at once.
+	Grace time.Duration
 	// CopyRegions has inputs in regions of clients copied, as the processes map none.
 	CopyRegions bool
 	// TaggedOutput makes lines of the log of what models print, with the names of

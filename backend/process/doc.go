@@ -35,7 +35,7 @@
 //	INITIALIZED ─▶
 //	◀─ EXECUTE …        Ready and Busy
 //	◀─ FINALIZE         told to go
-//	FINALIZED ─▶
+//	FINALIZED ─▶        requests that it has left open are answered before
 //
 // A life reads frames and hands each to the type whose job it is about:
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
@@ -16,6 +17,8 @@ import (
 type ending struct {
 	process *launch.Process
 	output  *output.Capture
+	hasty   chan struct{} // closed, once, when what the process has left open is not waited for any more
+	hasten  sync.Once
 	failed  chan error // buffered, first value counts: this life must end
 	exited  chan struct{}
 	exit    *launch.ExitError // set when exited is closed
@@ -24,6 +27,7 @@ type ending struct {
 }
 
 func (e *ending) begin() {
+	e.hasty = make(chan struct{})
 	e.failed, e.exited, e.read = make(chan error, 1), make(chan struct{}), make(chan struct{})
 }
 

@@ -135,6 +135,9 @@ func (m *Model) End(ctx context.Context, instance backend.Instance) error {
 		return nil
 	case <-ctx.Done():
 	}
+	if m.settles([]*Instance{in}, in.ended) {
+		return fmt.Errorf("the stub of '%s' had requests left open: %w", in.name, context.Cause(ctx))
+	}
 	in.doom()
 	<-in.ended
 	return fmt.Errorf("the stub of '%s' was killed: %w", in.name, context.Cause(ctx))

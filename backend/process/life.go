@@ -215,6 +215,7 @@ func (l *life) serve(ctx context.Context) error {
 	// The stub finishes what it has; how long that may take is Close's to say.
 	select {
 	case <-l.emptied():
+	case <-l.hasty:
 	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 		return errStopped
 	case <-l.read:

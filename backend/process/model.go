@@ -232,11 +232,35 @@ func (m *Model) Close(ctx context.Context) error {
 	m.mu.Lock()
 	all := slices.Concat(m.instances, m.starting, m.leaving)
 	m.mu.Unlock()
+	if m.settles(all, ended) {
+		return fmt.Errorf("its stubs had requests left open: %w", context.Cause(ctx))
+	}
 	for _, in := range all {
 		in.doom()
 	}
 	<-ended
 	return fmt.Errorf("its stubs were killed: %w", context.Cause(ctx))
+}
+
+// settles has instances whose end was asked for finalize although requests are open, and reports whether all have ended in the
+// time that the settings leave them.
+func (m *Model) settles(instances []*Instance, ended <-chan struct{}) bool {
+	if m.settings.Grace <= 0 {
+		return false
+	}
+	for _, in := range instances {
+		if l := in.current.Load(); l != nil {
+			l.hasten.Do(func() { close(l.hasty) })
+		}
+	}
+	limit := time.NewTimer(m.settings.Grace)
+	defer limit.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-limit.C:
+		return false
+	}
 }
 
 // doom ends the present stub, also while it is becoming ready.

@@ -50,7 +50,8 @@ type Instance struct {
 	mu      sync.Mutex
 	closed  bool
 
-	hurry chan struct{} // closed by Close when requests are not waited for any more
+	hurry chan struct{} // closed, once, when requests are not waited for any more
+	once  sync.Once     // of hurry
 	ended chan struct{} // closed when nothing of the instance is left
 }
 
@@ -100,7 +101,7 @@ func (m *Model) Instance(ctx context.Context, p Placement) (*Instance, error) {
 	case <-ctx.Done():
 	}
 	in.leave()
-	close(in.hurry)
+	in.Hurry()
 	in.cancel()
 	return nil, infer.AsError(context.Cause(ctx))
 }
@@ -301,7 +302,7 @@ func (in *Instance) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	close(in.hurry)
+	in.Hurry()
 	in.cancel()
 	grace := time.NewTimer(closeGrace)
 	defer grace.Stop()
@@ -316,6 +317,10 @@ func (in *Instance) Close(ctx context.Context) error {
 	in.model.backend.env.Own.Error().Msgf("backend '%s', %s does not return: its goroutine is left behind", in.model.backend.env.Name, in.log)
 	return fmt.Errorf("%s does not return: %w", in.log, context.Cause(ctx))
 }
+
+// Hurry ends the wait for requests that the instance has kept: when its batches are executed it is closed, and what is left of these requests
+// is answered with an error.
+func (in *Instance) Hurry() { in.once.Do(func() { close(in.hurry) }) }
 
 // Ended returns a channel that is closed when nothing of the instance is left.
 func (in *Instance) Ended() <-chan struct{} { return in.ended }

@@ -71,6 +71,10 @@ type session struct {
 	ballast    []byte
 }
 
+// settleGrace is how long after FINALIZE requests that are not answered, or not released, are waited for. The server allows more before it
+// kills the process.
+const settleGrace = 500 * time.Millisecond
+
 func newSession(initialize sdk.New) *session {
 	return &session{initialize: initialize, box: peer.NewBox(), started: make(chan struct{})}
 }
@@ -431,6 +435,8 @@ func (s *session) next() *backend.Batch {
 			}
 		case ipc.Finalize:
 			s.running.Store(false)
+			// The server waits no longer. An author may just be releasing what is answered.
+			boundary.AfterFunc(s.own, boundary.Life, settleGrace, s.instance.Hurry, nil)
 			return nil
 		default:
 			s.misplaced(m)
