@@ -97,7 +97,7 @@ func launchProgram(t *testing.T, program []string, python, repository string, fl
 	line := append(slices.Clone(program), append(arguments, flags...)...)
 	s.cmd = exec.Command(line[0], line[1:]...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	s.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0 exitcode=66")
+	s.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0 exitcode=66 atexit_sleep_ms=0")
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

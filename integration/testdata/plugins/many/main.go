@@ -1,0 +1,316 @@
+// Command many is a backend of tests: what its models do stands in their parameter "does".
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/plugin"
+)
+
+func main() { plugin.Serve(open) }
+
+type backend struct {
+	env   *sdk.BackendEnv
+	panic string // the hook that panics, of --backend-config
+}
+
+func open(env *sdk.BackendEnv) (sdk.Backend, error) {
+	b := &backend{env, env.Settings["panic"]}
+	b.maybe("New")
+	return b, nil
+}
+
+// maybe panics if it is the turn of the hook.
+func (b *backend) maybe(hook string) {
+	if b.panic == hook {
+		panic("as the settings say")
+	}
+}
+
+func (b *backend) Attributes() sdk.Attributes {
+	b.maybe("Attributes")
+	return sdk.Attributes{}
+}
+
+func (b *backend) Close() {
+	fmt.Fprintln(os.Stderr, b.env.Name+" is closed")
+	b.maybe("Backend.Close")
+}
+
+type model struct {
+	*backend
+	env  *sdk.ModelEnv
+	does string
+	late *sdk.ResponseFactory // of a request that the instance has forgotten
+}
+
+func (b *backend) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
+	b.maybe("NewModel")
+	m := &model{backend: b, env: env, does: env.Config().GetParameters()["does"].GetStringValue()}
+	if env.AutoComplete && len(env.Config().GetInput()) == 0 {
+		c := proto.Clone(env.Config()).(*kserve.ModelConfig)
+		c.Input = []*kserve.ModelInput{{Name: "INPUT0", DataType: kserve.DataType_TYPE_INT32, Dims: []int64{1}}}
+		c.Output = []*kserve.ModelOutput{{Name: "OUTPUT0", DataType: kserve.DataType_TYPE_INT32, Dims: []int64{1}}}
+		if err := env.SetConfig(c); err != nil {
+			return nil, err
+		}
+	}
+	if m.does == "refuse" {
+		return nil, sdk.Errorf(sdk.InvalidArg, "model '%s' is refused by its backend", env.Name)
+	}
+	return m, nil
+}
+
+func (m *model) Close() {
+	if m.does == "answer after Close" && m.late != nil {
+		r, err := m.late.NewResponse()
+		if err == nil {
+			err = r.Send(sdk.SendFinal, nil)
+		}
+		fmt.Fprintln(os.Stderr, "too late:", err)
+	}
+	m.maybe("Model.Close")
+}
+
+type instance struct {
+	*model
+	env   *sdk.InstanceEnv
+	sums  map[uint64]int32
+	kept  []*sdk.Request
+	final *sdk.ResponseFactory
+}
+
+func (m *model) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
+	m.maybe("NewInstance")
+	return &instance{model: m, env: env, sums: make(map[uint64]int32)}, nil
+}
+
+func (in *instance) Close() {
+	in.late = in.final
+	m := in.model
+	m.maybe("Instance.Close")
+}
+
+// Ready implements sdk.Readier.
+func (in *instance) Ready(context.Context) error {
+	in.maybe("Ready")
+	return nil
+}
+
+// fault is the value of INPUT0 for which a model does what is wrong.
+const fault = 13
+
+func (in *instance) Execute(ctx context.Context, requests []*sdk.Request) error {
+	switch in.does {
+	case "batch":
+		return in.batch(requests)
+	case "repeat":
+		return in.repeat(requests)
+	}
+	for i, r := range requests {
+		value, err := input(r)
+		if err == nil && value == fault {
+			if done, err := in.fail(requests[i:]); done {
+				return err
+			}
+			continue
+		}
+		if err == nil {
+			value, err = in.answer(ctx, r, value)
+		}
+		if err := respond(r, value, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answer computes what a model answers.
+func (in *instance) answer(ctx context.Context, r *sdk.Request, value int32) (int32, error) {
+	switch in.does {
+	case "sum":
+		id, err := r.CorrelationNumber()
+		if err != nil {
+			return 0, err
+		}
+		if r.Flags()&sdk.SequenceStart != 0 {
+			in.sums[id] = 0
+		}
+		in.sums[id] += value
+		return in.sums[id], nil
+	case "call":
+		return in.call(ctx, r, value)
+	case "pid":
+		return int32(os.Getpid()), nil
+	case "where":
+		fmt.Fprintf(os.Stderr, "%s is %s %d, policy %s, profiles %v\n", in.env.Name, in.env.Kind, in.env.Device, in.env.HostPolicy, in.env.Profiles)
+	case "settings":
+		fmt.Fprintf(os.Stderr, "settings of %s: own=%s batch=%s start=%s\n", in.backend.env.Name, in.backend.env.Settings["own"],
+			in.backend.env.Settings["default-max-batch-size"], in.backend.env.Settings["start-timeout-seconds"])
+	}
+	return value + 1, nil
+}
+
+// call asks the model that parameter "callee" names.
+func (in *instance) call(ctx context.Context, r *sdk.Request, value int32) (int32, error) {
+	callee := in.model.env.Config().GetParameters()["callee"].GetStringValue()
+	ready, err := in.model.env.Server.ModelReady(ctx, callee, sdk.LatestVersion)
+	if err != nil || !ready {
+		return 0, sdk.Errorf(sdk.Unavailable, "callee '%s' is not ready: %v", callee, err)
+	}
+	passed, err := r.Input("INPUT0")
+	if err != nil {
+		return 0, err
+	}
+	response, err := in.model.env.Server.Infer(ctx, &sdk.InferRequest{Model: callee, Inputs: []sdk.Tensor{{Name: "INPUT0", Of: passed}}})
+	if err != nil {
+		return 0, err
+	}
+	defer response.Release()
+	out := response.Output("OUTPUT0")
+	if out == nil {
+		return 0, sdk.Errorf(sdk.Internal, "callee '%s' has no OUTPUT0", callee)
+	}
+	return 100 * int32(binary.LittleEndian.Uint32(out.Data)), nil
+}
+
+// fail does what is wrong to the first of the requests; done: the requests are no business of Execute any more.
+func (in *instance) fail(requests []*sdk.Request) (done bool, err error) {
+	r := requests[0]
+	switch in.does {
+	case "panic":
+		panic("as the request says")
+	case "panic beside":
+		go panic("in a goroutine of its own")
+		select {}
+	case "nil":
+		var none *model
+		none.does = ""
+	case "exit":
+		fmt.Fprintln(os.Stderr, "last words")
+		os.Exit(3)
+	case "hang":
+		fmt.Fprintln(os.Stderr, in.model.env.Name+" hangs")
+		select {}
+	case "error":
+		return true, sdk.Errorf(sdk.Unavailable, "not today")
+	case "send twice":
+		response, err := r.NewResponse()
+		if err != nil {
+			return true, err
+		}
+		if err := errors.Join(fill(response, 0), response.Send(sdk.SendFinal, nil)); err != nil {
+			return true, err
+		}
+		fmt.Fprintln(os.Stderr, "sent twice:", response.Send(sdk.SendFinal, nil))
+		return false, r.Release(sdk.ReleaseAll)
+	case "release twice":
+		if err := respond(r, 0, nil); err != nil {
+			return true, err
+		}
+		fmt.Fprintln(os.Stderr, "released twice:", r.Release(sdk.ReleaseAll))
+	case "forget", "forget the release", "answer after Close":
+		fmt.Fprintln(os.Stderr, in.model.env.Name+" keeps a request")
+		in.kept = append(in.kept, r)
+		in.final = r.Factory()
+		if in.does == "forget the release" {
+			response, err := in.final.NewResponse()
+			if err != nil {
+				return true, err
+			}
+			return false, errors.Join(fill(response, 0), response.Send(sdk.SendFinal, nil))
+		}
+	}
+	return false, nil
+}
+
+// batch answers each request with how many there are in the batch.
+func (in *instance) batch(requests []*sdk.Request) error {
+	for _, r := range requests {
+		if err := respond(r, int32(len(requests)), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repeat answers INPUT0 times, from a goroutine of its own, then sends the final flag.
+func (in *instance) repeat(requests []*sdk.Request) error {
+	for _, r := range requests {
+		n, err := input(r)
+		if err != nil {
+			return err
+		}
+		factory := r.Factory()
+		if err := r.Release(sdk.ReleaseAll); err != nil {
+			return err
+		}
+		go func() {
+			defer factory.Close()
+			for i := range n {
+				response, err := factory.NewResponse()
+				if err == nil {
+					err = fill(response, i)
+				}
+				if err == nil {
+					err = response.Send(0, nil)
+				}
+				if err != nil {
+					fmt.Fprintln(os.Stderr, "repeat:", err)
+					return
+				}
+			}
+			_ = factory.SendFlags(sdk.SendFinal)
+		}()
+	}
+	return nil
+}
+
+func input(r *sdk.Request) (int32, error) {
+	in, err := r.Input("INPUT0")
+	if err != nil {
+		return 0, err
+	}
+	if len(in.Data()) < 4 {
+		return 0, sdk.Errorf(sdk.InvalidArg, "INPUT0 has %d bytes", len(in.Data()))
+	}
+	return int32(binary.LittleEndian.Uint32(in.Data())), nil
+}
+
+func fill(response *sdk.Response, value int32) error {
+	data, err := response.Output("OUTPUT0", sdk.Int32, []int64{1})
+	if err == nil {
+		binary.LittleEndian.PutUint32(data, uint32(value))
+	}
+	return err
+}
+
+// respond answers a request and gives it up.
+func respond(r *sdk.Request, value int32, failure error) error {
+	response, err := r.NewResponse()
+	if err != nil {
+		return err
+	}
+	if failure == nil {
+		shape := []int64{1}
+		if r.BatchSize() > 0 {
+			shape = []int64{1, 1}
+		}
+		var data []byte
+		if data, failure = response.Output("OUTPUT0", sdk.Int32, shape); failure == nil {
+			binary.LittleEndian.PutUint32(data, uint32(value))
+		}
+	}
+	if err := response.Send(sdk.SendFinal, failure); err != nil {
+		return err
+	}
+	return r.Release(sdk.ReleaseAll)
+}
