@@ -39,6 +39,8 @@ func TestLinkedBackendServesTheRealClient(t *testing.T) {
 		"plain/config.pbtxt": `backend: "probe" dynamic_batching {} instance_group { kind: KIND_CPU count: 2 }`, "plain/1/.keep": "",
 		"caller/config.pbtxt": probe("calls", "plain", ""), "caller/1/.keep": "",
 		"sender/config.pbtxt": probe("sends", "many", ""), "sender/1/.keep": "",
+		"rounds/config.pbtxt": probe("rounds", "many", `sequence_batching { iterative_sequence: true } model_transaction_policy { decoupled: true }
+			input { name: "IN" data_type: TYPE_INT32 dims: -1 } output { name: "OUT" data_type: TYPE_INT32 dims: -1 }`), "rounds/1/.keep": "",
 	}), "--backend-config=probe,color=green", "--host-policy=cpu,numa-node=0")
 	s.runClient("linked.py")
 	for _, want := range []string{

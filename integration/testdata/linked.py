@@ -40,12 +40,12 @@ assert stats["inference_count"] == 2 * 2 * (1 + 1 + 2) + 20 * 2, stats
 assert stats["inference_stats"]["fail"]["count"] == 0, stats
 assert stats["memory_usage"][0]["byte_size"] == "12345" or stats["memory_usage"][0]["byte_size"] == 12345, stats
 
-# A decoupled model: as many responses as it is asked for, 200 among them, which is beyond its window.
-for n in (0, 1, 200):
+# A decoupled model: as many responses as it is asked for, 200 among them, which is beyond its window; and one that has an execution for each.
+for model, n in (("sender", 0), ("sender", 1), ("sender", 200), ("rounds", 0), ("rounds", 1), ("rounds", 50)):
     got = queue.Queue()
     stream = grpc.InferenceServerClient(GRPC)
     stream.start_stream(lambda result, error: got.put((result, error)))
-    stream.async_stream_infer("sender", inputs(grpc, np.array([n], np.int32)), enable_empty_final_response=True)
+    stream.async_stream_infer(model, inputs(grpc, np.array([n], np.int32)), enable_empty_final_response=True)
     numbers = []
     while True:
         result, error = got.get(timeout=60)

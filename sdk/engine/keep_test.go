@@ -503,3 +503,51 @@ func TestErrorResponsesAreFailures(t *testing.T) {
 		t.Errorf("got %+v, want the error", got)
 	}
 }
+
+// TestASendThatWaitsEndsWithItsInstance, when the end of that is forced: its client takes nothing.
+func TestASendThatWaitsEndsWithItsInstance(t *testing.T) {
+	failed := make(chan error, 1)
+	r, err := tryStart(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
+		q := requests[0]
+		mustNot(t, answer(q, 0))
+		failed <- answer(q, 0)
+		return nil
+	}}, with(decoupled), func(_ *rig, env *Environment) { env.Window.Responses = 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := ask(t, 1)
+	c.keep = true
+	r.execute(c)
+	first := c.wait(1)[0]
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.instance.Close(over); err == nil {
+		t.Error("Close: got no error")
+	}
+	must(t, <-failed, "a response was sent after the final one")
+	<-r.instance.Ended()
+	first.Release()
+	for _, one := range c.wait(2)[1:] {
+		one.Release()
+	}
+	c.wantInput(1)
+	r.model.Close()
+	r.backend.Close()
+}
+
+// TestARequestTakesTwoAllocations: one for what its author has, one for what is known of it.
+func TestARequestTakesTwoAllocations(t *testing.T) {
+	r := start(t, &author{execute: forward}, with(""))
+	got := make(chan struct{}, 1)
+	c := ask(t, 1)
+	c.task.Send = func(p *infer.Response) { p.Release(); got <- struct{}{} }
+	b := &backend.Batch{Tasks: []*backend.Task{c.task}, Done: func(*backend.Batch, backend.Report) {}}
+	n := testing.AllocsPerRun(1000, func() {
+		r.instance.Execute(b)
+		<-got
+	})
+	if n > 2 {
+		t.Errorf("got %v allocations, want 2", n)
+	}
+}

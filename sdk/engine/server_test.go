@@ -306,8 +306,10 @@ func TestCallsAreCancelled(t *testing.T) {
 		})
 	}
 	t.Run("with the context", func(t *testing.T) {
+		returned := make(chan struct{})
 		h := &fakeHost{models: map[string]called{"waits": func(ctx context.Context, _ *infer.Request, send infer.Sender) {
 			<-ctx.Done()
+			<-returned
 			send(&infer.Response{Final: true}) // too late
 		}}}
 		r := calling(t, h, func(ctx context.Context, s sdk.Server, q *sdk.Request) {
@@ -316,6 +318,7 @@ func TestCallsAreCancelled(t *testing.T) {
 			if _, err := s.Infer(ctx, &sdk.InferRequest{Model: "waits"}); err == nil {
 				t.Error("got no error")
 			}
+			close(returned)
 		})
 		<-r.execute(ask(t, 1))
 		h.running.Wait()

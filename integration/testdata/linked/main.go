@@ -1,6 +1,7 @@
 // Command linked is a server with the backend "probe", whose models answer IN, INT32 of any length, as OUT. What else a model
 // does its parameters say: "panics" names the hook in which it panics, for Execute if the first number is 13; "sends" makes it decoupled,
-// with as many responses as the first number says; "calls" names the model that it passes its input on to.
+// with as many responses as the first number says; "rounds" does the same with an execution for each of them, as an iterative sequence; "calls"
+// names the model that it passes its input on to.
 package main
 
 import (
@@ -84,12 +85,13 @@ type instance struct {
 	*model
 	log     *slog.Logger
 	running sync.WaitGroup
+	rounds  map[uint64]uint32 // so far, by correlation id
 }
 
 func (m *model) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
 	panicIn(m.env, "NewInstance")
 	env.Log.Info("probe: instance " + env.Name + " initialized, policy " + env.HostPolicy)
-	return &instance{model: m, log: env.Log}, nil
+	return &instance{model: m, log: env.Log, rounds: make(map[uint64]uint32)}, nil
 }
 
 func (in *instance) Close() {
@@ -115,6 +117,10 @@ func (in *instance) Execute(ctx context.Context, requests []*sdk.Request) error 
 		}
 		if first == 13 {
 			panicIn(in.env, "Execute")
+		}
+		if parameter(in.env, "rounds") != "" {
+			in.round(r, first)
+			continue
 		}
 		if parameter(in.env, "sends") == "" {
 			in.answer(ctx, r, input)
@@ -157,6 +163,33 @@ func (in *instance) call(ctx context.Context, other string, p *sdk.Response, inp
 	data, err := p.Output("OUT", out.DataType, out.Shape)
 	copy(data, out.Data)
 	return err
+}
+
+// round sends the next response to a request, and asks for it again until there have been n.
+func (in *instance) round(r *sdk.Request, n uint32) {
+	id, err := r.CorrelationNumber()
+	if r.Flags()&sdk.SequenceStart != 0 {
+		in.rounds[id] = 0
+	}
+	i := in.rounds[id]
+	in.rounds[id]++
+	if i < n {
+		if p, failure := r.NewResponse(); failure == nil {
+			data, failure := p.Output("OUT", sdk.Int32, []int64{1})
+			if failure == nil {
+				binary.LittleEndian.PutUint32(data, i)
+			} else {
+				err = failure
+			}
+			_ = p.Send(0, err)
+		}
+		if failure := r.Release(sdk.ReleaseReschedule); failure == nil {
+			return
+		}
+	}
+	delete(in.rounds, id)
+	_ = r.Factory().SendFlags(sdk.SendFinal)
+	_ = r.Release(sdk.ReleaseAll)
 }
 
 // send sends n responses and then the flag.

@@ -136,6 +136,7 @@ func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool
 				e.again = false
 				e.answered, e.failed = true, true
 				e.held = infer.ErrorResponse(failure)
+				e.window.end()
 			}
 		}
 	} else {
