@@ -146,10 +146,12 @@ func (p *Peer) attach(files Files) (err error) {
 	return nil
 }
 
-// Close unmaps and closes everything. No other call may be under way or follow, and no Loan or Block may be in use; a
-// process that ends need not call it.
+// Close unmaps and closes everything. A goroutine that reads may still be on its way out, as the server has closed its side; no other call
+// may be under way or follow, and no Loan or Block may be in use. A process that ends need not call it.
 func (p *Peer) Close() {
 	p.fail(ErrGone)
+	p.reading.Lock()
+	defer p.reading.Unlock()
 	for _, region := range []*shm.Region{p.down, p.up, p.loans.requests} {
 		if region != nil {
 			region.Release()
