@@ -294,9 +294,9 @@ func TestStubsKilledInAllModes(t *testing.T) {
 		})
 	}
 	victims := []string{"plain_yes", "listed_yes", "caller", "thrice_yes", "passes_yes", "states_yes", "adds_yes", "endless_yes"}
-	kills := len(victims)
+	kills := 4
 	if testkit.Long() {
-		kills *= 12
+		kills = 12 * len(victims)
 	}
 	for i := range kills {
 		victim := victims[i%len(victims)]
