@@ -57,6 +57,10 @@ BACKENDS := bls identity minimal recommended repeat square stateful
 backends: ## the tutorial's backends as bin/backends/NAME/nereid_NAME, for --backend-directory=bin/backends
 	@for name in $(BACKENDS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/backends/$$name/nereid_$$name ./backends/$$name/nereid_$$name || exit 1; done
 
+.PHONY: wheel
+wheel: build ## make dist/nereid-….whl: pip install dist/nereid-….whl puts bin/nereid and the typed modules of models into an environment
+	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)"
+
 .PHONY: demo
 demo: demo-ports build client-venv ## serve models/examples and send one request; Ctrl-C ends it; PORT (8000) and the two behind it are used
 	@.ci/demo

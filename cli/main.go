@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -41,7 +43,26 @@ func commands() []command {
 		{"new", "Writes the first files of a model or a backend", func(args []string, stdout, stderr io.Writer) int {
 			return skeleton.Run(args, version, stdout, stderr)
 		}},
+		{"version", "Shows the version of this binary", showVersion},
 	}
+}
+
+// showVersion is the command version.
+func showVersion(args []string, stdout, stderr io.Writer) int {
+	switch {
+	case len(args) == 0:
+		fmt.Fprintln(stdout, "nereid", version)
+	case len(args) == 1 && args[0] == "--help":
+		fmt.Fprintln(stdout, "Usage: nereid version [--json]\n--json shows version, protocol, compiler and platform as an object.")
+	case len(args) == 1 && args[0] == "--json":
+		_ = json.NewEncoder(stdout).Encode(map[string]string{ // there is no other place to say so
+			"version": version, "protocol": nereid.ProtocolVersion, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+		})
+	default:
+		fmt.Fprintf(stderr, "nereid version: got %q, want nothing or --json\n", args)
+		return 1
+	}
+	return 0
 }
 
 // run is the whole program; it returns the exit status.

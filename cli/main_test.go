@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -108,5 +109,22 @@ func TestMistakesAreTwoLinesOnATerminal(t *testing.T) {
 		if got := written(); status != 1 || got != test.want {
 			t.Errorf("%q: got status %d and %q, want 1 and %q", test.args, status, got, test.want)
 		}
+	}
+}
+
+func TestVersionIsShown(t *testing.T) {
+	if status, stdout, stderr := runHere("version"); status != 0 || stdout != "nereid "+version+"\n" || stderr != "" {
+		t.Errorf("version: got status %d, %q and %q", status, stdout, stderr)
+	}
+	if status, stdout, stderr := runHere("version", "--help"); status != 0 || !strings.HasPrefix(stdout, "Usage: nereid version [--json]\n") || stderr != "" {
+		t.Errorf("version --help: got status %d, %q and %q, want its usage", status, stdout, stderr)
+	}
+	status, stdout, _ := runHere("version", "--json")
+	var told map[string]string
+	if err := json.Unmarshal([]byte(stdout), &told); err != nil || status != 0 || told["version"] != version || told["protocol"] == "" || told["platform"] == "" {
+		t.Errorf("version --json: got status %d, %q and error %v, want an object", status, stdout, err)
+	}
+	if status, stdout, stderr := runHere("version", "-x"); status != 1 || stdout != "" || stderr != "nereid version: got [\"-x\"], want nothing or --json\n" {
+		t.Errorf("version -x: got status %d, %q and %q, want it refused", status, stdout, stderr)
 	}
 }

@@ -66,6 +66,20 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 		tried.String(), candidates[0])
 }
 
+// besideBinary is the directory of this program if that is a virtual environment's: a server that
+// pip has installed runs its models with the Python and the packages around it, whatever PATH says.
+func besideBinary() []string {
+	binary, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	dir := filepath.Dir(binary)
+	if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "pyvenv.cfg")); err != nil {
+		return nil
+	}
+	return []string{dir}
+}
+
 // candidates lists the interpreters to try.
 func candidates(executable string) ([]string, error) {
 	if executable != "" {
@@ -80,7 +94,7 @@ func candidates(executable string) ([]string, error) {
 	}
 	var found []string
 	seen := make(map[string]bool)
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+	for _, dir := range append(besideBinary(), filepath.SplitList(os.Getenv("PATH"))...) {
 		if !filepath.IsAbs(dir) {
 			continue // as exec.LookPath: never a program of the working directory
 		}
