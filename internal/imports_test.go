@@ -144,7 +144,7 @@ var mayImport = map[string][]string{
 
 // tested says which packages the tests of a package may import besides.
 var tested = map[string][]string{
-	"backends":            {"sdk/conformance"}, // as authors test theirs
+	"backends":            {"backend", "infer", "sdk/conformance"}, // as authors test theirs
 	"backend/native":      {"ipc", "shm"},
 	"cli/skeleton":        {"models/config"},
 	"backend/process":     {"backend/python", "shm/foreign", "stub", "pyutils"}, // whose stubs they host
