@@ -51,10 +51,7 @@ func (s *Server) linkBackends(builtIn map[string]backend.Backend, unload time.Du
 	o := &s.options
 	for name, initialize := range o.Backends.Linked {
 		b := linked.New(name, initialize, linked.Config{
-			Settings: func() map[string]string {
-				values, _ := o.nativeSettings(name)
-				return values
-			},
+			Settings: func() (map[string]string, string) { return o.nativeSettings(name) },
 			Allocate: s.lend(memory.Blocks), Metrics: counters, Policies: o.HostPolicies,
 			MaxInstances: o.Limits.Processes.Instances, UnloadTimeout: unload, Log: s.log,
 		})

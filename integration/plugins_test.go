@@ -195,7 +195,7 @@ func TestPluginsServeAsPythonDoes(t *testing.T) {
 		t.Errorf("got statistics %s, want one hit of the cache", hits)
 	}
 	for _, want := range []string{
-		"settings of many: own=of many batch=4 start=\n",
+		"settings of many: own=of many batch=4 {\"cmdline\":{\"auto-complete-config\":\"true\",",
 		"groups_0_0 is CPU 0, policy {\"mine\":{\"cpu-cores\":\"0-0\"}}, profiles []\n",
 		"| many ", filepath.Join(backends, "many", "nereid_many") + " ", filepath.Join(root, "ofversion", "1", "nereid_near") + " ", filepath.Join(root, "ofmodel", "other") + " ",
 		`{"cmdline":{"auto-complete-config":"true","backend-directory":"` + backends + `","min-compute-capability":"0.000000","own":"of many","default-max-batch-size":"4"}}`,

@@ -16,7 +16,9 @@ type BackendEnv struct {
 	Directory string // where its files lie; "" if it is linked in
 	// Settings are those of --backend-config for all backends, under those for this one.
 	Settings map[string]string
-	Log      *slog.Logger
+	// Message has the settings as Triton's backends get them, JSON: {"cmdline":{…}}.
+	Message string
+	Log     *slog.Logger
 }
 
 // Attributes say how a backend wants to be run.

@@ -23,6 +23,7 @@ type Environment struct {
 	Name      string
 	Directory string            // where the backend's files lie; "" if it is linked in
 	Settings  map[string]string // of --backend-config, merged; they are copied
+	Message   string            // the same as Triton's backends get it
 	// Log takes a message of the backend's own, and where its code stands. Enabled says which levels are worth
 	// a message; nil: all.
 	Log     func(level slog.Level, file string, line int, message string)
@@ -49,7 +50,7 @@ func Open(initialize sdk.New, env Environment) (*Backend, error) {
 	settings := make(map[string]string, len(env.Settings))
 	maps.Copy(settings, env.Settings)
 	b := &Backend{env: env}
-	b.sdk = &sdk.BackendEnv{Name: env.Name, Directory: env.Directory, Settings: settings, Log: b.logger()}
+	b.sdk = &sdk.BackendEnv{Name: env.Name, Directory: env.Directory, Settings: settings, Message: env.Message, Log: b.logger()}
 	err := b.hook("New", "", func() (err error) {
 		b.backend, err = initialize(b.sdk)
 		return err

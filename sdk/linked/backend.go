@@ -19,8 +19,9 @@ import (
 
 // Config is what a server gives a backend that is linked into it. The zero value is usable.
 type Config struct {
-	// Settings returns those of --backend-config, merged; it is called when the first model wants the backend. nil: there are none.
-	Settings func() map[string]string
+	// Settings returns those of --backend-config, merged, and the same as Triton's backends get it; it is called when the first model
+	// wants the backend. nil: there are none.
+	Settings func() (values map[string]string, message string)
 	// Allocate lends memory for outputs of more than engine.SmallOutput bytes, with one reference; nil: the Go heap.
 	Allocate func(bytes int) ([]byte, infer.Memory, error)
 	// Metrics has the custom metrics of models; nil: they are refused.
@@ -90,7 +91,7 @@ func (b *Backend) open() (*engine.Backend, error) {
 	}
 	env := engine.Environment{Name: b.name, Log: b.log, Own: b.config.Log}
 	if b.config.Settings != nil {
-		env.Settings = b.config.Settings()
+		env.Settings, env.Message = b.config.Settings()
 	}
 	if allocate := b.config.Allocate; allocate != nil {
 		env.Allocate = func(n int64) ([]byte, infer.Memory, error) { return allocate(int(n)) }

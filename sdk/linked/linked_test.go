@@ -146,7 +146,7 @@ func groups(text string) *kserve.ModelConfig {
 func open(t *testing.T, a *author, config Config) *Model {
 	t.Helper()
 	if config.Settings == nil {
-		config.Settings = func() map[string]string { return map[string]string{"k": "v"} }
+		config.Settings = func() (map[string]string, string) { return map[string]string{"k": "v"}, "" }
 	}
 	b := New("b", a.open, config)
 	t.Cleanup(b.Close)
@@ -244,7 +244,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	}
 	t.Run("New", func(t *testing.T) {
 		a := &author{breaks: "New b v"}
-		b := New("b", a.open, Config{Settings: func() map[string]string { return map[string]string{"k": "v"} }})
+		b := New("b", a.open, Config{Settings: func() (map[string]string, string) { return map[string]string{"k": "v"}, "" }})
 		defer b.Close()
 		if _, err := b.Open(backend.Env{Name: "m"}); err == nil || err.Error() != "New b v fails" {
 			t.Errorf("got %v", err)

@@ -319,7 +319,7 @@ func (s *session) opening(m peer.Message, more *settings) (wire.Model, error) {
 	s.model = model
 	s.window = engine.Window{Responses: more.WindowResponses, Bytes: more.WindowBytes}
 	opened, err := engine.Open(s.initialize, engine.Environment{
-		Name: b.Name, Directory: b.Directory, Settings: b.Settings,
+		Name: b.Name, Directory: b.Directory, Settings: b.Settings, Message: b.Message,
 		Log: s.logs.log, Enabled: s.logs.enabled, Own: s.own, Allocate: s.allocate, AnswersFirst: true,
 		Window: s.window,
 	})

@@ -153,8 +153,8 @@ func (in *instance) answer(ctx context.Context, r *sdk.Request, value int32) (in
 	case "where":
 		fmt.Fprintf(os.Stderr, "%s is %s %d, policy %s, profiles %v\n", in.env.Name, in.env.Kind, in.env.Device, in.env.HostPolicy, in.env.Profiles)
 	case "settings":
-		fmt.Fprintf(os.Stderr, "settings of %s: own=%s batch=%s start=%s\n", in.backend.env.Name, in.backend.env.Settings["own"],
-			in.backend.env.Settings["default-max-batch-size"], in.backend.env.Settings["start-timeout-seconds"])
+		fmt.Fprintf(os.Stderr, "settings of %s: own=%s batch=%s %s\n", in.backend.env.Name, in.backend.env.Settings["own"],
+			in.backend.env.Settings["default-max-batch-size"], in.backend.env.Message)
 	}
 	return value + 1, nil
 }
