@@ -37,11 +37,14 @@ func (s *Supervisor) Processes() []metrics.Process {
 }
 
 // ReportMemory implements backend.MemoryReporter: the shared memory that is real for
-// outputs of the model's processes.
+// outputs of the model's processes, and what these say themselves that they keep.
 func (m *Model) ReportMemory() (bytes int64) {
-	_, list := m.supervisor.present(m)
+	lives, list := m.supervisor.present(m)
 	for i := range list {
 		bytes += list[i].Arena
+	}
+	for _, l := range lives {
+		bytes += l.calls.Memory()
 	}
 	return bytes
 }

@@ -53,6 +53,7 @@ func (a *actor) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
 			return m, env.SetConfig(config)
 		}
 	case "measures":
+		env.ReportMemory(5 << 40)
 		family, err := env.Metrics.NewFamily(sdk.Counter, "actor_total", "What the actor has done.")
 		if err != nil {
 			return nil, err

@@ -92,6 +92,17 @@ func (c *calls) Apply(number uint64, operation metrics.Operation, value float64)
 	return c.session.peer.Fill(ipc.Metric, number, 16, func(body []byte) { ipc.PutMetric(body, uint32(operation), math.Float64bits(value)) })
 }
 
+// memory tells how many bytes the model keeps. An error is the connection's.
+func (c *calls) memory(bytes int64) {
+	_ = c.session.sendMap(ipc.Call, 0, &memoryCall{"memory", bytes})
+}
+
+// memoryCall is the body of a call that plugins alone make.
+type memoryCall struct {
+	Operation string `msgpack:"operation"`
+	Bytes     int64  `msgpack:"bytes"`
+}
+
 // Value implements engine.Metrics.
 func (c *calls) Value(number uint64) (value float64, known bool, err error) {
 	r, err := c.call(map[string]any{"operation": "value", "metric": number})

@@ -17,6 +17,10 @@ func TestGoldenFramesOfPluginsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ipctest.Want(t, "call_decoupled", ipc.Call, 3, body)
+	if body, err = msgpack.Marshal(&memoryCall{"memory", 5 << 40}); err != nil {
+		t.Fatal(err)
+	}
+	ipctest.Want(t, "call_memory", ipc.Call, 0, body)
 	var got result
 	if err := decode(peer.Message{Frame: ipc.Frame{Kind: ipc.Result, Body: ipctest.Body(t, "result_decoupled")}}, &got); err != nil || !got.Decoupled || !got.Asks || got.Error != "" {
 		t.Errorf("got %+v, error %v", got, err)

@@ -15,6 +15,7 @@ type callBody struct {
 	Files      callFiles `msgpack:"files"`
 	Dependents bool      `msgpack:"dependents"`
 	Version    string    `msgpack:"version"`
+	Bytes      int64     `msgpack:"bytes"`
 
 	Family      uint64      `msgpack:"family"`
 	Name        string      `msgpack:"name"`

@@ -57,7 +57,12 @@ type Calls struct {
 	// adds to them, and those goroutines take away.
 	count atomic.Int32
 	bytes atomic.Int64
+	// memory is what the model says that it keeps, in bytes.
+	memory atomic.Int64
 }
+
+// Memory returns how many bytes the process says that its model keeps.
+func (c *Calls) Memory() int64 { return c.memory.Load() }
 
 // New makes the calls of a life; Close ends them.
 func New(config Config) *Calls {
@@ -87,7 +92,7 @@ func (c *Calls) Receive(f ipc.Frame) error {
 	if len(f.Body) > frames.MaxMap && body.Operation != "load" {
 		return ipc.Broken("frame", "body of CALL %q has %d bytes, want at most %d", body.Operation, len(f.Body), frames.MaxMap)
 	}
-	if (f.ID == 0) != (body.Operation == "drop_family") {
+	if (f.ID == 0) != (body.Operation == "drop_family" || body.Operation == "memory") {
 		return ipc.Broken("call", "CALL %q has number %d", body.Operation, f.ID)
 	}
 	var (
@@ -101,6 +106,12 @@ func (c *Calls) Receive(f ipc.Frame) error {
 		err = c.Metrics.NewFamily(body.Family, body.Name, body.Description, metrics.Kind(body.Kind))
 	case "new_metric":
 		err = c.Metrics.NewMetric(body.Family, body.Metric, body.Labels, body.Buckets)
+	case "memory":
+		if body.Bytes < 0 {
+			return ipc.Broken("call", "CALL \"memory\" says %d bytes", body.Bytes)
+		}
+		c.memory.Store(body.Bytes)
+		return nil
 	case "drop_family":
 		return misused(c.Metrics.DropFamily(body.Family))
 	case "value":

@@ -79,6 +79,8 @@ func TestMalformedHostCallsEndTheLife(t *testing.T) {
 		"long":                   {callOf(t, 1, long), "frame"},
 		"without number":         {callOf(t, 0, map[string]any{"operation": "load", "model": "m"}), "call"},
 		"drop with number":       {callOf(t, 5, map[string]any{"operation": "drop_family", "family": 1}), "call"},
+		"memory with number":     {callOf(t, 5, map[string]any{"operation": "memory", "bytes": 1}), "call"},
+		"negative memory":        {callOf(t, 0, map[string]any{"operation": "memory", "bytes": -1}), "call"},
 		"drop of nothing":        {callOf(t, 0, map[string]any{"operation": "drop_family", "family": 9}), "metric"},
 		"family again":           {callOf(t, 5, family), "metric"},
 		"metric again":           {callOf(t, 5, metric), "metric"},
