@@ -1,4 +1,11 @@
-"""Counts CUDA devices by the driver's API. No context is made: no memory of a device is taken."""
+"""Counts CUDA devices by the driver's API. No context is made: no memory of a device is taken.
+
+It shares no code with c_python_backend_utils.cuda, which binds the driver for tensors: that package needs numpy, which
+the interpreter of this process, run without the user's packages, does not see; and it may be installed without the
+server, so it cannot have what both need from here. Nor do they want the same. Here a driver that lacks a function is
+told of when that is called, and texts have the names of functions for the log; there all functions are bound once,
+since each copy calls them, and texts are the driver's words, for clients.
+"""
 
 import ctypes
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
