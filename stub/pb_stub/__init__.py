@@ -5,6 +5,7 @@
                      ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: their bytes
                      └▶ loop       AUTO_COMPLETE INITIALIZE … EXECUTE … FINALIZE
                         ├ model    import, complete, initialize, execute, finalize (coroutines: async execute)
+                        ├ execution  one batch after another, answered whatever the model does
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
                         ├ senders  responses one by one (forgotten: senders in circles of references)
                         ├ outgoing tensors of a frame, placed and described

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import errno
-import gc
 import os
-import struct
 import time
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Callable
 
 import triton_python_backend_utils  # noqa: F401  # the model's path may lead to another one, that a package installed
 from c_python_backend_utils import runtime
-from c_python_backend_utils.error import TritonModelException
-from c_python_backend_utils.memory import DeviceError
 from c_python_backend_utils.request import InferenceRequest
-from c_python_backend_utils.response import InferenceResponse
-from c_python_backend_utils.sender import FINAL, RESCHEDULE
 
 from . import failure, layout, messages, process
-from .batch import INTERNAL, Answers, Reader, wanted_of
+from .batch import Reader
 from .calls import Calls
 from .channel import Channel, Mailbox
-from .errors import ForeignProcess, NotUnderstood
+from .errors import NotUnderstood
+from .execution import Execution, complain, leave_children, publish_failed
 from .handlers import Handlers
 from .inferences import Inferences
 from .loans import Loans
 from .logs import Logs
 from .messages import AutoComplete, Initialize, Settings
-from .model import CALLERS, MissingExecute, Model, NotCompleted
+from .model import CALLERS, Model, NotCompleted
 from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
@@ -44,10 +39,6 @@ if TYPE_CHECKING:
     from .ondevice import DevicePool, OnDevice
 
 _now = time.monotonic_ns
-
-
-class Refused(Exception):
-    """What `execute` returned is no answer to its batch. The text is Triton's."""
 
 
 class Loop:
@@ -93,12 +84,12 @@ class Loop:
             kind = messages.kind_of(frame)
             if kind == messages.EXECUTE:
                 if frame[6] & messages.AHEAD and not channel.begin_ahead(messages.HEADER.unpack_from(frame)[5]):
-                    self._skip(frame)
+                    self._execution.skip(frame)
                 elif self._readiness is None:
-                    self._execute(model, frame)
+                    self._execution.run(model, frame)
                 else:
                     self._readiness.begin()
-                    self._execute(model, frame)
+                    self._execution.run(model, frame)
                     self._readiness.end()
             elif kind == messages.FINALIZE:
                 self._finalize(model)
@@ -120,8 +111,8 @@ class Loop:
         kind = messages.kind_of(frame)
         text = f"a frame of kind {kind} came {'after' if self._told else 'before'} INITIALIZE"
         if kind == messages.EXECUTE:
-            self._publish_failed(messages.HEADER.unpack_from(frame)[5], 0, 0, text)
-        self._complain(text)
+            publish_failed(self._channel, messages.HEADER.unpack_from(frame)[5], 0, 0, text)
+        complain(self._logs, text)
 
     def _next(self) -> bytes:
         """Wait for a frame. The model has returned: what a handler raises from here on is the next execute's."""
@@ -163,7 +154,7 @@ class Loop:
             return None
         except NotUnderstood as error:
             text = f"a frame of kind {kind} is not understood: {error}"
-        self._complain(text)
+        complain(self._logs, text)
         if kind == messages.CREDIT and self._told:
             # What it was worth is not known, and the sender might wait for it for ever.
             return self._senders.give_up(messages.HEADER.unpack_from(frame)[5], text)
@@ -186,7 +177,7 @@ class Loop:
             self._loans.read_into(body, offset)
             whole = messages.encode(kind, life, ident, bytes(body), flags & ~messages.SPILLED)
         except (NotUnderstood, OSError, EOFError, MemoryError) as error:
-            self._complain(f"the spilled body of a frame of kind {kind} cannot be read: {error!r}")
+            complain(self._logs, f"the spilled body of a frame of kind {kind} cannot be read: {error!r}")
             whole = messages.encode(kind, life, ident, b"", flags)
         if ticket is not None:
             self._channel.give_back(ticket)
@@ -265,8 +256,8 @@ class Loop:
             trace = failure.trace(error)
         if text:
             self._logs.start()
-            self._complain(f"Failed to initialize Python stub for auto-complete: {text}", 0, trace)
-        self._leave_children()
+            complain(self._logs, f"Failed to initialize Python stub for auto-complete: {text}", 0, trace)
+        leave_children(self._channel)
         channel.publish(messages.completed(channel.life, text, config))
         return not text
 
@@ -278,17 +269,15 @@ class Loop:
         except NotUnderstood as error:
             text = f"INITIALIZE is not understood: {error}"
             self._logs.start()
-            self._complain(f"Failed to initialize Python stub: {text}")
+            complain(self._logs, f"Failed to initialize Python stub: {text}")
             channel.publish(messages.initialized(channel.life, text, False))
             return None
         self._settle(question.settings)
         self._calls.open()
         self._names = Names(channel, question.names, question.inputs, question.outputs)
-        self._reader = Reader(self._names, self._loans, self._regions, self._elsewhere)
+        reader = Reader(self._names, self._loans, self._regions, self._elsewhere)
         model_name = question.args.get("model_name", "")
-        self._decoupled = question.decoupled
-        self._overlap = question.async_overlap
-        self._undeclared = Undeclared(model_name, self._names.outputs, question.strict_outputs, self._logs)
+        undeclared = Undeclared(model_name, self._names.outputs, question.strict_outputs, self._logs)
         self._senders = Senders(
             channel,
             self._loans,
@@ -299,10 +288,25 @@ class Loop:
             question.decoupled,
             question.window_responses,
             question.window_bytes,
-            self._undeclared,
+            undeclared,
         )
         self._regions.gone = self._senders.gone
-        self._inferences.settle(self._pool, self._names, self._reader, model_name, question.version, question.decoupled)
+        self._inferences.settle(self._pool, self._names, reader, model_name, question.version, question.decoupled)
+        self._execution = Execution(
+            channel,
+            self._handlers,
+            self._logs,
+            self._loans,
+            self._regions,
+            self._pool,
+            reader,
+            self._senders,
+            self._inferences,
+            undeclared,
+            self._instance,
+            question.decoupled,
+            question.async_overlap,
+        )
         self._told = True
         text = trace = ""
         model = None
@@ -317,9 +321,9 @@ class Loop:
                 text += limits()
         self._logs.start()
         if text:
-            self._complain(f"Failed to initialize Python stub: {text}", 0, trace)
+            complain(self._logs, f"Failed to initialize Python stub: {text}", 0, trace)
             model = None
-        self._leave_children()
+        leave_children(self._channel)
         if model is not None and model.has_is_ready:
             self._readiness = Readiness(channel, self._instance, model, self._service)
         channel.publish(messages.initialized(channel.life, text, model is not None and model.has_is_ready))
@@ -333,244 +337,6 @@ class Loop:
         model.initialize(question.args)
         self._inferences.allowed = True
         return model
-
-    def _execute(self, model: Model, frame: bytes) -> None:
-        """Run one batch and answer it. Whatever the model does, every request of the batch is answered."""
-        channel = self._channel
-        channel.executing = True
-        batch = messages.HEADER.unpack_from(frame)[5]
-        wrong = ""
-        try:
-            requests = self._reader.read(frame)
-        except NotUnderstood as error:
-            wrong = str(error)
-        if wrong:  # the loans that were found have ended with the exception
-            channel.executing = False
-            wrong = self._senders.failure(f"the server's message is not understood: {wrong}")
-            self._complain(wrong, batch)
-            self._publish_failed(batch, _now(), _now(), wrong)
-            return
-        del frame  # the requests hold it, as long as they need it
-        self._senders.unanswered.clear()
-        count = len(requests)
-        mine = requests[:]  # the model may do with its list what it likes
-        self._inferences.batch = batch
-        answers = Answers(channel, self._loans, self._pool, self._undeclared)
-        text = trace = place = ""
-        failed = False
-        start = end = _now()
-        try:
-            try:
-                if self._handlers.pending is not None:
-                    place = model.place_of_execute()
-                    self._handlers.leave()
-                result = model.execute(requests)
-                if result is not None and result.__class__ is not list:
-                    result = self._awaited(model, batch, result, mine, answers)
-            finally:
-                end = _now()
-                self._inferences.batch = 0
-                del requests
-            self._answer(answers, batch, result, mine)
-            del result
-        except (MissingExecute, Refused, PoolExhausted) as error:
-            text = str(error)
-            # Or the tensors of its responses, and their memory on devices, would outlive the answer.
-            result = None  # noqa: F841
-        except ForeignProcess:
-            raise
-        except BaseException as error:
-            text = failure.describe(error, place)
-            trace = failure.trace(error)
-            failed = True
-        if channel.foreign:
-            self._leave_children()
-        senders = self._senders
-        if text:
-            senders.fail(mine)
-        if senders.cancelled:
-            senders.forget(mine)
-        del mine  # with it those requests end that are left unanswered and that the model has forgotten
-        if failed:
-            # An exception that a local variable of its own frame holds keeps the requests alive, and with them loans.
-            # In Python 3.14 generation 1 alone is an increment of the old objects, which may leave young ones out.
-            gc.collect(0)
-            gc.collect(1)
-        if self._regions.alive:  # the model keeps inputs: their clients are about to have them back
-            self._regions.freeze()
-        # From here on tickets that this batch leaves behind go by themselves.
-        channel.executing = False
-        if not text:
-            lost = senders.forgot(answers.left_open) if 0 < len(answers.left_open) == count else ""
-            try:
-                if lost:  # the clients have been told, and the log: this makes it count
-                    self._publish_failed(batch, start, end, lost)
-                else:
-                    channel.publish(answers.pack(batch, start, end))
-                return
-            except PoolExhausted as error:  # the frame is long, and there is no memory for its body
-                text = str(error)
-                senders.end(answers.left_open)
-            except (struct.error, IndexError) as error:
-                text = f"a response does not fit into a message: {error}"
-                senders.end(answers.left_open)
-        self._fail(answers, batch, start, end, text, trace)
-
-    def _skip(self, frame: bytes) -> None:
-        """Leave out a batch that was withdrawn, and say so. Its loans go back with the notice, behind it."""
-        channel = self._channel
-        channel.executing = True
-        try:
-            self._reader.read(frame)  # makes the loans, whose end gives their tickets back
-        except NotUnderstood as error:
-            self._complain(str(error), messages.HEADER.unpack_from(frame)[5])
-        channel.executing = False
-        channel.publish(messages.executed_skipped(channel.life, messages.HEADER.unpack_from(frame)[5]))
-
-    def _awaited(self, model: Model, number: int, result: Any, mine: list[InferenceRequest], answers: Answers) -> Any:
-        """Deal with a coroutine, and return what `_answer` is to be given; anything else is returned as it is."""
-        from .coroutines import is_coroutine  # which imports asyncio
-
-        if not is_coroutine(result):
-            return result
-        loop = model.event_loop()
-        if not self._decoupled and self._overlap <= 1:
-            self._inferences.awaited = number
-            try:
-                return loop.run(number, result)
-            finally:
-                self._inferences.awaited = 0
-        batch = mine[:]
-        self._leave_open(mine, answers)
-        most = None if self._decoupled else self._overlap
-        loop.start(number, result, lambda value, error: self._ended(number, batch, value, error), most)
-        return None
-
-    def _ended(self, number: int, batch: list[InferenceRequest], result: Any, error: BaseException | None) -> None:
-        """Take account of a coroutine that ran on when its batch had been left open."""
-        senders = self._senders
-        try:
-            if error is not None:
-                self._complain(failure.trace(error) or failure.describe(error), number)
-                raise Refused(failure.describe(error))
-            if result is None:
-                return
-            self._check(result, batch)
-        except Refused as refusal:
-            text = senders.failure(str(refusal))
-            if error is None:
-                self._complain(text, number)
-            if error is None and self._decoupled:
-                senders.blame(batch, text)  # what it has answered, or others will, is none the worse for it
-            else:
-                senders.fail_each(batch, text)
-            return
-        for request, response in zip(batch, result):
-            if response is None:
-                continue
-            wrong = self._wrong(request, response)
-            if not wrong:
-                try:
-                    request.get_response_sender().send(response, FINAL)
-                    continue
-                except TritonModelException as refused:
-                    wrong = str(refused)
-            text = senders.failure(wrong)
-            self._complain(text, number)
-            senders.fail_each([request], text)
-
-    def _answer(self, answers: Answers, number: int, result: Any, mine: list[InferenceRequest]) -> None:
-        """Check what execute returned and gather it; what it does not answer is left open.
-
-        What is wrong with one response is told to its client alone; of a batch of one, the batch has failed.
-        """
-        if result is None:
-            self._leave_open(mine, answers)
-            return
-        senders = self._senders
-        if not senders.claim(mine, result):
-            self._check(result, mine)
-        elif len(mine) == 1:
-            try:
-                answers.response(mine[0]._handle, result[0], wanted_of(mine[0]))
-            except DeviceError as error:  # and no exception of the model
-                raise Refused(str(error)) from error
-            return
-        for request, response in zip(mine, result):
-            if response is None:
-                self._leave_open((request,), answers)
-                continue
-            wrong = ""
-            usual = response.__class__ is InferenceResponse and senders.unasked(request)
-            if not usual:
-                wrong = self._wrong(request, response) or senders.accept(request)
-            if not wrong:
-                try:
-                    answers.response(request._handle, response, wanted_of(request))
-                    if not usual:
-                        senders.refuse(request)
-                    continue
-                except (PoolExhausted, DeviceError) as error:
-                    wrong = str(error)
-            if len(mine) == 1:
-                raise Refused(wrong)
-            text = senders.failure(wrong)
-            self._complain(text, number)
-            if senders.refuse(request):
-                answers.error(request._handle, INTERNAL, text)
-
-    def _leave_open(self, requests: Sequence[InferenceRequest], answers: Answers) -> None:
-        for request in requests:
-            if self._senders.leave_open(request):
-                answers.left_open = (*answers.left_open, request._handle)
-            else:
-                answers.reschedule(request._handle)
-
-    def _check(self, result: Any, mine: list[InferenceRequest]) -> None:
-        """Refuse what is no answer to a batch."""
-        if self._decoupled:
-            raise Refused(
-                f"Python model '{self._instance}' is using the decoupled mode and the execute function "
-                "must return None."
-            )
-        if not isinstance(result, list):
-            raise Refused(f"Expected a list in the execute return, found type '{type(result)}'.")
-        if len(result) != len(mine):
-            raise Refused(
-                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-                f"InferenceRequest(s) size is:{len(mine)}, and InferenceResponse(s) size is:{len(result)}\n"
-            )
-
-    def _wrong(self, request: InferenceRequest, response: Any) -> str:
-        """What is wrong with an element of the list that execute returned, "" if nothing is."""
-        sender = request._sender
-        if sender is not None and sender._release & RESCHEDULE:
-            return (
-                "Expected a None object in the execute function return list for reschduled request, "
-                f"found type '{type(response)}'."
-            )
-        if not isinstance(response, InferenceResponse):
-            return (
-                "Expected an 'InferenceResponse' object in the execute function return list, "
-                f"found type '{type(response)}'."
-            )
-        return ""
-
-    def _fail(self, answers: Answers, batch: int, start: int, end: int, text: str, trace: str) -> None:
-        """Answer a whole batch with an error."""
-        answers.withdraw()
-        text = self._senders.failure(text)
-        self._complain(text, batch, trace)
-        self._publish_failed(batch, start, end, text)
-
-    def _publish_failed(self, batch: int, start: int, end: int, text: str) -> None:
-        channel = self._channel
-        raw = text.encode("utf-8", "backslashreplace")
-        try:
-            channel.publish(messages.executed_failed(channel.life, batch, start, end, channel.take_tickets(), raw))
-        except PoolExhausted:
-            raw = raw[:_CUT].decode("utf-8", "ignore").encode()
-            channel.publish(messages.executed_failed(channel.life, batch, start, end, channel.take_tickets(), raw))
 
     def _finalize(self, model: Model) -> None:
         text = ""
@@ -587,7 +353,7 @@ class Loop:
             text = failure.describe(error)
             self._complain_of_end(text, error)
         process.collect()  # what the model has left in circles ends while the server still listens
-        self._leave_children()
+        leave_children(self._channel)
         channel = self._channel
         if self._devices:
             self._linger(self._devices[0].pool)
@@ -604,18 +370,6 @@ class Loop:
     def _complain_of_end(self, text: str, error: BaseException) -> None:
         trace = failure.trace(error)
         self._logs.complain(runtime.INFO, f"{text}\n{trace}" if trace else text, 0, 1)
-
-    def _complain(self, text: str, batch: int = 0, trace: str = "") -> None:
-        """Log an error, of a batch perhaps, and where it came from."""
-        self._logs.complain(runtime.ERROR, f"{text}\n{trace}" if trace else text, batch, 1)
-
-    def _leave_children(self) -> None:
-        """End here a process that the model forked and that came back into this loop instead of ending."""
-        if self._channel.foreign:
-            raise ForeignProcess("a process that the model forked returned from the model's code")
-
-
-_CUT = 16384
 
 
 class _NotStarted(Exception):

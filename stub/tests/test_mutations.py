@@ -13,6 +13,7 @@ from golden import LIFE, TESTDATA, Stand
 from pb_stub import messages
 from pb_stub.batch import Reader
 from pb_stub.errors import NotUnderstood
+from pb_stub.execution import Execution
 from pb_stub.loans import Loans
 from pb_stub.logs import Logs
 from pb_stub.loop import Loop
@@ -70,7 +71,8 @@ def stub(fd: int) -> Loop:
     for number in (1, 2):  # where execute_device_places wants outputs
         allocation = messages.Allocation(0, 1 << 17, bytes(16), bytes(64))
         devices._borrowings._known[number] = Opening(devices._borrowings, allocation)
-    loop._reader = Reader(loop._names, loop._loans, loop._regions, lambda: devices)
+    loop._execution = Execution.__new__(Execution)
+    loop._execution._reader = Reader(loop._names, loop._loans, loop._regions, lambda: devices)
     loop._senders = Senders(stand, loop._loans, loop._regions, stand, loop._logs, "m_0_0", True, 8, 1 << 20)
     return loop
 
@@ -95,7 +97,7 @@ def decode(loop: Loop, frame: bytes) -> None:
         complete = AutoComplete.from_frame(frame)
         assert all(isinstance(text, str) for text in (complete.config, complete.model, *complete.settings.search))
     elif kind == messages.EXECUTE:
-        for request in loop._reader.read(frame):
+        for request in loop._execution._reader.read(frame):
             assert isinstance(request._handle, int) and set(request._wanted) <= set(loop._names.sent)
             assert isinstance(request.request_id() + request.parameters(), str)
             assert all(isinstance(tensor.name(), str) for tensor in request.inputs())
