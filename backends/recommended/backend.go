@@ -3,7 +3,6 @@
 package recommended
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 
@@ -18,14 +17,8 @@ func New(env *sdk.BackendEnv) (sdk.Backend, error) {
 	env.Log.Info("TRITONBACKEND_Initialize: " + env.Name)
 	env.Log.Info("Triton TRITONBACKEND API version: " + apiVersion)
 	env.Log.Info(fmt.Sprintf("'%s' TRITONBACKEND API version: %s", env.Name, apiVersion))
-	env.Log.Info("backend configuration:\n" + message(env.Settings))
+	env.Log.Info("backend configuration:\n" + env.Message)
 	return &backend{state: "backend state", log: env.Log}, nil
-}
-
-// message is the settings as Triton's backends get them.
-func message(settings map[string]string) string {
-	text, _ := json.Marshal(map[string]any{"cmdline": settings}) // strings can always be written
-	return string(text)
 }
 
 // backend shows where state that all models share has its place.
