@@ -197,6 +197,7 @@ func TestPluginsServeAsPythonDoes(t *testing.T) {
 	for _, want := range []string{
 		"settings of many: own=of many batch=4 {\"cmdline\":{\"auto-complete-config\":\"true\",",
 		"groups_0_0 is CPU 0, policy {\"mine\":{\"cpu-cores\":\"0-0\"}}, profiles []\n",
+		"groups_0_1 is CPU 0, policy {\"mine\":", "groups_1_0 is MODEL 0, policy {\"model\":{}}, profiles []\n",
 		"| many ", filepath.Join(backends, "many", "nereid_many") + " ", filepath.Join(root, "ofversion", "1", "nereid_near") + " ", filepath.Join(root, "ofmodel", "other") + " ",
 		`{"cmdline":{"auto-complete-config":"true","backend-directory":"` + backends + `","min-compute-capability":"0.000000","own":"of many","default-max-batch-size":"4"}}`,
 	} {
@@ -213,6 +214,26 @@ func TestPluginsServeAsPythonDoes(t *testing.T) {
 	s.stop()
 	if closed := strings.Count(s.log.String(), "many is closed\n") - before; closed < 10 {
 		t.Errorf("%d processes said that their backend was closed, want those of 10 instances at least", closed)
+	}
+}
+
+// TestPluginsArePlacedOnDevices has instances of plugins on a machine with two GPUs, which are told where they are.
+func TestPluginsArePlacedOnDevices(t *testing.T) {
+	backends := t.TempDir()
+	plugin(t, filepath.Join(backends, "many", "nereid_many"))
+	s := launchOnFakes(t, writeFiles(t, map[string]string{
+		"none/config.pbtxt": manyConfig("where"), "none/1/none": "",
+		"gpu/config.pbtxt": manyConfig("where", "instance_group [ { kind: KIND_GPU gpus: [ 1 ] secondary_devices [ { kind: KIND_NVDLA device_id: 3 } ] } ]"), "gpu/1/none": "",
+	}), nil, "--backend-directory="+backends, "--host-policy=gpu_1,cpu-cores=0-0")
+	s.waitReady()
+	s.wantNumber("gpu", 1, 2)
+	for _, want := range []string{
+		"gpu_0_0 is GPU 1, policy {\"gpu_1\":{\"cpu-cores\":\"0-0\"}}, profiles []\n",
+		"TRITONBACKEND_ModelInstanceInitialize: none_0 (GPU device 0)", "TRITONBACKEND_ModelInstanceInitialize: none_0 (GPU device 1)",
+	} {
+		if !s.prints(want) {
+			t.Errorf("the server has not printed %q", want)
+		}
 	}
 }
 

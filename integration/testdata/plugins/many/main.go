@@ -90,6 +90,9 @@ type instance struct {
 
 func (m *model) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
 	m.maybe("NewInstance")
+	if m.does == "where" {
+		fmt.Fprintf(os.Stderr, "%s is %s %d, policy %s, profiles %v\n", env.Name, env.Kind, env.Device, env.HostPolicy, env.Profiles)
+	}
 	return &instance{model: m, env: env, sums: make(map[uint64]int32)}, nil
 }
 
@@ -150,8 +153,6 @@ func (in *instance) answer(ctx context.Context, r *sdk.Request, value int32) (in
 		return in.call(ctx, r, value)
 	case "pid":
 		return int32(os.Getpid()), nil
-	case "where":
-		fmt.Fprintf(os.Stderr, "%s is %s %d, policy %s, profiles %v\n", in.env.Name, in.env.Kind, in.env.Device, in.env.HostPolicy, in.env.Profiles)
 	case "settings":
 		fmt.Fprintf(os.Stderr, "settings of %s: own=%s batch=%s %s\n", in.backend.env.Name, in.backend.env.Settings["own"],
 			in.backend.env.Settings["default-max-batch-size"], in.backend.env.Message)
