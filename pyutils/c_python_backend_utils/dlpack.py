@@ -296,8 +296,8 @@ def _check_layout(managed: Any, shape: tuple[int, ...]) -> None:
         return
     expected = 1
     for axis in reversed(range(len(shape))):
-        # As in Triton, an empty slice of a larger tensor counts as not contiguous, except along its first axis.
-        if managed.strides[axis] != expected and shape[axis] != 1 and not (axis == 0 and shape[0] == 0):
+        # As in Triton, an empty slice of a larger tensor counts as not contiguous, but for what its first axis says.
+        if managed.strides[axis] != expected and shape[axis] != 1 and not (axis == 0 and 0 in shape):
             raise TritonModelException(
                 "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
                 "supported."

@@ -209,8 +209,11 @@ class TestImport:
             Tensor.from_dlpack("X", made)
         assert made.deleted == 0, "what is refused stays the producer's"
 
-    def test_arrays_without_elements_are_taken(self) -> None:
-        assert Tensor.from_dlpack("X", Made(np.zeros((0, 3)), (2, 64, 1))).shape() == [0, 3]
+    @pytest.mark.parametrize(
+        ("shape", "strides"), [((0, 3), None), ((0, 3), (3, 1)), ((2, 0), None), ((2, 0), (1, 1)), ((0,), (1,))]
+    )
+    def test_arrays_without_elements_are_taken(self, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> None:
+        assert Tensor.from_dlpack("X", Made(np.zeros(shape), (2, 64, 1), strides)).shape() == list(shape)
 
     @pytest.mark.parametrize(
         ("kind", "text"),
