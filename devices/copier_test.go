@@ -230,6 +230,22 @@ func TestCopyThatHangs(t *testing.T) {
 	}
 }
 
+// TestNothingOutsideIsCopied asks for bytes behind an allocation, which its maker may have announced with any size.
+func TestNothingOutsideIsCopied(t *testing.T) {
+	c := startCopier(t, "", nil)
+	lent, end := c.maker(0)
+	for _, r := range [][2]uint64{{0, 20001}, {19999, 2}, {20000, 1}, {1 << 63, 8}} {
+		_, _, err := c.Copy(lent, r[0], r[1])
+		if c.wantError(err, "lie outside the 20000 of the allocation"); err == nil {
+			return
+		}
+	}
+	if err := c.copies(lent); err != nil {
+		t.Error(err)
+	}
+	end()
+}
+
 // TestLostDeviceHasAnotherHelper: a context whose device was lost fails for ever, so its process
 // is replaced; one call that fails replaces none. Other devices do not notice.
 func TestLostDeviceHasAnotherHelper(t *testing.T) {

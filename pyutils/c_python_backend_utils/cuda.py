@@ -296,6 +296,13 @@ class Device:
         """The device's UUID, 16 bytes: the same in all processes, whatever number it has there."""
         return self._driver.uuid(self.number)
 
+    def room_at(self, address: int) -> int:
+        """The bytes of an allocation from an address on."""
+        base, size = c_uint64(), c_size_t()
+        with self:
+            self.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), address)
+        return base.value + size.value - address
+
     def range_of(self, address: int) -> Range:
         """Find out what an address is in."""
         base, size = c_uint64(), c_size_t()

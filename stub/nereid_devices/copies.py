@@ -94,13 +94,18 @@ class Copier:
             self._driver.call("cuPointerGetAttribute", ctypes.byref(where), ctypes.c_int(_DEVICE_ORDINAL), base)
             if where.value != ordinal:
                 raise cuda.CudaError(f"the memory lies on device {where.value}, not on device {ordinal}")
-            start, size = ctypes.c_uint64(), ctypes.c_size_t()
-            self._driver.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
+            room = self._room(base)
         except cuda.CudaError:
             self._driver.call("cuIpcCloseMemHandle", base)
             raise
         self._regions[number] = uuid, base
-        return {"uuid": uuid, "bytes": start.value + size.value - base.value}
+        return {"uuid": uuid, "bytes": room}
+
+    def _room(self, base: ctypes.c_uint64) -> int:
+        """The bytes of an allocation from an address on."""
+        start, size = ctypes.c_uint64(), ctypes.c_size_t()
+        self._driver.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
+        return start.value + size.value - base.value
 
     def _copy(self, wanted: Dict[str, Any]) -> None:
         """Copy between an allocation and the file."""
@@ -117,6 +122,11 @@ class Copier:
         self._use(wanted["uuid"])
         base = self._opened(wanted["handle"])
         try:
+            room = self._room(base)
+            if wanted["offset"] > room or wanted["bytes"] > room - wanted["offset"]:
+                # The driver would copy from whatever else lies there in this process.
+                where = f"{wanted['bytes']} bytes at {wanted['offset']}"
+                raise cuda.CudaError(f"{where} lie outside the {room} of the allocation")
             self._move(wanted, base)
         finally:
             self._driver.call("cuIpcCloseMemHandle", base)

@@ -347,6 +347,11 @@ class Opening:
         with self._mu:
             if not self._address:
                 address = device.open(self.allocation.handle)
+                if device.room_at(address) < self.allocation.size:
+                    # What its maker has said is not so: a kernel that reads behind it would end our own context.
+                    device.close(address)
+                    text = f"the allocation has less than the {self.allocation.size} bytes that were announced"
+                    raise cuda.CudaError("cuIpcOpenMemHandle_v2", 1, text)
                 if self._address:  # a signal handler, or destructor, has been here meanwhile
                     device.close(address)
                 else:

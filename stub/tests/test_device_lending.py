@@ -433,6 +433,20 @@ class TestBorrowing:
         self.settled(stub)
         assert counts().counts == before
 
+    def test_one_that_is_smaller_than_was_said(
+        self, begin: Begin, maker: Maker, counts: Callable[[], State]
+    ) -> None:
+        stub = begin(KEEPS)
+        lent = maker.lent
+        stub.announce(1, Lent(lent.device, lent.size * 4, lent.uuid, lent.handle))
+        executed = stub.execute(Request(1, [maker.input()]))
+        (response,) = executed.responses or (None,)
+        said = executed.text or (response is not None and str(response.error)) or ""
+        assert f"{CANNOT_OPEN}the allocation has less than the {lent.size * 4} bytes" in said, said
+        stub.execute(Request(2, id="clear"))
+        self.settled(stub)
+        assert counts().live("opened") == 0
+
     def test_freed_while_it_is_held(self, begin: Begin, maker: Maker, counts: Callable[[], State]) -> None:
         stub = begin(KEEPS)
         stub.announce(1, maker.lent)
