@@ -37,6 +37,9 @@ type helper struct {
 // errSilent is a helper that did not answer in time.
 var errSilent = errors.New("the CUDA driver or NVML does not answer")
 
+// errClosed refuses what comes behind Close.
+var errClosed = errors.New("the server is shutting down")
+
 // errStuck is a helper that SIGKILL does not end: the kernel waits inside the driver.
 var errStuck = errors.New("the device helper does not end, as a call of the driver hangs in the kernel")
 

@@ -28,11 +28,11 @@ type lane struct {
 
 	// running is helper, for close alone: it ends the helper in the midst of a command.
 	running atomic.Pointer[helper]
+	closed  atomic.Bool // no helper is started any more
 
 	mu     sync.Mutex // held for one command of the helper
-	closed bool
-	helper *helper // nil: none runs
-	stuck  *helper // nil, or the one that does not end: none is started beside it
+	helper *helper    // nil: none runs
+	stuck  *helper    // nil, or the one that does not end: none is started beside it
 	held   map[*foreign.Device]*holding
 }
 
@@ -63,11 +63,12 @@ type reply struct {
 func (l *lane) copy(do string, allocation *foreign.Device, offset, n uint64, block *shm.Block) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	told := false // a helper knows of the block
 	defer func() {
 		if err == nil {
 			return
 		}
-		if stuck := l.stuck; errors.Is(err, errStuck) && stuck != nil { // its copy may still come
+		if stuck := l.stuck; told && errors.Is(err, errStuck) && stuck != nil { // its copy may still come
 			boundary.Go(l.log, boundary.Life, func() {
 				<-stuck.gone
 				block.Release()
@@ -90,14 +91,15 @@ func (l *lane) copy(do string, allocation *foreign.Device, offset, n uint64, blo
 		}
 		line.Region = h.number
 	}
+	told = true
 	_, err = l.say(&line)
 	return err
 }
 
 // start starts a helper if none runs.
 func (l *lane) start() (err error) {
-	if l.closed {
-		return errors.New("the server is shutting down")
+	if l.closed.Load() {
+		return errClosed
 	}
 	if l.stuck != nil {
 		select {
@@ -119,7 +121,6 @@ func (l *lane) start() (err error) {
 		l.helper = nil
 		return err
 	}
-	l.running.Store(l.helper)
 	// What clients have registered stays open as far as it can.
 	for _, h := range l.held {
 		if _, err := l.hold(h); err != nil {
@@ -179,6 +180,12 @@ func (l *lane) open() (*helper, error) {
 		if h, err = startHelper(config.Children, config.Log, []string{interpreter, "-I", "-S", "-u", config.Helper, "copy"}, []*os.File{config.Requests.Region().File()}, config.EndTimeout); err != nil {
 			continue
 		}
+		// Before the look at closed, which close sets before it looks at running: one of the two ends a helper that
+		// begins meanwhile.
+		l.running.Store(h)
+		if l.closed.Load() {
+			h.process.Kill()
+		}
 		var ready struct {
 			Error string `json:"error"`
 		}
@@ -189,10 +196,14 @@ func (l *lane) open() (*helper, error) {
 			return h, nil
 		}
 		stuck := h.close()
+		l.running.Store(nil)
 		err = fmt.Errorf("device helper of %s: %w", interpreter, errors.Join(err, stuck))
 		if stuck != nil {
 			l.stuck = h
 			break
+		}
+		if l.closed.Load() {
+			return nil, errClosed
 		}
 	}
 	return nil, err
@@ -200,12 +211,12 @@ func (l *lane) open() (*helper, error) {
 
 // close ends the helper. Commands fail from then on, the one under way too.
 func (l *lane) close() {
+	l.closed.Store(true)
 	if h := l.running.Load(); h != nil {
 		h.process.Kill()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed = true
 	if l.helper != nil {
 		if err := l.lose(); err != nil {
 			l.log.Warn().Err(err).Msg("device helper is left behind")
