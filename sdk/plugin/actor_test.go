@@ -29,6 +29,8 @@ type actorInstance struct {
 	model *actorModel
 	later chan struct{} // closed when what answers later has ended
 	seen  int           // requests, of the model "again"
+
+	derived []context.Context // from those of requests
 }
 
 func newActor(env *sdk.BackendEnv) (sdk.Backend, error) {
@@ -175,6 +177,33 @@ func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
 		fmt.Println("waiting")
 		<-r.Context().Done()
 		return sdk.Errorf(sdk.Cancelled, "the client has gone: %v", r.Cancelled())
+	case "derives":
+		p.Discard()
+		derived, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		for !r.Cancelled() {
+			time.Sleep(time.Millisecond) // as below
+		}
+		in.derived = append(in.derived, derived)
+		return sdk.Errorf(sdk.Cancelled, "seen at last")
+	case "after":
+		p.Discard()
+		// What hangs from a request that has been answered has ended, and says so.
+		for _, derived := range in.derived {
+			<-derived.Done()
+		}
+		derived, cancel := context.WithCancel(r.Context())
+		in.derived = append(in.derived, derived)
+		context.AfterFunc(derived, cancel)
+		return sdk.Errorf(sdk.Unavailable, "%d ended", len(in.derived)-1)
+	case "times":
+		if err := p.Forward(name, nil, input); err != nil {
+			return err
+		}
+		now := sdk.Now()
+		if err := in.env.Statistics.Batch(1, sdk.Times{ExecStart: now, ComputeStart: now + 1, ComputeEnd: now + 4, ExecEnd: now + 9}); err != nil {
+			return err
+		}
 	case "polls":
 		p.Discard()
 		for !r.Cancelled() {

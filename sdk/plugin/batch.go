@@ -284,7 +284,7 @@ func (t *task) over() {
 		s.open.remove(t.Handle)
 		t.window.end()
 	}
-	s.cancelled.forget(t.Handle)
+	t.context.end()
 }
 
 // done implements backend.Batch.Done: what has been answered goes to the server.
@@ -358,11 +358,22 @@ func (e *execution) pending() <-chan struct{} {
 	return e.waiter
 }
 
-// requestContext ends when no client waits for the answer to a request any more. That is asked of the ring, as most are never asked.
+// requestContext ends when no client waits for the answer to a request any more: it has gone, or has been answered. The former is asked
+// of the ring, as most are never asked.
 type requestContext struct {
 	session *session
 	handle  uint64
 	gone    atomic.Pointer[chan struct{}] // made by the first Done
+	over    atomic.Bool                   // the request has been answered
+}
+
+// end is called when the request has been answered.
+//
+// Ordering: over is set before the watchers are looked for, and Done looks at over when it has become a watcher: one of the two
+// sees the other, so no channel stays open for ever.
+func (c *requestContext) end() {
+	c.over.Store(true)
+	c.session.cancelled.forget(c.handle)
 }
 
 var _ context.Context = (*requestContext)(nil)
@@ -373,8 +384,18 @@ func (c *requestContext) Deadline() (deadline time.Time, ok bool) { return deadl
 // Value implements context.Context.
 func (c *requestContext) Value(any) any { return nil }
 
-// Err implements context.Context.
+// Err implements context.Context. It is not nil once Done's channel is closed, as package context relies on.
 func (c *requestContext) Err() error {
+	if c.over.Load() {
+		return context.Canceled
+	}
+	if gone := c.gone.Load(); gone != nil {
+		select {
+		case <-*gone:
+			return context.Canceled
+		default:
+		}
+	}
 	c.session.peer.Look()
 	if c.session.cancelled.has(c.handle) {
 		return context.Canceled
@@ -389,7 +410,10 @@ func (c *requestContext) Done() <-chan struct{} {
 	}
 	made := c.session.cancelled.watch(c.handle)
 	if !c.gone.CompareAndSwap(nil, &made) {
-		return *c.gone.Load()
+		made = *c.gone.Load()
+	}
+	if c.over.Load() {
+		c.session.cancelled.forget(c.handle)
 	}
 	return made
 }

@@ -68,7 +68,7 @@ func (c *cancelled) watch(handle uint64) chan struct{} {
 	return gone
 }
 
-// forget is called when a request has been answered.
+// forget is called when a request has been answered. Those that watch it are told.
 func (c *cancelled) forget(handle uint64) {
 	if c.count.Load() == 0 {
 		return
@@ -76,7 +76,10 @@ func (c *cancelled) forget(handle uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.handles, handle)
-	delete(c.watched, handle)
+	if gone, ok := c.watched[handle]; ok {
+		delete(c.watched, handle)
+		close(gone) // nobody waits for the answer any more, and whoever waits for that goes on
+	}
 	c.countLocked()
 }
 

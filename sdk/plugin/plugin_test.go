@@ -209,6 +209,45 @@ func TestCancellationIsSeen(t *testing.T) {
 	}
 }
 
+// TestContextsOfAnsweredRequests has an author derive contexts of a request that is cancelled and answered at once, of one that
+// is answered, and of one whose context nobody asked for before: the process lives on, and they end.
+func TestContextsOfAnsweredRequests(t *testing.T) {
+	r := newRig(t)
+	m := r.start("derives", nil)
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		e := m.execute(ctx, r.request([]byte{1}))
+		cancel()
+		m.instance.(backend.Canceller).Cancel(e.tasks[0])
+		if response := e.next(0); response.Err == nil || response.Err.Message != "seen at last" {
+			t.Fatalf("got %+v", response)
+		}
+		e.done()
+	}
+	m.close()
+	m = r.start("after", nil)
+	for i := range 50 {
+		e := m.execute(t.Context(), r.request([]byte{1}))
+		if response := e.next(0); response.Err == nil || response.Err.Message != fmt.Sprintf("%d ended", i) {
+			t.Fatalf("got %+v", response)
+		}
+		e.done()
+	}
+	m.close()
+}
+
+// TestTimesAreTheAuthors has an author report the times of a batch.
+func TestTimesAreTheAuthors(t *testing.T) {
+	r := newRig(t)
+	m := r.start("times", nil)
+	e := m.execute(t.Context(), r.request([]byte{1}))
+	e.next(0).Release()
+	if report := e.done(); report.ComputeEnd-report.ComputeStart != 3 || report.ComputeStart <= report.Start {
+		t.Errorf("got %+v, want a computation of 3 ns", report)
+	}
+	m.close()
+}
+
 // TestReadinessIsTheAuthors asks a model that says that it is not ready, and one that says nothing.
 func TestReadinessIsTheAuthors(t *testing.T) {
 	r := newRig(t)
