@@ -326,6 +326,28 @@ func TestPanicsOfHooks(t *testing.T) {
 			t.Errorf("the next batch: got error %v, want none", report.Err)
 		}
 	})
+	for hook, a := range map[string]*author{
+		"NewModel":    {newModel: func(*sdk.ModelEnv) error { runtime.Goexit(); return nil }},
+		"NewInstance": {newInstance: func(*sdk.InstanceEnv) error { runtime.Goexit(); return nil }},
+	} {
+		t.Run("a "+hook+" that ends its goroutine", func(t *testing.T) {
+			if _, err := tryStart(t, a, with("")); err == nil || !strings.HasSuffix(err.Error(), hook+" ended its goroutine") {
+				t.Errorf("got %v, want that it ended its goroutine", err)
+			}
+		})
+	}
+	t.Run("a Close that ends its goroutine", func(t *testing.T) {
+		closes := 0
+		r := start(t, &author{execute: identity, closed: func(what string) {
+			if what == "instance" {
+				closes++
+				runtime.Goexit()
+			}
+		}}, with(""))
+		if err := r.instance.Close(t.Context()); err != nil || closes != 1 {
+			t.Errorf("got error %v after %d calls of Close, want none after one", err, closes)
+		}
+	})
 	t.Run("Ready and the ends", func(t *testing.T) {
 		r, err := tryStart(t, &author{execute: identity, ready: func(context.Context) error { panic("oh") }, closed: func(string) { panic("oh") }}, with(""))
 		if err != nil {

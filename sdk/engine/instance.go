@@ -43,6 +43,7 @@ type Instance struct {
 
 	instance sdk.Instance // set before Model.Instance returns
 	ready    sdk.Readier  // nil if it does not say whether it is ready
+	closing  bool         // its Close has been called; of the instance's goroutine
 
 	// batches has room for the one that Execute may hand over while Done of the one before is called. Execute sends, and
 	// Close closes, under mu.
@@ -77,15 +78,30 @@ func (m *Model) Instance(ctx context.Context, p Placement) (*Instance, error) {
 		}
 	}
 	in := m.newInstance(p)
+	m.alive.add()
 	outcome := make(chan error, 1) // one value, from the goroutine
 	boundary.Go(m.backend.env.Own, boundary.Life, func() {
+		made := false
+		defer func() {
+			if made {
+				return
+			}
+			// An author's function has ended this goroutine, by runtime.Goexit.
+			if !m.backend.attributes.ParallelInstances {
+				<-m.making
+			}
+			in.cancel()
+			in.end()
+			outcome <- infer.Errorf(infer.Internal, "backend '%s', %s: NewInstance ended its goroutine", m.backend.env.Name, in.log)
+		}()
 		err := in.open()
+		made = true
 		if !m.backend.attributes.ParallelInstances {
 			<-m.making
 		}
 		if err != nil {
 			in.cancel()
-			close(in.ended)
+			in.end()
 		}
 		outcome <- err
 		if err == nil {
@@ -170,14 +186,23 @@ func (in *Instance) run() {
 	for w, ok := in.take(); ok; w, ok = in.take() {
 		in.execute(w)
 	}
-	in.custody.Settle(in.hurry)
-	_ = in.model.backend.hook("Instance.Close", in.log, func() error {
-		in.instance.Close()
-		return nil
-	})
+	if !in.closing { // else it is Close that has ended the goroutine before this one
+		in.closing = true
+		in.custody.Settle(in.hurry)
+		_ = in.model.backend.hook("Instance.Close", in.log, func() error {
+			in.instance.Close()
+			return nil
+		})
+	}
 	in.custody.End()
 	in.cancel()
 	finished = true
+	in.end()
+}
+
+// end says that nothing of the instance is left.
+func (in *Instance) end() {
+	in.model.alive.done() // first: who waits for ended may look
 	close(in.ended)
 }
 

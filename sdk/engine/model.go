@@ -51,6 +51,7 @@ type Model struct {
 	reported atomic.Int64
 	making   chan struct{} // has a value while an instance is made, unless the backend allows several at once
 	calls    calls
+	alive    alive // instances, and a NewModel that has not returned
 
 	mu        sync.Mutex
 	model     sdk.Model // nil until NewModel has returned
@@ -126,7 +127,15 @@ func (m *Model) create(ctx context.Context, complete bool) error {
 	m.within = true
 	m.mu.Unlock()
 	outcome := make(chan error, 1) // one value, from the goroutine
-	boundary.Go(m.backend.env.Own, boundary.Models, func() { outcome <- m.newModel() }, func(err error) { outcome <- err })
+	m.alive.add()
+	boundary.Go(m.backend.env.Own, boundary.Models, func() {
+		err := error(infer.Errorf(infer.Internal, "backend '%s', %s: NewModel ended its goroutine", m.backend.env.Name, m.log))
+		defer func() {
+			m.alive.done() // first: who has the outcome may look
+			outcome <- err
+		}()
+		err = m.newModel()
+	}, nil)
 	select {
 	case err := <-outcome:
 		return err
@@ -168,6 +177,46 @@ func (m *Model) closeModel(made sdk.Model) {
 		made.Close()
 		return nil
 	})
+}
+
+// Ended returns a channel that is closed when no function of the author's is under way, of the model or of an instance: Close may
+// be called then. No instance is made any more.
+func (m *Model) Ended() <-chan struct{} { return m.alive.ended() }
+
+// alive counts what has begun and not ended.
+type alive struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when n is 0; nil: nobody waits
+}
+
+func (a *alive) add() {
+	a.mu.Lock()
+	a.n++
+	a.mu.Unlock()
+}
+
+func (a *alive) done() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.n--; a.n == 0 && a.none != nil {
+		close(a.none)
+		a.none = nil
+	}
+}
+
+func (a *alive) ended() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.n == 0 {
+		none := make(chan struct{})
+		close(none)
+		return none
+	}
+	if a.none == nil {
+		a.none = make(chan struct{})
+	}
+	return a.none
 }
 
 // Close closes the author's model. All of its instances have been closed.

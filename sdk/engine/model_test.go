@@ -94,11 +94,17 @@ func TestHooksThatHang(t *testing.T) {
 			if err == nil {
 				t.Error("got no error")
 			}
+			select {
+			case <-m.Ended():
+				t.Error("the model has ended, and its hook has not returned")
+			default:
+			}
 			close(free)
 			want := map[string]string{"NewModel": "model", "NewInstance": "instance"}[hook]
 			if got := <-closed; got != want {
 				t.Errorf("closed was the %s, want the %s", got, want)
 			}
+			<-m.Ended()
 			m.Close()
 			b.Close()
 		})

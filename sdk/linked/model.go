@@ -239,21 +239,26 @@ func (m *Model) Close(ctx context.Context) error {
 	for _, in := range all {
 		m.lost(in)
 	}
-	if err == nil {
-		m.end()
-		return nil
-	}
-	boundary.Go(m.backend.config.Log, boundary.Life, func() {
-		for _, in := range all {
-			<-in.Ended()
-		}
-		m.end()
-	}, nil)
+	m.end()
 	return err
 }
 
-// end closes the author's model. Metrics of one that has not come up are not kept.
+// end closes the author's model, when nothing of its instances is left: later, if a function of the author's does not return.
 func (m *Model) end() {
+	ended := m.engine.Ended()
+	select {
+	case <-ended:
+		m.endNow()
+	default:
+		boundary.Go(m.backend.config.Log, boundary.Life, func() {
+			<-ended
+			m.endNow()
+		}, nil)
+	}
+}
+
+// endNow closes the author's model. Metrics of one that has not come up are not kept.
+func (m *Model) endNow() {
 	m.engine.Close()
 	if m.metrics != nil {
 		m.metrics.End(m.started)
