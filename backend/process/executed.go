@@ -50,6 +50,10 @@ func (l *life) executed(f ipc.Frame) error {
 		failure = frames.StubError(infer.Internal, string(body.Text))
 	}
 	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Executed: true, GPU: l.in.gpu}
+	if _, itself := l.in.model.program.(Timekeeper); itself { // what it says is bounded by what is known
+		report.ComputeStart = between(sent, body.Called, report.ComputeEnd)
+		report.ComputeEnd = between(report.ComputeStart, body.Returned, report.ComputeEnd)
+	}
 
 	credits, ok := l.conclude(&first, responses, rescheduled, &report, arrived)
 	if !ok { // the life has been ended meanwhile
@@ -73,6 +77,11 @@ func (l *life) executed(f ipc.Frame) error {
 		}
 	}
 	return nil
+}
+
+// between is the time that a process has told, if it lies between two that are known, else the nearer of them.
+func between(first int64, told uint64, last int64) int64 {
+	return max(first, int64(min(told, uint64(last))))
 }
 
 // apart calls f, which goes up, so that a panic in it keeps nothing else of the batch

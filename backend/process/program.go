@@ -38,6 +38,10 @@ type Program interface {
 	Close()
 }
 
+// Timekeeper is a Program whose processes say themselves when a batch was computed, in EXECUTED. Of others the
+// hosting knows when it sent the batch and when the answer came.
+type Timekeeper interface{ KeepsTime() }
+
 // Files are what a process inherits. Down, Up and the bells of the peer, the requests
 // and the lifeline are known to it by their numbers alone.
 type Files struct {
