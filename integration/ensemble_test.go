@@ -374,7 +374,7 @@ func TestEnsembleEndsWhenItsClientLeaves(t *testing.T) {
 // clientOutput runs a script of the client and returns what it printed.
 func (s *runningServer) clientOutput(script string, arguments ...string) string {
 	s.t.Helper()
-	arguments = append([]string{filepath.Join("testdata", script), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc)}, arguments...)
+	arguments = append([]string{runScript, filepath.Join("testdata", script), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc)}, arguments...)
 	output, err := exec.Command(clientPython(s.t), arguments...).Output()
 	if err != nil {
 		s.t.Fatalf("%s: %v\n%s", script, err, output)

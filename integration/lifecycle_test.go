@@ -42,7 +42,7 @@ def answer(requests):
 // ask has tritonclient answer a question about models.
 func (s *runningServer) ask(question string, names ...string) map[string][2]json.RawMessage {
 	s.t.Helper()
-	arguments := append([]string{"testdata/lifecycle.py", fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc), question}, names...)
+	arguments := append([]string{runScript, "testdata/lifecycle.py", fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc), question}, names...)
 	command := exec.Command(clientPython(s.t), arguments...)
 	command.Stderr = os.Stderr
 	output, err := command.Output()

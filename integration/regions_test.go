@@ -186,7 +186,7 @@ func TestRegionsSameAsTriton(t *testing.T) {
 	}
 	transcript := func(s *runningServer) []string {
 		t.Helper()
-		output, err := exec.Command(clientPython(t), filepath.Join("testdata", "regions_transcript.py"), fmt.Sprintf("127.0.0.1:%d", s.http),
+		output, err := exec.Command(clientPython(t), runScript, filepath.Join("testdata", "regions_transcript.py"), fmt.Sprintf("127.0.0.1:%d", s.http),
 			fmt.Sprintf("127.0.0.1:%d", s.grpc), regionsPrefix(t)).CombinedOutput()
 		if err != nil {
 			t.Errorf("%v\n%s", err, output)

@@ -331,10 +331,13 @@ func clientPython(t *testing.T) string {
 	return path
 }
 
+// runScript runs the script that is named behind it, and keeps the end of the interpreter from hanging.
+const runScript = "testdata/run.py"
+
 // runClient runs a script of testdata with tritonclient and fails if it does.
 func (s *runningServer) runClient(script string, arguments ...string) {
 	s.t.Helper()
-	arguments = append([]string{filepath.Join("testdata", script), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc)}, arguments...)
+	arguments = append([]string{runScript, filepath.Join("testdata", script), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc)}, arguments...)
 	output, err := exec.Command(clientPython(s.t), arguments...).CombinedOutput()
 	if err != nil {
 		s.t.Errorf("%s: %v\n%s", script, err, output)

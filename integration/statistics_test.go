@@ -146,7 +146,7 @@ var countedFlags = []string{"--cache-config=local,size=1048576", "--metrics-conf
 func (s *runningServer) counted(more ...string) []string {
 	s.t.Helper()
 	script := exec.Command(clientPython(s.t), append([]string{
-		filepath.Join("testdata", "statistics.py"), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc), fmt.Sprint(s.metrics),
+		runScript, filepath.Join("testdata", "statistics.py"), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc), fmt.Sprint(s.metrics),
 	}, more...)...)
 	var complaint strings.Builder
 	script.Stderr = &complaint
