@@ -63,7 +63,7 @@ func (a *answers) add(s *session, handle uint64, r *infer.Response) {
 	}
 	one.Outputs = uint16(len(a.tensors) - before)
 	if len(r.Parameters) > 0 {
-		one.parameters = appendParameters(nil, r.Parameters)
+		one.parameters = infer.AppendParameters(nil, r.Parameters)
 		one.Parameters = uint32(len(one.parameters))
 	}
 	a.append(one)

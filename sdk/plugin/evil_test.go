@@ -11,6 +11,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/peer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -351,7 +352,7 @@ func TestParametersOfAllKinds(t *testing.T) {
 			t.Errorf("%s: got %v, error %v, want %s", text, got, err, want)
 		}
 		if err == nil {
-			again, err := parseParameters(appendParameters(nil, got))
+			again, err := parseParameters(infer.AppendParameters(nil, got))
 			if err != nil || sprint(again) != want {
 				t.Errorf("%s written again: got %v, error %v", text, again, err)
 			}
@@ -369,7 +370,7 @@ func FuzzParameters(f *testing.F) {
 		if err != nil || len(first) == 0 {
 			return
 		}
-		again, err := parseParameters(appendParameters(nil, first))
+		again, err := parseParameters(infer.AppendParameters(nil, first))
 		if err != nil || sprint(again) != sprint(first) {
 			t.Errorf("%q: got %v, then %v, error %v", text, first, again, err)
 		}

@@ -214,7 +214,7 @@ func (one *inference) pack(r *infer.Request) error {
 		size += ipc.Align8(2 * len(wanted))
 	}
 	batch, trace := origin(r)
-	parameters := appendParameters(nil, r.Parameters)
+	parameters := infer.AppendParameters(nil, r.Parameters)
 	if r.Correlation.Text != "" {
 		head.CorrelKind = ipc.CorrelationText
 	}

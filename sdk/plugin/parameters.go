@@ -4,61 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
 )
-
-// appendParameters appends parameters as a JSON object; nothing if there are none.
-func appendParameters(b []byte, parameters []infer.Parameter) []byte {
-	if len(parameters) == 0 {
-		return b
-	}
-	for i := range parameters {
-		p := &parameters[i]
-		separator := byte(',')
-		if i == 0 {
-			separator = '{'
-		}
-		b = append(appendText(append(b, separator), p.Name), ':')
-		switch p.Kind {
-		case infer.StringParameter:
-			b = appendText(b, p.String)
-		case infer.IntParameter:
-			b = strconv.AppendInt(b, p.Int, 10)
-		case infer.BoolParameter:
-			b = strconv.AppendBool(b, p.Bool)
-		case infer.DoubleParameter:
-			b = appendDouble(b, p.Double)
-		default:
-			b = append(b, "null"...)
-		}
-	}
-	return append(b, '}')
-}
-
-func appendText(b []byte, text string) []byte {
-	quoted, err := json.Marshal(text)
-	if err != nil { // no string has one
-		quoted = []byte(`""`)
-	}
-	return append(b, quoted...)
-}
-
-// appendDouble writes whole numbers with ".0", so that they stay doubles, and what JSON does not know as stubs write it.
-func appendDouble(b []byte, v float64) []byte {
-	switch {
-	case math.IsNaN(v):
-		return append(b, "NaN"...)
-	case math.IsInf(v, 0):
-		return append(b, strings.TrimPrefix(strconv.FormatFloat(v, 'g', -1, 64), "+")+"inity"...)
-	case v == math.Trunc(v) && math.Abs(v) < 1e21:
-		return append(strconv.AppendFloat(b, v, 'f', -1, 64), ".0"...)
-	}
-	return strconv.AppendFloat(b, v, 'g', -1, 64)
-}
 
 // parseParameters reads a JSON object of parameters, in its order; names may repeat.
 func parseParameters(text []byte) ([]infer.Parameter, error) {

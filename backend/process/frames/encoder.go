@@ -123,7 +123,7 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 			return err
 		}
 		from := len(e.strings)
-		e.strings = appendParameters(e.strings, r.Parameters)
+		e.strings = infer.AppendParameters(e.strings, r.Parameters)
 		h := ipc.RequestHead{
 			Handle: handles[i], Correlation: r.Correlation.Number, Timeout: r.TimeoutMicros, Flags: r.Flags,
 			Inputs: uint16(len(r.Inputs)), Outputs: ipc.AllOutputs, ID: uint32(len(r.ID)),

@@ -35,7 +35,7 @@ func TestRequestParametersBecomeJSON(t *testing.T) {
 			{Name: "a", Kind: infer.IntParameter, Int: 1}, {Name: "b\t", Kind: infer.BoolParameter},
 		}, `{"a":1,"b\t":false}`},
 	} {
-		if got := string(appendParameters(nil, test.parameters)); got != test.want {
+		if got := string(infer.AppendParameters(nil, test.parameters)); got != test.want {
 			t.Errorf("got %s, want %s", got, test.want)
 		}
 	}
@@ -74,7 +74,7 @@ func FuzzParametersOfResponses(f *testing.F) {
 		if failure != nil {
 			return
 		}
-		if again := appendParameters(nil, list); len(again) > 0 && !json.Valid(again) {
+		if again := infer.AppendParameters(nil, list); len(again) > 0 && !json.Valid(again) {
 			t.Errorf("%q became %q", text, again)
 		}
 	})

@@ -59,7 +59,7 @@ func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 		p.size = ipc.InferResponseSize + ipc.ResponseSize + ipc.Align8(len(p.text))
 		return p, nil
 	}
-	p.parameters = appendParameters(nil, r.Parameters)
+	p.parameters = infer.AppendParameters(nil, r.Parameters)
 	p.head.Parameters, p.head.Outputs = uint32(len(p.parameters)), uint16(len(r.Outputs))
 	p.size = ipc.InferResponseSize + ipc.ResponseSize + ipc.Align8(len(p.parameters))
 	for i := range r.Outputs {
