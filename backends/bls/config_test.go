@@ -1,25 +1,13 @@
 package bls
 
 import (
-	"log/slog"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/prototext"
-
-	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/backends/backendstest"
 )
 
-// host is a model's config.
-type host struct {
-	sdk.ModelHost
-	config *kserve.ModelConfig
-}
-
-func (h host) Config() *kserve.ModelConfig { return h.config }
-
 func TestConfigsAreChecked(t *testing.T) {
-	for _, test := range []struct{ name, config, want string }{
+	backendstest.CheckConfigs(t, New, []backendstest.Config{
 		{"batching", `input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] max_batch_size: 2`, "bls backend only supports models with max_batch_size == 0"},
 		{"inputs", `input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] `, "expected 2 inputs, got 1"},
 		{"outputs", `input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] } ] `, "expected 2 outputs, got 1"},
@@ -30,28 +18,5 @@ func TestConfigsAreChecked(t *testing.T) {
 		{"shape", `input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 4, 4 ] }, { name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] `, "expected INPUT0 shape to have one dimension, got [4,4]"},
 		{"type", `input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "OUTPUT1" data_type: TYPE_INT32 dims: [ 16 ] } ] `, "expected OUTPUT1 datatype to be TYPE_FP32, got TYPE_INT32"},
 		{"good", `input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] `, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			h := host{config: &kserve.ModelConfig{}}
-			if err := prototext.Unmarshal([]byte(test.config), h.config); err != nil {
-				t.Fatal(err)
-			}
-			b, err := New(&sdk.BackendEnv{Log: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = b.NewModel(sdk.NewModelEnv(sdk.ModelEnv{Log: slog.New(slog.DiscardHandler)}, h))
-			if got := text(err); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
-// text is that of an error, "" of none.
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
+	})
 }
