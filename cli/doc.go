@@ -1,6 +1,6 @@
 // Package cli is the command nereid: it serves Triton model repositories of Python models over HTTP and
-// gRPC. Its command line is that of tritonserver, under whichever name it is
-// called. It owns flags, signals, the start-up tables and the exit status; the server
+// gRPC. Its command line is that of tritonserver; entry below it decides by the name of the program and
+// the first argument which form that has. It owns flags, signals, the start-up tables and the exit status; the server
 // itself is package nereid in the root, logs below it writes what is printed, and env is the
 // subcommand `nereid env`, which is chosen by the first argument alone.
 //

@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/backends"
 	"github.com/nereid-serving/nereid/cli/bench"
+	"github.com/nereid-serving/nereid/cli/entry"
 	"github.com/nereid-serving/nereid/cli/env"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/skeleton"
@@ -67,15 +69,28 @@ func showVersion(args []string, stdout, stderr io.Writer) int {
 
 // run is the whole program; it returns the exit status.
 func run(args []string, getenv func(string) string, stdout, stderr io.Writer, extensions ...nereid.Extension) int {
-	program := filepath.Base(args[0])
-	if len(args) > 1 { // tritonserver takes nothing but flags
+	line, err := entry.Machine{Getenv: getenv}.Resolve(args)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	for _, note := range line.Notes {
+		fmt.Fprintln(stdout, note)
+	}
+	if line.Exec != "" {
+		err := unix.Exec(line.Exec, append([]string{line.Program}, line.Args...), os.Environ())
+		fmt.Fprintf(stderr, "%s: %v\n", line.Exec, err)
+		return 1
+	}
+	program, getenv := line.Program, line.Getenv(getenv)
+	if line.Commands && len(line.Args) > 0 {
 		for _, c := range commands() {
-			if c.name == args[1] {
-				return c.run(args[2:], stdout, stderr)
+			if c.name == line.Args[0] {
+				return c.run(line.Args[1:], stdout, stderr)
 			}
 		}
 	}
-	options, err := parseOptions(args[1:], getenv, stderr)
+	options, err := parseOptions(line.Args, getenv, stderr)
 	if errors.Is(err, errVersion) {
 		fmt.Fprintln(stdout, "nereid", version)
 		return 0

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,10 +17,15 @@ func noEnv(string) string { return "" }
 // runHere runs the program and returns its status and what it printed, with the
 // usage cut to "<usage>".
 func runHere(args ...string) (status int, stdout, stderr string) {
+	return runAs("/usr/local/bin/tritonserver", args...)
+}
+
+// runAs is runHere by another name of the program.
+func runAs(program string, args ...string) (status int, stdout, stderr string) {
 	var out, err strings.Builder
-	status = run(append([]string{"/usr/local/bin/tritonserver"}, args...), noEnv, &out, &err)
+	status = run(append([]string{program}, args...), noEnv, &out, &err)
 	var usage strings.Builder
-	writeUsage(&usage, "tritonserver")
+	writeUsage(&usage, filepath.Base(program))
 	return status, out.String(), strings.ReplaceAll(err.String(), usage.String(), "<usage>\n")
 }
 
@@ -76,18 +82,32 @@ func TestNoEffectWarnsOnce(t *testing.T) {
 
 // TestEnvIsDecidedByTheFirstArgument: no flag of the server is read, and its usage is another.
 func TestEnvIsDecidedByTheFirstArgument(t *testing.T) {
-	status, stdout, stderr := runHere("env", "--help")
+	status, stdout, stderr := runAs("nereid", "env", "--help")
 	if status != 0 || !strings.HasPrefix(stdout, "Usage: nereid env COMMAND") || stderr != "" {
 		t.Errorf("env --help: got status %d, %q and %q, want its usage", status, stdout, stderr)
 	}
-	status, _, stderr = runHere("--log-info=false", "env")
+	status, _, stderr = runAs("nereid", "--log-info=false", "env")
 	if status != 1 || !strings.Contains(stderr, "Unexpected argument: env") {
 		t.Errorf("env behind a flag: got status %d and %q, want Triton's complaint", status, stderr)
 	}
 }
 
+// TestTritonserverHasNoCommands: under its name, or behind it, the command line is tritonserver's alone.
+func TestTritonserverHasNoCommands(t *testing.T) {
+	for _, line := range [][]string{{"/opt/tritonserver/bin/tritonserver", "env"}, {"nereid", "tritonserver", "env"}, {"nereid", "tritonserver", "--log-info=false", "serve"}} {
+		var out, err strings.Builder
+		status := run(line, noEnv, &out, &err)
+		if want := "Unexpected argument: " + line[len(line)-1]; status != 1 || out.Len() > 0 || !strings.Contains(err.String(), want) || !strings.HasPrefix(err.String(), "Usage: tritonserver ") {
+			t.Errorf("%q: got status %d, %q and %q, want %q", line, status, out.String(), err.String(), want)
+		}
+	}
+	if status, _, stderr := runAs("nereid-entrypoint", "no-such-program"); status != 1 || !strings.Contains(stderr, "neither a flag nor a program on PATH") {
+		t.Errorf("an entry point: got status %d and %q, want the program refused", status, stderr)
+	}
+}
+
 func TestNewIsACommand(t *testing.T) {
-	status, stdout, stderr := runHere("new", "--help")
+	status, stdout, stderr := runAs("nereid", "new", "--help")
 	if status != 0 || !strings.HasPrefix(stdout, "Usage: nereid new KIND NAME") || stderr != "" {
 		t.Errorf("new --help: got status %d, %q and %q, want its usage", status, stdout, stderr)
 	}
@@ -113,18 +133,18 @@ func TestMistakesAreTwoLinesOnATerminal(t *testing.T) {
 }
 
 func TestVersionIsShown(t *testing.T) {
-	if status, stdout, stderr := runHere("version"); status != 0 || stdout != "nereid "+version+"\n" || stderr != "" {
+	if status, stdout, stderr := runAs("nereid", "version"); status != 0 || stdout != "nereid "+version+"\n" || stderr != "" {
 		t.Errorf("version: got status %d, %q and %q", status, stdout, stderr)
 	}
-	if status, stdout, stderr := runHere("version", "--help"); status != 0 || !strings.HasPrefix(stdout, "Usage: nereid version [--json]\n") || stderr != "" {
+	if status, stdout, stderr := runAs("nereid", "version", "--help"); status != 0 || !strings.HasPrefix(stdout, "Usage: nereid version [--json]\n") || stderr != "" {
 		t.Errorf("version --help: got status %d, %q and %q, want its usage", status, stdout, stderr)
 	}
-	status, stdout, _ := runHere("version", "--json")
+	status, stdout, _ := runAs("nereid", "version", "--json")
 	var told map[string]string
 	if err := json.Unmarshal([]byte(stdout), &told); err != nil || status != 0 || told["version"] != version || told["protocol"] == "" || told["platform"] == "" {
 		t.Errorf("version --json: got status %d, %q and error %v, want an object", status, stdout, err)
 	}
-	if status, stdout, stderr := runHere("version", "-x"); status != 1 || stdout != "" || stderr != "nereid version: got [\"-x\"], want nothing or --json\n" {
+	if status, stdout, stderr := runAs("nereid", "version", "-x"); status != 1 || stdout != "" || stderr != "nereid version: got [\"-x\"], want nothing or --json\n" {
 		t.Errorf("version -x: got status %d, %q and %q, want it refused", status, stdout, stderr)
 	}
 }

@@ -12,10 +12,14 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/cli/entry"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
 )
+
+// rootLimit bounds the wait for a repository that another container mounts. Startup probes give as long.
+const rootLimit = 5 * time.Minute
 
 // serve starts the server and runs it until a signal ends it. It returns the
 // exit status.
@@ -51,6 +55,16 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		lines.Table(o.optionTable(nereid.ProtocolVersion, server.Extensions()))
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1
+	}
+	if getenv("MODEL_INIT_MODE") == "async" {
+		log.Info().Msg("MODEL_INIT_MODE is async: the model repository is waited for")
+		if err := entry.AwaitRoots(running, o.Repository.Paths, rootLimit); err != nil {
+			if running.Err() != nil { // a signal came meanwhile
+				return 0
+			}
+			fmt.Fprintln(stderr, creatingServer(err))
+			return 1
+		}
 	}
 	options, err := o.serverOptions(settings, getenv, log, out, errs)
 	if err != nil {

@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"cli":          everything,
 	"cli/bench":    {"cli/command", "infer", "kserve"},
 	"cli/command":  {},
+	"cli/entry":    {},
 	"cli/env":      {"cli/command", "conda", "conda/cache"},
 	"cli/logs":     {"boundary", "server"},
 	"cli/backends": {"backend", "backend/native", "backend/process", "cli/command", "metrics", "models/config", "sdk/conformance", "shm"},
