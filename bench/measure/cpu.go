@@ -29,6 +29,36 @@ func CPU(pids []int) (time.Duration, error) {
 	return total, nil
 }
 
+// Switches returns how often the kernel has taken a processor from the threads of the processes, because they slept, gave it away or were
+// told to. What threads that have ended did is not in it.
+func Switches(pids []int) (int, error) {
+	total := 0
+	for _, pid := range pids {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		if err != nil {
+			return 0, err
+		}
+		for _, path := range tasks {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				continue // the thread has ended meanwhile
+			}
+			for line := range bytes.Lines(text) {
+				name, value, _ := bytes.Cut(line, []byte(":"))
+				if !bytes.HasSuffix(name, []byte("voluntary_ctxt_switches")) {
+					continue
+				}
+				n, err := strconv.Atoi(string(bytes.TrimSpace(value)))
+				if err != nil {
+					return 0, fmt.Errorf("%s: %w", path, err)
+				}
+				total += n
+			}
+		}
+	}
+	return total, nil
+}
+
 // Tree returns a process and all its descendants.
 func Tree(root int) ([]int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")

@@ -1,12 +1,15 @@
 package measure
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestTimesAddUp(t *testing.T) {
@@ -114,3 +117,52 @@ func TestTreeAndCPU(t *testing.T) {
 }
 
 var sink int
+
+// TestSwitchesAreCounted has two threads wait for each other, so that each sleeps as often as the other wakes it.
+func TestSwitchesAreCounted(t *testing.T) {
+	here := []int{os.Getpid()}
+	before, err := Switches(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 100
+	var there, back [2]int
+	for _, pipe := range []*[2]int{&there, &back} {
+		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(pipe[0])
+		defer unix.Close(pipe[1])
+	}
+	pass := func(from, to int) error {
+		var one [1]byte
+		for range rounds {
+			if _, err := unix.Read(from, one[:]); err != nil {
+				return err
+			}
+			if _, err := unix.Write(to, one[:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	echoed := make(chan error, 1)
+	go func() { echoed <- pass(there[0], back[1]) }()
+	if _, err := unix.Write(there[1], []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(pass(back[0], there[1]), <-echoed); err != nil {
+		t.Fatal(err)
+	}
+	after, err := Switches(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not one in each round: on two processors the answer may be there before a thread asks for it.
+	if after <= before {
+		t.Errorf("got %d switches before and %d after %d rounds, want more", before, after, rounds)
+	}
+	if n, err := Switches([]int{1 << 27}); n != 0 || err != nil {
+		t.Errorf("of a process that is not there: got %d switches and error %v, want none", n, err)
+	}
+}

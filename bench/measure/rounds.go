@@ -11,6 +11,10 @@ func Rounds(span time.Duration, pids []int, once func() error) (times Times, err
 	if err != nil {
 		return times, err
 	}
+	switched, err := Switches(pids)
+	if err != nil {
+		return times, err
+	}
 	begin := time.Now()
 	for last := begin; last.Sub(begin) < span; {
 		if err := once(); err != nil {
@@ -22,7 +26,12 @@ func Rounds(span time.Duration, pids []int, once func() error) (times Times, err
 	}
 	times.Wall = time.Since(begin)
 	after, err := CPU(pids)
+	if err != nil {
+		return times, err
+	}
 	times.CPU = after - before
+	times.Switches, err = Switches(pids)
+	times.Switches -= switched
 	return times, err
 }
 

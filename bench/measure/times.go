@@ -10,6 +10,8 @@ type Times struct {
 	Each []time.Duration // in any order
 	Wall time.Duration   // from the beginning of the first to the end of the last
 	CPU  time.Duration   // processor time of what was measured
+	// Switches is how often a processor went from one thread to another one meanwhile, see Switches.
+	Switches int
 }
 
 // Add takes another round into account.
@@ -17,6 +19,7 @@ func (t *Times) Add(other Times) {
 	t.Each = append(t.Each, other.Each...)
 	t.Wall += other.Wall
 	t.CPU += other.CPU
+	t.Switches += other.Switches
 }
 
 // Quantile returns the time that the given share of the requests, 0 to 1, did
@@ -43,4 +46,12 @@ func (t *Times) CPUEach() time.Duration {
 		return 0
 	}
 	return t.CPU / time.Duration(len(t.Each))
+}
+
+// SwitchesEach returns the switches of one request.
+func (t *Times) SwitchesEach() float64 {
+	if len(t.Each) == 0 {
+		return 0
+	}
+	return float64(t.Switches) / float64(len(t.Each))
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -87,4 +89,82 @@ func copying(span time.Duration, n int) (measure.Times, error) {
 		copy(to, from)
 		return nil
 	})
+}
+
+//go:embed floor/pingpong.c
+var pingPongSource string
+
+// floors are ping-pongs of two processes: of two of this program, over the pipes that the rings have as bells, and of two in C, which
+// are not measured where the machine has no C compiler.
+type floors struct {
+	program              string // of the ping-pong in C; "": there is none
+	here                 nativeRow
+	pipes, futex, yields nativeRow
+}
+
+// compile makes the program in C, into a folder that the caller removes.
+func (f *floors) compile(directory string) error {
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		return nil
+	}
+	source := filepath.Join(directory, "pingpong.c")
+	if err := os.WriteFile(source, []byte(pingPongSource), 0o600); err != nil {
+		return err
+	}
+	program := filepath.Join(directory, "pingpong")
+	if output, err := exec.Command(compiler, "-O2", "-o", program, source).CombinedOutput(); err != nil {
+		return fmt.Errorf("compile the ping-pong in C: %w: %s", err, output)
+	}
+	f.program = program
+	return nil
+}
+
+// measure measures each in turn for span, and keeps what is better than before.
+func (f *floors) measure(span time.Duration) (err error) {
+	ping, err := pingPong(span)
+	if err != nil {
+		return fmt.Errorf("ping-pong: %w", err)
+	}
+	f.here.best(nativeRow{p50: ping.Quantile(0.5), p99: ping.Quantile(0.99), cpu: ping.CPUEach(), switches: ping.SwitchesEach()})
+	if f.program == "" {
+		return nil
+	}
+	for _, way := range []struct {
+		name string
+		into *nativeRow
+	}{{"pipes", &f.pipes}, {"futex", &f.futex}, {"yields", &f.yields}} {
+		output, err := exec.Command(f.program, way.name, fmt.Sprint(span.Seconds())).Output()
+		if err != nil {
+			return fmt.Errorf("ping-pong in C by %s: %w", way.name, err)
+		}
+		var p50, p99, cpu, thousandths int64
+		if _, err := fmt.Sscan(string(output), &p50, &p99, &cpu, &thousandths); err != nil {
+			return fmt.Errorf("the ping-pong in C printed %q, want four numbers: %w", output, err)
+		}
+		way.into.best(nativeRow{
+			p50: time.Duration(p50), p99: time.Duration(p99), cpu: time.Duration(cpu), switches: float64(thousandths) / 1000,
+		})
+	}
+	return nil
+}
+
+// table adds the rows of those that were measured.
+func (f *floors) table(to *measure.Table) {
+	to.Row(f.here.cells("ping-pong in Go, pipes")...)
+	if f.futex.p50 == 0 {
+		return
+	}
+	to.Row(f.pipes.cells("ping-pong in C, pipes")...)
+	to.Row(f.futex.cells("ping-pong in C, a futex")...)
+	to.Row(f.yields.cells("ping-pong in C, yields")...)
+}
+
+// ratios returns a time in those of the ping-pongs that sleep and of the one that looks between yields.
+func (f *floors) ratios(t time.Duration) []any {
+	ratios := []any{float64(t) / float64(f.here.p50), "", ""}
+	if f.futex.p50 != 0 {
+		ratios[1], ratios[2] = float64(t)/float64(f.futex.p50), float64(t)/float64(f.yields.p50)
+	}
+	return ratios
 }

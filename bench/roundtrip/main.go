@@ -25,6 +25,7 @@ type settings struct {
 	python         string
 	seconds        float64 // for each row
 	sizes, batches measure.Numbers
+	native         bool // backends in Go alone
 	measure        bool // this process is one that measures
 	echo           bool // this process is the other end of the ping-pong
 }
@@ -38,6 +39,7 @@ func main() {
 	flag.Float64Var(&s.seconds, "seconds", 1, "how long each row is measured")
 	flag.Var(&s.sizes, "sizes", "bytes of each tensor, multiples of 4")
 	flag.Var(&s.batches, "batches", "requests in each batch")
+	flag.BoolVar(&s.native, "native", false, "measure backends in Go alone, which needs no Python")
 	flag.BoolVar(&s.measure, "measure", false, "measure as things are; without this, measure in each placement")
 	flag.BoolVar(&s.echo, "echo", false, "answer doorbells; for the program itself")
 	flag.Parse()
@@ -78,7 +80,7 @@ func (s *settings) run() error {
 		}
 		fmt.Printf("\n%s\n\n", placement.name)
 		self := exec.Command(os.Args[0], "-measure", "-python", s.python, "-seconds", fmt.Sprint(s.seconds),
-			"-sizes", s.sizes.String(), "-batches", s.batches.String())
+			"-sizes", s.sizes.String(), "-batches", s.batches.String(), "-native="+fmt.Sprint(s.native))
 		self.Stdout, self.Stderr = os.Stdout, os.Stderr
 		if err := self.Run(); err != nil {
 			return err

@@ -9,8 +9,11 @@ import (
 	"github.com/nereid-serving/nereid/bench/measure"
 )
 
-// measureAll measures the floors and the round trips, and prints the table.
+// measureAll measures the floors and the round trips, and prints the tables.
 func (s *settings) measureAll(span time.Duration) (err error) {
+	if s.native {
+		return s.measureNative(span, nil)
+	}
 	var table measure.Table
 	table.Row("µs", "p50", "p99", "CPU", "p50 / ping-pong", "p50 / copy", "p50 / Python")
 
@@ -53,9 +56,6 @@ func (s *settings) measureAll(span time.Duration) (err error) {
 			table.Row(name, p50, times.Quantile(0.99), times.CPUEach(), float64(p50)/float64(floor), copied, "")
 		}
 	}
-	if err := s.measureNative(span, floor, identity, &table); err != nil {
-		return err
-	}
 	if err := s.measureHops(span, floor, &table); err != nil {
 		return err
 	}
@@ -63,5 +63,9 @@ func (s *settings) measureAll(span time.Duration) (err error) {
 		return err
 	}
 	fmt.Printf("%s\n\n", identity.about)
-	return table.Write(os.Stdout)
+	if err := table.Write(os.Stdout); err != nil {
+		return err
+	}
+	fmt.Println()
+	return s.measureNative(span, identity)
 }
