@@ -107,6 +107,13 @@ func deviceCases() (cases []string) {
 		}
 		cases = append(cases, "optional:ensemble_"+takes, "optional:shown_"+takes)
 		cases = append(cases, "forwards:plain_"+takes, "forwards:listed_"+takes, "given_up:endless_"+takes)
+		for _, kind := range []string{"plain", "listed", "stacked", "cached", "ensemble"} {
+			for _, where := range []string{"0:large", "1:large", "1:small", "0:none"} {
+				cases = append(cases, "prefers:"+kind+"_"+takes+":"+where)
+			}
+		}
+		cases = append(cases, "prefers_stream:thrice_"+takes+":0", "prefers_stream:passes_"+takes+":1", "prefers_given_up:endless_"+takes)
+		cases = append(cases, "prefers_words:words_"+takes, "prefers_forked:plain_"+takes)
 		cases = append(cases, "cancels:listed_"+takes, "cancels:plain_"+takes, "raises:raising_"+takes)
 	}
 	return cases
@@ -126,6 +133,31 @@ func TestTensorsOnDevicesInAllModes(t *testing.T) {
 	if text := "tensors on devices that other models hold"; strings.Contains(s.log.String(), text) {
 		t.Errorf("a process that ended printed %q, and all requests were answered before", text)
 	}
+}
+
+// TestOutputsThatCannotBeOnDevices: where a BLS request prefers outputs on a device and they cannot be brought there they stay
+// where they are, and the log says why.
+func TestOutputsThatCannotBeOnDevices(t *testing.T) {
+	s, state, _ := deviceModeServer(t, "*")
+	const up, across = "cuMemcpyHtoD_v2/1+=700", "cuMemcpyPeer/1+=700"
+	for _, c := range []string{
+		"prefers_none:stacked_yes:2", "prefers_none:stacked_no:-1", "prefers_none:cached_yes:9223372036854775807",
+		"prefers_fails:stacked_yes:" + up + ":cpu", "prefers_fails:cached_no:cuStreamSynchronize/1+=719:cpu",
+		"prefers_fails:plain_yes:" + across + ":0", "prefers_fails:cached_yes:cuCtxPushCurrent_v2/1+=201:cpu",
+	} {
+		if status, result := s.mode(c, ""); status != http.StatusOK || result != "good" {
+			t.Errorf("%s: status %d: %s", c, status, result)
+		}
+	}
+	for _, line := range []string{
+		"outputs that a BLS request prefers on GPU 2 stay where they are: there is no device 2, but 2",
+		"outputs that a BLS request prefers on GPU 1 stay where they are: an illegal memory access was encountered",
+	} {
+		if n := s.printed(line, 1); n != 1 {
+			t.Errorf("the log says %d times %q, want once", n, line)
+		}
+	}
+	s.nothingOnDevices(state)
 }
 
 // TestTracedTensorsOfDevices: requests that are traced have their tensors on the host, where they are recorded.
@@ -164,7 +196,7 @@ func TestTracedTensorsOfDevices(t *testing.T) {
 		case "IN":
 			inputs[e.ID] = data
 		case "OUT":
-			if model == "states_yes" || strings.HasPrefix(model, "adds") || strings.HasPrefix(model, "ensemble") || strings.HasPrefix(model, "flow") || strings.HasPrefix(model, "shown") {
+			if model == "states_yes" || model == "words_yes" || strings.HasPrefix(model, "adds") || strings.HasPrefix(model, "ensemble") || strings.HasPrefix(model, "flow") || strings.HasPrefix(model, "shown") {
 				break
 			}
 			if got, want := data[len(data)-1], inputs[e.ID][len(data)-1]; len(data) != len(inputs[e.ID]) || !twice(got, want) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -237,4 +238,55 @@ func TestCopiesFromDevicesThatFail(t *testing.T) {
 	}
 	// The caller keeps a pool.
 	s.until("rid of all device memory", func() bool { return counts().Live(fakecuda.Allocation) <= 1 })
+}
+
+// TestPreferredDevicesWithoutOne: where there is no driver, or no device, outputs lie on the host whatever a BLS request
+// prefers, and nothing is said about it.
+func TestPreferredDevicesWithoutOne(t *testing.T) {
+	const source = `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        x = requests[0].inputs()[0]
+        memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)
+        ask = pb_utils.InferenceRequest(
+            model_name="twice", inputs=[x], requested_output_names=["OUT"], preferred_memory=memory
+        )
+        one, two = [answer.output_tensors()[0] for answer in (ask.exec(), await ask.async_exec())]
+        assert one.is_cpu() and two.is_cpu()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", one.as_numpy() + two.as_numpy())])]
+`
+	files := map[string]string{}
+	modelFiles(files, "prefers", "IN:FP32[-1]", "OUT:FP32[-1]", "", source)
+	modelFiles(files, "twice", "IN:FP32[-1]", "OUT:FP32[-1]", "", "import triton_python_backend_utils as pb_utils\n"+deviceModels["twice"])
+	for _, c := range []struct {
+		name string
+		env  func(t *testing.T) []string
+	}{
+		{"no driver", func(t *testing.T) []string {
+			for _, dir := range []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64"} {
+				if _, err := os.Stat(filepath.Join(dir, "libcuda.so.1")); err == nil {
+					t.Skipf("there is a driver in %s", dir)
+				}
+			}
+			return []string{"LD_LIBRARY_PATH="}
+		}},
+		{"no device", func(t *testing.T) []string {
+			return []string{"LD_LIBRARY_PATH=" + fakecuda.Dir(t), fakecuda.Devices + "=0"}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := launchBehind(t, append([]string{"env"}, c.env(t)...), testkit.Python(t).Path, writeFiles(t, files))
+			s.waitReady()
+			for _, n := range []int{4, 30_000} {
+				s.doubled("prefers", n, 4)
+			}
+			if strings.Contains(s.log.String(), "BLS request prefers") {
+				t.Error("the log speaks of what a request prefers")
+			}
+		})
+	}
 }

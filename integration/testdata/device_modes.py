@@ -338,6 +338,110 @@ class TritonPythonModel:
             response = call(model, pb_utils.Tensor("IN", x), outputs=wanted, **self.more()).exec()
             self.check_ensemble(response, x, model, x if first == 7 else 0)
 
+    # Where outputs are wanted.
+
+    def prefers(self, model, x, device, given=None, outputs=("OUT", "WHERE")):
+        memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, int(device))
+        more = self.more()
+        if model.startswith("states"):
+            more.update(correlation_id=21, flags=START | END)
+        return call(model, given or put("IN", x, 1), outputs=outputs, preferred_memory=memory, **more)
+
+    def check_preferred(self, response, want, device):
+        """Each output lies on that device, but for those without elements. Returns them."""
+        outputs = [output(response), output(response, "WHERE")]
+        for tensor in outputs:
+            assert tensor.is_cpu() == (0 in tensor.shape()), (tensor.name(), tensor.is_cpu())
+            assert tensor.is_cpu() or tensor.__dlpack_device__() == (2, int(device)), tensor.__dlpack_device__()
+        assert (values(outputs[0]) == want).all()
+        place = np.frombuffer(outputs[1]._data.read(), np.int32)
+        assert place.shape == (want.shape[0],) and ((place == 0) | (place == 1)).all(), place
+        return outputs
+
+    async def case_prefers(self, model, device, size):
+        """Outputs that are wanted on a device lie there, wherever the model makes them."""
+        x = NUMBERS[size]
+        times = 4 if model.startswith("ensemble") else 2
+        kept = []
+        for k in range(2):
+            kept.append((self.check_preferred(self.prefers(model, x + k, device).exec(), (x + k) * times, device), k))
+            soon = await self.prefers(model, x, device, pb_utils.Tensor("IN", x)).async_exec()
+            self.check_preferred(soon, x * times, device)
+        for (first, _), k in kept:  # they have memory of their own each
+            assert (values(first) == (x + k) * times).all()
+        (first, _), _ = kept[0]
+        # What was brought to a device goes on as any other: to a model, by DLPack, and up to the client.
+        if size == "large":
+            other = call("plain_" + model.rsplit("_", 1)[1], pb_utils.Tensor.from_dlpack("IN", first), **self.more()).exec()
+            assert (values(output(other)) == x * times * 2).all()
+
+    async def case_prefers_stream(self, model, device):
+        x = NUMBERS["large"]
+        stream = list(self.prefers(model, x, device).exec(decoupled=True))
+        soon = [r async for r in await self.prefers(model, x, device).async_exec(decoupled=True)]
+        for responses in stream, soon:
+            responses = [r for r in responses if r.has_error() or r.output_tensors()]
+            assert len(responses) == 3, responses
+            for k, response in enumerate(responses):
+                self.check_preferred(response, x * 2 + k, device)
+
+    def case_prefers_given_up(self, model):
+        """A stream with a preference of which the first response is taken, and no more."""
+        stream = self.prefers(model, NUMBERS["large"], 1).exec(decoupled=True)
+        self.check_preferred(next(iter(stream)), NUMBERS["large"] * 2, 1)
+
+    def case_prefers_words(self, model):
+        """BYTES lie on the host."""
+        words = np.array([b"one", b"", b"x" * 9000], object)
+        got = output(self.prefers(model, None, 0, pb_utils.Tensor("IN", words), ("OUT",)).exec())
+        assert got.is_cpu() and (got.as_numpy() == words).all()
+
+    def case_prefers_none(self, model, device):
+        """There is no such device, or no device at all."""
+        for x in NUMBERS.values():
+            response = self.prefers(model, x, device, pb_utils.Tensor("IN", x)).exec()
+            for tensor, want in (output(response), x * 2), (output(response, "WHERE"), 0):
+                assert tensor.is_cpu() and (tensor.as_numpy() == want).all()
+
+    def case_prefers_fails(self, model, fault, where):
+        """Calls of the driver fail: an output stays where it is, "cpu" or the number of its device, and the next goes."""
+        import ctypes
+
+        x = NUMBERS["large"]
+        given = pb_utils.Tensor("IN", x)
+        self.check_preferred(self.prefers(model, x, 1, given).exec(), x * 2, 1)
+        driver = ctypes.CDLL("libcuda.so.1")
+        driver.fakecuda_fail(fault.replace("/", ":").encode())
+        try:
+            kept = [self.prefers(model, x, 1, given).exec() for _ in range(3)]
+        finally:
+            driver.fakecuda_fail(b"")
+        got = output(kept[0])
+        assert got.is_cpu() == (where == "cpu") and (got.is_cpu() or got.__dlpack_device__() == (2, int(where)))
+        for response in kept:
+            assert (values(output(response)) == x * 2).all()
+        self.check_preferred(self.prefers(model, x, 1, given).exec(), x * 2, 1)
+
+    def case_prefers_forked(self, model):
+        """A process that the model has forked gets them on the host."""
+        import multiprocessing
+
+        context = multiprocessing.get_context("fork")
+        box = context.SimpleQueue()
+
+        def ask():
+            try:
+                got = output(self.prefers(model, None, 1, pb_utils.Tensor("IN", NUMBERS["large"])).exec())
+                box.put("good" if got.is_cpu() and (got.as_numpy() == NUMBERS["large"] * 2).all() else "wrong")
+            except BaseException as error:
+                box.put(repr(error))
+
+        child = context.Process(target=ask)
+        child.start()
+        result = box.get()
+        child.join()
+        return result
+
     def case_forwards(self, model):
         """What one model has given is sent on to another, without a look at it."""
         x = NUMBERS["large"]

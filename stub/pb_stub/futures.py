@@ -140,13 +140,14 @@ def inbox_here(inferences: Inferences) -> Inbox:
 class Answer:
     """The one answer, or the first of a stream, that a future waits for."""
 
-    __slots__ = ("_inbox", "_inferences", "_stream", "future", "number")
+    __slots__ = ("_inbox", "_inferences", "_stream", "device", "future", "number")
 
     def __init__(self, inferences: Inferences, stream: Stream | None) -> None:
         self._inferences = inferences
         self._stream = stream
         self._inbox = inbox_here(inferences)
         self.number = 0
+        self.device: int | None = None
         self.future = _Future(loop=self._inbox.loop)
 
     def begin(self) -> None:
@@ -156,7 +157,7 @@ class Answer:
 
     def arrived(self, frame: bytes) -> None:
         stream = self._stream
-        arrival = self._inferences.opened(frame) if stream is None else stream.follow(self.number, frame)
+        arrival = self._inferences.opened(frame) if stream is None else stream.follow(self.number, self.device, frame)
         self._inbox.call(self._settle, arrival)
 
     def _settle(self, arrival: Arrival) -> None:
@@ -167,6 +168,8 @@ class Answer:
         future.answer = None
         self._inbox.done()
         if not future.done():
+            # In the loop's thread: the one that has read the frame reads for others, too.
+            arrival = self._inferences.brought(self.device, arrival)
             try:
                 future.set_result(self._result(arrival))
             except RuntimeError:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from c_python_backend_utils.binding import from_text
 from c_python_backend_utils.error import ErrorCode, TritonModelException
 from c_python_backend_utils.iterator import Arrival, ResponseIterator, iterator_over
-from c_python_backend_utils.memory import DeviceError, DeviceMemory
+from c_python_backend_utils.memory import TRITONSERVER_MEMORY_GPU, DeviceError, DeviceMemory
 from c_python_backend_utils.parameters import NONE
 from c_python_backend_utils.request import InferenceRequest, InferenceTrace
 from c_python_backend_utils.response import InferenceResponse
@@ -68,6 +68,7 @@ class Waiting(Protocol):
     """A waiter that INFER_RESPONSE answers."""
 
     number: int  # of the request
+    device: int | None  # where its outputs are wanted; None: where they are
 
     def arrived(self, frame: bytes) -> Mailbox[bytes] | None:
         """Take a frame, in the thread that has read it, or say where it is to go."""
@@ -141,7 +142,7 @@ class Inferences:
         except BaseException:  # of a signal handler
             self.forget(waiting.number)
             raise
-        return self.opened(frame)
+        return self.brought(waiting.device, self.opened(frame))
 
     def infer_soon(self, request: InferenceRequest, decoupled: bool) -> Future[InferenceResponse | ResponseIterator]:
         """What `async_exec` does."""
@@ -164,6 +165,7 @@ class Inferences:
         """Send a request; returns the answer if it cannot be sent."""
         number = next(self._numbers)
         waiting.number = number
+        waiting.device = _device(request)
         outgoing = Outgoing(self._channel, self._loans, self._pool)
         try:
             frame = self.pack(number, outgoing, request, decoupled)
@@ -215,6 +217,14 @@ class Inferences:
         self._open.pop(number, None)
         self._channel.post(messages.word(messages.STOP_INFER, self._channel.life, number, messages.STOP_FORGET))
         return failed(text), True
+
+    def brought(self, device: int | None, arrival: Arrival) -> Arrival:
+        """Bring outputs to the device where they are wanted, in the thread that takes them: it waits for the copies."""
+        if device is not None and arrival[0]._outputs:
+            from . import preferred  # with it comes ctypes
+
+            preferred.bring(arrival[0]._outputs, device, self._pool.elsewhere().pool)
+        return arrival
 
     def _learn(self, frame: bytes) -> None:
         """Take out of an answer whether the model takes tensors on devices."""
@@ -386,12 +396,13 @@ class Unknown(Exception):
 class Call:
     """The one answer to a request, for which a thread waits."""
 
-    __slots__ = ("_inferences", "box", "number")
+    __slots__ = ("_inferences", "box", "device", "number")
 
     def __init__(self, inferences: Inferences) -> None:
         self._inferences = inferences
         self.box: Mailbox[bytes] = SimpleQueue()
         self.number = 0
+        self.device: int | None = None
 
     def arrived(self, _frame: bytes) -> Mailbox[bytes] | None:
         return self.box
@@ -404,7 +415,7 @@ class Call:
 class Stream:
     """The responses to one request, taken by threads, or by event loops."""
 
-    __slots__ = ("__weakref__", "_inferences", "_soon", "_taken", "_wakers", "box", "number")
+    __slots__ = ("__weakref__", "_inferences", "_soon", "_taken", "_wakers", "box", "device", "number")
 
     def __init__(self, inferences: Inferences) -> None:
         self._inferences = inferences
@@ -413,6 +424,7 @@ class Stream:
         self._wakers: list[tuple[Inbox, Future[None]]] = []
         self.box: Mailbox[bytes] = SimpleQueue()
         self.number = 0
+        self.device: int | None = None
 
     def arrived(self, frame: bytes) -> Mailbox[bytes] | None:
         if not self._soon:
@@ -421,18 +433,20 @@ class Stream:
         self.wake()
         return None
 
-    def follow(self, number: int, first: bytes) -> Arrival:
-        """Take over a request with its first answer, in the thread that has read it."""
+    def follow(self, number: int, device: int | None, first: bytes) -> Arrival:
+        """Take over a request with its first answer, in the thread that has read it. It is not brought to a device."""
         self.number = number
+        self.device = device
         self._soon = True
         self._inferences.replace(self)
-        return self._opened(first)
+        return self.counted(self._inferences.opened(first))
 
     def take(self) -> Arrival:
         return self._opened(self._inferences.receive(self.box))
 
     def _opened(self, frame: bytes) -> Arrival:
-        return self.counted(self._inferences.opened(frame))
+        inferences = self._inferences
+        return self.counted(inferences.brought(self.device, inferences.opened(frame)))
 
     def counted(self, arrival: Arrival) -> Arrival:
         """Ask for more responses if enough have been taken."""
@@ -508,6 +522,12 @@ def _context(request: InferenceRequest) -> bytes:
     if isinstance(trace, InferenceTrace):
         trace = trace._context
     return b"" if trace is None else str(trace).encode()
+
+
+def _device(request: InferenceRequest) -> int | None:
+    """The number of the device where a request wants its outputs; None if it does not say."""
+    memory = None if request._handle else request._preferred_memory
+    return memory._device if memory is not None and memory._kind == TRITONSERVER_MEMORY_GPU.value else None
 
 
 def _memory(request: InferenceRequest) -> int:

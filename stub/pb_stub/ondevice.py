@@ -125,24 +125,30 @@ class DevicePool:
         self._free: dict[tuple[cuda.Device, int], list[int]] = {}  # indices by device and size
         self._dropped: deque[int] = deque()
 
-    def copy(self, memory: DeviceMemory) -> DeviceBlock:
-        """Copy memory of a device into a block, on that device.
+    def copy(self, memory: DeviceMemory, to: cuda.Device | None = None) -> DeviceBlock:
+        """Copy memory of a device into a block, on that device or another one.
 
         CudaError or DeviceError say why not; PoolExhausted, if too much is lent.
         """
-        device = cuda.device(memory.device)
-        block = self._take(device, memory.nbytes)
+        address = memory.address  # opens what another process has lent
+        source = cuda.device(memory.device)
+        block = self.take(to or source, memory.nbytes)
+        block.device.copy(block.address, address, memory.nbytes, source)
+        return block
+
+    def take(self, device: cuda.Device, size: int) -> DeviceBlock:
+        """Take a block of a device. CudaError says why not; PoolExhausted, if too much is lent."""
+        block = self._take(device, size)
         while block is None:
             # Not for ever: a destructor may be here in a thread that sends, which the one that grows waits for.
             if not self._growing.acquire(timeout=GROWING_SECONDS):
                 raise PoolExhausted("another thread makes an allocation")
             try:
-                block = self._take(device, memory.nbytes)  # from what that thread has made
+                block = self._take(device, size)  # from what that thread has made
                 if block is None:
-                    self._grow(device, size_class(memory.nbytes))
+                    self._grow(device, size_class(size))
             finally:
                 self._growing.release()
-        device.copy(block.address, memory.address, memory.nbytes)
         return block
 
     def _take(self, device: cuda.Device, size: int) -> DeviceBlock | None:
@@ -156,6 +162,12 @@ class DevicePool:
             assert entry.chunk is not None
             entry.chunk.taken += 1
             return DeviceBlock(index, entry, size, self._dropped)
+
+    def settle(self, block: DeviceBlock) -> None:
+        """Wait for what the model may still have queued for a block, before it becomes another tensor's."""
+        if not self._channel.foreign:
+            with contextlib.suppress(cuda.CudaError):  # nothing runs there any more
+                block.device.synchronize_all()
 
     def lend(self, block: DeviceBlock) -> int:
         """Make the ticket for one descriptor that names block; PoolExhausted if too many are out."""
@@ -438,6 +450,8 @@ class Borrowed(DeviceMemory):
 
     def __del__(self) -> None:
         self._give_back()
+        if self._block is not None:
+            self._table.pool.settle(self._block)
 
 
 class ClientBorrowed(Borrowed):

@@ -19,7 +19,12 @@ from typing import Any, Callable
 
 from c_python_backend_utils.binding import from_text
 from c_python_backend_utils.error import TritonModelException
-from c_python_backend_utils.memory import DeviceMemory, PreferredMemory
+from c_python_backend_utils.memory import (
+    TRITONSERVER_MEMORY_CPU,
+    TRITONSERVER_MEMORY_GPU,
+    DeviceMemory,
+    PreferredMemory,
+)
 from c_python_backend_utils.request import InferenceRequest, InferenceTrace
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.tensor import Tensor
@@ -153,6 +158,8 @@ def _question(request: InferenceRequest) -> tuple[Any, ...]:
         name, version = from_text(request._model_name), request._model_version
         if request._preferred_memory is not None:
             memory = request._preferred_memory._kind, request._preferred_memory._device
+            if memory[0] == TRITONSERVER_MEMORY_GPU.value:  # bytes go through the sockets, and a device is not shared
+                memory = TRITONSERVER_MEMORY_CPU.value, 0
     trace: Any = request._trace
     if isinstance(trace, InferenceTrace):
         trace = trace._context
