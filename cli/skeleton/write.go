@@ -18,16 +18,19 @@ import (
 //go:embed all:templates
 var templates embed.FS
 
-// write fills the templates of a folder with data, and moves the result to directory/name. It returns the files that
+// write fills the templates of a folder with data, and moves the result to directory/name; the directory is made if it is missing. It returns the files that
 // it wrote, by their paths in there.
 func write(folder string, data any, directory, name string) (files []string, err error) {
 	place := filepath.Join(directory, name)
 	if _, err := os.Lstat(place); err == nil {
 		return nil, fmt.Errorf("%s is there already, and stays as it is: choose another name, or remove it", place)
 	}
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return nil, fmt.Errorf("%w: name another directory with --directory", err)
+	}
 	made, err := os.MkdirTemp(directory, "."+name+"-*")
 	if err != nil {
-		return nil, fmt.Errorf("%w: make the directory, or name another with --directory", err)
+		return nil, fmt.Errorf("%w: name another directory with --directory", err)
 	}
 	defer os.RemoveAll(made) // there is none any more after the rename
 	root := path.Join("templates", folder)

@@ -1,0 +1,216 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var (
+	// pageBlock is a fenced block: its language, and its lines.
+	pageBlock = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
+	// pageFile is the first line of a block that is a file.
+	pageFile = regexp.MustCompile(`^# ([\w./-]+\.\w+)\n`)
+	// pagePort is an address that a page names. The server of the test listens elsewhere.
+	pagePort = regexp.MustCompile(`localhost:(8000|8001|8002|9000)\b`)
+)
+
+// TestPagesWork does what the pages for new users say: writes their files, types their commands and compares what these
+// print with what stands there.
+func TestPagesWork(t *testing.T) {
+	for _, page := range []struct {
+		name     string
+		sections bool // each of its sections begins anew
+	}{
+		{"tutorial", false},
+		{"cookbook", true},
+		{"migration", false},
+	} {
+		text, err := os.ReadFile("../docs/" + page.name + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sections := []string{string(text)}
+		if page.sections {
+			sections = strings.Split(string(text), "\n## ")[1:]
+		}
+		for _, section := range sections {
+			title, _, _ := strings.Cut(section, "\n")
+			t.Run(page.name+"/"+title, func(t *testing.T) {
+				reader := newPageReader(t)
+				blocks := pageBlock.FindAllStringSubmatch(section, -1)
+				for _, block := range blocks {
+					switch file := pageFile.FindStringSubmatch(block[2]); {
+					case file != nil:
+						reader.write(file[1], block[2])
+					case block[1] == "console":
+						reader.session(block[2])
+					default:
+						t.Errorf("neither a file nor a session, so it is not tested:\n%s", block[0])
+					}
+				}
+				if len(blocks) == 0 {
+					t.Error("there is nothing to do")
+				}
+			})
+		}
+	}
+}
+
+// pageReader is a user who does what a page says, in a folder of their own.
+type pageReader struct {
+	t           *testing.T
+	folder      string
+	environment []string
+	server      *runningServer // nil before the page starts one
+	openai      int            // its port
+}
+
+func newPageReader(t *testing.T) *pageReader {
+	t.Helper()
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &pageReader{t: t, folder: t.TempDir(), openai: freePorts(t, 1)[0]}
+	programs := t.TempDir()
+	if err := os.Symlink(binary, filepath.Join(programs, "nereid")); err != nil {
+		t.Fatal(err)
+	}
+	// The stand-ins are modules that pages need and few machines have.
+	standIns, err := filepath.Abs("testdata/pages")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pyutils, err := filepath.Abs("../pyutils")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.environment = append(os.Environ(),
+		"PATH="+programs+":"+filepath.Dir(clientPython(t))+":"+os.Getenv("PATH"),
+		"PYTHONPATH="+r.folder+":"+standIns+":"+pyutils,
+		"PYTHONDONTWRITEBYTECODE=1",
+	)
+	return r
+}
+
+// write writes a file of the page.
+func (r *pageReader) write(path, text string) {
+	r.t.Helper()
+	full := filepath.Join(r.folder, path)
+	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(full, []byte(r.here(text)), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// here replaces the addresses that a page names.
+func (r *pageReader) here(text string) string {
+	if r.server == nil {
+		return text
+	}
+	ports := map[string]int{"8000": r.server.http, "8001": r.server.grpc, "8002": r.server.metrics, "9000": r.openai}
+	return pagePort.ReplaceAllStringFunc(text, func(address string) string {
+		return "localhost:" + strconv.Itoa(ports[strings.TrimPrefix(address, "localhost:")])
+	})
+}
+
+// session types the commands of a block, which begin with "$ " and go on after "> ".
+func (r *pageReader) session(text string) {
+	r.t.Helper()
+	for _, step := range strings.Split("\n"+text, "\n$ ")[1:] {
+		lines := strings.Split(step, "\n")
+		command, lines := lines[0], lines[1:]
+		for len(lines) > 0 && strings.HasPrefix(lines[0], "> ") {
+			command, lines = command+"\n"+lines[0][2:], lines[1:]
+		}
+		if repository, ok := strings.CutPrefix(command, "nereid serve "); ok {
+			r.serve(strings.Fields(repository))
+			continue
+		}
+		r.run(command, strings.Join(lines, "\n"))
+	}
+}
+
+// run runs a command, and compares its output with the page's, in which … stands for any text.
+func (r *pageReader) run(command, want string) {
+	r.t.Helper()
+	command = r.here(command)
+	if strings.HasPrefix(command, "nereid bench ") {
+		command += fmt.Sprintf(" --url=localhost:%d", r.server.http)
+	}
+	shell := exec.Command("bash", "-c", command)
+	shell.Dir, shell.Env = r.folder, r.environment
+	output, err := shell.CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("%s: %v\n%s", command, err, output)
+	}
+	parts := strings.Split(strings.TrimSpace(want), "…")
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	pattern := regexp.MustCompile("(?s)^" + strings.Join(parts, ".*") + "$")
+	if got := strings.TrimSpace(string(output)); !pattern.MatchString(got) {
+		r.t.Errorf("%s prints\n%s\nand the page says\n%s", command, got, want)
+	}
+}
+
+// serve starts the server of a page on ports of its own, and moves the addresses in the files that are there.
+func (r *pageReader) serve(arguments []string) {
+	r.t.Helper()
+	if r.server != nil {
+		r.server.stop()
+	}
+	for i, argument := range arguments {
+		if argument == "--openai-port=9000" {
+			arguments[i] = fmt.Sprintf("--openai-port=%d", r.openai)
+		}
+	}
+	program := []string{"env", "--chdir=" + r.folder}
+	program = append(program, r.environment...)
+	r.server = launchBehind(r.t, program, "", arguments[0], arguments[1:]...)
+	r.server.waitReady()
+	files, err := filepath.Glob(filepath.Join(r.folder, "*.py"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.write(filepath.Base(file), string(text))
+	}
+}
+
+// TestPagesNameWhatWasThere runs the code of other frameworks that docs/migration.md shows, with stand-ins for those that are
+// too large to install for it: it does what the models do that take its place.
+func TestPagesNameWhatWasThere(t *testing.T) {
+	text, err := os.ReadFile("../docs/migration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := newPageReader(t)
+	before := 0
+	for _, block := range pageBlock.FindAllStringSubmatch(string(text), -1) {
+		if file := pageFile.FindStringSubmatch(block[2]); file != nil && strings.HasPrefix(file[1], "before/") {
+			reader.write(file[1], block[2])
+			before++
+		}
+	}
+	if before != 3 {
+		t.Errorf("got %d pieces of code, want those of FastAPI, BentoML and MLflow", before)
+	}
+	script, err := filepath.Abs("testdata/pages/functions.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.run("python3 "+script, "fastapi [3, 5]\nbentoml [3, 5]\nmlflow [3, 5]")
+}

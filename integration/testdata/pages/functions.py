@@ -1,0 +1,12 @@
+"""Runs the code that docs/migration.md replaces: what each framework's function says of two texts."""
+
+import json
+
+from before import fastapi_app, pyfunc, service
+from fastapi.testclient import TestClient
+
+TEXTS = ["one", "three"]
+
+print("fastapi", TestClient(fastapi_app.app).post("/lengths", json={"texts": TEXTS}).json()["lengths"])
+print("bentoml", json.dumps(service.Lengths().lengths(TEXTS)))
+print("mlflow", json.dumps(pyfunc.Lengths().predict(None, {"texts": TEXTS})))

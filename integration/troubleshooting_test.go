@@ -1,0 +1,144 @@
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// troubleText is the text of a row in docs/troubleshooting.md.
+var troubleText = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+
+// troubledModel is a model.py whose execute has these statements.
+func troubledModel(statements ...string) string {
+	return "import os\nimport time\n\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n\n\n" +
+		"class TritonPythonModel:\n    def execute(self, requests):\n        " + strings.Join(statements, "\n        ") + "\n"
+}
+
+// troubles are models with the mistakes of docs/troubleshooting.md: config.pbtxt and model.py, "" where there is none. Two of
+// them wait for the file named flag.
+func troubles(flag string) map[string][2]string {
+	const (
+		tensors = "backend: \"python\"\ninput [ { name: \"X\" data_type: TYPE_FP32 dims: [ 4 ] } ]\noutput [ { name: \"Y\" data_type: TYPE_FP32 dims: [ 4 ] } ]\n"
+		same    = `return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", pb_utils.get_input_tensor_by_name(r, "X").as_numpy())]) for r in requests]`
+	)
+	wait := "while not os.path.exists('" + flag + "'): time.sleep(0.001)"
+	return map[string][2]string{
+		"fine":        {tensors + "max_batch_size: 8\n", troubledModel(same)},
+		"bare":        {"", troubledModel(same)},
+		"versionless": {tensors, ""},
+		"misspelt":    {"backend: \"pyton\"\n", troubledModel(same)},
+		"typeless":    {strings.ReplaceAll(tensors, "FP32", "BYTES"), troubledModel(same)},
+		"importing":   {tensors, "import a_package_that_is_not_there\n"},
+		"broken":      {tensors, "def f(:\n"},
+		"classless":   {tensors, "class Model:\n    pass\n"},
+		"gpu":         {tensors + "instance_group [ { kind: KIND_GPU } ]\n", troubledModel(same)},
+		"raises":      {tensors, troubledModel("raise ValueError('no')")},
+		"dies":        {tensors, troubledModel("os._exit(1)")},
+		"complex":     {tensors, troubledModel("return [pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(4, np.complex64))]) for r in requests]")},
+		"none":        {tensors, troubledModel("return None")},
+		"short":       {tensors, troubledModel("return []")},
+		"many":        {tensors + "model_transaction_policy { decoupled: true }\n", troubledModel("pass")},
+		"circle": {tensors, troubledModel(
+			"request = pb_utils.InferenceRequest(model_name='circle', requested_output_names=['Y'], inputs=[pb_utils.Tensor('X', np.zeros(4, np.float32))])",
+			"return [pb_utils.InferenceResponse(error=request.exec().error())]",
+		)},
+		"full": {tensors + "dynamic_batching { default_queue_policy { max_queue_size: 1 } }\nmax_batch_size: 1\n", troubledModel(wait, same)},
+		"late": {tensors + "dynamic_batching { default_queue_policy { default_timeout_microseconds: 1000 } }\nmax_batch_size: 1\n", troubledModel(wait, same)},
+	}
+}
+
+// TestTroubleshootingKnowsTheTexts makes each of the mistakes that docs/troubleshooting.md names, and finds the page's text.
+func TestTroubleshootingKnowsTheTexts(t *testing.T) {
+	page, err := os.ReadFile("../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flag := filepath.Join(t.TempDir(), "go")
+	files := map[string]string{}
+	for name, model := range troubles(flag) {
+		if model[0] != "" {
+			files[name+"/config.pbtxt"] = model[0]
+		}
+		if model[1] != "" {
+			files[name+"/1/model.py"] = model[1]
+		}
+	}
+	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--exit-on-error=false", "--strict-readiness=false")
+
+	// What clients are told.
+	var said strings.Builder
+	var saying sync.Mutex
+	ask := func(path, body string) {
+		status, answer := s.request("POST", path, body)
+		if status < 400 {
+			return
+		}
+		saying.Lock()
+		defer saying.Unlock()
+		said.WriteString(errorOf(t, answer) + "\n")
+	}
+	tensor := func(name, shape, datatype string) string {
+		return `{"inputs": [{"name": "` + name + `", "shape": ` + shape + `, "datatype": "` + datatype + `", "data": [1, 2, 3, 4]}]}`
+	}
+	plain, row := tensor("X", "[4]", "FP32"), tensor("X", "[1, 4]", "FP32")
+	for _, name := range []string{"bare", "raises", "dies", "complex", "none", "short", "many", "circle", "importing", "missing"} {
+		ask("/v2/models/"+name+"/infer", plain)
+	}
+	for _, body := range []string{
+		plain, tensor("x", "[1, 4]", "FP32"), tensor("X", "[1, 4]", "INT32"), tensor("X", "[2, 4]", "FP32"), `{"inputs": [{"name": "X"`, `{"inputs": []}`,
+		strings.Replace(tensor("X", "[9, 4]", "FP32"), "[1", "["+strings.Repeat("1, 2, 3, 4, ", 8)+"1", 1),
+		strings.Replace(tensor("X", "[9, 4]", "FP32"), "[1, 2, 3, 4]", "["+strings.Repeat("1, 2, 3, 4, ", 8)+"1, 2, 3, 4]", 1),
+	} {
+		ask("/v2/models/fine/infer", body)
+	}
+	ask("/v2/models/fine/versions/3/infer", row)
+	ask("/v2/repository/models/fine/load", "")
+
+	// One request is executed, one waits, one is one too many; and one waits for too long. The flag lets the first go on.
+	var wait sync.WaitGroup
+	for _, name := range []string{"full", "full", "full", "late", "late"} {
+		wait.Go(func() { ask("/v2/models/"+name+"/infer", row) })
+	}
+	heard := func(text string) bool {
+		saying.Lock()
+		defer saying.Unlock()
+		return strings.Contains(said.String(), text)
+	}
+	s.until("a queue that is full", func() bool { return heard("Exceeds maximum queue size") })
+	if err := os.WriteFile(flag, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wait.Wait()
+
+	var index strings.Builder
+	for name, entry := range s.index() {
+		index.WriteString(name + " " + entry.Reason + "\n")
+	}
+	rows := troubleText.FindAllStringSubmatch(string(page), -1)
+	if len(rows) < 25 {
+		t.Errorf("got %d rows, want those of the page", len(rows))
+	}
+	for _, row := range rows {
+		parts := strings.Split(row[1], "…")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		pattern := regexp.MustCompile(strings.Join(parts, ".*"))
+		if !testkit.Within(startLimit, func() bool {
+			return pattern.MatchString(said.String()) || pattern.MatchString(index.String()) || pattern.MatchString(s.log.String())
+		}) {
+			t.Errorf("no mistake led to %q", row[1])
+		}
+	}
+	if t.Failed() {
+		text, _ := json.MarshalIndent([]string{said.String(), index.String()}, "", "  ")
+		t.Logf("clients and the index said %s", text)
+	}
+}
