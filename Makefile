@@ -61,6 +61,11 @@ backends: ## the tutorial's backends as bin/backends/NAME/nereid_NAME, for --bac
 wheel: build ## make dist/nereid-….whl: pip install dist/nereid-….whl puts bin/nereid and the typed modules of models into an environment
 	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)"
 
+.PHONY: man
+man: build ## make dist/nereid.1, the manual page
+	@mkdir -p dist
+	bin/nereid man >dist/nereid.1
+
 .PHONY: demo
 demo: demo-ports build client-venv ## serve models/examples and send one request; Ctrl-C ends it; PORT (8000) and the two behind it are used
 	@.ci/demo

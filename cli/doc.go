@@ -1,11 +1,12 @@
 // Package cli is the command nereid: it serves Triton model repositories of Python models over HTTP and
 // gRPC. Its command line is that of tritonserver; entry below it decides by the name of the program and
 // the first argument which form that has. It owns flags, signals, the start-up tables and the exit status; the server
-// itself is package nereid in the root, logs below it writes what is printed, and env is the
-// subcommand `nereid env`, which is chosen by the first argument alone.
+// itself is package nereid in the root, and logs below it writes what is printed. Subcommands are
+// packages below it, each chosen by the first argument alone; completion and manual are made of what the
+// others tell of themselves (describe).
 //
 //	Main ── run ── parseOptions ── Options ── serve ── nereid.New ── Load ── tables ── Listen ── Run ── exit status
-//	        └─ env  flags_*.go                  └─ watchSignals
+//	        └─ commands flags_*.go                 └─ watchSignals
 //
 // States: a process parses, loads, serves and drains. The first SIGINT or SIGTERM ends the
 // context graceful, which takes it from loading or serving to draining; a second one, which comes

@@ -16,6 +16,14 @@ type flag struct {
 	set   func(p *parser, text string) error
 }
 
+// wholeHelp says whether anything acts on the flag, too.
+func (f *flag) wholeHelp() string {
+	if slices.Contains(noEffect, f.name) {
+		return f.help + " Accepted without effect."
+	}
+	return f.help
+}
+
 // group is what --help shows under one heading.
 type group struct {
 	title string

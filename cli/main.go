@@ -3,11 +3,11 @@ package cli
 import (
 	"encoding/json"
 	"errors"
+	stdflag "flag"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,9 +15,12 @@ import (
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/backends"
 	"github.com/nereid-serving/nereid/cli/bench"
+	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/cli/completion"
 	"github.com/nereid-serving/nereid/cli/entry"
 	"github.com/nereid-serving/nereid/cli/env"
 	"github.com/nereid-serving/nereid/cli/logs"
+	"github.com/nereid-serving/nereid/cli/manual"
 	"github.com/nereid-serving/nereid/cli/skeleton"
 )
 
@@ -30,18 +33,24 @@ func Main(extensions ...nereid.Extension) {
 	os.Exit(run(os.Args, os.Getenv, os.Stdout, os.Stderr, extensions...))
 }
 
-// command is a subcommand, which is chosen by the first argument alone.
-type command struct {
+// subcommand is chosen by the first argument alone.
+type subcommand struct {
 	name    string
 	summary string // without a full stop
-	run     func(args []string, stdout, stderr io.Writer) int
+	run     command.Run
 }
 
-func commands() []command {
-	return []command{
+func commands() []subcommand {
+	return []subcommand{
 		{"backend", "Checks backends in Go that are plugins", backends.Run},
 		{"bench", "Sends load to a model and measures it", bench.Run},
+		{"completion", "Prints scripts for completion by shells", func(args []string, stdout, stderr io.Writer) int {
+			return completion.Run(args, describe, stdout, stderr)
+		}},
 		{"env", "Lists, removes and checks environments of models", env.Run},
+		{"man", "Prints the manual page", func(args []string, stdout, stderr io.Writer) int {
+			return manual.Run(args, version, describe, stdout, stderr)
+		}},
 		{"new", "Writes the first files of a model or a backend", func(args []string, stdout, stderr io.Writer) int {
 			return skeleton.Run(args, version, stdout, stderr)
 		}},
@@ -49,20 +58,53 @@ func commands() []command {
 	}
 }
 
+const summary = `Serves Triton model repositories over HTTP and gRPC. Without a command the command line is that of tritonserver.`
+
+// describe describes the program, its flags and its commands, for completion and the manual page.
+func describe() command.Description {
+	root := command.Description{Name: "nereid", Call: "nereid [options]", Summary: summary, Flags: describeFlags()}
+	for _, c := range commands() {
+		told := command.Describe(c.name, c.run)
+		if told.Summary == "" {
+			told.Summary = c.summary + "."
+		}
+		root.Commands = append(root.Commands, told)
+	}
+	return root
+}
+
+// describeFlags describes the flags of the server.
+func describeFlags() []command.Flag {
+	var list []command.Flag
+	for _, g := range flagTable() {
+		title := g.title
+		if title == "" {
+			title = "General"
+		}
+		for _, f := range g.flags {
+			list = append(list, command.Flag{Group: title, Name: f.name, Value: f.value, Help: f.wholeHelp()})
+		}
+	}
+	return list
+}
+
 // showVersion is the command version.
 func showVersion(args []string, stdout, stderr io.Writer) int {
+	flags := command.Flags("version")
+	asJSON := flags.Bool("json", false, "show version, protocol, compiler and platform as an object")
+	names, err := command.Parse(flags, args)
 	switch {
-	case len(args) == 0:
-		fmt.Fprintln(stdout, "nereid", version)
-	case len(args) == 1 && args[0] == "--help":
-		fmt.Fprintln(stdout, "Usage: nereid version [--json]\n--json shows version, protocol, compiler and platform as an object.")
-	case len(args) == 1 && args[0] == "--json":
+	case errors.Is(err, stdflag.ErrHelp):
+		command.Usage(stdout, "nereid version [--json]", "Shows the version of this binary.", flags)
+	case err != nil || len(names) > 0:
+		fmt.Fprintf(stderr, "nereid version: got %q, want nothing or --json\n", args)
+		return 1
+	case *asJSON:
 		_ = json.NewEncoder(stdout).Encode(map[string]string{ // there is no other place to say so
 			"version": version, "protocol": nereid.ProtocolVersion, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 		})
 	default:
-		fmt.Fprintf(stderr, "nereid version: got %q, want nothing or --json\n", args)
-		return 1
+		fmt.Fprintln(stdout, "nereid", version)
 	}
 	return 0
 }
@@ -151,11 +193,7 @@ func writeUsage(w io.Writer, program string) {
 		}
 		for _, f := range g.flags {
 			b.WriteString(strings.TrimRight("  --"+f.name+" "+f.value, " ") + "\n")
-			help := f.help
-			if slices.Contains(noEffect, f.name) {
-				help += " Accepted without effect."
-			}
-			writeWrapped(&b, help)
+			writeWrapped(&b, f.wholeHelp())
 		}
 	}
 	b.WriteString("\nCommands:\n")

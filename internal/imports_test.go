@@ -30,16 +30,19 @@ var everything = []string{"*"}
 // new top-level package needs a decision record in docs/decisions that says why no
 // package has it.
 var mayImport = map[string][]string{
-	".":            everything,
-	"cmd/nereid":   {"cli"},
-	"cli":          everything,
-	"cli/bench":    {"cli/command", "infer", "kserve"},
-	"cli/command":  {},
-	"cli/entry":    {},
-	"cli/env":      {"cli/command", "conda", "conda/cache"},
-	"cli/logs":     {"boundary", "server"},
-	"cli/backends": {"backend", "backend/native", "backend/process", "cli/command", "metrics", "models/config", "sdk/conformance", "shm"},
-	"cli/skeleton": {"cli/command", "infer"},
+	".":          everything,
+	"cmd/nereid": {"cli"},
+
+	"cli":            everything,
+	"cli/bench":      {"cli/command", "infer", "kserve"},
+	"cli/command":    {},
+	"cli/completion": {"cli/command"},
+	"cli/entry":      {},
+	"cli/env":        {"cli/command", "conda", "conda/cache"},
+	"cli/logs":       {"boundary", "server"},
+	"cli/manual":     {"cli/command"},
+	"cli/backends":   {"backend", "backend/native", "backend/process", "cli/command", "metrics", "models/config", "sdk/conformance", "shm"},
+	"cli/skeleton":   {"cli/command", "infer"},
 
 	"server":                 {"infer", "kserve", "memory", "metrics", "models", "server/regions", "server/tracing"},
 	"server/certificates":    {},

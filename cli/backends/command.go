@@ -42,7 +42,8 @@ func Run(args []string, stdout, stderr io.Writer) int {
 const testSummary = "test checks that a plugin keeps the rules of docs/backends.md: of hooks, ownership, inputs and outputs."
 
 func usage(w io.Writer) {
-	fmt.Fprintf(w, "Usage: nereid backend COMMAND [options]\n\nBackends in Go that are plugins.\n\n  test PATH\n\t%s\n\nnereid backend test --help shows the options.\n", testSummary)
+	command.GroupUsage(w, "nereid backend COMMAND [options]", "Backends in Go that are plugins.",
+		[]command.Description{{Name: "test", Call: "PATH", Summary: testSummary}}, "nereid backend test --help shows the options.")
 }
 
 func testUsage(w io.Writer, flags *flag.FlagSet) {

@@ -1,5 +1,6 @@
 // Package command has what subcommands of the command line have in common: flags that may stand between
-// and behind other arguments, usage, and exit statuses. It has no state.
+// and behind other arguments, usage, and exit statuses. A usage is written for people, or described for
+// completion and the manual page (Describe), from one source. The package has no state.
 package command
 
 import (
@@ -55,14 +56,36 @@ func Parse(flags *flag.FlagSet, args []string) (names []string, err error) {
 
 // Usage shows how a command is called, what it does and its options.
 func Usage(w io.Writer, call, summary string, flags *flag.FlagSet) {
-	fmt.Fprintf(w, "Usage: %s\n\n%s\n\n", call, summary)
+	description := Description{Call: call, Summary: summary}
 	flags.VisitAll(func(f *flag.Flag) {
 		value, help := flag.UnquoteUsage(f)
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" {
 			help += " (default " + f.DefValue + ")"
 		}
-		fmt.Fprintf(w, "  %s\n\t%s\n", strings.TrimSpace("--"+f.Name+" "+value), help)
+		description.Flags = append(description.Flags, Flag{Name: f.Name, Value: value, Help: help})
 	})
+	if d, ok := w.(*describer); ok {
+		d.told = &description
+		return
+	}
+	fmt.Fprintf(w, "Usage: %s\n\n%s\n\n", call, summary)
+	for _, f := range description.Flags {
+		fmt.Fprintf(w, "  %s\n\t%s\n", strings.TrimSpace("--"+f.Name+" "+f.Value), f.Help)
+	}
+}
+
+// GroupUsage shows how a command is called that has commands of its own, of which Call has the arguments, and Summary a sentence.
+// More is the last line.
+func GroupUsage(w io.Writer, call, summary string, commands []Description, more string) {
+	if d, ok := w.(*describer); ok {
+		d.told = &Description{Call: call, Summary: summary, Commands: commands}
+		return
+	}
+	fmt.Fprintf(w, "Usage: %s\n\n%s\n\n", call, summary)
+	for _, c := range commands {
+		fmt.Fprintf(w, "  %s\n\t%s\n", strings.TrimSpace(c.Name+" "+c.Call), c.Summary)
+	}
+	fmt.Fprintf(w, "\n%s\n", more)
 }
 
 // End tells of the error that a command of the given name has ended with, and returns its exit status.

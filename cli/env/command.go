@@ -70,11 +70,12 @@ func Run(args []string, stdout, stderr io.Writer) int {
 }
 
 func usage(w io.Writer) {
-	fmt.Fprint(w, "Usage: nereid env COMMAND [options]\n\nEnvironments of models (EXECUTION_ENV_PATH), and the cache that they are unpacked to.\n\n")
+	var list []command.Description
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %s\n\t%s\n", strings.TrimSpace(c.name+" "+c.arguments), c.summary)
+		list = append(list, command.Description{Name: c.name, Call: c.arguments, Summary: c.summary})
 	}
-	fmt.Fprint(w, "\nnereid env COMMAND --help shows the options of a command.\n")
+	command.GroupUsage(w, "nereid env COMMAND [options]", "Environments of models (EXECUTION_ENV_PATH), and the cache that they are unpacked to.",
+		list, "nereid env COMMAND --help shows the options of a command.")
 }
 
 func (c subcommand) start(ctx context.Context, args []string, stdout, stderr io.Writer) int {

@@ -55,11 +55,12 @@ func Run(args []string, release string, stdout, stderr io.Writer) int {
 }
 
 func usage(w io.Writer) {
-	fmt.Fprint(w, "Usage: nereid new KIND NAME [options]\n\nWrites the files that something new begins with. It asks nothing and overwrites nothing.\n\n")
+	var list []command.Description
 	for _, k := range kinds() {
-		fmt.Fprintf(w, "  %s NAME\n\t%s\n", k.name, k.summary)
+		list = append(list, command.Description{Name: k.name, Call: "NAME", Summary: k.summary})
 	}
-	fmt.Fprint(w, "\nnereid new KIND --help shows the options of a kind.\n")
+	command.GroupUsage(w, "nereid new KIND NAME [options]", "Writes the files that something new begins with. It asks nothing and overwrites nothing.",
+		list, "nereid new KIND --help shows the options of a kind.")
 }
 
 func (k kind) run(args []string, release string, stdout, stderr io.Writer) int {

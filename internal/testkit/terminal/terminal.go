@@ -1,5 +1,6 @@
-// Package terminal makes pseudo-terminals for tests of what programs write to people. Each
-// belongs to its test, which reads it once; it is gone when the test ends.
+// Package terminal makes pseudo-terminals for tests of what programs write to people, and of what
+// people type. Each belongs to its test; it is gone when the test ends. Open makes one for what is
+// written alone, and Start runs a program as a person does.
 package terminal
 
 import (
@@ -11,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open makes a pseudo-terminal for programs under test. They write to the file; closed
-// returns what they have written, with the lines as they wrote them, and closes it.
-func Open(t testing.TB) (file *os.File, closed func() string) {
+// pair opens both ends of a pseudo-terminal. It skips the test where there are none.
+func pair(t testing.TB) (person, program *os.File) {
 	t.Helper()
-	reader, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Skipf("this machine has no pseudo-terminals: %v", err)
 	}
-	t.Cleanup(func() { reader.Close() })
+	t.Cleanup(func() { person.Close() })
 	var number int
-	raw, err := reader.SyscallConn()
+	raw, err := person.SyscallConn()
 	if err == nil {
 		err = raw.Control(func(fd uintptr) {
 			if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
@@ -30,12 +30,20 @@ func Open(t testing.TB) (file *os.File, closed func() string) {
 		})
 	}
 	if err == nil {
-		file, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+		program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	}
 	if err != nil {
 		t.Skipf("this machine has no pseudo-terminals: %v", err)
 	}
-	t.Cleanup(func() { file.Close() })
+	t.Cleanup(func() { program.Close() })
+	return person, program
+}
+
+// Open makes a pseudo-terminal for programs under test. They write to the file; closed
+// returns what they have written, with the lines as they wrote them, and closes it.
+func Open(t testing.TB) (file *os.File, closed func() string) {
+	t.Helper()
+	reader, file := pair(t)
 	read := make(chan string, 1) // the goroutine sends once and does not close it
 	go func() {
 		var text strings.Builder

@@ -1,0 +1,73 @@
+package completion
+
+import (
+	"embed"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/nereid-serving/nereid/cli/command"
+)
+
+//go:embed scripts
+var scripts embed.FS
+
+// shells are the commands that print a script.
+var shells = []command.Description{
+	{Name: "bash", Summary: `prints the script for bash: source <(nereid completion bash), or put it into /etc/bash_completion.d.`},
+	{Name: "zsh", Summary: `prints the script for zsh: source <(nereid completion zsh) behind compinit, or put it as _nereid into a folder of fpath.`},
+	{Name: "fish", Summary: `prints the script for fish: nereid completion fish > ~/.config/fish/completions/nereid.fish.`},
+}
+
+// Run runs the command line that follows `nereid completion`. Root describes the program; it is
+// called when candidates are wanted. Run returns the exit status.
+func Run(args []string, root func() command.Description, stdout, stderr io.Writer) int {
+	if len(args) > 1 && args[0] == "candidates" && args[1] == "--" { // for the scripts alone
+		found := complete(root(), args[2:])
+		fmt.Fprintln(stdout, found.files)
+		for _, c := range found.candidates {
+			fmt.Fprintf(stdout, "%s\t%s\n", c.word, c.help)
+		}
+		return command.StatusOK
+	}
+	switch {
+	case len(args) == 0:
+		usage(stderr)
+		return command.StatusUsage
+	case slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]):
+		usage(stdout)
+		return command.StatusOK
+	}
+	for _, shell := range shells {
+		if shell.Name == args[0] {
+			return printScript(shell, args[1:], stdout, stderr)
+		}
+	}
+	fmt.Fprintf(stderr, "nereid completion: there is no script for %q\n", args[0])
+	usage(stderr)
+	return command.StatusUsage
+}
+
+func usage(w io.Writer) {
+	command.GroupUsage(w, "nereid completion SHELL", "Prints a script by which a shell completes command lines of nereid.", shells,
+		"docs/serve.md says more.")
+}
+
+func printScript(shell command.Description, args []string, stdout, stderr io.Writer) int {
+	flags := command.Flags(shell.Name)
+	names, err := command.Parse(flags, args)
+	if err == nil && len(names) > 0 {
+		err = command.Usagef("got %q, want no argument", names[0])
+	}
+	var script []byte
+	if err == nil {
+		script, err = scripts.ReadFile("scripts/nereid." + shell.Name)
+	}
+	if err == nil {
+		_, err = stdout.Write(script)
+	}
+	usage := func(w io.Writer) {
+		command.Usage(w, "nereid completion "+shell.Name, shell.Name+" "+shell.Summary, flags)
+	}
+	return command.End("nereid completion "+shell.Name, err, usage, stdout, stderr)
+}

@@ -1,0 +1,22 @@
+package manual
+
+import (
+	"io"
+
+	"github.com/nereid-serving/nereid/cli/command"
+)
+
+const summary = "Prints the manual page: nereid man | man -l - shows it, and nereid man > /usr/local/share/man/man1/nereid.1 installs it."
+
+// Run runs the command line that follows `nereid man`. Root describes the program, of the given release. Run returns the exit status.
+func Run(args []string, release string, root func() command.Description, stdout, stderr io.Writer) int {
+	flags := command.Flags("man")
+	names, err := command.Parse(flags, args)
+	if err == nil && len(names) > 0 {
+		err = command.Usagef("got %q, want no argument", names[0])
+	}
+	if err == nil {
+		_, err = io.WriteString(stdout, page(root(), release))
+	}
+	return command.End("nereid man", err, func(w io.Writer) { command.Usage(w, "nereid man", summary, flags) }, stdout, stderr)
+}

@@ -1,0 +1,93 @@
+package manual
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nereid-serving/nereid/cli/command"
+)
+
+// page writes the manual page of a program.
+func page(root command.Description, release string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, ".TH %s 1 \"\" \"%s %s\" \"User Commands\"\n", strings.ToUpper(root.Name), escape(root.Name), escape(release))
+	// Paragraphs of options read better ragged and without hyphens, which would be copied.
+	b.WriteString(".ad l\n.nh\n")
+	fmt.Fprintf(&b, ".SH NAME\n%s \\- inference server for Triton repositories of Python models\n", escape(root.Name))
+	b.WriteString(".SH SYNOPSIS\n")
+	b.WriteString(".nf\n")
+	for _, call := range calls(root) {
+		b.WriteString(escape(call) + "\n")
+	}
+	b.WriteString(".fi\n.SH DESCRIPTION\n")
+	text(&b, root.Summary)
+	b.WriteString(".SH COMMANDS\n")
+	for _, c := range root.Commands {
+		describe(&b, root.Name, c)
+	}
+	b.WriteString(".SH OPTIONS\nThese are the options of the server, without a command and for\n.BR \"nereid serve\" .\n")
+	group := ""
+	for _, f := range root.Flags {
+		if f.Group != group {
+			group = f.Group
+			fmt.Fprintf(&b, ".SS %s\n", escape(group))
+		}
+		option(&b, f)
+	}
+	b.WriteString(".SH EXIT STATUS\n.TP\n.B 0\nThe server has ended as it was told to, or the command has done its work.\n" +
+		".TP\n.B 1\nIt has not.\n.TP\n.B 2\nThe command line of a command is not understood.\n")
+	return b.String()
+}
+
+// calls lists how the program and its commands are called.
+func calls(c command.Description) []string {
+	if len(c.Commands) == 0 {
+		return []string{c.Call}
+	}
+	var list []string
+	if len(c.Flags) > 0 {
+		list = append(list, c.Call)
+	}
+	for _, sub := range c.Commands {
+		list = append(list, calls(sub)...)
+	}
+	return list
+}
+
+// describe writes a command and those below it.
+func describe(b *strings.Builder, parent string, c command.Description) {
+	name := parent + " " + c.Name
+	fmt.Fprintf(b, ".SS %s\n", escape(name))
+	text(b, c.Summary)
+	for _, f := range c.Flags {
+		option(b, f)
+	}
+	for _, sub := range c.Commands {
+		describe(b, name, sub)
+	}
+}
+
+func option(b *strings.Builder, f command.Flag) {
+	b.WriteString(".TP\n.B " + escape("--"+f.Name))
+	if f.Value != "" {
+		b.WriteString(" \\fI" + escape(f.Value) + "\\fR")
+	}
+	b.WriteString("\n")
+	text(b, f.Help)
+}
+
+// text writes a paragraph.
+func text(b *strings.Builder, s string) {
+	for line := range strings.Lines(s) {
+		b.WriteString(escape(strings.TrimRight(line, "\n")) + "\n")
+	}
+}
+
+// escape makes text stand for itself: backslashes and minus signs, and what begins a line of macros.
+func escape(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", "...", "─", `\-`).Replace(s)
+	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
+		s = `\&` + s
+	}
+	return s
+}

@@ -1,0 +1,121 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit/terminal"
+)
+
+// namedNereid makes a folder for PATH in which the server is called nereid.
+func namedNereid(t *testing.T) (folder string) {
+	t.Helper()
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder = t.TempDir()
+	if err := os.Symlink(binary, filepath.Join(folder, "nereid")); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// shell runs commands of a shell that finds the server as nereid, and returns what they print.
+func shell(t *testing.T, folder string, line ...string) string {
+	t.Helper()
+	path, err := exec.LookPath(line[0])
+	if err != nil {
+		t.Skipf("no %s here", line[0])
+	}
+	command := exec.Command(path, line[1:]...)
+	command.Dir = t.TempDir()
+	if err := os.MkdirAll(filepath.Join(command.Dir, "models"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	command.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"), "HOME="+command.Dir)
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	return string(output)
+}
+
+// TestBashCompletes types lines into a bash at a terminal, and the key that completes them.
+func TestBashCompletes(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	folder := namedNereid(t)
+	command := exec.Command(bash, "--norc", "--noprofile", "-i")
+	command.Dir = t.TempDir()
+	if err := os.MkdirAll(filepath.Join(command.Dir, "repository"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	command.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"), "HOME="+command.Dir, "PS1=ready> ", "TERM=dumb", "INPUTRC=/dev/null")
+	s := terminal.Start(t, command)
+	s.Type("source <(nereid completion bash)\n")
+	for _, line := range []struct{ typed, want string }{
+		{"nereid benc\t", "nereid bench "},
+		{"nereid env ver\t", "nereid env verify "},
+		{"nereid --model-rep\t", "nereid --model-repository "},
+		{"nereid --model-repository rep\t", "nereid --model-repository repository/"},
+		{"nereid --model-repository=rep\t", "nereid --model-repository=repository/"},
+		{"nereid --log-format=I\t", "nereid --log-format=ISO8601 "},
+		{"nereid bench m --prot\t", "nereid bench m --protocol "},
+	} {
+		s.Await("ready> ", startLimit)
+		s.Type(line.typed)
+		s.Await(line.want, startLimit)
+		s.Type("\x03") // which drops the line
+	}
+	s.Await("ready> ", startLimit)
+	s.Type("exit\n")
+	s.Wait(startLimit)
+}
+
+func TestFishCompletes(t *testing.T) {
+	folder := namedNereid(t)
+	output := shell(t, folder, "fish", "--no-config", "-c", `source (nereid completion fish | psub)
+complete -C "nereid benc"; complete -C "nereid --log-format "; complete -C "nereid --model-repository mod"; complete -C "nereid --log-format=I"`)
+	for _, want := range []string{"bench\tSends", "\nISO8601\n", "\nmodels/", "\n--log-format=ISO8601\n"} {
+		if !strings.Contains(output, want) {
+			t.Errorf("got %q, want %q in it", output, want)
+		}
+	}
+}
+
+// TestZshCompletes calls the function as zsh's completion does, with the functions by which it shows candidates in our hands.
+func TestZshCompletes(t *testing.T) {
+	folder := namedNereid(t)
+	output := shell(t, folder, "zsh", "-f", "-c", `compdef() { print -r "bound $*" }
+_describe() { print -rl -- "${(@P)2}" }
+compset() { print -r "compset $*" }
+_files() { print -r "files $*" }
+source <(nereid completion zsh)
+words=(nereid benc) CURRENT=2 _nereid
+words=(nereid --log-format '') CURRENT=3 _nereid
+words=(nereid --model-repository=mod) CURRENT=2 _nereid
+words=(nereid bench m --json '') CURRENT=5 _nereid`)
+	for _, want := range []string{"bound _nereid nereid\n", "bench:Sends", "\nISO8601:", "\ncompset -P --*=\nfiles -/\n", "\ncompset -P --*=\nfiles \n"} {
+		if !strings.Contains(output, want) {
+			t.Errorf("got %q, want %q in it", output, want)
+		}
+	}
+}
+
+// TestManualPageIsClean has groff read the page with all of its warnings.
+func TestManualPageIsClean(t *testing.T) {
+	folder := namedNereid(t)
+	if output := shell(t, folder, "sh", "-c", "! command -v groff >/dev/null || nereid man | groff -man -ww -Tutf8 -z 2>&1"); output != "" {
+		t.Errorf("groff complains:\n%s", output)
+	}
+	if output := shell(t, folder, "sh", "-c", "! command -v man >/dev/null || { nereid man >page.1 && man -P cat -l page.1 && echo shown; }"); output != "" &&
+		(!strings.Contains(output, "NAME") || !strings.HasSuffix(output, "shown\n")) {
+		t.Errorf("man shows:\n%s", output)
+	}
+}
