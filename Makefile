@@ -35,7 +35,7 @@ SOAKTIME ?= 20m
 
 # Tests that call testkit.Long, and tests that compare with a real Triton; a test in
 # internal sees to it that these are all.
-LONG         := ^Test(SlowReaderCostsNoMemory|LongStreamCostsNoMemory|NoBellIsMissedUnderLoad|ScribblingStubsAnswerAndAreReplaced|RandomEnsemblesMatchTheReference|StormOfLoadsAnswersClearly|InstancesStormLosesNoRequest|KillsStormLeavesWholeEnvironments|RandomEntriesStayInside|SecondStartReadsNoEnvironment|StubsKilledInAllModes)$$
+LONG         := ^Test(SlowReaderCostsNoMemory|LongStreamCostsNoMemory|NoBellIsMissedUnderLoad|ScribblingStubsAnswerAndAreReplaced|RandomEnsemblesMatchTheReference|StormOfLoadsAnswersClearly|InstancesStormLosesNoRequest|KillsStormLeavesWholeEnvironments|RandomEntriesStayInside|SecondStartReadsNoEnvironment|StubsKilledInAllModes|RollingUpdateLosesNoRequest)$$
 DIFFERENTIAL := Triton|Oracle
 
 # go test, with a line for each package and the time.

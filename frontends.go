@@ -39,6 +39,7 @@ type frontEnd interface {
 	Listen() error
 	Addr() net.Addr
 	Run(context.Context) error
+	Leave() // clients are asked to go elsewhere, while Run goes on
 }
 
 // front is an endpoint that listens and serves.

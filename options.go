@@ -32,6 +32,7 @@ const ProtocolVersion = "2.51.0"
 type Options struct {
 	ServerID           string        // --id: the server's name in its metadata
 	ExitTimeout        time.Duration // --exit-timeout-secs: for requests in flight and for the unloading of models; below 0 is 0
+	ExitDelay          time.Duration // --exit-delay-secs: how long the server goes on, and says that it is not ready, when it is told to end
 	ExitOnError        bool          // --exit-on-error: New fails for a bad repository, and Run for a model that does not load
 	RequestMemoryBytes uint64        // --request-memory-byte-size: for all that clients make the server take; 0 is half of the memory
 	CacheBytes         int64         // of the response cache; 0 is none

@@ -46,7 +46,7 @@ func (s *Server) Listen() error {
 }
 
 // Run loads the models and listens, unless that has been done, and serves until ctx
-// ends. Then it accepts no more connections, lets requests in flight end, and unloads
+// ends. For ExitDelay more it serves, and sends clients elsewhere. Then it accepts no more connections, lets requests in flight end, and unloads
 // the models, all within ExitTimeout. It returns nil if ctx ended it and nothing was
 // left over. What goes wrong while it serves is logged when it happens.
 func (s *Server) Run(ctx context.Context) error {
@@ -104,10 +104,11 @@ func (s *Server) serve(running context.Context) error {
 	var failed error
 	select {
 	case <-running.Done():
+		if o, ok := s.leave(ended, abrupt); ok {
+			failed = s.endedByItself(o, take(o))
+		}
 	case o := <-ended:
-		err := take(o)
-		s.log.Error().Err(err).Msg("a service ended by itself")
-		failed = cmp.Or(err, errors.New(o.front.name+" service: ended without an error"))
+		failed = s.endedByItself(o, take(o))
 	}
 
 	s.registry.StopChanges() // or a load that hangs would be waited for
@@ -151,6 +152,37 @@ func (s *Server) serve(running context.Context) error {
 		}
 	}
 	return failed
+}
+
+// leave goes on serving for ExitDelay, so that whoever sends clients here learns in time that they are to go elsewhere:
+// the server is not ready, and connections end with their next reply. It returns earlier where a front end ends by
+// itself, which it returns, or where abrupt ends.
+func (s *Server) leave(ended <-chan outcome, abrupt context.Context) (outcome, bool) {
+	if s.options.ExitDelay <= 0 {
+		return outcome{}, false
+	}
+	s.log.Info().Dur("wait", s.options.ExitDelay).Msg("not ready any more, and still serving")
+	s.registry.Leave()
+	for _, f := range s.fronts {
+		if f.name != metricsService {
+			f.Leave()
+		}
+	}
+	over := time.NewTimer(s.options.ExitDelay)
+	defer over.Stop()
+	select {
+	case o := <-ended:
+		return o, true
+	case <-over.C:
+	case <-abrupt.Done():
+	}
+	return outcome{}, false
+}
+
+// endedByItself makes the error of a front end that was not told to end.
+func (s *Server) endedByItself(o outcome, err error) error {
+	s.log.Error().Err(err).Msg("a service ended by itself")
+	return cmp.Or(err, errors.New(o.front.name+" service: ended without an error"))
 }
 
 // start runs a front end beside, until ctx ends.

@@ -108,6 +108,9 @@ func ourFlags() []group {
 				p.o.HTTP.AllowOrigins = append(p.o.HTTP.AllowOrigins, text)
 				return nil
 			}},
+		{"exit-delay-secs", "<integer>", "Seconds that the server goes on serving after SIGTERM, while it says that it is not ready and asks clients to " +
+			"connect elsewhere. What --exit-timeout-secs is for comes after them. Default: 0.",
+			setWith(parseSeconds, func(o *Options) *time.Duration { return &o.ExitDelay })},
 		{"strict-outputs", "<boolean>", "Answer with an error where a model's output is not in its configuration, or has another data type or " +
 			"shape; if false, the log has one warning for each model and output. Default: false.",
 			setBool(func(o *Options) *bool { return &o.StrictOutputs })},

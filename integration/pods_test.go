@@ -1,11 +1,17 @@
 package integration
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
@@ -41,7 +47,7 @@ func TestKServesCommandLineServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.waitReady()
-	if status, body := s.request("POST", "/v2/models/m/infer", `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1],"data":[1]}]}`); status != http.StatusOK {
+	if status, body := s.request("POST", "/v2/models/m/infer", oneValue); status != http.StatusOK {
 		t.Errorf("got %d, %s", status, body)
 	}
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
@@ -58,5 +64,122 @@ func TestServerThatWaitsForItsRepositoryEndsBySIGTERM(t *testing.T) {
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
 	if status := s.wait(startLimit); status != 0 {
 		t.Errorf("exit status %d, want 0", status)
+	}
+}
+
+const oneValue = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1],"data":[1]}]}`
+
+// TestDelayServesAndIsNotReady: after SIGTERM, and before the server begins to end, whoever asks whether it is ready hears no, and whoever
+// still comes, on a connection of before or a new one, is served and asked to connect elsewhere.
+func TestDelayServesAndIsNotReady(t *testing.T) {
+	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel})
+	s := start(t, testkit.Python(t).Path, repository, "--exit-delay-secs=3600")
+	kept := &http.Client{Transport: &http.Transport{}, Timeout: startLimit}
+	infer := func(client *http.Client) (status int, last bool) {
+		t.Helper()
+		reply, err := client.Post(fmt.Sprintf("http://127.0.0.1:%d/v2/models/m/infer", s.http), "application/json", strings.NewReader(oneValue))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reply.Body.Close()
+		if _, err := io.Copy(io.Discard, reply.Body); err != nil {
+			t.Fatal(err)
+		}
+		return reply.StatusCode, reply.Close
+	}
+	if status, last := infer(kept); status != http.StatusOK || last {
+		t.Errorf("before: got status %d, the connection ends: %v; want 200 and that it is kept", status, last)
+	}
+	_ = s.cmd.Process.Signal(unix.SIGTERM)
+	s.until("not ready", func() bool {
+		status, _ := s.request("GET", "/v2/health/ready", "")
+		return status == http.StatusBadRequest
+	})
+	if status, _ := s.request("GET", "/v2/health/live", ""); status != http.StatusOK {
+		t.Errorf("live: got %d, want 200", status)
+	}
+	for name, client := range map[string]*http.Client{"a kept connection": kept, "a new one": {Transport: &http.Transport{}, Timeout: startLimit}} {
+		if status, last := infer(client); status != http.StatusOK || !last {
+			t.Errorf("%s: got status %d, the connection ends: %v; want 200 and its end", name, status, last)
+		}
+	}
+	children := s.descendants()
+	testkit.Eventually(t, startLimit, func() bool { // signals that come at once count as one
+		_ = s.cmd.Process.Signal(unix.SIGTERM)
+		return strings.Contains(s.log.String(), "a second signal ended the server at once")
+	})
+	if status := s.wait(startLimit); status != 1 {
+		t.Errorf("exit status %d after a second signal, want 1", status)
+	}
+	s.gone(children)
+}
+
+// TestRollingUpdateLosesNoRequest ends three servers one after the other, each replaced by another one first, below clients that make a connection
+// for each request or keep theirs, and that know of the end of a server when its probe has failed, not before.
+func TestRollingUpdateLosesNoRequest(t *testing.T) {
+	if !testkit.Long() {
+		t.Skip("it takes three times the delay; NEREID_TEST_LONG=1 runs it")
+	}
+	const delay = 5 * time.Second
+	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel})
+	python := testkit.Python(t).Path
+	begin := func() *runningServer {
+		return start(t, python, repository, fmt.Sprintf("--exit-delay-secs=%d", delay/time.Second))
+	}
+
+	var mu sync.Mutex // of endpoints
+	endpoints := []*runningServer{begin(), begin(), begin()}
+	update := func(change func([]*runningServer) []*runningServer) {
+		mu.Lock()
+		defer mu.Unlock()
+		endpoints = change(endpoints)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	var answers, lost atomic.Int64
+	for i := range 4 {
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: i%2 == 0}, Timeout: startLimit}
+		clients.Go(func() {
+			for n := i; ctx.Err() == nil; n++ {
+				mu.Lock()
+				port := endpoints[n%len(endpoints)].http
+				mu.Unlock()
+				reply, err := client.Post(fmt.Sprintf("http://127.0.0.1:%d/v2/models/m/infer", port), "application/json", strings.NewReader(oneValue))
+				if err == nil {
+					_, err = io.Copy(io.Discard, reply.Body)
+					_ = reply.Body.Close()
+				}
+				if err != nil || reply.StatusCode != http.StatusOK {
+					lost.Add(1)
+					t.Logf("a request to port %d: %v", port, err)
+				}
+				answers.Add(1)
+			}
+		})
+	}
+	for range 3 {
+		added := begin()
+		old := endpoints[0]
+		update(func(list []*runningServer) []*runningServer { return append(list, added) })
+		seen := answers.Load()
+		_ = old.cmd.Process.Signal(unix.SIGTERM)
+		signalled := time.Now()
+		old.until("not ready", func() bool {
+			status, _ := old.request("GET", "/v2/health/ready", "")
+			return status == http.StatusBadRequest
+		})
+		testkit.Eventually(t, startLimit, func() bool { return answers.Load() > seen+100 }) // some of them by old
+		update(func(list []*runningServer) []*runningServer { return list[1:] })
+		if took := time.Since(signalled); took > delay/2 {
+			t.Skipf("the probe was seen %v after the signal: this machine is too slow to tell", took)
+		}
+		if status := old.wait(startLimit); status != 0 {
+			t.Errorf("exit status %d, want 0", status)
+		}
+	}
+	stop()
+	clients.Wait()
+	if lost.Load() > 0 {
+		t.Errorf("%d of %d requests were lost", lost.Load(), answers.Load())
 	}
 }

@@ -53,6 +53,7 @@ type Registry struct {
 	reader
 
 	started  atomic.Bool
+	leaving  atomic.Bool // stored by Leave, and never taken back
 	loader   *version.Loader
 	loading  chan struct{} // holds a value for each version that is being loaded
 	ending   boundary.WaitGroup
@@ -148,14 +149,17 @@ func (r *Registry) Live() (bool, error) {
 	return err == nil && !r.config.Unusable, err
 }
 
-// Ready reports whether start-up has finished and, under strict readiness, all
+// Leave says that clients are to go elsewhere: from now on the server is not ready, and serves all the same.
+func (r *Registry) Leave() { r.leaving.Store(true) }
+
+// Ready reports whether start-up has finished, Leave has not been called, and, under strict readiness, all
 // versions that are known and not unloaded are ready, and so are their
 // instances.
 func (r *Registry) Ready(ctx context.Context) (bool, error) {
 	if err := r.checkExiting(); err != nil {
 		return false, err
 	}
-	if !r.started.Load() {
+	if !r.started.Load() || r.leaving.Load() {
 		return false, nil
 	}
 	if !r.config.StrictReadiness {

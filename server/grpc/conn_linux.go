@@ -2,9 +2,11 @@ package grpc
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -51,6 +53,31 @@ func (l *listener) remove(c *connection) {
 	l.mu.Lock()
 	delete(l.open, c)
 	l.mu.Unlock()
+}
+
+// lent is the listener as a server of the library has it, which closes what it served when it ends. The socket
+// outlives it: the next server goes on where it stopped. Connections that come in between wait in the socket's queue.
+type lent struct{ *listener }
+
+// Accept implements net.Listener. The end of the wait is not temporary: the library would try again.
+func (l lent) Accept() (net.Conn, error) {
+	conn, err := l.listener.Accept()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = net.ErrClosed
+	}
+	return conn, err
+}
+
+// Close ends Accept, and leaves the socket open.
+func (l lent) Close() error { return l.setDeadline(time.Unix(1, 0)) }
+
+// setDeadline says until when Accept waits; zero is forever.
+func (l *listener) setDeadline(t time.Time) error {
+	socket, ok := l.Listener.(*net.TCPListener)
+	if !ok {
+		return l.Listener.Close()
+	}
+	return socket.SetDeadline(t)
 }
 
 // prefaceBytes is the length of what a client of HTTP/2 sends first (RFC 9113, 3.4).

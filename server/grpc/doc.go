@@ -26,7 +26,8 @@
 //	                                      └─ modelStreamInfer ─ reader ▸ message.Request ▸ Core ▸ replies.Queue ▸ writer
 //
 // States: a FrontEnd is made, listens, runs and has ended, each once. While it runs it
-// serves; when stopping is closed it refuses new RPCs and streams end when nothing is in flight on
+// serves; after Leave it still does, by a second server of the library on the same socket, while the first one's connections
+// end; when stopping is closed it refuses new RPCs and streams end when nothing is in flight on
 // them; Run returns when active is zero, or says how many handlers a model holds.
 //
 // Goroutines: the library has one for each RPC, in which a handler runs, and two for each

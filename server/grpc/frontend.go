@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -43,6 +44,8 @@ type FrontEnd struct {
 	options []grpc.ServerOption
 	// stopping is closed, by Run, when new RPCs are refused.
 	stopping chan struct{}
+	leave    chan struct{} // closed by Leave
+	leaving  chan struct{} // leave until Run has seen it, then nil
 	// active counts what works for some client: handlers, and the goroutines of
 	// streams, which may outlive their handler.
 	active boundary.WaitGroup
@@ -68,7 +71,9 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		extensions: server.Extensions(),
 		log:        log,
 		stopping:   make(chan struct{}),
+		leave:      make(chan struct{}),
 	}
+	g.leaving = g.leave
 	g.access, _ = server.NewAccess(restricted(cfg.Restricted), cfg.ForwardPattern) // Validate has tried
 	g.waiting = replies.NewStreams(g.account)
 	g.receiving = message.ReceiverConfig{MaxBytes: cfg.MaxMessageBytes, Timeout: cfg.ReadTimeout, Pool: &g.pool, Log: log}
@@ -101,27 +106,32 @@ func (g *FrontEnd) Addr() net.Addr { return g.socket.Addr() }
 func (g *FrontEnd) Run(ctx context.Context) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	srv := grpc.NewServer(g.options...)
-	for _, desc := range g.services(life) {
-		srv.RegisterService(desc, nil)
-	}
-	// One value, from Serve or its panic; there is room for it, so the goroutine ends also if
-	// Run has stopped listening for it.
-	served := make(chan error, 1)
-	boundary.Go(g.log, boundary.Server, func() { served <- srv.Serve(g.socket) }, func(err error) { served <- err })
-
+	defer g.socket.Close() //nolint:errcheck // it may be closed already
+	now := g.serveSocket(life, g.options)
+	var left *serving // what Leave has replaced
 	var err error
-	select {
-	case err = <-served:
-		err = fmt.Errorf("accept connections: %w", err)
-		close(g.stopping)
-		srv.Stop()
-	case <-ctx.Done():
-		// Before the wait for active: a handler that enters later sees stopping and refuses, and
-		// one that has looked before is counted.
-		close(g.stopping)
-		g.shutdown(srv)
-		<-served //nolint:errcheck // it ends because it was told to
+	for running := true; running; {
+		select {
+		case err = <-now.ended:
+			err = fmt.Errorf("accept connections: %w", err)
+			close(g.stopping)
+			now.server.Stop()
+			running = false
+		case <-g.leaving:
+			g.leaving = nil // Run alone reads it, and once
+			left, now = now, g.replace(life, now)
+		case <-ctx.Done():
+			// Before the wait for active: a handler that enters later sees stopping and refuses, and
+			// one that has looked before is counted.
+			close(g.stopping)
+			g.shutdown(now, left)
+			<-now.ended
+			running = false
+		}
+	}
+	if left != nil {
+		left.server.Stop() // with its connections GracefulStop ends
+		<-left.parted
 	}
 	// Work that goes on without its client (loads) ends here; what a model holds is waited for
 	// a while, since its goroutines would read the Core after Run has returned.
@@ -129,8 +139,54 @@ func (g *FrontEnd) Run(ctx context.Context) error {
 	return errors.Join(err, g.drain())
 }
 
-// shutdown ends srv: gracefully within ExitTimeout, else hard.
-func (g *FrontEnd) shutdown(srv *grpc.Server) {
+// serving is one of the library's servers.
+type serving struct {
+	server *grpc.Server
+	// ended gets one value, from Serve or its panic; there is room for it, so the goroutine ends also if
+	// Run has stopped listening for it.
+	ended chan error
+	// parted is closed when a server that has been replaced has no connection any more.
+	parted chan struct{}
+}
+
+// serveSocket starts a server on the socket.
+func (g *FrontEnd) serveSocket(life context.Context, options []grpc.ServerOption) *serving {
+	s := &serving{server: grpc.NewServer(options...), ended: make(chan error, 1), parted: make(chan struct{})}
+	for _, desc := range g.services(life) {
+		s.server.RegisterService(desc, nil)
+	}
+	boundary.Go(g.log, boundary.Server, func() { s.ended <- s.server.Serve(lent{g.socket}) }, func(err error) { s.ended <- err })
+	return s
+}
+
+// leaveAge is how long a connection lives that was made after Leave: its client is told to go (GOAWAY), too.
+const leaveAge = time.Second
+
+// Leave asks the clients to go elsewhere, while Run goes on: connections are accepted and RPCs are served, and each
+// connection gets a GOAWAY, with which its client makes another one for its next RPC. It is called once.
+func (g *FrontEnd) Leave() { close(g.leave) }
+
+// replace lets the connections of old end with the RPCs that they have, and returns a server for those that come. The
+// library has no other way to send GOAWAY and still accept.
+func (g *FrontEnd) replace(life context.Context, old *serving) *serving {
+	_ = lent{g.socket}.Close()
+	<-old.ended // from here on none accepts, until the next server does
+	_ = g.socket.setDeadline(time.Time{})
+	params := g.keepalive()
+	if params.MaxConnectionAge == 0 || params.MaxConnectionAge > leaveAge {
+		params.MaxConnectionAge = leaveAge
+	}
+	next := g.serveSocket(life, append(slices.Clone(g.options), grpc.KeepaliveParams(params)))
+	boundary.Go(g.log, boundary.Server, func() {
+		defer close(old.parted)
+		old.server.GracefulStop()
+	}, nil)
+	return next
+}
+
+// shutdown ends now, and left, which may be nil: gracefully within ExitTimeout, else hard.
+func (g *FrontEnd) shutdown(now, left *serving) {
+	srv := now.server
 	timer := time.NewTimer(g.cfg.ExitTimeout)
 	defer timer.Stop()
 	select {
@@ -148,11 +204,17 @@ func (g *FrontEnd) shutdown(srv *grpc.Server) {
 	boundary.Go(g.log, boundary.Server, func() {
 		defer close(done)
 		srv.GracefulStop()
+		if left != nil {
+			<-left.parted
+		}
 	}, nil)
 	select {
 	case <-done:
 	case <-timer.C:
 		srv.Stop() // closes the connections, with which GracefulStop returns
+		if left != nil {
+			left.server.Stop()
+		}
 		<-done
 	}
 }

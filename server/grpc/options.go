@@ -32,12 +32,7 @@ func (g *FrontEnd) serverOptions() ([]grpc.ServerOption, error) {
 		grpc.ReadBufferSize(bufferBytes),
 		grpc.WriteBufferSize(bufferBytes),
 		experimental.BufferPool(&g.pool),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time:                  c.KeepaliveTime,
-			Timeout:               c.KeepaliveTimeout,
-			MaxConnectionAge:      c.MaxConnectionAge,
-			MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
-		}),
+		grpc.KeepaliveParams(g.keepalive()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime:             c.MinPingInterval,
 			PermitWithoutStream: c.PermitPingsWithoutCalls,
@@ -51,6 +46,14 @@ func (g *FrontEnd) serverOptions() ([]grpc.ServerOption, error) {
 		options = append(options, grpc.Creds(credentials.NewTLS(shown.Config())))
 	}
 	return options, nil
+}
+
+// keepalive is about connections on which nothing happens, and old ones.
+func (g *FrontEnd) keepalive() keepalive.ServerParameters {
+	return keepalive.ServerParameters{
+		Time: g.cfg.KeepaliveTime, Timeout: g.cfg.KeepaliveTimeout,
+		MaxConnectionAge: g.cfg.MaxConnectionAge, MaxConnectionAgeGrace: g.cfg.MaxConnectionAgeGrace,
+	}
 }
 
 // files are those that t uses.

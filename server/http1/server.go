@@ -105,6 +105,10 @@ func (s *Server) Run(ctx context.Context, socket net.Listener) error {
 	return s.drain(connections.CloseGrace)
 }
 
+// Leave asks the clients to go elsewhere, while Run goes on: connections are accepted and requests
+// are served, and each connection ends with its next reply.
+func (s *Server) Leave() { s.closing.Store(true) }
+
 // accept starts a goroutine for each connection, until the socket is closed. One
 // connection too many is told so.
 func (s *Server) accept(life context.Context, socket net.Listener) error {

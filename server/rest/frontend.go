@@ -74,3 +74,6 @@ func (f *FrontEnd) Connections() int { return f.conns.Connections() }
 // all handlers have returned; an error tells how many have not, because a model
 // holds them.
 func (f *FrontEnd) Run(ctx context.Context) error { return f.conns.Run(ctx, f.socket) }
+
+// Leave asks the clients to go elsewhere, as http1.Server.Leave says, while Run goes on.
+func (f *FrontEnd) Leave() { f.conns.Leave() }

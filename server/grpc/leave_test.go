@@ -1,0 +1,93 @@
+package grpc
+
+import (
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+// TestLeaveSendsClientsAwayAndServes: a client that is connected gets a GOAWAY, which ends its connection when its RPC has
+// ended, and clients that connect later are served, and sent away too.
+func TestLeaveSendsClientsAwayAndServes(t *testing.T) {
+	w := newWaiting(false)
+	s := start(t, Config{}, servertest.NewCore(w.Model))
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.client.ModelInfer(rpcContext(t), int32s("waits", 2))
+		answered <- err
+	}()
+	w.await(t, 1)
+	s.Leave()
+
+	later, err := grpc.NewClient(s.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Close()
+	for range 2 { // the second time it has to connect anew
+		if _, err := kserve.NewGRPCInferenceServiceClient(later).ServerLive(rpcContext(t), &kserve.ServerLiveRequest{}); err != nil {
+			t.Fatalf("a client that comes later: %v", err)
+		}
+		if ctx := rpcContext(t); !later.WaitForStateChange(ctx, connectivity.Ready) {
+			t.Error("its connection stays")
+		}
+	}
+	select {
+	case err := <-answered:
+		t.Fatalf("the RPC in flight has ended before the model has answered: %v", err)
+	default:
+	}
+	close(w.gate)
+	if err := <-answered; err != nil {
+		t.Errorf("the RPC in flight: %v", err)
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool {
+		s.socket.mu.Lock()
+		defer s.socket.mu.Unlock()
+		return len(s.socket.open) == 0
+	})
+	if _, err := s.client.ServerLive(rpcContext(t), &kserve.ServerLiveRequest{}); err != nil {
+		t.Errorf("the first client, anew: %v", err)
+	}
+	if err := s.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// TestShutdownAfterLeaveEndsRPCsOfBoth: what is in flight on connections of before and of after Leave ends in time.
+func TestShutdownAfterLeaveEndsRPCsOfBoth(t *testing.T) {
+	w := newWaiting(false)
+	s := start(t, Config{}, servertest.NewCore(w.Model))
+	answered := make(chan error, 2)
+	ask := func(client kserve.GRPCInferenceServiceClient) {
+		_, err := client.ModelInfer(rpcContext(t), int32s("waits", 2))
+		answered <- err
+	}
+	go ask(s.client)
+	w.await(t, 1)
+	s.Leave()
+	later, err := grpc.NewClient(s.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Close()
+	go ask(kserve.NewGRPCInferenceServiceClient(later))
+	w.await(t, 2)
+	s.cancel()
+	<-s.stopping
+	close(w.gate)
+	for range 2 {
+		if err := <-answered; err != nil {
+			t.Errorf("got error %v, want the answer", err)
+		}
+	}
+	if err := s.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
