@@ -76,7 +76,9 @@ func (s *Server) keepAccount() {
 		defer close(done)
 		s.account.Keep(ctx)
 	}, nil)
+	before := s.stopKeeping
 	s.stopKeeping = func() {
+		before()
 		cancel()
 		<-done
 	}

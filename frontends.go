@@ -162,7 +162,11 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		add(openAIService, "OpenAI HTTPService", o.openAIAddress(), o.OpenAI.Port, a)
 	}
 	if o.Metrics.Allow {
-		m, err := rest.NewMetrics(o.metricsConfig(all), counters.Handler(), s.log)
+		shown := s.status
+		if !o.Metrics.AllowStatus {
+			shown = nil
+		}
+		m, err := rest.NewMetrics(o.metricsConfig(all), counters.Handler(), shown, s.log)
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest"
+	"github.com/nereid-serving/nereid/server/status"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
@@ -55,6 +56,10 @@ type Options struct {
 	Delay              DelayOptions
 
 	Logger zerolog.Logger // the zero value writes nothing
+	// Lines has the last lines of the log, which the writer below Logger adds, for the status; nil: it
+	// shows none.
+	Lines *status.Log
+	Build string // the version of the program, for the status
 	// Logging is what clients see and change of the log. Nil: they see the level of
 	// Logger, and changes have no effect.
 	Logging server.LogControl
@@ -193,6 +198,8 @@ type MetricsOptions struct {
 	Allow   bool
 	Address string // --metrics-address: that of HTTP if empty
 	Port    int    // 0: the kernel chooses, and MetricsAddr tells
+	// AllowStatus is --allow-status: /status tells what Server.Status does.
+	AllowStatus bool
 	// Series say what is measured: --metrics-config, --allow-cpu-metrics,
 	// --allow-gpu-metrics, --metrics-interval-ms. New fills in NoCustom and Log.
 	Series metrics.Config
@@ -271,7 +278,7 @@ func Defaults() Options {
 			KeepaliveTime: 2 * time.Hour, KeepaliveTimeout: 20 * time.Second, MinPingInterval: 5 * time.Minute,
 			Limits: grpc.Config{}.WithDefaults(),
 		},
-		Metrics:  MetricsOptions{Allow: true, Port: 8002, Series: metrics.Config{CPU: true, GPU: true, Interval: 2 * time.Second, PinnedPoolBytes: 256 << 20}},
+		Metrics:  MetricsOptions{Allow: true, AllowStatus: true, Port: 8002, Series: metrics.Config{CPU: true, GPU: true, Interval: 2 * time.Second, PinnedPoolBytes: 256 << 20}},
 		Trace:    tracing.Config{Mode: tracing.Triton, Rate: 1000, Count: -1},
 		Backends: BackendOptions{Directory: "/opt/tritonserver/backends"},
 	}

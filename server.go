@@ -23,6 +23,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/sdk/linked"
 	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/status"
 	"github.com/nereid-serving/nereid/server/tracing"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
@@ -42,10 +43,11 @@ type Server struct {
 	registry   *models.Registry
 	regions    *regions.Registry // of clients' shared memory
 	traces     *tracing.Tracer   // nil without a mode
+	status     *status.Keeper
 	fronts     []*front
 	// unusable is why the repository cannot be opened, nil if it has been.
 	unusable error
-	// stopKeeping ends the watch over the heap and waits for its end.
+	// stopKeeping ends the watch over the heap and the status, and waits for both ends.
 	stopKeeping func()
 
 	loaded, listening bool
@@ -113,10 +115,12 @@ func New(o Options) (_ *Server, err error) {
 	if err := s.makeTraces(); err != nil {
 		return nil, err
 	}
+	s.makeStatus(counters)
 	if err := s.makeFronts(counters); err != nil {
 		return nil, err
 	}
 	s.keepAccount()
+	s.keepStatus()
 	return s, nil
 }
 

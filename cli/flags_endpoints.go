@@ -200,6 +200,9 @@ func metricsFlags() []flag {
 			setBool(func(o *Options) *bool { return &o.Metrics.Series.GPU })},
 		{"allow-cpu-metrics", "<boolean>", "Among them those of CPU and memory. Default: true.",
 			setBool(func(o *Options) *bool { return &o.Metrics.Series.CPU })},
+		{"allow-status", "<boolean>", "Serve the server's state at /status of the metrics endpoint, for nereid top: models, instances, " +
+			"errors with tracebacks, the last lines of the log. Default: true.",
+			setBool(func(o *Options) *bool { return &o.Metrics.AllowStatus })},
 		{"metrics-address", "<string>", "Address of the metrics endpoint. Default: that of --http-address.",
 			setString(func(o *Options) *string { return &o.Metrics.Address })},
 		{"metrics-port", "<integer>", "Its port. Default: 8002.",

@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/status"
 )
 
 // rootLimit bounds the wait for a repository that another container mounts. Startup probes give as long.
@@ -35,6 +36,10 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	settings := logs.NewSettings(o.Log)
 	log, lines, file, err := logs.New(settings, getenv, stdout, stderr)
 	out.Log, errs.Log = &log, &log
+	kept := &status.Log{}
+	if lines != nil {
+		lines.Keep = kept.Add
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "error:", err)
 		return 1
@@ -71,6 +76,7 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1
 	}
+	options.Lines, options.Build = kept, version
 	s, err := nereid.New(options)
 	if err != nil {
 		fmt.Fprintln(stderr, creatingServer(err))
@@ -107,7 +113,7 @@ func (o *Options) run(running context.Context, s *nereid.Server, lines *logs.Wri
 	lines.Table(o.optionTable(nereid.ProtocolVersion, server.Extensions()))
 	switch {
 	case running.Err() != nil: // a signal came while models were loaded
-		return status(s.Shutdown())
+		return exitStatus(s.Shutdown())
 	case loaded != nil && o.ExitOnError:
 		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
 		fmt.Fprintln(stderr, creatingServer(loaded))
@@ -122,11 +128,11 @@ func (o *Options) run(running context.Context, s *nereid.Server, lines *logs.Wri
 		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
 		return 1
 	}
-	return status(s.Run(running))
+	return exitStatus(s.Run(running))
 }
 
-// status is the exit status for an outcome that the server has logged.
-func status(err error) int {
+// exitStatus is the exit status for an outcome that the server has logged.
+func exitStatus(err error) int {
 	if err != nil {
 		return 1
 	}

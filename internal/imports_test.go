@@ -55,13 +55,14 @@ var mayImport = map[string][]string{
 	"server/openai/jinja":    {},
 	"server/regions":         {"infer", "memory", "shm", "shm/foreign"},
 	"server/tracing":         {"boundary", "infer", "infer/trace", "memory", "server/jsontext"},
+	"server/status":          {"boundary", "metrics", "models"},
 	"server/servertest":      {"infer", "kserve", "memory", "models", "server/regions"},
 
 	"server/grpc":         {"boundary", "infer", "infer/trace", "kserve", "memory", "models", "server", "server/certificates", "server/connections", "server/grpc/message", "server/grpc/replies", "server/regions", "server/tracing"},
 	"server/grpc/message": {"boundary", "infer", "memory", "models", "server", "server/regions"},
 	"server/grpc/replies": {"boundary", "infer", "infer/trace", "memory", "models", "server/grpc/message"},
 
-	"server/rest":           {"infer", "infer/trace", "kserve", "memory", "metrics", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/generate", "server/rest/inference", "server/rest/openapi", "server/rest/origins", "server/rest/pages", "server/tracing"},
+	"server/rest":           {"infer", "infer/trace", "kserve", "memory", "metrics", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/generate", "server/rest/inference", "server/rest/openapi", "server/rest/origins", "server/rest/pages", "server/status", "server/tracing"},
 	"server/rest/openapi":   {"infer", "kserve", "models"},
 	"server/rest/origins":   {"server/http1"},
 	"server/rest/pages":     {},

@@ -223,3 +223,29 @@ func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatist
 
 // Attempted lists the models that loading was tried for, by name and version.
 func (r *Registry) Attempted() []catalog.Status { return r.catalog.Attempted() }
+
+// VersionStatus is one version of a model that loading was tried for, as operators are shown it.
+type VersionStatus struct {
+	Name, Namespace string
+	Version         int64 // 0: the model has none
+	State           string
+	Reason          string // of UNAVAILABLE
+	InFlight        int    // requests that it has accepted and not answered
+	// Info is nil unless the version is loaded, Instances are the names of what it has then.
+	Info      *Info
+	Instances []string
+}
+
+// Overview lists the versions that loading was tried for, by namespace, name and version. It takes no
+// lock that is held while a model is loaded or ended.
+func (r *Registry) Overview() []VersionStatus {
+	var list []VersionStatus
+	r.catalog.Overview(func(v catalog.Shown) {
+		s := VersionStatus{Name: v.Model.Name, Namespace: v.Model.Namespace, Version: v.Number, State: string(v.State), Reason: v.Reason}
+		if v.Version != nil {
+			s.InFlight, s.Info, s.Instances = v.Version.InFlight(), v.Version.Info(), v.Version.Instances()
+		}
+		list = append(list, s)
+	})
+	return list
+}

@@ -40,6 +40,8 @@ type Instance struct {
 	// asks is true if the model has is_ready.
 	asks  atomic.Bool
 	await awaitState
+	// noted is what operators are shown; the goroutine of Run alone stores it.
+	noted atomic.Pointer[record]
 	// served is true once the present life has answered a batch, warm-ups aside.
 	served atomic.Bool
 
@@ -70,6 +72,9 @@ func (in *Instance) Name() string { return in.name }
 func (in *Instance) Run(ctx context.Context, started func(error)) {
 	in.model.supervisor.instances.Add(1)
 	defer in.model.supervisor.instances.Add(-1)
+	in.model.supervisor.enlist(in, true)
+	defer in.model.supervisor.enlist(in, false)
+	in.note(PhaseStarting, nil)
 	healed := false
 	var back backoff
 	for {
@@ -77,6 +82,7 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 		in.served.Store(false)
 		err := in.runOnce(ctx, func() {
 			in.setHopeless(false)
+			in.noteUp(healed)
 			if healed {
 				in.model.supervisor.metrics.StubRestarted(in.model.env.Name)
 				return
@@ -97,6 +103,7 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 		in.model.supervisor.metrics.StubLost(in.model.env.Name, string(why.cause))
 		wait, hopeless := back.next(time.Since(began), why)
 		in.setHopeless(hopeless)
+		in.noteLoss(err, why.cause, wait, hopeless)
 		in.log.Warn().Err(err).Str("cause", string(why.cause)).Stringer("wait", wait.Round(time.Millisecond)).Msg("stub lost, restarting")
 		if tail := stderrOf(err); tail != "" {
 			in.log.Warn().Msg("last lines of the lost stub:\n" + tail)
@@ -108,6 +115,9 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 		case <-time.After(wait):
 		}
 		in.move(Starting, nil)
+		if !hopeless { // else it stays dead until it is up
+			in.note(PhaseRestarting, nil)
+		}
 	}
 }
 

@@ -59,8 +59,13 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 		in.move(Lost, nil)
 		return fmt.Errorf("%w: %w", errNeverReady, err)
 	}
+	in.noteProcess(l)
 	err = boundary.Run(in.log, boundary.Life, func() error { return l.blame(l.run(ctx, up)) })
 	boundary.Guard(in.log, boundary.Life, func() { l.end(err) }, func(error) { l.drop(err) })()
+	var exit *launch.ExitError
+	if errors.As(err, &exit) { // what it printed last had not been read when its end was seen
+		exit.Stderr = l.output.LastLines()
+	}
 	return err
 }
 
@@ -212,6 +217,7 @@ func (l *life) serve(ctx context.Context) error {
 		return l.died()
 	case <-ctx.Done():
 	}
+	l.in.note(PhaseStopping, nil)
 	// The stub finishes what it has; how long that may take is Close's to say.
 	select {
 	case <-l.emptied():

@@ -87,7 +87,8 @@ type Supervisor struct {
 	instances atomic.Int64 // that run, whether their stub lives or not
 
 	mu    sync.Mutex
-	lives map[*life]struct{} // that are told of log levels
+	lives map[*life]struct{}     // that are told of log levels
+	kept  map[*Instance]struct{} // whose Run has not returned
 }
 
 // New makes the supervisor. It starts no process.
@@ -104,7 +105,7 @@ func New(env Environment) (*Supervisor, error) {
 	return &Supervisor{
 		children: children, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
 		metrics: env.Metrics, account: env.Memory, policies: env.HostPolicies, limits: env.Limits.WithDefaults(),
-		output: [2]io.Writer{env.Stdout, env.Stderr}, regions: env.ClientRegions, admit: env.Admit, lives: make(map[*life]struct{}),
+		output: [2]io.Writer{env.Stdout, env.Stderr}, regions: env.ClientRegions, admit: env.Admit, lives: make(map[*life]struct{}), kept: make(map[*Instance]struct{}),
 	}, nil
 }
 

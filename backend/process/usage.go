@@ -20,7 +20,7 @@ func (s *Supervisor) Processes() []metrics.Process {
 	kept := list[:0]
 	for i, l := range lives {
 		// The file is that of this process if it had not been reaped before and after.
-		cpu, resident, err := usageOf(l.process.PID())
+		cpu, resident, err := UsageOf(l.process.PID())
 		select {
 		case <-l.exited:
 			continue
@@ -74,8 +74,8 @@ func (s *Supervisor) present(of *Model) ([]*life, []metrics.Process) {
 // ticks is how many units of /proc/PID/stat make a second (USER_HZ), on every machine.
 const ticks = 100
 
-// usageOf reads what a process takes from /proc/PID/stat (proc(5)).
-func usageOf(pid int) (cpu time.Duration, resident int64, err error) {
+// UsageOf reads what a process takes from /proc/PID/stat (proc(5)).
+func UsageOf(pid int) (cpu time.Duration, resident int64, err error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, 0, err

@@ -17,7 +17,7 @@ func TestUsageIsReadFromStat(t *testing.T) {
 			t.Errorf("%q was read, want an error", broken)
 		}
 	}
-	if cpu, resident, err := usageOf(os.Getpid()); err != nil || resident < 1<<20 || cpu < 0 {
+	if cpu, resident, err := UsageOf(os.Getpid()); err != nil || resident < 1<<20 || cpu < 0 {
 		t.Errorf("this process: got %v and %d bytes (%v), want 1 MiB at least", cpu, resident, err)
 	}
 }

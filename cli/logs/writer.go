@@ -31,6 +31,10 @@ type Writer struct {
 	pid      int
 	now      func() time.Time
 
+	// Keep is told of each line that is written, but tables; nil: it is not. It is set before the
+	// first line, waits for nothing, and copies what it keeps.
+	Keep func(level zerolog.Level, at time.Time, file, line, message []byte)
+
 	mu       sync.Mutex
 	out, err io.Writer // of information and verbose lines; of warnings and errors
 	line     []byte    // the line in the making, kept for the next one
@@ -80,7 +84,11 @@ func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	defer w.mu.Unlock()
 
 	message, file, line := w.readLocked(p)
-	w.startLocked(level, file, line)
+	now := w.now().UTC()
+	w.startLocked(now, level, file, line)
+	if w.Keep != nil {
+		w.Keep(level, now, baseName(file), line, message)
+	}
 	readable := w.readable.out
 	if letter(level) != 'I' {
 		readable = w.readable.err
@@ -110,7 +118,7 @@ func (w *Writer) Table(table string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.startLocked(zerolog.InfoLevel, []byte(file), []byte(line))
+	w.startLocked(w.now().UTC(), zerolog.InfoLevel, []byte(file), []byte(line))
 	w.line = append(w.line, '\n')
 	w.line = append(w.line, table...)
 	w.line = append(w.line, '\n')
@@ -138,8 +146,7 @@ func letter(level zerolog.Level) byte {
 }
 
 // startLocked begins w.line with everything up to the message.
-func (w *Writer) startLocked(level zerolog.Level, file, line []byte) {
-	now := w.now().UTC()
+func (w *Writer) startLocked(now time.Time, level zerolog.Level, file, line []byte) {
 	b := w.line[:0]
 	if w.settings.ISO8601() {
 		b = now.AppendFormat(b, "2006-01-02T15:04:05Z ")

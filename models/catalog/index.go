@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // Index lists models that have a directory, with the reason if they are rejected; with
@@ -118,4 +119,30 @@ func (k *Catalog) Attempted() []Status {
 		}
 	}
 	return list
+}
+
+// Shown is one version of a model as operators are shown it; a model without any version has
+// Number 0.
+type Shown struct {
+	Model   repository.Identity
+	Number  int64
+	State   State
+	Reason  string
+	Version *version.Version // of READY and UNLOADING, nil otherwise
+}
+
+// Overview shows each version of what loading was tried for, by model and version. It looks at what
+// requests look at, and takes no lock.
+func (k *Catalog) Overview(show func(Shown)) {
+	serving := k.serving.Load()
+	for _, id := range repository.KeysOf(serving.models).Sorted() {
+		m := serving.models[id]
+		if len(m.versions) == 0 {
+			show(Shown{Model: id, State: Unavailable})
+		}
+		for _, number := range slices.Sorted(maps.Keys(m.versions)) {
+			v := m.versions[number]
+			show(Shown{id, number, v.state, v.reason, v.loaded})
+		}
+	}
 }

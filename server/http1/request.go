@@ -66,6 +66,12 @@ func (r *Request) Unwatch() { r.body.c.endWatch() }
 // Path returns the path of the target as it was spelled, which parseTarget found.
 func (r *Request) Path() string { return r.rawPath }
 
+// Query returns what follows the first question mark of the target, as it was spelled.
+func (r *Request) Query() string {
+	_, query, _ := strings.Cut(r.target, "?")
+	return query
+}
+
 // headError is why a request cannot be served: nothing that follows it on its
 // connection can be trusted to be another request.
 type headError struct {

@@ -1,36 +1,72 @@
 package rest
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/status"
 )
 
-// NewMetrics returns a front end that serves what exposition renders. Of cfg
-// it uses the address, the port and the limits.
-func NewMetrics(cfg Config, exposition http.Handler, log zerolog.Logger) (*FrontEnd, error) {
+// NewMetrics returns a front end that serves what exposition renders and, unless it is nil,
+// what keeper knows. Of cfg it uses the address, the port and the limits.
+func NewMetrics(cfg Config, exposition http.Handler, keeper *status.Keeper, log zerolog.Logger) (*FrontEnd, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return Front(cfg, nil, func(w *http1.Reply, r *http1.Request) { serveMetrics(w, r, exposition) }, log), nil
+	return Front(cfg, nil, func(w *http1.Reply, r *http1.Request) { serveMetrics(w, r, exposition, keeper) }, log), nil
 }
 
-// serveMetrics serves the exposition at /metrics and /metrics/. Other paths are empty,
-// other methods refused everywhere.
-func serveMetrics(w *http1.Reply, r *http1.Request, exposition http.Handler) {
+// serveMetrics serves the exposition at /metrics and /metrics/, and the status at /status. Other
+// paths are empty, other methods refused everywhere.
+func serveMetrics(w *http1.Reply, r *http1.Request, exposition http.Handler, keeper *status.Keeper) {
 	if r.Method != http.MethodGet {
 		RefuseMethod(w)
 		return
 	}
-	path := r.Path()
-	if path != "/metrics" && path != "/metrics/" {
+	switch path := r.Path(); {
+	case path == "/metrics" || path == "/metrics/":
+		WriteExposition(w, r, exposition, typeMetric)
+	case path == "/status" && keeper != nil:
+		serveStatus(w, r, keeper)
+	default:
 		w.Send(http.StatusOK, nil)
+	}
+}
+
+// statusLines is how many lines of the log a status has unless its reader says.
+const statusLines = 100
+
+// serveStatus replies with a status.Snapshot. The query has lines, the most lines of the log and
+// of errors, and after, the sequence number above which they are wanted.
+func serveStatus(w *http1.Reply, r *http1.Request, keeper *status.Keeper) {
+	query, err := url.ParseQuery(r.Query())
+	if err != nil {
+		WriteError(w, infer.Errorf(infer.InvalidArg, "the query of /status is malformed"))
 		return
 	}
-	WriteExposition(w, r, exposition, typeMetric)
+	numbers := map[string]uint64{"lines": statusLines, "after": 0}
+	for name, values := range query {
+		n, err := strconv.ParseUint(values[len(values)-1], 10, 63)
+		if _, known := numbers[name]; !known || err != nil {
+			WriteError(w, infer.Errorf(infer.InvalidArg, "/status takes lines=NUMBER and after=NUMBER, got '%.64s=%.64s'", name, values[len(values)-1]))
+			return
+		}
+		numbers[name] = n
+	}
+	body, err := json.Marshal(keeper.Snapshot(r.Context(), numbers["after"], int(numbers["lines"])))
+	if err != nil {
+		WriteError(w, infer.Errorf(infer.Internal, "the status cannot be written"))
+		return
+	}
+	w.ContentType = typeJSON
+	w.Lines += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+	w.Send(http.StatusOK, body)
 }
 
 // WriteExposition replies with what exposition renders, as that type.

@@ -1,0 +1,104 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/server/status"
+)
+
+// status reads the state of the server from the metrics endpoint.
+func (s *runningServer) status(query string) *status.Snapshot {
+	s.t.Helper()
+	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/status%s", s.metrics, query))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var got status.Snapshot
+	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil || resp.StatusCode != http.StatusOK {
+		s.t.Fatalf("/status%s: %d, %v", query, resp.StatusCode, err)
+	}
+	return &got
+}
+
+// TestStatusTellsWhatIsWrong has a model that does not load, one that loses its process and one that fails
+// a request: the status has the traceback, the last words and the error, and counts what went well.
+func TestStatusTellsWhatIsWrong(t *testing.T) {
+	s := launch(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"broken/config.pbtxt": oneFloat, "broken/1/model.py": "def helper():\n    raise ValueError('no weights')\n\n\nclass TritonPythonModel:\n    def initialize(self, args):\n        helper()\n\n    def execute(self, requests):\n        pass\n",
+		"dies/config.pbtxt": oneFloat, "dies/1/model.py": executing("os.write(2, b'these are my last words\\n')\nos._exit(3)"),
+		"raises/config.pbtxt": oneFloat, "raises/1/model.py": executing("raise KeyError('no such key')"),
+	}), "--exit-on-error=false", "--strict-readiness=false")
+	s.waitReady()
+	for _, model := range []string{"dies", "raises"} {
+		for _, value := range []int{1, 1, -1, 1} {
+			s.infer(model, value)
+		}
+	}
+	find := func(model string) *status.Version {
+		for _, v := range s.status("").Versions {
+			if v.Model == model {
+				return &v
+			}
+		}
+		t.Fatalf("the status has no model %s", model)
+		return nil
+	}
+	broken := find("broken")
+	for _, want := range []string{"ValueError: no weights", "broken/1/model.py(2): helper", "broken/1/model.py(7): initialize"} {
+		if broken.State != "UNAVAILABLE" || !strings.Contains(broken.Reason, want) {
+			t.Errorf("broken: got %s with the reason %q, want %q in it", broken.State, broken.Reason, want)
+		}
+	}
+	s.until("the process that ended is replaced", func() bool {
+		v := find("dies")
+		if len(v.Instances) != 1 {
+			return false
+		}
+		in := v.Instances[0]
+		return in.State == "ready" && in.Restarts == 1 && in.PID > 0 && in.Resident > 1<<20
+	})
+	loss := find("dies").Instances[0].LastLoss
+	if loss == nil || loss.Cause != "exit" || !strings.Contains(loss.Text, "exited with code 3") || !strings.Contains(loss.Text, "these are my last words") {
+		t.Errorf("dies: got the loss %+v, want the code and the last words", loss)
+	}
+	raises := find("raises")
+	if c := raises.Counters; c.Succeeded != 3 || c.Failures() != 1 || raises.Recent[0].Succeeded != 3 || raises.Recent[0].Failed != 1 || raises.Recent[0].Request == nil || raises.Recent[0].Request.P99 <= 0 {
+		t.Errorf("raises: got the counters %+v and %+v, want 3 requests, a failure and percentiles", c, raises.Recent)
+	}
+	now := s.status("?lines=1000")
+	wants := []string{"no such key", "ValueError: no weights", "model=raises"}
+	for _, want := range wants {
+		found := false
+		for _, line := range now.Errors {
+			found = found || line.Level == "error" && strings.Contains(line.Text, want)
+		}
+		if !found {
+			t.Errorf("no error has %q: %+v", want, now.Errors)
+		}
+	}
+	if len(now.Log) == 0 || now.Server.Name != "triton" || now.Server.Control != "none" || now.Server.PID != s.cmd.Process.Pid || now.Server.Build == "" {
+		t.Errorf("got the server %+v and %d lines", now.Server, len(now.Log))
+	}
+	if later := s.status(fmt.Sprintf("?after=%d", now.Last)); len(later.Log) != 0 {
+		t.Errorf("got the lines %+v after the last one", later.Log)
+	}
+}
+
+// TestStatusCanBeSwitchedOff wants nothing of it then.
+func TestStatusCanBeSwitchedOff(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}), "--allow-status=false")
+	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/status", s.metrics))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.ContentLength != 0 {
+		t.Errorf("got %d bytes, want none", resp.ContentLength)
+	}
+}

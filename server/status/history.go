@@ -1,0 +1,150 @@
+package status
+
+import (
+	"math"
+	"time"
+
+	"github.com/nereid-serving/nereid/metrics"
+)
+
+const (
+	// Step is how often a point of the history is kept.
+	Step = 10 * time.Second
+	// Points are as many as the longest window needs.
+	Points = 15*6 + 1
+	// busyVersions bounds the versions that have a history: it has 300 bytes for each point of each.
+	busyVersions = 1024
+)
+
+// windows are those of Version.Recent.
+var windows = [...]time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute}
+
+// buckets are those of metrics.StageBounds and that above.
+const buckets = len(metrics.Times{}.Counts)
+
+// point are the counts of one version at one time. Counts wrap around at 2³², which the difference of two points does
+// not feel.
+type point struct {
+	at                                        time.Time
+	succeeded, failed, inferences, executions uint32
+	request, queue, infer                     [buckets]uint32
+}
+
+// key names a version.
+type key struct {
+	namespace, model string
+	version          int64
+}
+
+// history are the last points of one version, oldest first. Points in which nothing has happened
+// are left out: of a stretch without requests its end alone is kept.
+type history struct {
+	points []point
+	total  int64 // requests so far: it falls when the version is loaded anew
+}
+
+func pointOf(at time.Time, f *metrics.Figures) point {
+	p := point{at: at, succeeded: uint32(f.Succeeded), inferences: uint32(f.Inferences), executions: uint32(f.Executions)}
+	for _, n := range f.Failed {
+		p.failed += uint32(n)
+	}
+	if f.Stages != nil {
+		for i := range buckets {
+			p.request[i], p.queue[i], p.infer[i] = uint32(f.Stages[0].Counts[i]), uint32(f.Stages[1].Counts[i]), uint32(f.Stages[3].Counts[i])
+		}
+	}
+	return p
+}
+
+// same reports whether nothing has happened between two points.
+func (p *point) same(q *point) bool {
+	at := p.at
+	p.at = q.at
+	equal := *p == *q
+	p.at = at
+	return equal
+}
+
+// keep adds a point, and forgets those that no window needs.
+func (h *history) keep(p point) {
+	if n := len(h.points); n >= 2 && h.points[n-1].same(&p) && h.points[n-2].same(&p) {
+		h.points[n-1].at = p.at
+	} else {
+		h.points = append(h.points, p)
+	}
+	old := 0
+	for len(h.points)-old > 1 && (p.at.Sub(h.points[old+1].at) >= windows[len(windows)-1] || len(h.points)-old > Points) {
+		old++
+	}
+	h.points = append(h.points[:0], h.points[old:]...)
+}
+
+// recent compares the present with the last point that is as old as each window; a window that
+// begins before the first point has that.
+func (h *history) recent(now *point, timed bool) []Window {
+	list := make([]Window, 0, len(windows))
+	for _, long := range windows {
+		w := Window{Seconds: int(long / time.Second)}
+		for i := len(h.points) - 1; i >= 0; i-- {
+			then := &h.points[i]
+			if i > 0 && now.at.Sub(then.at) < long {
+				continue
+			}
+			w.Covered = min(now.at.Sub(then.at), long).Seconds()
+			w.Succeeded, w.Failed = int64(now.succeeded-then.succeeded), int64(now.failed-then.failed)
+			w.Inferences, w.Executions = int64(now.inferences-then.inferences), int64(now.executions-then.executions)
+			if timed {
+				w.Request, w.Queue, w.Infer = between(&then.request, &now.request), between(&then.queue, &now.queue), between(&then.infer, &now.infer)
+			}
+			break
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// between returns the percentiles of what was counted between two points, nil if nothing was.
+func between(then, now *[buckets]uint32) *Percentiles {
+	var counts [buckets]uint64
+	for i := range counts {
+		counts[i] = uint64(now[i] - then[i])
+	}
+	return PercentilesOf(counts[:], bounds())
+}
+
+// PercentilesOf returns the percentiles of a histogram whose buckets have these upper bounds in
+// seconds, nil if it is empty. Within a bucket times are taken to be spread evenly; above the last
+// bound they are the bound.
+func PercentilesOf(counts []uint64, bounds []float64) *Percentiles {
+	all := uint64(0)
+	for _, n := range counts {
+		all += n
+	}
+	if all == 0 {
+		return nil
+	}
+	at := func(share float64) float64 {
+		rank, below, lower := share*float64(all), 0.0, 0.0
+		for i, n := range counts {
+			if i >= len(bounds) {
+				break
+			}
+			if n > 0 && below+float64(n) >= rank {
+				return lower + (bounds[i]-lower)*math.Max(rank-below, 0)/float64(n)
+			}
+			below += float64(n)
+			lower = bounds[i]
+		}
+		return lower
+	}
+	return &Percentiles{P50: at(0.5), P90: at(0.9), P95: at(0.95), P99: at(0.99)}
+}
+
+// bounds are those of the buckets in seconds.
+func bounds() []float64 {
+	list := make([]float64, 0, buckets-1)
+	for _, b := range metrics.StageBounds() {
+		list = append(list, b.Seconds())
+	}
+	return list
+}

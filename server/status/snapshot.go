@@ -1,0 +1,163 @@
+package status
+
+import "time"
+
+// Snapshot is the state of a server at one time. Counters count since the start of what they
+// are of, and begin anew with it.
+type Snapshot struct {
+	At     time.Time `json:"at"`
+	Server Server    `json:"server"`
+	// LatencyBounds are the upper bounds of the buckets of all Times, ascending, in seconds.
+	LatencyBounds []float64 `json:"latency_bounds_seconds"`
+	// Versions are sorted by namespace, model and version. Each was tried to load.
+	Versions []Version `json:"versions"`
+	// Errors are the last lines of the log of level error and above, Log the last of all that the log's settings
+	// let through; oldest first. Last is the highest Sequence so far.
+	Errors []Line `json:"errors"`
+	Log    []Line `json:"log"`
+	Last   uint64 `json:"log_sequence"`
+}
+
+// Server is the server as a whole.
+type Server struct {
+	Name     string    `json:"name"`
+	Version  string    `json:"version"` // of the protocol, as clients see it
+	Build    string    `json:"build,omitempty"`
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
+	Uptime   float64   `json:"uptime_seconds"`
+	Control  string    `json:"model_control"` // none, poll or explicit; only explicit lets clients load and unload
+	Resident int64     `json:"resident_bytes"`
+	CPU      float64   `json:"cpu_seconds"`
+	// Memory that clients have made the server take, and may.
+	MemoryUsed  int64 `json:"memory_used_bytes"`
+	MemoryLimit int64 `json:"memory_limit_bytes"`
+}
+
+// Version is one version of a model.
+type Version struct {
+	Model     string `json:"model"`
+	Namespace string `json:"namespace,omitempty"`
+	Version   int64  `json:"version"`          // 0: the model has none
+	State     string `json:"state"`            // LOADING, READY, UNLOADING or UNAVAILABLE, as the index of the repository shows it
+	Reason    string `json:"reason,omitempty"` // of UNAVAILABLE, with the traceback if there is one
+	Backend   string `json:"backend,omitempty"`
+	Platform  string `json:"platform,omitempty"`
+	MaxBatch  int32  `json:"max_batch_size"`
+	// Groups of instances that it has, by name; see Group.
+	Groups []Group `json:"groups,omitempty"`
+
+	Queue    int64    `json:"queue"`     // requests that wait for an instance
+	InFlight int64    `json:"in_flight"` // accepted and not answered, those of Queue among them
+	Load     float64  `json:"load_seconds"`
+	Counters Counters `json:"counters"`
+	// Latency is nil where the histograms of stages are switched off.
+	Latency *Latency `json:"latency,omitempty"`
+	// Recent are the last 1, 5 and 15 minutes, as far as the server has run for so long.
+	Recent    []Window   `json:"recent"`
+	Instances []Instance `json:"instances"`
+}
+
+// Group is a group of instances, as the config has it.
+type Group struct {
+	Name  string `json:"name"`
+	Kind  string `json:"kind"` // CPU, GPU or MODEL
+	Count int32  `json:"count"`
+}
+
+// Counters count requests since the version was loaded.
+type Counters struct {
+	Succeeded   int64            `json:"succeeded"`
+	Failed      map[string]int64 `json:"failed,omitempty"` // by reason: REJECTED, CANCELED, BACKEND, OTHER
+	Inferences  int64            `json:"inferences"`
+	Executions  int64            `json:"executions"`
+	CacheHits   int64            `json:"cache_hits"`
+	CacheMisses int64            `json:"cache_misses"`
+}
+
+// Failures are those of all reasons.
+func (c *Counters) Failures() (all int64) {
+	for _, n := range c.Failed {
+		all += n
+	}
+	return all
+}
+
+// Latency are the cumulative histograms of the successful requests of a version.
+type Latency struct {
+	Request Times `json:"request"` // from its acceptance to the end of its execution
+	Queue   Times `json:"queue"`
+	Input   Times `json:"compute_input"`
+	Infer   Times `json:"compute_infer"`
+	Output  Times `json:"compute_output"`
+}
+
+// Times is a histogram: Counts[i] are above bound i-1 and not above bound i of LatencyBounds; the
+// last count is of those above all.
+type Times struct {
+	Counts []uint64 `json:"counts"`
+	Sum    float64  `json:"sum_seconds"`
+}
+
+// Window is what a version did lately.
+type Window struct {
+	// Seconds is how long the window is: 60, 300 or 900. Covered is how much of it has been
+	// watched, less after the start of server or version.
+	Seconds    int     `json:"seconds"`
+	Covered    float64 `json:"covered_seconds"`
+	Succeeded  int64   `json:"succeeded"`
+	Failed     int64   `json:"failed"`
+	Inferences int64   `json:"inferences"`
+	Executions int64   `json:"executions"`
+	// Percentiles of the successful requests; nil without one, or without histograms.
+	Request *Percentiles `json:"request,omitempty"`
+	Queue   *Percentiles `json:"queue,omitempty"`
+	Infer   *Percentiles `json:"compute_infer,omitempty"`
+}
+
+// Percentiles are in seconds, interpolated within the buckets.
+type Percentiles struct {
+	P50 float64 `json:"p50"`
+	P90 float64 `json:"p90"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+}
+
+// Instance is one instance of a version.
+type Instance struct {
+	Name string `json:"name"`
+	// State is starting, ready, busy, backing off, restarting, dead or stopping; see docs/operations.md.
+	State  string     `json:"state"`
+	Since  *time.Time `json:"since,omitempty"`
+	Kind   string     `json:"kind"` // CPU, GPU or MODEL
+	Device int32      `json:"device"`
+	// PID is 0 while there is no process, and of instances inside the server's own.
+	PID       int        `json:"pid"`
+	Resident  int64      `json:"resident_bytes"` // what is shared with other processes among them
+	Arena     int64      `json:"arena_bytes"`    // shared memory that is real for its outputs
+	CPU       float64    `json:"cpu_seconds"`    // of its present process
+	Restarts  int        `json:"restarts"`
+	Losses    int        `json:"losses"`
+	LastLoss  *Loss      `json:"last_loss,omitempty"`
+	NextStart *time.Time `json:"next_start,omitempty"` // where one is planned
+
+	Model, Namespace string `json:"-"` // of which version it is
+	Version          int64  `json:"-"`
+}
+
+// Loss is the end of an instance's process that was not told to end.
+type Loss struct {
+	At    time.Time `json:"at"`
+	Cause string    `json:"cause"` // as the metric nereid_stub_losses_total has it
+	Text  string    `json:"text"`  // with the last lines of its standard error output
+}
+
+// Line is one line of the log.
+type Line struct {
+	Sequence uint64    `json:"sequence"` // ascends by 1 with each line
+	Time     time.Time `json:"time"`
+	Level    string    `json:"level"` // debug, info, warn, error or fatal
+	Place    string    `json:"place"` // file:line
+	// Text has the fields of the line behind the message, as key=value, and may have several lines.
+	Text string `json:"text"`
+}

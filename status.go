@@ -1,0 +1,85 @@
+package nereid
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/server/status"
+)
+
+// controlNames are the control modes as the status shows them.
+var controlNames = map[ControlMode]string{ControlNone: "none", ControlPoll: "poll", ControlExplicit: "explicit"}
+
+// Status returns what makes snapshots of the server's state, from New to Close.
+func (s *Server) Status() *status.Keeper { return s.status }
+
+// makeStatus makes what shows the server's state.
+func (s *Server) makeStatus(counters *metrics.Registry) {
+	s.status = status.NewKeeper(status.Config{
+		Server: s.describe, Versions: s.registry.Overview, Figures: counters.Figures, Instances: s.instances,
+		Lines: s.options.Lines, Log: s.log,
+	})
+}
+
+// keepStatus collects snapshots until the server is closed.
+func (s *Server) keepStatus() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{}) // closed by the goroutine
+	boundary.Go(s.log, boundary.Server, func() {
+		defer close(done)
+		s.status.Run(ctx)
+	}, nil)
+	before := s.stopKeeping
+	s.stopKeeping = func() {
+		before()
+		cancel()
+		<-done
+	}
+}
+
+// describe is the server as a whole.
+func (s *Server) describe() status.Server {
+	one := status.Server{
+		Name: s.options.ServerID, Version: ProtocolVersion, Build: s.options.Build, PID: os.Getpid(),
+		Control: controlNames[s.options.Repository.Control], MemoryLimit: s.account.Limit(),
+	}
+	if cpu, resident, err := process.UsageOf(os.Getpid()); err == nil {
+		one.CPU, one.Resident = cpu.Seconds(), resident
+	}
+	for k := range memory.Kind(memory.Kinds) {
+		one.MemoryUsed += s.account.Used(k)
+	}
+	return one
+}
+
+// instances lists those that have processes.
+func (s *Server) instances() (list []status.Instance) {
+	if s.supervisor == nil {
+		return nil
+	}
+	for _, in := range s.supervisor.Instances() {
+		one := status.Instance{
+			Model: in.Model, Namespace: in.Namespace, Version: in.Version, Name: in.Name, State: string(in.Phase), Since: moment(in.Since),
+			Kind: in.Kind, Device: in.Device, PID: in.PID, Resident: in.Resident, Arena: in.Arena, CPU: in.CPU.Seconds(),
+			Restarts: in.Restarts, Losses: in.Losses, NextStart: moment(in.NextStart),
+		}
+		if l := in.LastLoss; l != nil {
+			one.LastLoss = &status.Loss{At: l.At, Cause: string(l.Cause), Text: l.Text}
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// moment is nil for no time.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
