@@ -295,3 +295,25 @@ func TestAttachRefusesOtherProtocols(t *testing.T) {
 		down.Release()
 	}
 }
+
+// TestSpinOutlastsYieldsThatMadeTheFrame: where client, server and plugin share a core, each frame takes one long yield, in which the others
+// make it. Spinning goes on then; it pauses if the yield has kept a frame waiting, or nothing has come of it.
+func TestSpinOutlastsYieldsThatMadeTheFrame(t *testing.T) {
+	for name, test := range map[string]struct {
+		yield int64
+		there bool
+		age   int64
+		want  bool
+	}{
+		"short":                                {slowYield, false, 0, false},
+		"short, and the frame is old":          {slowYield, true, 10 * slowYield, false},
+		"long, and no frame":                   {slowYield + 1, false, 10 * slowYield, true},
+		"long, and the frame is fresh":         {80 * slowYield, true, slowYield, false},
+		"long, and the frame has waited":       {80 * slowYield, true, slowYield + 1, true},
+		"long, and the frame is from tomorrow": {80 * slowYield, true, -slowYield, false}, // a server may say that; it harms itself
+	} {
+		if got := slowed(test.yield, test.there, test.age); got != test.want {
+			t.Errorf("a yield that is %s: got slow %v, want %v", name, got, test.want)
+		}
+	}
+}

@@ -312,11 +312,12 @@ func (p *Peer) look(spin *Spin, began int64) {
 		// SCHED_YIELD and not Gosched, which would hand this processor to other goroutines, but not to the server.
 		yield()
 		now := Now()
-		if now-before > slowYield {
+		there := p.in.Pending()
+		if slowed(now-before, there, now-p.in.Posted()) {
 			spin.slow()
 			return
 		}
-		if p.in.Pending() || now-began > spin.budget {
+		if there || now-began > spin.budget {
 			spin.cleaned()
 			return
 		}
