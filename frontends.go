@@ -20,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/openai"
+	"github.com/nereid-serving/nereid/server/page"
 	"github.com/nereid-serving/nereid/server/rest"
 )
 
@@ -32,6 +33,7 @@ const (
 	vertexService    = "Vertex AI"
 	openAIService    = "OpenAI"
 	metricsService   = "Metrics"
+	pageService      = "Page"
 )
 
 // frontEnd is what package server makes for each protocol.
@@ -47,6 +49,8 @@ type front struct {
 	frontEnd
 	name, title, where string
 	listening, ran     bool
+	// dispensable says that the server starts without it where it cannot listen.
+	dispensable bool
 }
 
 // abandon closes the socket of a front end that has listened and never run.
@@ -84,6 +88,9 @@ func (s *Server) OpenAIAddr() net.Addr { return s.addr(openAIService) }
 // MetricsAddr returns the address of the metrics endpoint, nil before Listen or
 // without it.
 func (s *Server) MetricsAddr() net.Addr { return s.addr(metricsService) }
+
+// PageAddr returns the address of the page for browsers, nil before Listen or without it.
+func (s *Server) PageAddr() net.Addr { return s.addr(pageService) }
 
 func (s *Server) addr(name string) net.Addr {
 	for _, f := range s.fronts {
@@ -172,6 +179,14 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		}
 		add(metricsService, "Metrics Service", o.metricsAddress(), o.Metrics.Port, m)
 	}
+	if o.Page.Allow {
+		u, err := page.New(o.pageConfig(all), parts, s.registry, s.log)
+		if err != nil {
+			return err
+		}
+		add(pageService, "page for browsers", o.pageAddress(), o.Page.Port, u)
+		s.fronts[len(s.fronts)-1].dispensable = o.Page.Dispensable
+	}
 	return nil
 }
 
@@ -200,6 +215,7 @@ func (o *Options) otherAddresses() (list []string) {
 		{o.Metrics.Allow, o.Metrics.Port, "Metrics for Prometheus: port %d, /metrics"},
 		{o.HTTPS.Allow, o.HTTPS.Port, "HTTPS: port %d"},
 		{o.OpenAI.Allow, o.OpenAI.Port, "OpenAI's API: port %d, /v1"},
+		{o.Page.Allow, o.Page.Port, "Page for browsers: port %d"},
 	} {
 		if e.on && e.port > 0 {
 			list = append(list, fmt.Sprintf(e.text, e.port))
@@ -243,6 +259,14 @@ func (o *Options) metricsAddress() string { return cmp.Or(o.Metrics.Address, o.H
 func (o *Options) metricsConfig(all *connections.Budget) rest.Config {
 	c := o.HTTP.Limits
 	c.Address, c.Port, c.Connections, c.DrainTime = o.metricsAddress(), o.Metrics.Port, all, 0
+	return c
+}
+
+func (o *Options) pageAddress() string { return cmp.Or(o.Page.Address, "127.0.0.1") }
+
+func (o *Options) pageConfig(all *connections.Budget) page.Config {
+	c := page.Config{Config: o.httpConfig(all), Hosts: o.Page.Hosts, Explicit: o.Repository.Control == ControlExplicit}
+	c.Address, c.Port, c.ReusePort = o.pageAddress(), o.Page.Port, false
 	return c
 }
 

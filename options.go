@@ -49,6 +49,7 @@ type Options struct {
 	VertexAI           VertexAIOptions
 	OpenAI             OpenAIOptions
 	Metrics            MetricsOptions
+	Page               PageOptions
 	Trace              tracing.Config // --trace-config; New fills in Now, Log and Memory. Without a mode nothing is traced
 	RateLimit          RateLimitOptions
 	Backends           BackendOptions
@@ -204,6 +205,20 @@ type MetricsOptions struct {
 	// --allow-gpu-metrics, --metrics-interval-ms. New fills in NoCustom and Log.
 	Series metrics.Config
 }
+
+// PageOptions are about the page for browsers (docs/page.md). Its connections have the limits of HTTPOptions, of
+// which it obeys Restricted, too. The zero value serves none.
+type PageOptions struct {
+	Allow   bool     // --http-ui
+	Address string   // --http-ui-address: 127.0.0.1 if empty
+	Port    int      // --http-ui-port; 0: the kernel chooses, and PageAddr tells
+	Hosts   []string // --http-ui-host: names by which browsers may reach it, besides addresses and localhost
+	// Dispensable says that the server starts without the page where it cannot listen.
+	Dispensable bool
+}
+
+// PagePort is where the page is unless an option says.
+const PagePort = 8003
 
 // ModelLimits bound what models, and requests about them, may ask. Those of clients are
 // in HTTPOptions and GRPCOptions. 0 is the default of each.

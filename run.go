@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nereid-serving/nereid/boundary"
@@ -24,21 +25,29 @@ func (s *Server) Load(ctx context.Context) error {
 	return s.registry.Start(ctx)
 }
 
-// Listen binds the endpoints in Triton's order. Clients that connect wait until Run.
+// Listen binds the endpoints in Triton's order, and the page behind them. Clients that connect wait until Run.
 func (s *Server) Listen() error {
 	s.listening = true
 	for _, f := range s.fronts {
-		if f.name != grpcService {
+		if said := f.name != grpcService && f.name != pageService; said {
 			s.log.Info().Msgf("Started %s at %s", f.title, f.where)
 		}
 		if err := f.Listen(); err != nil {
+			if f.dispensable {
+				s.log.Warn().Msgf("the page for browsers is not served: %v; --http-ui-port chooses another port, --http-ui=false switches it off", err)
+				continue
+			}
 			return f.startError(err, errors.Is(err, unix.EADDRINUSE))
 		}
 		f.listening = true
-		if f.name == grpcService {
+		switch f.name {
+		case grpcService:
 			s.log.Info().Msgf("Started %s at %s", f.title, f.where)
+		case pageService:
+			s.log.Info().Msgf("Started %s at http://%s", f.title, f.Addr())
 		}
 	}
+	s.fronts = slices.DeleteFunc(s.fronts, func(f *front) bool { return !f.listening })
 	if len(s.fronts) == 0 {
 		return errors.New("all services are switched off: allow HTTP, gRPC or metrics")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/server/openai"
+	"github.com/nereid-serving/nereid/server/page/admission"
 )
 
 // endpointFlags are about what listens.
@@ -189,6 +190,36 @@ func openAIFlags() []flag {
 		{"openai-restricted-api", "<<string>:<string>=<string>>", "As --http-restricted-api, for this endpoint. Its groups: " +
 			strings.Join(openai.Groups(), ", ") + ".",
 			setOpenAIRestricted},
+	}
+}
+
+// pageFlags are about the page for browsers. An address or a port asks for it.
+func pageFlags() []flag {
+	return []flag{
+		{"http-ui", "<boolean>", "Serve a page for browsers: models, their states and figures, a form for requests. Default: true beside an HTTP endpoint, " +
+			"at 127.0.0.1, unless the port is in use.",
+			func(p *parser, text string) (err error) {
+				if p.o.Page.Allow, err = parseBool(text); err == nil {
+					p.o.Page.Dispensable = false
+				}
+				return err
+			}},
+		{"http-ui-address", "<string>", "Address of the page. Default: 127.0.0.1.",
+			func(p *parser, text string) error {
+				p.o.Page.Address, p.o.Page.Dispensable = text, false
+				return nil
+			}},
+		{"http-ui-port", "<integer>", "Its port. Default: 8003.",
+			func(p *parser, text string) (err error) {
+				p.o.Page.Port, err = parseInt(text)
+				p.o.Page.Dispensable = false
+				return err
+			}},
+		{"http-ui-host", "<string>", "A name by which browsers may reach the page, besides addresses and localhost. May be given several times. Default: none.",
+			func(p *parser, text string) error {
+				p.o.Page.Hosts = append(p.o.Page.Hosts, text)
+				return admission.CheckHost(text)
+			}},
 	}
 }
 

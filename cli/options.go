@@ -96,6 +96,7 @@ func defaults(getenv func(string) string) *Options {
 	if devices.Found(getenv) {
 		o.Backends.MinComputeCapability = devices.DefaultCapability
 	}
+	o.Page = nereid.PageOptions{Allow: true, Address: "127.0.0.1", Port: nereid.PagePort, Dispensable: true}
 	o.SageMaker = nereid.SageMakerOptions{
 		Port: 8080, DefaultModel: getenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"), LivePing: getenv("SAGEMAKER_TRITON_PING_MODE") == "live",
 		InferenceType: getenv("SAGEMAKER_TRITON_INFERENCE_TYPE"),
@@ -176,6 +177,7 @@ func (o *Options) checkPorts() error {
 		{sageMaker, o.SageMaker.Allow, nereid.CloudAddress, o.SageMaker.Port},
 		{"Vertex AI", o.VertexAI.Allow, nereid.CloudAddress, o.VertexAI.Port},
 		{"OpenAI", o.OpenAI.Allow, cmp.Or(o.OpenAI.Address, o.HTTP.Address), o.OpenAI.Port},
+		{"page", o.Page.Allow && !o.Page.Dispensable, o.Page.Address, o.Page.Port},
 	}
 	for i, a := range endpoints {
 		for _, b := range endpoints[i+1:] {
@@ -199,6 +201,8 @@ func (o *Options) serverOptions(settings *logs.Settings, getenv func(string) str
 	all.Logger, all.Logging, all.Stdout, all.Stderr = log, logs.Control{Settings: settings}, stdout, stderr
 	all.SoleParent, all.LimitGoHeap = true, getenv("GOMEMLIMIT") == ""
 	all.Trace = o.Tracing.config(getenv)
+	// Unless it is asked for, it stands beside a plain HTTP endpoint, where it opens nothing that is closed.
+	all.Page.Allow = o.Page.Allow && (o.HTTP.Allow || !o.Page.Dispensable)
 	var err error
 	if err = o.applyMetricsSettings(&all.Metrics.Series, log); err != nil {
 		return all, err

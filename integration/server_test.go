@@ -89,7 +89,7 @@ func launchProgram(t *testing.T, program []string, python, repository string, fl
 	s := &runningServer{t: t, log: &testkit.Buffer{}, http: ports[0], grpc: ports[1], metrics: ports[2], ended: make(chan error, 1)}
 	arguments := []string{
 		"--model-repository=" + repository, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1",
-		"--http-port=" + strconv.Itoa(s.http), "--grpc-port=" + strconv.Itoa(s.grpc), "--metrics-port=" + strconv.Itoa(s.metrics),
+		"--http-port=" + strconv.Itoa(s.http), "--grpc-port=" + strconv.Itoa(s.grpc), "--metrics-port=" + strconv.Itoa(s.metrics), "--http-ui=false",
 	}
 	if python != "" {
 		arguments = append(arguments, "--backend-config=python,python-executable="+python)

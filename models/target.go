@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
 
@@ -45,4 +46,16 @@ func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	}
 	defer h.Release()
 	return h.Infer(ctx, req, send)
+}
+
+// ConfigText returns the configuration of a model as it lies in the repository now, which may have
+// changed since the model was loaded, and the file's name; text is nil where there is no such file.
+// Of a long file it returns the first limit bytes. It waits for no load.
+func (r *Registry) ConfigText(name string, limit int64) (file string, text []byte, err error) {
+	folder, err := r.config.Repository.Open(repository.Identity{Name: name})
+	if err != nil {
+		return "", nil, err
+	}
+	defer folder.Close()
+	return folder.Config(limit)
 }

@@ -98,6 +98,18 @@ func (f *Folder) configInUse() string {
 	return configFile
 }
 
+// Config returns the beginning of the file that describes the model, at most limit bytes, and its name as the
+// operator would write it; text is nil if there is none.
+func (f *Folder) Config(limit int64) (file string, text []byte, err error) {
+	name := f.configInUse()
+	file = f.shown + "/" + name
+	if !f.Exists(name) {
+		return file, nil, nil
+	}
+	text, err = f.ReadStart(name, limit)
+	return file, text, err
+}
+
 // openRegular opens a file that can be read to its end: a pipe or a device would
 // block, or never end. Errors are Internal in Triton's words.
 func (f *Folder) openRegular(name string) (*os.File, error) {

@@ -21,7 +21,8 @@ type Core struct {
 	Down    error // what Live and Ready say
 	Unready bool  // not ready
 
-	Loads   []string // what was loaded, unloaded and changed
+	Loads   []string                                     // what was loaded, unloaded and changed
+	Listed  []*kserve.RepositoryIndexResponse_ModelIndex // what Index says; nil: three models of its own
 	OnLoad  func(ctx context.Context, name, config string, files map[string][]byte) error
 	Panics  bool         // a handler may panic
 	Served  atomic.Int64 // inferences
@@ -163,6 +164,9 @@ func Statistics(name string) *kserve.ModelStatistics {
 
 // Index implements server.Core.
 func (c *Core) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
+	if c.Listed != nil {
+		return c.Listed, nil
+	}
 	list := []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Version: "1", State: "READY"}}
 	if !ready {
 		list = append(list, &kserve.RepositoryIndexResponse_ModelIndex{Name: "b", Version: "2", State: "UNAVAILABLE", Reason: "unloaded"},

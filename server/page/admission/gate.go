@@ -1,0 +1,114 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/nereid-serving/nereid/server/http1"
+)
+
+// Gate is what requests to one page must pass.
+type Gate struct {
+	hosts map[string]bool // names besides localhost, in lower case
+	token string
+}
+
+// New makes a Gate with a token of its own. hosts are the names by which browsers may reach the
+// page, without a port.
+func New(hosts []string) (*Gate, error) {
+	g := &Gate{hosts: make(map[string]bool)}
+	for _, host := range hosts {
+		if err := CheckHost(host); err != nil {
+			return nil, err
+		}
+		g.hosts[strings.ToLower(host)] = true
+	}
+	g.token = newToken()
+	return g, nil
+}
+
+// CheckHost refuses what is no name of a host.
+func CheckHost(host string) error {
+	if host == "" || strings.Trim(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != "" {
+		return fmt.Errorf("host %q: want a name without scheme and port, such as gpu1.example.org", host)
+	}
+	return nil
+}
+
+// Refusal is a request that is not served.
+type Refusal struct {
+	Status int
+	Text   string
+}
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.Text }
+
+// Admit returns a *Refusal unless a request may be served. A POST needs the token besides.
+func (g *Gate) Admit(r *http1.Request) error {
+	host, _ := r.Header("Host")
+	if !g.known(host) {
+		return &Refusal{http.StatusMisdirectedRequest, fmt.Sprintf("The page is not served as %q. It is by its address and as localhost; --http-ui-host adds a name.", host)}
+	}
+	if err := fromElsewhere(r); err != nil {
+		return err
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		return nil
+	case http.MethodPost:
+	default:
+		return &Refusal{http.StatusMethodNotAllowed, "Method Not Allowed"}
+	}
+	origin, _ := r.Header("Origin")
+	scheme, from, ok := strings.Cut(strings.ToLower(origin), "://")
+	if !ok || scheme != "http" && scheme != "https" || from != strings.ToLower(host) {
+		return &Refusal{http.StatusForbidden, fmt.Sprintf("A request that changes something must come from the page itself, and this has the origin %q.", origin)}
+	}
+	return nil
+}
+
+// known reports whether a browser that asks for this host means the page. A foreign site can have its
+// name lead to this machine; an address and localhost it cannot have.
+func (g *Gate) known(host string) bool {
+	name := strings.ToLower(host)
+	if end := strings.LastIndexByte(name, ':'); end > strings.LastIndexByte(name, ']') {
+		name = name[:end]
+	}
+	if inner, ok := strings.CutPrefix(name, "["); ok {
+		name = strings.TrimSuffix(inner, "]")
+	}
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || g.hosts[name]
+}
+
+var errForeign = &Refusal{http.StatusForbidden, "The page is not for use by pages of other sites."}
+
+// fromElsewhere refuses what a page of another site has the browser send, but for the navigation by
+// a link. Old browsers do not say where a request comes from.
+func fromElsewhere(r *http1.Request) error {
+	switch site, says := r.Header("Sec-Fetch-Site"); {
+	case !says, site == "same-origin", site == "none":
+		return nil
+	}
+	mode, _ := r.Header("Sec-Fetch-Mode")
+	destination, _ := r.Header("Sec-Fetch-Dest")
+	if r.Method == http.MethodGet && mode == "navigate" && destination == "document" {
+		return nil
+	}
+	return errForeign
+}
+
+// AsRefusal returns the Refusal that err is, or nil.
+func AsRefusal(err error) *Refusal {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return nil
+}

@@ -1,0 +1,27 @@
+package admission
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"net/http"
+)
+
+// newToken returns 256 random bits as text. Another site's script cannot read it, as browsers do
+// not let it read the page.
+func newToken() string {
+	var bits [32]byte
+	_, _ = rand.Read(bits[:]) // it never fails
+	return base64.RawURLEncoding.EncodeToString(bits[:])
+}
+
+// Token is what each form of the page carries.
+func (g *Gate) Token() string { return g.token }
+
+// Trusts returns a *Refusal unless a form carries the token.
+func (g *Gate) Trusts(token string) error {
+	if subtle.ConstantTimeCompare([]byte(token), []byte(g.token)) == 1 {
+		return nil
+	}
+	return &Refusal{http.StatusForbidden, "The form is not one of this server, or of the server before a restart: go back and reload the page."}
+}

@@ -1,0 +1,75 @@
+package page
+
+import (
+	"errors"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/page/admission"
+	"github.com/nereid-serving/nereid/server/rest"
+	"github.com/nereid-serving/nereid/server/rest/body"
+)
+
+// MaxConnections is how many connections the page has at most.
+const MaxConnections = 64
+
+// Config says where the page listens and what it offers.
+type Config struct {
+	// Config has the address, the limits, the server's name and version, and the groups of endpoints that are restricted.
+	rest.Config
+	// Hosts are names by which browsers may reach the page, besides addresses and localhost.
+	Hosts []string
+	// Explicit says that clients control which models are loaded.
+	Explicit bool
+	// Build is the version of the program, "" if it is not known.
+	Build string
+}
+
+// Files reads the configuration of models in the repository; models.Registry is it.
+type Files interface {
+	ConfigText(model string, limit int64) (file string, text []byte, err error)
+}
+
+// New checks cfg and returns a front end that does not listen yet.
+func New(cfg Config, parts server.Parts, files Files, log zerolog.Logger) (*rest.FrontEnd, error) {
+	p, err := newPages(cfg, parts, files)
+	if err != nil {
+		return nil, err
+	}
+	return rest.Front(p.cfg.Config, parts.Memory, p.Serve, log), nil
+}
+
+func newPages(cfg Config, parts server.Parts, files Files) (*Pages, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := parts.Complete(); err != nil {
+		return nil, err
+	}
+	if files == nil {
+		return nil, errors.New("there are no Files to read configurations from")
+	}
+	cfg.Config = cfg.WithDefaults()
+	cfg.MaxConnections = min(cfg.MaxConnections, MaxConnections)
+	gate, err := admission.New(cfg.Hosts)
+	if err != nil {
+		return nil, err
+	}
+	restrictions, err := server.NewRestrictions(cfg.Restricted)
+	if err != nil {
+		return nil, err
+	}
+	templates, err := parseTemplates()
+	if err != nil {
+		return nil, err
+	}
+	assets, err := readAssets()
+	if err != nil {
+		return nil, err
+	}
+	return &Pages{
+		cfg: cfg, core: parts.Core, files: files, gate: gate, restrictions: restrictions, templates: templates, assets: assets,
+		allocate: parts.Allocate, bodies: &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.MaxInputBytes},
+	}, nil
+}

@@ -1,0 +1,297 @@
+package form
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// What is kept and shown of an answer.
+const (
+	MostResponses = 64
+	mostElements  = 1000     // numbers of an output, and texts
+	mostText      = 16 << 10 // bytes of one text
+	mostHex       = 256      // bytes of one element that is no text
+	mostPicture   = 6 << 20  // bytes of one picture
+	// MostKept bounds what is copied of one answer, in bytes.
+	MostKept = 12 << 20
+)
+
+// Collector takes the responses to one request. Enough, which may be nil, is called once when more
+// come than are shown.
+type Collector struct {
+	Enough func()
+
+	responses []kept
+	more      int // responses that are not shown
+	room      int // of MostKept
+	enough    bool
+}
+
+// kept is what is shown of a response, copied.
+type kept struct {
+	err        *infer.Error
+	parameters []infer.Parameter
+	outputs    []infer.Tensor // Data is the part that is shown
+	sizes      []int64
+}
+
+// Take is an infer.Sender.
+func (c *Collector) Take(r *infer.Response) {
+	defer r.Release()
+	if r.Empty {
+		return
+	}
+	if len(c.responses) == MostResponses {
+		if c.more++; !c.enough {
+			c.enough = true
+			if c.Enough != nil {
+				c.Enough()
+			}
+		}
+		return
+	}
+	if c.responses == nil {
+		c.room = MostKept
+	}
+	k := kept{err: r.Err, parameters: r.Parameters}
+	for i := range r.Outputs {
+		out := r.Outputs[i]
+		size := int64(len(out.Data))
+		n := min(size, c.shown(&out), int64(c.room))
+		c.room -= int(n)
+		copied := infer.Tensor{Name: out.Name, DataType: out.DataType, Shape: out.Shape, Data: append([]byte(nil), out.Data[:n]...)}
+		k.outputs, k.sizes = append(k.outputs, copied), append(k.sizes, size)
+	}
+	c.responses = append(c.responses, k)
+}
+
+// shown is how many bytes of an output may be shown: those of a picture, or of the elements.
+func (c *Collector) shown(out *infer.Tensor) int64 {
+	if size := out.DataType.Size(); size > 0 {
+		if l, ok := pixels(out.Shape); ok && out.DataType == infer.Uint8 && l.height*l.width <= maxPixels && int64(len(out.Data)) <= mostPicture {
+			return int64(len(out.Data))
+		}
+		return int64(mostElements * size)
+	}
+	return mostPicture
+}
+
+// Response is one response as it is shown.
+type Response struct {
+	Number     int
+	Code       string // of an error
+	Error      string
+	Parameters []Named
+	Outputs    []Output
+}
+
+// Named is a parameter.
+type Named struct{ Name, Value string }
+
+// Output is one output as it is shown.
+type Output struct {
+	Name, Type, Shape string
+	Size              int64
+	Rows              string // numbers
+	Elements          []Element
+	Picture           string // a data URL of a raster image
+	Left              int64  // elements, or bytes of BYTES, that are not shown
+	Broken            bool   // it is no tensor of its type
+}
+
+// Element is one element of a BYTES tensor.
+type Element struct {
+	Size    int
+	Text    string
+	Hex     string
+	Picture string // a data URL of a raster image
+	Cut     bool   // there is more
+}
+
+// Answer returns what was taken, and how many responses more there were. The request has ended.
+func (c *Collector) Answer() (list []Response, more int) {
+	for i, k := range c.responses {
+		r := Response{Number: i + 1}
+		if k.err != nil {
+			r.Code, r.Error = k.err.Code.String(), k.err.Message
+		}
+		for _, p := range k.parameters {
+			r.Parameters = append(r.Parameters, Named{p.Name, parameterText(p)})
+		}
+		for j := range k.outputs {
+			r.Outputs = append(r.Outputs, output(&k.outputs[j], k.sizes[j]))
+		}
+		list = append(list, r)
+	}
+	return list, c.more
+}
+
+func parameterText(p infer.Parameter) string {
+	switch p.Kind {
+	case infer.IntParameter:
+		return strconv.FormatInt(p.Int, 10)
+	case infer.BoolParameter:
+		return strconv.FormatBool(p.Bool)
+	case infer.DoubleParameter:
+		return strconv.FormatFloat(p.Double, 'g', -1, 64)
+	default:
+		return p.String
+	}
+}
+
+func output(t *infer.Tensor, size int64) Output {
+	o := Output{Name: t.Name, Type: t.DataType.String(), Shape: infer.ShapeString(t.Shape), Size: size}
+	one := int64(t.DataType.Size())
+	if one == 0 {
+		o.elements(t.Data, size)
+		return o
+	}
+	if int64(len(t.Data)) == size {
+		o.Picture = pictureOf(t.DataType, t.Shape, t.Data)
+	}
+	n := min(int64(len(t.Data))/one, mostElements)
+	o.Rows, o.Left = rows(t, int(n)), size/one-n
+	if want, ok := infer.ByteSize(t.DataType, t.Shape); !ok || want != size {
+		o.Broken = true
+	}
+	return o
+}
+
+// elements reads a BYTES tensor of so many bytes, of which data is the beginning.
+func (o *Output) elements(data []byte, size int64) {
+	for len(data) >= 4 && len(o.Elements) < mostElements {
+		n := int64(binary.LittleEndian.Uint32(data))
+		if n > size-4 {
+			o.Broken = true
+			break
+		}
+		data, size = data[4:], size-4
+		have := data[:min(n, int64(len(data)))]
+		o.Elements = append(o.Elements, element(have, int(n)))
+		data, size = data[len(have):], size-n
+	}
+	o.Left = size
+}
+
+// element shows an element of size bytes, of which data is the beginning.
+func element(data []byte, size int) Element {
+	e := Element{Size: size, Cut: len(data) < size}
+	kind := pictureType(data)
+	text := data
+	if len(text) > mostText {
+		text, e.Cut = cutText(text[:mostText]), true
+	}
+	switch {
+	case kind != "" && len(data) == size:
+		e.Picture, e.Cut = dataURL(kind, data), false
+	case readable(text):
+		e.Text = string(text)
+	default:
+		shown := data[:min(len(data), mostHex)]
+		e.Hex, e.Cut = hex.Dump(shown), len(shown) < size
+	}
+	return e
+}
+
+// cutText takes half a character off the end.
+func cutText(text []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
+		if utf8.RuneStart(text[len(text)-i]) {
+			if !utf8.FullRune(text[len(text)-i:]) {
+				return text[:len(text)-i]
+			}
+			break
+		}
+	}
+	return text
+}
+
+// readable reports whether bytes are text: UTF-8 without control characters but those of lines
+// and terminals' colours.
+func readable(text []byte) bool {
+	if !utf8.Valid(text) {
+		return false
+	}
+	for _, c := range text {
+		if c < ' ' && c != '\n' && c != '\r' && c != '\t' && c != 0x1b {
+			return false
+		}
+	}
+	return true
+}
+
+// rows shows the first n elements of a tensor, a line for each row, and a blank line between
+// planes.
+func rows(t *infer.Tensor, n int) string {
+	var b strings.Builder
+	size := t.DataType.Size()
+	row := 16
+	if last := len(t.Shape) - 1; last >= 0 && t.Shape[last] > 0 && t.Shape[last] <= 64 {
+		row = int(t.Shape[last])
+	}
+	plane := 0
+	if rank := len(t.Shape); rank > 2 && t.Shape[rank-1] == int64(row) && t.Shape[rank-2] > 0 && t.Shape[rank-2] <= mostElements {
+		plane = row * int(t.Shape[rank-2])
+	}
+	for i := range n {
+		switch {
+		case i == 0:
+		case plane > 0 && i%plane == 0:
+			b.WriteString("\n\n")
+		case i%row == 0:
+			b.WriteByte('\n')
+		default:
+			b.WriteString("  ")
+		}
+		b.WriteString(number(t.DataType, t.Data[i*size:(i+1)*size]))
+	}
+	return b.String()
+}
+
+func number(d infer.DataType, data []byte) string {
+	switch d {
+	case infer.Bool:
+		return strconv.FormatBool(data[0] != 0)
+	case infer.Uint8:
+		return strconv.FormatUint(uint64(data[0]), 10)
+	case infer.Uint16:
+		return strconv.FormatUint(uint64(binary.LittleEndian.Uint16(data)), 10)
+	case infer.Uint32:
+		return strconv.FormatUint(uint64(binary.LittleEndian.Uint32(data)), 10)
+	case infer.Uint64:
+		return strconv.FormatUint(binary.LittleEndian.Uint64(data), 10)
+	case infer.Int8:
+		return strconv.FormatInt(int64(int8(data[0])), 10)
+	case infer.Int16:
+		return strconv.FormatInt(int64(int16(binary.LittleEndian.Uint16(data))), 10)
+	case infer.Int32:
+		return strconv.FormatInt(int64(int32(binary.LittleEndian.Uint32(data))), 10)
+	case infer.Int64:
+		return strconv.FormatInt(int64(binary.LittleEndian.Uint64(data)), 10)
+	case infer.FP16:
+		return floatText(float64(fromHalf(binary.LittleEndian.Uint16(data))), 32)
+	case infer.BF16:
+		return floatText(float64(fromBrain(binary.LittleEndian.Uint16(data))), 32)
+	case infer.FP32:
+		return floatText(float64(math.Float32frombits(binary.LittleEndian.Uint32(data))), 32)
+	case infer.FP64:
+		return floatText(math.Float64frombits(binary.LittleEndian.Uint64(data)), 64)
+	default:
+		return fmt.Sprintf("%x", data)
+	}
+}
+
+func floatText(v float64, bits int) string {
+	text := strconv.FormatFloat(v, 'g', -1, bits)
+	if strings.Trim(text, "-0123456789") == "" {
+		text += ".0"
+	}
+	return text
+}

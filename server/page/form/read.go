@@ -1,0 +1,265 @@
+package form
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/jsontext"
+)
+
+// Room is the memory that a request may take.
+type Room struct {
+	// Limit is the most bytes that a tensor may have.
+	Limit int64
+	// Tensor gives a tensor memory for so many bytes, or refuses.
+	Tensor func(t *infer.Tensor, n int) error
+	// Scratch charges bytes that are needed until the request ends, or refuses.
+	Scratch func(n int64) error
+}
+
+// Read makes the tensor of a field that is not empty. The caller releases it.
+func (f *Field) Read(room *Room) (t infer.Tensor, err error) {
+	t = infer.Tensor{Name: f.Name, DataType: f.Type}
+	var open int
+	if t.Shape, open, err = f.parseShape(); err != nil {
+		return t, err
+	}
+	switch {
+	case f.Type == infer.Bytes:
+		err = f.readBytes(&t, open, room)
+	case f.File != nil:
+		err = f.readFile(&t, open, room)
+	default:
+		err = f.readNumbers(&t, open, room)
+	}
+	return t, err
+}
+
+// take gives t memory for n bytes.
+func (f *Field) take(t *infer.Tensor, n int64, room *Room) error {
+	if n > room.Limit {
+		return f.refuse("the tensor has %d bytes, at most %d are allowed. --http-max-input-size changes the limit", n, room.Limit)
+	}
+	return room.Tensor(t, int(n))
+}
+
+// settle puts the dimension that is open into the shape of t, which has n elements.
+func (f *Field) settle(t *infer.Tensor, open int, n int64) error {
+	if open >= 0 {
+		t.Shape[open] = 1
+		rest, ok := infer.Elements(t.Shape)
+		if !ok || rest == 0 || n%rest != 0 {
+			return f.refuse("%d values do not fill a tensor of shape [%s]", n, f.Shape)
+		}
+		t.Shape[open] = n / rest
+	}
+	if want, ok := infer.Elements(t.Shape); !ok || want != n {
+		return f.refuse("shape %s wants %d values, and there are %d", infer.ShapeString(t.Shape), want, n)
+	}
+	return nil
+}
+
+// readNumbers reads values of a type of fixed size. One value fills the tensor.
+func (f *Field) readNumbers(t *infer.Tensor, open int, room *Room) error {
+	n, first := int64(0), ""
+	for word := range separated(f.Values) {
+		if n++; n == 1 {
+			first = word
+		}
+	}
+	size := int64(f.Type.Size())
+	if size == 0 {
+		return f.refuse("the configuration has no data type for it")
+	}
+	if n == 1 && open < 0 {
+		all, ok := infer.ByteSize(f.Type, t.Shape)
+		if !ok {
+			return f.refuse("shape %s has more elements than a tensor can", infer.ShapeString(t.Shape))
+		}
+		var one [8]byte
+		if err := f.put(one[:size], first); err != nil {
+			return err
+		}
+		if err := f.take(t, all, room); err != nil {
+			return err
+		}
+		for at := int64(0); at < all; at += size {
+			copy(t.Data[at:], one[:size])
+		}
+		return nil
+	}
+	if err := f.settle(t, open, n); err != nil {
+		return err
+	}
+	if err := f.take(t, n*size, room); err != nil {
+		return err
+	}
+	dst := t.Data
+	for word := range separated(f.Values) {
+		if err := f.put(dst[:size], word); err != nil {
+			return err
+		}
+		dst = dst[size:]
+	}
+	return nil
+}
+
+// put writes one value.
+func (f *Field) put(dst []byte, word string) error {
+	bits := 8 * len(dst)
+	var u uint64
+	var err error
+	switch f.Type {
+	case infer.Bool:
+		var on bool
+		if on, err = strconv.ParseBool(strings.ToLower(word)); on {
+			u = 1
+		}
+	case infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64:
+		u, err = strconv.ParseUint(word, 10, bits)
+	case infer.Int8, infer.Int16, infer.Int32, infer.Int64:
+		var i int64
+		i, err = strconv.ParseInt(word, 10, bits)
+		u = uint64(i)
+	default:
+		var v float64
+		if v, err = strconv.ParseFloat(word, 64); err == nil {
+			putFloat(f.Type, dst, v)
+			return nil
+		}
+	}
+	if err != nil {
+		return f.refuse("%.40q is no value of type %s", word, f.Type)
+	}
+	putUint(dst, u)
+	return nil
+}
+
+func putUint(dst []byte, u uint64) {
+	switch len(dst) {
+	case 1:
+		dst[0] = byte(u)
+	case 2:
+		binary.LittleEndian.PutUint16(dst, uint16(u))
+	case 4:
+		binary.LittleEndian.PutUint32(dst, uint32(u))
+	default:
+		binary.LittleEndian.PutUint64(dst, u)
+	}
+}
+
+func putFloat(d infer.DataType, dst []byte, v float64) {
+	switch d {
+	case infer.FP16:
+		putUint(dst, uint64(toHalf(float32(v))))
+	case infer.BF16:
+		putUint(dst, uint64(toBrain(float32(v))))
+	case infer.FP32:
+		putUint(dst, uint64(math.Float32bits(float32(v))))
+	default:
+		putUint(dst, math.Float64bits(v))
+	}
+}
+
+// readBytes reads texts, or the file as the only element. It goes through them twice, as a list of
+// them would take many times the memory of the text.
+func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
+	each := f.elements(t.Shape, open)
+	n, size := int64(0), int64(0)
+	err := each(func(element []byte) {
+		n++
+		size += 4 + int64(len(element))
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.settle(t, open, n); err != nil {
+		return err
+	}
+	if err := f.take(t, size, room); err != nil {
+		return err
+	}
+	dst := t.Data
+	return each(func(element []byte) {
+		binary.LittleEndian.PutUint32(dst, uint32(len(element)))
+		dst = dst[4+copy(dst[4:], element):]
+	})
+}
+
+// elements returns what visits the elements of a BYTES tensor, which are valid during the visit.
+func (f *Field) elements(shape []int64, open int) func(visit func([]byte)) error {
+	if f.File != nil {
+		return single(f.File)
+	}
+	text := strings.ReplaceAll(f.Values, "\r\n", "\n") // as browsers send lines
+	if n, ok := infer.Elements(shape); open < 0 && ok && n == 1 {
+		return single([]byte(text))
+	}
+	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "[") {
+		return func(visit func([]byte)) error { return f.visitJSON([]byte(trimmed), visit) }
+	}
+	return func(visit func([]byte)) error {
+		for line := range bytes.SplitSeq([]byte(strings.TrimSuffix(text, "\n")), []byte("\n")) {
+			visit(line)
+		}
+		return nil
+	}
+}
+
+func single(element []byte) func(visit func([]byte)) error {
+	return func(visit func([]byte)) error {
+		visit(element)
+		return nil
+	}
+}
+
+// visitJSON visits the texts in nested arrays.
+func (f *Field) visitJSON(text []byte, visit func([]byte)) error {
+	doc, err := new(jsontext.Scanner).Scan(text)
+	if err != nil {
+		return f.refuse("the values begin with a bracket, and are no array of JSON: %v", err)
+	}
+	walk, err := doc.Root().Leaves()
+	if err != nil {
+		return f.refuse("the values are no array of JSON: %v", err)
+	}
+	var element []byte
+	for {
+		more, err := walk.Next()
+		if err != nil {
+			return f.refuse("the values are no array of JSON: %v", err)
+		}
+		if !more {
+			return nil
+		}
+		leaf, err := walk.Text()
+		if err != nil {
+			return f.refuse("the array has something else than texts: %v", err)
+		}
+		element = leaf.AppendTo(element[:0])
+		visit(element)
+	}
+}
+
+// readFile reads a picture, or the bytes of the tensor.
+func (f *Field) readFile(t *infer.Tensor, open int, room *Room) error {
+	if kind := pictureType(f.File); kind != "" && kind != webp {
+		return f.readPicture(t, room)
+	}
+	size := int64(f.Type.Size())
+	if size == 0 || int64(len(f.File))%size != 0 {
+		return f.refuse("the file has %d bytes, no whole number of elements of type %s", len(f.File), f.Type)
+	}
+	if err := f.settle(t, open, int64(len(f.File))/size); err != nil {
+		return err
+	}
+	if err := f.take(t, int64(len(f.File)), room); err != nil {
+		return err
+	}
+	copy(t.Data, f.File)
+	return nil
+}

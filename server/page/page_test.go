@@ -1,0 +1,447 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// evil is a name, or a text, that is markup.
+const evil = `<script>alert("x")</script>`
+
+// noFiles is a repository whose every configuration is markup.
+type noFiles struct{}
+
+func (noFiles) ConfigText(model string, _ int64) (string, []byte, error) {
+	if model == "classes" {
+		return "models/classes/config.pbtxt", nil, nil
+	}
+	return "models/" + model + "/config.pbtxt", []byte("# " + evil + "\nname: \"m\"\n"), nil
+}
+
+// site is a page that runs over fakes.
+type site struct {
+	t      *testing.T
+	core   *servertest.Core
+	url    string
+	token  string
+	client http.Client
+}
+
+// start runs a page until the test ends. Then all memory must have come back.
+func start(t *testing.T, cfg Config, core *servertest.Core) *site {
+	t.Helper()
+	for name := range core.Models {
+		core.Listed = append(core.Listed, &kserve.RepositoryIndexResponse_ModelIndex{Name: name, Version: "1", State: "READY"})
+	}
+	core.Listed = append(core.Listed,
+		&kserve.RepositoryIndexResponse_ModelIndex{Name: "broken", Version: "1", State: "UNAVAILABLE", Reason: "Internal: " + evil + "\n\nAt:\n  model.py(3)"},
+		&kserve.RepositoryIndexResponse_ModelIndex{Name: "idle"})
+	cfg.Address = "127.0.0.1"
+	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
+	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account, Logging: &servertest.Log[server.LogSettings]{}}
+	parts.Open = func(n, _ int) (server.Filling, error) { return blocks.Open(n) }
+	f, err := New(cfg, parts, noFiles{}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stop := servertest.Run(t, f)
+	s := &site{t: t, core: core, url: "http://" + f.Addr().String()}
+	s.client.Transport = &http.Transport{DisableKeepAlives: true}
+	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if lent, charged := blocks.Lent.Load(), blocks.Account.Total(); lent != 0 || charged != 0 {
+			t.Errorf("%d blocks are lent and %d bytes charged at the end, want none", lent, charged)
+		}
+	})
+	return s
+}
+
+// reply is a reply whose body has been read.
+type reply struct {
+	*http.Response
+	text string
+}
+
+func (s *site) do(r *http.Request) reply {
+	s.t.Helper()
+	resp, err := s.client.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return reply{resp, string(body)}
+}
+
+func (s *site) get(path string) reply {
+	s.t.Helper()
+	r, err := http.NewRequest(http.MethodGet, s.url+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.do(r)
+}
+
+var tokenField = regexp.MustCompile(`name="token" value="([^"]+)"`)
+
+// form makes the POST that a browser would send from the page, with these fields; "file NAME" is a
+// file.
+func (s *site) form(path string, fields ...string) *http.Request {
+	s.t.Helper()
+	if s.token == "" {
+		match := tokenField.FindStringSubmatch(s.get("/models/batch").text)
+		if match == nil {
+			s.t.Fatal("the page of a model has no token")
+		}
+		s.token = match[1]
+	}
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	_ = w.WriteField("token", s.token)
+	for i := 0; i < len(fields); i += 2 {
+		if name, file := strings.CutPrefix(fields[i], "file "); file {
+			part, _ := w.CreateFormFile(name, "x.bin")
+			_, _ = io.WriteString(part, fields[i+1])
+			continue
+		}
+		_ = w.WriteField(fields[i], fields[i+1])
+	}
+	_ = w.Close()
+	r, err := http.NewRequest(http.MethodPost, s.url+path, &b)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", w.FormDataContentType())
+	r.Header.Set("Origin", s.url)
+	return r
+}
+
+func (s *site) post(path string, fields ...string) reply {
+	s.t.Helper()
+	return s.do(s.form(path, fields...))
+}
+
+// restricted restricts one group of endpoints.
+func restricted(group string) rest.Config {
+	return rest.Config{Restricted: []server.Restriction{{Groups: []string{group}, Header: "k", Value: "v"}}}
+}
+
+func wants(t *testing.T, what string, got reply, status int, texts ...string) {
+	t.Helper()
+	if got.StatusCode != status {
+		t.Errorf("%s: got status %d, want %d: %.300s", what, got.StatusCode, status, got.text)
+	}
+	for _, text := range texts {
+		if !strings.Contains(got.text, text) {
+			t.Errorf("%s: got\n%s\nwant %q in it", what, got.text, text)
+		}
+	}
+	if strings.Contains(got.text, evil) || strings.Contains(got.text, "<i>") {
+		t.Errorf("%s: a text of a model is markup: %s", what, got.text)
+	}
+}
+
+// TestPagesShowModels reads the pages of models in all states, with names and reasons that are markup.
+func TestPagesShowModels(t *testing.T) {
+	s := start(t, Config{}, servertest.NewCore(servertest.NewModel(evil, 0, "INPUT0 FP32 4", "OUTPUT0 FP32 4")))
+	escaped := "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;"
+	path := "/models/%3Cscript%3Ealert%28%22x%22%29%3C%2Fscript%3E"
+	wants(t, "overview", s.get("/"), 200, escaped, `href="`+path+`/versions/1"`, "not loaded", "unavailable")
+	wants(t, "model", s.get(path), 200, "<h1>"+escaped, "INPUT0", "# "+escaped, `action="`+path+`/infer"`)
+	wants(t, "version", s.get("/models/batch/versions/1"), 200, `value="1, 4"`, "FP32 [-1,4]", "models/batch/config.pbtxt")
+	wants(t, "model that failed", s.get("/models/broken"), 200, escaped+"\n\nAt:\n  model.py(3)", "unavailable")
+	wants(t, "model that is not loaded", s.get("/models/idle"), 200, "not loaded", "No version is ready.")
+	wants(t, "no config file", s.get("/models/classes"), 200, "There is no such file")
+	for _, path := range []string{"/models/nothing", "/models", "/models/", "/models/batch/versions/x", "/models/batch/versions/7", "/models/batch/x", "/x", "/static/x/page.js"} {
+		wants(t, path, s.get(path), 404)
+	}
+}
+
+func TestPathsAreEscaped(t *testing.T) {
+	for path, want := range map[string]route{
+		"/": {page: "overview"}, "/models/a%2Fb": {page: "model", model: "a/b", version: infer.LatestVersion},
+		"/models/versions/versions/3/infer": {page: "model", model: "versions", version: 3, action: "infer"},
+		"/models/%zz":                       {}, "/models//infer": {}, "/models/a/versions/0": {}, "/models/a/load/": {}, "": {}, "*": {},
+	} {
+		got := routeOf(path)
+		if got.page == "" {
+			got = route{}
+		}
+		if got != want {
+			t.Errorf("%q: got %+v, want %+v", path, got, want)
+		}
+	}
+}
+
+// TestEveryReplyIsGuarded looks at the headers of pages, files and refusals.
+func TestEveryReplyIsGuarded(t *testing.T) {
+	s := start(t, Config{}, servertest.NewCore())
+	script := regexp.MustCompile(`/static/[0-9a-f]{16}/page\.js`).FindString(s.get("/").text)
+	foreign, _ := http.NewRequest(http.MethodGet, s.url+"/", nil)
+	foreign.Host = "evil.example"
+	for what, got := range map[string]reply{
+		"page": s.get("/"), "script": s.get(script), "no page": s.get("/x"), "a foreign name": s.do(foreign), "answer": s.post("/models/batch/infer"),
+	} {
+		policy := got.Header.Get("Content-Security-Policy")
+		if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") || !strings.Contains(policy, "frame-ancestors 'none'") {
+			t.Errorf("%s: got the policy %q", what, policy)
+		}
+		if got.Header.Get("X-Content-Type-Options") != "nosniff" || got.Header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s: got the headers %v", what, got.Header)
+		}
+		if fresh := got.Header.Get("Cache-Control") == "no-store"; fresh == (what == "script") && what != "a foreign name" {
+			t.Errorf("%s: got Cache-Control %q", what, got.Header.Get("Cache-Control"))
+		}
+	}
+	if inline := regexp.MustCompile(`(?i)<style|<script[^>]*>[^<]|\son\w+=|javascript:|style=`).FindString(s.get("/models/batch").text); inline != "" {
+		t.Errorf("the page has %q, which its policy forbids", inline)
+	}
+}
+
+// TestFormMakesRequests sends what the form would, and reads the answer beside what was sent.
+func TestFormMakesRequests(t *testing.T) {
+	s := start(t, Config{}, servertest.NewCore())
+	got := s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "2, 4", "values.0", "[[1,2,3,4],[5,6,7,8]]", "id", "r1", "parameters", `{"a": 1, "b": "<i>", "c": 0.5, "d": true}`)
+	wants(t, "numbers", got, 200, "1.0  2.0  3.0  4.0\n5.0  6.0  7.0  8.0", "FP32 [2,4]", "[[1,2,3,4],[5,6,7,8]]", "32 B", "&lt;i&gt;")
+	req := s.core.Last()
+	if req.ID != "r1" || len(req.Parameters) != 4 || req.Parameters[0].Int != 1 || req.Parameters[1].String != "<i>" || req.Parameters[2].Double != 0.5 || !req.Parameters[3].Bool {
+		t.Errorf("got the request %+v, want its id and parameters", req)
+	}
+	got = s.post("/models/id_bytes/versions/1/infer", "name.0", "INPUT0", "shape.0", "2", "values.0", evil+"\r\nü")
+	wants(t, "texts", got, 200, "&lt;script&gt;", "ü")
+	big := strings.Repeat("\x01", 100_000)
+	got = s.post("/models/id_uint8/infer", "name.0", "INPUT0", "shape.0", "-1", "file file.0", big)
+	wants(t, "file", got, 200, "UINT8 [100000]", "97.7 KiB", "99\u202f000 values more are not shown")
+	got = s.post("/models/id_bytes/infer", "name.0", "INPUT0", "shape.0", "1", "file file.0", "\x89PNG\r\n\x1a\nrest")
+	wants(t, "picture", got, 200, `<img class="picture" src="data:image/png;base64,iVBORw0KGgpyZXN0"`)
+	got = s.post("/models/multi/infer", "name.0", "INPUT0", "values.0", "", "name.1", "INPUT1", "shape.1", "1", "values.1", "2.5", "name.2", "INPUT2", "name.3", "INPUT3", "file file.3", "")
+	wants(t, "optional inputs", got, 200, "OUTPUT1", "2.5")
+	if inputs := s.core.Last().Inputs; len(inputs) != 1 {
+		t.Errorf("optional inputs without values: %d inputs were sent, want 1", len(inputs))
+	}
+	wants(t, "model that fails", s.post("/models/fails/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1"), 200, "Unavailable", "it fails: &#34;ü&#34; /x")
+	wants(t, "values that do not fit", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1 2 "+evil), 200, "Invalid argument", "input &#39;INPUT0&#39;")
+	wants(t, "parameters that are none", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1", "parameters", "[1]"), 200, "the parameters are no object of JSON")
+	wants(t, "inputs of before a reload", s.post("/models/batch/infer", "name.0", "OLD"), 200, "have changed since the form was shown")
+	wants(t, "unknown model", s.post("/models/nothing/infer"), 404)
+	if back := s.get("/models/batch/infer"); back.StatusCode != http.StatusSeeOther || back.Header.Get("Location") != "/models/batch" {
+		t.Errorf("a reload of the answer: got %d to %q, want 303 to the model", back.StatusCode, back.Header.Get("Location"))
+	}
+}
+
+// TestSequencesHaveFields sends an id, start and end.
+func TestSequencesHaveFields(t *testing.T) {
+	m := servertest.NewModel("sequence", 0, "INPUT0 INT32 1", "OUTPUT0 INT32 1")
+	m.Info.Config.SchedulingChoice = &kserve.ModelConfig_SequenceBatching{SequenceBatching: &kserve.ModelSequenceBatching{}}
+	s := start(t, Config{}, servertest.NewCore(m))
+	wants(t, "fields", s.get("/models/sequence"), 200, `name="sequence"`, `name="start"`)
+	s.post("/models/sequence/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1", "sequence", "7", "start", "1")
+	if req := s.core.Last(); req == nil || req.Correlation.Number != 7 || req.Flags != infer.SequenceStart {
+		t.Errorf("got the request %+v, want sequence 7 and its start", req)
+	}
+	s.post("/models/sequence/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1", "sequence", "seven", "end", "1")
+	if req := s.core.Last(); req.Correlation.Text != "seven" || req.Flags != infer.SequenceEnd {
+		t.Errorf("got the request %+v, want sequence seven and its end", req)
+	}
+}
+
+// TestStreamsAreCut has a model that sends responses until it is told to stop.
+func TestStreamsAreCut(t *testing.T) {
+	m := servertest.NewModel("endless", 0, "INPUT0 INT32 1", "OUTPUT0 INT32 1")
+	m.Info.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
+	m.Infer = func(ctx context.Context, _ *infer.Request, send infer.Sender) error {
+		for ctx.Err() == nil {
+			send(&infer.Response{Outputs: []infer.Tensor{{Name: "OUTPUT0", DataType: infer.Int32, Shape: []int64{1}, Data: []byte{7, 0, 0, 0}}}})
+		}
+		send(&infer.Response{Empty: true, Final: true})
+		return nil
+	}
+	s := start(t, Config{}, servertest.NewCore(m))
+	wants(t, "answer", s.post("/models/endless/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1"), 200, "Response 64", "the request was cancelled then")
+}
+
+// TestOnlyThePageActs tries what scripts and forms of other sites can send: nothing reaches a model.
+func TestOnlyThePageActs(t *testing.T) {
+	core := servertest.NewCore()
+	s := start(t, Config{Explicit: true}, core)
+	for _, c := range []struct {
+		name   string
+		status int
+		change func(*http.Request)
+	}{
+		{"another origin", 403, func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }},
+		{"no origin", 403, func(r *http.Request) { r.Header.Del("Origin") }},
+		{"a rebound name", 421, func(r *http.Request) { r.Host = "evil.example"; r.Header.Set("Origin", "http://evil.example") }},
+		{"another site, as the browser says", 403, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }},
+		{"a question of the browser", 405, func(r *http.Request) { r.Method, r.Body, r.ContentLength = http.MethodOptions, nil, 0 }},
+	} {
+		for _, path := range []string{"/models/batch/infer", "/models/batch/load", "/models/batch/unload", "/models/batch/instances"} {
+			r := s.form(path, "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1", "count", "2")
+			c.change(r)
+			if got := s.do(r); got.StatusCode != c.status {
+				t.Errorf("%s, %s: got %d %s, want %d", c.name, path, got.StatusCode, got.text, c.status)
+			}
+		}
+	}
+	real := s.token
+	for _, token := range []string{"", "x", real[1:]} {
+		s.token = "none"
+		r := s.form("/models/batch/load", "token", token)
+		if got := s.do(r); got.StatusCode != 403 || !strings.Contains(got.text, "reload the page") {
+			t.Errorf("token %q: got %d %s, want 403", token, got.StatusCode, got.text)
+		}
+	}
+	if len(core.Loads) != 0 || core.Served.Load() != 0 {
+		t.Errorf("models were changed, %v, or executed %d requests; want neither", core.Loads, core.Served.Load())
+	}
+}
+
+// TestControlLoadsAndUnloads uses the forms of a server whose clients control models.
+func TestControlLoadsAndUnloads(t *testing.T) {
+	core := servertest.NewCore()
+	s := start(t, Config{Explicit: true}, core)
+	wants(t, "overview", s.get("/"), 200, `action="/models/idle/load"`)
+	wants(t, "model", s.get("/models/batch"), 200, `action="/models/batch/unload"`)
+	for _, action := range [][]string{
+		{"/models/idle/load"}, {"/models/batch/unload"}, {"/models/batch/unload", "dependents", "1"}, {"/models/batch/instances", "group", "g", "count", "3"},
+	} {
+		got := s.post(action[0], action[1:]...)
+		if to := got.Header.Get("Location"); got.StatusCode != http.StatusSeeOther || !strings.HasPrefix(action[0], to+"/") {
+			t.Errorf("%v: got %d to %q: %s", action, got.StatusCode, to, got.text)
+		}
+	}
+	if got, want := fmt.Sprint(core.Loads), `[load idle "" [] unload batch false unload batch true instances batch "g" 3]`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	wants(t, "load that fails", s.post("/models/broken/load"), 409, "failed to poll from model repository")
+	wants(t, "no count", s.post("/models/batch/instances", "count", "many"), 409, "want a whole number")
+}
+
+func TestNothingIsControlledUnlessClientsMay(t *testing.T) {
+	core := servertest.NewCore()
+	for _, cfg := range []Config{{}, {Explicit: true}} {
+		if cfg.Explicit {
+			cfg.Config = restricted(server.GroupModelRepository)
+		}
+		core.Listed = nil
+		s := start(t, cfg, core)
+		if strings.Contains(s.get("/").text, "/load") {
+			t.Error("the page offers to load a model")
+		}
+		if cfg.Explicit {
+			s.token = "x" // no page has a form
+			continue
+		}
+		wants(t, "load", s.post("/models/idle/load"), 403, "--model-control-mode=explicit")
+	}
+	if len(core.Loads) != 0 {
+		t.Errorf("got %v, want no load", core.Loads)
+	}
+}
+
+// TestLoadHoldsNoPage reads the pages while a load hangs.
+func TestLoadHoldsNoPage(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	core := servertest.NewCore()
+	core.OnLoad = func(ctx context.Context, _, _ string, _ map[string][]byte) error {
+		close(began)
+		select {
+		case <-release:
+			return errors.New("it was released")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	s := start(t, Config{Explicit: true}, core)
+	loading := s.form("/models/idle/load")
+	done := make(chan reply, 1)
+	go func() { done <- s.do(loading) }()
+	<-began
+	wants(t, "overview", s.get("/"), 200)
+	wants(t, "model", s.get("/models/idle"), 200)
+	close(release)
+	wants(t, "load", <-done, 409, "it was released")
+}
+
+// TestRestrictedGroupsAreClosed restricts each group that a part of the page shows.
+func TestRestrictedGroupsAreClosed(t *testing.T) {
+	for _, c := range []struct{ group, path, gone string }{
+		{server.GroupModelRepository, "/", "id_int32"},
+		{server.GroupModelRepository, "/models/batch", "INPUT0"},
+		{server.GroupModelConfig, "/models/batch", "config.pbtxt"},
+		{server.GroupMetadata, "/models/batch", "INPUT0"},
+		{server.GroupInference, "/models/batch", `/infer"`},
+		{server.GroupStatistics, "/", "n\">12<"},
+	} {
+		s := start(t, Config{Config: restricted(c.group)}, servertest.NewCore())
+		if got := s.get(c.path); strings.Contains(got.text, c.gone) {
+			t.Errorf("%s is restricted, and %s has %q", c.group, c.path, c.gone)
+		}
+	}
+	core := servertest.NewCore()
+	s := start(t, Config{Explicit: true, Config: restricted(server.GroupInference)}, core)
+	wants(t, "request", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1"), 403)
+	if core.Served.Load() != 0 {
+		t.Error("a restricted request was executed")
+	}
+}
+
+// TestBodiesAreBounded sends forms that are too long, of unknown length, and of other types.
+func TestBodiesAreBounded(t *testing.T) {
+	cfg := Config{Explicit: true}
+	cfg.MaxInputBytes = 10_000
+	s := start(t, cfg, servertest.NewCore())
+	wants(t, "too long", s.post("/models/batch/infer", "values.0", strings.Repeat("1", 20_000)), 413, "at most 10000 are allowed")
+	wants(t, "a shape that is too large", s.post("/models/id_fp32/infer", "name.0", "INPUT0", "shape.0", "100000", "values.0", "1"), 200, "at most 10000 are allowed")
+	r := s.form("/models/batch/infer")
+	r.ContentLength = -1
+	wants(t, "of unknown length", s.do(r), 411)
+	r = s.form("/models/batch/infer")
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	wants(t, "another type", s.do(r), 400, "want multipart/form-data")
+	r = s.form("/models/batch/infer")
+	r.Header.Set("Content-Type", "multipart/form-data; boundary=x")
+	wants(t, "another boundary", s.do(r), 403)
+	r = s.form("/models/batch/infer")
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader("--x\r\nno header\r\n")), 16
+	r.Header.Set("Content-Type", "multipart/form-data; boundary=x")
+	wants(t, "half a form", s.do(r), 400, "malformed")
+}
+
+// TestPanicsEndOneRequest has a model that panics: the page goes on and no memory is lost.
+func TestPanicsEndOneRequest(t *testing.T) {
+	m := servertest.NewModel("panics", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	m.Infer = func(context.Context, *infer.Request, infer.Sender) error { panic("a bug") }
+	s := start(t, Config{}, servertest.NewCore(m))
+	got := s.post("/models/panics/infer", "name.0", "INPUT0", "shape.0", "100000", "values.0", "1")
+	if got.StatusCode != http.StatusInternalServerError {
+		t.Errorf("got %d %s, want 500", got.StatusCode, got.text)
+	}
+	wants(t, "the page after it", s.get("/"), 200)
+}
