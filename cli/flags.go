@@ -2,10 +2,14 @@ package cli
 
 import (
 	"errors"
+	stdflag "flag"
 	"fmt"
 	"io"
 	"slices"
 	"time"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/command"
 )
 
 // flag is one row of the command line.
@@ -114,6 +118,58 @@ func parseOptions(args []string, getenv func(string) string, stderr io.Writer) (
 		return nil, &valueError{err.Error()}
 	}
 	return p.o, nil
+}
+
+// readFlags reads the command line of a subcommand that has flags of its own and takes those of the
+// server. What it returns beside the options are the other arguments. An error is flag.ErrHelp or a
+// *command.UsageError.
+func readFlags(own *stdflag.FlagSet, args []string, getenv func(string) string, stderr io.Writer, extensions ...nereid.Extension) (names []string, server nereid.Options, err error) {
+	table := []group{{}}
+	own.VisitAll(func(f *stdflag.Flag) {
+		value := "<value>"
+		if b, ok := f.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
+			value = ""
+		}
+		table[0].flags = append(table[0].flags, flag{name: f.Name, value: value})
+	})
+	var theirs []string
+	names, err = scanFlags(args, append(table, flagTable()...), func(f *flag, value string) error {
+		switch {
+		case f.name == "help":
+			return stdflag.ErrHelp
+		case f.set != nil || own.Lookup(f.name) == nil:
+			theirs = append(theirs, "--"+f.name)
+			if f.value != "" {
+				theirs = append(theirs, value)
+			}
+			return nil
+		case f.value == "":
+			value = "true"
+		}
+		if err := own.Set(f.name, value); err != nil {
+			return command.Usagef("--%s: %v", f.name, err)
+		}
+		return nil
+	})
+	var o *Options
+	if err == nil {
+		o, err = parseOptions(theirs, getenv, stderr)
+	}
+	if err == nil {
+		for _, extend := range extensions {
+			extend(&o.Options)
+		}
+		return names, o.Options, nil
+	}
+	var wrong *command.UsageError
+	var syntax *syntaxError
+	switch {
+	case errors.Is(err, stdflag.ErrHelp), errors.As(err, &wrong):
+		return nil, server, err
+	case errors.As(err, &syntax) && syntax.hint != "":
+		return nil, server, command.Usagef("%s: %s", syntax.complaint, syntax.hint)
+	}
+	return nil, server, command.Usagef("%v", err)
 }
 
 func (p *parser) found(f *flag, value string) error {

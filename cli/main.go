@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/backends"
 	"github.com/nereid-serving/nereid/cli/bench"
+	"github.com/nereid-serving/nereid/cli/check"
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/cli/completion"
 	"github.com/nereid-serving/nereid/cli/entry"
@@ -40,10 +41,16 @@ type subcommand struct {
 	run     command.Run
 }
 
-func commands() []subcommand {
+// commands are the subcommands. Extensions are those of the server that this program starts.
+func commands(extensions ...nereid.Extension) []subcommand {
 	return []subcommand{
 		{"backend", "Checks backends in Go that are plugins", backends.Run},
 		{"bench", "Sends load to a model and measures it", bench.Run},
+		{"check", "Says what is wrong with a model repository", func(args []string, stdout, stderr io.Writer) int {
+			return check.Run(args, func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
+				return readFlags(own, args, os.Getenv, stderr, extensions...)
+			}, stdout, stderr)
+		}},
 		{"completion", "Prints scripts for completion by shells", func(args []string, stdout, stderr io.Writer) int {
 			return completion.Run(args, describe, stdout, stderr)
 		}},
@@ -126,7 +133,7 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 	}
 	program, getenv := line.Program, line.Getenv(getenv)
 	if line.Commands && len(line.Args) > 0 {
-		for _, c := range commands() {
+		for _, c := range commands(extensions...) {
 			if c.name == line.Args[0] {
 				return c.run(line.Args[1:], stdout, stderr)
 			}

@@ -34,7 +34,9 @@ var mayImport = map[string][]string{
 	"cmd/nereid": {"cli"},
 
 	"cli":            everything,
-	"cli/bench":      {"cli/command", "infer", "kserve"},
+	"cli/bench":      {"cli/command", "cli/tensors", "infer", "kserve"},
+	"cli/check":      {".", "cli/command", "cli/tensors", "conda", "infer", "infer/spelling", "kserve", "models", "models/config", "models/diagnosis", "models/examination", "models/version", "server/tracing"},
+	"cli/tensors":    {"infer"},
 	"cli/command":    {},
 	"cli/completion": {"cli/command"},
 	"cli/entry":      {},
@@ -74,17 +76,18 @@ var mayImport = map[string][]string{
 	"server/rest/body":      {"infer", "memory", "server", "server/http1", "server/jsontext"},
 	"server/rest/inference": {"infer", "infer/trace", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/values"},
 
-	"models":            {"backend", "boundary", "infer", "kserve", "models/catalog", "models/config", "models/diagnosis", "models/locktable", "models/repository", "models/version"},
-	"models/cache":      {"infer"},
-	"models/catalog":    {"infer", "kserve", "models/config", "models/repository", "models/version"},
-	"models/config":     {"infer", "infer/spelling", "kserve"},
-	"models/diagnosis":  {"infer", "models/config"},
-	"models/locktable":  {"models/repository"},
-	"models/repository": {"conda", "infer", "kserve", "models/config"},
-	"models/signature":  {"infer", "kserve"},
-	"models/statistics": {"backend", "kserve", "metrics", "scheduler"},
-	"models/version":    {"backend", "boundary", "infer", "infer/spelling", "kserve", "memory", "metrics", "models/cache", "models/config", "models/diagnosis", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
-	"models/warmup":     {"backend", "boundary", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
+	"models":             {"backend", "boundary", "infer", "kserve", "models/catalog", "models/config", "models/diagnosis", "models/examination", "models/locktable", "models/repository", "models/version"},
+	"models/cache":       {"infer"},
+	"models/catalog":     {"infer", "kserve", "models/config", "models/repository", "models/version"},
+	"models/config":      {"infer", "infer/spelling", "kserve"},
+	"models/diagnosis":   {"infer", "models/config"},
+	"models/examination": {"backend", "infer", "kserve", "models/config", "models/repository", "models/version"},
+	"models/locktable":   {"models/repository"},
+	"models/repository":  {"conda", "infer", "kserve", "models/config"},
+	"models/signature":   {"infer", "kserve"},
+	"models/statistics":  {"backend", "kserve", "metrics", "scheduler"},
+	"models/version":     {"backend", "boundary", "infer", "infer/spelling", "kserve", "memory", "metrics", "models/cache", "models/config", "models/diagnosis", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
+	"models/warmup":      {"backend", "boundary", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
 
 	"scheduler":           {"backend", "boundary", "infer", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/roster", "scheduler/waitgraph"},
 	"scheduler/batching":  {"backend", "infer", "kserve"},
@@ -298,8 +301,8 @@ func TestTheTableAllowsNothingUnused(t *testing.T) {
 	used := make(map[use]bool)
 	for _, file := range goFiles(t) {
 		for _, spec := range file.syntax.Imports {
-			if inside, ours := strings.CutPrefix(spec.Path.Value, `"`+module+"/"); ours {
-				used[use{file.pkg, packageOf(strings.TrimSuffix(inside, `"`)), file.test}] = true
+			if inside, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`)+"/", module+"/"); ours {
+				used[use{file.pkg, packageOf(path.Clean(inside)), file.test}] = true
 			}
 		}
 	}

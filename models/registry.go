@@ -6,10 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/catalog"
+	"github.com/nereid-serving/nereid/models/examination"
 	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
@@ -248,4 +250,14 @@ func (r *Registry) Overview() []VersionStatus {
 		list = append(list, s)
 	})
 	return list
+}
+
+// Examine reads the models as Start does, all or those that are named, and loads none. It may be called
+// before Start, or without.
+func (r *Registry) Examine(ctx context.Context, names []string) ([]*examination.Model, error) {
+	x := examination.Examiner{
+		Repository: r.config.Repository, Loader: r.loader,
+		Host: func(model string) backend.Host { return host{r, &bringing{model: model}} },
+	}
+	return x.Models(ctx, names)
 }

@@ -77,14 +77,14 @@ func TestDataOfFiles(t *testing.T) {
 		t.Fatalf("got %d samples, %+v", len(samples), samples)
 	}
 	first := []byte{0, 0, 128, 63, 0, 0, 32, 64}
-	if f := samples[0][0]; !slices.Equal(f.shape, []int64{2, 2}) || !bytes.Equal(f.data, append(slices.Clone(first), first...)) {
-		t.Errorf("F: got shape %v, bytes %v", f.shape, f.data)
+	if f := samples[0][0]; !slices.Equal(f.Shape, []int64{2, 2}) || !bytes.Equal(f.Data, append(slices.Clone(first), first...)) {
+		t.Errorf("F: got shape %v, bytes %v", f.Shape, f.Data)
 	}
-	if text := samples[0][1]; !slices.Equal(text.shape, []int64{2, 2}) || string(text.data) != strings.Repeat("\x01\x00\x00\x00a\x02\x00\x00\x00bc", 2) {
-		t.Errorf("T: got shape %v, bytes %q", text.shape, text.data)
+	if text := samples[0][1]; !slices.Equal(text.Shape, []int64{2, 2}) || string(text.Data) != strings.Repeat("\x01\x00\x00\x00a\x02\x00\x00\x00bc", 2) {
+		t.Errorf("T: got shape %v, bytes %q", text.Shape, text.Data)
 	}
-	if o := samples[1][2]; !bytes.Equal(o.data[:8], []byte{255, 255, 255, 255, 255, 255, 255, 127}) {
-		t.Errorf("O: got %v", o.data)
+	if o := samples[1][2]; !bytes.Equal(o.Data[:8], []byte{255, 255, 255, 255, 255, 255, 255, 127}) {
+		t.Errorf("O: got %v", o.Data)
 	}
 }
 
@@ -128,17 +128,12 @@ func TestRandomValuesFitTheirTypes(t *testing.T) {
 				t.Errorf("%s: %v", d, err)
 				continue
 			}
-			if d == infer.Bool && slices.Max(s[0][0].data) > 1 {
-				t.Errorf("%s: got %v", d, s[0][0].data)
+			if d == infer.Bool && slices.Max(s[0][0].Data) > 1 {
+				t.Errorf("%s: got %v", d, s[0][0].Data)
 			}
-			if zeros := bytes.Count(s[0][0].data, []byte{0}) == len(s[0][0].data); zeros != (fill == zero) && d != infer.Bytes {
-				t.Errorf("%s filled with %s: got %v", d, fill, s[0][0].data)
+			if zeros := bytes.Count(s[0][0].Data, []byte{0}) == len(s[0][0].Data); zeros != (fill == zero) && d != infer.Bytes {
+				t.Errorf("%s filled with %s: got %v", d, fill, s[0][0].Data)
 			}
-		}
-	}
-	for v, want := range map[float32]uint16{0: 0, 1: 0x3c00, -2: 0xc000, .5: 0x3800, 65504: 0x7bff, 1e9: 0x7c00, 1e-9: 0} {
-		if got := half(v); got != want {
-			t.Errorf("half(%v): got %#x, want %#x", v, got, want)
 		}
 	}
 }

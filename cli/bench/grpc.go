@@ -137,11 +137,11 @@ func (t *grpcTarget) encode(index int, s sample, number int) ([]byte, error) {
 	}
 	for i := range s {
 		in := &s[i]
-		one := &kserve.ModelInferRequest_InferInputTensor{Name: in.name, Datatype: in.datatype.String(), Shape: in.shape}
+		one := &kserve.ModelInferRequest_InferInputTensor{Name: in.Name, Datatype: in.DataType.String(), Shape: in.Shape}
 		if t.memory != nil {
 			one.Parameters = parameters(t.memory.input(index, i))
 		} else {
-			m.RawInputContents = append(m.RawInputContents, in.data)
+			m.RawInputContents = append(m.RawInputContents, in.Data)
 		}
 		m.Inputs = append(m.Inputs, one)
 	}

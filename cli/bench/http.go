@@ -159,15 +159,15 @@ func (t *httpTarget) encode(index int, s sample, number int) (head, body []byte,
 	fields.Inputs = []jsonTensor{}
 	for i := range s {
 		in := &s[i]
-		one := jsonTensor{Name: in.name, Shape: in.shape, DataType: in.datatype.String()}
-		if in.shape == nil {
+		one := jsonTensor{Name: in.Name, Shape: in.Shape, DataType: in.DataType.String()}
+		if in.Shape == nil {
 			one.Shape = []int64{}
 		}
 		if t.memory != nil {
 			one.Parameters = t.memory.input(index, i)
 		} else {
-			one.Parameters = map[string]any{"binary_data_size": len(in.data)}
-			body = append(body, in.data...)
+			one.Parameters = map[string]any{"binary_data_size": len(in.Data)}
+			body = append(body, in.Data...)
 		}
 		fields.Inputs = append(fields.Inputs, one)
 	}

@@ -33,8 +33,8 @@ func newSharedMemory(o *options, config *kserve.ModelConfig, samples []sample, c
 	for _, s := range samples {
 		var of []extent
 		for _, t := range s {
-			of = append(of, extent{int64(len(all)), int64(len(t.data))})
-			all = append(all, t.data...)
+			of = append(of, extent{int64(len(all)), int64(len(t.Data))})
+			all = append(all, t.Data...)
 			all = append(all, make([]byte, (64-len(all)%64)%64)...)
 		}
 		m.at = append(m.at, of)

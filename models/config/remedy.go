@@ -22,7 +22,7 @@ func (e *ParseError) Remedy() string {
 		return enumRemedy(value)
 	}
 	if field, is := strings.CutPrefix(e.Reason, "unknown field: "); is {
-		if meant := spelling.Nearest(field, fieldNames()); meant != "" {
+		if meant := spelling.Nearest(field, FieldNames()); meant != "" {
 			return "did you mean " + meant + "?"
 		}
 		return "the fields are those of Triton's model_config.proto"
@@ -56,8 +56,8 @@ func enumRemedy(value string) string {
 	return "did you mean " + meant + "?"
 }
 
-// fieldNames are the names of all fields that a configuration can have, at any depth.
-func fieldNames() (names []string) {
+// FieldNames are the names of all fields that a configuration can have, at any depth.
+func FieldNames() (names []string) {
 	eachMessage(func(m protoreflect.MessageDescriptor) {
 		for i := range m.Fields().Len() {
 			names = append(names, string(m.Fields().Get(i).Name()))

@@ -3,6 +3,7 @@
 // are for clients, and what this package says follows them in the log and behind a failed start.
 //
 //	error of a load ── Of ── Fault ── "greeter: models/greeter/config.pbtxt:3:9: unknown field: inputs; did you mean input?"
+//	text of a fault, configuration ── Line ── the line that the text speaks of
 //	model.py without a config ── FirstConfig ── a config.pbtxt to begin with
 //
 // It owns nothing, reads no file and has no state; any goroutine may call it. Texts are those

@@ -85,6 +85,12 @@ var remedies = []struct{ text, remedy string }{
 	{"must specify 'data_type'", "such as data_type: TYPE_FP32; TYPE_STRING is the type of texts and bytes"},
 	{"No module named", "install it for the Python that runs the models: the log names it (using Python interpreter), and --backend-config=python,python-executable=PATH chooses it"},
 	{"model not found in any model repository", "it is looked for by the name of its folder"},
+	{": inconsistent data type: ", "the model that makes a tensor and the one that takes it must say the same: change one of the configurations"},
+	{": inconsistent shape: ", "the model that makes a tensor and the one that takes it must say the same, or -1: change one of the configurations"},
+	{" is mapping to non-existing input ", "key in an input_map is the name of an input of the step's model"},
+	{" is mapped from non-existing output ", "key in an output_map is the name of an output of the step's model"},
+	{"/config.pbtxt: No such file", "write one; without --disable-auto-complete-config the model's auto_complete_config takes its place"},
+	{"failed to open text file for read ", "the file lies in the folder of the model, by the path that the config gives"},
 	{"not unique across all model repositories", "rename one of the folders, or start with --model-namespacing=true"},
 }
 

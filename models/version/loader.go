@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/models/statistics"
+	"github.com/nereid-serving/nereid/models/warmup"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
@@ -254,4 +255,61 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 	v.barrier = l.newBarrier(v, d)
 	*made = v
 	return v.start(ctx, l.events(v), l.settings.Limiter)
+}
+
+// Examination is what Load would find of a version before code of the model runs.
+type Examination struct {
+	// Config is the configuration as it is if the model completes nothing; nil if that is not whole.
+	Config *kserve.ModelConfig
+	// Labels are those of the outputs in Config, by name.
+	Labels map[string][]string
+	// Plugin is the program of a backend that is one, else "".
+	Plugin string
+	// Errors would fail the load, whatever the model says.
+	Errors []error
+	// Incomplete would fail it unless the model's answer to auto-complete mends it; nil if the
+	// configuration is whole.
+	Incomplete error
+	// Warnings are lines for the log.
+	Warnings []string
+}
+
+// Examine does what Load does with the files of a version. It starts no process, and goes on
+// where Load ends with an error.
+func (l *Loader) Examine(ctx context.Context, s Source) (e Examination) {
+	d := s.Description
+	add := func(err error) bool {
+		if err != nil {
+			e.Errors = append(e.Errors, err)
+		}
+		return err == nil
+	}
+	add(d.Check())
+	by, err := l.executor(d, s.Version)
+	if add(err) {
+		e.Plugin = by.plugin
+		d = by.describe(d)
+		m, err := by.backend.Open(by.env(s.Host, d, s.Version))
+		if add(err) {
+			defer l.discard(ctx, m)
+		}
+	}
+	if e.Config, _, e.Labels, err = d.Finish(nil); err != nil {
+		e.Incomplete = err
+		return e
+	}
+	_, warnings, err := readStates(d, e.Config)
+	add(err)
+	e.Warnings = append(e.Warnings, warnings...)
+	if e.Config.GetPlatform() == config.PlatformEnsemble {
+		return e
+	}
+	add(refuseLibrary(e.Config, d, s.Version))
+	if len(e.Config.GetInput()) > 0 {
+		samples := &warmup.Samples{
+			Configured: e.Config.GetModelWarmup(), Signature: signature.New(d.Name, e.Config), Model: d.Name, Version: s.Version, Open: d.Open, Log: l.settings.Log,
+		}
+		add(samples.Check())
+	}
+	return e
 }

@@ -80,6 +80,22 @@ func (w *Samples) Run(ctx context.Context, in backend.Instance, first bool) erro
 	return nil
 }
 
+// Check makes the data of each sample and runs none. The error is that of Run for what is wrong
+// with the data.
+func (w *Samples) Check() error {
+	directory, err := w.Open()
+	if err != nil {
+		return err
+	}
+	defer directory.Close()
+	for _, sample := range w.Configured {
+		if _, err := w.batch(directory, sample); err != nil && sample.GetBatchSize() > 0 {
+			return sampleFailed(sample, infer.AsError(err).Message)
+		}
+	}
+	return nil
+}
+
 // repeat executes a sample as often as it says.
 func (w *Samples) repeat(ctx context.Context, in backend.Instance, b *sampleBatch) error {
 	for iteration := range max(b.sample.GetCount(), 1) {

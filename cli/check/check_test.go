@@ -1,0 +1,229 @@
+package check
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// run runs the command with the server's defaults and returns its status and what it printed. Paths are
+// shown from the repository, and what it found is in lines.
+func run(t *testing.T, directory string, args ...string) (status int, lines []string, stderr string) {
+	t.Helper()
+	var out, err strings.Builder
+	status = Run(append([]string{directory}, args...), func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+		names, err := command.Parse(own, args)
+		return names, nereid.Defaults(), err
+	}, &out, &err)
+	text := strings.ReplaceAll(out.String(), directory+"/", "")
+	return status, strings.Split(strings.TrimSpace(text), "\n"), err.String()
+}
+
+const (
+	two = "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ 2 ] }\n" +
+		"output { name: \"B\" data_type: TYPE_FP32 dims: [ 2 ] }\n"
+	script = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
+	chain  = "platform: \"ensemble\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ 2 ] }\noutput { name: \"B\" data_type: TYPE_FP32 dims: [ 2 ] }\n" +
+		"ensemble_scheduling { step {\n model_name: \"good\" model_version: -1\n input_map { key: \"A\" value: \"A\" }\n output_map { key: \"B\" value: \"B\" } } }\n"
+)
+
+// TestFilesTellWhatIsWrong has one model for each mistake, and one line of output for each.
+func TestFilesTellWhatIsWrong(t *testing.T) {
+	good := map[string]string{"good/config.pbtxt": two, "good/1/model.py": script}
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  []string // in this order; the last line, which counts, is left out
+	}{
+		{"nothing", nil, nil},
+		{"an unknown field", map[string]string{"m/config.pbtxt": "backend: \"python\"\n  inputs { }\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:2:3: error: unknown field: inputs; did you mean input?"}},
+		{"no dims", map[string]string{"m/config.pbtxt": "backend: \"python\"\n# 'A'\ninput {\n  name: \"A\" data_type: TYPE_FP32 }\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:4: error: model input 'A' must specify 'dims' for m; dims are the shape without the batch, such as dims: [ 4 ], with -1 for any size"}},
+		{"a bad field", map[string]string{"m/config.pbtxt": two + "max_batch_size: -1\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:4: error: 'max_batch_size' must be non-negative value for m"}},
+		{"a backend", map[string]string{"m/config.pbtxt": "backend: \"pyton\"\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:1: error: unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"}},
+		{"no version", map[string]string{"m/config.pbtxt": two, "m/one/model.py": script}, []string{
+			"m: warning: ignore version directory 'one' which fails to convert to integral number; versions are folders named 1, 2, 3, …",
+			"m/config.pbtxt: error: at least one version must be available under the version policy of model 'm'; " +
+				"a model needs a folder for each version, such as m/1 with the model.py; if it is no model, move the folder out of the repository",
+		}},
+		{"a version that is not there", map[string]string{"m/config.pbtxt": two + "version_policy { specific { versions: [ 1, 3 ] } }\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt: warning: version 3 is specified for model 'm', but the version directory is not present"}},
+		{"a script beside the versions", map[string]string{"m/config.pbtxt": two, "m/1/weights": "", "m/model.py": script},
+			[]string{"m/1: error: there is no model.py in the folder of version 1; there is m/model.py: move it into the folder"}},
+		{"a script of another name", map[string]string{"m/config.pbtxt": two, "m/1/models.py": script},
+			[]string{"m/1: error: there is no model.py in the folder of version 1; there is m/1/models.py: is that it?"}},
+		{"no class", map[string]string{"m/config.pbtxt": two, "m/1/model.py": "# class TritonPythonModel\nclass Model:\n    pass\n"},
+			[]string{"m/1/model.py: error: there is no class TritonPythonModel; the server makes an object of that class: class TritonPythonModel: with def execute(self, requests)"}},
+		{"no execute", map[string]string{"m/config.pbtxt": two, "m/1/model.py": "class TritonPythonModel:\n    pass\n"},
+			[]string{"m/1/model.py: error: the class TritonPythonModel has no execute; add def execute(self, requests), which returns a list with a response for each request"}},
+		{"a class from elsewhere", map[string]string{"m/config.pbtxt": two, "m/1/model.py": "from mine import TritonPythonModel\n"}, nil},
+		{"a class with a base", map[string]string{"m/config.pbtxt": two, "m/1/model.py": "class TritonPythonModel(Mine):\n    pass\n"}, nil},
+		{"a config of another name", map[string]string{"m/config.pbtxt.txt": two, "m/1/model.py": script}, []string{
+			"m: warning: the model has no inputs and no outputs, neither from config.pbtxt nor from an auto_complete_config: each request with an input is refused; " +
+				"nereid check m --write-config writes a configuration to begin with",
+			"m/config.pbtxt.txt: warning: the file is not read; the configuration is config.pbtxt, which is not there: rename the file",
+		}},
+		{"an incomplete config", map[string]string{"m/config.pbtxt": "backend: \"python\"\ninput { name: \"A\" }\n", "m/1/model.py": script + "\n    def auto_complete_config(c):\n        return c\n"},
+			[]string{"m/config.pbtxt:2: warning: model input 'A' must specify 'data_type' for m; the model may complete it when it is loaded: --import asks it"}},
+		{"no labels", map[string]string{"m/config.pbtxt": strings.Replace(two, "[ 2 ] }\n", "[ 2 ] }\n", 1) + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"l.txt\" }\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:4: error: failed to open text file for read m/l.txt: No such file or directory; the file lies in the folder of the model, by the path that the config gives"}},
+		{"too many labels", map[string]string{"m/config.pbtxt": two + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"l.txt\" }\n", "m/l.txt": "a\nb\nc\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:4: warning: l.txt has 3 lines, and output 'C' has 2 elements; each line is the label of one element, in their order"}},
+		{"an environment", map[string]string{"m/config.pbtxt": two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"$$TRITON_MODEL_DIRECTORY/env.tar.gz\" } }\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:4: error: Failed to get the canonical path for m/env.tar.gz. m has no env.tar.gz"}},
+		{"data of a warm-up", map[string]string{"m/config.pbtxt": two + "model_warmup { name: \"w\" batch_size: 1 inputs { key: \"A\" value { data_type: TYPE_FP32 dims: [ 2 ] input_data_file: \"raw\" } } }\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:4: error: failed to run warmup sample 'w': "}},
+		{"a step that is not there", map[string]string{"m/config.pbtxt": strings.ReplaceAll(chain, "good", "goood"), "m/1/x": ""},
+			[]string{"m/config.pbtxt:5: error: ensemble m contains models that are not available or ambiguous: goood; did you mean 'good'?"}},
+		{"a tensor that is not there", map[string]string{"m/config.pbtxt": strings.Replace(chain, `key: "A"`, `key: "X"`, 1), "m/1/x": ""},
+			[]string{"m/config.pbtxt:2: error: in ensemble m, ensemble tensor A is mapping to non-existing input X in model good; key in an input_map is the name of an input of the step's model"}},
+		{"tensors that do not match", map[string]string{"m/config.pbtxt": strings.Replace(chain, "FP32 dims: [ 2 ] }\nens", "INT8 dims: [ 2 ] }\nens", 1), "m/1/x": ""},
+			[]string{"m/config.pbtxt:3: error: in ensemble m, ensemble tensor B: inconsistent data type: TYPE_INT8 is inferred from model m while TYPE_FP32 is inferred from model good; " +
+				"the model that makes a tensor and the one that takes it must say the same: change one of the configurations"}},
+		{"names that differ by case", map[string]string{"Good/config.pbtxt": two, "Good/1/model.py": script},
+			[]string{"good: warning: model 'Good' has the same name but for its case; file systems that do not tell cases apart have room for one of them"}},
+		{"a folder of something else", map[string]string{"notebooks/a.ipynb": ""},
+			[]string{"notebooks: error: Invalid model name: Could not determine backend for model 'notebooks' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'; " +
+				"if it is a model, begin notebooks/config.pbtxt with backend: \"python\" and put the code into notebooks/1/model.py; if it is none, move the folder out of the repository"}},
+		{"folders of tools", map[string]string{".git/HEAD": "", "__pycache__/x": ""}, []string{
+			".git: triton: Triton takes each folder for a model and would not start; move it out of the repository",
+			"__pycache__: triton: Triton takes each folder for a model and would not start; move it out of the repository",
+		}},
+		{"parameters", map[string]string{"m/config.pbtxt": two + "parameters { key: \"ASYNC_EXECUTE_OVERLAP\" value { string_value: \"2\" } }\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:4: triton: Triton passes over the parameter ASYNC_EXECUTE_OVERLAP; the model runs there as without it"}},
+		{"an interpreter", map[string]string{"m/config.pbtxt": two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"/bin/sh\" } }\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:4: triton: Triton refuses /bin/sh, which is a program: it wants an archive or the folder of an environment; " +
+				"Triton wants what conda-pack makes, of the Python that its stub was built for"}},
+		{"fields", map[string]string{"m/config.pbtxt": two + "model_metrics { }\n", "m/1/model.py": script},
+			[]string{"m/config.pbtxt:4: triton: Triton 24.10 does not know the field model_metrics and would not load the model; newer Tritons do"}},
+		{"a numbered folder", map[string]string{"m/config.pbtxt": two, "m/1/model.py": script, "m/2.old/model.py": script}, []string{
+			"m: warning: ignore version directory '2.old' which fails to convert to integral number; versions are folders named 1, 2, 3, …",
+			"m/2.old: triton: Triton takes the folder for version 2, which is not there, and would not load the model; rename the folder",
+		}},
+		{"code", map[string]string{"m/config.pbtxt": two, "m/1/model.py": "# nereid_testing\n" + script + "        await sender.cancelled()\n"},
+			[]string{"m/1/model.py:5: triton: await sender.cancelled() is not there in Triton; guard it if the model is to run there"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			directory := t.TempDir()
+			testkit.WriteFiles(t, directory, good)
+			testkit.WriteFiles(t, directory, c.files)
+			status, lines, stderr := run(t, directory)
+			lines = lines[:len(lines)-1]
+			wrong := slices.ContainsFunc(c.want, func(line string) bool { return strings.Contains(line, " error: ") })
+			if status != map[bool]int{true: 1}[wrong] || stderr != "" {
+				t.Errorf("got status %d, stderr %q", status, stderr)
+			}
+			if !slices.EqualFunc(lines, c.want, strings.HasPrefix) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+// TestOneModelIsChecked names the folder of a model in several ways: its neighbours are not looked at, but for those that an
+// ensemble is composed of.
+func TestOneModelIsChecked(t *testing.T) {
+	directory := t.TempDir()
+	testkit.WriteFiles(t, directory, map[string]string{
+		"good/config.pbtxt": two, "good/1/model.py": script, "bare/1/model.py": script, "broken/config.pbtxt": "x", "both/config.pbtxt": chain, "both/1/x": "",
+	})
+	t.Chdir(filepath.Join(directory, "good"))
+	for name, want := range map[string]string{
+		filepath.Join(directory, "good"): "1 model: 0 errors, 0 warnings, 0 differences from Triton",
+		"../good/":                       "1 model: 0 errors, 0 warnings, 0 differences from Triton",
+		".":                              "1 model: 0 errors, 0 warnings, 0 differences from Triton",
+		"../bare":                        "1 model: 0 errors, 1 warning, 0 differences from Triton",
+		"../both":                        "2 models: 0 errors, 0 warnings, 0 differences from Triton",
+		"../broken":                      "1 model: 1 error, 0 warnings, 0 differences from Triton",
+		"..":                             "4 models: 1 error, 1 warning, 0 differences from Triton",
+	} {
+		if _, lines, stderr := run(t, name); lines[len(lines)-1] != want {
+			t.Errorf("%s: got %q, %s, want %q", name, lines, stderr, want)
+		}
+	}
+}
+
+// TestJSONHasAllFindings reads what --json writes.
+func TestJSONHasAllFindings(t *testing.T) {
+	directory := t.TempDir()
+	testkit.WriteFiles(t, directory, map[string]string{"m/config.pbtxt": "inputs { }", "m/1/model.py": script, "n/config.pbtxt": two, "n/1/model.py": script})
+	status, lines, _ := run(t, directory, "--json")
+	var got report
+	if err := json.Unmarshal([]byte(strings.Join(lines, "\n")), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := finding{Severity: "error", Rule: "config", Model: "m", File: "m/config.pbtxt", Line: 1, Column: 1, Text: "unknown field: inputs", Remedy: "did you mean input?"}
+	if status != 1 || got.Errors != 1 || len(got.Findings) != 1 || *got.Findings[0] != want {
+		t.Errorf("got status %d, %+v, want %+v", status, got.Findings, want)
+	}
+	if len(got.Models) != 2 || got.Models[1].Name != "n" || !slices.Equal(got.Models[1].Versions, []int64{1}) || got.Models[1].Backend != "python" || got.Models[1].Loaded != nil {
+		t.Errorf("got models %+v", got.Models[1])
+	}
+}
+
+// TestStrictCountsWarnings has a model that is only warned of.
+func TestStrictCountsWarnings(t *testing.T) {
+	directory := t.TempDir()
+	testkit.WriteFiles(t, directory, map[string]string{"bare/1/model.py": script})
+	for flag, want := range map[string]int{"--strict=false": 0, "--strict": 1} {
+		if status, lines, _ := run(t, directory, flag); status != want {
+			t.Errorf("%s: got status %d, %s, want %d", flag, status, lines, want)
+		}
+	}
+}
+
+// TestWrongCommandLinesSayWhatIsWanted has no server at all.
+func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
+	directory := t.TempDir()
+	testkit.WriteFiles(t, directory, map[string]string{"m/1/model.py": script, "file": ""})
+	for want, args := range map[string][]string{
+		"is not there: want a model repository or a model":         {filepath.Join(directory, "absent")},
+		"is no directory: want a model repository or a model":      {filepath.Join(directory, "file")},
+		"is the folder of a version: want the model, which is the": {filepath.Join(directory, "m", "1")},
+		"got 2 directories, want one":                              {directory, directory},
+		"--write-config and --request are for one model":           {directory, "--write-config"},
+		"--request is for --try or --write-config":                 {filepath.Join(directory, "m"), "--request=x"},
+		"flag provided but not defined: -nonsense":                 {directory, "--nonsense"},
+	} {
+		if status, _, stderr := run(t, args[0], args[1:]...); status != command.StatusUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%q: got status %d, %q, want 2 and %q", args, status, stderr, want)
+		}
+	}
+}
+
+// TestRequestsAreReadFromJSON refuses what is no request.
+func TestRequestsAreReadFromJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "q.json")
+	for text, want := range map[string]string{
+		`{"inputs": [{"name": "A", "shape": [1, 2], "datatype": "FP32", "data": [[1, 2]]}]}`: "",
+		`{"inputs": [{"name": "A", "shape": [1, 2], "datatype": "TYPE_FP32", "data": [1]}]}`: `input A has datatype "TYPE_FP32", want one such as`,
+		`{"inputs": [{"name": "A", "shape": [3], "datatype": "FP32", "data": [1]}]}`:         "input A: it has 4 bytes, want 12 for shape [3] of FP32",
+		`{"A": 1}`: "has no inputs",
+		`[`:        "unexpected end of JSON input; want the JSON of a request",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		q, err := readRequest(path, "m")
+		if want == "" && (err != nil || q.Inputs[0].Name != "A" || len(q.Inputs[0].Data) != 8) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+	if _, err := readRequest(path+"x", "m"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,173 @@
+package check
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/command"
+)
+
+const summary = `Reads a model repository, or one model in it, as the server would, without serving it: says what is wrong, with file, line and
+remedy, and what a Triton would do differently. All flags of the server may follow.`
+
+// ReadFlags reads a command line that has flags of its own and any of the server's, and returns the
+// other arguments. An error is flag.ErrHelp or a *command.UsageError.
+type ReadFlags func(own *flag.FlagSet, args []string) (names []string, server nereid.Options, err error)
+
+// options are what the command line asks for.
+type options struct {
+	importing, trying, writing bool
+	strict, json               bool
+	request                    string // a file
+
+	server nereid.Options
+	// model is the only one that is checked, "" if all of the repository are.
+	model string
+}
+
+// Run runs the command line that follows `nereid check`. It returns the exit status.
+func Run(args []string, read ReadFlags, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	o := &options{}
+	flags := command.Flags("check")
+	flags.BoolVar(&o.importing, "import", false, "load the models, as a start of the server does: processes, auto_complete_config, initialize, warm-up")
+	flags.BoolVar(&o.trying, "try", false, "the same, and send a request to each model without a model_warmup")
+	flags.StringVar(&o.request, "request", "", "`FILE` with the JSON of a request, for --try and --write-config of one model; - is the standard input")
+	flags.BoolVar(&o.writing, "write-config", false, "write the config.pbtxt of one model that has none, from a first request")
+	flags.BoolVar(&o.strict, "strict", false, "exit with status 1 for warnings, too")
+	flags.BoolVar(&o.json, "json", false, "write one JSON object instead of lines")
+	names, server, err := read(flags, args)
+	if err == nil {
+		o.server = server
+		err = o.locate(names)
+	}
+	if err == nil {
+		err = o.run(ctx, stdout, stderr)
+	}
+	usage := func(w io.Writer) {
+		command.Usage(w, "nereid check DIRECTORY [options] [flags of the server]", summary, flags)
+	}
+	return command.End("nereid check", err, usage, stdout, stderr)
+}
+
+// locate finds the repository that the arguments mean: a directory of models, or that of one model.
+func (o *options) locate(names []string) error {
+	if len(names) > 1 || len(names)+len(o.server.Repository.Paths) == 0 {
+		return command.Usagef("got %d directories, want one: a model repository or a model", len(names))
+	}
+	o.importing = o.importing || o.trying
+	if len(names) == 1 {
+		directory := names[0]
+		info, err := os.Stat(directory)
+		switch {
+		case err != nil:
+			return command.Usagef("%s is not there: want a model repository or a model", directory)
+		case !info.IsDir():
+			return command.Usagef("%s is no directory: want a model repository or a model", directory)
+		case isFile(filepath.Join(directory, scriptName)) && !isModel(directory):
+			return command.Usagef("%s is the folder of a version: want the model, which is the folder above it", directory)
+		}
+		if isModel(directory) {
+			absolute, err := filepath.Abs(directory)
+			if err != nil {
+				return err
+			}
+			o.model, directory = filepath.Base(absolute), filepath.Dir(filepath.Clean(directory))
+			if filepath.Base(filepath.Join(directory, o.model)) != filepath.Base(filepath.Clean(names[0])) { // "." or ".."
+				directory = filepath.Dir(absolute)
+			}
+		}
+		o.server.Repository.Paths = append(o.server.Repository.Paths, directory)
+	}
+	switch {
+	case (o.writing || o.request != "") && o.model == "":
+		return command.Usagef("--write-config and --request are for one model: name its folder, such as models/greeter")
+	case o.request != "" && !o.trying && !o.writing:
+		return command.Usagef("--request is for --try or --write-config")
+	}
+	return nil
+}
+
+// isModel reports whether a directory is that of a model and not a repository of models.
+func isModel(directory string) bool {
+	if isFile(filepath.Join(directory, "config.pbtxt")) {
+		return true
+	}
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		if _, err := strconv.ParseUint(e.Name(), 10, 63); err == nil && isFile(filepath.Join(directory, e.Name(), "model.py")) {
+			return true
+		}
+	}
+	return false
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// run checks and reports.
+func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
+	c := &check{options: o, log: &capture{}}
+	if err := c.everything(ctx, stdout, stderr); err != nil {
+		return err
+	}
+	c.report.finish()
+	if o.json {
+		if err := c.report.writeJSON(stdout); err != nil {
+			return err
+		}
+	} else {
+		c.report.writeText(stdout)
+	}
+	if c.report.Errors > 0 || o.strict && c.report.Warnings > 0 {
+		return command.ErrTrouble
+	}
+	return nil
+}
+
+// place takes file:line:column apart.
+func place(text string) (file string, line, column int) {
+	file = text
+	for range 2 {
+		before, number, found := cutLast(file)
+		if !found {
+			break
+		}
+		file, line, column = before, number, line
+	}
+	return file, line, column
+}
+
+func cutLast(text string) (before string, number int, found bool) {
+	at := strings.LastIndexByte(text, ':')
+	if at < 0 {
+		return text, 0, false
+	}
+	number, err := strconv.Atoi(text[at+1:])
+	return text[:at], number, err == nil
+}
+
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	if one == "difference" {
+		return fmt.Sprintf("%d differences", n)
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

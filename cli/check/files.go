@@ -1,0 +1,180 @@
+package check
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/examination"
+	"github.com/nereid-serving/nereid/models/version"
+)
+
+// maxSource bounds what is read of a file, in bytes.
+const maxSource = 1 << 20
+
+const (
+	configName = "config.pbtxt"
+	scriptName = "model.py"
+)
+
+// readStart returns the beginning of a file, nil if it cannot be read.
+func readStart(path string) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSource))
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// configSource returns the text of a model's configuration, nil if there is none.
+func configSource(e *examination.Model) []byte {
+	if e.File == "" || !isFile(e.File) {
+		return nil
+	}
+	return readStart(e.File)
+}
+
+// scriptOf returns the path of a version's model.py, "" if it has another backend.
+func scriptOf(e *examination.Model, number int64) string {
+	c := e.Description.Config
+	if c.GetBackend() != config.BackendPython {
+		return ""
+	}
+	file := c.GetDefaultModelFilename()
+	if file == "" {
+		file = scriptName
+	}
+	return filepath.Join(e.Directory, strconv.FormatInt(number, 10), file)
+}
+
+var (
+	completePattern = regexp.MustCompile(`(?m)^\s+def\s+auto_complete_config\b`)
+	classPattern    = regexp.MustCompile(`(?m)^\s*class\s+TritonPythonModel\b\s*(\([^)]*\))?|^\s*TritonPythonModel\s*=|^\s*from\b.*\bimport\b.*(?:\bTritonPythonModel\b|\*)`)
+	executePattern  = regexp.MustCompile(`(?m)^\s+(?:async\s+)?def\s+execute\b`)
+	elsewhere       = regexp.MustCompile(`(?m)^\s*(?:from|import)\b.*\bTritonPythonModel\b|^\s*from\b.*\bimport\s+\*|^\s*class\s+TritonPythonModel\s*\(\s*\w|^\s*TritonPythonModel\s*=`)
+)
+
+// completes reports whether the model may answer to the question for auto-complete.
+func (c *check) completes(e *examination.Model) bool {
+	if !e.Description.Completes() || e.Description.IsEnsemble() {
+		return false
+	}
+	if e.Description.Config.GetBackend() != config.BackendPython {
+		return true // a backend in Go, or a Python-based one, knows its models
+	}
+	return slices.ContainsFunc(e.Description.Versions, func(number int64) bool {
+		source := readStart(scriptOf(e, number))
+		return completePattern.Match(source) || elsewhere.Match(source)
+	})
+}
+
+// versionFiles looks at the files of one version.
+func (c *check) versionFiles(e *examination.Model, number int64, v *version.Examination) {
+	add := func(severity, rule, file, text, remedy string) {
+		c.report.add(finding{Severity: severity, Rule: rule, Model: e.Identity.String(), File: file, Text: text, Remedy: remedy})
+	}
+	if path := scriptOf(e, number); path != "" {
+		folder := filepath.Dir(path)
+		source := readStart(path)
+		switch {
+		case !isFile(path):
+			add(severityError, "model-file", folder, "there is no "+filepath.Base(path)+" in the folder of version "+strconv.FormatInt(number, 10), c.strayScript(e, folder, filepath.Base(path)))
+		case !classPattern.Match(source):
+			add(severityError, "model-class", path, "there is no class TritonPythonModel", "the server makes an object of that class: class TritonPythonModel: with def execute(self, requests)")
+		case !executePattern.Match(source) && !elsewhere.Match(source):
+			add(severityError, "model-class", path, "the class TritonPythonModel has no execute", "add def execute(self, requests), which returns a list with a response for each request")
+		}
+	}
+	for _, out := range v.Config.GetOutput() {
+		labels := v.Labels[out.GetName()]
+		if dims := out.GetDims(); labels != nil && len(dims) == 1 && dims[0] > 0 && int64(len(labels)) != dims[0] {
+			_, line := c.lineOf(e, configSource(e), "'"+out.GetLabelFilename()+"'")
+			c.report.add(finding{
+				Severity: severityWarning, Rule: "labels", Model: e.Identity.String(), File: e.File, Line: line,
+				Text:   fmt.Sprintf("%s has %d lines, and output '%s' has %d elements", out.GetLabelFilename(), len(labels), out.GetName(), dims[0]),
+				Remedy: "each line is the label of one element, in their order",
+			})
+		}
+	}
+}
+
+// strayScript says where the file that is missing in a folder may be.
+func (c *check) strayScript(e *examination.Model, folder, want string) string {
+	if isFile(filepath.Join(e.Directory, want)) {
+		return fmt.Sprintf("there is %s: move it into the folder", filepath.Join(e.Directory, want))
+	}
+	if near := similar(folder, want); near != "" {
+		return fmt.Sprintf("there is %s: is that it?", filepath.Join(folder, near))
+	}
+	return "each folder of a version needs one, with a class TritonPythonModel"
+}
+
+// otherNames are names that users give a file by habit.
+var otherNames = map[string][]string{
+	configName: {"config.prototxt", "config.textproto", "model_config.pbtxt", "model.pbtxt"},
+	scriptName: {"__init__.py", "main.py"},
+}
+
+// similar returns a file of a directory that is named almost as wanted, "" if there is none.
+func similar(directory, want string) string {
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return ""
+	}
+	for _, e := range entries {
+		name := e.Name()
+		lower := strings.ToLower(name)
+		if e.IsDir() || name == want {
+			continue
+		}
+		if strings.TrimSuffix(lower, ".txt") == want || slices.Contains(otherNames[want], lower) || spelling.Nearest(lower, []string{want}) != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// modelFiles looks at what lies beside the folders of versions.
+func (c *check) modelFiles(e *examination.Model, completes bool) {
+	if near := similar(e.Directory, configName); near != "" && filepath.Base(e.File) == configName {
+		f := finding{Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: filepath.Join(e.Directory, near), Text: "the file is not read", Remedy: "the configuration is " + configName}
+		if !isFile(e.File) {
+			f.Remedy += ", which is not there: rename the file"
+		}
+		c.report.add(f)
+	}
+	if len(e.Description.Versions) > 0 && e.Description.Config.GetBackend() == config.BackendPython && isFile(filepath.Join(e.Directory, scriptName)) &&
+		!slices.ContainsFunc(e.Description.Versions, func(n int64) bool { return !isFile(scriptOf(e, n)) }) {
+		c.report.add(finding{
+			Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: filepath.Join(e.Directory, scriptName), Text: "the file is not read",
+			Remedy: fmt.Sprintf("the model is %s", scriptOf(e, slices.Max(e.Description.Versions))),
+		})
+	}
+	for _, other := range c.found {
+		if other.Identity != e.Identity && strings.EqualFold(other.Identity.Name, e.Identity.Name) && other.Identity.Name < e.Identity.Name {
+			c.report.add(finding{
+				Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: e.Directory, Text: fmt.Sprintf("model '%s' has the same name but for its case", other.Identity.Name),
+				Remedy: "file systems that do not tell cases apart have room for one of them",
+			})
+		}
+	}
+	if known := e.Config(); known != nil && len(known.GetInput())+len(known.GetOutput()) == 0 && !completes && !e.Description.IsEnsemble() {
+		c.report.add(finding{
+			Severity: severityWarning, Rule: "no-tensors", Model: e.Identity.String(), File: e.Directory,
+			Text:   "the model has no inputs and no outputs, neither from " + configName + " nor from an auto_complete_config: each request with an input is refused",
+			Remedy: "nereid check " + e.Directory + " --write-config writes a configuration to begin with",
+		})
+	}
+}

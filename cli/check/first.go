@@ -1,0 +1,154 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/diagnosis"
+	"github.com/nereid-serving/nereid/models/examination"
+)
+
+// guessedSize is that of inputs of which only the names are known: other than 1, so that outputs show
+// which of their dimensions follow.
+const guessedSize = 3
+
+// writeConfig writes the config.pbtxt of a model that has none: its inputs are those of a request, and
+// its outputs those of the response.
+func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
+	at := slices.IndexFunc(c.found, func(e *examination.Model) bool { return e.Identity.Name == c.model })
+	e := c.found[at]
+	path := filepath.Join(e.Directory, configName)
+	if configSource(e) != nil {
+		return fmt.Errorf("%s is there: --write-config changes no file", e.File)
+	}
+	info, err := c.server.Registry().Model(c.model, infer.LatestVersion)
+	if err != nil {
+		return nil //nolint:nilerr // it could not be loaded, which has been reported
+	}
+	if len(info.Config.GetInput())+len(info.Config.GetOutput()) > 0 {
+		return fmt.Errorf("model %s needs no %s: its auto_complete_config has its inputs and outputs", c.model, configName)
+	}
+	written := &kserve.ModelConfig{Name: c.model, Backend: info.Config.GetBackend()}
+	guess, err := config.ParseText(configName, []byte(diagnosis.FirstConfig(readStart(scriptOf(e, info.Version)))))
+	if err != nil {
+		return err
+	}
+	var q *infer.Request
+	if c.request != "" {
+		if q, err = readRequest(c.request, c.model); err != nil {
+			return err
+		}
+		for i := range q.Inputs {
+			in := &q.Inputs[i]
+			written.Input = append(written.Input, &kserve.ModelInput{Name: in.Name, DataType: kserve.DataType(in.DataType), Dims: free(in.Shape)})
+		}
+	} else {
+		written.Input = guess.GetInput()
+		sized := config.Clone(written)
+		for _, in := range sized.GetInput() {
+			in.Dims = []int64{guessedSize}
+		}
+		if q, err = randomRequest(sized); err != nil {
+			return err
+		}
+	}
+	if err := c.answered(ctx, e, written, q); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f := c.faultOf(e, nil, severityError, "try", err)
+		f.File, f.Remedy = c.shown(e, f.File), "give the request that the model wants with --request FILE"
+		c.report.add(f)
+		return nil
+	}
+	return write(path, written, stdout, c.json)
+}
+
+// free returns a shape as the dimensions of a configuration: those above 1 may be of any size.
+func free(shape []int64) []int64 {
+	dims := slices.Clone(shape)
+	for i, d := range dims {
+		if d != 1 {
+			dims[i] = -1
+		}
+	}
+	return dims
+}
+
+// unconfigured is what the log says of an output that the configuration does not have.
+var unconfigured = regexp.MustCompile(`^output '(.+)' is not in the configuration of model `)
+
+// answered loads the model with a configuration, and puts into that the outputs with which the model
+// answers a request. The first answer tells their names, and a second one their types and shapes.
+func (c *check) answered(ctx context.Context, e *examination.Model, written *kserve.ModelConfig, q *infer.Request) error {
+	for range 2 {
+		given, err := config.JSON(written)
+		if err != nil {
+			return err
+		}
+		if err := c.server.Registry().Load(ctx, c.model, string(given), nil); err != nil {
+			return err
+		}
+		c.log.forget()
+		outputs, err := c.ask(ctx, q)
+		if err != nil {
+			return err
+		}
+		written.Output = nil
+		for i := range outputs {
+			out := &outputs[i]
+			written.Output = append(written.Output, &kserve.ModelOutput{Name: out.Name, DataType: kserve.DataType(out.DataType), Dims: free(out.Shape)})
+		}
+		for _, l := range c.log.forget() {
+			if m := unconfigured.FindStringSubmatch(l.Message); m != nil {
+				written.Output = append(written.Output, &kserve.ModelOutput{Name: m[1], DataType: kserve.DataType_TYPE_FP32, Dims: []int64{-1}})
+			}
+		}
+	}
+	if len(written.Output) == 0 {
+		return infer.Errorf(infer.Internal, "model '%s' answers the request without an output", c.model)
+	}
+	// What was told of the model without a configuration is mended.
+	c.report.Findings = slices.DeleteFunc(c.report.Findings, func(f *finding) bool { return f.Rule == "no-tensors" && f.Model == e.Identity.String() })
+	return nil
+}
+
+// write writes a configuration as a person would.
+func write(path string, c *kserve.ModelConfig, stdout io.Writer, quiet bool) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "backend: %q\n", c.GetBackend())
+	tensor := func(field, name string, datatype kserve.DataType, dims []int64) {
+		numbers := strings.Trim(strings.ReplaceAll(fmt.Sprint(dims), " ", ", "), "[]")
+		fmt.Fprintf(&b, "%s { name: %q data_type: %s dims: [ %s ] }\n", field, name, datatype, numbers)
+	}
+	for _, in := range c.GetInput() {
+		tensor("input", in.GetName(), in.GetDataType(), in.GetDims())
+	}
+	for _, out := range c.GetOutput() {
+		tensor("output", out.GetName(), out.GetDataType(), out.GetDims())
+	}
+	if _, err := config.ParseText(path, []byte(b.String())); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as other files of a repository
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString(b.String()); err != nil {
+		_ = f.Close()
+		return err
+	}
+	if !quiet {
+		fmt.Fprintf(stdout, "%s is written:\n%s", path, b.String())
+	}
+	return f.Close()
+}

@@ -1,0 +1,133 @@
+package check
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Severities of findings, the worst first.
+const (
+	severityError   = "error"
+	severityWarning = "warning"
+	severityTriton  = "triton"
+)
+
+// finding is one thing that was found. Texts are one line.
+type finding struct {
+	Severity string `json:"severity"`
+	Rule     string `json:"rule"`
+	Model    string `json:"model,omitempty"`
+	File     string `json:"file,omitempty"` // a file or a directory, as the user would write it
+	Line     int    `json:"line,omitempty"` // from 1; 0 if it is not known
+	Column   int    `json:"column,omitempty"`
+	Text     string `json:"text"`
+	Remedy   string `json:"remedy,omitempty"`
+}
+
+// String is the finding as compilers print theirs.
+func (f *finding) String() string {
+	var b strings.Builder
+	where := cmp.Or(f.File, f.Model)
+	if where != "" {
+		b.WriteString(where)
+		if f.Line > 0 {
+			fmt.Fprintf(&b, ":%d", f.Line)
+			if f.Column > 0 {
+				fmt.Fprintf(&b, ":%d", f.Column)
+			}
+		}
+		b.WriteString(": ")
+	}
+	text := f.Text
+	if f.Remedy != "" {
+		text = strings.TrimRight(text, ".;") + "; " + f.Remedy
+	}
+	return b.String() + f.Severity + ": " + text
+}
+
+// modelReport is what was looked at of one model.
+type modelReport struct {
+	Name      string  `json:"name"`
+	Directory string  `json:"directory,omitempty"`
+	Versions  []int64 `json:"versions"`
+	Backend   string  `json:"backend,omitempty"`
+	Loaded    *bool   `json:"loaded,omitempty"` // nil: it was not to be loaded
+	Tried     string  `json:"tried,omitempty"`  // "warm-up", "request" or "failed"
+}
+
+// report is all that the command has found.
+type report struct {
+	Models   []*modelReport `json:"models"`
+	Findings []*finding     `json:"findings"`
+	Errors   int            `json:"errors"`
+	Warnings int            `json:"warnings"`
+	Triton   int            `json:"triton"`
+}
+
+func (r *report) add(f finding) {
+	f.Text = strings.ReplaceAll(strings.TrimSpace(f.Text), "\n", " ")
+	if f.File != "" {
+		f.File = filepath.Clean(f.File)
+	}
+	r.Findings = append(r.Findings, &f)
+}
+
+// hasError reports whether an error of the model is known.
+func (r *report) hasError(model string) bool {
+	return slices.ContainsFunc(r.Findings, func(f *finding) bool { return f.Model == model && f.Severity == severityError })
+}
+
+// hasText reports whether a finding says the same, perhaps with more around it.
+func (r *report) hasText(text string) bool {
+	return slices.ContainsFunc(r.Findings, func(f *finding) bool { return strings.Contains(f.Text, strings.TrimSpace(text)) })
+}
+
+// finish sorts the findings by model and place, leaves each once, and counts.
+func (r *report) finish() {
+	slices.SortStableFunc(r.Findings, func(a, b *finding) int {
+		return cmp.Or(strings.Compare(a.Model, b.Model), strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	told := make(map[finding]bool)
+	r.Findings = slices.DeleteFunc(r.Findings, func(f *finding) bool {
+		key := finding{Severity: f.Severity, Model: f.Model, File: f.File, Line: f.Line, Text: f.Text}
+		again := told[key]
+		told[key] = true
+		return again
+	})
+	for _, f := range r.Findings {
+		switch f.Severity {
+		case severityError:
+			r.Errors++
+		case severityWarning:
+			r.Warnings++
+		default:
+			r.Triton++
+		}
+	}
+	if r.Models == nil {
+		r.Models = []*modelReport{}
+	}
+	if r.Findings == nil {
+		r.Findings = []*finding{}
+	}
+}
+
+func (r *report) writeText(w io.Writer) {
+	for _, f := range r.Findings {
+		fmt.Fprintln(w, f)
+	}
+	fmt.Fprintf(w, "%s: %s, %s, %s from Triton\n",
+		plural(len(r.Models), "model"), plural(r.Errors, "error"), plural(r.Warnings, "warning"), plural(r.Triton, "difference"))
+}
+
+func (r *report) writeJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(r)
+}

@@ -1,0 +1,159 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/cli/tensors"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// textBytes is how long each random element of a BYTES input is.
+const textBytes = 8
+
+// randomRequest makes a request that a configuration allows: a batch of 1, 1 for dimensions of any
+// size, without optional inputs.
+func randomRequest(c *kserve.ModelConfig) (*infer.Request, error) {
+	q := &infer.Request{Model: c.GetName(), Version: infer.LatestVersion}
+	if c.GetSequenceBatching() != nil {
+		q.Correlation.Number, q.Flags = 1, infer.SequenceStart|infer.SequenceEnd
+	}
+	for _, in := range c.GetInput() {
+		if in.GetOptional() {
+			continue
+		}
+		t := infer.Tensor{Name: in.GetName(), DataType: infer.DataType(in.GetDataType())}
+		if c.GetMaxBatchSize() > 0 && !in.GetIsShapeTensor() {
+			t.Shape = append(t.Shape, 1)
+		}
+		for _, d := range in.GetDims() {
+			t.Shape = append(t.Shape, max(d, 1))
+		}
+		if err := tensors.Fill(&t, false, textBytes); err != nil {
+			return nil, fmt.Errorf("input %s: %w", t.Name, err)
+		}
+		q.Inputs = append(q.Inputs, t)
+	}
+	return q, nil
+}
+
+// readRequest reads the JSON of a request, as clients send it.
+func readRequest(path, model string) (*infer.Request, error) {
+	text, err := readAll(path)
+	if err != nil {
+		return nil, err
+	}
+	var body struct {
+		ID     string
+		Inputs []struct {
+			Name     string
+			Shape    []int64
+			DataType string
+			Data     json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(text, &body); err != nil {
+		return nil, fmt.Errorf("%s: %w; want the JSON of a request, such as {\"inputs\": [{\"name\": \"A\", \"shape\": [1], \"datatype\": \"FP32\", \"data\": [1]}]}", path, err)
+	}
+	if len(body.Inputs) == 0 {
+		return nil, fmt.Errorf("%s has no inputs; want the JSON of a request, with a list named inputs", path)
+	}
+	q := &infer.Request{Model: model, Version: infer.LatestVersion, ID: body.ID}
+	for _, in := range body.Inputs {
+		t := infer.Tensor{Name: in.Name, DataType: infer.ParseDataType(in.DataType), Shape: in.Shape}
+		if !t.DataType.Valid() {
+			return nil, fmt.Errorf("%s: input %s has datatype %q, want one such as FP32, INT64 or BYTES", path, in.Name, in.DataType)
+		}
+		err := tensors.Read(&t, in.Data)
+		if err == nil {
+			err = tensors.Check(&t)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: input %s: %w", path, in.Name, err)
+		}
+		q.Inputs = append(q.Inputs, t)
+	}
+	return q, nil
+}
+
+func readAll(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(os.Stdin)
+	}
+	return os.ReadFile(path)
+}
+
+// ask sends a request to the server's models, and returns the outputs of its first response as a client
+// would see them, without bytes.
+func (c *check) ask(ctx context.Context, q *infer.Request) (outputs []infer.Tensor, err error) {
+	if q.Inputs == nil {
+		q.Inputs = []infer.Tensor{}
+	}
+	first := true
+	refused := c.server.Registry().Infer(ctx, q, func(r *infer.Response) {
+		defer r.Release()
+		switch {
+		case r.Err != nil && err == nil:
+			err = r.Err
+		case first && !r.Empty:
+			first = false
+			for i := range r.Outputs {
+				out := &r.Outputs[i]
+				outputs = append(outputs, infer.Tensor{Name: strings.Clone(out.Name), DataType: out.DataType, Shape: slices.Clone(out.Shape)})
+			}
+		}
+	})
+	if refused != nil {
+		return nil, refused
+	}
+	return outputs, err
+}
+
+// try sends each model that has been loaded a request, unless its warm-up has.
+func (c *check) try(ctx context.Context) error {
+	for _, e := range c.found {
+		m := c.modelReport(e)
+		if !*m.Loaded || e.Description == nil || c.report.hasError(m.Name) || c.model != "" && e.Identity.Name != c.model {
+			continue
+		}
+		info, err := c.server.Registry().Model(e.Identity.Name, infer.LatestVersion)
+		if err != nil {
+			continue // its name is in several repositories
+		}
+		if len(info.Config.GetModelWarmup()) > 0 && c.request == "" {
+			m.Tried = "warm-up"
+			continue
+		}
+		if len(info.Config.GetInput())+len(info.Config.GetOutput()) == 0 && c.request == "" {
+			continue // which has been warned of
+		}
+		var q *infer.Request
+		if c.request != "" {
+			if q, err = readRequest(c.request, e.Identity.Name); err != nil {
+				return err
+			}
+		} else if q, err = randomRequest(info.Config); err != nil {
+			return err
+		}
+		if _, err = c.ask(ctx, q); ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if m.Tried = "request"; err == nil {
+			continue
+		}
+		m.Tried = "failed"
+		f := c.faultOf(e, configSource(e), severityError, "try", err)
+		f.File = c.shown(e, f.File)
+		if f.Remedy == "" && c.request == "" {
+			f.Remedy = "the request was made of random values: if the model cannot use such, give one with --request FILE, or a model_warmup"
+		}
+		c.report.add(f)
+	}
+	return nil
+}

@@ -1,0 +1,314 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/diagnosis"
+	"github.com/nereid-serving/nereid/models/examination"
+	"github.com/nereid-serving/nereid/server/tracing"
+)
+
+// check is one run of the command.
+type check struct {
+	*options
+	report report
+	log    *capture
+	server *nereid.Server
+	found  []*examination.Model
+}
+
+// everything makes a server without endpoints, asks it, and ends it.
+func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	o := c.options.server
+	o.HTTP.Allow, o.HTTPS.Allow, o.GRPC.Allow, o.Metrics.Allow = false, false, false, false
+	o.SageMaker.Allow, o.VertexAI.Allow, o.OpenAI.Allow = false, false, false
+	o.Trace = tracing.Config{}
+	o.ExitOnError, o.SoleParent = true, true
+	o.Logger, o.Stdout, o.Stderr = zerolog.New(c.log).Level(zerolog.WarnLevel), stderr, stderr
+	o.Repository.Control = nereid.ControlExplicit
+	o.Repository.StartupModels = []string{"*"}
+	if c.model != "" {
+		o.Repository.StartupModels = []string{c.model}
+	}
+	if c.server, err = nereid.New(o); err != nil {
+		return err
+	}
+	defer c.server.Close()
+	var names []string
+	if c.model != "" {
+		names = []string{c.model}
+	}
+	if c.found, err = c.server.Registry().Examine(ctx, names); err != nil {
+		return err
+	}
+	for _, e := range c.found {
+		c.examined(e)
+	}
+	if c.model == "" {
+		c.folders(o.Repository.Paths)
+		if len(c.found) == 0 {
+			c.report.add(finding{Severity: severityWarning, Rule: "empty", File: o.Repository.Paths[0], Text: "there is no model", Remedy: "each folder in a repository is a model, such as greeter, with greeter/config.pbtxt and greeter/1/model.py"})
+		}
+	}
+	if c.importing || c.writing {
+		err := c.load(ctx, stdout)
+		if ended := c.server.Shutdown(); err == nil {
+			err = ended
+		}
+		if err != nil {
+			return err
+		}
+	}
+	c.told()
+	return ctx.Err()
+}
+
+// examined reports what the files of a model say.
+func (c *check) examined(e *examination.Model) {
+	m := &modelReport{Name: e.Identity.String(), Directory: filepath.Clean(e.Directory), Versions: []int64{}}
+	c.report.Models = append(c.report.Models, m)
+	source := configSource(e)
+	for _, err := range e.Errors {
+		c.fault(e, source, severityError, "config", err)
+	}
+	if e.Description == nil {
+		return
+	}
+	m.Backend = e.Description.Config.GetBackend()
+	m.Versions = slices.Concat(m.Versions, e.Description.Versions)
+	for _, text := range e.Description.Warnings {
+		c.warn(e, source, text)
+	}
+	completes := c.completes(e)
+	for _, number := range e.Description.Versions {
+		v := e.Versions[number]
+		for _, err := range v.Errors {
+			c.fault(e, source, severityError, "config", err)
+		}
+		for _, text := range v.Warnings {
+			c.warn(e, source, text)
+		}
+		switch {
+		case v.Incomplete == nil:
+		case !completes:
+			c.fault(e, source, severityError, "config", v.Incomplete)
+		case !c.importing: // or its own word follows
+			f := c.faultOf(e, source, severityWarning, "incomplete", v.Incomplete)
+			f.Remedy = "the model may complete it when it is loaded: --import asks it"
+			c.report.add(f)
+		}
+		c.versionFiles(e, number, &v)
+	}
+	c.modelFiles(e, completes)
+	c.triton(e, source)
+}
+
+// fault reports an error of the server about a model.
+func (c *check) fault(e *examination.Model, source []byte, severity, rule string, err error) {
+	c.report.add(c.faultOf(e, source, severity, rule, err))
+}
+
+func (c *check) faultOf(e *examination.Model, source []byte, severity, rule string, err error) finding {
+	return c.findingOf(e, source, severity, rule, diagnosis.Of(e.Identity.String(), e.Directory, e.File, err))
+}
+
+// findingOf makes a finding of a fault, with the line that it speaks of.
+func (c *check) findingOf(e *examination.Model, source []byte, severity, rule string, fault diagnosis.Fault) finding {
+	f := finding{Severity: severity, Rule: rule, Model: fault.Model, Text: fault.Reason, Remedy: fault.Remedy}
+	f.File, f.Line, f.Column = place(fault.Place)
+	if f.Line == 0 && f.File == e.File {
+		f.File, f.Line = c.lineOf(e, source, fault.Reason)
+	}
+	if _, names, found := strings.Cut(fault.Reason, "not available or ambiguous: "); found && f.Remedy == "" {
+		f.Remedy = c.meant(strings.Split(names, ", ")[0])
+	}
+	return f
+}
+
+// meant says which model a name that is not there may mean.
+func (c *check) meant(name string) string {
+	var known []string
+	for _, e := range c.found {
+		if e.Description != nil && !e.Description.IsEnsemble() {
+			known = append(known, e.Identity.Name)
+		}
+	}
+	if near := spelling.Nearest(name, known); near != "" {
+		return "did you mean '" + near + "'?"
+	}
+	return "the repository needs a folder " + name
+}
+
+// spokenOf are fields that texts speak of without naming them.
+var spokenOf = []struct{ text, field string }{
+	{"canonical path for", `"EXECUTION_ENV_PATH"`},
+	{"Python environment", `"EXECUTION_ENV_PATH"`},
+	{"failed to open text file for read", "label_filename"},
+	{"label file path", "label_filename"},
+	{"failed to run warmup sample", "model_warmup"},
+}
+
+// lineOf returns the configuration and the line in it that a text speaks of; without a configuration
+// the model's directory.
+func (c *check) lineOf(e *examination.Model, source []byte, text string) (file string, line int) {
+	if source == nil {
+		return e.Directory, 0
+	}
+	if _, names, found := strings.Cut(text, "not available or ambiguous: "); found {
+		first, _, _ := strings.Cut(names, ",")
+		text = "'" + first + "'"
+	}
+	for _, s := range spokenOf {
+		if strings.Contains(text, s.text) {
+			if at := diagnosis.Line(source, e.Identity.Name, s.field); at > 0 {
+				return e.File, at
+			}
+		}
+	}
+	return e.File, diagnosis.Line(source, e.Identity.Name, text)
+}
+
+// warn reports a warning that the server would log when it loads a model.
+func (c *check) warn(e *examination.Model, source []byte, text string) {
+	f := finding{Severity: severityWarning, Rule: "log", Model: e.Identity.String(), Text: text}
+	if strings.HasPrefix(text, "ignore version directory") {
+		f.Rule, f.File = "version-folder", e.Directory
+		f.Remedy = "versions are folders named 1, 2, 3, …"
+	} else {
+		f.File, f.Line = c.lineOf(e, source, text)
+	}
+	c.report.add(f)
+}
+
+// load loads the models, and asks them.
+func (c *check) load(ctx context.Context, stdout io.Writer) error {
+	err := c.server.Load(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var start *models.StartError
+	switch {
+	case errors.As(err, &start):
+		for _, fault := range start.Faults {
+			c.notLoaded(fault)
+		}
+	case err != nil:
+		c.report.add(finding{Severity: severityError, Rule: "import", Text: infer.AsError(err).Status()})
+	}
+	for _, e := range c.found {
+		loaded := len(c.server.Registry().ReadyVersions(e.Identity.Name)) > 0
+		c.modelReport(e).Loaded = &loaded
+	}
+	if c.writing {
+		return c.writeConfig(ctx, stdout)
+	}
+	if c.trying {
+		return c.try(ctx)
+	}
+	return nil
+}
+
+// notLoaded reports why a model could not be loaded, unless its files have told so.
+func (c *check) notLoaded(fault diagnosis.Fault) {
+	if c.report.hasError(fault.Model) {
+		return
+	}
+	at := slices.IndexFunc(c.found, func(e *examination.Model) bool { return e.Identity.String() == fault.Model })
+	if at < 0 && c.report.hasText(fault.Model) {
+		return // an ensemble has told of it
+	}
+	if at < 0 {
+		file, line, column := place(fault.Place)
+		c.report.add(finding{Severity: severityError, Rule: "import", Model: fault.Model, File: file, Line: line, Column: column, Text: fault.Reason, Remedy: fault.Remedy})
+		return
+	}
+	e := c.found[at]
+	f := c.findingOf(e, configSource(e), severityError, "import", fault)
+	f.File = c.shown(e, f.File)
+	c.report.add(f)
+}
+
+func (c *check) modelReport(e *examination.Model) *modelReport {
+	at := slices.IndexFunc(c.report.Models, func(m *modelReport) bool { return m.Name == e.Identity.String() })
+	return c.report.Models[at]
+}
+
+// shown is a file below the directory of a model as the user would write it.
+func (c *check) shown(e *examination.Model, file string) string {
+	if e.Description == nil {
+		return file
+	}
+	if below, err := filepath.Rel(e.Description.Directory, file); err == nil && filepath.IsAbs(file) && filepath.IsLocal(below) {
+		return filepath.Join(e.Directory, below)
+	}
+	return file
+}
+
+// capture keeps warnings and errors of the log.
+type capture struct {
+	mu    sync.Mutex
+	lines []logLine
+}
+
+type logLine struct {
+	Level, Model, Message string
+}
+
+// mostLines bounds what is kept of the log.
+const mostLines = 10_000
+
+// Write takes one line of zerolog's.
+func (c *capture) Write(line []byte) (int, error) {
+	var l logLine
+	if json.Unmarshal(line, &l) == nil {
+		c.mu.Lock()
+		if len(c.lines) < mostLines {
+			c.lines = append(c.lines, l)
+		}
+		c.mu.Unlock()
+	}
+	return len(line), nil
+}
+
+// forget returns the lines, and keeps none of them.
+func (c *capture) forget() []logLine {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lines := c.lines
+	c.lines = nil
+	return lines
+}
+
+// told reports the warnings of the log, with the models that they name. Its errors are those of the
+// load, which have been reported with their place.
+func (c *check) told() {
+	for _, l := range c.log.forget() {
+		if l.Level != "warn" || c.report.hasText(l.Message) || strings.HasPrefix(l.Message, "model '") && strings.Contains(l.Message, "has no inputs and no outputs") {
+			continue
+		}
+		var named *examination.Model
+		for _, e := range c.found {
+			if e.Identity.Name == l.Model || l.Model == "" && strings.Contains(l.Message, "'"+e.Identity.Name+"'") {
+				named = e
+			}
+		}
+		if named == nil {
+			c.report.add(finding{Severity: severityWarning, Rule: "log", Text: l.Message})
+			continue
+		}
+		c.warn(named, configSource(named), l.Message)
+	}
+}

@@ -1,0 +1,148 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// command runs a subcommand and returns its exit status and what it printed.
+func command(t *testing.T, arguments ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(binary, arguments...)
+	var out, errs strings.Builder
+	c.Stdout, c.Stderr = &out, &errs
+	var exit *exec.ExitError
+	if err := c.Run(); errors.As(err, &exit) {
+		status = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return status, out.String(), errs.String()
+}
+
+// checking is the model of the tests of `nereid check`: it returns its input A under another name.
+func checking(output string) string {
+	return "import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n" +
+		"        return [pb_utils.InferenceResponse([pb_utils.Tensor(\"" + output + "\", pb_utils.get_input_tensor_by_name(r, \"A\").as_numpy())]) for r in requests]\n"
+}
+
+const checkedConfig = "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ -1 ] }\noutput { name: \"B\" data_type: TYPE_FP32 dims: [ -1 ] }\n"
+
+// TestCheckImportsAndTries loads and asks models in their real processes: good ones, and those whose code is wrong.
+func TestCheckImportsAndTries(t *testing.T) {
+	repository := writeFiles(t, map[string]string{
+		"good/config.pbtxt": checkedConfig, "good/1/model.py": checking("B"),
+		"warm/config.pbtxt": checkedConfig + "model_warmup { name: \"w\" batch_size: 1 inputs { key: \"A\" value { data_type: TYPE_FP32 dims: [ 3 ] zero_data: true } } }\n",
+		"warm/1/model.py":   checking("B"),
+		"auto/1/model.py": checking("B") + "\n    @staticmethod\n    def auto_complete_config(config):\n        config.add_input({\"name\": \"A\", \"data_type\": \"TYPE_INT8\", \"dims\": [2]})\n" +
+			"        config.add_output({\"name\": \"B\", \"data_type\": \"TYPE_INT8\", \"dims\": [2]})\n        return config\n",
+		"odd/config.pbtxt": checkedConfig, "odd/1/model.py": checking("C"),
+		"raises/config.pbtxt": checkedConfig, "raises/1/model.py": checking("B") + "\n    def initialize(self, args):\n        raise ValueError('no')\n",
+		"refuses/config.pbtxt": checkedConfig, "refuses/1/model.py": strings.Replace(checking("B"), "return [", "raise KeyError('never')\n        return [", 1),
+		"syntax/config.pbtxt": checkedConfig, "syntax/1/model.py": checking("B") + "\n    def f(:\n",
+	})
+	python := "--backend-config=python,python-executable=" + testkit.Python(t).Path
+	status, out, stderr := command(t, "check", repository, "--try", "--json", python)
+	var got struct {
+		Models []struct {
+			Name, Tried string
+			Loaded      bool
+		}
+		Findings []struct {
+			Severity, Rule, Model, File, Text string
+			Line                              int
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v: %s%s", err, out, stderr)
+	}
+	var tried, found []string
+	for _, m := range got.Models {
+		if m.Loaded {
+			tried = append(tried, m.Name+" "+m.Tried)
+		}
+	}
+	if want := []string{"auto request", "good request", "odd request", "refuses failed", "warm warm-up"}; !slices.Equal(tried, want) {
+		t.Errorf("loaded and tried: got %q, want %q", tried, want)
+	}
+	for _, f := range got.Findings {
+		found = append(found, strings.Join([]string{f.Severity, f.Rule, strings.TrimPrefix(f.File, repository+"/"), f.Text}, " "))
+	}
+	want := []string{
+		"warning log odd/config.pbtxt output 'C' is not in the configuration of model 'odd'",
+		"error import raises/1/model.py Internal: ValueError: no",
+		"error try refuses/1/model.py Failed to process the request(s) for model 'refuses_0', message: KeyError: 'never'",
+		"error import syntax/1/model.py Internal: SyntaxError: invalid syntax",
+	}
+	if status != 1 || !slices.EqualFunc(found, want, strings.HasPrefix) {
+		t.Errorf("got status %d and\n%s\nwant\n%s", status, strings.Join(found, "\n"), strings.Join(want, "\n"))
+	}
+	for _, f := range got.Findings {
+		if line := map[string]int{"odd": 3, "raises": 9, "refuses": 6, "syntax": 8}[f.Model]; f.Line != line && f.Model != "syntax" {
+			t.Errorf("%s: got line %d, want %d", f.Model, f.Line, line)
+		}
+	}
+	if status, out, stderr := command(t, "check", repository+"/good", "--try", python); status != 0 || out != "1 model: 0 errors, 0 warnings, 0 differences from Triton\n" {
+		t.Errorf("a good model: got status %d, %s%s", status, out, stderr)
+	}
+}
+
+// TestCheckWritesAConfig makes one from the names in model.py, and one from a request; with either the model serves.
+func TestCheckWritesAConfig(t *testing.T) {
+	repository := writeFiles(t, map[string]string{"bare/1/model.py": checking("B"), "q.json": `{"inputs": [{"name": "A", "shape": [1, 3], "datatype": "INT16", "data": [1, 2, 3]}]}`})
+	python := "--backend-config=python,python-executable=" + testkit.Python(t).Path
+	for _, c := range []struct{ request, want string }{
+		{"", "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ -1 ] }\noutput { name: \"B\" data_type: TYPE_FP32 dims: [ -1 ] }\n"},
+		{repository + "/q.json", "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_INT16 dims: [ 1, -1 ] }\noutput { name: \"B\" data_type: TYPE_INT16 dims: [ 1, -1 ] }\n"},
+	} {
+		path := repository + "/bare/config.pbtxt"
+		if status, out, stderr := command(t, "check", repository+"/bare", "--write-config", "--request", c.request, python); status != 0 {
+			t.Fatalf("got status %d, %s%s", status, out, stderr)
+		}
+		if text, err := os.ReadFile(path); string(text) != c.want {
+			t.Errorf("got %q, %v, want %q", text, err, c.want)
+		}
+		if status, out, stderr := command(t, "check", repository+"/bare", "--try", python); status != 0 || !strings.Contains(out, "0 errors, 0 warnings") {
+			t.Errorf("with that: got status %d, %s%s", status, out, stderr)
+		}
+		if status, _, stderr := command(t, "check", repository+"/bare", "--write-config", python); status != 1 || !strings.Contains(stderr, "config.pbtxt is there: --write-config changes no file") {
+			t.Errorf("again: got status %d, %s", status, stderr)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCheckTakesFlagsOfTheServer reads one repository by other rules, and refuses what is no flag.
+func TestCheckTakesFlagsOfTheServer(t *testing.T) {
+	repository := writeFiles(t, map[string]string{"m/1/model.py": checking("B"), "m/configs/other.pbtxt": checkedConfig})
+	for want, arguments := range map[string][]string{
+		"1 model: 0 errors, 1 warning, ":  nil,
+		"1 model: 0 errors, 0 warnings, ": {"--model-config-name", "other"},
+		"1 model: 1 error, 0 warnings, ":  {"--disable-auto-complete-config"},
+	} {
+		if _, out, stderr := command(t, append([]string{"check", repository}, arguments...)...); !strings.Contains(out, want) {
+			t.Errorf("%q: got %s%s, want %q", arguments, out, stderr, want)
+		}
+	}
+	for want, arguments := range map[string][]string{
+		"unrecognized option '--imprt': did you mean --import?": {"--imprt"},
+		"Bad option: \"--model-control-mode\"":                  {"--model-control-mode=x"},
+	} {
+		if status, _, stderr := command(t, append([]string{"check", repository}, arguments...)...); status != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%q: got status %d, %s, want 2 and %q", arguments, status, stderr, want)
+		}
+	}
+}

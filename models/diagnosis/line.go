@@ -1,0 +1,49 @@
+package diagnosis
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+
+	"github.com/nereid-serving/nereid/models/config"
+)
+
+var (
+	quoted     = regexp.MustCompile(`'([^'\n]+)'|"([^"\n]+)"|\b(?:input|output|tensor|model) (\w+)\b`)
+	identifier = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b|\bdims\b|\breshape\b`)
+)
+
+// Line returns the first line of a configuration that a reason speaks of, from 1: one with a
+// string that the reason quotes, less the name of the model, or else one with a field that it names.
+// It is 0 if there is none.
+func Line(source []byte, model, reason string) int {
+	lines := bytes.Split(source, []byte("\n"))
+	find := func(pattern *regexp.Regexp) int {
+		for i, line := range lines {
+			code, _, _ := bytes.Cut(line, []byte("#"))
+			if pattern.Match(code) {
+				return i + 1
+			}
+		}
+		return 0
+	}
+	for _, m := range quoted.FindAllStringSubmatch(reason, -1) {
+		word := m[1] + m[2] + m[3]
+		if word == model {
+			continue
+		}
+		if at := find(regexp.MustCompile(`["']` + regexp.QuoteMeta(word) + `["']`)); at > 0 {
+			return at
+		}
+	}
+	known := config.FieldNames()
+	for _, word := range identifier.FindAllString(reason, -1) {
+		if !slices.Contains(known, word) {
+			continue
+		}
+		if at := find(regexp.MustCompile(`\b` + word + `\b`)); at > 0 {
+			return at
+		}
+	}
+	return 0
+}
