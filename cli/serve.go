@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
@@ -14,7 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/cli/entry"
 	"github.com/nereid-serving/nereid/cli/logs"
+	"github.com/nereid-serving/nereid/cli/notify"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/status"
 )
@@ -53,8 +56,13 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	for _, strange := range o.strangeSettings() {
 		log.Warn().Msg(strange)
 	}
+	manager := notify.Open(getenv, log)
+	defer manager.Close()
 	running, abrupt, stopWatching := watchSignals(context.Background(), stdout, log)
 	defer stopWatching()
+	defer context.AfterFunc(running, boundary.Guard(log, boundary.Server, func() {
+		manager.Stopping(max(o.ExitDelay, 0) + max(o.ExitTimeout, 0) + stopReserve)
+	}, nil))()
 
 	if err := o.checkRepository(); err != nil {
 		lines.Table(o.optionTable(nereid.ProtocolVersion, server.Extensions()))
@@ -88,12 +96,15 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		}
 	}, func(error) { os.Exit(1) }))()
 	defer s.Close()
-	return o.run(running, s, lines, stderr, log)
+	return o.run(running, s, manager, lines, stderr, log)
 }
+
+// stopReserve is what the end of the process may take besides what its flags say.
+const stopReserve = 10 * time.Second
 
 // run loads the models, shows the start-up tables and serves until running ends. It
 // returns the exit status.
-func (o *Options) run(running context.Context, s *nereid.Server, lines *logs.Writer, stderr io.Writer, log zerolog.Logger) int {
+func (o *Options) run(running context.Context, s *nereid.Server, manager *notify.Manager, lines *logs.Writer, stderr io.Writer, log zerolog.Logger) int {
 	loaded := s.Load(running)
 	if s.RepositoryError() == nil {
 		lines.Table(agentTable())
@@ -128,7 +139,27 @@ func (o *Options) run(running context.Context, s *nereid.Server, lines *logs.Wri
 		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
 		return 1
 	}
+	manager.Ready(serving(s), notify.Probe([]net.Addr{s.HTTPAddr(), s.MetricsAddr(), s.SageMakerAddr(), s.VertexAIAddr(), s.OpenAIAddr()}, func() error {
+		_, err := s.Registry().Live()
+		return err
+	}))
 	return exitStatus(s.Run(running))
+}
+
+// serving is what a service manager shows of a server that is ready.
+func serving(s *nereid.Server) string {
+	good, bad := 0, 0
+	for _, v := range s.Registry().Attempted() {
+		if v.State == catalog.Ready {
+			good++
+		} else {
+			bad++
+		}
+	}
+	if bad > 0 {
+		return fmt.Sprintf("Model versions that serve: %d; that did not load, as the log says: %d", good, bad)
+	}
+	return fmt.Sprintf("Model versions that serve: %d", good)
 }
 
 // exitStatus is the exit status for an outcome that the server has logged.

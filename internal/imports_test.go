@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"cli/completion": {"cli/command"},
 	"cli/entry":      {},
 	"cli/env":        {"cli/command", "conda", "conda/cache"},
+	"cli/notify":     {"boundary"},
 	"cli/logs":       {"boundary", "server"},
 	"cli/manual":     {"cli/command"},
 	"cli/backends":   {"backend", "backend/native", "backend/process", "cli/command", "metrics", "models/config", "sdk/conformance", "shm"},

@@ -106,7 +106,7 @@ func (g *FrontEnd) Addr() net.Addr { return g.socket.Addr() }
 func (g *FrontEnd) Run(ctx context.Context) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer g.socket.Close() //nolint:errcheck // it may be closed already
+	defer g.socket.Close() // it may be closed already
 	now := g.serveSocket(life, g.options)
 	var left *serving // what Leave has replaced
 	var err error
@@ -125,7 +125,7 @@ func (g *FrontEnd) Run(ctx context.Context) error {
 			// one that has looked before is counted.
 			close(g.stopping)
 			g.shutdown(now, left)
-			<-now.ended
+			<-now.ended //nolint:errcheck // it ends because it was told to
 			running = false
 		}
 	}
@@ -170,7 +170,7 @@ func (g *FrontEnd) Leave() { close(g.leave) }
 // library has no other way to send GOAWAY and still accept.
 func (g *FrontEnd) replace(life context.Context, old *serving) *serving {
 	_ = lent{g.socket}.Close()
-	<-old.ended // from here on none accepts, until the next server does
+	<-old.ended //nolint:errcheck // from here on none accepts, until the next server does
 	_ = g.socket.setDeadline(time.Time{})
 	params := g.keepalive()
 	if params.MaxConnectionAge == 0 || params.MaxConnectionAge > leaveAge {

@@ -1,0 +1,191 @@
+package notify
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
+)
+
+const (
+	// sendLimit bounds the wait for a manager that does not read its socket.
+	sendLimit = 250 * time.Millisecond
+	// extendEvery is how often a start that goes on is reported, and extendBy for how long one report holds.
+	extendEvery, extendBy = 5 * time.Second, 30 * time.Second
+)
+
+// variables are those of the protocol. The processes of models must not see them: what they send would count as the
+// server's where NotifyAccess=all is set.
+var variables = []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
+
+// Manager is the service manager that has started this process, such as systemd.
+type Manager struct {
+	log      zerolog.Logger
+	watchdog time.Duration // how long the manager waits for WATCHDOG=1; 0: it does not
+	turn     chan struct{} // has room for one value: the state has changed
+	end      context.CancelFunc
+	ended    chan struct{} // closed by the goroutine
+
+	mu     sync.Mutex
+	socket *net.UnixConn
+	state  state
+	probe  func(context.Context) error
+	warned bool
+}
+
+type state int
+
+const (
+	starting state = iota
+	ready
+	stopping
+)
+
+// Open returns the manager that the environment names, nil if it names none, and says that the server starts. It removes
+// what it reads from the environment of this process, which processes of models inherit.
+func Open(getenv func(string) string, log zerolog.Logger) *Manager {
+	name := getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return nil
+	}
+	m := &Manager{log: log, watchdog: watchdog(getenv), turn: make(chan struct{}, 1), ended: make(chan struct{})}
+	for _, v := range variables {
+		_ = os.Unsetenv(v) // it fails for impossible names alone
+	}
+	var err error
+	if m.socket, err = net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"}); err != nil {
+		log.Warn().Err(err).Msg("the service manager cannot be told anything: NOTIFY_SOCKET is no socket that can be reached")
+		return nil
+	}
+	ctx, end := context.WithCancel(context.Background())
+	m.end = end
+	m.send(starting, "STATUS=Loading models", extension(extendBy))
+	boundary.Go(log, boundary.Server, func() {
+		defer close(m.ended)
+		m.keep(ctx)
+	}, nil)
+	return m
+}
+
+// watchdog returns for how long the manager waits for a sign of life; 0 is forever.
+func watchdog(getenv func(string) string) time.Duration {
+	if pid := getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return 0
+	}
+	us, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64)
+	if err != nil || us <= 0 {
+		return 0
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+func extension(d time.Duration) string {
+	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds())
+}
+
+// Ready says that the server serves. status is a line for people. From here on probe is asked twice in each time of the
+// watchdog, and as often as it returns nil the manager is told that the server lives.
+func (m *Manager) Ready(status string, probe func(context.Context) error) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	m.probe = probe
+	m.mu.Unlock()
+	m.enter(ready, "READY=1", "STATUS="+status)
+}
+
+// Stopping says that the server has begun to end, and how long that may take.
+func (m *Manager) Stopping(limit time.Duration) {
+	if m == nil {
+		return
+	}
+	m.enter(stopping, "STOPPING=1", "STATUS=Requests in flight end, and models are unloaded", extension(limit))
+}
+
+// Close ends the messages. The manager learns of the end of the process by itself.
+func (m *Manager) Close() {
+	if m == nil {
+		return
+	}
+	m.end()
+	<-m.ended
+	_ = m.socket.Close()
+}
+
+// enter begins a state, unless a later one has begun.
+func (m *Manager) enter(s state, lines ...string) {
+	m.mu.Lock()
+	later := m.state > s
+	m.state = max(m.state, s)
+	m.mu.Unlock()
+	if later {
+		return
+	}
+	m.send(s, lines...)
+	select {
+	case m.turn <- struct{}{}:
+	default: // the goroutine looks at the state all the same
+	}
+}
+
+// send sends lines that belong to a state, unless a later one has begun.
+func (m *Manager) send(s state, lines ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.state != s {
+		return
+	}
+	_ = m.socket.SetWriteDeadline(time.Now().Add(sendLimit))
+	if _, err := m.socket.Write([]byte(strings.Join(lines, "\n"))); err != nil && !m.warned {
+		m.warned = true
+		m.log.Warn().Err(err).Msg("the service manager has not been told how the server is")
+	}
+}
+
+// keep sends what is repeated, until ctx ends.
+func (m *Manager) keep(ctx context.Context) {
+	for {
+		m.mu.Lock()
+		now, probe := m.state, m.probe
+		m.mu.Unlock()
+		wait := extendEvery
+		if now == ready {
+			wait = m.watchdog / 2
+		}
+		timer := time.NewTimer(wait)
+		if now == stopping || wait == 0 {
+			timer.Stop() // nothing is repeated
+		}
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-m.turn:
+			timer.Stop()
+			continue
+		case <-timer.C:
+		}
+		if now == starting {
+			m.send(starting, extension(extendBy))
+			continue
+		}
+		// The other half of the time is left for the manager to hear of it.
+		bounded, cancel := context.WithTimeout(ctx, m.watchdog/2)
+		err := probe(bounded)
+		cancel()
+		if err != nil {
+			m.log.Warn().Err(err).Msg("the server does not answer its own request; the service manager's watchdog is not told that it lives")
+			continue
+		}
+		m.send(ready, "WATCHDOG=1")
+	}
+}
