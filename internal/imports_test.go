@@ -164,7 +164,7 @@ var tested = map[string][]string{
 	"models":              {"metrics", "scheduler/ratelimit"},
 	"models/signature":    {"models/config"},
 	"models/version":      {"infer/trace"},
-	"sdk/plugin":          {"backend/native", "backend/process", "kserve", "shm"}, // which host its processes
+	"sdk/plugin":          {"backend/native", "backend/process", "infer/trace", "kserve", "shm"}, // which host its processes
 	"server/rest/body":    {"boundary"},
 	"server/grpc/message": {"kserve"},
 	"scheduler":           {"kserve"},

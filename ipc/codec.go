@@ -56,6 +56,7 @@ type RequestHead struct {
 	Trace       uint32
 	CorrelKind  uint32 // CorrelationNumber or CorrelationText
 	Places      uint32 // of outputs, behind the outputs that were asked for
+	Priority    uint64 // 1 is the highest, 0 the model's default
 }
 
 // Put writes the head and returns the rest of b.
@@ -73,6 +74,7 @@ func (h *RequestHead) Put(b []byte) []byte {
 	le.PutUint32(b[44:], h.Trace)
 	le.PutUint32(b[48:], h.CorrelKind)
 	le.PutUint32(b[52:], h.Places)
+	le.PutUint64(b[56:], h.Priority)
 	return b[RequestSize:]
 }
 
@@ -170,6 +172,7 @@ type ResponseBody struct {
 	Outputs    []Descriptor // reused by the next call
 	Parameters []byte       // JSON
 	Error      []byte
+	Version    int64 // of INFER_RESPONSE: of the model that has answered
 }
 
 // ParseResponse reads the body of RESPONSE.
@@ -223,7 +226,8 @@ func (r *reader) responseOf(out *ResponseBody, named regions) {
 	outputs := le.Uint16(head[12:])
 	out.Code = le.Uint16(head[14:])
 	parameters, text := le.Uint32(head[16:]), le.Uint32(head[20:])
-	if out.Flags&^(FlagPresent|FlagFinal|FlagError) != 0 && out.Flags != FlagReschedule {
+	out.Version = int64(le.Uint64(head[24:]))
+	if out.Flags&^(FlagPresent|FlagFinal|FlagError) != 0 && out.Flags != FlagReschedule && out.Flags != FlagFailure {
 		r.err = Broken("frame", "flags of a response are %#x", out.Flags)
 		return
 	}

@@ -119,7 +119,7 @@ func TestGoldenInferResponseIsDecoded(t *testing.T) {
 	if err := ParseInferResponse(body, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Flags&FlagPresent == 0 || len(got.Outputs) == 0 || got.Outputs[0].Region > InRequests {
+	if got.Flags&FlagPresent == 0 || got.Version != 3 || len(got.Outputs) == 0 || got.Outputs[0].Region > InRequests {
 		t.Errorf("got %+v", got)
 	}
 	_, body = golden(t, "infer_response_error", InferResponse, 0, 9)

@@ -132,6 +132,26 @@ func TestGoldenExecutedIsDecoded(t *testing.T) {
 	}
 }
 
+// TestGoldenFailuresAreDecoded decodes what plugins alone say of requests that count as failed.
+func TestGoldenFailuresAreDecoded(t *testing.T) {
+	_, body := golden(t, "executed_failure", Executed, 0, 1)
+	e, err := ParseExecuted(body)
+	if err != nil || e.Responses != 3 || e.Failed {
+		t.Fatalf("got head %+v, error %v", e, err)
+	}
+	for i, want := range []ResponseBody{
+		{Handle: 1<<32 | 1, Flags: FlagPresent | FlagFinal | FlagError, Code: 5, Error: []byte("nöt")},
+		{Handle: 1 << 32, Flags: FlagFailure},
+		{Handle: 1<<32 | 1, Flags: FlagFailure},
+	} {
+		var got ResponseBody
+		if ok, err := e.NextResponse(&got); !ok || err != nil {
+			t.Fatalf("response %d: got ok %v, error %v", i, ok, err)
+		}
+		equalResponse(t, &got, &want)
+	}
+}
+
 func equalResponse(t *testing.T, got, want *ResponseBody) {
 	t.Helper()
 	if got.Handle != want.Handle || got.Flags != want.Flags || got.Code != want.Code ||

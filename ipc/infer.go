@@ -102,6 +102,7 @@ func (r *reader) request(out *RequestBody, named regions) {
 		Handle: le.Uint64(b[0:]), Correlation: le.Uint64(b[8:]), Timeout: le.Uint64(b[16:]), Flags: le.Uint32(b[24:]),
 		Inputs: le.Uint16(b[28:]), Outputs: le.Uint16(b[30:]), ID: le.Uint32(b[32:]), Parameters: le.Uint32(b[36:]),
 		CorrelText: le.Uint32(b[40:]), Trace: le.Uint32(b[44:]), CorrelKind: le.Uint32(b[48:]), Places: le.Uint32(b[52:]),
+		Priority: le.Uint64(b[56:]),
 	}
 	h := &out.Head
 	out.Inputs = out.Inputs[:0]
@@ -150,6 +151,7 @@ type ResponseHead struct {
 	Code       uint16
 	Parameters uint32 // bytes
 	Error      uint32 // bytes
+	Version    int64  // in INFER_RESPONSE: of the model that has answered
 }
 
 // Put writes the head and returns the rest of b.
@@ -161,6 +163,6 @@ func (h *ResponseHead) Put(b []byte) []byte {
 	le.PutUint16(b[14:], h.Code)
 	le.PutUint32(b[16:], h.Parameters)
 	le.PutUint32(b[20:], h.Error)
-	le.PutUint64(b[24:], 0)
+	le.PutUint64(b[24:], uint64(h.Version))
 	return b[ResponseSize:]
 }

@@ -77,7 +77,7 @@ const (
 	MaxSpilledBody = 64 << 20 // of a stub
 	MaxInline      = 4 << 10  // a longer tensor travels in a block
 	DescriptorSize = 40       // without the dimensions
-	RequestSize    = 56       // fixed part of a request in EXECUTE
+	RequestSize    = 64       // fixed part of a request in EXECUTE
 	ResponseSize   = 32       // fixed part of a response
 	ExecuteSize    = 8        // head of EXECUTE's body
 	PlaceSize      = 24       // place of an output in EXECUTE
@@ -157,6 +157,8 @@ const (
 	FlagError   uint32 = 4
 	// FlagReschedule stands alone: the request is to be executed again.
 	FlagReschedule uint32 = 8
+	// FlagFailure stands alone: the statistics count the request as failed.
+	FlagFailure uint32 = 16
 )
 
 // ProtocolError says what a stub did that the protocol forbids. The life of the

@@ -47,6 +47,22 @@ func (r *Request) Priority() uint64 { return r.own().Infer().Priority }
 // TimeoutMicros returns the timeout that the client gave, in µs; 0 is none.
 func (r *Request) TimeoutMicros() uint64 { return r.own().Infer().TimeoutMicros }
 
+// Trace identifies the trace of a request, for what its backend sends to other services.
+type Trace struct {
+	// ID is the trace's number in files of traces.
+	ID uint64
+	// Context is the W3C context of the request's span, as JSON: {"traceparent":"…"}, with "tracestate" where there is one. It is "" where traces
+	// have none, as in mode=triton.
+	Context string
+}
+
+// Trace returns the request's trace; false if it is not traced. Requests to other models of the server are traced with it by
+// InferRequest.From, or by Execute's context.
+func (r *Request) Trace() (Trace, bool) {
+	id, context, ok := r.own().Trace()
+	return Trace{id, context}, ok
+}
+
 // BatchSize returns the first dimension of the inputs of a model with max_batch_size, 0 of others.
 func (r *Request) BatchSize() int64 { return r.own().Infer().BatchSize }
 

@@ -4,7 +4,7 @@ package shm
 // number here is part of the protocol (docs/protocol.md).
 const (
 	Magic   uint32 = 0x3144524e // "NRD1"
-	Version uint32 = 1
+	Version uint32 = 2
 
 	// Words of either file's first page.
 	MagicOffset   = 0x000

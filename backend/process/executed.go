@@ -37,7 +37,7 @@ func (l *life) executed(f ipc.Frame) error {
 	// Everything is read and checked before anything is handed up: a stub that
 	// breaks the protocol in its last response has answered nothing.
 	responses := make([]*infer.Response, len(batch.Tasks))
-	rescheduled, err := l.readResponses(&body, f.Body, &first, responses)
+	rescheduled, failed, err := l.readResponses(&body, f.Body, &first, responses)
 	if err == nil {
 		err = l.decoder.Return(body.Tickets)
 	}
@@ -49,7 +49,7 @@ func (l *life) executed(f ipc.Frame) error {
 	if body.Failed {
 		failure = frames.StubError(infer.Internal, string(body.Text))
 	}
-	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Executed: true, GPU: l.in.gpu}
+	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Failed: failed, Executed: true, GPU: l.in.gpu}
 	if _, itself := l.in.model.program.(Timekeeper); itself { // what it says is bounded by what is known
 		report.ComputeStart = between(sent, body.Called, report.ComputeEnd)
 		report.ComputeEnd = between(report.ComputeStart, body.Returned, report.ComputeEnd)
@@ -117,33 +117,40 @@ func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) err
 }
 
 // readResponses fills responses with the responses of an EXECUTED frame, and tells
-// which requests are to be executed again.
-func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFlight, responses []*infer.Response) (rescheduled map[uint32]bool, err error) {
+// which requests are to be executed again, and which count as failed.
+func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFlight, responses []*infer.Response) (rescheduled map[uint32]bool, failed []int, err error) {
 	r := &l.response
 	for {
 		ok, err := body.NextResponse(r)
 		if err != nil || !ok {
-			return rescheduled, err
+			return rescheduled, failed, err
 		}
 		index, ok := of.indexOf(r.Handle)
 		if !ok {
-			return nil, ipc.Broken("handle", "response to request %#x, which is not inside", r.Handle)
+			return nil, nil, ipc.Broken("handle", "response to request %#x, which is not inside", r.Handle)
+		}
+		if r.Flags == ipc.FlagFailure { // of a request that is answered in this frame, was before, or will be
+			if len(r.Outputs) > 0 || body.Failed || len(failed) > 0 && index <= failed[len(failed)-1] {
+				return nil, nil, ipc.Broken("frame", "request %d of the batch counts as failed, in a batch that failed, twice, out of order or with outputs", index)
+			}
+			failed = append(failed, index)
+			continue
 		}
 		if s := of.stream(index); s != nil && s.ended {
-			return nil, ipc.Broken("handle", "response to request %d of the batch, which is final", index)
+			return nil, nil, ipc.Broken("handle", "response to request %d of the batch, which is final", index)
 		}
 		if responses[index] != nil || rescheduled[uint32(index)] {
-			return nil, ipc.Broken("handle", "second response to request %d of the batch", index)
+			return nil, nil, ipc.Broken("handle", "second response to request %d of the batch", index)
 		}
 		if r.Flags&ipc.FlagPresent == 0 {
 			if len(r.Outputs) > 0 {
-				return nil, ipc.Broken("handle", "request %d of the batch has %d outputs but no response", index, len(r.Outputs))
+				return nil, nil, ipc.Broken("handle", "request %d of the batch has %d outputs but no response", index, len(r.Outputs))
 			}
 			if r.Flags != ipc.FlagReschedule {
 				continue
 			}
 			if body.Failed {
-				return nil, ipc.Broken("frame", "request %d of a batch that failed is to be executed again", index)
+				return nil, nil, ipc.Broken("frame", "request %d of a batch that failed is to be executed again", index)
 			}
 			if rescheduled == nil {
 				rescheduled = make(map[uint32]bool)
@@ -152,12 +159,12 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFl
 			continue
 		}
 		if r.Flags&ipc.FlagFinal == 0 {
-			return nil, ipc.Broken("handle", "response to request %d of the batch is not final", index)
+			return nil, nil, ipc.Broken("handle", "response to request %d of the batch is not final", index)
 		}
 		response := &infer.Response{Final: true}
 		responses[index] = response
 		if err := l.decoder.Response(r, frame, l.in.model.env.Name, of.batch.Tasks[index].Request.Places, response); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }

@@ -34,7 +34,9 @@ type Environment struct {
 	Allocate func(bytes int64) ([]byte, infer.Memory, error)
 	// AnswersFirst: what Execute has answered is handed to the senders of its tasks before Batch.Done is called, and not after it.
 	AnswersFirst bool
-	Window       Window
+	// Trace returns what trace.Trace.Text gives of a request; nil: the request has its trace itself.
+	Trace  func(*infer.Request) string
+	Window Window
 }
 
 // Backend is an author's backend that has been initialized.

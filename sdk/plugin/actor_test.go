@@ -159,7 +159,9 @@ func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
 	case "describes":
 		correlation, _ := r.CorrelationNumber()
 		text, _ := r.CorrelationText()
-		said := fmt.Sprintf("%q %d %q %#x %d %v %v", r.ID(), correlation, text, r.Flags(), r.TimeoutMicros(), r.Parameters(), r.Outputs())
+		trace, traced := r.Trace()
+		said := fmt.Sprintf("%q %d %q %#x %d %d %v %v %v %v", r.ID(), correlation, text, r.Flags(), r.TimeoutMicros(), r.Priority(),
+			r.Parameters(), r.Outputs(), trace, traced)
 		p.Discard()
 		if p, err = r.NewResponse(); err != nil {
 			return err
@@ -243,7 +245,29 @@ func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
 		decoupled, err := server.Decoupled("other", 0)
 		ready, wrong := server.ModelReady(ctx, "other", 3)
 		p.Discard()
-		return sdk.Errorf(sdk.Unsupported, "decoupled %v %v, ready %v %v", decoupled, err, ready, wrong)
+		code := func(err error) sdk.Code {
+			var coded *sdk.Error
+			if !errors.As(err, &coded) {
+				return sdk.Internal
+			}
+			return coded.Code
+		}
+		_, unknown := server.ModelReady(ctx, "nobody", sdk.LatestVersion)
+		loaded := server.Load(ctx, "other", "", nil)
+		unloaded := server.Unload(ctx, "other", false)
+		return sdk.Errorf(sdk.Unsupported, "decoupled %v %v, ready %v %v, unknown %v %v, load %v %v, unload %v %v", decoupled, err, ready, wrong,
+			code(unknown), unknown, code(loaded), loaded, code(unloaded), unloaded)
+	case "counts":
+		if err := p.Forward(name, nil, input); err != nil {
+			return err
+		}
+		now := sdk.Now()
+		if err := in.env.Statistics.Request(r, input.Data()[0] == 0, sdk.Times{ExecStart: now, ComputeStart: now, ComputeEnd: now, ExecEnd: now}); err != nil {
+			return err
+		}
+		if input.Data()[0] == 2 { // its client gets an error, and it counts as told
+			return p.Send(sdk.SendFinal, sdk.Errorf(sdk.InvalidArg, "no 2"))
+		}
 	}
 	return p.Send(sdk.SendFinal, nil)
 }
@@ -273,7 +297,7 @@ func (in *actorInstance) repeat(r *sdk.Request, input *sdk.Input, name string) e
 func (in *actorInstance) call(ctx context.Context, r *sdk.Request, p *sdk.Response, input *sdk.Input, name string) error {
 	server := in.model.env.Server
 	q := func() *sdk.InferRequest {
-		return &sdk.InferRequest{Model: "other", ID: "of " + r.ID(), Inputs: []sdk.Tensor{{Name: "ELSE", Of: input}}, Outputs: []string{"ANSWER"}, From: r}
+		return &sdk.InferRequest{Model: "other", ID: "of " + r.ID(), Inputs: []sdk.Tensor{{Name: "ELSE", Of: input}}, Outputs: []string{"ANSWER"}, Priority: 2, From: r}
 	}
 	var answer []byte
 	switch in.model.env.Name {
@@ -281,6 +305,9 @@ func (in *actorInstance) call(ctx context.Context, r *sdk.Request, p *sdk.Respon
 		response, err := server.Infer(ctx, q())
 		if err != nil {
 			return err
+		}
+		if response.Version != 7 {
+			return sdk.Errorf(sdk.Internal, "version %d has answered, want 7", response.Version)
 		}
 		answer = slices.Clone(response.Outputs[0].Data)
 		response.Release()

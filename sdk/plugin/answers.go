@@ -82,6 +82,11 @@ func (a *answers) reschedule(handle uint64) {
 	a.append(answer{ResponseHead: ipc.ResponseHead{Handle: handle, Flags: ipc.FlagReschedule}})
 }
 
+// failure has a request counted as failed.
+func (a *answers) failure(handle uint64) {
+	a.append(answer{ResponseHead: ipc.ResponseHead{Handle: handle, Flags: ipc.FlagFailure}})
+}
+
 func (a *answers) append(one answer) {
 	a.list = append(a.list, one)
 	a.head += ipc.ResponseSize + ipc.Align8(int(one.Parameters+one.Error))

@@ -114,7 +114,7 @@ func (t *task) read(e *execution, p *ipc.RequestBody, body []byte, failed error)
 	}
 	h := &p.Head
 	r.Model, r.Version = s.model.Name, s.model.Version
-	r.ID, r.Flags, r.TimeoutMicros = string(p.ID), h.Flags, h.Timeout
+	r.ID, r.Flags, r.TimeoutMicros, r.Priority = string(p.ID), h.Flags, h.Timeout, h.Priority
 	if h.CorrelKind == ipc.CorrelationText {
 		r.Correlation.Text = string(p.CorrelText)
 	} else {
@@ -300,6 +300,9 @@ func (e *execution) done(_ *backend.Batch, report backend.Report) {
 	for _, t := range report.Rescheduled {
 		a.reschedule(t.Handle)
 		s.open.remove(t.Handle)
+	}
+	for _, i := range report.Failed {
+		a.failure(e.tasks[i].Handle)
 	}
 	// The loans that end here travel in this very frame.
 	s.peer.KeepTickets()

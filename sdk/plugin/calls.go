@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -36,6 +35,7 @@ func (c *calls) box(number uint64) *peer.Box {
 // result is the body of RESULT.
 type result struct {
 	Error     string  `msgpack:"error"`
+	Code      int     `msgpack:"code"` // of the error
 	Ready     bool    `msgpack:"ready"`
 	Value     float64 `msgpack:"value"`
 	Decoupled bool    `msgpack:"decoupled"`
@@ -65,7 +65,11 @@ func (c *calls) call(fields any) (r result, err error) {
 		return r, infer.Errorf(infer.Internal, "the server's answer is not understood: %v", err)
 	}
 	if r.Error != "" {
-		return r, errors.New(r.Error)
+		code := infer.Code(r.Code)
+		if !code.Valid() {
+			code = infer.Internal
+		}
+		return r, infer.Errorf(code, "%s", r.Error)
 	}
 	return r, nil
 }

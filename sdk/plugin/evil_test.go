@@ -270,7 +270,8 @@ func TestBatchAheadThatWasWithdrawnIsSkipped(t *testing.T) {
 	}
 	cancel := binary.LittleEndian.AppendUint64(nil, 1<<32)
 	v.send(ipc.Cancel, 0, cancel)
-	if body, tickets := v.executed(1); body.Responses != 1 || !slices.Equal(tickets, []uint64{11}) {
+	// An error, and that the request counts as failed.
+	if body, tickets := v.executed(1); body.Responses != 2 || !slices.Equal(tickets, []uint64{11}) {
 		t.Errorf("got %+v", body)
 	}
 	if body, _ := v.executed(2); !body.Skipped {
@@ -281,7 +282,7 @@ func TestBatchAheadThatWasWithdrawnIsSkipped(t *testing.T) {
 	}
 	ahead(3)
 	v.send(ipc.Cancel, 0, binary.LittleEndian.AppendUint64(nil, 3<<32))
-	if body, _ := v.executed(3); body.Skipped || body.Responses != 1 {
+	if body, _ := v.executed(3); body.Skipped || body.Responses != 2 {
 		t.Errorf("got %+v, want batch 3 executed", body)
 	}
 	v.send(ipc.Finalize, 0, nil)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/ipc/peer"
@@ -21,6 +22,15 @@ func TestGoldenFramesOfPluginsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ipctest.Want(t, "call_memory", ipc.Call, 0, body)
+	var a answers
+	a.fail(answer{ResponseHead: ipc.ResponseHead{Handle: 1<<32 | 1, Flags: ipc.FlagFinal}}, infer.Errorf(infer.Unsupported, "nöt"))
+	a.failure(1 << 32)
+	a.failure(1<<32 | 1)
+	head := ipc.ExecutedHead{Responses: uint32(len(a.list)), Called: 1000, Returned: 2000}
+	body = make([]byte, a.size(ipc.ExecutedSize))
+	head.Put(body)
+	a.write(body, ipc.ExecutedSize)
+	ipctest.Want(t, "executed_failure", ipc.Executed, 1, body)
 	var got result
 	if err := decode(peer.Message{Frame: ipc.Frame{Kind: ipc.Result, Body: ipctest.Body(t, "result_decoupled")}}, &got); err != nil || !got.Decoupled || !got.Asks || got.Error != "" {
 		t.Errorf("got %+v, error %v", got, err)

@@ -149,7 +149,7 @@ func (i *inferences) arrived(s *session, m peer.Message) error {
 		r.Release()
 		return nil
 	}
-	r.Model, r.Version, r.ID = one.model, one.version, one.id
+	r.Model, r.Version, r.ID = one.model, p.Version, one.id
 	switch {
 	case p.Flags&ipc.FlagError != 0:
 		code := infer.Code(p.Code)
@@ -191,7 +191,8 @@ func (one *inference) pack(r *infer.Request) error {
 	s := one.session
 	a := newAnswers()
 	defer a.free()
-	head := ipc.RequestHead{Correlation: r.Correlation.Number, Timeout: r.TimeoutMicros, Flags: r.Flags, Inputs: uint16(len(r.Inputs)), Outputs: ipc.AllOutputs}
+	head := ipc.RequestHead{Correlation: r.Correlation.Number, Timeout: r.TimeoutMicros, Flags: r.Flags, Priority: r.Priority,
+		Inputs: uint16(len(r.Inputs)), Outputs: ipc.AllOutputs}
 	size := ipc.RequestSize
 	for k := range r.Inputs {
 		if err := a.place(s, &r.Inputs[k]); err != nil {
@@ -253,10 +254,20 @@ func origin(r *infer.Request) (batch uint64, trace string) {
 	if !ok {
 		return 0, ""
 	}
-	for i := range e.tasks {
-		if &e.tasks[i].request == first {
-			trace = e.tasks[i].trace
+	return e.number, traceOf(first)
+}
+
+// traceOf returns what EXECUTE says of the trace of a request, "" if there is none.
+func traceOf(r *infer.Request) string {
+	if r.Caller == nil {
+		return ""
+	}
+	if e, ok := r.Caller.Backend.(*execution); ok {
+		for i := range e.tasks {
+			if &e.tasks[i].request == r {
+				return e.tasks[i].trace
+			}
 		}
 	}
-	return e.number, trace
+	return ""
 }

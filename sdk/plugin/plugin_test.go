@@ -9,13 +9,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/sdk/wire"
@@ -84,14 +87,17 @@ func TestRequestArrivesWhole(t *testing.T) {
 	r := newRig(t)
 	m := r.start("describes", nil)
 	request := r.request([]byte{1})
-	request.ID, request.Flags, request.TimeoutMicros, request.Outputs = "ürgent", 3, 77, []string{"OUT0"}
+	request.ID, request.Flags, request.TimeoutMicros, request.Priority, request.Outputs = "ürgent", 3, 77, 1<<63, []string{"OUT0"}
+	request.Trace = trace.New(trace.Config{IDs: new(atomic.Uint64), TraceID: trace.TraceID{1}})
+	request.Trace.Begin("describes", 1, "", 1)
+	number, w3c, _ := strings.Cut(request.Trace.Text(), "{")
 	request.Correlation.Text = "seq"
 	request.Parameters = []infer.Parameter{
 		{Name: "s", Kind: infer.StringParameter, String: "a\"b"}, {Name: "n", Kind: infer.IntParameter, Int: -1 << 63},
 		{Name: "d", Kind: infer.DoubleParameter, Double: 2}, {Name: "y", Kind: infer.BoolParameter, Bool: true}, {Name: "s", Kind: infer.StringParameter},
 	}
 	answer := m.infer(request)
-	said := fmt.Sprintf("%q %d %q %#x %d %v %v", "ürgent", 0, "seq", 3, 77, request.Parameters, []string{"OUT0"})
+	said := fmt.Sprintf("%q %d %q %#x %d %d %v %v {%s {%s} true", "ürgent", 0, "seq", 3, 77, uint64(1)<<63, request.Parameters, []string{"OUT0"}, number, w3c)
 	if got := answer.Parameters; len(got) != 3 || got[0].String != "ä\x01" || got[1].Int != 5 || !got[2].Bool {
 		t.Errorf("got parameters %+v of the response", got)
 	}
@@ -288,11 +294,22 @@ func (h *answering) Decoupled(string, int64) (decoupled, asks bool, err error) {
 }
 func (h *answering) TakesDevices(string, int64) bool { return false }
 func (h *answering) ModelReady(_ context.Context, model string, version int64) (bool, error) {
-	return model == "other" && version == 3, nil
+	if model != "other" {
+		return false, infer.Errorf(infer.NotFound, "no model '%s'", model)
+	}
+	return version == 3, nil
+}
+
+func (h *answering) Load(context.Context, string, string, map[string][]byte) error {
+	return infer.Errorf(infer.Unavailable, "not now")
+}
+
+func (h *answering) Unload(context.Context, string, bool) error {
+	return infer.Errorf(infer.Unsupported, "never")
 }
 
 func (h *answering) Submit(_ context.Context, r *infer.Request, send infer.Sender) error {
-	if len(r.Inputs) != 1 || r.Inputs[0].Name != "ELSE" || r.Caller == nil || len(r.Caller.Requests) != 1 || r.ID != "of x" {
+	if len(r.Inputs) != 1 || r.Inputs[0].Name != "ELSE" || r.Caller == nil || len(r.Caller.Requests) != 1 || r.ID != "of x" || r.Priority != 2 {
 		h.t.Errorf("got request %+v", r)
 	}
 	// The requester may have its memory back before the answers have gone.
@@ -303,6 +320,7 @@ func (h *answering) Submit(_ context.Context, r *infer.Request, send infer.Sende
 	answer := func() {
 		for i := range h.responses {
 			send(&infer.Response{
+				Version: 7,
 				Outputs: []infer.Tensor{{Name: "ANSWER", DataType: infer.Uint8, Shape: []int64{int64(len(data))}, Data: data}},
 				Final:   !h.decoupled && i == h.responses-1,
 			})
@@ -350,13 +368,36 @@ func TestOtherModelsAreCalled(t *testing.T) {
 	}
 }
 
+// TestRequestsCountAsTheAuthorSays has requests counted by what the author reports, whatever their clients get.
+func TestRequestsCountAsTheAuthorSays(t *testing.T) {
+	r := newRig(t)
+	m := r.start("counts", nil)
+	var requests []*infer.Request
+	for _, first := range []byte{0, 1, 0, 2} {
+		requests = append(requests, r.request([]byte{first}))
+	}
+	e := m.execute(t.Context(), requests...)
+	for i, request := range requests {
+		response := e.next(i)
+		if failed := response.Err != nil; failed != (i == 3) {
+			t.Errorf("request %d: got error %v", i, response.Err)
+		}
+		response.Release()
+		request.Inputs[0].Release()
+	}
+	if report := e.done(); report.Err != nil || !slices.Equal(report.Failed, []int{1, 3}) {
+		t.Errorf("got report %+v, want requests 1 and 3 failed", report)
+	}
+}
+
 // TestServerIsAsked asks which models there are.
 func TestServerIsAsked(t *testing.T) {
 	r := newRig(t)
 	r.host = &answering{t: t, decoupled: true}
 	m := r.start("asks-server", nil)
+	const want = "decoupled true <nil>, ready true <nil>, unknown Not found no model 'nobody', load Unavailable not now, unload Unsupported never"
 	response := m.infer(r.request([]byte{1}))
-	if response.Err == nil || response.Err.Message != "decoupled true <nil>, ready true <nil>" || response.Err.Code != infer.Unsupported {
+	if response.Err == nil || response.Err.Message != want || response.Err.Code != infer.Unsupported {
 		t.Errorf("got %+v", response)
 	}
 }

@@ -321,7 +321,7 @@ func (s *session) opening(m peer.Message, more *settings) (wire.Model, error) {
 	opened, err := engine.Open(s.initialize, engine.Environment{
 		Name: b.Name, Directory: b.Directory, Settings: b.Settings, Message: b.Message,
 		Log: s.logs.log, Enabled: s.logs.enabled, Own: s.own, Allocate: s.allocate, AnswersFirst: true,
-		Window: s.window,
+		Trace: traceOf, Window: s.window,
 	})
 	if err != nil {
 		return model, err

@@ -86,9 +86,9 @@ class Reader:
         for _ in range(count):
             (
                 handle, correlation, timeout, flags, inputs, outputs,
-                id_size, parameter_size, text_size, trace_size, correlation_kind, places,
+                id_size, parameter_size, text_size, trace_size, correlation_kind, places, _,
             ) = _unpack_request(frame, at)  # fmt: skip
-            at += 56
+            at += 64
             tensors, at = self._tensors(frame, at, inputs)
             request = new_request(InferenceRequest)
             request._inputs = tensors

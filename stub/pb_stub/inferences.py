@@ -319,7 +319,7 @@ class Inferences:
             batch = self.batch
             flags |= messages.INFER_GUESS
 
-        head_size = 112 + len(name)
+        head_size = 120 + len(name)
         known = self._names.sent.get
         placed = []
         for tensor in request._inputs:
@@ -377,6 +377,7 @@ class Inferences:
                 len(text),
                 len(trace),
                 kind,
+                0,
                 0,
             ),
         ]

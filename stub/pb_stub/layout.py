@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAGIC = 0x3144524E  # "NRD1"
-VERSION = 1
+VERSION = 2
 
 # Control words. Offsets in the first page of *down*, which the supervisor writes, and of *up*, which the stub writes.
 MAGIC_AT = 0x000  # u32

@@ -60,8 +60,8 @@ DIMENSIONS = tuple(struct.Struct(f"<{rank}q") for rank in range(65))
 #: requests, reserved
 EXECUTE_HEAD = struct.Struct("<II")
 #: handle, correlation id, timeout, flags, inputs, outputs, bytes of: id, parameters, correlation, trace; what the
-#: correlation id is, places of outputs
-REQUEST = struct.Struct("<QQQIHHIIIIII")
+#: correlation id is, places of outputs, priority
+REQUEST = struct.Struct("<QQQIHHIIIIIIQ")
 #: name, kind, region or allocation, offset, bytes: where an output is wanted, or may stay
 PLACE = struct.Struct("<HHIQQ")
 PLACE_REGION = 0
@@ -88,12 +88,13 @@ HINT_HOST = 2
 STOP_CANCEL = 1
 STOP_FORGET = 2
 
-#: handle, flags, outputs, code, bytes of: parameters, error; reserved
+#: handle, flags, outputs, code, bytes of: parameters, error; version of the model, in INFER_RESPONSE
 RESPONSE_HEAD = struct.Struct("<QIHHIIQ")
 RESPONSE_PRESENT = 1
 RESPONSE_FINAL = 2
 RESPONSE_ERROR = 4
 RESPONSE_RESCHEDULE = 8
+RESPONSE_FAILURE = 16
 
 #: tickets, reserved
 RESPONSE_BEGIN = struct.Struct("<II")
@@ -415,5 +416,6 @@ def executed_skipped(life: int, batch: int) -> bytes:
     return encode(EXECUTED, life, batch, EXECUTED_HEAD.pack(0, STATUS_SKIPPED, 0, 0, 0, 0))
 
 
-assert HEADER.size + EXECUTED_HEAD.size == 56 and REQUEST.size == 56 and DESCRIPTOR.size == 40
+assert HEADER.size + EXECUTED_HEAD.size == 56 and REQUEST.size == 64 and DESCRIPTOR.size == 40
+assert HEADER.size + INFER_HEAD.size + REQUEST.size == 120
 assert HEADER.size + layout.MAX_BODY <= layout.MAX_FRAME

@@ -198,7 +198,7 @@ class Supervisor:
         instance: str = "m_0_0",
         requests_size: int = 1 << 35,
         up_size: int = 1 << 32,
-        version: int = 1,
+        version: int = 2,
         environment: dict[str, str] | None = None,
         inherit: bool = True,
         cwd: Path | None = None,
@@ -511,7 +511,7 @@ class Supervisor:
             strings = [s.encode() for s in (request.id, request.parameters, text or "", request.trace)]
             head = bytearray(
                 struct.pack(
-                    "<QQQIHHIIIIII",
+                    "<QQQIHHIIIIIIQ",
                     request.handle,
                     0 if text is not None else request.correlation,
                     request.timeout,
@@ -521,6 +521,7 @@ class Supervisor:
                     *map(len, strings),
                     text is not None,
                     len(request.places) + len(request.there) + (0 if request.stays is None else max(1, len(request.stays))),
+                    7,  # a priority, which no model is told
                 )
             )
             for name, value in request.inputs:

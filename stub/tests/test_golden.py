@@ -72,7 +72,7 @@ def test_log_settings() -> None:
 def test_result_is_decoded() -> None:
     frame = read("result")
     assert messages.kind_of(frame) == messages.RESULT and messages.HEADER.unpack_from(frame)[5] == 5
-    assert messages.map_of(frame) == {"error": "wörong", "ready": True, "value": -0.5}
+    assert messages.map_of(frame) == {"error": "wörong", "code": 4, "ready": True, "value": -0.5}
 
 
 def test_plain_frames_are_decoded() -> None:
@@ -211,7 +211,7 @@ def test_numbers_of_the_layout() -> None:
         "Hello": messages.HELLO, "Initialized": messages.INITIALIZED, "Executed": messages.EXECUTED,
         "Finalized": messages.FINALIZED, "Response": messages.RESPONSE, "Released": messages.RELEASED,
         "Log": messages.LOG, "Result": messages.RESULT, "Call": messages.CALL, "Metric": messages.METRIC, "FlagPresent": messages.RESPONSE_PRESENT, "FlagFinal": messages.RESPONSE_FINAL,
-        "FlagError": messages.RESPONSE_ERROR, "FlagReschedule": messages.RESPONSE_RESCHEDULE,
+        "FlagError": messages.RESPONSE_ERROR, "FlagReschedule": messages.RESPONSE_RESCHEDULE, "FlagFailure": messages.RESPONSE_FAILURE,
         "CreditSize": messages.CREDIT_BODY.size, "Credit": messages.CREDIT, "AllOutputs": messages.ALL_OUTPUTS,
         "FlagSpilled": messages.SPILLED, "FlagAhead": messages.AHEAD, "StatusExecuted": messages.STATUS_EXECUTED,
         "InferSize": messages.INFER_HEAD.size, "InferResponseSize": messages.INFER_RESPONSE_HEAD.size,

@@ -80,7 +80,7 @@ def complaint(stub: Supervisor, text: str) -> None:
 def strings(ident: bytes = b"", parameters: bytes = b"", text: bytes = b"", trace: bytes = b"", inputs: bytes = b"") -> bytes:
     """The body of EXECUTE of one request with these bytes, in the places of its strings."""
     head = struct.pack(
-        "<QQQIHHIIIIII", 1 << 32, 0, 0, 0, bool(inputs), 0xFFFF, len(ident), len(parameters), len(text), len(trace), 1, 0
+        "<QQQIHHIIIIIIQ", 1 << 32, 0, 0, 0, bool(inputs), 0xFFFF, len(ident), len(parameters), len(text), len(trace), 1, 0, 0
     )
     return struct.pack("<II", 1, 0) + head + inputs + supervisor.pad8(ident + parameters + text + trace)
 

@@ -120,7 +120,7 @@ func (d *Decoder) Response(r *ipc.ResponseBody, frame []byte, model string, plac
 // to the last byte.
 func (d *Decoder) Request(body *ipc.InferBody, frame []byte, r *infer.Request) (refusal *infer.Error, err error) {
 	r.Model, r.Version, r.ID = string(body.Model), body.Version, string(body.ID)
-	r.Flags, r.TimeoutMicros = body.Head.Flags, body.Head.Timeout
+	r.Flags, r.TimeoutMicros, r.Priority = body.Head.Flags, body.Head.Timeout, body.Head.Priority
 	if body.Head.CorrelKind == ipc.CorrelationText {
 		r.Correlation.Text = string(body.CorrelText)
 	} else {

@@ -125,7 +125,7 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 		from := len(e.strings)
 		e.strings = infer.AppendParameters(e.strings, r.Parameters)
 		h := ipc.RequestHead{
-			Handle: handles[i], Correlation: r.Correlation.Number, Timeout: r.TimeoutMicros, Flags: r.Flags,
+			Handle: handles[i], Correlation: r.Correlation.Number, Timeout: r.TimeoutMicros, Flags: r.Flags, Priority: r.Priority,
 			Inputs: uint16(len(r.Inputs)), Outputs: ipc.AllOutputs, ID: uint32(len(r.ID)),
 			Parameters: uint32(len(e.strings) - from), CorrelText: uint32(len(r.Correlation.Text)),
 		}

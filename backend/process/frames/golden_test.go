@@ -29,7 +29,7 @@ func TestGoldenExecuteIsEncoded(t *testing.T) {
 	requests := []*infer.Request{
 		{
 			ID: "ürgent", Correlation: infer.CorrelationID{Text: "seq"}, Flags: infer.SequenceStart | infer.SequenceEnd | 0x80010000,
-			TimeoutMicros: 1_000_000,
+			TimeoutMicros: 1_000_000, Priority: 3,
 			Parameters: []infer.Parameter{
 				{Name: "s", Kind: infer.StringParameter, String: "a\"b"}, {Name: "i", Kind: infer.IntParameter, Int: -5},
 				{Name: "b", Kind: infer.BoolParameter, Bool: true}, {Name: "d", Kind: infer.DoubleParameter, Double: 2},
@@ -95,6 +95,7 @@ func TestGoldenInferResponsesAreEncoded(t *testing.T) {
 	for name, r := range map[string]*infer.Response{
 		"infer_response": {
 			Final:      true,
+			Version:    3,
 			Parameters: []infer.Parameter{{Name: "i", Kind: infer.IntParameter, Int: -5}, {Name: "s", Kind: infer.StringParameter, String: "ü"}},
 			Outputs: []infer.Tensor{
 				{Name: "SUM", DataType: infer.FP32, Shape: []int64{1, 2}, Data: []byte{0, 0, 128, 63, 0, 0, 0, 64}},

@@ -45,7 +45,7 @@ func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Response{encoder: e}
+	p := &Response{encoder: e, head: ipc.ResponseHead{Version: r.Version}}
 	if r.Err != nil || !r.Empty {
 		p.head.Flags = ipc.FlagPresent
 	}

@@ -65,6 +65,7 @@ func (f *callFiles) DecodeMsgpack(d *msgpack.Decoder) error {
 // resultBody is the body of RESULT.
 type resultBody struct {
 	Error string  `msgpack:"error"`
+	Code  int     `msgpack:"code,omitempty"` // of the error
 	Ready bool    `msgpack:"ready"`
 	Value float64 `msgpack:"value"`
 

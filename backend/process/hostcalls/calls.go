@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,7 +127,7 @@ func (c *Calls) Receive(f ipc.Frame) error {
 		return err
 	}
 	if err != nil {
-		result.Error = err.Error()
+		result.Error, result.Code = err.Error(), int(infer.AsError(err).Code)
 	}
 	return c.result(f.ID, result)
 }
@@ -162,8 +163,8 @@ func (c *Calls) control(number uint64, body *callBody, bytes int64) error {
 	}
 	if n, b := c.count.Add(1), c.bytes.Add(bytes); int(n) > c.Limits.Most || b > c.Limits.Bytes {
 		done()
-		return c.result(number, resultBody{Error: infer.Errorf(infer.Unavailable,
-			"%d calls of %d bytes are under way, at most %d of %d can be", n-1, b-bytes, c.Limits.Most, c.Limits.Bytes).Message})
+		text := fmt.Sprintf("%d calls of %d bytes are under way, at most %d of %d can be", n-1, b-bytes, c.Limits.Most, c.Limits.Bytes)
+		return c.result(number, resultBody{Error: text, Code: int(infer.Unavailable)})
 	}
 	c.waiting.Go(boundary.Guard(c.Log, boundary.Life, func() {
 		defer done()
@@ -173,7 +174,8 @@ func (c *Calls) control(number uint64, body *callBody, bytes int64) error {
 			return err
 		})
 		if err != nil {
-			result.Error = infer.AsError(err).Message
+			failure := infer.AsError(err)
+			result.Error, result.Code = failure.Message, int(failure.Code)
 		}
 		if err := c.result(number, result); err != nil {
 			c.Fail(err)

@@ -32,7 +32,7 @@ func TestGoldenCallsAreDecodedAndAnswered(t *testing.T) {
 			t.Errorf("%s: got %+v, error %v, want %+v", name, got, err, want)
 		}
 	}
-	body, err := msgpack.Marshal(&resultBody{Error: "wörong", Ready: true, Value: -0.5})
+	body, err := msgpack.Marshal(&resultBody{Error: "wörong", Code: 4, Ready: true, Value: -0.5})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,10 @@ type Config struct {
 	Allocate func(bytes int64) ([]byte, infer.Memory, error)
 	// AnswersFirst: what Execute has answered goes up before Done is called, and not after it.
 	AnswersFirst bool
-	Window       Window
-	GPU          int32 // backend.Report.GPU
+	// Trace returns what trace.Trace.Text gives of a request; nil: the request has its trace itself.
+	Trace  func(*infer.Request) string
+	Window Window
+	GPU    int32 // backend.Report.GPU
 	// Fault is told what the backend did wrong, a sentence each time.
 	Fault func(text string)
 	Log   zerolog.Logger // of panics in what is called above

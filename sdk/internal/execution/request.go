@@ -2,6 +2,8 @@ package execution
 
 import (
 	"context"
+	"strconv"
+	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -52,6 +54,22 @@ func (r *Request) Context() context.Context { return r.task }
 
 // Cancelled reports whether no client waits for the answer any more.
 func (r *Request) Cancelled() bool { return r.task.Err() != nil }
+
+// Trace returns the number and the W3C context of the request's trace; false if there is none.
+func (r *Request) Trace() (id uint64, context string, ok bool) {
+	var text string
+	if of := r.entry.batch.custody.Trace; of != nil {
+		text = of(r.request)
+	} else {
+		text = r.request.Trace.Text()
+	}
+	number, context := text, ""
+	if at := strings.IndexByte(text, '{'); at >= 0 {
+		number, context = text[:at], text[at:]
+	}
+	id, err := strconv.ParseUint(number, 10, 64)
+	return id, context, err == nil
+}
 
 // CorrelationNumber returns the correlation id of a request that has a number, 0 if it has none.
 func (r *Request) CorrelationNumber() (uint64, error) {
