@@ -487,9 +487,9 @@ class TestProtocol:
     """What only a broken supervisor says ends the stub, with a sentence."""
 
     def test_other_version(self, root: Path) -> None:
-        with Supervisor(root, version=2) as stub:
+        with Supervisor(root, version=3) as stub:
             assert stub.wait_exit() == 76
-            assert "stub of m_0_0: the supervisor speaks version 2 of the protocol, this stub 1\n" in stub.stderr()
+            assert "stub of m_0_0: the supervisor speaks version 3 of the protocol, this stub 2\n" in stub.stderr()
 
     def test_usage_is_printed(self, root: Path) -> None:
         import subprocess
