@@ -180,7 +180,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		add(metricsService, "Metrics Service", o.metricsAddress(), o.Metrics.Port, m)
 	}
 	if o.Page.Allow {
-		u, err := page.New(o.pageConfig(all), parts, s.registry, s.log)
+		u, err := page.New(o.pageConfig(all), parts, s.registry, s.status, s.log)
 		if err != nil {
 			return err
 		}
@@ -265,7 +265,7 @@ func (o *Options) metricsConfig(all *connections.Budget) rest.Config {
 func (o *Options) pageAddress() string { return cmp.Or(o.Page.Address, "127.0.0.1") }
 
 func (o *Options) pageConfig(all *connections.Budget) page.Config {
-	c := page.Config{Config: o.httpConfig(all), Hosts: o.Page.Hosts, Explicit: o.Repository.Control == ControlExplicit}
+	c := page.Config{Config: o.httpConfig(all), Hosts: o.Page.Hosts, Explicit: o.Repository.Control == ControlExplicit, Build: o.Build}
 	c.Address, c.Port, c.ReusePort = o.pageAddress(), o.Page.Port, false
 	return c
 }

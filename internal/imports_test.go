@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"server/jsontext":        {},
 	"server/openai":          {"infer", "infer/trace", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/openai/jinja", "server/rest", "server/rest/body", "server/rest/generate", "server/tracing"},
 	"server/openai/jinja":    {},
-	"server/page":            {"infer", "kserve", "memory", "models", "server", "server/http1", "server/page/admission", "server/page/form", "server/rest", "server/rest/body"},
+	"server/page":            {"infer", "kserve", "memory", "models", "server", "server/http1", "server/page/admission", "server/page/form", "server/rest", "server/rest/body", "server/status"},
 	"server/page/admission":  {"server/http1"},
 	"server/page/form":       {"infer", "kserve", "server/jsontext"},
 	"server/regions":         {"infer", "memory", "shm", "shm/foreign"},

@@ -32,23 +32,23 @@ type Files interface {
 }
 
 // New checks cfg and returns a front end that does not listen yet.
-func New(cfg Config, parts server.Parts, files Files, log zerolog.Logger) (*rest.FrontEnd, error) {
-	p, err := newPages(cfg, parts, files)
+func New(cfg Config, parts server.Parts, files Files, status Status, log zerolog.Logger) (*rest.FrontEnd, error) {
+	p, err := newPages(cfg, parts, files, status)
 	if err != nil {
 		return nil, err
 	}
 	return rest.Front(p.cfg.Config, parts.Memory, p.Serve, log), nil
 }
 
-func newPages(cfg Config, parts server.Parts, files Files) (*Pages, error) {
+func newPages(cfg Config, parts server.Parts, files Files, status Status) (*Pages, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if err := parts.Complete(); err != nil {
 		return nil, err
 	}
-	if files == nil {
-		return nil, errors.New("there are no Files to read configurations from")
+	if files == nil || status == nil {
+		return nil, errors.New("there are no Files to read configurations from, or no Status, want both")
 	}
 	cfg.Config = cfg.WithDefaults()
 	cfg.MaxConnections = min(cfg.MaxConnections, MaxConnections)
@@ -69,7 +69,7 @@ func newPages(cfg Config, parts server.Parts, files Files) (*Pages, error) {
 		return nil, err
 	}
 	return &Pages{
-		cfg: cfg, core: parts.Core, files: files, gate: gate, restrictions: restrictions, templates: templates, assets: assets,
+		cfg: cfg, core: parts.Core, files: files, status: status, gate: gate, restrictions: restrictions, templates: templates, assets: assets,
 		allocate: parts.Allocate, bodies: &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.MaxInputBytes},
 	}, nil
 }

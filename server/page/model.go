@@ -48,7 +48,7 @@ type modelPage struct {
 	Decoupled bool
 	Sequences bool
 	Closed    bool // the model is restricted
-	Traffic   *traffic
+	Figures   *figures
 
 	Form    bool
 	Fields  []form.Field
@@ -93,8 +93,9 @@ func (p *Pages) serveModel(w *http1.Reply, r *http1.Request, q *modelRequest) {
 		if q.fields == nil {
 			page.Fields = form.Fields(info.Config)
 		}
-		page.Traffic = p.traffics(q.name)[q.name+"/"+page.Shown]
 	}
+	now := p.snapshot(r.Context(), 0)
+	page.Figures = now.of(q.name, page.Shown)
 	if page.Config {
 		page.readConfig(p.files, info)
 	}
@@ -116,7 +117,7 @@ func (p *Pages) versions(page *modelPage, q *modelRequest, info *models.Info) (k
 		if entry.GetName() != q.name {
 			continue
 		}
-		one := p.row(entry, nil)
+		one := p.row(entry, &snapshot{})
 		shown := page.State == state{}
 		switch {
 		case info != nil:

@@ -1,8 +1,10 @@
 package page
 
 import (
-	"context"
+	"cmp"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,16 +20,32 @@ const mostRows = 1000
 // overview is the page of the server.
 type overview struct {
 	frame
-	State    state
+	States   []state // how many versions are in which
 	Rows     []row
 	Left     int  // versions that are not listed
 	Closed   bool // the list is restricted
 	Controls bool
 	Problem  string
+	Facts    *facts // nil if the statistics are closed
+	Errors   []line
+}
+
+// facts are about the server's process.
+type facts struct {
+	Uptime, Memory, Limit, Resident, CPU, Control string
+	PID                                           int
 }
 
 // state is a state in one word, with a class for its colour.
 type state struct{ Class, Word string }
+
+// The classes of states.
+const (
+	good = "good"
+	wait = "wait"
+	bad  = "bad"
+	off  = "off"
+)
 
 // row is a version of a model, or a model without one.
 type row struct {
@@ -36,48 +54,59 @@ type row struct {
 	State          state
 	Reason         string // why it is not ready, the first line
 	Backend        string
-	Traffic        *traffic
+	Figures        *figures
 	Loadable       bool
 	LoadPath       string
 }
 
-// traffic are the counts of a version since it was loaded.
-type traffic struct {
-	Succeeded, Failed, Executions int64
-}
-
 func (p *Pages) serveOverview(w *http1.Reply, r *http1.Request) {
-	page := overview{frame: p.frame("Models", "/"), State: p.readiness(r.Context()), Controls: p.controls(), Closed: !p.open(server.GroupModelRepository)}
+	page := overview{frame: p.frame("Models", "/"), Controls: p.controls(), Closed: !p.open(server.GroupModelRepository)}
+	now := p.snapshot(r.Context(), fewErrors)
+	if one := now.server; one != nil {
+		page.Facts = &facts{
+			ageText(seconds(one.Uptime)), bytesText(one.MemoryUsed), bytesText(one.MemoryLimit), bytesText(one.Resident), secondsText(one.CPU),
+			one.Control, one.PID,
+		}
+	}
+	page.Errors = now.errors
 	if !page.Closed {
 		index, err := p.core.Index(false)
 		if err != nil {
 			page.Problem = infer.AsError(err).Message
 		}
+		page.States = p.summary(index)
 		if over := len(index) - mostRows; over > 0 {
 			index, page.Left = index[:mostRows], over
 		}
-		figures := p.traffics("")
 		for _, entry := range index {
-			page.Rows = append(page.Rows, p.row(entry, figures))
+			page.Rows = append(page.Rows, p.row(entry, &now))
 		}
 	}
 	p.show(w, http.StatusOK, "overview", page)
 }
 
-// readiness is the server's state.
-func (p *Pages) readiness(ctx context.Context) state {
-	ready, err := p.core.Ready(ctx)
-	switch {
-	case err != nil:
-		return state{"bad", "exiting"}
-	case ready:
-		return state{"good", "ready"}
+// summary counts the versions in each state. It does not ask whether models are healthy, as readiness does: a model that hangs
+// would hold the page up.
+func (p *Pages) summary(index []*kserve.RepositoryIndexResponse_ModelIndex) (list []state) {
+	if _, err := p.core.Live(); err != nil {
+		list = append(list, state{bad, "the server is exiting"})
 	}
-	return state{"wait", "not ready"}
+	counts := make(map[state]int)
+	for _, entry := range index {
+		counts[stateOf(entry.GetState())]++
+	}
+	byColour := func(a, b state) int { return cmp.Or(order[a.Class]-order[b.Class], strings.Compare(a.Word, b.Word)) }
+	for _, s := range slices.SortedFunc(maps.Keys(counts), byColour) {
+		list = append(list, state{s.Class, strconv.Itoa(counts[s]) + " " + s.Word})
+	}
+	return list
 }
 
+// order is that in which states are counted.
+var order = map[string]int{good: 0, wait: 1, bad: 2, off: 3}
+
 // row shows an entry of the index.
-func (p *Pages) row(entry *kserve.RepositoryIndexResponse_ModelIndex, figures map[string]*traffic) row {
+func (p *Pages) row(entry *kserve.RepositoryIndexResponse_ModelIndex, now *snapshot) row {
 	one := row{Model: entry.GetName(), Version: entry.GetVersion(), State: stateOf(entry.GetState()), Path: modelPath(entry.GetName(), infer.LatestVersion)}
 	number, err := strconv.ParseInt(entry.GetVersion(), 10, 64)
 	if err == nil && number > 0 {
@@ -95,7 +124,7 @@ func (p *Pages) row(entry *kserve.RepositoryIndexResponse_ModelIndex, figures ma
 			}
 		}
 	}
-	one.Traffic = figures[entry.GetName()+"/"+entry.GetVersion()]
+	one.Figures = now.of(entry.GetName(), entry.GetVersion())
 	return one
 }
 
@@ -109,32 +138,13 @@ const (
 func stateOf(word string) state {
 	switch word {
 	case stateReady:
-		return state{"good", "ready"}
+		return state{good, "ready"}
 	case stateLoading:
-		return state{"wait", "loading"}
+		return state{wait, "loading"}
 	case stateUnloading:
-		return state{"wait", "unloading"}
+		return state{wait, "unloading"}
 	case "":
-		return state{"off", "not loaded"}
+		return state{off, "not loaded"}
 	}
-	return state{"bad", strings.ToLower(word)}
-}
-
-// traffics are the counts of the versions that are ready, of all models if name is "".
-func (p *Pages) traffics(name string) map[string]*traffic {
-	if !p.open(server.GroupStatistics) {
-		return nil
-	}
-	list, err := p.core.Statistics(name, infer.LatestVersion)
-	if err != nil {
-		return nil
-	}
-	byVersion := make(map[string]*traffic, len(list))
-	for _, s := range list {
-		byVersion[s.GetName()+"/"+s.GetVersion()] = &traffic{
-			Succeeded: int64(s.GetInferenceStats().GetSuccess().GetCount()), Failed: int64(s.GetInferenceStats().GetFail().GetCount()),
-			Executions: int64(s.GetExecutionCount()),
-		}
-	}
-	return byVersion
+	return state{bad, strings.ToLower(word)}
 }

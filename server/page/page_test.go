@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
+	"github.com/nereid-serving/nereid/server/status"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -60,7 +62,7 @@ func start(t *testing.T, cfg Config, core *servertest.Core) *site {
 	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
 	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account, Logging: &servertest.Log[server.LogSettings]{}}
 	parts.Open = func(n, _ int) (server.Filling, error) { return blocks.Open(n) }
-	f, err := New(cfg, parts, noFiles{}, zerolog.Nop())
+	f, err := New(cfg, parts, noFiles{}, states{}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +399,7 @@ func TestRestrictedGroupsAreClosed(t *testing.T) {
 		{server.GroupModelConfig, "/models/batch", "config.pbtxt"},
 		{server.GroupMetadata, "/models/batch", "INPUT0"},
 		{server.GroupInference, "/models/batch", `/infer"`},
-		{server.GroupStatistics, "/", "n\">12<"},
+		{server.GroupStatistics, "/", "4711"},
 	} {
 		s := start(t, Config{Config: restricted(c.group)}, servertest.NewCore())
 		if got := s.get(c.path); strings.Contains(got.text, c.gone) {
@@ -444,4 +446,76 @@ func TestPanicsEndOneRequest(t *testing.T) {
 		t.Errorf("got %d %s, want 500", got.StatusCode, got.text)
 	}
 	wants(t, "the page after it", s.get("/"), 200)
+}
+
+// states is a Status with a version that has lost a process, and a log with markup.
+type states struct{}
+
+func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot {
+	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	since := at.Add(-90 * time.Second)
+	next := at.Add(4 * time.Second)
+	times := &status.Percentiles{P50: 0.0012, P90: 0.002, P95: 0.0031, P99: 0.0154}
+	log := []status.Line{
+		{Time: at.Add(-time.Second), Level: "info", Place: "a.go:1", Text: "older"},
+		{Time: at, Level: "error", Place: "b.go:2", Text: "newer " + evil + "\nAt:\n  model.py(3)"},
+	}
+	return &status.Snapshot{
+		At: at, Server: status.Server{PID: 4711, Uptime: 3700, Control: "explicit", MemoryUsed: 5 << 20, MemoryLimit: 4 << 30, Resident: 80 << 20, CPU: 2.5},
+		Versions: []status.Version{{
+			Model: "batch", Version: 1, State: "READY", Queue: 17, InFlight: 19, Groups: []status.Group{{Name: "batch_0", Kind: "CPU", Count: 2}},
+			Counters: status.Counters{Succeeded: 12345, Failed: map[string]int64{"REJECTED": 6, "BACKEND": 1}, Inferences: 30, Executions: 20},
+			Recent: []status.Window{
+				{Seconds: 60, Covered: 60, Succeeded: 600, Failed: 1, Inferences: 1200, Executions: 500, Request: times, Queue: times, Infer: times},
+				{Seconds: 300, Covered: 200, Succeeded: 2000, Failed: 3, Request: times}, {Seconds: 900, Covered: 200},
+			},
+			Instances: []status.Instance{
+				{Name: "batch_0_0", State: "busy", Since: &since, Kind: "GPU", Device: 1, PID: 812, Resident: 300 << 20, Arena: 1 << 20, CPU: 61},
+				{Name: "batch_0_1", State: "backing off", Since: &since, NextStart: &next, Kind: "CPU", Restarts: 3, Losses: 4,
+					LastLoss: &status.Loss{At: at.Add(-5 * time.Second), Cause: "exit", Text: "stub exited with code 1\n" + evil}},
+			},
+		}},
+		Log: log[max(0, 2-lines):], Errors: log[1:][max(0, 1-lines):],
+	}
+}
+
+// TestFiguresAreShown reads what the status says of a version, and the log.
+func TestFiguresAreShown(t *testing.T) {
+	s := start(t, Config{Explicit: true}, servertest.NewCore())
+	wants(t, "overview", s.get("/"), 200, "61 min", "5.00 MiB", "4.00 GiB", "4711", "1 of 2", ">19<", ">17<", "2\u202f000", "1.20 ms", "15.4 ms", ">3<", "newer &lt;script&gt;")
+	wants(t, "model", s.get("/models/batch"), 200, "12\u202f345", "REJECTED 6", "BACKEND 1", "10.0", "3 min watched", "GPU 1", "90 s", "300 MiB", "backing off", "again in 5 s",
+		"Lost 5 s ago (exit)", "stub exited with code 1\n&lt;script&gt;", `name="group" value="batch_0"`, ">2.4<", "execution", "3.10 ms")
+	log := s.get("/log")
+	wants(t, "log", log, 200, `datetime="2026-07-01T12:00:00Z"`, "newer &lt;script&gt;", "model.py(3)", "older", "a.go:1")
+	if strings.Index(log.text, "newer") > strings.Index(log.text, "older") {
+		t.Error("the oldest line of the log comes first")
+	}
+	wants(t, "errors", s.get("/errors"), 200, "newer")
+	if text := s.get("/errors").text; strings.Contains(text, "older") {
+		t.Error("the errors have a line that is none")
+	}
+	for _, group := range []string{server.GroupLogging, server.GroupStatistics} {
+		s := start(t, Config{Config: restricted(group)}, servertest.NewCore())
+		if text := s.get("/").text; strings.Contains(text, "newer") != (group != server.GroupLogging) || strings.Contains(text, "4711") != (group != server.GroupStatistics) {
+			t.Errorf("%s is restricted: got the overview %s", group, text)
+		}
+		if got, want := s.get("/log").StatusCode == http.StatusForbidden, group == server.GroupLogging; got != want {
+			t.Errorf("%s is restricted: the log is closed: %v, want %v", group, got, want)
+		}
+		if text := s.get("/models/batch").text; strings.Contains(text, "backing off") != (group != server.GroupStatistics) {
+			t.Errorf("%s is restricted: got the model %s", group, text)
+		}
+	}
+}
+
+func TestNumbersAreReadable(t *testing.T) {
+	for got, want := range map[string]string{
+		bytesText(0): "0 B", bytesText(1536): "1.50 KiB", bytesText(200 << 30): "200 GiB", countText(-1234567): "-1\u202f234\u202f567", countText(999): "999",
+		durationText(0): "0 s", durationText(1234 * time.Nanosecond): "1.23 µs", durationText(15 * time.Minute): "15 min", durationText(50 * time.Hour): "2 days",
+		string(pictureURL("data:image/svg+xml;base64,x")): "", string(pictureURL("data:image/png;base64,eA==")): "data:image/png;base64,eA==",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }

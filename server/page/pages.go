@@ -20,6 +20,7 @@ type Pages struct {
 	cfg          Config
 	core         server.Core
 	files        Files
+	status       Status
 	gate         *admission.Gate
 	restrictions server.Restrictions
 	templates    *template.Template
@@ -30,7 +31,7 @@ type Pages struct {
 
 // route is what a path means.
 type route struct {
-	page    string // overview, model, static; "" is none
+	page    string // overview, model, log, errors; "" is none
 	model   string
 	version int64
 	action  string // of a POST
@@ -62,6 +63,8 @@ func (p *Pages) Serve(w *http1.Reply, r *http1.Request) {
 		redirect(w, modelPath(at.model, at.version))
 	case at.page == "overview":
 		p.serveOverview(w, r)
+	case at.page == "log", at.page == "errors":
+		p.serveLog(w, r, at.page == "errors")
 	default:
 		p.serveModel(w, r, &modelRequest{name: at.model, version: at.version})
 	}
@@ -81,6 +84,8 @@ func routeOf(path string) (at route) {
 	switch n := len(segments); {
 	case path == "/":
 		return route{page: "overview"}
+	case path == "/log", path == "/errors":
+		return route{page: path[1:]}
 	case segments[0] != "models" || n < 2:
 		return route{}
 	case n >= 4 && segments[2] == "versions":
@@ -142,6 +147,7 @@ type frame struct {
 	// Self is the path of this page without what a form has answered; the script fetches it anew. It
 	// is "" of pages that do not change.
 	Self string
+	Logs bool // the log is not restricted
 }
 
 func (p *Pages) frame(title, self string) frame {
@@ -149,7 +155,7 @@ func (p *Pages) frame(title, self string) frame {
 	if version == "" {
 		version = "serves Triton " + p.cfg.ServerVersion
 	}
-	return frame{Title: title, Server: p.cfg.ServerName, Version: version, Assets: p.assets.Paths, Token: p.gate.Token(), Self: self}
+	return frame{Title: title, Server: p.cfg.ServerName, Version: version, Assets: p.assets.Paths, Token: p.gate.Token(), Self: self, Logs: p.open(server.GroupLogging)}
 }
 
 // show replies with a template.

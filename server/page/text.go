@@ -42,8 +42,8 @@ func countText(n int64) string {
 // durationText shows a time with three digits that count.
 func durationText(d time.Duration) string {
 	switch v := float64(d); {
-	case d < 0:
-		return "0"
+	case d <= 0:
+		return "0 s"
 	case d < time.Microsecond:
 		return fmt.Sprintf("%d ns", d)
 	case d < time.Millisecond:
@@ -52,6 +52,16 @@ func durationText(d time.Duration) string {
 		return fmt.Sprintf("%.*f ms", decimals(v/1e6), v/1e6)
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%.*f s", decimals(v/1e9), v/1e9)
+	default:
+		return ageText(d)
+	}
+}
+
+// ageText shows how long something has been.
+func ageText(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", max(d, 0)/time.Second)
 	case d < 2*time.Hour:
 		return fmt.Sprintf("%d min", d/time.Minute)
 	case d < 48*time.Hour:

@@ -1,0 +1,224 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/status"
+)
+
+// Status makes snapshots; a status.Keeper is it. It waits no longer than a part of a second, whatever the
+// server does.
+type Status interface {
+	Snapshot(ctx context.Context, after uint64, lines int) *status.Snapshot
+}
+
+// shownWindow is the window of status.Version.Recent that the overview shows: five minutes.
+const shownWindow = 1
+
+// snapshot is what is known of the versions by name and number; all of it but errors is empty if the group
+// statistics is closed.
+type snapshot struct {
+	at       time.Time
+	server   *status.Server
+	versions map[string]*status.Version
+	errors   []line // empty if the group logging is closed
+}
+
+// snapshot has so many errors of the log.
+func (p *Pages) snapshot(ctx context.Context, errors int) (s snapshot) {
+	now := p.status.Snapshot(ctx, 0, errors)
+	if p.open(server.GroupLogging) {
+		s.errors = lines(now.Errors)
+	}
+	if !p.open(server.GroupStatistics) {
+		return s
+	}
+	s.at, s.server, s.versions = now.At, &now.Server, make(map[string]*status.Version)
+	for i := range now.Versions {
+		v := &now.Versions[i]
+		if at := v.Model + "/" + versionText(v.Version); s.versions[at] == nil {
+			s.versions[at] = v
+		}
+	}
+	return s
+}
+
+// of returns the figures of a version, nil without any.
+func (s *snapshot) of(model, version string) *figures {
+	v := s.versions[model+"/"+version]
+	if v == nil {
+		return nil
+	}
+	f := &figures{
+		Queue: v.Queue, InFlight: v.InFlight, Succeeded: v.Counters.Succeeded, Failed: v.Counters.Failures(), Executions: v.Counters.Executions,
+		CacheHits: v.Counters.CacheHits, CacheMisses: v.Counters.CacheMisses, Groups: v.Groups, Total: len(v.Instances),
+	}
+	for _, why := range []string{"REJECTED", "CANCELED", "BACKEND", "OTHER"} {
+		if n := v.Counters.Failed[why]; n > 0 {
+			f.FailedBy = append(f.FailedBy, reason{why, n})
+		}
+	}
+	for i := range v.Recent {
+		f.Windows = append(f.Windows, windowOf(&v.Recent[i]))
+	}
+	if len(v.Recent) > shownWindow {
+		f.Recent = &f.Windows[shownWindow]
+	}
+	for i := range v.Instances {
+		one := s.instance(&v.Instances[i])
+		f.Instances = append(f.Instances, one)
+		f.Memory += one.Resident
+		if one.State.Class == good {
+			f.Ready++
+		}
+	}
+	return f
+}
+
+// figures are what is measured of one version.
+type figures struct {
+	Queue, InFlight               int64
+	Succeeded, Failed, Executions int64
+	CacheHits, CacheMisses        int64
+	FailedBy                      []reason
+	Windows                       []window
+	Recent                        *window // that which the overview shows; nil without any
+	Instances                     []instance
+	Ready, Total                  int
+	Memory                        int64 // of the processes, in bytes
+	Groups                        []status.Group
+}
+
+// reason is why requests failed, and how many.
+type reason struct {
+	Why   string
+	Count int64
+}
+
+// window is what a version did in the last minutes.
+type window struct {
+	Name              string
+	Partly            string // how much of it was watched, "" if all
+	Succeeded, Failed int64
+	Rate              string // requests a second
+	Batch             string // inferences of an execution
+	Stages            []stage
+	P50, P99          string // of the requests
+}
+
+// stage has the percentiles of a part of the requests' time.
+type stage struct{ Name, P50, P90, P95, P99 string }
+
+func windowOf(w *status.Window) window {
+	one := window{Name: strconv.Itoa(w.Seconds/60) + " min", Succeeded: w.Succeeded, Failed: w.Failed, Batch: "–", Rate: "–"}
+	if w.Covered < float64(w.Seconds)-1 {
+		one.Partly = ageText(seconds(w.Covered))
+	}
+	if w.Covered > 0 {
+		one.Rate = strconv.FormatFloat(float64(w.Succeeded+w.Failed)/w.Covered, 'f', decimals(float64(w.Succeeded+w.Failed)/w.Covered), 64)
+	}
+	if w.Executions > 0 {
+		one.Batch = fmt.Sprintf("%.1f", float64(w.Inferences)/float64(w.Executions))
+	}
+	for _, s := range []struct {
+		name string
+		of   *status.Percentiles
+	}{{"request", w.Request}, {"queue", w.Queue}, {"execution", w.Infer}} {
+		if s.of != nil {
+			one.Stages = append(one.Stages, stage{s.name, secondsText(s.of.P50), secondsText(s.of.P90), secondsText(s.of.P95), secondsText(s.of.P99)})
+		}
+	}
+	if w.Request != nil {
+		one.P50, one.P99 = secondsText(w.Request.P50), secondsText(w.Request.P99)
+	}
+	return one
+}
+
+// instance is one instance of a version.
+type instance struct {
+	Name     string
+	State    state
+	For      string // how long it has been in the state
+	Place    string
+	PID      int
+	Resident int64
+	Arena    int64
+	CPU      string
+	Restarts int
+	Losses   int
+	Next     string // when it is to start again
+	Loss     *loss
+}
+
+// loss is how the process of an instance was lost the last time.
+type loss struct {
+	Ago, Cause, Text string
+}
+
+func (s *snapshot) instance(in *status.Instance) instance {
+	one := instance{
+		Name: in.Name, State: instanceState(in.State), Place: in.Kind, PID: in.PID, Resident: in.Resident, Arena: in.Arena,
+		Restarts: in.Restarts, Losses: in.Losses,
+	}
+	if in.Kind == "GPU" {
+		one.Place += " " + strconv.Itoa(int(in.Device))
+	}
+	if in.PID > 0 {
+		one.CPU = secondsText(in.CPU)
+	}
+	if in.Since != nil {
+		one.For = ageText(s.at.Sub(*in.Since))
+	}
+	if in.NextStart != nil && in.NextStart.After(s.at) {
+		one.Next = ageText(in.NextStart.Sub(s.at) + time.Second)
+	}
+	if l := in.LastLoss; l != nil {
+		one.Loss = &loss{ageText(s.at.Sub(l.At)), l.Cause, l.Text}
+	}
+	return one
+}
+
+// instanceState gives the word of a state its colour.
+func instanceState(word string) state {
+	switch word {
+	case "ready", "busy":
+		return state{good, word}
+	case "dead":
+		return state{bad, word}
+	}
+	return state{wait, word}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func secondsText(s float64) string { return durationText(seconds(s)) }
+
+// line is one line of the log.
+type line struct {
+	Time, Machine string
+	Level         state
+	Place, Text   string
+}
+
+// lines shows lines of the log, the newest first.
+func lines(of []status.Line) []line {
+	list := make([]line, 0, len(of))
+	for _, l := range slices.Backward(of) {
+		class := ""
+		switch l.Level {
+		case "error", "fatal":
+			class = bad
+		case "warn":
+			class = wait
+		}
+		at := l.Time.UTC()
+		list = append(list, line{at.Format("15:04:05.000"), at.Format(time.RFC3339Nano), state{class, cmp.Or(l.Level, "info")}, l.Place, l.Text})
+	}
+	return list
+}
