@@ -1,0 +1,23 @@
+package tests
+
+import (
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// monitoring reads an object of the Prometheus operator into its type, which knows no other fields.
+func monitoring(t *testing.T, o object) {
+	t.Helper()
+	into := map[string]any{
+		"PodMonitor": &monitoringv1.PodMonitor{}, "ServiceMonitor": &monitoringv1.ServiceMonitor{}, "PrometheusRule": &monitoringv1.PrometheusRule{},
+	}[o.kind]
+	if into == nil {
+		t.Errorf("the Prometheus operator has no %s", o.kind)
+		return
+	}
+	if err := yaml.UnmarshalStrict(o.text, into); err != nil {
+		t.Errorf("%s %s: %v\n%s", o.kind, o.name, err, o.text)
+	}
+}
