@@ -146,6 +146,14 @@ check: $(GOLANGCI_LINT) $(GOVULNCHECK) $(PYTOOLS)/made ## formatting, linters, t
 	.ci/check-generated
 	.ci/check-vulnerabilities $(GOVULNCHECK)
 
+KUBERNETES_VALIDATE := 1.37.0
+KEDA                := v2.21.0
+SCHEMAS             := $(TOOLS)/kubernetes-schemas-$(KUBERNETES_VALIDATE)
+
+.PHONY: charts
+charts: build client-venv $(SCHEMAS) ## the Helm chart and the KServe runtime in deploy: rendered, linted, checked against schemas, their command lines served, their queries asked
+	cd deploy/tests && test -z "$$(gofmt -l . | tee /dev/stderr)" && $(GO) vet ./... && NEREID_KUBERNETES_SCHEMAS='$(SCHEMAS)' $(GO) test -count=1 ./...
+
 .PHONY: generate
 generate: ## make the Go code of kserve/*.proto anew
 	$(GO) generate ./kserve
@@ -171,6 +179,16 @@ $(GOLANGCI_LINT):
 
 $(GOVULNCHECK):
 	GOBIN=$(@D) $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+
+# The schemas of Kubernetes are those of a package of Python, KEDA's come with its Go module.
+$(SCHEMAS):
+	rm -rf $@.part && mkdir -p $@.part/crds
+	$(PYTHON) -m venv $@.part/venv
+	$@.part/venv/bin/python -m pip install --quiet --disable-pip-version-check pyyaml
+	$@.part/venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --dest $@.part kubernetes-validate==$(KUBERNETES_VALIDATE)
+	cp "$$(cd $@.part && GOFLAGS=-mod=mod $(GO) mod download -json github.com/kedacore/keda/v2@$(KEDA) | sed -n 's/.*"Dir": "\(.*\)",*/\1/p')"/config/crd/bases/*.yaml $@.part/crds
+	$@.part/venv/bin/python deploy/tests/schemas.py $@.part/kubernetes_validate-*.whl $@.part/crds $@.part/schemas
+	mv $@.part/schemas $@ && rm -rf $@.part
 
 $(PYTOOLS)/made:
 	rm -rf $(PYTOOLS)

@@ -1,0 +1,389 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// patience is how long anything may take on a busy machine.
+const patience = 60 * time.Second
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("still waiting for %s after %v", what, patience)
+		}
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// pod is the server of a rendered pod: its command line, as a process of this machine.
+type pod struct {
+	t     *testing.T
+	ports map[string]int // by the flag's name
+	log   bytes.Buffer
+	lock  sync.Mutex
+	cmd   *exec.Cmd
+	ended chan error
+}
+
+func (p *pod) Write(text []byte) (int, error) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.log.Write(text)
+}
+
+// run starts the real server with the arguments of a container, on ports of its own and with this repository.
+func run(t *testing.T, arguments []string, repository string) *pod {
+	t.Helper()
+	binary, err := filepath.Abs("../../bin/nereid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(binary); err != nil {
+		t.Skip("bin/nereid is not built: make charts builds it")
+	}
+	p := &pod{t: t, ports: map[string]int{}, ended: make(chan error, 1)}
+	var line []string
+	for _, argument := range arguments {
+		name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
+		switch name {
+		case "model-repository", "model-store":
+			argument = "--" + name + "=" + repository
+		}
+		line = append(line, argument)
+	}
+	// Of flags that are given twice, the last one counts.
+	for _, name := range []string{"http-port", "grpc-port", "metrics-port"} {
+		p.ports[name] = freePort(t)
+		line = append(line, "--"+name+"="+strconv.Itoa(p.ports[name]))
+	}
+	line = append(line, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1", "--exit-delay-secs=0")
+	if python := os.Getenv("NEREID_CLIENT_PYTHON"); python != "" {
+		line = append(line, "--backend-config=python,python-executable="+python)
+	}
+	p.cmd = exec.Command(binary, line...)
+	p.cmd.Stdout, p.cmd.Stderr = p, p
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.ended <- p.cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case err := <-p.ended:
+			if err != nil {
+				t.Errorf("after SIGTERM: %v, want exit code 0", err)
+			}
+		case <-time.After(patience):
+			_ = p.cmd.Process.Kill()
+			t.Error("it did not end after SIGTERM")
+		}
+		if t.Failed() {
+			p.lock.Lock()
+			t.Logf("%v printed\n%s", line, p.log.String())
+			p.lock.Unlock()
+		}
+	})
+	return p
+}
+
+// says is the status of a request to a port, 0 without an answer.
+func (p *pod) says(port int, path string) int {
+	answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
+	if err != nil {
+		return 0
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode
+}
+
+// write writes a repository with one model, whose execute waits for the file "go" where it is told to.
+func write(t *testing.T, execute string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"m/config.pbtxt": "backend: \"python\"\ninput [ { name: \"X\" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: \"Y\" data_type: TYPE_FP32 dims: [ 1 ] } ]\ninstance_group [ { kind: KIND_CPU } ]\n",
+		"m/1/model.py": "import os, time\nimport triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n        " + execute +
+			"\n        return [pb_utils.InferenceResponse([pb_utils.Tensor(\"Y\", pb_utils.get_input_tensor_by_name(r, \"X\").as_numpy())]) for r in requests]\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// containers of the chart's variants and of the runtime for KServe.
+func containers(t *testing.T) map[string]corev1.Container {
+	t.Helper()
+	found := map[string]corev1.Container{}
+	for _, variant := range []string{"default", "explicit", "many pods"} {
+		objects, err := render(t, strings.ReplaceAll(variants[variant], "loadModels: [ a, b ]", "loadModels: [ m ]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var deployment struct {
+			Spec struct {
+				Template struct {
+					Spec corev1.PodSpec `json:"spec"`
+				} `json:"template"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal(find(objects, "Deployment").text, &deployment); err != nil {
+			t.Fatal(err)
+		}
+		found[variant] = deployment.Spec.Template.Spec.Containers[0]
+	}
+	text, err := os.ReadFile("../kserve/clusterservingruntime.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runtime servingRuntime
+	if err := yaml.Unmarshal(text, &runtime); err != nil {
+		t.Fatal(err)
+	}
+	kserve := runtime.Spec.Containers[0]
+	found["kserve"] = kserve
+	// KServe's own runtime, whose image alone was changed, and an InferenceService without storageUri.
+	plain := kserve
+	plain.Args = append([]string{"tritonserver", "--model-store=/mnt/models", "--grpc-port=9000", "--http-port=8080", "--allow-grpc=true", "--allow-http=true"}, "--model-control-mode=explicit")
+	found["kserve without models"] = plain
+	return found
+}
+
+// TestCommandLinesAreServed starts the real server with the command line of each container, asks its probes, and ends it.
+func TestCommandLinesAreServed(t *testing.T) {
+	for name, container := range containers(t) {
+		t.Run(name, func(t *testing.T) {
+			repository := write(t, "pass")
+			if name == "kserve without models" {
+				repository = t.TempDir()
+			}
+			p := run(t, container.Args, repository)
+			for _, probe := range []*corev1.Probe{container.StartupProbe, container.ReadinessProbe, container.LivenessProbe} {
+				eventually(t, probe.HTTPGet.Path, func() bool { return p.says(p.ports["http-port"], probe.HTTPGet.Path) == http.StatusOK })
+			}
+			if status := p.says(p.ports["metrics-port"], "/metrics"); status != http.StatusOK {
+				t.Errorf("/metrics: status %d", status)
+			}
+		})
+	}
+}
+
+// TestQueriesByPrometheus has a real Prometheus scrape a server whose requests wait, and asks it what autoscalers ask.
+func TestQueriesByPrometheus(t *testing.T) {
+	prometheus, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Skip("no prometheus on PATH (Debian: apt-get install prometheus)")
+	}
+	const waiting = 5
+	flag := filepath.Join(t.TempDir(), "go")
+	p := run(t, containers(t)["default"].Args, write(t, fmt.Sprintf("while not os.path.exists(%q): time.sleep(0.01)", flag)))
+	eventually(t, "ready", func() bool { return p.says(p.ports["http-port"], "/v2/health/ready") == http.StatusOK })
+	var clients sync.WaitGroup
+	for range waiting + 1 { // one is executed
+		clients.Go(func() {
+			body := `{"inputs": [{"name": "X", "shape": [1], "datatype": "FP32", "data": [1]}]}`
+			answer, err := http.Post(fmt.Sprintf("http://127.0.0.1:%d/v2/models/m/infer", p.ports["http-port"]), "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer answer.Body.Close()
+			if answer.StatusCode != http.StatusOK {
+				t.Errorf("status %d", answer.StatusCode)
+			}
+		})
+	}
+	defer clients.Wait()
+	open := sync.OnceFunc(func() {
+		if err := os.WriteFile(flag, nil, 0o644); err != nil {
+			t.Error(err)
+		}
+	})
+	defer open()
+
+	folder, port := t.TempDir(), freePort(t)
+	config := filepath.Join(folder, "prometheus.yml")
+	text := fmt.Sprintf("scrape_configs:\n- job_name: pods\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n  static_configs:\n  - targets: ['127.0.0.1:%d']\n    labels: { namespace: serving, pod: test-nereid-7c9-abc }\n", p.ports["metrics-port"])
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	server := exec.CommandContext(ctx, prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(folder, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))
+	var log bytes.Buffer
+	server.Stdout, server.Stderr = &log, &log
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		stop()
+		_ = server.Wait()
+		if t.Failed() {
+			t.Logf("prometheus printed\n%s", log.String())
+		}
+	}()
+	// ask returns the values of an expression, and the labels that they have.
+	ask := func(expression string) (values []string, labels []map[string]string, failure string) {
+		answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/api/v1/query?query=%s", port, url.QueryEscape(expression)))
+		if err != nil {
+			return nil, nil, err.Error()
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			return nil, nil, err.Error()
+		}
+		var reply struct {
+			Status, Error string
+			Data          struct {
+				Result []struct {
+					Metric map[string]string
+					Value  [2]any
+				}
+			}
+		}
+		if err := json.Unmarshal(body, &reply); err != nil || reply.Status != "success" {
+			return nil, nil, fmt.Sprintf("%v %s", err, body)
+		}
+		for _, result := range reply.Data.Result {
+			values, labels = append(values, fmt.Sprint(result.Value[1])), append(labels, result.Metric)
+		}
+		return values, labels, ""
+	}
+
+	// KEDA asks for one number.
+	objects, err := render(t, variants["keda"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := list(at(find(objects, "ScaledObject").fields, "spec", "triggers"))[0]["metadata"].(map[string]any)["query"].(string)
+	eventually(t, "KEDA's query to count the requests that wait", func() bool {
+		values, _, _ := ask(query)
+		return len(values) == 1 && values[0] == strconv.Itoa(waiting)
+	})
+
+	// The adapter asks for each pod, by the metric's name and these labels.
+	var rules struct {
+		Rules []struct {
+			Name         struct{ As string }
+			SeriesQuery  string `json:"seriesQuery"`
+			MetricsQuery string `json:"metricsQuery"`
+		}
+	}
+	adapter, err := os.ReadFile(chartFolder + "/files/adapter-rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(adapter, &rules); err != nil || len(rules.Rules) == 0 {
+		t.Fatalf("got %d rules and %v", len(rules.Rules), err)
+	}
+	known := map[string]bool{}
+	for _, rule := range rules.Rules {
+		known[rule.Name.As] = true
+		series, _, _ := strings.Cut(rule.SeriesQuery, "{")
+		expand := strings.NewReplacer("<<.Series>>", series, "<<.LabelMatchers>>", `namespace="serving",pod="test-nereid-7c9-abc"`, "<<.GroupBy>>", "pod")
+		// Rates begin with the second scrape.
+		eventually(t, rule.Name.As, func() bool {
+			values, labels, _ := ask(expand.Replace(rule.MetricsQuery))
+			return len(values) == 1 && labels[0]["pod"] == "test-nereid-7c9-abc" && values[0] != "NaN" && (rule.Name.As != "nv_inference_pending_request_count" || values[0] == strconv.Itoa(waiting))
+		})
+		if values, _, failure := ask(rule.SeriesQuery); len(values) == 0 {
+			t.Errorf("the adapter does not find %s: %s", rule.SeriesQuery, failure)
+		}
+	}
+	objects, err = render(t, variants["hpa"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	metric := at(list(at(find(objects, "HorizontalPodAutoscaler").fields, "spec", "metrics"))[0], "pods", "metric", "name").(string)
+	if !known[metric] {
+		t.Errorf("the HPA wants the metric %s, and the adapter's rules have %v", metric, known)
+	}
+
+	// Alerts and the dashboard's queries are at least understood.
+	var alerts struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	file, err := os.ReadFile(chartFolder + "/files/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(file, &alerts); err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range alerts.Groups[0].Rules {
+		if values, _, failure := ask(rule.Expr); failure != "" || len(values) > 0 {
+			t.Errorf("%s: got %v %s, want no alert", rule.Alert, values, failure)
+		}
+	}
+	var board struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	file, err = os.ReadFile(chartFolder + "/files/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(file, &board); err != nil {
+		t.Fatal(err)
+	}
+	for _, panel := range board.Panels {
+		for _, target := range panel.Targets {
+			expression := strings.NewReplacer("$__rate_interval", "1m", "$__range", "1h", "$__interval", "1m", "$model", ".*", "$namespace", ".*", "$pod", ".*", "$instance", ".*", "$job", ".*").Replace(target.Expr)
+			if _, _, failure := ask(expression); failure != "" {
+				t.Errorf("%s: %s", target.Expr, failure)
+			}
+		}
+	}
+	open()
+}
+
+// TestAlertsRing runs the unit tests of the alerts.
+func TestAlertsRing(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("no promtool on PATH (Debian: apt-get install prometheus)")
+	}
+	command := exec.Command(promtool, "test", "rules", "alerts_test.yaml")
+	command.Dir = chartFolder + "/files"
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, output)
+	}
+}
