@@ -1,7 +1,9 @@
 package devices
 
 import (
+	"context"
 	"encoding/hex"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,7 +55,7 @@ func NewCopier(config CopierConfig) *Copier {
 	c := &Copier{config: config}
 	c.lanes = sync.OnceValue(func() (all []*lane) {
 		add := func(log zerolog.Logger) {
-			all = append(all, &lane{config: &c.config, log: log, held: make(map[*foreign.Device]*holding)})
+			all = append(all, &lane{config: &c.config, log: log, queue: newQueue(), held: make(map[*foreign.Device]*holding)})
 		}
 		for _, one := range config.List() {
 			add(config.Log.With().Int32("device", one.Number).Str("uuid", one.UUID).Logger())
@@ -88,40 +90,44 @@ func (c *Copier) numbered(device uint64) *lane {
 	return lanes[device]
 }
 
-// Copy copies n bytes at offset of an allocation into a block. It waits for the copy, and for
-// those of the device that others have asked for. Errors are an *infer.Error.
-func (c *Copier) Copy(from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error) {
-	block, err := c.config.Requests.Alloc(int(n))
-	if err != nil {
-		return nil, nil, infer.Errorf(infer.Unavailable, "a tensor on a device needs a copy of %d bytes: %v", n, err)
-	}
+// Copy copies n bytes at offset of an allocation into a block. It waits for those copies of the device that others
+// have asked for, until ctx ends, and then for its own. Errors are an *infer.Error.
+func (c *Copier) Copy(ctx context.Context, from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error) {
 	l := c.of(from.UUID)
-	if err := l.copy("read", from, offset, n, block); err != nil {
-		l.log.Warn().Err(err).Uint64("bytes", n).Msg("a tensor could not be copied from its device")
-		return nil, nil, infer.Errorf(infer.Internal, "failed to copy data: %v", err)
+	block, err := l.read(ctx, from, offset, n)
+	if err != nil {
+		return nil, nil, l.failed(err, n, "a tensor on a device needs", "a tensor could not be copied from its device")
 	}
 	return block.Bytes()[:n:n], block, nil
 }
 
-// Write copies data to offset of an allocation. It waits until it is there. Errors are an
+// Write copies data to offset of an allocation. It waits until it is there, as Copy waits. Errors are an
 // *infer.Error.
-func (c *Copier) Write(to *foreign.Device, offset uint64, data []byte) error {
+func (c *Copier) Write(ctx context.Context, to *foreign.Device, offset uint64, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	// The helper sees the file of requests and no other memory.
-	block, err := c.config.Requests.Alloc(len(data))
-	if err != nil {
-		return infer.Errorf(infer.Unavailable, "an output for a device needs a copy of %d bytes: %v", len(data), err)
-	}
-	copy(block.Bytes(), data)
 	l := c.of(to.UUID)
-	if err := l.copy("write", to, offset, uint64(len(data)), block); err != nil {
-		l.log.Warn().Err(err).Int("bytes", len(data)).Msg("an output could not be copied to its device")
-		return infer.Errorf(infer.Internal, "failed to copy data: %v", err)
+	if err := l.write(ctx, to, offset, data); err != nil {
+		return l.failed(err, uint64(len(data)), "an output for a device needs", "an output could not be copied to its device")
 	}
-	block.Release()
 	return nil
+}
+
+// failed makes the error of a request whose tensor could not be copied.
+func (l *lane) failed(err error, n uint64, needs, message string) error {
+	var given *infer.Error
+	var full *roomError
+	switch {
+	case errors.As(err, &given): // it was cancelled
+		return given
+	case errors.As(err, &full):
+		return infer.Errorf(infer.Unavailable, "%s a copy of %d bytes: %v", needs, n, err)
+	case errors.Is(err, errBehind), errors.Is(err, errDoubtful): // the log has the one that has waited
+	default:
+		l.log.Warn().Err(err).Uint64("bytes", n).Msg(message)
+	}
+	return infer.Errorf(infer.Internal, "failed to copy data: %v", err)
 }
 
 // Close ends the helpers. Copies fail from then on.

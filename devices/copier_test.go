@@ -2,7 +2,9 @@ package devices
 
 import (
 	"bufio"
+	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,8 +15,10 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
 	"github.com/nereid-serving/nereid/shm"
@@ -160,7 +164,7 @@ func (c *copying) find() {
 
 // copies copies the second half of what was lent.
 func (c *copying) copies(lent *foreign.Device) error {
-	data, memory, err := c.Copy(lent, 10_000, 10_000)
+	data, memory, err := c.Copy(c.t.Context(), lent, 10_000, 10_000)
 	if err != nil {
 		return err
 	}
@@ -176,6 +180,19 @@ func (c *copying) wantError(err error, text string) {
 	if err == nil || !strings.Contains(err.Error(), text) {
 		c.t.Errorf("got error %v, want one that says %q", err, text)
 	}
+}
+
+// blocks is how many blocks copies have taken.
+func (c *copying) blocks() int { return c.config.Requests.Stats().Blocks }
+
+// helpers are the processes of the device that a command is under way for.
+func (c *copying) helpers() (pids []int) {
+	for _, l := range c.lanes() {
+		if h := l.running.Load(); h != nil && len(l.turn) > 0 {
+			pids = append(pids, h.process.PID())
+		}
+	}
+	return pids
 }
 
 // processes is how many helpers have been started.
@@ -197,6 +214,7 @@ func TestCopiesOfDevicesDoNotWaitForEachOther(t *testing.T) {
 	c.lose("hang 0")
 	hangs := make(chan error, 1) // of the one copy
 	go func() { hangs <- c.copies(first) }()
+	testkit.Eventually(t, limit, func() bool { return c.blocks() == 1 })
 	for range 3 {
 		if err := c.copies(second); err != nil {
 			t.Fatal(err)
@@ -230,12 +248,76 @@ func TestCopyThatHangs(t *testing.T) {
 	}
 }
 
+// TestCopiesBehindOneThatHangs: while a copy hangs those that wait for it hold no memory, and end when their requests do; when it has
+// had no answer the others do not wait for another time-out each. Other devices are copied from all the while.
+func TestCopiesBehindOneThatHangs(t *testing.T) {
+	c := startCopier(t, "", nil)
+	first, _ := c.maker(0)
+	second, _ := c.maker(1)
+	if err := c.copies(second); err != nil {
+		t.Fatal(err)
+	}
+	c.config.CopyTimeout = time.Hour
+	c.lose("hang 0")
+	hangs := make(chan error, 1) // of the copy that has the turn
+	go func() { hangs <- c.copies(first) }()
+	testkit.Eventually(t, limit, func() bool { return c.blocks() == 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan error, 6) // of copies there and back, and of registrations
+	for range 2 {
+		go func() {
+			_, _, err := c.Copy(ctx, first, 0, 20_000)
+			waits <- err
+		}()
+		go func() { waits <- c.Write(ctx, first, 0, make([]byte, 20_000)) }()
+		go func() {
+			_, err := c.Open(ctx, 0, first.Handle)
+			waits <- err
+		}()
+	}
+	if err := c.copies(second); err != nil {
+		t.Errorf("the other device: %v", err)
+	}
+	if n := c.blocks(); n != 1 {
+		t.Errorf("%d blocks are taken, want that of the copy that hangs", n)
+	}
+	cancel()
+	for range cap(waits) {
+		var e *infer.Error
+		if err := <-waits; !errors.As(err, &e) || e.Code != infer.Cancelled {
+			t.Errorf("a command whose request has ended: got %v, want the code Cancelled", err)
+		}
+	}
+	// The helper ends without an answer, and the next one is not heard in time.
+	for _, pid := range c.helpers() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	c.wantError(<-hangs, "the device helper ended")
+	c.config.CopyTimeout = 200 * time.Millisecond
+	c.wantError(c.copies(first), errSilent.Error())
+	c.config.CopyTimeout = time.Hour
+	go func() { hangs <- c.copies(first) }()
+	testkit.Eventually(t, limit, func() bool { return c.blocks() == 1 })
+	for range 3 {
+		c.wantError(c.copies(first), errDoubtful.Error())
+		c.wantError(c.Write(t.Context(), first, 0, make([]byte, 100)), errDoubtful.Error())
+		if err := c.copies(second); err != nil {
+			t.Errorf("the other device: %v", err)
+		}
+	}
+	if got := c.processes(); got != 4 {
+		t.Errorf("%d helpers were started, want 3 for the device that hangs and one for the other", got)
+	}
+	c.Close()
+	c.wantError(<-hangs, "the device helper ended")
+}
+
 // TestNothingOutsideIsCopied asks for bytes behind an allocation, which its maker may have announced with any size.
 func TestNothingOutsideIsCopied(t *testing.T) {
 	c := startCopier(t, "", nil)
 	lent, end := c.maker(0)
 	for _, r := range [][2]uint64{{0, 20001}, {19999, 2}, {20000, 1}, {1 << 63, 8}} {
-		_, _, err := c.Copy(lent, r[0], r[1])
+		_, _, err := c.Copy(t.Context(), lent, r[0], r[1])
 		if c.wantError(err, "lie outside the 20000 of the allocation"); err == nil {
 			return
 		}
@@ -266,7 +348,7 @@ func TestLostDeviceHasAnotherHelper(t *testing.T) {
 		before := c.processes()
 		c.lose(n + " 0")
 		c.wantError(c.copies(first), code)
-		c.wantError(c.Write(first, 0, make([]byte, 100)), code)
+		c.wantError(c.Write(t.Context(), first, 0, make([]byte, 100)), code)
 		c.find()
 		if err := c.copies(first); err != nil {
 			t.Errorf("after the device has come back: %v", err)
@@ -288,7 +370,7 @@ func TestDeviceWithoutMemory(t *testing.T) {
 			lent, _ := c.maker(0)
 			act := func() error { return c.copies(lent) }
 			if function == "cuMemcpyHtoD_v2" {
-				act = func() error { return c.Write(lent, 0, make([]byte, 5000)) }
+				act = func() error { return c.Write(t.Context(), lent, 0, make([]byte, 5000)) }
 			}
 			c.wantError(act(), "CUDA_ERROR_OUT_OF_MEMORY")
 			if err := act(); err != nil {
@@ -306,11 +388,11 @@ func TestRegionsOfALostDevice(t *testing.T) {
 	c := startCopier(t, "", nil)
 	lent, _ := c.maker(1)
 	other, end := c.maker(1)
-	stays, err := c.Open(1, lent.Handle)
+	stays, err := c.Open(t.Context(), 1, lent.Handle)
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, err := c.Open(1, other.Handle)
+	left, err := c.Open(t.Context(), 1, other.Handle)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +405,7 @@ func TestRegionsOfALostDevice(t *testing.T) {
 	c.lose("719 1")
 	c.wantError(c.copies(stays), "CUDA_ERROR_LAUNCH_FAILED")
 	c.wantError(c.copies(stays), "failed to open CUDA IPC handle: unspecified launch failure")
-	if _, err := c.Open(1, lent.Handle); err == nil {
+	if _, err := c.Open(t.Context(), 1, lent.Handle); err == nil {
 		t.Error("memory of a lost device was registered")
 	}
 	c.find()
@@ -334,7 +416,7 @@ func TestRegionsOfALostDevice(t *testing.T) {
 	stays.Release()
 	left.Release()
 	testkit.Eventually(t, limit, func() bool { return fakecuda.ReadCounts(t, c.state).Live(fakecuda.Opened) == 0 })
-	if _, err := c.Open(7, lent.Handle); err == nil || !strings.Contains(err.Error(), "invalid device ordinal") {
+	if _, err := c.Open(t.Context(), 7, lent.Handle); err == nil || !strings.Contains(err.Error(), "invalid device ordinal") {
 		t.Errorf("a device that is not there: got error %v, want the driver's", err)
 	}
 	c.wantError(c.copies(foreign.NewDevice(0, [16]byte{7}, 20_000, lent.Handle)), "no device has the UUID")

@@ -27,7 +27,10 @@
 // fails whatever it is asked is ended and replaced with the next command; the new one opens anew what was held.
 // Its request gets an error. The other devices do not notice: their processes and contexts are others.
 //
-// Locks: a lane's mu is held for one command of its process. Devices.mu guards which helper runs and is held for one exchange with it, so at most
+// A command that has no answer in time fails those that wait behind it, and until one has an answer others that come
+// while it is tried fail at once (queue.go). What waits holds no memory, and ends with its request.
+//
+// Locks: the turn of a lane's queue is held for one command of its process; queue.mu for a moment, with the turn or without. Devices.mu guards which helper runs and is held for one exchange with it, so at most
 // for Config.SampleTimeout. No other lock is taken meanwhile but those of package launch.
 //
 // Callers: the root package starts and closes it. List and Usable wait for the count and

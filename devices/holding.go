@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -10,7 +11,7 @@ import (
 )
 
 // holding is an allocation of a client that the helper has open for as long as it is registered.
-// Guarded by the lock of its lane.
+// Guarded by the turn of its lane.
 type holding struct {
 	number uint64 // by which the helper knows it
 	device uint64 // the number that its client has named
@@ -23,14 +24,16 @@ type holding struct {
 //
 // A helper that dies loses what it holds. The next one opens it anew, which fails if the client has
 // ended meanwhile: then copies of it fail.
-func (c *Copier) Open(device uint64, handle foreign.Handle) (*foreign.Device, error) {
-	return c.numbered(device).register(device, &holding{number: c.last.Add(1), device: device, handle: handle})
+func (c *Copier) Open(ctx context.Context, device uint64, handle foreign.Handle) (*foreign.Device, error) {
+	return c.numbered(device).register(ctx, device, &holding{number: c.last.Add(1), device: device, handle: handle})
 }
 
 // register opens an allocation and holds it until its end.
-func (l *lane) register(device uint64, h *holding) (*foreign.Device, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *lane) register(ctx context.Context, device uint64, h *holding) (*foreign.Device, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
 	if err := l.start(); err != nil {
 		return nil, err
 	}
@@ -52,7 +55,7 @@ func (l *lane) register(device uint64, h *holding) (*foreign.Device, error) {
 	return opened, nil
 }
 
-// hold has the helper open an allocation. The caller has the lock, and there is a helper.
+// hold has the helper open an allocation. The caller has the turn, and there is a helper.
 func (l *lane) hold(h *holding) (reply, error) {
 	answer, err := l.say(&command{Do: "open", Region: h.number, Device: min(h.device, math.MaxInt32), Handle: hex.EncodeToString(h.handle[:])})
 	h.open = err == nil
@@ -64,8 +67,8 @@ func (l *lane) hold(h *holding) (reply, error) {
 
 // drop ends the holding of an allocation that is not used any more.
 func (l *lane) drop(ended *foreign.Device) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.wait()
+	defer l.leave()
 	h := l.held[ended]
 	delete(l.held, ended)
 	if h != nil && h.open && l.helper != nil {
@@ -73,7 +76,7 @@ func (l *lane) drop(ended *foreign.Device) {
 	}
 }
 
-// letGo has the helper close an allocation. The caller has the lock, and there is a helper.
+// letGo has the helper close an allocation. The caller has the turn, and there is a helper.
 func (l *lane) letGo(h *holding) {
 	if _, err := l.say(&command{Do: "close", Region: h.number}); err != nil {
 		l.log.Warn().Err(err).Msg("memory of a client could not be closed")

@@ -1,12 +1,12 @@
 package devices
 
 import (
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
@@ -22,6 +22,8 @@ import (
 //
 //	none ──▶ running ──▶ none        it died, did not answer in time, or its context is of no use any more
 //	            └──────▶ stuck ──▶ none   SIGKILL does not end it, as the driver hangs in the kernel
+//
+// A driver that hangs costs one time-out, and not one for each command that waits (queue).
 type lane struct {
 	config *CopierConfig
 	log    zerolog.Logger // says which device
@@ -30,9 +32,11 @@ type lane struct {
 	running atomic.Pointer[helper]
 	closed  atomic.Bool // no helper is started any more
 
-	mu     sync.Mutex // held for one command of the helper
-	helper *helper    // nil: none runs
-	stuck  *helper    // nil, or the one that does not end: none is started beside it
+	queue
+
+	// Guarded by the turn of the queue.
+	helper *helper // nil: none runs
+	stuck  *helper // nil, or the one that does not end: none is started beside it
 	held   map[*foreign.Device]*holding
 }
 
@@ -58,42 +62,63 @@ type reply struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// copy copies between an allocation and a block, which it releases where the copy has failed, as
-// soon as no process can touch it.
-func (l *lane) copy(do string, allocation *foreign.Device, offset, n uint64, block *shm.Block) (err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	told := false // a helper knows of the block
-	defer func() {
-		if err == nil {
-			return
-		}
-		if stuck := l.stuck; told && errors.Is(err, errStuck) && stuck != nil { // its copy may still come
-			boundary.Go(l.log, boundary.Life, func() {
-				<-stuck.gone
-				block.Release()
-			}, nil)
-			return
-		}
+// read copies n bytes at offset of an allocation into a block, which is the caller's.
+func (l *lane) read(ctx context.Context, allocation *foreign.Device, offset, n uint64) (*shm.Block, error) {
+	return l.copy(ctx, "read", allocation, offset, n, nil)
+}
+
+// write copies data to offset of an allocation.
+func (l *lane) write(ctx context.Context, allocation *foreign.Device, offset uint64, data []byte) error {
+	block, err := l.copy(ctx, "write", allocation, offset, uint64(len(data)), data)
+	if err == nil {
 		block.Release()
-	}()
+	}
+	return err
+}
+
+// roomError is a copy for which the pool of requests has no block.
+type roomError struct{ error }
+
+// copy copies between an allocation and a block. The block is taken when a helper can begin, so that commands that
+// wait hold no memory. Where the copy fails it is released as soon as no process can touch it.
+func (l *lane) copy(ctx context.Context, do string, allocation *foreign.Device, offset, n uint64, data []byte) (*shm.Block, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
 	if err := l.start(); err != nil {
-		return err
+		return nil, err
 	}
 	line := command{
-		Do: do, UUID: hex.EncodeToString(allocation.UUID[:]), Handle: hex.EncodeToString(allocation.Handle[:]), Offset: offset, Bytes: n, At: block.Offset(),
+		Do: do, UUID: hex.EncodeToString(allocation.UUID[:]), Handle: hex.EncodeToString(allocation.Handle[:]), Offset: offset, Bytes: n,
 	}
 	if h := l.held[allocation]; h != nil {
 		if !h.open { // the helper that had it open is no more
 			if _, err := l.hold(h); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		line.Region = h.number
 	}
-	told = true
-	_, err = l.say(&line)
-	return err
+	// The helper sees the file of requests and no other memory.
+	block, err := l.config.Requests.Alloc(int(n))
+	if err != nil {
+		return nil, &roomError{err}
+	}
+	copy(block.Bytes(), data)
+	line.At = block.Offset()
+	if _, err = l.say(&line); err == nil {
+		return block, nil
+	}
+	if stuck := l.stuck; errors.Is(err, errStuck) && stuck != nil { // its copy may still come
+		boundary.Go(l.log, boundary.Life, func() {
+			<-stuck.gone
+			block.Release()
+		}, nil)
+	} else {
+		block.Release()
+	}
+	return nil, err
 }
 
 // start starts a helper if none runs.
@@ -140,7 +165,9 @@ func (l *lane) say(line *command) (answer reply, err error) {
 	if err != nil {
 		return answer, err
 	}
-	if err = l.helper.say(append(text, '\n'), &answer, l.config.CopyTimeout); err == nil {
+	err = l.helper.say(append(text, '\n'), &answer, l.config.CopyTimeout)
+	l.answered(err)
+	if err == nil {
 		if answer.Error == "" {
 			return answer, nil
 		}
@@ -189,7 +216,11 @@ func (l *lane) open() (*helper, error) {
 		var ready struct {
 			Error string `json:"error"`
 		}
-		if err = h.receive(&ready, config.StartTimeout); err == nil && ready.Error != "" {
+		err = h.receive(&ready, config.StartTimeout)
+		if err != nil { // that it is ready says nothing of the device
+			l.answered(err)
+		}
+		if err == nil && ready.Error != "" {
 			err = errors.New(ready.Error)
 		}
 		if err == nil {
@@ -215,8 +246,8 @@ func (l *lane) close() {
 	if h := l.running.Load(); h != nil {
 		h.process.Kill()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.wait()
+	defer l.leave()
 	if l.helper != nil {
 		if err := l.lose(); err != nil {
 			l.log.Warn().Err(err).Msg("device helper is left behind")

@@ -1,5 +1,7 @@
 package infer
 
+import "context"
+
 // Foreign is Memory whose bytes this process does not touch where they lie, such as a
 // client's region of shared memory: the client may change them at any moment, or make
 // them vanish. A Tensor in foreign memory has a size and no Data.
@@ -12,7 +14,8 @@ type Foreign interface {
 	Size() int64
 	// Copy returns the bytes in memory of the server, which is charged until the caller
 	// releases it. It fails with an *Error if they have vanished or there is no room.
-	Copy() ([]byte, Memory, error)
+	// Where that waits for another process it ends with ctx, with Cancelled.
+	Copy(ctx context.Context) ([]byte, Memory, error)
 }
 
 // Foreign returns the foreign memory that t lies in, nil for all other tensors.
@@ -35,12 +38,12 @@ func (t *Tensor) Size() int64 {
 // Localize copies a tensor that lies in foreign memory into memory of the server, which
 // takes the place of the tensor's reference to the foreign one. After an error the tensor
 // is what it was. Other tensors stay as they are.
-func (t *Tensor) Localize() error {
+func (t *Tensor) Localize(ctx context.Context) error {
 	f := t.Foreign()
 	if f == nil {
 		return nil
 	}
-	data, memory, err := f.Copy()
+	data, memory, err := f.Copy(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,9 +54,9 @@ func (t *Tensor) Localize() error {
 
 // Localize copies each input that lies in foreign memory, until one fails. The inputs
 // stay the caller's, who releases what they lie in by then.
-func (r *Request) Localize() error {
+func (r *Request) Localize(ctx context.Context) error {
 	for i := range r.Inputs {
-		if err := r.Inputs[i].Localize(); err != nil {
+		if err := r.Inputs[i].Localize(ctx); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"context"
 	"errors"
 	"testing"
 )
@@ -16,7 +17,7 @@ func (r *region) Retain()     { r.refs++ }
 func (r *region) Release()    { r.refs-- }
 func (r *region) Size() int64 { return int64(len(r.bytes)) }
 
-func (r *region) Copy() ([]byte, Memory, error) {
+func (r *region) Copy(context.Context) ([]byte, Memory, error) {
 	if r.gone != nil {
 		return nil, nil, r.gone
 	}
@@ -36,7 +37,7 @@ func TestLocalizeCopiesForeignInputsOnce(t *testing.T) {
 		t.Fatalf("sizes are %d, %d and %d, want 1, 0 and 4", r.Inputs[0].Size(), r.Inputs[1].Size(), n)
 	}
 	for range 2 { // the second time there is nothing left to do
-		if err := r.Localize(); err != nil {
+		if err := r.Localize(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,7 +55,7 @@ func TestLocalizeStopsAtTheFirstFailure(t *testing.T) {
 	gone := errors.New("truncated")
 	first, second := &region{bytes: []byte("a"), refs: 1}, &region{bytes: []byte("b"), refs: 1, gone: gone}
 	r := Request{Inputs: []Tensor{{Memory: first}, {Memory: second}}}
-	if err := r.Localize(); !errors.Is(err, gone) {
+	if err := r.Localize(t.Context()); !errors.Is(err, gone) {
 		t.Fatalf("got error %v, want %v", err, gone)
 	}
 	for i := range r.Inputs {

@@ -1,5 +1,7 @@
 package infer
 
+import "context"
+
 // Place says that an output is wanted in foreign memory, at the beginning of the range, or that
 // it may stay on the device that its model has made it on.
 type Place struct {
@@ -35,8 +37,8 @@ type Written struct {
 func (w *Written) Size() int64 { return w.Bytes }
 
 // Copy implements Foreign.
-func (w *Written) Copy() ([]byte, Memory, error) {
-	data, memory, err := w.Foreign.Copy()
+func (w *Written) Copy(ctx context.Context) ([]byte, Memory, error) {
+	data, memory, err := w.Foreign.Copy(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

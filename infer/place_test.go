@@ -20,11 +20,11 @@ func TestWrittenOutputs(t *testing.T) {
 		}
 	}
 	place.gone = errors.New("gone")
-	if err := out.Localize(); !errors.Is(err, place.gone) || !out.InPlace() {
+	if err := out.Localize(t.Context()); !errors.Is(err, place.gone) || !out.InPlace() {
 		t.Errorf("got error %v, want %v and the output as it was", err, place.gone)
 	}
 	place.gone = nil
-	if err := out.Localize(); err != nil || !bytes.Equal(out.Data, []byte("abcde")) || out.InPlace() || place.refs != 1 || place.copies != 1 {
+	if err := out.Localize(t.Context()); err != nil || !bytes.Equal(out.Data, []byte("abcde")) || out.InPlace() || place.refs != 1 || place.copies != 1 {
 		t.Errorf("got %q, error %v, %d references of the place and %d of copies, want abcde, one and one", out.Data, err, place.refs, place.copies)
 	}
 	out.Release()

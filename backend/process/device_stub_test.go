@@ -159,7 +159,7 @@ func TestTensorsOnDevicesOutliveTheirStub(t *testing.T) {
 	}
 	m.instance().kill()
 	m.wantBytes(1, "\x01\x01\x00\x00")
-	if err := held.Outputs[0].Localize(); err == nil {
+	if err := held.Outputs[0].Localize(t.Context()); err == nil {
 		t.Error("a server without devices has copied from one")
 	}
 	held.Release()

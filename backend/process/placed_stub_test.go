@@ -304,7 +304,7 @@ func TestStubsThatClaimOutputs(t *testing.T) {
 	if response.Err != nil || !response.Outputs[0].InPlace() || response.Outputs[0].Size() != regionSize {
 		t.Errorf("got response %+v, want an output in its place", response)
 	}
-	if copied, memory, err := response.Outputs[0].Memory.(infer.Foreign).Copy(); err != nil || len(copied) != regionSize || copied[0] != 1 {
+	if copied, memory, err := response.Outputs[0].Memory.(infer.Foreign).Copy(t.Context()); err != nil || len(copied) != regionSize || copied[0] != 1 {
 		t.Errorf("what lies in the place is %d bytes (%v), want %d", len(copied), err, regionSize)
 	} else {
 		memory.Release()

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -69,7 +70,7 @@ func (c *clientRegion) Release() {
 	}
 }
 
-func (c *clientRegion) Copy() ([]byte, infer.Memory, error) {
+func (c *clientRegion) Copy(context.Context) ([]byte, infer.Memory, error) {
 	c.copies.Add(1)
 	block, err := c.rig.pool.Alloc(regionSize)
 	if err != nil {

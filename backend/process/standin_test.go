@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -143,12 +144,14 @@ func newWantedPlace(t testing.TB) *wantedPlace {
 	return w
 }
 
-func (w *wantedPlace) Retain()                             { w.refs.Add(1) }
-func (w *wantedPlace) Release()                            { w.refs.Add(-1) }
-func (w *wantedPlace) Size() int64                         { return 70_000 }
-func (w *wantedPlace) Shared() (*shm.Shared, int64)        { return w.shared, 100 }
-func (w *wantedPlace) Truncated() error                    { return errors.New("truncated") }
-func (w *wantedPlace) Copy() ([]byte, infer.Memory, error) { return make([]byte, 70_000), nil, nil }
+func (w *wantedPlace) Retain()                      { w.refs.Add(1) }
+func (w *wantedPlace) Release()                     { w.refs.Add(-1) }
+func (w *wantedPlace) Size() int64                  { return 70_000 }
+func (w *wantedPlace) Shared() (*shm.Shared, int64) { return w.shared, 100 }
+func (w *wantedPlace) Truncated() error             { return errors.New("truncated") }
+func (w *wantedPlace) Copy(context.Context) ([]byte, infer.Memory, error) {
+	return make([]byte, 70_000), nil, nil
+}
 
 // written is what a stub says that has written n bytes into the place.
 func written(n int64) ipc.Descriptor {

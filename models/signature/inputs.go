@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"context"
 	"math"
 	"slices"
 
@@ -12,7 +13,7 @@ const batchNote = "NOTE: Setting a non-zero max_batch_size in the model config r
 
 // checkInput checks one input's type, shape and size, and reshapes it. shown is
 // the name for texts about the size, if it is not the input's own.
-func (s *Model) checkInput(r *infer.Request, in *infer.Tensor, shown string) error {
+func (s *Model) checkInput(ctx context.Context, r *infer.Request, in *infer.Tensor, shown string) error {
 	spec := s.byInput[in.Name]
 	if shown == "" {
 		shown = in.Name
@@ -40,7 +41,7 @@ func (s *Model) checkInput(r *infer.Request, in *infer.Tensor, shown string) err
 	if r.BatchSize == -1 { // of models without a batch dimension it is 0
 		return unspecified()
 	}
-	if err := s.checkSize(r, in, item, shown); err != nil {
+	if err := s.checkSize(ctx, r, in, item, shown); err != nil {
 		return err
 	}
 	if spec.reshaped {
@@ -50,7 +51,7 @@ func (s *Model) checkInput(r *infer.Request, in *infer.Tensor, shown string) err
 }
 
 // checkSize compares the bytes with what type and shape ask for.
-func (s *Model) checkSize(r *infer.Request, in *infer.Tensor, item []int64, shown string) error {
+func (s *Model) checkSize(ctx context.Context, r *infer.Request, in *infer.Tensor, item []int64, shown string) error {
 	for _, d := range in.Shape {
 		if d < 0 {
 			return refuse("%stensor '%s' contains an invalid dimension %s", r.LogPrefix(), shown, infer.ShapeString(in.Shape))
@@ -69,7 +70,7 @@ func (s *Model) checkSize(r *infer.Request, in *infer.Tensor, item []int64, show
 		if !ok {
 			return refuse("%selement count for tensor '%s' exceeds maximum size of 9223372036854775807", r.LogPrefix(), shown)
 		}
-		return s.checkStrings(r, in, elements)
+		return s.checkStrings(ctx, r, in, elements)
 	}
 	size := int64(in.DataType.Size())
 	if !ok || elements > math.MaxInt64/size {
@@ -83,8 +84,8 @@ func (s *Model) checkSize(r *infer.Request, in *infer.Tensor, item []int64, show
 
 // checkStrings walks the elements of a BYTES input. What a client could change
 // afterwards is copied first.
-func (s *Model) checkStrings(r *infer.Request, in *infer.Tensor, want int64) error {
-	if err := in.Localize(); err != nil {
+func (s *Model) checkStrings(ctx context.Context, r *infer.Request, in *infer.Tensor, want int64) error {
+	if err := in.Localize(ctx); err != nil {
 		return err
 	}
 	scan := infer.ScanBytes(in.Data, int(min(want+1, math.MaxInt)))

@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"context"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -97,8 +98,8 @@ func (e *BackendRefusal) Unwrap() error { return e.Err }
 // Validate checks what every model can be told, and then, in Triton's order, what
 // this one wants. It completes the request: the input of a
 // raw request gets name, type and shape, the batch size is taken from the
-// shapes, and shapes become those that the model sees.
-func (s *Model) Validate(r *infer.Request) error {
+// shapes, and shapes become those that the model sees. Elements of BYTES in foreign memory are copied, which ends with ctx.
+func (s *Model) Validate(ctx context.Context, r *infer.Request) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (s *Model) Validate(r *infer.Request) error {
 		return err
 	}
 	for i := range r.Inputs {
-		if err := s.checkInput(r, &r.Inputs[i], name); err != nil {
+		if err := s.checkInput(ctx, r, &r.Inputs[i], name); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -24,7 +25,7 @@ func TestRequestsWithoutInputsNeedNoBatch(t *testing.T) {
 		{8, "[request id: r] out of bounds index 0: request has 0 inputs"},
 	} {
 		config.MaxBatchSize = test.batch
-		err := New("m", config).Validate(&infer.Request{ID: "r"})
+		err := New("m", config).Validate(t.Context(), &infer.Request{ID: "r"})
 		if test.want == "" {
 			if err != nil {
 				t.Errorf("max_batch_size %d: got %q, want no error", test.batch, err)
@@ -103,7 +104,7 @@ func TestBadRequestsAreRefusedByText(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			request := &infer.Request{ID: "r", Inputs: slices.Clone(c.inputs), Outputs: c.outputs}
-			err := New("m", configOf(t, c.config)).Validate(request)
+			err := New("m", configOf(t, c.config)).Validate(t.Context(), request)
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -148,7 +149,7 @@ func TestReshapesApplyBothWays(t *testing.T) {
 			}
 			spec := New("m", completed)
 			request := &infer.Request{Inputs: []infer.Tensor{tensorOf("T", infer.Int8, c.client...)}}
-			if err := spec.Validate(request); err != nil {
+			if err := spec.Validate(t.Context(), request); err != nil {
 				t.Fatal(err)
 			}
 			if got := request.Inputs[0].Shape; !slices.Equal(got, c.model) {
@@ -189,7 +190,7 @@ type outside struct {
 func (o *outside) Retain()     {}
 func (o *outside) Release()    {}
 func (o *outside) Size() int64 { return int64(len(o.bytes)) }
-func (o *outside) Copy() ([]byte, infer.Memory, error) {
+func (o *outside) Copy(context.Context) ([]byte, infer.Memory, error) {
 	o.copies++
 	return []byte(o.bytes), nil, o.gone
 }
@@ -217,7 +218,7 @@ func TestForeignInputsAreCopiedOnlyToBeWalked(t *testing.T) {
 				in.DataType = infer.Bytes
 			}
 			in.Data, in.Memory = nil, &c.memory
-			err := New("m", configOf(t, c.config)).Validate(&infer.Request{ID: "r", Inputs: []infer.Tensor{in}})
+			err := New("m", configOf(t, c.config)).Validate(t.Context(), &infer.Request{ID: "r", Inputs: []infer.Tensor{in}})
 			got := ""
 			if err != nil {
 				got = err.Error()

@@ -159,7 +159,7 @@ func (c *client) Retain()     {}
 func (c *client) Release()    {}
 func (c *client) Size() int64 { return 4 }
 
-func (c *client) Copy() ([]byte, infer.Memory, error) {
+func (c *client) Copy(context.Context) ([]byte, infer.Memory, error) {
 	if c.value == 0 {
 		return nil, nil, infer.Errorf(infer.InvalidArg, "the bytes have vanished")
 	}

@@ -1,6 +1,7 @@
 package version
 
 import (
+	"context"
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -33,16 +34,16 @@ func (v *Version) TakesDevices() bool {
 // localize copies the inputs that lie in foreign memory into the server's, but for those
 // that the instances of the model look at where they lie. A traced request may have its
 // tensors recorded, and so has them copied.
-func (v *Version) localize(req *infer.Request) error {
+func (v *Version) localize(ctx context.Context, req *infer.Request) error {
 	if v.mapper == nil || req.Trace != nil {
-		return req.Localize()
+		return req.Localize(ctx)
 	}
 	for i := range req.Inputs {
 		in := &req.Inputs[i]
 		if in.Foreign() == nil || v.mapper.Maps(in) {
 			continue
 		}
-		if err := in.Localize(); err != nil {
+		if err := in.Localize(ctx); err != nil {
 			return err
 		}
 	}

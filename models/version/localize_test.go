@@ -1,6 +1,7 @@
 package version
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 
@@ -36,7 +37,7 @@ func (f *foreign) Retain()     { f.refs++ }
 func (f *foreign) Release()    { f.refs-- }
 func (f *foreign) Size() int64 { return 4 }
 
-func (f *foreign) Copy() ([]byte, infer.Memory, error) {
+func (f *foreign) Copy(context.Context) ([]byte, infer.Memory, error) {
 	f.copies++
 	return make([]byte, 4), nil, nil
 }
@@ -85,10 +86,10 @@ func TestWhoSeesForeignMemory(t *testing.T) {
 			if test.traced {
 				req.Trace = trace.New(trace.Config{IDs: new(atomic.Uint64)})
 			}
-			if err := v.spec.Validate(req); err != nil {
+			if err := v.spec.Validate(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
-			if err := v.localize(req); err != nil {
+			if err := v.localize(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
 			v.place(req)

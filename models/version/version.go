@@ -61,7 +61,7 @@ func (v *Version) execute(ctx context.Context, req *infer.Request, send infer.Se
 	if v.passive {
 		return v.errPassive()
 	}
-	if err := v.spec.Validate(req); err != nil {
+	if err := v.spec.Validate(ctx, req); err != nil {
 		var late *signature.BackendRefusal
 		if !errors.As(err, &late) {
 			return err
@@ -70,7 +70,7 @@ func (v *Version) execute(ctx context.Context, req *infer.Request, send infer.Se
 		answer(infer.ErrorResponse(late.Err))
 		return nil
 	}
-	if err := v.localize(req); err != nil {
+	if err := v.localize(ctx, req); err != nil {
 		return err
 	}
 	v.place(req)

@@ -1,6 +1,7 @@
 package warmup
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"math"
@@ -105,7 +106,7 @@ func (w *Samples) batch(directory *repository.Folder, sample *kserve.ModelWarmup
 			more = append(more, in.tensor)
 		}
 	}
-	if err := w.Signature.Validate(&b.model); err != nil {
+	if err := w.Signature.Validate(context.Background(), &b.model); err != nil {
 		var late *signature.BackendRefusal
 		if errors.As(err, &late) {
 			return nil, sampleFailed(sample, late.Err.Error())

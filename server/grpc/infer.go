@@ -111,7 +111,7 @@ func finish(ctx context.Context, q *message.Request, target models.Target, one *
 		if err == nil && len(q.Places) > 0 {
 			// A client that has given up may use its memory for something else.
 			if err = ctx.Err(); err == nil {
-				err = message.Put(r, q.Places)
+				err = message.Put(ctx, r, q.Places)
 			}
 		}
 	}

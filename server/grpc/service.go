@@ -140,12 +140,12 @@ func (g *FrontEnd) cudaRegionStatus(_ context.Context, q *kserve.CudaSharedMemor
 
 // cudaRegionRegister looks for devices first, as Triton does over gRPC: where there are none, each region is
 // refused, whether clients may register any or not.
-func (g *FrontEnd) cudaRegionRegister(_ context.Context, q *kserve.CudaSharedMemoryRegisterRequest) (*kserve.CudaSharedMemoryRegisterResponse, error) {
+func (g *FrontEnd) cudaRegionRegister(ctx context.Context, q *kserve.CudaSharedMemoryRegisterRequest) (*kserve.CudaSharedMemoryRegisterResponse, error) {
 	if !g.regions.HasDevices() {
 		return nil, regions.NoDevice(q.GetName())
 	}
 	// A number below 0 becomes one that no device has.
-	if err := g.regions.RegisterCUDA(q.GetName(), uint64(q.GetDeviceId()), q.GetRawHandle(), q.GetByteSize()); err != nil {
+	if err := g.regions.RegisterCUDA(ctx, q.GetName(), uint64(q.GetDeviceId()), q.GetRawHandle(), q.GetByteSize()); err != nil {
 		return nil, err
 	}
 	return &kserve.CudaSharedMemoryRegisterResponse{}, nil

@@ -264,7 +264,7 @@ func (s *inferStream) send(reply *replies.Reply) error {
 	var a message.Reply
 	var buffers mem.BufferSlice
 	err := s.g.protect(func() (err error) {
-		a = reply.Message()
+		a = reply.Message(s.ctx)
 		buffers, err = a.Encode(s.overdue)
 		return err
 	})

@@ -1,13 +1,14 @@
 package regions
 
 import (
+	"context"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
 // openDevice has an allocation opened. The caller owns the one reference. After an error nothing
 // is open.
-func (r *Registry) openDevice(status Status, handle []byte) (*region, error) {
+func (r *Registry) openDevice(ctx context.Context, status Status, handle []byte) (*region, error) {
 	devices := r.devices()
 	if devices == nil {
 		return nil, NoDevice(status.Name)
@@ -18,7 +19,7 @@ func (r *Registry) openDevice(status Status, handle []byte) (*region, error) {
 			status.Name, len(handle), len(given))
 	}
 	copy(given[:], handle)
-	allocation, err := devices.Open(status.Device, given)
+	allocation, err := devices.Open(ctx, status.Device, given)
 	if err != nil {
 		return nil, infer.Errorf(infer.InvalidArg, "failed to register CUDA shared memory region '%s': %v", status.Name, err)
 	}
@@ -37,9 +38,9 @@ func (s *Slice) OnDevice() (allocation *foreign.Device, offset uint64) {
 }
 
 // copyDevice is Copy of a slice on a device.
-func (s *Slice) copyDevice() ([]byte, infer.Memory, error) {
+func (s *Slice) copyDevice(ctx context.Context) ([]byte, infer.Memory, error) {
 	if s.size == 0 {
 		return []byte{}, nil, nil
 	}
-	return s.region.devices.Copy(s.region.allocation, uint64(s.offset), uint64(s.size))
+	return s.region.devices.Copy(ctx, s.region.allocation, uint64(s.offset), uint64(s.size))
 }

@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -16,7 +17,7 @@ type onDevices struct {
 	open  int
 }
 
-func (d *onDevices) Open(device uint64, handle foreign.Handle) (*foreign.Device, error) {
+func (d *onDevices) Open(_ context.Context, device uint64, handle foreign.Handle) (*foreign.Device, error) {
 	if device != 1 || handle[0] != 1 {
 		return nil, errors.New("failed to open CUDA IPC handle: invalid argument")
 	}
@@ -26,11 +27,11 @@ func (d *onDevices) Open(device uint64, handle foreign.Handle) (*foreign.Device,
 	return m, nil
 }
 
-func (d *onDevices) Copy(_ *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error) {
+func (d *onDevices) Copy(_ context.Context, _ *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error) {
 	return append([]byte(nil), d.bytes[offset:offset+n]...), nil, nil
 }
 
-func (d *onDevices) Write(_ *foreign.Device, offset uint64, data []byte) error {
+func (d *onDevices) Write(_ context.Context, _ *foreign.Device, offset uint64, data []byte) error {
 	copy(d.bytes[offset:], data)
 	return nil
 }
@@ -64,16 +65,16 @@ func TestRegionsOnDevices(t *testing.T) {
 		{"r", 1, good, 101, infer.InvalidArg, "failed to register shared memory region 'r': invalid args"},
 		{"r", 1, good, math.MaxUint64, infer.InvalidArg, "failed to register shared memory region 'r': invalid args"},
 	} {
-		wantError(t, r.RegisterCUDA(c.name, c.device, c.handle, c.size), c.code, c.want)
+		wantError(t, r.RegisterCUDA(t.Context(), c.name, c.device, c.handle, c.size), c.code, c.want)
 		if devices.open != 0 {
 			t.Fatalf("%d allocations are open after a failure", devices.open)
 		}
 	}
-	if err := r.RegisterCUDA("r", 1, good, 100); err != nil {
+	if err := r.RegisterCUDA(t.Context(), "r", 1, good, 100); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.RegisterCUDA("r", 1, good, 100), infer.AlreadyExists, "shared memory region 'r' already in manager")
-	wantError(t, r.RegisterCUDA("more", 1, good, 100), infer.Unavailable,
+	wantError(t, r.RegisterCUDA(t.Context(), "r", 1, good, 100), infer.AlreadyExists, "shared memory region 'r' already in manager")
+	wantError(t, r.RegisterCUDA(t.Context(), "more", 1, good, 100), infer.Unavailable,
 		"failed to register shared memory region 'more': there are 2 regions, the most that there may be (--client-shm-max-regions)")
 	for kind, want := range map[Kind]string{System: fmt.Sprint([]Status{{System, "s", "two", 0, page, 0}}), CUDA: fmt.Sprint([]Status{{CUDA, "r", "", 0, 100, 1}})} {
 		if list, err := r.Status(kind, ""); err != nil || fmt.Sprint(list) != want {
@@ -98,9 +99,9 @@ func TestRegionsOnDevices(t *testing.T) {
 	if m, offset := s.OnDevice(); m == nil || offset != 90 {
 		t.Errorf("got allocation %v and offset %d, want 90", m, offset)
 	}
-	wantError(t, s.Write("O", make([]byte, 11)), infer.Internal,
+	wantError(t, s.Write(t.Context(), "O", make([]byte, 11)), infer.Internal,
 		"shared memory size specified with the request for output 'O' (10 bytes) should be at least 11 bytes to hold the results")
-	if err := errors.Join(s.Write("O", []byte("bytes")), r.Unregister(System, "r"), r.Unregister(System, "")); err != nil {
+	if err := errors.Join(s.Write(t.Context(), "O", []byte("bytes")), r.Unregister(System, "r"), r.Unregister(System, "")); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := r.Status(CUDA, "r"); err != nil || len(list) != 1 {
@@ -109,7 +110,7 @@ func TestRegionsOnDevices(t *testing.T) {
 	if err := r.Unregister(CUDA, ""); err != nil || devices.open != 1 {
 		t.Errorf("error %v and %d allocations are open, want 1: a slice is held", err, devices.open)
 	}
-	if data, _, err := s.Copy(); err != nil || string(data) != "bytes\x00\x00\x00\x00\x00" {
+	if data, _, err := s.Copy(t.Context()); err != nil || string(data) != "bytes\x00\x00\x00\x00\x00" {
 		t.Errorf("got %q and error %v, want what was written", data, err)
 	}
 	s.Release()

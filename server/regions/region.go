@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"context"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -73,9 +74,9 @@ func (s *Slice) Shared() (region *shm.Shared, offset int64) { return s.region.sh
 const inlineBytes = 4 << 10
 
 // Copy implements infer.Foreign.
-func (s *Slice) Copy() (data []byte, owner infer.Memory, err error) {
+func (s *Slice) Copy(ctx context.Context) (data []byte, owner infer.Memory, err error) {
 	if s.region.allocation != nil {
-		return s.copyDevice()
+		return s.copyDevice(ctx)
 	}
 	config := &s.region.registry.config
 	if s.size > inlineBytes && config.Allocate != nil {
@@ -118,18 +119,19 @@ func (s *Slice) Truncated() error {
 	return infer.Errorf(infer.InvalidArg, "shared memory region '%s' has been truncated by its owner", s.region.status.Name)
 }
 
-// Write puts the bytes of an output at the beginning of the range and leaves its rest alone.
+// Write puts the bytes of an output at the beginning of the range and leaves its rest alone. A copy to a
+// device that waits for others ends with ctx.
 //
 // Ownership: the bytes are the client's, who may read them while they are written, and may
 // take them away: then the store faults, and the guard makes an error of it. data stays valid
 // in the meantime, since its caller holds it.
-func (s *Slice) Write(output string, data []byte) error {
+func (s *Slice) Write(ctx context.Context, output string, data []byte) error {
 	if n := int64(len(data)); n > s.size {
 		return infer.Errorf(infer.Internal,
 			"shared memory size specified with the request for output '%s' (%d bytes) should be at least %d bytes to hold the results", output, s.size, n)
 	}
 	if s.region.allocation != nil {
-		return s.region.devices.Write(s.region.allocation, uint64(s.offset), data)
+		return s.region.devices.Write(ctx, s.region.allocation, uint64(s.offset), data)
 	}
 	if shm.Guard(func() { copy(s.region.mapping[s.offset:s.offset+s.size], data) }) != nil {
 		return s.Truncated()

@@ -220,7 +220,7 @@ func TestShortagesRefuseARegistration(t *testing.T) {
 
 func TestRegistriesAreOffUnlessEnabled(t *testing.T) {
 	r := New(Config{Directory: folder(t)})
-	for _, err := range []error{r.CheckEnabled(), r.RegisterSystem("", "", 0, 0), r.RegisterCUDA("c", 0, make([]byte, 64), 1), r.Unregister(System, ""), r.Unregister(CUDA, "c")} {
+	for _, err := range []error{r.CheckEnabled(), r.RegisterSystem("", "", 0, 0), r.RegisterCUDA(t.Context(), "c", 0, make([]byte, 64), 1), r.Unregister(System, ""), r.Unregister(CUDA, "c")} {
 		wantError(t, err, infer.Unsupported, "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
 	}
 	if list, err := r.Status(System, ""); err != nil || len(list) != 0 {
@@ -251,8 +251,8 @@ func TestKindsShareNames(t *testing.T) {
 	if err := r.RegisterSystem("s", "two", 0, 1); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.RegisterCUDA("s", 0, make([]byte, 64), 1), infer.AlreadyExists, "shared memory region 's' already in manager")
-	wantError(t, r.RegisterCUDA("c", 0, make([]byte, 64), 1), infer.InvalidArg, "failed to register CUDA shared memory region: 'c', GPUs not supported")
+	wantError(t, r.RegisterCUDA(t.Context(), "s", 0, make([]byte, 64), 1), infer.AlreadyExists, "shared memory region 's' already in manager")
+	wantError(t, r.RegisterCUDA(t.Context(), "c", 0, make([]byte, 64), 1), infer.InvalidArg, "failed to register CUDA shared memory region: 'c', GPUs not supported")
 	_, err := r.Status(CUDA, "s")
 	wantError(t, err, infer.NotFound, "The region named 's' is registered as system shared memory, not CUDA shared memory")
 	_, err = r.Status(CUDA, "c")
@@ -305,7 +305,7 @@ func TestFindChecksTheRange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, _, err := s.Copy()
+		data, _, err := s.Copy(t.Context())
 		if err != nil || string(data) != c.want || s.Size() != int64(c.size) {
 			t.Errorf("[%d, +%d): got %q and error %v, want %q", c.offset, c.size, data, err, c.want)
 		}
@@ -348,21 +348,21 @@ func TestCopiesAreCharged(t *testing.T) {
 		return s
 	}
 	small, large, huge := find(100), find(page), find(2*page)
-	_, one, err := small.Copy()
-	_, two, err2 := large.Copy()
+	_, one, err := small.Copy(t.Context())
+	_, two, err2 := large.Copy(t.Context())
 	if err != nil || err2 != nil || account.Used(memory.Bodies) != 100 || lent != 1 {
 		t.Fatalf("errors %v and %v, %d bytes are charged and %d blocks lent, want 100 and 1", err, err2, account.Used(memory.Bodies), lent)
 	}
 	one.Release()
 	two.Release()
-	if _, _, err := huge.Copy(); !errors.Is(err, full) {
+	if _, _, err := huge.Copy(t.Context()); !errors.Is(err, full) {
 		t.Errorf("got %v, want %v", err, full)
 	}
 	if err := os.Truncate(filepath.Join(dir, "two"), 50); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []*Slice{small, large} {
-		_, _, err := s.Copy()
+		_, _, err := s.Copy(t.Context())
 		wantError(t, err, infer.InvalidArg, "shared memory region 'r' has been truncated by its owner")
 	}
 	if account.Total() != 0 || lent != 0 {
@@ -381,10 +381,10 @@ func TestWriteStaysInItsRange(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Release()
-	wantError(t, s.Write("O", []byte("1234567")), infer.Internal,
+	wantError(t, s.Write(t.Context(), "O", []byte("1234567")), infer.Internal,
 		"shared memory size specified with the request for output 'O' (6 bytes) should be at least 7 bytes to hold the results")
 	for _, data := range []string{"OND", ""} {
-		if err := s.Write("O", []byte(data)); err != nil {
+		if err := s.Write(t.Context(), "O", []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -398,12 +398,12 @@ func TestWriteStaysInItsRange(t *testing.T) {
 	if err := os.Truncate(path, 10); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, s.Write("O", []byte("x")), infer.InvalidArg, "shared memory region 'r' has been truncated by its owner")
+	wantError(t, s.Write(t.Context(), "O", []byte("x")), infer.InvalidArg, "shared memory region 'r' has been truncated by its owner")
 	if info, err := os.Stat(path); err != nil || info.Size() != 10 {
 		t.Errorf("got a file of %d bytes and error %v, want 10", info.Size(), err)
 	}
 	// It may grow again: the region is the same file.
-	if err := errors.Join(os.Truncate(path, 2*page), s.Write("O", []byte("back"))); err != nil {
+	if err := errors.Join(os.Truncate(path, 2*page), s.Write(t.Context(), "O", []byte("back"))); err != nil {
 		t.Error(err)
 	}
 }
@@ -431,10 +431,10 @@ func TestRegionsOutliveTheirNames(t *testing.T) {
 	if err := r.RegisterSystem("r", "two", 0, page); err != nil {
 		t.Errorf("the name is not free: %v", err)
 	}
-	if data, _, err := s.Copy(); err != nil || string(data) != "first" {
+	if data, _, err := s.Copy(t.Context()); err != nil || string(data) != "first" {
 		t.Errorf("got %q and error %v, want first", data, err)
 	}
-	if err := s.Write("O", []byte("x")); err != nil {
+	if err := s.Write(t.Context(), "O", []byte("x")); err != nil {
 		t.Error(err)
 	}
 	s.Release()
@@ -466,7 +466,7 @@ func TestHolesStayHoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Release()
-	if data, _, err := s.Copy(); err != nil || len(bytes.Trim(data, "\x00")) > 0 {
+	if data, _, err := s.Copy(t.Context()); err != nil || len(bytes.Trim(data, "\x00")) > 0 {
 		t.Errorf("error %v, or not only zeros", err)
 	}
 	var st unix.Stat_t
@@ -501,8 +501,8 @@ func TestStormLeavesNothingOpen(t *testing.T) {
 					if err != nil {
 						continue
 					}
-					_, _, _ = s.Copy()
-					_ = s.Write("O", make([]byte, s.Size()))
+					_, _, _ = s.Copy(t.Context())
+					_ = s.Write(t.Context(), "O", make([]byte, s.Size()))
 					s.Release()
 				}
 			}

@@ -2,6 +2,7 @@ package regions
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"strings"
@@ -65,11 +66,12 @@ type Config struct {
 type Devices interface {
 	// Open opens an allocation, and holds it up to the last Release. The error is a part of
 	// what the client is told.
-	Open(device uint64, handle foreign.Handle) (*foreign.Device, error)
+	// Open, Copy and Write end with ctx where they wait for others.
+	Open(ctx context.Context, device uint64, handle foreign.Handle) (*foreign.Device, error)
 	// Copy copies n bytes at offset into memory of the server, which is charged until it is released.
-	Copy(from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error)
+	Copy(ctx context.Context, from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error)
 	// Write copies data to offset, and waits until it is there.
-	Write(to *foreign.Device, offset uint64, data []byte) error
+	Write(ctx context.Context, to *foreign.Device, offset uint64, data []byte) error
 }
 
 // DefaultMost is how many regions there may be unless Config says otherwise. Each takes a
@@ -156,7 +158,7 @@ func (r *Registry) RegisterSystem(name, key string, offset, size uint64) error {
 
 // RegisterCUDA makes a region of size bytes at the beginning of an allocation that a client has on a
 // device. Errors are *infer.Error.
-func (r *Registry) RegisterCUDA(name string, device uint64, handle []byte, size uint64) error {
+func (r *Registry) RegisterCUDA(ctx context.Context, name string, device uint64, handle []byte, size uint64) error {
 	if err := r.CheckEnabled(); err != nil {
 		return err
 	}
@@ -166,7 +168,7 @@ func (r *Registry) RegisterCUDA(name string, device uint64, handle []byte, size 
 	if err := r.checkRoom(name); err != nil {
 		return err
 	}
-	made, err := r.openDevice(Status{Kind: CUDA, Name: name, Device: device, Size: size}, handle)
+	made, err := r.openDevice(ctx, Status{Kind: CUDA, Name: name, Device: device, Size: size}, handle)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (h *Endpoints) infer(q *inference.Request, t *trace.Trace, w *http1.Reply, 
 		return err
 	}
 	w.ContentType = typePlain
-	head, blobs, err := q.Encode()
+	head, blobs, err := q.Encode(r.Context())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/base64"
 	"net/http"
 	"strconv"
@@ -48,7 +49,7 @@ func (h *Endpoints) serveRegionRegister(t target, w *http1.Reply, r *http1.Reque
 		if err != nil {
 			return err
 		}
-		if err := h.registerRegion(t, doc.Root()); err != nil {
+		if err := h.registerRegion(r.Context(), t, doc.Root()); err != nil {
 			return err
 		}
 		w.Send(http.StatusOK, nil)
@@ -56,13 +57,13 @@ func (h *Endpoints) serveRegionRegister(t target, w *http1.Reply, r *http1.Reque
 	})
 }
 
-func (h *Endpoints) registerRegion(t target, v jsontext.Value) error {
+func (h *Endpoints) registerRegion(ctx context.Context, t target, v jsontext.Value) error {
 	if t.kind == regions.CUDA {
 		device, handle, size, err := readHandle(v)
 		if err != nil {
 			return err
 		}
-		return h.regions.RegisterCUDA(t.region, device, handle, size)
+		return h.regions.RegisterCUDA(ctx, t.region, device, handle, size)
 	}
 	if err := checkMembers(v, "key", "byte_size"); err != nil {
 		return err

@@ -96,7 +96,7 @@ func (t target) Infer(ctx context.Context, req *infer.Request, send infer.Sender
 		m.replaced.Store(true)
 		return models.ErrReplaced
 	}
-	if err := req.Localize(); err != nil { // as the registry does
+	if err := req.Localize(ctx); err != nil { // as the registry does
 		return err
 	}
 	c.Served.Add(1)

@@ -79,12 +79,12 @@ func (m *Model) Echo(_ context.Context, req *infer.Request, send infer.Sender) e
 // PutInPlace is an Infer that puts n bytes of 7 where OUTPUT0 is wanted, as a backend may, and
 // sends the output without them.
 func PutInPlace(n int64) func(context.Context, *infer.Request, infer.Sender) error {
-	return func(_ context.Context, req *infer.Request, send infer.Sender) error {
+	return func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		if len(req.Places) != 1 || req.Places[0].Output != "OUTPUT0" {
 			return infer.Errorf(infer.Internal, "got places %v, want one of OUTPUT0", req.Places)
 		}
 		place := req.Places[0].Memory.(*regions.Slice)
-		if err := place.Write("OUTPUT0", bytes.Repeat([]byte{7}, int(n))); err != nil {
+		if err := place.Write(ctx, "OUTPUT0", bytes.Repeat([]byte{7}, int(n))); err != nil {
 			return err
 		}
 		place.Retain()

@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"context"
 	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -59,7 +60,7 @@ func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, e
 			return place{region: ipc.InClient, offset: uint64(offset), memory: s, mapped: number, length: uint64(s.Size())}, nil
 		}
 	}
-	data, memory, err := foreign.Copy()
+	data, memory, err := foreign.Copy(context.Background()) // the request's end does not reach the encoder; a copy has a bound
 	if err != nil {
 		return place{}, err
 	}

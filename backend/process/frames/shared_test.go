@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"context"
 	"errors"
 	"math"
 	"os"
@@ -38,7 +39,7 @@ func (c *clientMemory) Size() int64                  { return 70_000 }
 func (c *clientMemory) Shared() (*shm.Shared, int64) { return c.shared, 100 }
 func (c *clientMemory) Truncated() error             { return errGone }
 
-func (c *clientMemory) Copy() ([]byte, infer.Memory, error) {
+func (c *clientMemory) Copy(context.Context) ([]byte, infer.Memory, error) {
 	if c.gone {
 		return nil, nil, errGone
 	}

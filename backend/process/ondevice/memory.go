@@ -1,6 +1,7 @@
 package ondevice
 
 import (
+	"context"
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -12,7 +13,8 @@ import (
 type Copier interface {
 	// Copy copies n bytes at offset of an allocation. The memory is charged until it is released.
 	// Errors are an *infer.Error.
-	Copy(from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error)
+	// If it has to wait for its turn it ends with ctx.
+	Copy(ctx context.Context, from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error)
 }
 
 // Memory is where the bytes of one tensor lie on a device. It is foreign: this process does
@@ -32,11 +34,11 @@ var _ infer.Foreign = (*Memory)(nil)
 func (m *Memory) Size() int64 { return int64(m.n) }
 
 // Copy implements infer.Foreign.
-func (m *Memory) Copy() ([]byte, infer.Memory, error) {
+func (m *Memory) Copy(ctx context.Context) ([]byte, infer.Memory, error) {
 	if m.maker.copier == nil {
 		return nil, nil, infer.Errorf(infer.Unavailable, "the tensor lies on a device, and no process of the server can copy from it")
 	}
-	return m.maker.copier.Copy(m.allocation, m.offset, m.n)
+	return m.maker.copier.Copy(ctx, m.allocation, m.offset, m.n)
 }
 
 // Retain implements infer.Memory.

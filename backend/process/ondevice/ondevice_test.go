@@ -2,6 +2,7 @@ package ondevice
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -283,7 +284,7 @@ func TestWhatAStubMustNotLend(t *testing.T) {
 // copier counts.
 type copier struct{ offset, n uint64 }
 
-func (c *copier) Copy(_ *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error) {
+func (c *copier) Copy(_ context.Context, _ *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error) {
 	c.offset, c.n = offset, n
 	return make([]byte, n), nil, nil
 }
@@ -297,7 +298,7 @@ func TestATensorOnADeviceIsForeign(t *testing.T) {
 	if Of(&tensor) == nil || tensor.Foreign() == nil || tensor.Size() != 1024 {
 		t.Fatalf("the tensor is not foreign, or has %d bytes", tensor.Size())
 	}
-	if err := tensor.Localize(); err != nil || len(tensor.Data) != 1024 || c.offset != 256 || Of(&tensor) != nil {
+	if err := tensor.Localize(t.Context()); err != nil || len(tensor.Data) != 1024 || c.offset != 256 || Of(&tensor) != nil {
 		t.Errorf("error %v, %d bytes copied at %d", err, len(tensor.Data), c.offset)
 	}
 	if m.arena.Outstanding() != 0 {
@@ -307,7 +308,7 @@ func TestATensorOnADeviceIsForeign(t *testing.T) {
 	blind.lend(1, 1)
 	tensor = infer.Tensor{Memory: blind.borrow(1, 9, 0, 1)}
 	defer tensor.Release()
-	if err := tensor.Localize(); err == nil || tensor.Memory == nil {
+	if err := tensor.Localize(t.Context()); err == nil || tensor.Memory == nil {
 		t.Errorf("got error %v where there is no copier", err)
 	}
 }

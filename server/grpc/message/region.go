@@ -1,6 +1,7 @@
 package message
 
 import (
+	"context"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/regions"
 )
@@ -12,8 +13,8 @@ type Place struct {
 }
 
 // Put writes the outputs that have places there, unless the backend has. In the reply they have no bytes, so what
-// they lay in is released.
-func Put(r *infer.Response, places []Place) error {
+// they lay in is released. A copy to a device that waits for others ends with ctx.
+func Put(ctx context.Context, r *infer.Response, places []Place) error {
 	for _, place := range places {
 		for i := range r.Outputs {
 			out := &r.Outputs[i]
@@ -21,7 +22,7 @@ func Put(r *infer.Response, places []Place) error {
 				continue
 			}
 			if !out.InPlace() {
-				if err := place.Slice.Write(out.Name, out.Data); err != nil {
+				if err := place.Slice.Write(ctx, out.Name, out.Data); err != nil {
 					return err
 				}
 			}

@@ -1,6 +1,7 @@
 package replies
 
 import (
+	"context"
 	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -80,8 +81,8 @@ func (r *Reply) hold() {
 
 // put writes the outputs that are wanted in clients' regions there: as late as can be, since
 // the next response of the request goes to the same place.
-func (r *Reply) put() error {
-	err := message.Put(r.Response, r.places)
+func (r *Reply) put(ctx context.Context) error {
+	err := message.Put(ctx, r.Response, r.places)
 	if err == nil {
 		r.leavePlaces()
 	}
@@ -99,7 +100,7 @@ func (r *Reply) leavePlaces() {
 // the response has been lent but its slot: the model goes on when the message has
 // left.
 func (r *Reply) settle() {
-	a := r.Message()
+	a := r.Message(context.Background())
 	b, err := a.Copied()
 	if err != nil {
 		a = r.Failed(err)
@@ -117,7 +118,7 @@ func (r *Reply) settle() {
 }
 
 // Message says what is sent. Of an error only the text is.
-func (r *Reply) Message() message.Reply {
+func (r *Reply) Message(ctx context.Context) message.Reply {
 	o := r.Origin
 	switch {
 	case r.Refusal != nil:
@@ -132,7 +133,7 @@ func (r *Reply) Message() message.Reply {
 	}
 	err := message.Classify(r.Response, o.Classes, o.Target.Info())
 	if err == nil {
-		err = r.put()
+		err = r.put(ctx)
 	}
 	if err != nil {
 		return r.Failed(err)

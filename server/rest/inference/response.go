@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"context"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -16,7 +17,7 @@ const textPerByte = 4
 
 // Encode writes the one response that Infer has taken: JSON, and behind it the binary
 // outputs in their order. Outputs that are wanted in clients' regions are written there. Both are valid until Release.
-func (q *Request) Encode() (head []byte, blobs [][]byte, err error) {
+func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err error) {
 	if q.single.Count != 1 {
 		return nil, nil, infer.Errorf(infer.Internal, "expected a single response, got %d", q.single.Count)
 	}
@@ -54,7 +55,7 @@ func (q *Request) Encode() (head []byte, blobs [][]byte, err error) {
 		if form.place != nil {
 			// A client that has given up may use its memory for something else.
 			if !q.left && !out.InPlace() {
-				if err := form.place.Write(out.Name, out.Data); err != nil {
+				if err := form.place.Write(ctx, out.Name, out.Data); err != nil {
 					return nil, nil, err
 				}
 			}
