@@ -66,6 +66,12 @@ man: build ## make dist/nereid.1, the manual page
 	@mkdir -p dist
 	bin/nereid man >dist/nereid.1
 
+.PHONY: release
+release: build ## make all of a release in dist: tarball, Debian package, wheel, list of what is inside (SPDX), checksums
+	rm -rf dist
+	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)"
+	@$(PYTHON) .ci/release bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)" '$(GO)' "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
+
 .PHONY: demo
 demo: demo-ports build client-venv ## serve models/examples and send one request; Ctrl-C ends it; PORT (8000) and the two behind it are used
 	@.ci/demo
@@ -172,7 +178,7 @@ client-venv:
 
 .PHONY: clean
 clean: ## remove what these commands made
-	rm -rf bin .venv .venvs .environments .tools
+	rm -rf bin dist .venv .venvs .environments .tools
 
 $(GOLANGCI_LINT):
 	GOBIN=$(@D) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
