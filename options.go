@@ -64,6 +64,8 @@ type Options struct {
 	// Logging is what clients see and change of the log. Nil: they see the level of
 	// Logger, and changes have no effect.
 	Logging server.LogControl
+	// Loads is told of loads as they happen; nil: nothing is.
+	Loads models.LoadObserver
 	// Stdout and Stderr get what models print, a whole line with each Write, from
 	// several goroutines. Write must not wait. Nil: the lines go to Logger.
 	Stdout, Stderr io.Writer

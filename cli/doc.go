@@ -3,7 +3,8 @@
 // the first argument which form that has. It owns flags, signals, the start-up tables and the exit status; the server
 // itself is package nereid in the root, and logs below it writes what is printed. Subcommands are
 // packages below it, each chosen by the first argument alone; completion and manual are made of what the
-// others tell of themselves (describe).
+// others tell of themselves (describe). The command serve is here, since it starts the same server (atdesk.go).
+// The package has more than 15 files because the flags have one for each group.
 //
 //	Main ── run ── parseOptions ── Options ── serve ── nereid.New ── Load ── tables ── Listen ── Run ── exit status
 //	        └─ commands flags_*.go                 └─ watchSignals

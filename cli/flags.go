@@ -112,12 +112,17 @@ func parseOptions(args []string, getenv func(string) string, stderr io.Writer) (
 	if len(rest) > 0 {
 		return nil, &valueError{"Unexpected argument: " + rest[0]}
 	}
+	return p.o, p.finish()
+}
+
+// finish completes the options when all flags have been read.
+func (p *parser) finish() error {
 	p.trace.finish(p)
 	p.finishStrict()
 	if err := p.o.finish(p.oldCache != "" && p.cacheGiven); err != nil {
-		return nil, &valueError{err.Error()}
+		return &valueError{err.Error()}
 	}
-	return p.o, nil
+	return nil
 }
 
 // readFlags reads the command line of a subcommand that has flags of its own and takes those of the

@@ -41,8 +41,8 @@ type subcommand struct {
 	run     command.Run
 }
 
-// commands are the subcommands. Extensions are those of the server that this program starts.
-func commands(extensions ...nereid.Extension) []subcommand {
+// commands are all of them. The environment and the extensions are for those that start a server.
+func commands(getenv func(string) string, extensions ...nereid.Extension) []subcommand {
 	return []subcommand{
 		{"backend", "Checks backends in Go that are plugins", backends.Run},
 		{"bench", "Sends load to a model and measures it", bench.Run},
@@ -61,16 +61,22 @@ func commands(extensions ...nereid.Extension) []subcommand {
 		{"new", "Writes the first files of a model or a backend", func(args []string, stdout, stderr io.Writer) int {
 			return skeleton.Run(args, version, stdout, stderr)
 		}},
+		{"serve", "Serves a folder of models, at a desk", func(args []string, stdout, stderr io.Writer) int {
+			return serveAtDesk(args, getenv, stdout, stderr, extensions)
+		}},
 		{"version", "Shows the version of this binary", showVersion},
 	}
 }
+
+// noEnvironment is for commands that are described and not run.
+func noEnvironment(string) string { return "" }
 
 const summary = `Serves Triton model repositories over HTTP and gRPC. Without a command the command line is that of tritonserver.`
 
 // describe describes the program, its flags and its commands, for completion and the manual page.
 func describe() command.Description {
 	root := command.Description{Name: "nereid", Call: "nereid [options]", Summary: summary, Flags: describeFlags()}
-	for _, c := range commands() {
+	for _, c := range commands(noEnvironment) {
 		told := command.Describe(c.name, c.run)
 		if told.Summary == "" {
 			told.Summary = c.summary + "."
@@ -133,7 +139,7 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 	}
 	program, getenv := line.Program, line.Getenv(getenv)
 	if line.Commands && len(line.Args) > 0 {
-		for _, c := range commands(extensions...) {
+		for _, c := range commands(getenv, extensions...) {
 			if c.name == line.Args[0] {
 				return c.run(line.Args[1:], stdout, stderr)
 			}
@@ -204,7 +210,7 @@ func writeUsage(w io.Writer, program string) {
 		}
 	}
 	b.WriteString("\nCommands:\n")
-	for _, c := range commands() {
+	for _, c := range commands(noEnvironment) {
 		fmt.Fprintf(&b, "  %s\n\t%s; %s --help says more.\n", c.name, c.summary, c.name)
 	}
 	b.WriteString("\n")

@@ -161,24 +161,34 @@ func (o *Options) finish(twoCaches bool) error {
 
 const sageMaker = "SageMaker"
 
+// endpoint is one of the places where the server listens.
+type endpoint struct {
+	name    string
+	on      bool
+	address string
+	port    int
+	flag    string // that sets the port
+	reuse   bool   // other programs may listen at the port
+}
+
+// endpoints are all of them, also those that are off.
+func (o *Options) endpoints() []endpoint {
+	return []endpoint{
+		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port, "http-port", o.HTTP.ReusePort},
+		{"HTTPS", o.HTTPS.Allow, cmp.Or(o.HTTPS.Address, o.HTTP.Address), o.HTTPS.Port, "https-port", false},
+		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port, "grpc-port", o.GRPC.ReusePort},
+		{"metrics", o.Metrics.Allow, o.Metrics.Address, o.Metrics.Port, "metrics-port", false},
+		{sageMaker, o.SageMaker.Allow, nereid.CloudAddress, o.SageMaker.Port, "sagemaker-port", false},
+		{"Vertex AI", o.VertexAI.Allow, nereid.CloudAddress, o.VertexAI.Port, "vertex-ai-port", false},
+		{"OpenAI", o.OpenAI.Allow, cmp.Or(o.OpenAI.Address, o.HTTP.Address), o.OpenAI.Port, "openai-port", false},
+		{"page", o.Page.Allow && !o.Page.Dispensable, o.Page.Address, o.Page.Port, "http-ui-port", false},
+	}
+}
+
 // checkPorts refuses two endpoints at one address, and ports that SageMaker does not
 // allow to those beside its own.
 func (o *Options) checkPorts() error {
-	endpoints := []struct {
-		name    string
-		on      bool
-		address string
-		port    int
-	}{
-		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port},
-		{"HTTPS", o.HTTPS.Allow, cmp.Or(o.HTTPS.Address, o.HTTP.Address), o.HTTPS.Port},
-		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port},
-		{"metrics", o.Metrics.Allow, o.Metrics.Address, o.Metrics.Port},
-		{sageMaker, o.SageMaker.Allow, nereid.CloudAddress, o.SageMaker.Port},
-		{"Vertex AI", o.VertexAI.Allow, nereid.CloudAddress, o.VertexAI.Port},
-		{"OpenAI", o.OpenAI.Allow, cmp.Or(o.OpenAI.Address, o.HTTP.Address), o.OpenAI.Port},
-		{"page", o.Page.Allow && !o.Page.Dispensable, o.Page.Address, o.Page.Port},
-	}
+	endpoints := o.endpoints()
 	for i, a := range endpoints {
 		for _, b := range endpoints[i+1:] {
 			if a.on && b.on && a.address == b.address && a.port == b.port {

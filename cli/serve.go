@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/cli/desk"
 	"github.com/nereid-serving/nereid/cli/entry"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/notify"
@@ -85,6 +86,11 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		return 1
 	}
 	options.Lines, options.Build = kept, version
+	shown := screen{lines: lines, progress: o.newProgress(lines, out, getenv, log), stdout: stdout, stderr: stderr}
+	if shown.progress != nil {
+		options.Loads = shown.progress
+		defer shown.progress.Close()
+	}
 	s, err := nereid.New(options)
 	if err != nil {
 		fmt.Fprintln(stderr, creatingServer(err))
@@ -96,21 +102,31 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		}
 	}, func(error) { os.Exit(1) }))()
 	defer s.Close()
-	return o.run(running, s, manager, lines, stderr, log)
+	return o.run(running, s, manager, shown, log)
 }
 
 // stopReserve is what the end of the process may take besides what its flags say.
 const stopReserve = 10 * time.Second
 
+// screen is where a start is shown.
+type screen struct {
+	lines          *logs.Writer
+	progress       *desk.Progress // nil but at a desk
+	stdout, stderr io.Writer
+}
+
 // run loads the models, shows the start-up tables and serves until running ends. It
 // returns the exit status.
-func (o *Options) run(running context.Context, s *nereid.Server, manager *notify.Manager, lines *logs.Writer, stderr io.Writer, log zerolog.Logger) int {
+func (o *Options) run(running context.Context, s *nereid.Server, manager *notify.Manager, shown screen, log zerolog.Logger) int {
 	loaded := s.Load(running)
+	if shown.progress != nil {
+		shown.progress.Close()
+	}
 	if s.RepositoryError() == nil {
-		lines.Table(agentTable())
+		shown.lines.Table(agentTable())
 		backends, versions := o.startRows(s)
-		lines.Table(backendTable(backends))
-		lines.Table(modelTable(versions))
+		shown.lines.Table(backendTable(backends))
+		shown.lines.Table(modelTable(versions))
 	}
 	if o.Metrics.Allow && o.Metrics.Series.GPU {
 		for _, one := range s.Devices() {
@@ -121,23 +137,29 @@ func (o *Options) run(running context.Context, s *nereid.Server, manager *notify
 		log.Info().Msg("Collecting CPU metrics")
 	}
 	o.fillPools(s.Devices())
-	lines.Table(o.optionTable(nereid.ProtocolVersion, server.Extensions()))
+	shown.lines.Table(o.optionTable(nereid.ProtocolVersion, server.Extensions()))
 	switch {
 	case running.Err() != nil: // a signal came while models were loaded
 		return exitStatus(s.Shutdown())
 	case loaded != nil && o.ExitOnError:
 		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
-		fmt.Fprintln(stderr, creatingServer(loaded))
-		fmt.Fprint(stderr, notLoaded(loaded))
+		fmt.Fprintln(shown.stderr, creatingServer(loaded))
+		fmt.Fprint(shown.stderr, notLoaded(loaded))
 		return 1
 	case loaded != nil:
 		log.Error().Msg(infer.AsError(loaded).Status())
+		if shown.progress != nil {
+			fmt.Fprint(shown.stderr, notLoaded(loaded))
+		}
 	}
 
 	if err := s.Listen(); err != nil {
 		log.Error().Msg(err.Error())
 		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
 		return 1
+	}
+	if shown.progress != nil {
+		fmt.Fprint(shown.stdout, addresses(s))
 	}
 	manager.Ready(serving(s), notify.Probe([]net.Addr{s.HTTPAddr(), s.MetricsAddr(), s.SageMakerAddr(), s.VertexAIAddr(), s.OpenAIAddr()}, func() error {
 		_, err := s.Registry().Live()

@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	"cli/tensors":    {"infer"},
 	"cli/command":    {},
 	"cli/completion": {"cli/command"},
+	"cli/desk":       {"boundary", "cli/logs"},
 	"cli/entry":      {},
 	"cli/env":        {"cli/command", "conda", "conda/cache"},
 	"cli/notify":     {"boundary"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
@@ -123,6 +124,11 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	slot := sync.OnceFunc(func() { <-r.loading })
 	defer slot()
 	var err error
+	if o := r.config.Loads; o != nil {
+		began := time.Now()
+		o.Began(d.Identity().String(), number)
+		defer func() { o.Ended(d.Identity().String(), number, time.Since(began), err) }()
+	}
 	for try := 0; try <= r.config.LoadRetries && ctx.Err() == nil; try++ {
 		r.config.Log.Info().Msgf("loading: %s:%d", d.Identity(), number)
 		var v *version.Version

@@ -41,9 +41,22 @@ type RegistryConfig struct {
 	// MaxGroupInstances how many instances SetInstances may give a group; 0 is
 	// repository.DefaultUploadEntries and MaxInstances.
 	MaxLoadFiles, MaxGroupInstances int
+	// Loads is told of loads; nil: nothing is.
+	Loads LoadObserver
 	// UnloadTimeout is how long an unload, or the load of a model from something
 	// newer, waits for a load that is under way before that is given up; 0: for ever.
 	UnloadTimeout time.Duration
+}
+
+// LoadObserver is told of loads as they happen, by the goroutines that load. Its methods return at once and
+// are called at the same time.
+type LoadObserver interface {
+	// Planned comes before the loads of the start and names their models.
+	Planned(models []string)
+	// Began says that a version is being loaded: it does not wait for others any more.
+	Began(model string, version int64)
+	// Ended says how long the load that Began has taken, and why it has failed unless err is nil.
+	Ended(model string, version int64, took time.Duration, err error)
 }
 
 // Registry knows the models and runs their requests. It implements

@@ -67,6 +67,13 @@ func (r *Registry) Start(ctx context.Context) error {
 		r.logNotPolled(id, problems[id])
 		faults.add(id, problems[id])
 	}
+	if o := r.config.Loads; o != nil {
+		var planned []string
+		for _, id := range repository.KeysOf(sources).Sorted() {
+			planned = append(planned, id.String())
+		}
+		o.Planned(planned)
+	}
 	if failures := r.bring(ctx, sources, named); len(failures) > 0 || failed {
 		err = infer.Errorf(infer.Internal, "failed to load all models")
 		if byName {

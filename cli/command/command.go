@@ -64,14 +64,20 @@ func Usage(w io.Writer, call, summary string, flags *flag.FlagSet) {
 		}
 		description.Flags = append(description.Flags, Flag{Name: f.Name, Value: value, Help: help})
 	})
+	var options strings.Builder
+	for _, f := range description.Flags {
+		fmt.Fprintf(&options, "  %s\n\t%s\n", strings.TrimSpace("--"+f.Name+" "+f.Value), f.Help)
+	}
+	Show(w, description, options.String())
+}
+
+// Show shows how a command is called and what it does, and then a text about its options.
+func Show(w io.Writer, description Description, options string) {
 	if d, ok := w.(*describer); ok {
 		d.told = &description
 		return
 	}
-	fmt.Fprintf(w, "Usage: %s\n\n%s\n\n", call, summary)
-	for _, f := range description.Flags {
-		fmt.Fprintf(w, "  %s\n\t%s\n", strings.TrimSpace("--"+f.Name+" "+f.Value), f.Help)
-	}
+	fmt.Fprintf(w, "Usage: %s\n\n%s\n\n%s", description.Call, description.Summary, options)
 }
 
 // GroupUsage shows how a command is called that has commands of its own, of which Call has the arguments, and Summary a sentence.

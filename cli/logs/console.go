@@ -33,6 +33,7 @@ type Console struct {
 	idle     chan struct{} // closed when it has ended; made anew for each
 	broken   bool          // there is no reader any more
 	dropped  int           // lines
+	status   string        // shown below all others; "" if there is none
 }
 
 const (
@@ -74,6 +75,12 @@ func (c *Console) Write(p []byte) (int, error) {
 	if c.fd < 0 {
 		return c.to.Write(p)
 	}
+	c.putLocked(c.underStatusLocked(p))
+	return len(p), nil
+}
+
+// putLocked writes p to a descriptor, or keeps or drops what there is no room for.
+func (c *Console) putLocked(p []byte) {
 	rest := p
 	if !c.draining {
 		rest = c.writeLocked(p)
@@ -90,7 +97,6 @@ func (c *Console) Write(p []byte) (int, error) {
 			boundary.Go(zerolog.Nop(), boundary.Server, c.drain, nil)
 		}
 	}
-	return len(p), nil
 }
 
 // writeLocked writes as much as the kernel has room for, and returns the rest.

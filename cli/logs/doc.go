@@ -3,6 +3,8 @@
 //	zerolog ── lines of JSON ──▶ Writer ── lines as Triton's ──▶ Console, or the file of --log-file
 //	models' own output, tables ────────────────────────────────▶ Console
 //
+// At a desk (Options.Desk) lines are shorter and painted, and a status may stand below them (Console.SetStatus).
+//
 // Settings say which lines are written; Control shows and changes them over the logging
 // endpoints. A Console never makes its writer wait: a reader that is slow or gone costs
 // lines, not requests.

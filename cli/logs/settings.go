@@ -12,6 +12,7 @@ type Options struct {
 	Verbose              int    // --log-verbose: 0 is off
 	ISO8601              bool   // --log-format=ISO8601
 	File                 string // --log-file: append there; empty is the console
+	Desk                 bool   // lines on a terminal are for a person at a desk
 }
 
 // Settings say which log lines are written and how they begin. They may be
@@ -22,10 +23,11 @@ type Settings struct {
 	verbose              atomic.Int64
 	iso8601              atomic.Bool
 	file                 string // where the lines go; it does not change
+	desk                 bool   // likewise: Options.Desk
 }
 
 func NewSettings(o Options) *Settings {
-	s := &Settings{file: o.File}
+	s := &Settings{file: o.File, desk: o.Desk}
 	s.info.Store(o.Info)
 	s.warning.Store(o.Warning)
 	s.error.Store(o.Error)

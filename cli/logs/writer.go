@@ -28,6 +28,8 @@ type Writer struct {
 	settings *Settings
 	escape   bool
 	readable struct{ out, err bool } // it is a terminal, and the environment leaves the form of messages to us
+	desk     bool                    // and lines on a terminal are those of a desk
+	colours  Palette                 // of a desk
 	pid      int
 	now      func() time.Time
 
@@ -67,6 +69,8 @@ func New(settings *Settings, getenv func(string) string, stdout, stderr io.Write
 		w.out, w.err = file, file
 	} else if wish == "" {
 		w.readable.out, w.readable.err = IsTerminal(stdout), IsTerminal(stderr)
+		w.desk = settings.desk && w.readable.out && w.readable.err
+		w.colours = PaletteOf(stdout, getenv)
 	}
 	return zerolog.New(w).With().Caller().Logger(), w, file, nil
 }
@@ -84,10 +88,17 @@ func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	defer w.mu.Unlock()
 
 	message, file, line := w.readLocked(p)
-	now := w.now().UTC()
-	w.startLocked(now, level, file, line)
+	now := w.now()
 	if w.Keep != nil {
-		w.Keep(level, now, baseName(file), line, message)
+		w.Keep(level, now.UTC(), baseName(file), line, message)
+	}
+	if w.desk {
+		if w.settings.passesOver(level, message) {
+			return len(p), nil
+		}
+		w.startDeskLocked(now, level)
+	} else {
+		w.startLocked(now.UTC(), level, file, line)
 	}
 	readable := w.readable.out
 	if letter(level) != 'I' {
@@ -106,10 +117,13 @@ func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	return len(p), nil
 }
 
+// AtDesk reports whether lines are written for a person at a desk.
+func (w *Writer) AtDesk() bool { return w.desk }
+
 // Table writes a start-up table below the head of an information line. A table
-// is never escaped.
+// is never escaped. At a desk there is none.
 func (w *Writer) Table(table string) {
-	if !w.settings.wants(zerolog.InfoLevel) {
+	if !w.settings.wants(zerolog.InfoLevel) || w.desk && w.settings.Verbose() == 0 {
 		return
 	}
 	file, line := "", ""

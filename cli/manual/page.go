@@ -22,8 +22,12 @@ func page(root command.Description, release string) string {
 	b.WriteString(".fi\n.SH DESCRIPTION\n")
 	text(&b, root.Summary)
 	b.WriteString(".SH COMMANDS\n")
+	server := make(map[string]bool) // flags that stand under OPTIONS
+	for _, f := range root.Flags {
+		server[f.Group+f.Name] = true
+	}
 	for _, c := range root.Commands {
-		describe(&b, root.Name, c)
+		describe(&b, root.Name, c, server)
 	}
 	b.WriteString(".SH OPTIONS\nThese are the options of the server, without a command and for\n.BR \"nereid serve\" .\n")
 	group := ""
@@ -54,16 +58,18 @@ func calls(c command.Description) []string {
 	return list
 }
 
-// describe writes a command and those below it.
-func describe(b *strings.Builder, parent string, c command.Description) {
+// describe writes a command and those below it, without the flags of the server.
+func describe(b *strings.Builder, parent string, c command.Description, server map[string]bool) {
 	name := parent + " " + c.Name
 	fmt.Fprintf(b, ".SS %s\n", escape(name))
 	text(b, c.Summary)
 	for _, f := range c.Flags {
-		option(b, f)
+		if !server[f.Group+f.Name] {
+			option(b, f)
+		}
 	}
 	for _, sub := range c.Commands {
-		describe(b, name, sub)
+		describe(b, name, sub, server)
 	}
 }
 

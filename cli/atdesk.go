@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/cli/desk"
+	"github.com/nereid-serving/nereid/cli/logs"
+	"github.com/nereid-serving/nereid/models/config"
+)
+
+const (
+	serveCall    = "nereid serve DIR [options]"
+	serveSummary = `Serves the models in DIR, for a person at a desk: to this machine alone, also if some of them do not load, and with a log to
+read where the output is a terminal.`
+	serveHelp = `DIR has a folder for each model; several may be given. Defaults that differ from those of nereid without a command:
+
+  --http-address=127.0.0.1  --grpc-address=127.0.0.1
+	0.0.0.0 is for all machines; the metrics are where HTTP is
+  --exit-on-error=false
+	models that load are served, the others are named
+
+Often used: --http-port, --grpc-port, --metrics-port, --backend-config=python,python-executable=PATH, --log-verbose=1.
+All options of the server can be given: nereid --help lists them. docs/serve.md says more.
+`
+)
+
+// serveAtDesk is the command serve.
+func serveAtDesk(args []string, getenv func(string) string, stdout, stderr io.Writer, extensions []nereid.Extension) int {
+	o, err := parseAtDesk(args, getenv, stderr)
+	var syntax *syntaxError
+	switch {
+	case errors.Is(err, errHelp):
+		command.Show(stdout, command.Description{Call: serveCall, Summary: serveSummary, Flags: describeFlags()}, serveHelp)
+		return command.StatusOK
+	case errors.Is(err, errVersion):
+		fmt.Fprintln(stdout, "nereid", version)
+		return command.StatusOK
+	case err != nil:
+		hint := ""
+		if errors.As(err, &syntax) && syntax.hint != "" {
+			hint = syntax.hint + " "
+		}
+		fmt.Fprintf(stderr, "nereid serve: %v\n%snereid serve --help says more\n", err, hint)
+		return command.StatusUsage
+	}
+	for _, extend := range extensions {
+		extend(&o.Options)
+	}
+	if err := errors.Join(checkFolders(o.Repository.Paths), o.checkFree()); err != nil {
+		fmt.Fprintf(stderr, "nereid serve: %v\n", err)
+		return command.StatusTrouble
+	}
+	return serve(o, getenv, stdout, stderr)
+}
+
+// parseAtDesk reads the arguments of serve. Errors are those of parseOptions.
+func parseAtDesk(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
+	p := &parser{o: defaults(getenv), stderr: stderr}
+	p.o.HTTP.Address, p.o.GRPC.Address = "127.0.0.1", "127.0.0.1"
+	p.o.ExitOnError = false
+	p.o.Log.Desk = true
+	folders, err := scanFlags(args, flagTable(), p.found)
+	if err != nil {
+		return nil, err
+	}
+	p.o.Repository.Paths = append(p.o.Repository.Paths, folders...)
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	if len(p.o.Repository.Paths) == 0 {
+		return nil, &valueError{"no folder of models is given: nereid serve DIR serves those in DIR, and nereid new model NAME writes a first one"}
+	}
+	return p.o, nil
+}
+
+// checkFolders refuses what cannot be a repository.
+func checkFolders(paths []string) error {
+	for _, path := range paths {
+		if strings.Contains(path, "://") {
+			continue
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return fmt.Errorf("the folder of models: %w", err)
+		}
+		for _, e := range entries {
+			versions, _ := config.PresentVersions([]string{e.Name()})
+			if !e.IsDir() && e.Name() == "config.pbtxt" || e.IsDir() && len(versions) > 0 && isModelVersion(filepath.Join(path, e.Name())) {
+				return fmt.Errorf("%s is a model, since it has %s, and not a folder of models: give the one that it lies in, %s", path, e.Name(), parentOf(path))
+			}
+		}
+	}
+	return nil
+}
+
+func isModelVersion(path string) bool {
+	_, err := os.Stat(filepath.Join(path, "model.py"))
+	return err == nil
+}
+
+func parentOf(path string) string {
+	if filepath.IsLocal(path) && filepath.Clean(path) != "." {
+		return filepath.Dir(filepath.Clean(path))
+	}
+	if absolute, err := filepath.Abs(path); err == nil {
+		return filepath.Dir(absolute)
+	}
+	return filepath.Join(path, "..")
+}
+
+// checkFree finds ports that are taken before models are loaded, which may take minutes.
+func (o *Options) checkFree() error {
+	for _, e := range o.endpoints() {
+		if !e.on || e.port == 0 || e.reuse {
+			continue
+		}
+		listener, err := net.Listen("tcp", net.JoinHostPort(e.address, strconv.Itoa(e.port)))
+		if err != nil {
+			return fmt.Errorf("%s cannot be served: %w: end the program that has the port, or choose another by --%s", e.name, err, e.flag)
+		}
+		_ = listener.Close()
+	}
+	return nil
+}
+
+// newProgress shows the start at a desk; nil elsewhere.
+func (o *Options) newProgress(lines *logs.Writer, out *logs.Console, getenv func(string) string, log zerolog.Logger) *desk.Progress {
+	if !lines.AtDesk() {
+		return nil
+	}
+	folder, err := os.UserCacheDir()
+	if err == nil {
+		folder = filepath.Join(folder, "nereid")
+	}
+	return desk.NewProgress(out, logs.PaletteOf(out, getenv), o.Repository.LoadThreads, desk.ReadTimes(folder, o.Repository.Paths), log)
+}
+
+// addresses are the last lines of a start at a desk.
+func addresses(s *nereid.Server) string {
+	var b strings.Builder
+	ready := 0
+	for _, m := range s.Registry().Attempted() {
+		if m.Backend != "" || string(m.State) == "READY" {
+			ready++
+		}
+	}
+	fmt.Fprintf(&b, "\nserving %d %s; Ctrl-C ends it\n", ready, map[bool]string{true: "model", false: "models"}[ready == 1])
+	for _, e := range []struct {
+		name, scheme, path string
+		at                 net.Addr
+	}{
+		{"page", "http://", "", s.PageAddr()},
+		{"HTTP", "http://", "", s.HTTPAddr()},
+		{"HTTPS", "https://", "", s.HTTPSAddr()},
+		{"gRPC", "", "", s.GRPCAddr()},
+		{"OpenAI", "http://", "/v1", s.OpenAIAddr()},
+		{"metrics", "http://", "/metrics", s.MetricsAddr()},
+	} {
+		if e.at != nil {
+			fmt.Fprintf(&b, "  %-8s %s%s%s\n", e.name, e.scheme, e.at, e.path)
+		}
+	}
+	return b.String()
+}

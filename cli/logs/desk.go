@@ -1,0 +1,118 @@
+package logs
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+)
+
+// A desk is a terminal whose reader wants to read and not to grep: lines are
+//
+//	15:04:05 warning  stub lost, restarting  model=m error=killed
+//
+// with the time of day, the level unless it is information, and colours unless the environment declines
+// them. Start-up tables, and the routine below, are left out unless verbose lines are wanted.
+
+// Sequences of the terminal.
+const (
+	plain     = "\x1b[0m"
+	dim       = "\x1b[2m"
+	red       = "\x1b[31m"
+	green     = "\x1b[32m"
+	yellow    = "\x1b[33m"
+	clearLine = "\r\x1b[K"
+)
+
+// routine is what the lines begin with that say at a desk what the progress and the list of addresses say better.
+var routine = []string{
+	"loading: ", "successfully loaded '", "TRITONBACKEND_ModelInstanceInitialize: ", "Started ", "Collecting CPU metrics",
+	"Waiting for in-flight requests", "Timeout ", "All models are stopped", "Requests are still in flight",
+}
+
+// Palette paints text for a terminal. The zero value leaves it as it is.
+type Palette struct{ on bool }
+
+// PaletteOf paints what is written to w if that is a terminal, unless the environment has NO_COLOR or a
+// terminal without sequences.
+func PaletteOf(w interface{ Write([]byte) (int, error) }, getenv func(string) string) Palette {
+	return Palette{IsTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
+}
+
+// On reports whether text is painted.
+func (p Palette) On() bool { return p.on }
+
+// Red paints what has failed.
+func (p Palette) Red(text string) string { return p.paint(red, text) }
+
+// Green paints what has gone well.
+func (p Palette) Green(text string) string { return p.paint(green, text) }
+
+// Dim paints what may be passed over.
+func (p Palette) Dim(text string) string { return p.paint(dim, text) }
+
+func (p Palette) paint(with, text string) string {
+	if !p.on || text == "" {
+		return text
+	}
+	return with + text + plain
+}
+
+// passesOver reports whether a line is left out at a desk.
+func (s *Settings) passesOver(level zerolog.Level, message []byte) bool {
+	if level != zerolog.InfoLevel || s.Verbose() > 0 {
+		return false
+	}
+	for _, beginning := range routine {
+		if bytes.HasPrefix(message, []byte(beginning)) {
+			return true
+		}
+	}
+	return false
+}
+
+// startDeskLocked begins w.line with everything up to the message.
+func (w *Writer) startDeskLocked(now time.Time, level zerolog.Level) {
+	w.line = append(w.line[:0], w.colours.Dim(now.Format("15:04:05"))...)
+	w.line = append(w.line, ' ')
+	switch level {
+	case zerolog.WarnLevel:
+		w.line = append(w.line, w.colours.paint(yellow, "warning")...)
+		w.line = append(w.line, "  "...)
+	case zerolog.ErrorLevel, zerolog.FatalLevel, zerolog.PanicLevel:
+		w.line = append(w.line, w.colours.Red("error")...)
+		w.line = append(w.line, "  "...)
+	}
+}
+
+// SetStatus shows a line below all others, which changes in its place, until it is set to "". It does nothing
+// where the console is no terminal. The text has no line break, and is cut to the width of the terminal.
+func (c *Console) SetStatus(text string) {
+	if !IsTerminal(c) {
+		return
+	}
+	if size, err := unix.IoctlGetWinsize(c.fd, unix.TIOCGWINSZ); err == nil && size.Col > 1 {
+		if letters := []rune(text); len(letters) >= int(size.Col) {
+			text = string(letters[:size.Col-1])
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := ""
+	if c.status != "" {
+		before = clearLine
+	}
+	c.status = text
+	c.putLocked([]byte(before + text))
+}
+
+// underStatusLocked puts what is written in the place of the status, and the status below it.
+func (c *Console) underStatusLocked(p []byte) []byte {
+	if c.status == "" {
+		return p
+	}
+	whole := strings.TrimSuffix(string(p), "\n") + "\n"
+	return []byte(clearLine + whole + c.status)
+}

@@ -1,0 +1,78 @@
+package logs
+
+import (
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit/terminal"
+)
+
+// atDesk returns what is shown of what write has written at a desk.
+func atDesk(t *testing.T, environment map[string]string, o Options, write func(c *Console, s *Settings)) string {
+	t.Helper()
+	tty, written := terminal.Open(t)
+	o.Desk = true
+	settings := NewSettings(o)
+	out, errs := NewConsoles(tty, tty)
+	log, lines, _, err := New(settings, func(name string) string { return environment[name] }, out, errs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info().Msg("loading: m:1")
+	lines.Table("| a table |\n")
+	log.Info().Str("model", "m").Msg("as it is")
+	log.Warn().Msg("careful")
+	log.Error().Msg("broken\n\nAt:\n  model.py(3): f")
+	if write != nil {
+		write(out, settings)
+	}
+	out.Flush()
+	return regexp.MustCompile(`\d\d:\d\d:\d\d`).ReplaceAllString(written(), "NOW")
+}
+
+// usual is what is written unless flags say otherwise.
+var usual = Options{Info: true, Warning: true, Error: true}
+
+func TestDeskLines(t *testing.T) {
+	dumb := map[string]string{"TERM": "dumb"}
+	const want = "NOW as it is model=m\nNOW warning  careful\nNOW error  broken\n    \n    At:\n      model.py(3): f\n"
+	if got := atDesk(t, dumb, usual, nil); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := atDesk(t, map[string]string{"NO_COLOR": "1"}, usual, nil); got != want {
+		t.Errorf("NO_COLOR: got %q, want %q", got, want)
+	}
+	const painted = "\x1b[2mNOW\x1b[0m as it is model=m\n\x1b[2mNOW\x1b[0m \x1b[33mwarning\x1b[0m  careful\n\x1b[2mNOW\x1b[0m \x1b[31merror\x1b[0m  broken\n    \n    At:\n      model.py(3): f\n"
+	if got := atDesk(t, nil, usual, nil); got != painted {
+		t.Errorf("got %q, want %q", got, painted)
+	}
+	verbose := usual
+	verbose.Verbose = 1
+	if got := atDesk(t, dumb, verbose, nil); !regexp.MustCompile(`(?s)^NOW loading: m:1\n.*\| a table \|\n\nNOW as it is`).MatchString(got) {
+		t.Errorf("verbose: got %q, want the routine and the tables too", got)
+	}
+}
+
+// TestDeskIsForTerminals: the environment's wish and files have Triton's lines.
+func TestDeskIsForTerminals(t *testing.T) {
+	got := atDesk(t, map[string]string{"TRITON_SERVER_ESCAPE_LOG_MESSAGES": "1"}, usual, nil)
+	if !regexp.MustCompile(`(?s)^I\d{4} NOW\.\d{6} \d+ desk_test.go:\d+\] "loading: m:1"\n.*a table`).MatchString(got) {
+		t.Errorf("got %q, want Triton's lines", got)
+	}
+}
+
+func TestStatusStaysBelow(t *testing.T) {
+	got := atDesk(t, map[string]string{"TERM": "dumb"}, Options{}, func(c *Console, _ *Settings) {
+		c.SetStatus("")
+		c.SetStatus("one")
+		fmt.Fprint(c, "a line\n")
+		c.SetStatus("one")
+		c.SetStatus("two")
+		c.SetStatus("")
+		fmt.Fprint(c, "the end\n")
+	})
+	if want := "one\r\x1b[Ka line\none\r\x1b[Kone\r\x1b[Ktwo\r\x1b[Kthe end\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
