@@ -111,7 +111,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 	if s.supervisor != nil {
 		logging.changed = s.supervisor.LogLevelsChanged
 	}
-	parts := server.Parts{Core: s.registry, Allocate: s.lend(memory.Blocks), Open: s.open, Memory: s.account, Regions: s.regions, Traces: s.traces,
+	parts := server.Parts{Core: s.recorder.Around(s.registry), Allocate: s.lend(memory.Blocks), Open: s.open, Memory: s.account, Regions: s.regions, Traces: s.traces,
 		Samples: counters.Samples, Logging: logging}
 	all := &connections.Budget{}
 	if s.supervisor != nil {

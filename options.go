@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/recording"
 	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/status"
@@ -50,7 +51,8 @@ type Options struct {
 	OpenAI             OpenAIOptions
 	Metrics            MetricsOptions
 	Page               PageOptions
-	Trace              tracing.Config // --trace-config; New fills in Now, Log and Memory. Without a mode nothing is traced
+	Record             recording.Config // --record and its relatives; New fills in Memory and Log. Without a Directory nothing is recorded
+	Trace              tracing.Config   // --trace-config; New fills in Now, Log and Memory. Without a mode nothing is traced
 	RateLimit          RateLimitOptions
 	Backends           BackendOptions
 	HostPolicies       cores.HostPolicies // --host-policy: where instances run, by policy and key

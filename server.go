@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/sdk/linked"
+	"github.com/nereid-serving/nereid/server/recording"
 	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/status"
 	"github.com/nereid-serving/nereid/server/tracing"
@@ -41,8 +42,9 @@ type Server struct {
 	copier     *devices.Copier     // likewise
 	linked     map[string]*linked.Backend
 	registry   *models.Registry
-	regions    *regions.Registry // of clients' shared memory
-	traces     *tracing.Tracer   // nil without a mode
+	regions    *regions.Registry   // of clients' shared memory
+	traces     *tracing.Tracer     // nil without a mode
+	recorder   *recording.Recorder // nil unless requests are recorded
 	status     *status.Keeper
 	fronts     []*front
 	// unusable is why the repository cannot be opened, nil if it has been.
@@ -116,6 +118,9 @@ func New(o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.makeStatus(counters)
+	if err := s.makeRecorder(); err != nil {
+		return nil, err
+	}
 	if err := s.makeFronts(counters); err != nil {
 		return nil, err
 	}
@@ -132,6 +137,7 @@ func (s *Server) Close() {
 		f.abandon()
 	}
 	s.closeTraces()
+	s.recorder.Close()
 	if s.regions != nil {
 		s.regions.Close()
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/server/recording"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
@@ -29,4 +30,12 @@ func (s *Server) closeTraces() {
 	if err := s.traces.Close(ctx); err != nil {
 		s.log.Error().Err(err).Msg("traces are lost")
 	}
+}
+
+// makeRecorder makes what records requests.
+func (s *Server) makeRecorder() (err error) {
+	c := s.options.Record
+	c.Memory, c.Log = s.account, s.log
+	s.recorder, err = recording.New(c)
+	return err
 }

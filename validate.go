@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 )
 
@@ -34,7 +35,28 @@ func (o *Options) Validate() error {
 	if err := o.Backends.validateLinked(); err != nil {
 		return err
 	}
+	if err := o.validateRecord(); err != nil {
+		return err
+	}
 	return o.validateEndpoints()
+}
+
+// validateRecord refuses records in a repository: a folder there is a model.
+func (o *Options) validateRecord() error {
+	directory, err := filepath.Abs(o.Record.Directory)
+	if o.Record.Directory == "" || err != nil {
+		return err
+	}
+	for _, path := range o.Repository.Paths {
+		repository, err := filepath.Abs(path)
+		if err != nil {
+			continue
+		}
+		if below, err := filepath.Rel(repository, directory); err == nil && filepath.IsLocal(below) {
+			return fmt.Errorf("Record.Directory is %q, which lies in the model repository %s, want a directory (--record) outside of it", o.Record.Directory, path)
+		}
+	}
+	return nil
 }
 
 // The longest printed line that a process may be allowed, in bytes: as much is buffered

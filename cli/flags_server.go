@@ -114,7 +114,7 @@ func ourFlags() []group {
 		{"strict-outputs", "<boolean>", "Answer with an error where a model's output is not in its configuration, or has another data type or " +
 			"shape; if false, the log has one warning for each model and output. Default: false.",
 			setBool(func(o *Options) *bool { return &o.StrictOutputs })},
-	}, pageFlags(), limitFlags(), modelLimitFlags(), []flag{
+	}, recordFlags(), pageFlags(), limitFlags(), modelLimitFlags(), []flag{
 		{name: "version", help: "Show the version of this binary and exit."},
 	})}}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/cli/logs"
+	"github.com/nereid-serving/nereid/server/recording"
 )
 
 func TestFlagsFillOptions(t *testing.T) {
@@ -61,6 +62,9 @@ func TestFlagsFillOptions(t *testing.T) {
 		}},
 		{"origins", []string{"--http-cors-allow-origin=https://a.example:8443", "--http-cors-allow-origin=*"}, func(o *Options) {
 			o.HTTP.AllowOrigins = []string{"https://a.example:8443", "*"}
+		}},
+		{"record", []string{"--record=d", "--record-models=a,b", "--record-models=c", "--record-redact=X", "--record-max-requests=5", "--record-max-bytes=6"}, func(o *Options) {
+			o.Record = recording.Config{Directory: "d", Models: []string{"a", "b", "c"}, Redact: []string{"X"}, MaxRequests: 5, MaxBytes: 6}
 		}},
 		{"strict outputs", []string{"--strict-outputs=true"}, func(o *Options) { o.StrictOutputs = true }},
 		{"limits of models", []string{"--model-max-queued-requests=1", "--model-max-instances=2", "--model-max-requested-instances=3",

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -162,4 +163,41 @@ func (t *TraceOptions) config(getenv func(string) string) tracing.Config {
 		c.Settings = append(c.Settings, tracing.Pair(s))
 	}
 	return c
+}
+
+// recordFlags are about requests that are kept in files. They are the product's own.
+func recordFlags() []flag {
+	names := func(field func(*Options) *[]string) func(*parser, string) error {
+		return func(p *parser, text string) error {
+			for name := range strings.SplitSeq(text, ",") {
+				if name == "" {
+					return errors.New("want names, separated by commas")
+				}
+				*field(p.o) = append(*field(p.o), name)
+			}
+			return nil
+		}
+	}
+	return []flag{
+		{"record", "<string>", "Keep the requests of clients, with what they were answered, in files of this directory, which nereid replay sends again. " +
+			"They have what clients sent. Default: none.",
+			setString(func(o *Options) *string { return &o.Record.Directory })},
+		{"record-models", "<string>", "Names of the models whose requests --record keeps, separated by commas. Default: all.",
+			names(func(o *Options) *[]string { return &o.Record.Models })},
+		{"record-redact", "<string>", "Names of inputs, outputs and parameters of which --record does not keep the values, separated by commas. Default: none.",
+			names(func(o *Options) *[]string { return &o.Record.Redact })},
+		{"record-max-requests", "<integer>", "Files that the directory of --record may have. Default: 10000.",
+			setWith(parseMost, func(o *Options) *int64 { return &o.Record.MaxRequests })},
+		{"record-max-bytes", "<integer>", "Bytes that the files of the directory of --record may have. Default: 1073741824.",
+			setWith(parseMost, func(o *Options) *int64 { return &o.Record.MaxBytes })},
+	}
+}
+
+// parseMost reads a limit that is at least 1.
+func parseMost(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("it is %q, want a number, 1 or more", text)
+	}
+	return n, nil
 }

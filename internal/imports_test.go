@@ -60,6 +60,7 @@ var mayImport = map[string][]string{
 	"server/page":            {"infer", "kserve", "memory", "models", "server", "server/http1", "server/page/admission", "server/page/form", "server/rest", "server/rest/body", "server/status"},
 	"server/page/admission":  {"server/http1"},
 	"server/page/form":       {"infer", "kserve", "server/jsontext"},
+	"server/recording":       {"boundary", "infer", "memory", "models", "server"},
 	"server/regions":         {"infer", "memory", "shm", "shm/foreign"},
 	"server/tracing":         {"boundary", "infer", "infer/trace", "memory", "server/jsontext"},
 	"server/status":          {"boundary", "metrics", "models"},

@@ -1,0 +1,256 @@
+package recording
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/memory"
+)
+
+// Config says what is recorded, and where.
+type Config struct {
+	Directory string   // of the files; "": nothing is recorded
+	Models    []string // whose requests are recorded; none: those of all
+	Redact    []string // names of inputs, outputs and parameters whose values are left out
+	// MaxRequests and MaxBytes bound the files in the directory, with those that were there before.
+	// 0 is DefaultRequests and DefaultBytes.
+	MaxRequests, MaxBytes int64
+	Memory                *memory.Account // is charged for what waits to be written; nil charges nothing
+	Log                   zerolog.Logger
+}
+
+// The defaults of Config.
+const (
+	DefaultRequests = 10_000
+	DefaultBytes    = 1 << 30
+)
+
+// Bounds of what waits to be written.
+const (
+	maxWaiting      = 1024     // requests that are over
+	maxWaitingBytes = 64 << 20 // of requests that are under way or over
+)
+
+// tellEvery is how often the log tells of requests that were not recorded.
+const tellEvery = 10 * time.Second
+
+// The rights of what is made: records have what clients sent.
+const (
+	directoryMode = 0o700
+	fileMode      = 0o600
+)
+
+// Recorder writes records. All methods may be called from any goroutine, Close once.
+type Recorder struct {
+	config Config
+	models map[string]bool // nil: all
+	redact map[string]bool
+
+	// The queue is sent to by requests that are over, without waiting, and received from by run
+	// until finish is closed, which Close does when no request is under way.
+	queue  chan *pending
+	finish chan struct{}
+	ended  chan struct{} // closed by run
+
+	full    atomic.Bool // nothing more is recorded
+	waiting atomic.Int64
+	dropped atomic.Int64 // requests, since the start
+	number  atomic.Int64 // of requests, since the start
+
+	// What follows belongs to run.
+	requests, bytes int64 // in the directory
+	told            int64 // of dropped
+	made            map[string]bool
+}
+
+// New makes the directory, looks at what it holds and starts to record. It returns nil if nothing is to be
+// recorded. The caller closes the Recorder.
+func New(config Config) (*Recorder, error) {
+	if config.Directory == "" {
+		return nil, nil //nolint:nilnil // as the doc says
+	}
+	if config.MaxRequests == 0 {
+		config.MaxRequests = DefaultRequests
+	}
+	if config.MaxBytes == 0 {
+		config.MaxBytes = DefaultBytes
+	}
+	if err := os.MkdirAll(config.Directory, directoryMode); err != nil {
+		return nil, fmt.Errorf("record requests: %w", err)
+	}
+	r := &Recorder{
+		config: config, redact: setOf(config.Redact), models: setOf(config.Models), made: make(map[string]bool),
+		queue: make(chan *pending, maxWaiting), finish: make(chan struct{}), ended: make(chan struct{}),
+	}
+	if err := r.count(); err != nil {
+		return nil, fmt.Errorf("record requests: %w", err)
+	}
+	config.Log.Info().Msgf("requests are recorded in %s, which has %d", config.Directory, r.requests)
+	if r.requests >= config.MaxRequests || r.bytes >= config.MaxBytes {
+		r.fill()
+	}
+	boundary.Go(config.Log, boundary.Server, r.run, func(error) { r.full.Store(true); close(r.ended) })
+	return r, nil
+}
+
+func setOf(names []string) map[string]bool {
+	if len(names) == 0 {
+		return nil
+	}
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
+// count adds up the records that are there, and removes what a server that was killed was writing.
+func (r *Recorder) count() error {
+	return filepath.WalkDir(r.config.Directory, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		switch {
+		case strings.HasSuffix(path, Extension+temporary):
+			return os.Remove(path)
+		case strings.HasSuffix(path, Extension):
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			r.requests++
+			r.bytes += info.Size()
+		}
+		return nil
+	})
+}
+
+// Close writes what waits and returns when that is done. No request is under way.
+func (r *Recorder) Close() {
+	if r == nil {
+		return
+	}
+	close(r.finish)
+	<-r.ended
+}
+
+// run writes what comes through the queue.
+func (r *Recorder) run() {
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case p := <-r.queue:
+			r.keep(p)
+		case <-tick.C:
+			r.tell()
+		case <-r.finish:
+			for {
+				select {
+				case p := <-r.queue:
+					r.keep(p)
+					continue
+				default:
+				}
+				r.tell()
+				close(r.ended)
+				return
+			}
+		}
+	}
+}
+
+// tell tells the log how many requests were not recorded.
+func (r *Recorder) tell() {
+	if now := r.dropped.Load(); now > r.told {
+		r.config.Log.Warn().Msgf("%d requests were not recorded, as too much waited to be written to %s", now-r.told, r.config.Directory)
+		r.told = now
+	}
+}
+
+// fill ends the recording.
+func (r *Recorder) fill() {
+	if !r.full.Swap(true) {
+		r.config.Log.Warn().Msgf("requests are not recorded any more: %s has %d of at most %d requests (--record-max-requests) and %d of at most %d bytes (--record-max-bytes)",
+			r.config.Directory, r.requests, r.config.MaxRequests, r.bytes, r.config.MaxBytes)
+	}
+}
+
+// temporary ends the name of a file that is being written.
+const temporary = ".tmp"
+
+// keep writes a record, unless the directory is full.
+func (r *Recorder) keep(p *pending) {
+	defer p.release()
+	if r.full.Load() {
+		return
+	}
+	size, err := r.write(p)
+	switch {
+	case err != nil:
+		r.full.Store(true)
+		r.config.Log.Error().Err(err).Msg("requests are not recorded any more")
+		return
+	case size == 0: // it did not fit
+		r.fill()
+		return
+	}
+	r.requests++
+	if r.bytes += size; r.requests >= r.config.MaxRequests || r.bytes >= r.config.MaxBytes {
+		r.fill()
+	}
+}
+
+// write writes one file and returns its size, 0 if it would make the directory larger than it may be.
+func (r *Recorder) write(p *pending) (size int64, err error) {
+	if r.bytes+p.size > r.config.MaxBytes {
+		return 0, nil
+	}
+	folder := filepath.Join(r.config.Directory, p.record.Model)
+	if !r.made[folder] {
+		if err := os.Mkdir(folder, directoryMode); err != nil && !errors.Is(err, fs.ErrExist) {
+			return 0, err
+		}
+		r.made[folder] = true
+	}
+	path := filepath.Join(folder, fmt.Sprintf("%s-%06d%s", p.record.Received.UTC().Format("20060102T150405.000000000Z"), p.number, Extension))
+	f, err := os.OpenFile(path+temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return 0, err
+	}
+	size, err = p.record.WriteTo(f)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(path+temporary, path)
+	}
+	if err != nil {
+		_ = os.Remove(path + temporary)
+	}
+	return size, err
+}
+
+// Files lists the records below a directory, or the one that a file is, in the order in which their requests
+// came.
+func Files(path string) ([]string, error) {
+	var list []string
+	err := filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() && filepath.Ext(path) == Extension {
+			list = append(list, path)
+		}
+		return err
+	})
+	slices.SortFunc(list, func(a, b string) int { return strings.Compare(filepath.Base(a), filepath.Base(b)) })
+	return list, err
+}

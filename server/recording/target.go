@@ -1,0 +1,257 @@
+package recording
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server"
+)
+
+// Around returns a Core whose targets record their requests; core itself of a nil Recorder.
+func (r *Recorder) Around(core server.Core) server.Core {
+	if r == nil {
+		return core
+	}
+	return recordedCore{core, r}
+}
+
+type recordedCore struct {
+	server.Core
+	recorder *Recorder
+}
+
+// Target implements server.Core.
+func (c recordedCore) Target(name string, version int64) (models.Target, error) {
+	t, err := c.Core.Target(name, version)
+	if err != nil || c.recorder.full.Load() || c.recorder.models != nil && !c.recorder.models[name] {
+		return t, err
+	}
+	return &target{t, c.recorder}, nil
+}
+
+// target is a version whose requests are recorded.
+type target struct {
+	models.Target
+	recorder *Recorder
+}
+
+// Infer implements models.Target.
+func (t *target) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	p := t.recorder.begin(ctx, req, t.Info())
+	if p == nil {
+		return t.Target.Infer(ctx, req, send)
+	}
+	// After a panic, too, what was charged is given back.
+	finished := false
+	defer func() {
+		if !finished {
+			p.release()
+		}
+	}()
+	err := t.Target.Infer(ctx, req, func(response *infer.Response) {
+		p.answer(ctx, response) // before its receiver releases it
+		send(response)
+	})
+	finished = true
+	p.end(req, err)
+	return err
+}
+
+// perTensor and perMessage are what a tensor and a message take beside their bytes, about.
+const (
+	perTensor  = 256
+	perMessage = 512
+)
+
+// pending is a request that is being recorded.
+type pending struct {
+	recorder *Recorder
+	number   int64
+	raw      bool // the request has no names, which are known when it was checked
+
+	mu     sync.Mutex
+	record Record
+	size   int64 // charged
+	drop   bool  // there was no room for all of it
+}
+
+// begin copies a request. It returns nil if there is no room.
+func (r *Recorder) begin(ctx context.Context, req *infer.Request, info *models.Info) *pending {
+	p := &pending{recorder: r, raw: req.Raw, record: Record{
+		Model: strings.Clone(info.Name), Version: info.Version, Decoupled: info.Decoupled(), Received: time.Now(),
+	}}
+	p.record.Request = Message{Asked: req.Version, ID: strings.Clone(req.ID), Wanted: slices.Clone(req.Outputs)}
+	p.number = r.number.Add(1)
+	parameters := slices.Concat(sequenceOf(req), req.Parameters)
+	if !p.charge(perMessage+sizeOf(parameters)) || !p.tensors(ctx, &p.record.Request, req.Inputs) {
+		p.release()
+		r.dropped.Add(1)
+		return nil
+	}
+	p.parameters(&p.record.Request, parameters)
+	return p
+}
+
+// sequenceOf are the parameters by which clients say of a request what front ends keep in fields of it.
+func sequenceOf(req *infer.Request) (list []infer.Parameter) {
+	number := func(name string, value uint64) {
+		list = append(list, infer.Parameter{Name: name, Kind: infer.IntParameter, Int: int64(value)}) //nolint:gosec // as the protocol has them
+	}
+	switch c := &req.Correlation; {
+	case c.Text != "":
+		list = append(list, infer.Parameter{Name: "sequence_id", Kind: infer.StringParameter, String: c.Text})
+	case c.Number != 0:
+		number("sequence_id", c.Number)
+	}
+	for _, flag := range []struct {
+		bit  uint32
+		name string
+	}{{infer.SequenceStart, "sequence_start"}, {infer.SequenceEnd, "sequence_end"}} {
+		if req.Flags&flag.bit != 0 {
+			list = append(list, infer.Parameter{Name: flag.name, Kind: infer.BoolParameter, Bool: true})
+		}
+	}
+	if req.Priority != 0 {
+		number("priority", req.Priority)
+	}
+	if req.TimeoutMicros != 0 {
+		number("timeout", req.TimeoutMicros)
+	}
+	return list
+}
+
+func sizeOf(parameters []infer.Parameter) (n int64) {
+	for i := range parameters {
+		n += int64(len(parameters[i].Name) + len(parameters[i].String) + 64)
+	}
+	return n
+}
+
+// charge takes room for n bytes more.
+func (p *pending) charge(n int64) bool {
+	r := p.recorder
+	if r.waiting.Add(n) > maxWaitingBytes {
+		r.waiting.Add(-n)
+		return false
+	}
+	if r.config.Memory != nil && !r.config.Memory.Try(memory.Replies, n) {
+		r.waiting.Add(-n)
+		return false
+	}
+	p.size += n
+	return true
+}
+
+// release gives the room back.
+func (p *pending) release() {
+	p.mu.Lock()
+	n := p.size
+	p.size = 0
+	p.mu.Unlock()
+	p.recorder.waiting.Add(-n)
+	if p.recorder.config.Memory != nil {
+		p.recorder.config.Memory.Give(memory.Replies, n)
+	}
+}
+
+// parameters copies parameters, those that are redacted without their values.
+func (p *pending) parameters(to *Message, parameters []infer.Parameter) {
+	for _, one := range parameters {
+		one.Name, one.String = strings.Clone(one.Name), strings.Clone(one.String)
+		if p.recorder.redact[one.Name] {
+			to.Redacted = append(to.Redacted, one.Name)
+		} else {
+			to.Parameters = append(to.Parameters, one)
+		}
+	}
+}
+
+// tensors copies tensors, those that are redacted without their bytes. It returns false if there is no room.
+func (p *pending) tensors(ctx context.Context, to *Message, list []infer.Tensor) bool {
+	for i := range list {
+		t := &list[i]
+		one := Tensor{Tensor: infer.Tensor{Name: strings.Clone(t.Name), DataType: t.DataType, Shape: slices.Clone(t.Shape)}, Redacted: p.recorder.redact[t.Name]}
+		n := int64(perTensor)
+		if !one.Redacted {
+			n += t.Size()
+		}
+		if !p.charge(n) {
+			return false
+		}
+		if !one.Redacted {
+			data := t.Data
+			// Memory of a client: only its owner's guarded copy reads it, and what the client
+			// changes afterwards is not what was recorded.
+			if f := t.Foreign(); f != nil {
+				copied, lent, err := f.Copy(ctx)
+				if err != nil {
+					return false
+				}
+				data = copied
+				if lent != nil {
+					defer lent.Release()
+				}
+			}
+			one.Data = append(make([]byte, 0, len(data)), data...)
+		}
+		to.Tensors = append(to.Tensors, one)
+	}
+	return true
+}
+
+// answer copies a response before its receiver has it.
+func (p *pending) answer(ctx context.Context, response *infer.Response) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if response.Empty || p.drop {
+		return
+	}
+	m := Message{ID: strings.Clone(response.ID), Err: response.Err, After: time.Since(p.record.Received)}
+	if response.Version > 0 {
+		p.record.Version = response.Version
+	}
+	if !p.charge(perMessage+sizeOf(response.Parameters)) || !p.tensors(ctx, &m, response.Outputs) {
+		p.drop = true
+		return
+	}
+	p.parameters(&m, response.Parameters)
+	p.record.Answers = append(p.record.Answers, m)
+}
+
+// end hands the record over to be written. The inputs of the request are valid as yet.
+func (p *pending) end(req *infer.Request, err error) {
+	if errors.Is(err, models.ErrReplaced) { // the version's successor gets it
+		p.release()
+		return
+	}
+	p.mu.Lock()
+	p.record.Took = time.Since(p.record.Received)
+	if err != nil {
+		p.record.Answers = append(p.record.Answers, Message{Err: infer.AsError(err), After: p.record.Took})
+	}
+	if inputs := p.record.Request.Tensors; p.raw && len(inputs) == 1 && len(req.Inputs) == 1 {
+		t := &req.Inputs[0]
+		inputs[0].Name, inputs[0].DataType, inputs[0].Shape = strings.Clone(t.Name), t.DataType, slices.Clone(t.Shape)
+		if inputs[0].Redacted = p.recorder.redact[t.Name]; inputs[0].Redacted {
+			inputs[0].Data = nil
+		}
+	}
+	dropped := p.drop
+	p.mu.Unlock()
+	if !dropped {
+		select {
+		case p.recorder.queue <- p: // which belongs to run from here on
+			return
+		default:
+		}
+	}
+	p.recorder.dropped.Add(1)
+	p.release()
+}
