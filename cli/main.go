@@ -23,6 +23,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/manual"
 	"github.com/nereid-serving/nereid/cli/skeleton"
+	"github.com/nereid-serving/nereid/cli/top"
 )
 
 // version is set by the linker.
@@ -64,6 +65,7 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 		{"serve", "Serves a folder of models, at a desk", func(args []string, stdout, stderr io.Writer) int {
 			return serveAtDesk(args, getenv, stdout, stderr, extensions)
 		}},
+		{"top", "Shows what a running server does", top.Run},
 		{"version", "Shows the version of this binary", showVersion},
 	}
 }

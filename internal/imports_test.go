@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"cli/manual":     {"cli/command"},
 	"cli/backends":   {"backend", "backend/native", "backend/process", "cli/command", "metrics", "models/config", "sdk/conformance", "shm"},
 	"cli/skeleton":   {"cli/command", "infer"},
+	"cli/top":        {"cli/command", "server/status"},
 
 	"server":                 {"infer", "kserve", "memory", "metrics", "models", "server/regions", "server/tracing"},
 	"server/certificates":    {},

@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxLogged bounds what a test that fails repeats, in bytes: a program that draws its screen writes much.
+const maxLogged = 16 << 10
+
 // Session is a program that a person has started at a terminal of its own.
 type Session struct {
 	t      testing.TB
@@ -60,7 +63,8 @@ func Start(t testing.TB, cmd *exec.Cmd) *Session {
 		_ = cmd.Process.Kill()
 		<-read
 		if t.Failed() {
-			t.Logf("the terminal showed:\n%s", s.Shown())
+			shown := s.Shown()
+			t.Logf("the terminal showed, at the end:\n%s", shown[max(0, len(shown)-maxLogged):])
 		}
 	})
 	return s

@@ -1,0 +1,152 @@
+package top
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/cli/command"
+)
+
+const summary = `Shows models, instances, queues, rates, latencies, errors and the log of a running server, and loads, unloads and resizes models.`
+
+// options are what the command line asks for.
+type options struct {
+	server, metrics *url.URL
+	header          http.Header
+	interval        time.Duration
+	once, json      bool
+	sort, filter    string
+}
+
+// Run runs the command line that follows `nereid top`. It returns the exit status.
+func Run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	flags := command.Flags("top")
+	o, err := parse(flags, args)
+	if err == nil {
+		err = o.run(ctx, stdout)
+	}
+	usage := func(w io.Writer) { command.Usage(w, "nereid top [options]", summary, flags) }
+	return command.End("nereid top", err, usage, stdout, stderr)
+}
+
+// parse reads the command line.
+func parse(flags *flag.FlagSet, args []string) (*options, error) {
+	o := &options{header: make(http.Header)}
+	var server, metrics string
+	flags.StringVar(&server, "url", "http://localhost:8000", "`ADDRESS` of the server's HTTP endpoint")
+	flags.StringVar(&metrics, "metrics-url", "", "`ADDRESS` of its metrics endpoint; port 8002 of the same host unless it is given")
+	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between two looks at the server, 100ms at least")
+	flags.BoolVar(&o.once, "once", false, "show it once, as plain text; so it is where the output is no terminal")
+	flags.BoolVar(&o.json, "json", false, "show it once, as JSON")
+	flags.StringVar(&o.sort, "sort", "model", "`COLUMN` to sort by: "+strings.Join(columnNames(), ", "))
+	flags.StringVar(&o.filter, "filter", "", "show the models alone whose name has this `TEXT`")
+	flags.Func("header", "`NAME:VALUE`, a header of each request, for restricted endpoints; may be repeated", func(text string) error {
+		name, value, ok := strings.Cut(text, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return fmt.Errorf("got %q, want NAME:VALUE", text)
+		}
+		o.header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		return nil
+	})
+	rest, err := command.Parse(flags, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) > 0 {
+		return nil, command.Usagef("got %q, want options alone; the server is given by --url", rest[0])
+	}
+	if columnOf(o.sort) < 0 {
+		return nil, command.Usagef("--sort is %q, want %s", o.sort, strings.Join(columnNames(), ", "))
+	}
+	if o.interval < 100*time.Millisecond {
+		return nil, command.Usagef("--interval is %s, want 100ms at least", o.interval)
+	}
+	if o.server, err = parseURL("--url", server); err != nil {
+		return nil, err
+	}
+	if metrics == "" {
+		o.metrics = &url.URL{Scheme: "http", Host: net.JoinHostPort(o.server.Hostname(), "8002")}
+		return o, nil
+	}
+	o.metrics, err = parseURL("--metrics-url", metrics)
+	return o, err
+}
+
+// parseURL reads an address, with or without a scheme.
+func parseURL(name, text string) (*url.URL, error) {
+	full := text
+	if !strings.Contains(text, "://") {
+		full = "http://" + text
+	}
+	u, err := url.Parse(full)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
+		return nil, command.Usagef("%s is %q, want an address such as http://localhost:8000", name, text)
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	return u, nil
+}
+
+// errNoServer ends --once and --json where nothing answers.
+var errNoServer = errors.New("no server")
+
+func (o *options) run(ctx context.Context, stdout io.Writer) error {
+	p := newPoller(o)
+	defer p.close()
+	if !o.once && !o.json && isTerminal(stdout) && isTerminal(os.Stdin) {
+		return watch(ctx, o, p)
+	}
+	v, err := p.twice(ctx, o.interval)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		encoder := json.NewEncoder(stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(v)
+	}
+	_, err = io.WriteString(stdout, plain(v, &ui{sort: columnOf(o.sort), filter: o.filter}))
+	return err
+}
+
+// twice looks at the server, and once more where rates and percentiles are not to be had by one look.
+func (p *poller) twice(ctx context.Context, interval time.Duration) (*View, error) {
+	v := p.poll(ctx)
+	if v.Lost == "" && !v.hasStatus {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(interval):
+		}
+		v = p.poll(ctx)
+	}
+	if v.Lost != "" {
+		return nil, fmt.Errorf("%w answers at %s: %s", errNoServer, p.options.server, v.Lost)
+	}
+	return v, nil
+}
+
+// isTerminal reports whether a file is a terminal.
+func isTerminal(of any) bool {
+	file, ok := of.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
+}

@@ -1,0 +1,119 @@
+package top
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// act is a change of a model that the user has confirmed.
+type act struct {
+	what  string // load, unload or instances
+	model string
+	group string // of instances; "": the only one
+	count int
+}
+
+// outcome is how an act has ended.
+type outcome struct {
+	text string
+	err  error
+}
+
+// perform carries out an act and returns when the server has.
+func (c *client) perform(ctx context.Context, server *url.URL, a act) outcome {
+	path := "/v2/repository/models/" + url.PathEscape(a.model)
+	switch a.what {
+	case "load":
+		_, err := c.ask(ctx, controlLimit, http.MethodPost, server, path+"/load", nil)
+		return outcome{"loaded " + a.model, err}
+	case "unload":
+		_, err := c.ask(ctx, controlLimit, http.MethodPost, server, path+"/unload", nil)
+		return outcome{"unloading " + a.model, err}
+	}
+	done := fmt.Sprintf("%s has %d instances", a.model, a.count)
+	body, err := json.Marshal(map[string]any{"count": a.count, "group": a.group})
+	if a.group == "" {
+		body, err = json.Marshal(map[string]any{"count": a.count})
+	}
+	if err != nil {
+		return outcome{err: err}
+	}
+	_, err = c.ask(ctx, controlLimit, http.MethodPost, server, path+"/instances", body)
+	var refused *refusal
+	if errors.As(err, &refused) && refused.text == "" {
+		err = c.override(ctx, server, a) // a Triton, which says nothing of paths that it does not know
+	}
+	return outcome{done, err}
+}
+
+// override loads a model with its configuration and another count, for servers that know no better.
+func (c *client) override(ctx context.Context, server *url.URL, a act) error {
+	text, err := c.ask(ctx, askLimit, http.MethodGet, server, "/v2/models/"+url.PathEscape(a.model)+"/config", nil)
+	if err != nil {
+		return err
+	}
+	var config map[string]any
+	if err := json.Unmarshal(text, &config); err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	groups, _ := config["instance_group"].([]any)
+	if len(groups) != 1 {
+		return fmt.Errorf("the model has %d instance groups, want one", len(groups))
+	}
+	group, _ := groups[0].(map[string]any)
+	group["count"] = a.count
+	changed, err := json.Marshal(config)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"parameters": map[string]any{"config": string(changed)}})
+	if err != nil {
+		return err
+	}
+	_, err = c.ask(ctx, controlLimit, http.MethodPost, server, "/v2/repository/models/"+url.PathEscape(a.model)+"/load", body)
+	return err
+}
+
+// question is what the user is asked before something is done. Text questions are answered with a text, the others by y.
+type question struct {
+	prompt string
+	text   bool
+	typed  string
+	answer func(u *ui, typed string) *act // nil: nothing is to be done
+}
+
+// confirm asks whether to do something.
+func confirm(prompt string, a act) *question {
+	return &question{prompt: prompt + " [y/N] ", answer: func(*ui, string) *act { return &a }}
+}
+
+// askCount asks how many instances a model is to have, and then whether to do it.
+func askCount(r *Row) *question {
+	group, now := "", ""
+	switch len(r.Groups) {
+	case 0:
+	case 1:
+		now = fmt.Sprintf(" (now %d)", r.Groups[0].Count)
+	default: // the first, as no more is asked
+		group, now = r.Groups[0].Name, fmt.Sprintf(" in its group %s (now %d)", r.Groups[0].Name, r.Groups[0].Count)
+	}
+	return &question{prompt: fmt.Sprintf("instances of %s%s: ", r.Model, now), text: true, answer: func(u *ui, typed string) *act {
+		n, err := strconv.Atoi(typed)
+		if err != nil || n < 1 {
+			u.tell(true, "got %q, want a number of instances, 1 or more", typed)
+			return nil
+		}
+		u.ask = confirm(fmt.Sprintf("give %s %d instances?", r.Model, n), act{what: "instances", model: r.Model, group: group, count: n})
+		return nil
+	}}
+}
+
+// tell shows a message.
+func (u *ui) tell(wrong bool, format string, args ...any) {
+	u.message, u.wrong = clean(fmt.Sprintf(format, args...)), wrong
+}

@@ -1,0 +1,131 @@
+package top
+
+import (
+	"bytes"
+	"math"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// measured is what /metrics says of what a Row, a Server and Instances show.
+type measured struct {
+	versions   map[key]*measuredVersion
+	losses     map[string]float64 // by model
+	cpu        *float64           // of the machine, share of 1
+	gpus       []GPU
+	histograms bool
+}
+
+type measuredVersion struct {
+	pending   *float64
+	request   []uint64 // counts of the buckets, that above the last bound too
+	queue     []uint64
+	bounds    []float64
+	resident  float64
+	instances []string
+}
+
+// readMetrics reads a page of metrics.
+func readMetrics(text []byte) (*measured, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	m := &measured{versions: make(map[key]*measuredVersion), losses: make(map[string]float64)}
+	each := func(name string, do func(v *measuredVersion, labels map[string]string, sample *dto.Metric)) {
+		for _, sample := range families[name].GetMetric() {
+			labels := make(map[string]string)
+			for _, l := range sample.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			var v *measuredVersion
+			if labels["model"] != "" && labels["version"] != "" {
+				of := key{labels["namespace"], labels["model"], labels["version"]}
+				if v = m.versions[of]; v == nil {
+					v = &measuredVersion{}
+					m.versions[of] = v
+				}
+			}
+			do(v, labels, sample)
+		}
+	}
+	each("nv_inference_pending_request_count", func(v *measuredVersion, _ map[string]string, s *dto.Metric) {
+		if v != nil {
+			v.pending = number(valueOf(s))
+		}
+	})
+	each("nereid_inference_request_seconds", func(v *measuredVersion, _ map[string]string, s *dto.Metric) {
+		if v != nil {
+			m.histograms = true
+			v.bounds, v.request = addHistogram(v.request, s.GetHistogram())
+		}
+	})
+	each("nereid_inference_queue_seconds", func(v *measuredVersion, _ map[string]string, s *dto.Metric) {
+		if v != nil {
+			v.bounds, v.queue = addHistogram(v.queue, s.GetHistogram())
+		}
+	})
+	each("nereid_instance_resident_bytes", func(v *measuredVersion, labels map[string]string, s *dto.Metric) {
+		if v != nil {
+			v.resident += valueOf(s)
+			v.instances = append(v.instances, labels["instance_name"])
+		}
+	})
+	each("nereid_stub_losses_total", func(_ *measuredVersion, labels map[string]string, s *dto.Metric) {
+		m.losses[labels["model"]] += valueOf(s)
+	})
+	each("nv_cpu_utilization", func(_ *measuredVersion, _ map[string]string, s *dto.Metric) {
+		m.cpu = number(valueOf(s))
+	})
+	gpus := make(map[string]int)
+	gpu := func(labels map[string]string) *GPU {
+		uuid := labels["gpu_uuid"]
+		if _, known := gpus[uuid]; !known {
+			gpus[uuid] = len(m.gpus)
+			m.gpus = append(m.gpus, GPU{UUID: uuid})
+		}
+		return &m.gpus[gpus[uuid]]
+	}
+	each("nv_gpu_utilization", func(_ *measuredVersion, labels map[string]string, s *dto.Metric) {
+		gpu(labels).Utilization = valueOf(s)
+	})
+	each("nv_gpu_memory_used_bytes", func(_ *measuredVersion, labels map[string]string, s *dto.Metric) {
+		gpu(labels).MemoryUsed = valueOf(s)
+	})
+	each("nv_gpu_memory_total_bytes", func(_ *measuredVersion, labels map[string]string, s *dto.Metric) {
+		gpu(labels).MemoryTotal = valueOf(s)
+	})
+	return m, nil
+}
+
+// valueOf is the value of a sample that is no histogram, whatever the page says that it is.
+func valueOf(s *dto.Metric) float64 {
+	switch {
+	case s.GetGauge() != nil:
+		return s.GetGauge().GetValue()
+	case s.GetCounter() != nil:
+		return s.GetCounter().GetValue()
+	}
+	return s.GetUntyped().GetValue()
+}
+
+// addHistogram adds the buckets of a histogram, which are cumulative there, to counts.
+func addHistogram(counts []uint64, h *dto.Histogram) (bounds []float64, sum []uint64) {
+	before := uint64(0)
+	for _, b := range h.GetBucket() {
+		if math.IsInf(b.GetUpperBound(), 1) {
+			break
+		}
+		bounds = append(bounds, b.GetUpperBound())
+		sum = append(sum, b.GetCumulativeCount()-min(before, b.GetCumulativeCount()))
+		before = b.GetCumulativeCount()
+	}
+	sum = append(sum, h.GetSampleCount()-min(before, h.GetSampleCount()))
+	for i := range min(len(counts), len(sum)) {
+		sum[i] += counts[i]
+	}
+	return bounds, sum
+}

@@ -1,0 +1,474 @@
+package top
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/server/status"
+)
+
+const (
+	// rateSpan is what rates are means of.
+	rateSpan = 5 * time.Second
+	// maxLines bounds the lines of the log that are kept, and the errors.
+	maxLines = 1000
+	// unavailable is the state of a version that is not loaded.
+	unavailable = "UNAVAILABLE"
+)
+
+// poller looks at a server again and again. It belongs to one goroutine at a time.
+type poller struct {
+	options *options
+	client  client
+
+	last    *View
+	started time.Time // of the server, as its status says
+	lines   uint64    // sequence number of the last line of the log that is kept
+	log     []status.Line
+	errors  []status.Line
+	seen    map[key][]counts
+	first   map[key]*measuredVersion // at the first look, for percentiles without a status
+	cpu     map[int]processTime      // by process
+}
+
+// counts are the counters of a version at one time.
+type counts struct {
+	at                                        time.Time
+	succeeded, failed, inferences, executions float64
+	seconds                                   float64 // of all successful requests
+}
+
+// processTime is how much CPU time a process had at one time.
+type processTime struct {
+	at      time.Time
+	seconds float64
+}
+
+func newPoller(o *options) *poller {
+	return &poller{
+		options: o, client: client{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}, header: o.header},
+		seen: make(map[key][]counts), first: make(map[key]*measuredVersion), cpu: make(map[int]processTime),
+	}
+}
+
+func (p *poller) close() { p.client.http.CloseIdleConnections() }
+
+// found is what the endpoints said, each with why it did not.
+type found struct {
+	meta struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+	}
+	index []struct {
+		Name, Version, State, Reason string
+	}
+	statistics struct {
+		Models []struct {
+			Name       string `json:"name"`
+			Version    string `json:"version"`
+			Inferences uint64 `json:"inference_count"`
+			Executions uint64 `json:"execution_count"`
+			Stats      struct {
+				Success, Fail struct{ Count, NS uint64 }
+			} `json:"inference_stats"`
+		} `json:"model_stats"`
+	}
+	metrics *measured
+	status  *status.Snapshot
+
+	metaErr, indexErr, statisticsErr, metricsErr, statusErr error
+}
+
+// errNoStatus is the error of an endpoint that replies with nothing to what it does not know.
+var errNoStatus = errors.New("it is switched off there (--allow-status=false), or the server has none")
+
+// poll looks at the server.
+func (p *poller) poll(ctx context.Context) *View {
+	f := p.find(ctx)
+	now := time.Now()
+	v := &View{At: now, URL: p.options.server.String(), Notes: []string{}, Models: []Row{}, Errors: []status.Line{}, Log: []status.Line{}}
+	if lost := f.lost(); lost != nil {
+		if p.last != nil {
+			since := p.last.since
+			*v = *p.last
+			v.since = since
+		}
+		if v.since.IsZero() {
+			v.since = now
+		}
+		v.Lost = lost.Error()
+		p.last = v
+		return v
+	}
+	v.Notes = append(v.Notes, f.notes(p.options)...)
+	p.noticeRestart(f.status)
+	v.Server.Name, v.Server.Version = f.meta.Name, f.meta.Version
+	if f.status != nil {
+		p.addStatus(v, f.status)
+	}
+	v.addIndex(f)
+	v.addMetrics(f.metrics, p)
+	p.addRates(v, f)
+	v.Errors, v.Log = p.errors, p.log
+	slices.SortStableFunc(v.Models, func(a, b Row) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Model, b.Model), cmp.Compare(versionNumber(a.Version), versionNumber(b.Version)))
+	})
+	p.last = v
+	return v
+}
+
+func versionNumber(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64) // what is none comes first
+	return n
+}
+
+// find asks all endpoints at once.
+func (p *poller) find(ctx context.Context) *found {
+	f := &found{}
+	var all sync.WaitGroup
+	o := p.options
+	read := func(err *error, into any, method, path string) {
+		text, failed := p.client.ask(ctx, askLimit, method, o.server, path, nil)
+		if failed == nil {
+			failed = json.Unmarshal(text, into)
+		}
+		*err = failed
+	}
+	all.Go(func() { read(&f.metaErr, &f.meta, http.MethodGet, "/v2") })
+	all.Go(func() { read(&f.indexErr, &f.index, http.MethodPost, "/v2/repository/index") })
+	all.Go(func() { read(&f.statisticsErr, &f.statistics, http.MethodGet, "/v2/models/stats") })
+	all.Go(func() {
+		text, err := p.client.ask(ctx, askLimit, http.MethodGet, o.metrics, "/metrics", nil)
+		if err == nil {
+			f.metrics, err = readMetrics(text)
+		}
+		f.metricsErr = err
+	})
+	all.Go(func() {
+		text, err := p.client.ask(ctx, askLimit, http.MethodGet, o.metrics, fmt.Sprintf("/status?lines=%d&after=%d", maxLines, p.lines), nil)
+		switch {
+		case err != nil:
+		case len(text) == 0:
+			err = errNoStatus
+		default:
+			f.status = &status.Snapshot{}
+			if err = json.Unmarshal(text, f.status); err != nil {
+				f.status = nil
+			}
+		}
+		f.statusErr = err
+	})
+	all.Wait()
+	return f
+}
+
+// lost returns why nothing answers, nil if something does.
+func (f *found) lost() error {
+	for _, err := range []error{f.metaErr, f.indexErr, f.statisticsErr, f.metricsErr, f.statusErr} {
+		if err == nil || isRefusal(err) || errors.Is(err, errNoStatus) {
+			return nil
+		}
+	}
+	return f.metaErr
+}
+
+// notes say what could not be had.
+func (f *found) notes(o *options) (list []string) {
+	for _, of := range []struct {
+		err           error
+		what, missing string
+	}{
+		{f.indexErr, "index of models at " + o.server.String(), "models that are not loaded are missing"},
+		{f.statisticsErr, "statistics at " + o.server.String(), "rates are those of the status alone"},
+		{f.metricsErr, "metrics at " + o.metrics.String() + "/metrics", "queues, memory and GPUs are missing where the status does not have them"},
+		{f.statusErr, "status at " + o.metrics.String() + "/status", "states of instances, errors and log are missing, and percentiles begin now"},
+	} {
+		if of.err != nil {
+			list = append(list, fmt.Sprintf("no %s: %v; %s", of.what, of.err, of.missing))
+		}
+	}
+	return list
+}
+
+// noticeRestart forgets what was of a server that has been started anew.
+func (p *poller) noticeRestart(s *status.Snapshot) {
+	if s == nil {
+		return
+	}
+	if !p.started.IsZero() && !s.Server.Started.Equal(p.started) {
+		clear(p.seen)
+		clear(p.first)
+		clear(p.cpu)
+		p.log, p.errors = nil, nil
+		s.Log, s.Errors, s.Last = nil, nil, 0 // what follows the last line of the old one: all of it is asked for next
+	}
+	p.started = s.Server.Started
+}
+
+// addStatus adds what the status says, which is most of it.
+func (p *poller) addStatus(v *View, s *status.Snapshot) {
+	v.hasStatus = true
+	at := s.At
+	one := s.Server
+	v.Server.Name, v.Server.Version = cmp.Or(v.Server.Name, one.Name), cmp.Or(v.Server.Version, one.Version)
+	v.Server.PID, v.Server.Control, v.Server.Uptime = one.PID, one.Control, number(one.Uptime)
+	v.Server.Resident, v.Server.MemoryUsed, v.Server.MemoryLimit = number(one.Resident), number(one.MemoryUsed), number(one.MemoryLimit)
+	present := make(map[int]processTime)
+	v.Server.CPU = p.cores(present, one.PID, at, one.CPU)
+	for _, m := range s.Versions {
+		r := Row{
+			Model: m.Model, Namespace: m.Namespace, State: m.State, Reason: m.Reason, Backend: cmp.Or(m.Backend, m.Platform),
+			Queue: number(float64(m.Queue)), InFlight: number(float64(m.InFlight)), Groups: m.Groups,
+		}
+		if m.Version > 0 {
+			r.Version = strconv.FormatInt(m.Version, 10)
+		}
+		if m.Load > 0 {
+			r.Load = number(m.Load)
+		}
+		if m.State == unavailable { // it counts nothing
+			r.Queue, r.InFlight = nil, nil
+		}
+		takes, resident, losses := 0, 0.0, 0
+		for _, in := range m.Instances {
+			if in.State == "ready" || in.State == "busy" {
+				takes++
+			}
+			resident += float64(in.Resident)
+			losses += in.Losses
+			r.Instances = append(r.Instances, Instance{in, p.cores(present, in.PID, at, in.CPU)})
+		}
+		r.Ready, r.Total, r.Losses = number(takes), number(len(m.Instances)), number(losses)
+		if resident > 0 {
+			r.Resident = number(resident)
+		}
+		for _, w := range m.Recent {
+			r.Percentiles, r.Queueing = append(r.Percentiles, w.Request), append(r.Queueing, w.Queue)
+		}
+		if len(r.Percentiles) > 0 && r.Percentiles[0] != nil {
+			r.P99 = number(r.Percentiles[0].P99)
+		}
+		if m.State != unavailable {
+			r.fromWindow(&m)
+		}
+		v.Models = append(v.Models, r)
+	}
+	p.cpu = present
+	p.lines = s.Last
+	p.log = lastOf(append(slices.Clone(p.log), s.Log...))
+	p.errors = lastOf(append(slices.Clone(p.errors), s.Errors...))
+}
+
+// fromWindow takes the rates of the last minute, until there are those of watching.
+func (r *Row) fromWindow(m *status.Version) {
+	c := m.Counters
+	r.Succeeded, r.Failed = number(float64(c.Succeeded)), number(float64(c.Failures()))
+	if len(m.Recent) == 0 || m.Recent[0].Covered <= 0 {
+		return
+	}
+	w := &m.Recent[0]
+	r.Rate, r.Errors = number(float64(w.Succeeded)/w.Covered), number(float64(w.Failed)/w.Covered)
+	if w.Executions > 0 {
+		r.Batch = number(float64(w.Inferences) / float64(w.Executions))
+	}
+	if m.Latency != nil && c.Succeeded > 0 {
+		r.Mean = number(m.Latency.Request.Sum / float64(c.Succeeded))
+	}
+}
+
+// cores returns how many cores a process used since the last look, nil if that is not known.
+func (p *poller) cores(present map[int]processTime, pid int, at time.Time, seconds float64) *float64 {
+	if pid == 0 {
+		return nil
+	}
+	before, known := p.cpu[pid]
+	present[pid] = processTime{at, seconds}
+	if !known || seconds < before.seconds {
+		return nil
+	}
+	if !at.After(before.at) { // the same snapshot twice
+		present[pid] = before
+		return nil
+	}
+	return number((seconds - before.seconds) / at.Sub(before.at).Seconds())
+}
+
+func lastOf(lines []status.Line) []status.Line { return lines[max(0, len(lines)-maxLines):] }
+
+// addIndex adds the models that the index has and nothing else told of, and what it says of others.
+func (v *View) addIndex(f *found) {
+	known := make(map[string][]int)
+	for i := range v.Models {
+		known[v.Models[i].Model] = append(known[v.Models[i].Model], i)
+	}
+	for _, entry := range f.index {
+		at := -1
+		for _, i := range known[entry.Name] {
+			if r := &v.Models[i]; r.Version == entry.Version || entry.Version == "" {
+				at = i
+				break
+			}
+		}
+		if at < 0 {
+			known[entry.Name] = append(known[entry.Name], len(v.Models))
+			v.Models = append(v.Models, Row{Model: entry.Name, Version: entry.Version, State: entry.State, Reason: entry.Reason})
+			continue
+		}
+		r := &v.Models[at]
+		r.State, r.Reason = cmp.Or(r.State, entry.State), cmp.Or(r.Reason, entry.Reason)
+	}
+	if f.indexErr == nil {
+		return
+	}
+	for _, m := range f.statistics.Models { // those that serve, at least
+		if !slices.ContainsFunc(v.Models, func(r Row) bool { return r.Model == m.Name && r.Version == m.Version }) {
+			v.Models = append(v.Models, Row{Model: m.Name, Version: m.Version, State: "READY"})
+		}
+	}
+}
+
+// addMetrics adds what the status does not have: the machine, and all of it where there is no status.
+func (v *View) addMetrics(m *measured, p *poller) {
+	if m == nil {
+		return
+	}
+	v.Server.MachineCPU, v.Server.GPUs = m.cpu, m.gpus
+	if v.hasStatus {
+		return
+	}
+	for i := range v.Models {
+		r := &v.Models[i]
+		one := m.versions[r.key()]
+		if one == nil {
+			continue
+		}
+		r.Queue = one.pending
+		if m.histograms {
+			r.Losses = number(m.losses[r.Model]) // a Nereid's page
+			r.Total = number(len(one.instances))
+		}
+		if one.resident > 0 {
+			r.Resident = number(one.resident)
+		}
+		for _, name := range one.instances {
+			r.Instances = append(r.Instances, Instance{Instance: status.Instance{Name: name}})
+		}
+		first := p.first[r.key()]
+		if first == nil || fell(first.request, one.request) {
+			p.first[r.key()] = one
+			continue
+		}
+		r.Percentiles = []*status.Percentiles{between(first.request, one.request, one.bounds)}
+		r.Queueing = []*status.Percentiles{between(first.queue, one.queue, one.bounds)}
+		if r.Percentiles[0] != nil {
+			r.P99 = number(r.Percentiles[0].P99)
+		}
+	}
+}
+
+// fell reports whether counters have begun anew.
+func fell(before, now []uint64) bool {
+	for i := range before {
+		if i >= len(now) || now[i] < before[i] {
+			return true
+		}
+	}
+	return false
+}
+
+func between(before, now []uint64, bounds []float64) *status.Percentiles {
+	if fell(before, now) || len(before) != len(now) {
+		return nil
+	}
+	diff := slices.Clone(now)
+	for i := range diff {
+		diff[i] -= before[i]
+	}
+	return status.PercentilesOf(diff, bounds)
+}
+
+// addRates takes the counters of the statistics or, without them, of the status, and compares them with those of before.
+func (p *poller) addRates(v *View, f *found) {
+	now := make(map[key]counts)
+	if f.status != nil {
+		for _, m := range f.status.Versions {
+			if m.State == unavailable {
+				continue
+			}
+			c := counts{
+				at: f.status.At, succeeded: float64(m.Counters.Succeeded), failed: float64(m.Counters.Failures()),
+				inferences: float64(m.Counters.Inferences), executions: float64(m.Counters.Executions),
+			}
+			if m.Latency != nil {
+				c.seconds = m.Latency.Request.Sum
+			}
+			now[key{m.Namespace, m.Model, strconv.FormatInt(m.Version, 10)}] = c
+		}
+	} else {
+		for _, m := range f.statistics.Models {
+			now[key{"", m.Name, m.Version}] = counts{
+				at: v.At, succeeded: float64(m.Stats.Success.Count), failed: float64(m.Stats.Fail.Count),
+				inferences: float64(m.Inferences), executions: float64(m.Executions), seconds: float64(m.Stats.Success.NS) / 1e9,
+			}
+		}
+	}
+	for i := range v.Models {
+		r := &v.Models[i]
+		c, known := now[r.key()]
+		if !known {
+			continue
+		}
+		r.Succeeded, r.Failed = number(c.succeeded), number(c.failed)
+		r.compare(p.remember(r.key(), c), c)
+	}
+	for of := range p.seen {
+		if _, there := now[of]; !there {
+			delete(p.seen, of)
+		}
+	}
+}
+
+// remember keeps counters, and returns those that they are to be compared with.
+func (p *poller) remember(of key, c counts) (before counts) {
+	list := p.seen[of]
+	if n := len(list); n > 0 {
+		last := list[n-1]
+		if c.succeeded < last.succeeded || c.failed < last.failed || c.executions < last.executions {
+			list = nil // it was loaded anew, or the server started
+		} else if !c.at.After(last.at) {
+			return list[0]
+		}
+	}
+	list = append(list, c)
+	for len(list) > 2 && c.at.Sub(list[1].at) >= rateSpan {
+		list = list[1:]
+	}
+	p.seen[of] = list
+	return list[0]
+}
+
+// compare makes rates of two counts.
+func (r *Row) compare(before, now counts) {
+	span := now.at.Sub(before.at).Seconds()
+	if span <= 0 {
+		return
+	}
+	requests := now.succeeded - before.succeeded
+	r.Rate, r.Errors = number(requests/span), number((now.failed-before.failed)/span)
+	r.Batch, r.Mean = nil, nil
+	if n := now.executions - before.executions; n > 0 {
+		r.Batch = number((now.inferences - before.inferences) / n)
+	}
+	if requests > 0 {
+		r.Mean = number((now.seconds - before.seconds) / requests)
+	}
+}
