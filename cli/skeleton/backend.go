@@ -2,6 +2,8 @@ package skeleton
 
 import (
 	"fmt"
+	"go/token"
+	"go/types"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -38,6 +40,9 @@ func makeBackend(i *invocation) error {
 		return err
 	}
 	b.Name, b.Package = name, strings.ToLower(name)
+	if why := unfit(b.Package); why != "" {
+		return command.Usagef("the name %q: its Go package would be %s, which %s: choose another name", name, b.Package, why)
+	}
 	if b.Module == "" {
 		b.Module = "example.com/" + b.Package
 	}
@@ -64,4 +69,21 @@ func makeBackend(i *invocation) error {
 		return err
 	}
 	return i.tell(*directory, name, files)
+}
+
+// unfit says why the files of a backend could not be compiled, or be read without surprise, with this name of their package; "" if they can.
+func unfit(name string) string {
+	switch {
+	case token.IsKeyword(name):
+		return "is a keyword of Go"
+	case types.Universe.Lookup(name) != nil:
+		return "Go predeclares, and main.go would hide"
+	case name == "main" || name == "init":
+		return "Go lets no file import"
+	case name == "plugin":
+		return "main.go imports from the SDK"
+	case strings.HasSuffix(name, "_test"):
+		return "Go keeps for tests"
+	}
+	return ""
 }

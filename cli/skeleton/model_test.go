@@ -112,6 +112,12 @@ func TestCommandLinesAreExplained(t *testing.T) {
 		{"a name twice", []string{"model", "a", "--output=X:FP32:2", "--output=X:FP32:2"}, 2, `the name "X" is given twice`},
 		{"less than no batch", []string{"model", "a", "--max-batch-size=-1"}, 2, "--max-batch-size is -1"},
 		{"strings for PyTorch", []string{"model", "a", "--torch", "--input=X:STRING:2"}, 2, "X is BYTES, which PyTorch does not compute with"},
+		{"a backend with a keyword's name", []string{"backend", "go"}, 2, `the name "go": its Go package would be go, which is a keyword of Go: choose another name`},
+		{"another case of a keyword", []string{"backend", "Func"}, 2, `the name "Func": its Go package would be func, which is a keyword of Go`},
+		{"a backend with a predeclared name", []string{"backend", "string"}, 2, "which Go predeclares"},
+		{"a backend that cannot be imported", []string{"backend", "main"}, 2, "which Go lets no file import"},
+		{"a backend named as what it imports", []string{"backend", "plugin"}, 2, "which main.go imports from the SDK"},
+		{"a backend named as a test", []string{"backend", "echo_test"}, 2, "which Go keeps for tests"},
 		{"a directory below a file", []string{"model", "a", "--directory=/dev/null/none"}, 1, "name another directory with --directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
