@@ -68,8 +68,11 @@ func TestLinkedBackendLoadsAndUnloads(t *testing.T) {
 	for _, hook := range []string{"NewModel", "NewInstance", "Execute", "Ready", "Instance.Close", "Model.Close"} {
 		files[hook+"/config.pbtxt"], files[hook+"/1/.keep"] = probe("panics", hook, fixed), ""
 	}
+	for _, hook := range []string{"NewModel", "NewInstance", "Execute", "Ready", "Instance.Close", "Model.Close"} {
+		files["exits"+hook+"/config.pbtxt"], files["exits"+hook+"/1/.keep"] = probe("exits", hook, fixed), ""
+	}
 	repository := writeFiles(t, files)
-	s := startLinked(t, repository, "--model-control-mode=explicit")
+	s := startLinked(t, repository, "--model-control-mode=explicit", "--backend-config=probe,panics=Backend.Close")
 	change := func(model, what string) (int, string) {
 		return s.request("POST", "/v2/repository/models/"+model+"/"+what, "{}")
 	}
@@ -78,12 +81,13 @@ func TestLinkedBackendLoadsAndUnloads(t *testing.T) {
 	}
 	for model, want := range map[string]string{
 		"NewModel": "backend 'probe', model 'NewModel': NewModel panicked", "NewInstance": "backend 'probe', model 'NewInstance', instance 'NewInstance_0': NewInstance panicked",
+		"exitsNewModel": "model 'exitsNewModel': NewModel ended its goroutine", "exitsNewInstance": "instance 'exitsNewInstance_0': NewInstance ended its goroutine",
 	} {
 		if status, text := change(model, "load"); status == http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("load %s: got %d, %s, want %q", model, status, text, want)
 		}
 	}
-	for _, model := range []string{"plain", "Execute", "Ready", "Instance.Close", "Model.Close"} {
+	for _, model := range []string{"plain", "Execute", "Ready", "Instance.Close", "Model.Close", "exitsExecute", "exitsReady", "exitsInstance.Close", "exitsModel.Close"} {
 		if status, text := change(model, "load"); status != http.StatusOK {
 			t.Fatalf("load %s: got %d, %s", model, status, text)
 		}
@@ -96,6 +100,15 @@ func TestLinkedBackendLoadsAndUnloads(t *testing.T) {
 	}
 	if status, _ := s.request("GET", "/v2/models/Ready/ready", ""); status == http.StatusOK {
 		t.Error("a model whose Ready panics is ready")
+	}
+	if status, text := infer("exitsExecute", 13); status != http.StatusInternalServerError || !strings.HasSuffix(errorOf(t, text), "Execute ended its goroutine") {
+		t.Errorf("infer: got %d, %s, want that Execute ended its goroutine", status, text)
+	}
+	if status, text := infer("exitsExecute", 12); status != http.StatusOK || !strings.Contains(text, `"data":[12]`) {
+		t.Errorf("infer after that: got %d, %s", status, text)
+	}
+	if status, _ := s.request("GET", "/v2/models/exitsReady/ready", ""); status == http.StatusOK {
+		t.Error("a model whose Ready ends its goroutine is ready")
 	}
 
 	// Two instances more, without a new model.
@@ -118,7 +131,7 @@ func TestLinkedBackendLoadsAndUnloads(t *testing.T) {
 		t.Errorf("infer: got %d, %s", status, text)
 	}
 
-	for _, model := range []string{"plain", "Instance.Close", "Model.Close", "Execute", "Ready"} {
+	for _, model := range []string{"plain", "Instance.Close", "Model.Close", "Execute", "Ready", "exitsExecute", "exitsReady", "exitsInstance.Close", "exitsModel.Close"} {
 		if status, text := change(model, "unload"); status != http.StatusOK {
 			t.Errorf("unload %s: got %d, %s", model, status, text)
 		}
@@ -126,10 +139,14 @@ func TestLinkedBackendLoadsAndUnloads(t *testing.T) {
 			t.Errorf("%q is not printed once", text)
 		}
 	}
-	for _, want := range []string{"model 'Instance.Close', instance 'Instance.Close_0': Instance.Close panicked", "model 'Model.Close': Model.Close panicked"} {
+	for _, want := range []string{"model 'Instance.Close', instance 'Instance.Close_0': Instance.Close panicked", "model 'Model.Close': Model.Close panicked",
+		"instance 'exitsInstance.Close_0': Instance.Close ended its goroutine", "model 'exitsModel.Close': Model.Close ended its goroutine"} {
 		if !s.prints(want) {
 			t.Errorf("the server has not printed %q", want)
 		}
 	}
 	s.stop()
+	if !s.prints("backend 'probe': Close panicked") {
+		t.Error("the server has not printed that the Close of its backend panicked")
+	}
 }

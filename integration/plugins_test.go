@@ -410,6 +410,54 @@ func TestPluginsThatMisbehave(t *testing.T) {
 	s.until("rid of all requests", func() bool { return s.figure(`nereid_memory_bytes{kind="blocks"}`) < 1<<20 })
 }
 
+// TestPluginsThatFailAtTheirEnds has Ready and each Close panic, or end its goroutine: the log names them, a model whose Ready does so is not
+// ready, and each model is unloaded like another, its process ended in good order.
+func TestPluginsThatFailAtTheirEnds(t *testing.T) {
+	backends := t.TempDir()
+	files := make(map[string]string)
+	arguments := []string{"--backend-directory=" + backends, "--model-control-mode=explicit"}
+	said := make(map[string]string)
+	for _, hook := range []string{"Ready", "Instance.Close", "Model.Close", "Backend.Close"} {
+		for how, says := range map[string]string{"panic": "panicked", "exit": "ended its goroutine"} {
+			name := how + strings.ReplaceAll(hook, ".", "")
+			said[name] = fmt.Sprintf("backend '%s', model '%s', instance '%s_0': %s %s", name, name, name, hook, says)
+			switch hook {
+			case "Model.Close":
+				said[name] = fmt.Sprintf("backend '%s', model '%s': %s %s", name, name, hook, says)
+			case "Backend.Close":
+				said[name] = fmt.Sprintf("backend '%s': Close %s", name, says)
+			}
+			plugin(t, filepath.Join(backends, name, "nereid_"+name))
+			files[name+"/config.pbtxt"], files[name+"/1/none"] = strings.Replace(manyConfig(""), `"many"`, `"`+name+`"`, 1), ""
+			arguments = append(arguments, "--backend-config="+name+","+how+"="+hook)
+		}
+	}
+	s := start(t, "", writeFiles(t, files), arguments...)
+	for name, says := range said {
+		if status, body := s.load(name); status != http.StatusOK {
+			t.Fatalf("load %s: status %d: %s", name, status, body)
+		}
+		s.wantNumber(name, 1, 2)
+		status, _, err := s.try("GET", "/v2/models/"+name+"/ready", nil, nil)
+		if ready := err == nil && status == http.StatusOK; ready == strings.HasSuffix(name, "Ready") {
+			t.Errorf("%s: ready is %v", name, ready)
+		}
+		if status, body := s.request("POST", "/v2/repository/models/"+name+"/unload", ""); status != http.StatusOK {
+			t.Errorf("unload %s: status %d: %s", name, status, body)
+		}
+		s.until("unloaded", func() bool { return s.index()[name].State == "UNAVAILABLE" && s.index()[name].Reason == "unloaded" })
+		if !s.prints(says) {
+			t.Errorf("the log does not have %q", says)
+		}
+	}
+	s.until("rid of all processes", func() bool { return len(s.plugins()) == 0 })
+	for _, never := range []string{"stub lost", "killed"} {
+		if strings.Contains(s.log.String(), never) {
+			t.Errorf("the log has %q", never)
+		}
+	}
+}
+
 // plugins lists the processes of plugins, ascending.
 func (s *runningServer) plugins() (pids []int) {
 	for _, pid := range s.descendants() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/internal/execution"
@@ -34,6 +35,9 @@ type Environment struct {
 	Allocate func(bytes int64) ([]byte, infer.Memory, error)
 	// AnswersFirst: what Execute has answered is handed to the senders of its tasks before Batch.Done is called, and not after it.
 	AnswersFirst bool
+	// Later is told, by the instance's goroutine, that Execute has returned and Done comes later, as requests have not been released; what was
+	// answered goes up right behind it. nil: nobody wants to know.
+	Later func()
 	// Trace returns what trace.Trace.Text gives of a request; nil: the request has its trace itself.
 	Trace  func(*infer.Request) string
 	Window Window
@@ -53,7 +57,7 @@ func Open(initialize sdk.New, env Environment) (*Backend, error) {
 	maps.Copy(settings, env.Settings)
 	b := &Backend{env: env}
 	b.sdk = &sdk.BackendEnv{Name: env.Name, Directory: env.Directory, Settings: settings, Message: env.Message, Log: b.logger()}
-	err := b.hook("New", "", func() (err error) {
+	err := b.apart("New", "", func() (err error) {
 		b.backend, err = initialize(b.sdk)
 		return err
 	})
@@ -63,7 +67,7 @@ func Open(initialize sdk.New, env Environment) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = b.hook("Attributes", "", func() error {
+	err = b.apart("Attributes", "", func() error {
 		b.attributes = b.backend.Attributes()
 		return nil
 	})
@@ -82,7 +86,7 @@ func (b *Backend) Attributes() sdk.Attributes { return b.attributes }
 
 // Close ends the backend. All of its models have been closed.
 func (b *Backend) Close() {
-	_ = b.hook("Close", "", func() error {
+	_ = b.apart("Close", "", func() error {
 		b.backend.Close()
 		return nil
 	})
@@ -98,14 +102,46 @@ func (b *Backend) hook(name, of string, f func() error) (err error) {
 	return f()
 }
 
-// panicked logs a panic of an author's function and returns what clients are told.
-func (b *Backend) panicked(hook, of string, value any) *infer.Error {
+// apart is hook for functions that the caller's goroutine must survive: an author's function may end its own, by runtime.Goexit, which is
+// an error as a panic is.
+func (b *Backend) apart(name, of string, f func() error) error {
+	outcome := make(chan error, 1) // one value, from the goroutine
+	boundary.Go(b.env.Own, boundary.Models, func() {
+		returned := false
+		var err error
+		defer func() {
+			if !returned {
+				err = b.gone(name, of)
+			}
+			outcome <- err
+		}()
+		err = b.hook(name, of, f)
+		returned = true
+	}, nil)
+	return <-outcome
+}
+
+// gone logs that an author's function has ended its goroutine and returns what clients are told.
+func (b *Backend) gone(hook, of string) *infer.Error {
+	err := b.fault(hook, of, "ended its goroutine")
+	b.env.Own.Error().Msg(err.Message)
+	return err
+}
+
+// fault is what clients are told of an author's function that did not return.
+func (b *Backend) fault(hook, of, what string) *infer.Error {
 	where := "backend '" + b.env.Name + "'"
 	if of != "" {
 		where += ", " + of
 	}
-	b.env.Own.Error().Str("error", text(value)).Bytes("stack", stack()).Msgf("%s: %s panicked", where, hook)
-	return infer.Errorf(infer.Internal, "%s: %s panicked", where, hook)
+	return infer.Errorf(infer.Internal, "%s: %s %s", where, hook, what)
+}
+
+// panicked logs a panic of an author's function and returns what clients are told.
+func (b *Backend) panicked(hook, of string, value any) *infer.Error {
+	err := b.fault(hook, of, "panicked")
+	b.env.Own.Error().Str("error", text(value)).Bytes("stack", stack()).Msg(err.Message)
+	return err
 }
 
 // text prints a value whose own methods may panic too.

@@ -348,6 +348,38 @@ func TestPanicsOfHooks(t *testing.T) {
 			t.Errorf("got error %v after %d calls of Close, want none after one", err, closes)
 		}
 	})
+	t.Run("New and Attributes that end their goroutine", func(t *testing.T) {
+		for hook, a := range map[string]*author{
+			"New": {initialize: func(*sdk.BackendEnv) error { runtime.Goexit(); return nil }}, "Attributes": {asked: runtime.Goexit},
+		} {
+			if _, err := tryStart(t, a, with("")); err == nil || !strings.HasSuffix(err.Error(), hook+" ended its goroutine") {
+				t.Errorf("%s: got %v, want that it ended its goroutine", hook, err)
+			}
+		}
+	})
+	t.Run("Ready and ends that end their goroutine", func(t *testing.T) {
+		var closed []string
+		a := &author{execute: identity, ready: func(context.Context) error { runtime.Goexit(); return nil }, closed: func(what string) {
+			closed = append(closed, what)
+			runtime.Goexit()
+		}}
+		r, err := tryStart(t, a, with(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.instance.Ready(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "Ready ended its goroutine") {
+			t.Errorf("Ready: got %v, want that it ended its goroutine", err)
+		}
+		r.close()
+		if want := []string{"instance", "model", "backend"}; !slices.Equal(closed, want) {
+			t.Errorf("got closed %v, want %v", closed, want)
+		}
+		for _, want := range []string{"Ready ended its goroutine", "Instance.Close ended its goroutine", "Model.Close ended its goroutine", "backend 'b': Close ended its goroutine"} {
+			if text := r.log.String(); !strings.Contains(text, want) {
+				t.Errorf("got the log %s, want %q", text, want)
+			}
+		}
+	})
 	t.Run("Ready and the ends", func(t *testing.T) {
 		r, err := tryStart(t, &author{execute: identity, ready: func(context.Context) error { panic("oh") }, closed: func(string) { panic("oh") }}, with(""))
 		if err != nil {

@@ -92,7 +92,7 @@ func (m *Model) Instance(ctx context.Context, p Placement) (*Instance, error) {
 			}
 			in.cancel()
 			in.end()
-			outcome <- infer.Errorf(infer.Internal, "backend '%s', %s: NewInstance ended its goroutine", m.backend.env.Name, in.log)
+			outcome <- m.backend.gone("NewInstance", in.log)
 		}()
 		err := in.open()
 		made = true
@@ -145,7 +145,7 @@ func (m *Model) newInstance(p Placement) *Instance {
 	in.custody = execution.New(execution.Config{
 		Backend: b.env.Name, Model: m.version.Name, Instance: p.Name, Life: in.life,
 		Decoupled: m.decoupled(), Sequences: sequences != nil, Iterative: sequences.GetIterativeSequence(),
-		Outputs: outputs, Allocate: b.env.Allocate, AnswersFirst: b.env.AnswersFirst, Trace: b.env.Trace, Window: b.env.Window, GPU: gpu,
+		Outputs: outputs, Allocate: b.env.Allocate, AnswersFirst: b.env.AnswersFirst, Later: b.env.Later, Trace: b.env.Trace, Window: b.env.Window, GPU: gpu,
 		Fault: func(text string) { b.env.Own.Error().Msg(text) }, Log: b.env.Own,
 	})
 	in.env = &sdk.InstanceEnv{
@@ -180,13 +180,16 @@ func (in *Instance) run() {
 	finished := false
 	defer func() {
 		if !finished { // an author's function has ended this goroutine, by runtime.Goexit
+			if in.closing {
+				_ = in.model.backend.gone("Instance.Close", in.log)
+			}
 			boundary.Go(in.model.backend.env.Own, boundary.Life, in.run, nil)
 		}
 	}()
-	for w, ok := in.take(); ok; w, ok = in.take() {
-		in.execute(w)
-	}
 	if !in.closing { // else it is Close that has ended the goroutine before this one
+		for w, ok := in.take(); ok; w, ok = in.take() {
+			in.execute(w)
+		}
 		in.closing = true
 		in.custody.Settle(in.hurry)
 		_ = in.model.backend.hook("Instance.Close", in.log, func() error {
@@ -245,7 +248,7 @@ func (in *Instance) execute(w work) {
 			b.Returned(requests, in.model.backend.panicked("Execute", in.log, value), true)
 			return
 		}
-		b.Returned(requests, infer.Errorf(infer.Internal, "backend '%s', %s: Execute ended its goroutine", in.model.backend.env.Name, in.log), true)
+		b.Returned(requests, in.model.backend.gone("Execute", in.log), true)
 	}()
 	err := in.instance.Execute(b.Context(), list)
 	returned = true
@@ -294,7 +297,7 @@ func (in *Instance) Ready(ctx context.Context) error {
 	if in.ready == nil {
 		return nil
 	}
-	return in.model.backend.hook("Ready", in.log, func() error { return in.ready.Ready(ctx) })
+	return in.model.backend.apart("Ready", in.log, func() error { return in.ready.Ready(ctx) })
 }
 
 // Cancel implements backend.Canceller: the context of the task has ended. Calls that the model has made for its batch are cancelled

@@ -129,12 +129,17 @@ func (m *Model) create(ctx context.Context, complete bool) error {
 	outcome := make(chan error, 1) // one value, from the goroutine
 	m.alive.add()
 	boundary.Go(m.backend.env.Own, boundary.Models, func() {
-		err := error(infer.Errorf(infer.Internal, "backend '%s', %s: NewModel ended its goroutine", m.backend.env.Name, m.log))
+		returned := false
+		var err error
 		defer func() {
+			if !returned {
+				err = m.backend.gone("NewModel", m.log)
+			}
 			m.alive.done() // first: who has the outcome may look
 			outcome <- err
 		}()
 		err = m.newModel()
+		returned = true
 	}, nil)
 	select {
 	case err := <-outcome:
@@ -173,7 +178,7 @@ func (m *Model) newModel() error {
 }
 
 func (m *Model) closeModel(made sdk.Model) {
-	_ = m.backend.hook("Model.Close", m.log, func() error {
+	_ = m.backend.apart("Model.Close", m.log, func() error {
 		made.Close()
 		return nil
 	})

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // author is a backend of functions; nil ones do nothing.
 type author struct {
 	initialize  func(*sdk.BackendEnv) error
+	asked       func() // for attributes
 	attributes  sdk.Attributes
 	newModel    func(*sdk.ModelEnv) error
 	newInstance func(*sdk.InstanceEnv) error
@@ -49,7 +50,12 @@ func (a *author) close(what string) {
 	}
 }
 
-func (a *author) Attributes() sdk.Attributes { return a.attributes }
+func (a *author) Attributes() sdk.Attributes {
+	if a.asked != nil {
+		a.asked()
+	}
+	return a.attributes
+}
 
 func (a *author) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
 	if a.newModel != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -119,6 +120,18 @@ func (in *actorInstance) Execute(ctx context.Context, requests []*sdk.Request) e
 // answer answers one request and releases it.
 func (in *actorInstance) answer(ctx context.Context, r *sdk.Request) {
 	err := in.respond(ctx, r)
+	switch in.model.env.Name {
+	case "lingers":
+		in.awaitGo()
+	case "releases-later":
+		in.later = make(chan struct{})
+		go func() {
+			defer close(in.later)
+			in.awaitGo()
+			_ = r.Release(sdk.ReleaseAll)
+		}()
+		return
+	}
 	if in.model.env.Name == "again" && in.seen%2 == 1 {
 		return // it has been released
 	}
@@ -128,6 +141,16 @@ func (in *actorInstance) answer(ctx context.Context, r *sdk.Request) {
 		}
 	}
 	_ = r.Release(sdk.ReleaseAll)
+}
+
+// awaitGo waits for the test's word, a file of the model.
+func (in *actorInstance) awaitGo() {
+	for {
+		if _, err := os.Stat(filepath.Join(in.model.env.Directory, "go")); err == nil {
+			return
+		}
+		time.Sleep(time.Millisecond) // the author's way of working, not the test's of waiting
+	}
 }
 
 func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
@@ -141,7 +164,7 @@ func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
 		return err
 	}
 	switch in.model.env.Name {
-	case "identity", "later", "asks", "completes":
+	case "identity", "later", "asks", "completes", "lingers", "releases-later":
 		if err := p.Forward(name, nil, input); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ type execution struct {
 	mu        sync.Mutex
 	held      *answers          // what EXECUTED will carry; nil: nothing yet, or it is taken
 	responses []*infer.Response // whose memory held names
-	taken     bool              // EXECUTED is about to be sent: what is answered from now on travels by itself
+	taken     bool              // EXECUTED is about to be sent, or waits for releases: what is answered from now on travels by itself
 	settled   bool              // EXECUTED has been sent
 	waiter    chan struct{}     // closed then; nil unless the next batch waits for it
 
@@ -208,7 +208,8 @@ func (s *session) skip(m peer.Message) {
 	}
 }
 
-// send implements backend.Task.Send. What is the whole answer to a request travels in EXECUTED, as long as that has not been sent.
+// send implements backend.Task.Send. What is the whole answer to a request of a model that is not decoupled travels in EXECUTED, if that is sent
+// next.
 func (t *task) send(r *infer.Response) {
 	e := t.execution
 	s := e.session
@@ -217,7 +218,7 @@ func (t *task) send(r *infer.Response) {
 		r.Release() // the request was ended by giveUp
 		return
 	}
-	if final && !r.Empty && e.hold(t.Handle, r) {
+	if final && !s.decoupled && !r.Empty && e.hold(t.Handle, r) {
 		t.over()
 		return
 	}

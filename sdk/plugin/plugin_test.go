@@ -368,6 +368,49 @@ func TestOtherModelsAreCalled(t *testing.T) {
 	}
 }
 
+// TestAnswersDoNotWaitForWhatFollowsThem has clients answered when the author answers them, though Execute of a decoupled model goes on, or
+// a request of a sequence is released later.
+func TestAnswersDoNotWaitForWhatFollowsThem(t *testing.T) {
+	for name, change := range map[string]func(*kserve.ModelConfig){
+		"lingers": func(c *kserve.ModelConfig) {
+			c.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
+		},
+		"releases-later": func(c *kserve.ModelConfig) {
+			c.SchedulingChoice = &kserve.ModelConfig_SequenceBatching{SequenceBatching: &kserve.ModelSequenceBatching{}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			m := r.start(name, change)
+			for _, n := range []int{4, 100_000} {
+				request := r.request(pattern(n, 1))
+				e := m.execute(t.Context(), request)
+				response := e.next(0)
+				if !response.Final {
+					t.Error("the answer is not the last response")
+				}
+				m.wantBytes(response, pattern(n, 1))
+				select {
+				case report := <-e.report:
+					t.Errorf("the batch is done before its end was allowed: %+v", report)
+				default:
+				}
+				word := filepath.Join(m.folder, "go")
+				if err := os.WriteFile(word, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if report := e.done(); report.Err != nil || len(report.Failed) > 0 {
+					t.Errorf("got report %+v", report)
+				}
+				if err := os.Remove(word); err != nil {
+					t.Fatal(err)
+				}
+				request.Inputs[0].Release()
+			}
+		})
+	}
+}
+
 // TestRequestsCountAsTheAuthorSays has requests counted by what the author reports, whatever their clients get.
 func TestRequestsCountAsTheAuthorSays(t *testing.T) {
 	r := newRig(t)

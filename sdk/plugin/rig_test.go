@@ -99,6 +99,7 @@ type running struct {
 	rig      *rig
 	model    backend.Model
 	instance backend.Instance
+	folder   string // of the model
 	close    func()
 }
 
@@ -122,13 +123,14 @@ func (r *rig) open(config *kserve.ModelConfig, complete bool) (*running, error) 
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	folder := r.t.TempDir()
 	model, err := r.backend.Open(backend.Env{
-		Name: config.GetName(), Version: 1, Directory: r.t.TempDir(), Config: config, Host: r.host, Plugin: self,
+		Name: config.GetName(), Version: 1, Directory: folder, Config: config, Host: r.host, Plugin: self,
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m := &running{rig: r, model: model}
+	m := &running{rig: r, model: model, folder: folder}
 	var once sync.Once
 	m.close = func() {
 		once.Do(func() {

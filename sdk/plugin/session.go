@@ -321,7 +321,7 @@ func (s *session) opening(m peer.Message, more *settings) (wire.Model, error) {
 	opened, err := engine.Open(s.initialize, engine.Environment{
 		Name: b.Name, Directory: b.Directory, Settings: b.Settings, Message: b.Message,
 		Log: s.logs.log, Enabled: s.logs.enabled, Own: s.own, Allocate: s.allocate, AnswersFirst: true,
-		Trace: traceOf, Window: s.window,
+		Later: s.later, Trace: traceOf, Window: s.window,
 	})
 	if err != nil {
 		return model, err
@@ -401,6 +401,14 @@ func (s *session) openRequests() int {
 	default:
 		return 0
 	}
+}
+
+// later implements engine.Environment.Later: EXECUTED waits for the author's releases, and what he has answered does not.
+func (s *session) later() {
+	e := s.current
+	e.mu.Lock()
+	e.taken = true
+	e.mu.Unlock()
 }
 
 // next implements engine.Placement.Next: it reads until a batch is to be executed; nil at FINALIZE and when the connection has ended.

@@ -1,5 +1,6 @@
 // Command linked is a server with the backend "probe", whose models answer IN, INT32 of any length, as OUT. What else a model
-// does its parameters say: "panics" names the hook in which it panics, for Execute if the first number is 13; "sends" makes it decoupled,
+// does its parameters say: "panics" names the hook in which it panics, for Execute if the first number is 13, and
+// "exits" that in which it ends its goroutine; the setting "panics" does so for Backend.Close; "sends" makes it decoupled,
 // with as many responses as the first number says; "rounds" does the same with an execution for each of them, as an iterative sequence; "calls"
 // names the model that it passes its input on to.
 package main
@@ -9,6 +10,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -21,16 +23,20 @@ import (
 
 func main() { cli.Main(nereid.WithBackend("probe", initialize)) }
 
-type backend struct{}
+type backend struct{ env *sdk.BackendEnv }
 
 func initialize(env *sdk.BackendEnv) (sdk.Backend, error) {
 	env.Log.Info(fmt.Sprintf("probe: initialized, default-max-batch-size is %s, color is %s", env.Settings["default-max-batch-size"], env.Settings["color"]))
-	return backend{}, nil
+	return backend{env}, nil
 }
 
 func (backend) Attributes() sdk.Attributes { return sdk.Attributes{} }
 
-func (backend) Close() {}
+func (b backend) Close() {
+	if b.env.Settings["panics"] == "Backend.Close" {
+		panic("as the setting says")
+	}
+}
 
 type model struct {
 	env    *sdk.ModelEnv
@@ -45,6 +51,9 @@ func parameter(env *sdk.ModelEnv, name string) string {
 func panicIn(env *sdk.ModelEnv, hook string) {
 	if parameter(env, "panics") == hook {
 		panic("as the parameter says")
+	}
+	if parameter(env, "exits") == hook {
+		runtime.Goexit()
 	}
 }
 

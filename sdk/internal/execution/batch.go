@@ -159,6 +159,9 @@ func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool
 	if !c.AnswersFirst && conclude {
 		b.conclude()
 	}
+	if !conclude && c.Later != nil {
+		c.Later()
+	}
 	for i := range b.entries {
 		b.flush(&b.entries[i])
 	}

@@ -26,6 +26,9 @@ type Config struct {
 	Allocate func(bytes int64) ([]byte, infer.Memory, error)
 	// AnswersFirst: what Execute has answered goes up before Done is called, and not after it.
 	AnswersFirst bool
+	// Later is told that Execute has returned and Done comes later, as requests have not been released; what was answered goes up
+	// right behind it. nil: nobody wants to know.
+	Later func()
 	// Trace returns what trace.Trace.Text gives of a request; nil: the request has its trace itself.
 	Trace  func(*infer.Request) string
 	Window Window

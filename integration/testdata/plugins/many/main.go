@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
 	"google.golang.org/protobuf/proto"
 
@@ -20,18 +21,22 @@ func main() { plugin.Serve(open) }
 type backend struct {
 	env   *sdk.BackendEnv
 	panic string // the hook that panics, of --backend-config
+	exit  string // the hook that ends its goroutine
 }
 
 func open(env *sdk.BackendEnv) (sdk.Backend, error) {
-	b := &backend{env, env.Settings["panic"]}
+	b := &backend{env, env.Settings["panic"], env.Settings["exit"]}
 	b.maybe("New")
 	return b, nil
 }
 
-// maybe panics if it is the turn of the hook.
+// maybe panics, or ends its goroutine, if it is the turn of the hook.
 func (b *backend) maybe(hook string) {
 	if b.panic == hook {
 		panic("as the settings say")
+	}
+	if b.exit == hook {
+		runtime.Goexit()
 	}
 }
 
