@@ -53,7 +53,7 @@ type Channel struct {
 	recv struct {
 		sync.Mutex
 		*Consumer
-		closed bool
+		closed bool // written with spin held, too: either lock is enough for reading
 	}
 	send struct {
 		sync.Mutex

@@ -239,38 +239,35 @@ func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handle
 	}
 	defer spinners.Add(-1)
 	defer c.spin.Unlock()
-	// Close says that it has begun before it waits for spin: if it has not begun by now,
-	// the mappings stay until spin is unlocked.
-	c.send.Lock()
-	closed := c.send.closed
-	c.send.Unlock()
-	if closed {
+	// Close unmaps, and says so, with spin held: what is mapped now stays until spin is unlocked.
+	if c.recv.closed {
 		return 0, nil
 	}
 	c.setSpinner(true)
-	begin := time.Now()
+	// now and not time.Now, which reads two clocks.
+	begin := now()
 	last := begin
 	for len(done) == 0 {
 		if c.anythingPending() {
-			if _, err = c.Receive(handle); err != nil {
+			if _, err = c.Receive(handle); err != nil || len(done) > 0 {
 				break
 			}
-			last = time.Now()
+			last = now()
 			begin = last
 			continue
 		}
 		if also != nil && also() {
-			last = time.Now()
+			last = now()
 			begin = last
 			continue
 		}
 		// SCHED_YIELD cannot block, so the runtime need not be told; Gosched would
 		// hand this processor to other goroutines, but not to the stub.
 		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-		now := time.Now()
-		longest = max(longest, now.Sub(last))
-		last = now
-		if now.Sub(begin) > budget {
+		looked := now()
+		longest = max(longest, time.Duration(looked-last))
+		last = looked
+		if time.Duration(looked-begin) > budget {
 			break
 		}
 	}
@@ -303,10 +300,7 @@ func (c *Channel) Watch() bool {
 	if !c.spin.TryLock() {
 		return false
 	}
-	c.send.Lock() // as in Spin
-	closed := c.send.closed
-	c.send.Unlock()
-	if closed {
+	if c.recv.closed { // as in Spin
 		c.spin.Unlock()
 		return false
 	}

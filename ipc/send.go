@@ -57,10 +57,10 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 
 // Fill sends a frame with a body of n bytes that fill writes into the frame. If fill
 // panics, nothing was begun.
-func (c *Channel) Fill(kind Kind, id uint64, n int, fill func(frame []byte)) (position uint64, err error) {
+func (c *Channel) Fill(kind Kind, id uint64, n int, fill func(frame []byte)) (position uint64, at int64, err error) {
 	frame, err := c.Begin(kind, id, n)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	filled := false
 	defer func() {
@@ -71,7 +71,8 @@ func (c *Channel) Fill(kind Kind, id uint64, n int, fill func(frame []byte)) (po
 	}()
 	fill(frame)
 	filled = true
-	return c.Commit(), nil
+	position, at = c.Commit()
+	return position, at, nil
 }
 
 // SetSpilled marks the frame that was begun as one whose body is a descriptor.
@@ -82,9 +83,10 @@ func SetAhead(frame []byte) { frame[6] |= byte(FlagAhead) }
 
 // Commit publishes what Begin began and wakes the stub if it sleeps. It
 // returns the frame's position, by which Taken tells whether the stub has
-// taken it. A frame that waits for room has the position that it will get:
+// taken it, and when it was published, CLOCK_MONOTONIC ns. A frame that waits for room has the position that it will get:
 // where it lies depends only on the frames before it.
-func (c *Channel) Commit() (position uint64) {
+func (c *Channel) Commit() (position uint64, at int64) {
+	at = now()
 	ring := false
 	if c.send.staged != nil {
 		if len(c.send.pending) == 0 {
@@ -98,7 +100,7 @@ func (c *Channel) Commit() (position uint64) {
 		c.send.staged = nil
 		c.scheduleRetryLocked()
 	} else {
-		ring = c.publishLocked()
+		ring = c.publishLocked(at)
 		position = c.send.published
 	}
 	// Rung without the lock: it is a system call, and another goroutine may send meanwhile.
@@ -106,7 +108,7 @@ func (c *Channel) Commit() (position uint64) {
 	if ring {
 		c.downBell.Ring()
 	}
-	return position
+	return position, at
 }
 
 // Backlog returns how many bytes of frames wait for room in the ring.
@@ -156,7 +158,7 @@ func (c *Channel) Withdraw(number uint64) (certain bool) {
 
 // Send sends a frame with the given body.
 func (c *Channel) Send(kind Kind, id uint64, body []byte) error {
-	_, err := c.Fill(kind, id, len(body), func(frame []byte) { copy(frame[HeaderSize:], body) })
+	_, _, err := c.Fill(kind, id, len(body), func(frame []byte) { copy(frame[HeaderSize:], body) })
 	return err
 }
 
@@ -164,8 +166,8 @@ func (c *Channel) Send(kind Kind, id uint64, body []byte) error {
 // be rung. Ordering: tail is stored atomically, which is a full barrier, before
 // the stub's sleep word is loaded; the stub makes its word odd and passes a
 // barrier before it looks at tail a last time. So one of the two sees the other.
-func (c *Channel) publishLocked() (ring bool) {
-	c.send.Commit(now())
+func (c *Channel) publishLocked(at int64) (ring bool) {
+	c.send.Commit(at)
 	_ = c.guard(func() error {
 		// Each sleep has an odd value of its own: one ring wakes it, more would be system
 		// calls for nothing.
@@ -216,7 +218,7 @@ func (c *Channel) sendWaiting() (ring bool) {
 			break
 		}
 		copy(room, first)
-		ring = c.publishLocked() || ring
+		ring = c.publishLocked(now()) || ring
 		c.send.bytes -= len(first)
 		c.send.pending[0] = nil
 		c.send.pending = c.send.pending[1:]

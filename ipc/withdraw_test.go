@@ -27,7 +27,8 @@ func TestWaitingFramesKnowTheirPositions(t *testing.T) {
 				t.Fatal(err)
 			}
 			copy(frame[HeaderSize:], body)
-			positions = append(positions, c.Commit())
+			position, _ := c.Commit()
+			positions = append(positions, position)
 		}
 		c.send.Lock()
 		waiting := len(c.send.pending)

@@ -55,19 +55,20 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 	number := entered.number
 
 	var position uint64
+	var at int64
 	err = boundary.Run(in.log, boundary.Request, func() (err error) {
 		if !ahead && l.executeLimit > 0 {
 			l.limit()
 		}
 		l.bls.Execute(b)
-		position, err = l.send(b, number, entered.handles, ahead)
+		position, at, err = l.send(b, number, entered.handles, ahead)
 		return err
 	})
 	var panicked *boundary.Error
 	if errors.As(err, &panicked) { // nothing of it was published
 		err = infer.AsError(err)
 	}
-	return l.sent(number, position, err)
+	return l.sent(number, position, at, err)
 }
 
 // enter numbers a batch and has it in flight in the life of the instance.
@@ -122,7 +123,7 @@ func (in *Instance) Withdraw() {
 
 // send encodes and publishes the frame of a batch; the caller holds submit. After
 // an error or a panic nothing is lent and nothing was published.
-func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead bool) (position uint64, err error) {
+func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead bool) (position uint64, at int64, err error) {
 	var few [8]*infer.Request
 	requests := few[:0]
 	for _, task := range b.Tasks {

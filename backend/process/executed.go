@@ -8,6 +8,13 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
+// oneResponse is what the answer to a batch of one request mostly needs, in one piece.
+type oneResponse struct {
+	list     [1]*infer.Response
+	response infer.Response
+	outputs  [1]infer.Tensor
+}
+
 // executed answers a batch.
 func (l *life) executed(f ipc.Frame) error {
 	arrived := backend.Now()
@@ -36,8 +43,16 @@ func (l *life) executed(f ipc.Frame) error {
 
 	// Everything is read and checked before anything is handed up: a stub that
 	// breaks the protocol in its last response has answered nothing.
-	responses := make([]*infer.Response, len(batch.Tasks))
-	rescheduled, failed, err := l.readResponses(&body, f.Body, &first, responses)
+	var responses []*infer.Response
+	var spare *infer.Response
+	if len(batch.Tasks) == 1 {
+		one := &oneResponse{}
+		one.response.Outputs = one.outputs[:0]
+		responses, spare = one.list[:], &one.response
+	} else {
+		responses = make([]*infer.Response, len(batch.Tasks))
+	}
+	rescheduled, failed, err := l.readResponses(&body, f.Body, &first, responses, spare)
 	if err == nil {
 		err = l.decoder.Return(body.Tickets)
 	}
@@ -117,8 +132,9 @@ func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) err
 }
 
 // readResponses fills responses with the responses of an EXECUTED frame, and tells
-// which requests are to be executed again, and which count as failed.
-func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFlight, responses []*infer.Response) (rescheduled map[uint32]bool, failed []int, err error) {
+// which requests are to be executed again, and which count as failed. The first response may be made in spare, with its outputs; nil:
+// there is none.
+func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFlight, responses []*infer.Response, spare *infer.Response) (rescheduled map[uint32]bool, failed []int, err error) {
 	r := &l.response
 	for {
 		ok, err := body.NextResponse(r)
@@ -161,7 +177,11 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFl
 		if r.Flags&ipc.FlagFinal == 0 {
 			return nil, nil, ipc.Broken("handle", "response to request %d of the batch is not final", index)
 		}
-		response := &infer.Response{Final: true}
+		response := spare
+		if spare = nil; response == nil {
+			response = &infer.Response{}
+		}
+		response.Final = true
 		responses[index] = response
 		if err := l.decoder.Response(r, frame, l.in.model.env.Name, of.batch.Tasks[index].Request.Places, response); err != nil {
 			return nil, nil, err

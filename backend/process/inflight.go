@@ -219,10 +219,10 @@ func (f *inFlight) leaveLocked() {
 	f.left.open = f.endOpenLocked()
 }
 
-// sent notes what became of the frame of a batch that has entered. An error is
+// sent notes what became of the frame of a batch that has entered: where it lies, and when it was published. An error is
 // for its requests, as the batch is not in flight any more. After a panic the life ends,
 // which answers what it has.
-func (f *inFlight) sent(number, position uint64, err error) (refused error) {
+func (f *inFlight) sent(number, position uint64, at int64, err error) (refused error) {
 	var panicked error
 	defer func() {
 		if panicked != nil {
@@ -232,18 +232,18 @@ func (f *inFlight) sent(number, position uint64, err error) (refused error) {
 	defer boundary.Recover(&f.log, boundary.Life, &panicked)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := f.findLocked(number)
+	place := f.findLocked(number)
 	own := frames.Refusal(err)
 	switch {
-	case at < 0:
+	case place < 0:
 		// The life has ended meanwhile and its end answers the batch, or the stub has
 		// answered it already.
 		if err == nil {
 			f.late.number, f.late.position = number, position
 		}
 	case err == nil:
-		f.current[at].position, f.current[at].sent = position, backend.Now()
-		f.handed.Store(f.current[at].sent)
+		f.current[place].position, f.current[place].sent = position, at
+		f.handed.Store(at)
 	case own != nil:
 		refused = own      // also after a panic
 		f.dropLastLocked() // it is the last one, as submit was held

@@ -16,12 +16,13 @@ func Rounds(span time.Duration, pids []int, once func() error) (times Times, err
 		return times, err
 	}
 	begin := time.Now()
-	for last := begin; last.Sub(begin) < span; {
+	// Since reads one clock, and Now two.
+	for last := time.Duration(0); last < span; {
 		if err := once(); err != nil {
 			return times, err
 		}
-		now := time.Now()
-		times.Each = append(times.Each, now.Sub(last))
+		now := time.Since(begin)
+		times.Each = append(times.Each, now-last)
 		last = now
 	}
 	times.Wall = time.Since(begin)

@@ -184,7 +184,7 @@ func TestLongBodiesTravelInBlocks(t *testing.T) {
 	copy(memory, long)
 	for _, offset := range []uint64{8192, 1 << 40} {
 		d := ipc.Descriptor{Type: 2, Region: ipc.InRequests, Offset: offset, Length: uint64(len(long)), Ticket: 77 + offset}
-		if _, err := r.channel.Fill(ipc.Execute, 9, ipc.DescriptorSize, func(frame []byte) {
+		if _, _, err := r.channel.Fill(ipc.Execute, 9, ipc.DescriptorSize, func(frame []byte) {
 			ipc.SetSpilled(frame)
 			ipc.SetAhead(frame)
 			d.Put(frame[ipc.HeaderSize:])

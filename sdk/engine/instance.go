@@ -64,7 +64,7 @@ var (
 // work is a batch on its way to the instance's goroutine.
 type work struct {
 	batch *backend.Batch
-	begun int64
+	begun int64 // 0: it is begun when Execute is called
 }
 
 // Instance makes an instance, in a goroutine of its own, which calls all of the author's hooks of it but Ready. Complete or Start has
@@ -216,7 +216,7 @@ func (in *Instance) take() (w work, ok bool) {
 		return w, ok
 	}
 	b := in.next()
-	return work{b, backend.Now()}, b != nil
+	return work{b, 0}, b != nil
 }
 
 // lent is what the author gets of a batch of one request.

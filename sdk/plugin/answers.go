@@ -151,6 +151,9 @@ func (a *answers) publish(s *session, kind ipc.Kind, id uint64, prefix int, writ
 
 // exhausted reports whether an error is one to a single frame: there is no memory for its body.
 func exhausted(err error) bool {
-	var e *peer.Exhausted
+	if err == nil {
+		return false
+	}
+	var e *peer.Exhausted // below the mostly nil err, as it is an allocation
 	return errors.As(err, &e)
 }

@@ -257,7 +257,7 @@ func TestBatchAheadThatWasWithdrawnIsSkipped(t *testing.T) {
 	v.send(ipc.Execute, 1, execute(1, 11, 0, 5000, 0))
 	ahead := func(number uint64) {
 		body := execute(number, number*10, 0, 5000, 0)
-		if _, err := v.channel.Fill(ipc.Execute, number, len(body), func(frame []byte) {
+		if _, _, err := v.channel.Fill(ipc.Execute, number, len(body), func(frame []byte) {
 			copy(frame[ipc.HeaderSize:], body)
 			ipc.SetAhead(frame)
 		}); err != nil {

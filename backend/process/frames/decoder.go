@@ -75,10 +75,14 @@ func (d *Decoder) Return(tickets []byte) error {
 func (d *Decoder) Copied() int64 { return d.copies.used.Load() }
 
 // Response turns a response of the stub into one for a client of the named model. The
-// frame is the body that r was read from; places are those of the request.
+// frame is the body that r was read from; places are those of the request. Outputs are made in the
+// capacity of into.Outputs, if they fit.
 func (d *Decoder) Response(r *ipc.ResponseBody, frame []byte, model string, places []infer.Place, into *infer.Response) error {
-	if len(r.Outputs) > 0 {
-		into.Outputs = make([]infer.Tensor, 0, len(r.Outputs))
+	switch n := len(r.Outputs); {
+	case n == 0:
+		into.Outputs = nil
+	case n > cap(into.Outputs):
+		into.Outputs = make([]infer.Tensor, 0, n)
 	}
 	var refusal *infer.Error
 	for i := range r.Outputs {

@@ -125,8 +125,11 @@ func invalidText(v reflect.Value) (field, text string) {
 // life: the channel is broken, or has been closed. Whatever else keeps a frame
 // from being sent, a lack of memory above all, is no fault of the stub.
 func Refusal(err error) *infer.Error {
-	var broken *ipc.ProtocolError
-	if err == nil || errors.Is(err, ipc.ErrClosed) || errors.As(err, &broken) {
+	if err == nil || errors.Is(err, ipc.ErrClosed) {
+		return nil
+	}
+	var broken *ipc.ProtocolError // below the mostly nil err, as it is an allocation
+	if errors.As(err, &broken) {
 		return nil
 	}
 	return infer.AsError(err)

@@ -67,11 +67,11 @@ func (e *Encoder) PlaceOnDevices() { e.putsThere = true }
 // Names returns the names that the stub has been told.
 func (e *Encoder) Names() *Names { return e.names }
 
-// Execute sends the frame EXECUTE of a batch and returns its position. Handles are the
+// Execute sends the frame EXECUTE of a batch and returns its position, and when it was published. Handles are the
 // requests' in order. The number is stored in written when everything has been read of
 // the requests, before the stub can see the frame. After an error, or a panic, nothing is
 // lent and nothing was sent; Refusal tells whether the channel is fine.
-func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []uint64, ahead bool, written *atomic.Uint64) (position uint64, err error) {
+func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []uint64, ahead bool, written *atomic.Uint64) (position uint64, at int64, err error) {
 	sent := false
 	defer func() {
 		if !sent {
@@ -79,15 +79,15 @@ func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []ui
 		}
 	}()
 	if err := e.plan(requests, handles); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if e.size > ipc.MaxInlineBody {
-		position, err = e.spill(ipc.Execute, number, ahead, e.size, func(body []byte) {
+		position, at, err = e.spill(ipc.Execute, number, ahead, e.size, func(body []byte) {
 			e.write(body, requests)
 			written.Store(number)
 		})
 	} else {
-		position, err = e.channel.Fill(ipc.Execute, number, e.size, func(frame []byte) {
+		position, at, err = e.channel.Fill(ipc.Execute, number, e.size, func(frame []byte) {
 			e.write(frame[ipc.HeaderSize:], requests)
 			if ahead {
 				ipc.SetAhead(frame)
@@ -96,7 +96,7 @@ func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []ui
 		})
 	}
 	sent = err == nil
-	return position, err
+	return position, at, err
 }
 
 func (e *Encoder) reset() {

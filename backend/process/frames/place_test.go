@@ -65,7 +65,7 @@ func TestNothingStaysLentOfWhatCannotBeSent(t *testing.T) {
 	bad.Memory = (*shm.Block)(nil) // whose use is a bug of ours
 	var written atomic.Uint64
 	execute := func(e *Encoder, inputs ...infer.Tensor) error {
-		_, err := e.Execute(1, []*infer.Request{{Inputs: inputs}}, []uint64{1}, false, &written)
+		_, _, err := e.Execute(1, []*infer.Request{{Inputs: inputs}}, []uint64{1}, false, &written)
 		return err
 	}
 	for name, fail := range map[string]func(p *peer) error{

@@ -10,7 +10,7 @@ func (e *Encoder) Send(kind ipc.Kind, id uint64, body []byte) error {
 	if len(body) <= ipc.MaxInlineBody {
 		return e.channel.Send(kind, id, body)
 	}
-	_, err := e.spill(kind, id, false, len(body), func(b []byte) { copy(b, body) })
+	_, _, err := e.spill(kind, id, false, len(body), func(b []byte) { copy(b, body) })
 	return err
 }
 
@@ -18,20 +18,20 @@ func (e *Encoder) Send(kind ipc.Kind, id uint64, body []byte) error {
 // is long.
 func (e *Encoder) fill(kind ipc.Kind, id uint64, n int, write func([]byte)) error {
 	if n > ipc.MaxInlineBody {
-		_, err := e.spill(kind, id, false, n, write)
+		_, _, err := e.spill(kind, id, false, n, write)
 		return err
 	}
-	_, err := e.channel.Fill(kind, id, n, func(frame []byte) { write(frame[ipc.HeaderSize:]) })
+	_, _, err := e.channel.Fill(kind, id, n, func(frame []byte) { write(frame[ipc.HeaderSize:]) })
 	return err
 }
 
 // spill sends a frame whose body of n bytes, written by write, lies in a block of the
-// pool. It returns the frame's position. A lack of memory is a Shortage, about what was
+// pool. It returns the frame's position, and when it was published. A lack of memory is a Shortage, about what was
 // to be sent: the channel is as it was.
-func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func([]byte)) (uint64, error) {
+func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func([]byte)) (position uint64, at int64, err error) {
 	block, err := e.pool.Alloc(n)
 	if err != nil {
-		return 0, noRoom(kind, n, err)
+		return 0, 0, noRoom(kind, n, err)
 	}
 	body := inBlock(block, n)
 	// Once it is lent, the loan keeps the block; up to then, and if write panics, it is
@@ -41,13 +41,13 @@ func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func(
 	// Lent before it is published: the stub may give the ticket back before Commit has
 	// returned.
 	if err := body.lend(e.loans); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	// From Begin to Commit the channel's send lock is held: nothing here waits or fails.
 	frame, err := e.channel.Begin(kind, id, ipc.DescriptorSize)
 	if err != nil {
 		body.takeBack(e.loans)
-		return 0, err
+		return 0, 0, err
 	}
 	d := ipc.Descriptor{Type: uint8(infer.Uint8)}
 	body.describe(&d)
@@ -56,7 +56,8 @@ func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func(
 	if ahead {
 		ipc.SetAhead(frame)
 	}
-	return e.channel.Commit(), nil
+	position, at = e.channel.Commit()
+	return position, at, nil
 }
 
 // noRoom says that a frame's body has no room in the requests pool now.

@@ -73,7 +73,7 @@ type single struct {
 }
 
 // Begin takes a batch for an Execute that is about to be called, and fills in the author's
-// requests, as many as the batch has tasks.
+// requests, as many as the batch has tasks. begun is when Execute was called above, CLOCK_MONOTONIC ns; 0: now.
 func (c *Custody) Begin(tasks *backend.Batch, requests []Request, begun int64) *Batch {
 	var b *Batch
 	if len(tasks.Tasks) == 1 {
@@ -102,6 +102,9 @@ func (c *Custody) Begin(tasks *backend.Batch, requests []Request, begun int64) *
 		}
 	}
 	b.begun, b.started = begun, backend.Now()
+	if begun == 0 {
+		b.begun = b.started
+	}
 	c.mu.Lock()
 	c.current = b // Break may see it from here on
 	c.mu.Unlock()
