@@ -57,17 +57,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if $grace }}{{ $grace }}{{ else }}{{ max 60 $needed }}{{ end }}
 {{- end }}
 
-{{/* volume, image, git, cloud or none. */}}
+{{/* volume, image, git or none. */}}
 {{- define "nereid.source" -}}
 {{- $found := list }}
 {{- with .Values.models }}
 {{- if .volume }}{{ $found = append $found "volume" }}{{ end }}
 {{- if .image.reference }}{{ $found = append $found "image" }}{{ end }}
 {{- if .git.url }}{{ $found = append $found "git" }}{{ end }}
-{{- if .cloud.url }}{{ $found = append $found "cloud" }}{{ end }}
 {{- end }}
 {{- if gt (len $found) 1 }}
-{{- fail (printf "models has %s, want at most one of volume, image.reference, git.url and cloud.url" (join " and " $found)) }}
+{{- fail (printf "models has %s, want at most one of volume, image.reference and git.url" (join " and " $found)) }}
 {{- end }}
 {{- if $found }}{{ first $found }}{{ else }}none{{ end }}
 {{- end }}
@@ -75,8 +74,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* The value of --model-repository. */}}
 {{- define "nereid.repository" -}}
 {{- $source := include "nereid.source" . }}
-{{- if eq $source "cloud" }}{{ .Values.models.cloud.url }}
-{{- else if eq $source "git" }}{{ .Values.models.path }}/current{{ with .Values.models.subPath }}/{{ . }}{{ end }}
+{{- if eq $source "git" }}{{ .Values.models.path }}/current{{ with .Values.models.subPath }}/{{ . }}{{ end }}
 {{- else }}{{ .Values.models.path }}
 {{- end }}
 {{- end }}
