@@ -87,6 +87,10 @@ func Open(roots []string, options Options) (*Roots, error) {
 		return nil, err
 	}
 	for _, path := range roots {
+		if scheme, option := cloudScheme(path); scheme != "" {
+			return refuse(infer.Errorf(infer.Internal, "%s:// file-system not supported. To enable, build with -DTRITON_ENABLE_%s=ON."+
+				" (That is for a Triton; this server reads directories alone: copy %s into one first.)", scheme, option, path))
+		}
 		absolute, err := filepath.Abs(path)
 		if err != nil || path == "" { // which would be the working directory
 			return refuse(infer.Errorf(infer.Internal, "failed to stat file %s", path))
@@ -109,6 +113,17 @@ func Open(roots []string, options Options) (*Roots, error) {
 	}
 	r.list.Store(&list)
 	return r, nil
+}
+
+// cloudScheme returns the scheme of a cloud store's URL, and what Triton calls that store in the names of its build
+// options; both are empty for other paths.
+func cloudScheme(path string) (scheme, option string) {
+	for scheme, option := range map[string]string{"s3": "S3", "gs": "GCS", "as": "AZURE_STORAGE"} {
+		if strings.HasPrefix(path, scheme+"://") {
+			return scheme, option
+		}
+	}
+	return "", ""
 }
 
 // Close gives the directories back. The repository is not used afterwards.
