@@ -70,9 +70,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 _INVALID_HANDLE = 400
 
+_INVALID_CONTEXT = 201
+
+#: What cuIpcOpenMemHandle says of a handle, too: its maker has ended, or is this very process.
+_OF_HANDLES = (_INVALID_HANDLE, _INVALID_CONTEXT)
+
 #: Errors of a context that the model has destroyed, by cudaDeviceReset perhaps. It is retained anew next time, and its
 #: memory is no more.
-_CONTEXT_GONE = (201, _INVALID_HANDLE, 709)  # CUDA_ERROR_INVALID_CONTEXT, CONTEXT_IS_DESTROYED
+_CONTEXT_GONE = (_INVALID_CONTEXT, _INVALID_HANDLE, 709)  # CUDA_ERROR_CONTEXT_IS_DESTROYED
 
 
 _popped = c_void_p()
@@ -143,6 +148,10 @@ class Driver:
         self.call("cuDeviceGetCount", ctypes.byref(count))
         self.count = count.value
         self.devices: dict[int, Device] = {}
+        self._ident = getattr(self._library, "cuCtxGetId", None)
+        if self._ident is not None:
+            self._ident.argtypes = (c_void_p, POINTER(c_uint64))
+            self._ident.restype = c_int
         # Called for each copy, hence looked up once.
         self.push = self._library.cuCtxPushCurrent_v2
         self.pop = self._library.cuCtxPopCurrent_v2
@@ -156,6 +165,14 @@ class Driver:
 
     def error(self, function: str, code: int) -> CudaError:
         return CudaError(function, code, self._text(code))
+
+    def life_of(self, context: c_void_p) -> tuple[int, int]:
+        """An error, or 0, and a number that no other context of this process has or had; 0 before CUDA 12."""
+        if self._ident is None:
+            return 0, 0
+        ident = c_uint64()
+        code: int = self._ident(context, ctypes.byref(ident))
+        return code, ident.value
 
     def uuid(self, number: int) -> bytes:
         """The UUID of a device."""
@@ -189,9 +206,23 @@ class Device:
         self.gone = False
         self._driver = driver
         self._stream: int = 0
+        self._life = driver.life_of(context)[1]
+
+    def check(self) -> None:
+        """Find out whether the context was reset, and made anew by another library: the new one has the old address."""
+        if not self.gone and _driver is self._driver:  # a process that was forked asks nothing
+            code, life = self._driver.life_of(self.context)
+            if code:
+                self._failed(code)
+            elif life != self._life:
+                self._failed(_INVALID_CONTEXT)
+        if self.gone:  # what stands at the old addresses may belong to others
+            raise self._driver.error("cuCtxGetId", _INVALID_CONTEXT)
 
     def __enter__(self) -> Device:
         """Make the context current in this thread."""
+        if self.gone:
+            raise self._driver.error("cuCtxPushCurrent_v2", _INVALID_CONTEXT)
         self.call("cuCtxPushCurrent_v2", self.context)
         return self
 
@@ -226,7 +257,7 @@ class Device:
 
     def copy_to_host(self, to: int, source: int, size: int) -> None:
         here = self._driver
-        code = here.push(self.context)
+        code = _INVALID_CONTEXT if self.gone else here.push(self.context)
         if not code:
             try:
                 code = here.to_host(to, source, size)
@@ -283,8 +314,10 @@ class Device:
             try:
                 self._driver.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), opened, _LAZY_PEER_ACCESS)
             except CudaError as error:
-                if error.code != _INVALID_HANDLE:  # it says that the maker has ended, and nothing of our context
+                if error.code not in _OF_HANDLES:
                     self._failed(error.code)
+                else:
+                    self.call("cuCtxSynchronize")  # which says so if it is our context
                 raise
         return address.value
 
@@ -354,6 +387,11 @@ def device(number: int) -> Device:
     """A device, with its context made; Unavailable if there is none of this number."""
     here = driver()
     found = here.devices.get(number)
+    if found is not None:
+        try:
+            found.check()
+        except CudaError:
+            found = None
     if found is None:
         with _mu:
             found = here.devices.get(number)

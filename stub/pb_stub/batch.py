@@ -135,10 +135,7 @@ class Reader:
         for _ in range(count):
             name, code, rank, region, offset, size, ticket, element, number = _unpack_descriptor(frame, at)
             tensor = new_tensor(Tensor)
-            tensor._name = received[name]
             tensor._code = code
-            tensor._shape = _unpack_dimensions[rank](frame, at + 40)
-            at += 40 + 8 * rank
             tensor._array = tensor._data = tensor._sent = None
             tensor._element = element
             if region == 0:
@@ -155,6 +152,10 @@ class Reader:
                 tensor._origin = Loan(self._loans, ticket, offset, size)
                 tensor._offset = 0
             tensor._size = size
+            # Last of all: if name or rank is not known the ticket goes back with the tensor.
+            tensor._name = received[name]
+            tensor._shape = _unpack_dimensions[rank](frame, at + 40)
+            at += 40 + 8 * rank
             tensors.append(tensor)
         return tensors, at
 

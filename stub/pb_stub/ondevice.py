@@ -349,9 +349,18 @@ class Opening:
         self._address = 0
 
     def device(self) -> cuda.Device:
-        if self._device is None:
-            self._device = cuda.device_of(self.allocation.uuid)
-        return self._device
+        device = self._device
+        if device is not None:
+            try:
+                device.check()
+            except cuda.CudaError:
+                with self._mu:  # the context was reset, and has closed what was open
+                    if self._device is device:
+                        self._device, self._address = None, 0
+                device = None
+        if device is None:
+            device = self._device = cuda.device_of(self.allocation.uuid)
+        return device
 
     def address(self) -> int:
         """Where the allocation begins; CudaError if it cannot be opened."""
@@ -392,6 +401,7 @@ class _Own:
         return self._device
 
     def address(self) -> int:
+        self._device.check()
         return self._base
 
 

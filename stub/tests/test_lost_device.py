@@ -123,23 +123,37 @@ def test_where_it_has_borrowed(begin: Begin, lost: Lost, maker: Maker, code: str
     ends(stub)
 
 
-def test_a_context_that_the_model_resets(begin: Begin, tmp_path: Path) -> None:
-    """Its pool has gone with it: another one is made, and the old one is taken back from the supervisor."""
-    stub = begin(
-        """
+#: Resets the context of a device, and has a library retain it anew, as the id of a request says.
+RESETS = """
 import ctypes
 
+driver = ctypes.CDLL("libcuda.so.1")
+
+def reset(said):
+    if "reset" in said:
+        driver.cuDevicePrimaryCtxReset_v2(0)
+    if "anew" in said:
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)
+"""
+
+
+@pytest.mark.parametrize("how", ["reset", "reset anew"])
+def test_a_context_that_the_model_resets(begin: Begin, tmp_path: Path, how: str) -> None:
+    """Its pool has gone with it: another one is made, and the old one is taken back from the supervisor."""
+    stub = begin(
+        RESETS
+        + """
 class TritonPythonModel:
     def execute(self, requests):
-        if requests[0].request_id() == "reset":
-            ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxReset_v2(0)
+        if requests[0].request_id():
+            reset(requests[0].request_id())
             return [InferenceResponse([Tensor("OUT", np.zeros(1, np.float32))])]
         return [InferenceResponse([on_device(requests[0].inputs()[0].as_numpy() * 2)])]
 """
     )
     (first,) = ask(stub, "").responses[0].outputs
     stub.give_back(first.ticket)
-    ask(stub, "reset")
+    ask(stub, how)
     regions = []
     for _ in range(3):
         executed = ask(stub, "")
@@ -147,12 +161,46 @@ class TritonPythonModel:
             regions.append((output.region, output.number))
             stub.give_back(output.ticket)
     assert regions[-1] == (4, 2), regions
+    if how == "reset anew":
+        assert len(regions) == 3 and regions[0] == (4, 2), f"it was not noticed before a copy failed: {regions}"
     late = time.monotonic() + 30
     while stub.unlent != [1]:  # after a second
         assert time.monotonic() < late, "the old pool was not taken back"
         for output in ask(stub, "").responses[0].outputs:
             stub.give_back(output.ticket)
-    assert State(tmp_path / "counts").counts["cuMemcpyDtoD_v2"] >= 3
+    counts = State(tmp_path / "counts").counts
+    assert counts["cuMemcpyDtoD_v2"] >= 3 and counts["cuMemFree_v2"] == counts["cuMemAlloc_v2"] - 2, "others own that address"
+    ends(stub)
+
+
+@pytest.mark.parametrize("how", ["reset", "reset anew"])
+def test_what_was_open_in_a_context_that_is_reset(begin: Begin, maker: Maker, how: str) -> None:
+    """It is opened again."""
+    stub = begin(RESETS + KEEPS.replace("responses = []", "responses = []\n        reset(requests[0].request_id())"))
+    stub.announce(1, maker.lent)
+    for said in ("drop", how, "drop", "drop"):
+        executed = stub.execute(Request(1, [maker.input()], id=said))
+        if said == how and executed.text:  # of the context that was there no more, once
+            assert CANNOT_OPEN in executed.text and how == "reset", executed.text
+            continue
+        assert (executed.responses[0]["OUT"] == maker.array).all()
+        stub.execute(Request(4, id="clear"))
+    assert stub.loans == {}
+    ends(stub)
+
+
+def test_a_handle_of_its_own_does_not_cost_the_context(begin: Begin, maker: Maker) -> None:
+    """A process cannot open what it has made: the driver says of the handle what it says of a context that is no more."""
+    stub = begin(KEEPS.replace('Tensor("OUT", seen)', "on_device(np.zeros(9, np.float32))"))
+    (output,) = stub.execute(Request(1, stays=[])).responses[0].outputs
+    own = stub.lent[output.number]
+    stub.announce(1, own)
+    stub.give_back(output.ticket)
+    for _ in range(3):
+        assert CANNOT_OPEN in stub.execute(Request(1, [maker.input()], id="drop")).text
+        (output,) = stub.execute(Request(2, stays=[])).responses[0].outputs
+        assert (output.region, output.number) == (4, 1), "its pool was given up"
+        stub.give_back(output.ticket)
     ends(stub)
 
 

@@ -127,6 +127,19 @@ def test_tickets_before_the_fault_come_back(start: Start) -> None:
     lives(stub)
 
 
+@pytest.mark.parametrize(("name", "rank"), [(7, 0), (0xFFFF, 1), (0, 65), (0, 255)])
+def test_tickets_of_unknown_descriptors_come_back(start: Start, name: int, rank: int) -> None:
+    """A descriptor of an unknown name or rank: its batch fails, or is skipped, and its ticket comes back."""
+    stub = start(IDENTITY)
+    offset, ticket = stub.lend(b"x" * 9000)
+    described = struct.pack("<HBBIQQQII", name, 2, rank, 1, offset, 9000, ticket, 0, 0) + bytes(8 * min(rank, 64))
+    stub.batch += 1
+    stub.send("EXECUTE", stub.batch, strings(inputs=described))
+    answer = stub.finish_batch()
+    assert answer.status == 1 and "the server's message is not understood" in answer.text
+    lives(stub)
+
+
 PLACES = [
     struct.pack("<HBBIQQQII", 0, 2, 0, 0, 0, 8, 0, 0, 0),
     struct.pack("<HBBIQQQII", 0, 2, 0, 2, 0, 8, 0, 0, 0),

@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ import (
 )
 
 // readAsStub reads the body of an EXECUTE frame by the rules of the stub, and says
-// what it would not understand.
-func readAsStub(body []byte, names int) (requests int, err error) {
+// what it would not understand. The stub was told of so many allocations of 1 MiB.
+func readAsStub(body []byte, names, allocations int) (requests int, err error) {
 	le := binary.LittleEndian
 	at := 0
 	take := func(n int) []byte {
@@ -38,6 +39,12 @@ func readAsStub(body []byte, names int) (requests int, err error) {
 		return int(n)
 	}
 	pad := func(n int) { take(ipc.Align8(n) - n) }
+	inside := func(number uint32, offset, n uint64) error {
+		if number == 0 || int(number) > allocations || offset > fuzzedSize || n > fuzzedSize-offset {
+			return fmt.Errorf("[%d, +%d) of allocation %d, of %d", offset, n, number, allocations)
+		}
+		return nil
+	}
 	for range le.Uint32(take(ipc.ExecuteSize)) {
 		if err != nil {
 			return requests, err
@@ -55,6 +62,18 @@ func readAsStub(body []byte, names int) (requests int, err error) {
 			if le.Uint32(d[4:]) == ipc.InFrame && (offset > uint64(len(body)) || n > uint64(len(body))-offset) {
 				return requests, fmt.Errorf("bytes [%d, +%d) of %d", offset, n, len(body))
 			}
+			switch region := le.Uint32(d[4:]); region {
+			case ipc.InFrame, ipc.InRequests:
+			case ipc.InDevice:
+				if err := inside(le.Uint32(d[36:]), le.Uint64(d[8:]), n); err != nil {
+					return requests, err
+				}
+				if d[2] == byte(infer.Bytes) || le.Uint64(d[24:]) == 0 || le.Uint32(d[32:]) > ipc.ClientsBytes {
+					return requests, fmt.Errorf("a tensor on a device of type %d, ticket %d, reader %d", d[2], le.Uint64(d[24:]), le.Uint32(d[32:]))
+				}
+			default:
+				return requests, fmt.Errorf("region %d", region)
+			}
 			take(8 * int(d[3]))
 		}
 		if n := le.Uint16(head[30:]); n != ipc.AllOutputs {
@@ -65,6 +84,19 @@ func readAsStub(body []byte, names int) (requests int, err error) {
 			}
 			pad(2 * int(n))
 		}
+		for range le.Uint32(head[52:]) {
+			p := take(ipc.PlaceSize)
+			name, kind, number, offset, n := le.Uint16(p), le.Uint16(p[2:]), le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:])
+			switch {
+			case err != nil:
+			case int(name) >= names && (name != ipc.AllOutputs || kind != ipc.PlaceDevice):
+				err = fmt.Errorf("place of output %d of %d", name, names)
+			case kind == ipc.PlaceAllocation:
+				err = inside(number, offset, n)
+			case kind != ipc.PlaceDevice:
+				err = fmt.Errorf("place of kind %d", kind)
+			}
+		}
 		pad(text("id", le.Uint32(head[32:])) + text("parameters", le.Uint32(head[36:])) +
 			text("correlation id", le.Uint32(head[40:])) + text("trace", le.Uint32(head[44:])))
 		requests++
@@ -72,14 +104,45 @@ func readAsStub(body []byte, names int) (requests int, err error) {
 	return requests, err
 }
 
-// FuzzDoor has a batch encoded whose strings, shapes and data are whatever comes:
-// it is refused by an error for its clients, or the stub can read it.
+// fuzzedSize is how many bytes an allocation of FuzzDoor has.
+const fuzzedSize = 1 << 20
+
+// fuzzed is memory on a device that can be copied to the host, unless the copy fails.
+type fuzzed struct {
+	*deviceMemory
+	fails bool
+}
+
+func (m fuzzed) Copy(context.Context) ([]byte, infer.Memory, error) {
+	if m.fails {
+		return nil, nil, infer.Errorf(infer.Internal, "failed to copy data")
+	}
+	return make([]byte, m.size), nil, nil
+}
+
+// What FuzzDoor does with devices, as bits.
+const (
+	takes   = 1 << iota // the stub takes inputs there
+	input               // an input lies there
+	cannot              // it cannot be copied to the host
+	broken              // the stub cannot be told of allocations
+	stays               // outputs may stay there, by the name of one
+	wanted              // an output is wanted in a client's memory there
+	another             // and one in the same allocation
+)
+
+// FuzzDoor has a batch encoded whose strings, shapes and data are whatever comes, with inputs and
+// places on devices: it is refused by an error for its clients, or the stub can read it.
 func FuzzDoor(f *testing.F) {
 	for _, s := range []string{"", "id", "grün", "\xff", "\xed\xb0\x80", "a\x00b", "\xf0\x9f\x98", string(make([]byte, 40_000))} {
-		f.Add(s, s, s, s, uint16(2), []byte(s), uint8(1))
+		f.Add(s, s, s, s, uint16(2), []byte(s), uint8(1), uint8(0), uint32(0), uint32(0))
 	}
-	f.Add("a", "b", "c", "d", uint16(65), []byte("x"), uint8(3))
-	f.Add("a", "b", "c", "d", uint16(300), make([]byte, 5000), uint8(200))
+	f.Add("a", "b", "c", "d", uint16(65), []byte("x"), uint8(3), uint8(takes|input), uint32(7), uint32(70_000))
+	f.Add("a", "b", "c", "d", uint16(300), make([]byte, 5000), uint8(200), uint8(input), uint32(0), uint32(5000))
+	for _, what := range []uint8{takes | input | wanted | stays, takes | input | another, takes | input | broken, input | cannot, wanted | another | stays, wanted | broken} {
+		f.Add("a", "b", "c", "OUT0", uint16(1), []byte("x"), uint8(1), what, uint32(fuzzedSize-1), uint32(1))
+		f.Add("a", "b", "c", "none", uint16(1), []byte("x"), uint8(2), what, uint32(1000), uint32(0))
+	}
 	region, err := shm.NewRegion(shm.Memfd{}, 16<<20, shm.ReadWrite)
 	if err != nil {
 		f.Fatal(err)
@@ -89,10 +152,37 @@ func FuzzDoor(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(pool.Close)
-	f.Fuzz(func(t *testing.T, id, correlation, key, value string, rank uint16, data []byte, count uint8) {
+	f.Fuzz(func(t *testing.T, id, correlation, key, value string, rank uint16, data []byte, count, what uint8, offset, size uint32) {
 		e := NewEncoder(nil, pool, &shm.Loans{})
 		e.SetNames(mustName(t, []string{"IN0"}, []string{"OUT0"}))
-		defer e.loans.Close()
+		stub := newAnnouncer()
+		defer stub.known.Close()
+		e.SetDevices(stub.known)
+		e.PlaceOnDevices()
+		if what&takes != 0 {
+			e.TakeDevices()
+		}
+		if what&broken != 0 {
+			stub.broken = errors.New("the ring is full")
+		}
+		offset %= fuzzedSize
+		client := fuzzed{newDeviceMemory(int64(offset), int64(size%(fuzzedSize-offset+1))), what&cannot != 0}
+		defer func() {
+			e.loans.Close()
+			if client.refs != 1 {
+				t.Errorf("the client's memory has %d references, want that of the request", client.refs)
+			}
+		}()
+		var places []infer.Place
+		if what&stays != 0 {
+			places = append(places, infer.Place{OnDevice: true}, infer.Place{OnDevice: true, Output: value})
+		}
+		if what&wanted != 0 {
+			places = append(places, infer.Place{Output: value, Memory: client})
+		}
+		if what&another != 0 {
+			places = append(places, infer.Place{Output: "OUT0", Memory: client})
+		}
 		good := &infer.Request{ID: "good", Inputs: []infer.Tensor{{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1}, Data: []byte{1}}}}
 		requests := []*infer.Request{good}
 		for range count % 4 {
@@ -102,8 +192,13 @@ func FuzzDoor(f *testing.F) {
 					{Name: key, Kind: infer.StringParameter, String: value}, {Name: "n", Kind: infer.DoubleParameter, Double: math.NaN()},
 				},
 				Inputs:  []infer.Tensor{{Name: "IN0", DataType: infer.Bytes, Shape: make([]int64, rank%400), Data: data}},
-				Outputs: []string{"OUT0", value},
+				Outputs: []string{"OUT0", value}, Places: places,
 			})
+			if what&input != 0 {
+				requests[len(requests)-1].Inputs = append(requests[len(requests)-1].Inputs, infer.Tensor{
+					Name: "IN0", DataType: infer.Uint8, Shape: []int64{client.size}, Memory: client,
+				})
+			}
 		}
 		handles := make([]uint64, len(requests))
 		if err := e.plan(requests, handles); err != nil {
@@ -117,7 +212,7 @@ func FuzzDoor(f *testing.F) {
 		}
 		body := make([]byte, e.size)
 		e.write(body, requests)
-		if n, err := readAsStub(body, 2); err != nil || n != len(requests) {
+		if n, err := readAsStub(body, 2, len(stub.told)); err != nil || n != len(requests) {
 			t.Fatalf("the stub reads %d of %d requests: %v", n, len(requests), err)
 		}
 	})

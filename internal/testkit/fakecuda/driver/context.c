@@ -325,6 +325,14 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *d) {
 	return OK;
 }
 
+EXPORT CUresult cuCtxGetId(CUcontext context, unsigned long long *id) {
+	ENTER(cuCtxGetId, INIT);
+	if (context == NULL || context->retained == 0)
+		return INVALID_CONTEXT;
+	*id = context->id;
+	return OK;
+}
+
 EXPORT CUresult cuCtxSynchronize(void) {
 	ENTER(cuCtxSynchronize, CURRENT);
 	flush_all(current());

@@ -72,7 +72,7 @@ enum { MOST_DEVICES = 16 };
 	F(cuDeviceGetUuid_v2) F(cuDeviceTotalMem_v2) F(cuDeviceGetAttribute) F(cuDeviceGetPCIBusId) \
 	F(cuDeviceCanAccessPeer) F(cuDevicePrimaryCtxRetain) F(cuDevicePrimaryCtxRelease_v2) \
 	F(cuDevicePrimaryCtxGetState) F(cuDevicePrimaryCtxReset_v2) F(cuCtxPushCurrent_v2) F(cuCtxPopCurrent_v2) \
-	F(cuCtxGetCurrent) F(cuCtxSetCurrent) F(cuCtxGetDevice) F(cuCtxSynchronize) F(cuCtxEnablePeerAccess) \
+	F(cuCtxGetCurrent) F(cuCtxSetCurrent) F(cuCtxGetDevice) F(cuCtxGetId) F(cuCtxSynchronize) F(cuCtxEnablePeerAccess) \
 	F(cuMemGetInfo_v2) F(cuMemAlloc_v2) F(cuMemFree_v2) F(cuMemAllocManaged) F(cuMemAllocAsync) F(cuMemFreeAsync) \
 	F(cuMemHostAlloc) F(cuMemFreeHost) F(cuMemHostRegister_v2) F(cuMemHostUnregister) F(cuMemGetAddressRange_v2) \
 	F(cuPointerGetAttribute) F(cuPointerGetAttributes) F(cuMemcpy) F(cuMemcpyAsync) F(cuMemcpyHtoD_v2) \
