@@ -207,6 +207,31 @@ func (s *runningServer) runBackendClient(t *testing.T, root, model string) {
 	}
 }
 
+// TestARepeatedStreamEndsWithAnError unloads a model by force while it streams, as a plugin and linked in: the client is told that there would have
+// been more.
+func TestARepeatedStreamEndsWithAnError(t *testing.T) {
+	for _, way := range []string{"plugins", "linked"} {
+		t.Run(way, func(t *testing.T) {
+			s := startBackends(t, way, copyBackendModels(t), "--model-control-mode=explicit", "--load-model=repeat_int32", "--backend-config=repeat,unload-timeout-seconds=1")
+			stream := make(chan string, 1)
+			go func() {
+				_, body, err := s.try("POST", "/v2/models/repeat_int32/generate_stream", nil, []byte(`{"IN":[7,8],"DELAY":[0,3600000],"WAIT":[0]}`))
+				stream <- fmt.Sprint(string(body), err)
+			}()
+			if !s.prints("sent response 1 of 2") {
+				t.Fatal("nothing is streamed")
+			}
+			if status, body := s.request("POST", "/v2/repository/models/repeat_int32/unload", ""); status != http.StatusOK {
+				t.Fatalf("unload: status %d: %s", status, body)
+			}
+			got := <-stream
+			if !strings.Contains(got, `"OUT":7`) || !strings.Contains(got, "the model was unloaded after 1 of 2 responses") || !strings.HasSuffix(got, "<nil>") {
+				t.Errorf("got the stream %q, want a response and the error", got)
+			}
+		})
+	}
+}
+
 // TestStrategiesOfLinkedBackends has 12 requests of 32 bytes wait, which make as many batches as the strategy wants.
 func TestStrategiesOfLinkedBackends(t *testing.T) {
 	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "12") // the first batch waits for all of them

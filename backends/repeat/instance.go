@@ -51,7 +51,7 @@ func (i *instance) Execute(ctx context.Context, requests []*sdk.Request) error {
 	return nil
 }
 
-// Close waits for the streams, which end at their next response.
+// Close waits for the streams, which end with an error: it is called before their end where a model is unloaded by force.
 func (i *instance) Close() {
 	i.stop()
 	i.streams.Wait()
@@ -102,8 +102,13 @@ func (i *instance) stream(factory *sdk.ResponseFactory, w work) {
 	for at, delay := range w.delays {
 		i.log.Info(fmt.Sprintf("waiting %d ms, then sending response %d of %d", delay.Milliseconds(), at+1, n))
 		sleep(i.ctx, delay)
-		if i.ctx.Err() != nil || factory.Cancelled() {
-			break
+		switch {
+		case factory.Cancelled(): // no client waits for more
+			_ = factory.SendFlags(sdk.SendFinal)
+			return
+		case i.ctx.Err() != nil: // a client is not to take what it has for everything
+			fail(factory, sdk.Errorf(sdk.Unavailable, "the model was unloaded after %d of %d responses", at, n))
+			return
 		}
 		if err := send(factory, w.values[4*at:4*at+4], at); err != nil {
 			fail(factory, err)

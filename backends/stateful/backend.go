@@ -6,13 +6,13 @@
 //	                                ├─ rows of one batch ─▶ cell ─┬─▶ Output
 //	states by correlation id ───────┘                             └─▶ states
 //
-// A state begins as zeros with the START of its sequence, and is given up with its END, or when the sequence has been idle for
-// max_sequence_idle_microseconds. Requests of different sequences are computed as one batch.
+// A state begins as zeros with the START of its sequence, and is freed with its END, or when the sequence has been idle for
+// max_sequence_idle_microseconds, by a timer that runs while there are states. Requests of different sequences are computed as one batch.
 //
 // A model has sequence_batching with the strategy oldest, the controls START, END and CORRID, and these parameters, all strings:
 //
 //	cell_file_name                    the cell, a JSON file of the version directory, in the place of onnx_file_name
-//	state_pairs                       "<<<InState, OutState>>>": the names that the cell has for its state
+//	state_pairs                       "<<<InState, OutState>>> <<<…>>>": the names that the cell has for its states, one pair for each layer
 //	infer_end_requests                "0": requests with END are not computed, and answered without outputs
 //	max_candidate_sequence_use_ratio  how many sequences have a state at once, of max_candidate_sequences: "1" without it
 //	always_pad_to_max_batch           "1": the cell always gets max_batch_size rows

@@ -7,9 +7,14 @@ import (
 	"os"
 )
 
-// cell is a recurrent cell: its next state is tanh(InputWeights · input + StateWeights · state + Bias), and that is its
-// output too.
+// cell is what a model computes: recurrent layers, the output of each of which is the input of the next. Each has a state.
 type cell struct {
+	layers []layer
+}
+
+// layer is a recurrent layer: its next state is tanh(InputWeights · input + StateWeights · state + Bias), and that is its
+// output too.
+type layer struct {
 	InState      string      `json:"in_state"`
 	OutState     string      `json:"out_state"`
 	InputWeights [][]float32 `json:"input_weights"` // a row for each element of the state
@@ -23,37 +28,80 @@ func loadCell(path string) (*cell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the cell: %w", err)
 	}
-	c := &cell{}
-	if err := json.Unmarshal(text, c); err != nil {
+	// The file has one layer, or a list of them.
+	var file struct {
+		layer
+		Layers []layer `json:"layers"`
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("load the cell %s: %w", path, err)
 	}
-	n := len(c.Bias)
-	if n == 0 || len(c.InputWeights) != n || len(c.StateWeights) != n {
-		return nil, fmt.Errorf("load the cell %s: bias, input_weights and state_weights have %d, %d and %d rows, want as many each, and one at least",
-			path, n, len(c.InputWeights), len(c.StateWeights))
+	if len(file.Layers) == 0 {
+		file.Layers = []layer{file.layer}
 	}
-	for i := range n {
-		if len(c.InputWeights[i]) != c.inputs() || c.inputs() == 0 || len(c.StateWeights[i]) != n {
-			return nil, fmt.Errorf("load the cell %s: row %d of input_weights and state_weights has %d and %d numbers, want %d and %d",
-				path, i, len(c.InputWeights[i]), len(c.StateWeights[i]), c.inputs(), n)
+	c := &cell{file.Layers}
+	for i := range c.layers {
+		l := &c.layers[i]
+		if err := l.check(); err != nil {
+			return nil, fmt.Errorf("load the cell %s: %w", path, err)
+		}
+		if i > 0 && l.inputs() != c.layers[i-1].states() {
+			return nil, fmt.Errorf("load the cell %s: the layer of %s has %d inputs, want %d, as the layer before has outputs", path, l.InState, l.inputs(), c.layers[i-1].states())
 		}
 	}
 	return c, nil
 }
 
+// check says what does not fit in a layer.
+func (l *layer) check() error {
+	n := len(l.Bias)
+	if n == 0 || len(l.InputWeights) != n || len(l.StateWeights) != n {
+		return fmt.Errorf("bias, input_weights and state_weights have %d, %d and %d rows, want as many each, and one at least", n, len(l.InputWeights), len(l.StateWeights))
+	}
+	for i := range n {
+		if len(l.InputWeights[i]) != l.inputs() || l.inputs() == 0 || len(l.StateWeights[i]) != n {
+			return fmt.Errorf("row %d of input_weights and state_weights has %d and %d numbers, want %d and %d",
+				i, len(l.InputWeights[i]), len(l.StateWeights[i]), l.inputs(), n)
+		}
+	}
+	return nil
+}
+
 // inputs is the size of an input, states that of a state.
-func (c *cell) inputs() int { return len(c.InputWeights[0]) }
+func (l *layer) inputs() int { return len(l.InputWeights[0]) }
 
-func (c *cell) states() int { return len(c.Bias) }
+func (l *layer) states() int { return len(l.Bias) }
 
-// step computes a batch: inputs and states have a row for each sequence, one behind the other, and so has next.
+func (c *cell) inputs() int { return c.layers[0].inputs() }
+
+// outputs is the size of an output: the last layer's state.
+func (c *cell) outputs() int { return c.layers[len(c.layers)-1].states() }
+
+// states is the size of all states of a sequence together.
+func (c *cell) states() (n int) {
+	for i := range c.layers {
+		n += c.layers[i].states()
+	}
+	return n
+}
+
+// step computes a batch: inputs and states have a row for each sequence, one behind the other, and so has next. A row of states has those of all
+// layers, in their order.
 func (c *cell) step(inputs, states, next []float32) {
 	in, n := c.inputs(), c.states()
 	for row := range len(states) / n {
-		x, h := inputs[row*in:(row+1)*in], states[row*n:(row+1)*n]
-		for i := range n {
-			next[row*n+i] = float32(math.Tanh(float64(c.Bias[i] + dot(c.InputWeights[i], x) + dot(c.StateWeights[i], h))))
+		x, before, after := inputs[row*in:(row+1)*in], states[row*n:(row+1)*n], next[row*n:(row+1)*n]
+		for i := range c.layers {
+			size := c.layers[i].states()
+			c.layers[i].step(x, before[:size], after[:size])
+			x, before, after = after[:size], before[size:], after[size:]
 		}
+	}
+}
+
+func (l *layer) step(x, state, next []float32) {
+	for i := range next {
+		next[i] = float32(math.Tanh(float64(l.Bias[i] + dot(l.InputWeights[i], x) + dot(l.StateWeights[i], state))))
 	}
 }
 

@@ -1,6 +1,7 @@
 package stateful
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"math"
@@ -36,21 +37,31 @@ func (i *instance) Execute(_ context.Context, requests []*sdk.Request) error {
 			return err // none of the requests has been taken
 		}
 	}
-	i.gather(requests, rows)
-	i.model.cell.step(i.inputs, i.before, i.after)
-	i.scatter(rows)
+	i.compute(requests, rows)
 	for at, request := range requests {
 		r := &rows[at]
-		if r.end {
-			i.states.giveUp(r.sequence)
-		}
 		_ = r.response.Send(sdk.SendFinal, r.err)
 		_ = request.Release(sdk.ReleaseAll)
 	}
 	return nil
 }
 
-func (i *instance) Close() {}
+// Close frees all states.
+func (i *instance) Close() { i.states.close() }
+
+// compute fills in the responses. The states are locked meanwhile: the timer frees none that is in use.
+func (i *instance) compute(requests []*sdk.Request, rows []row) {
+	i.states.mu.Lock()
+	defer i.states.mu.Unlock()
+	i.gather(requests, rows)
+	i.model.cell.step(i.inputs, i.before, i.after)
+	i.scatter(rows)
+	for at := range rows {
+		if rows[at].end {
+			i.states.giveUpLocked(rows[at].sequence)
+		}
+	}
+}
 
 // gather puts what is to be computed into rows.
 func (i *instance) gather(requests []*sdk.Request, rows []row) {
@@ -66,14 +77,14 @@ func (i *instance) gather(requests []*sdk.Request, rows []row) {
 		if r.end && !i.model.inferEnd {
 			continue
 		}
-		if r.state, r.err = i.states.take(r.sequence, r.start, now); r.err != nil {
+		if r.state, r.err = i.states.takeLocked(r.sequence, r.start, now); r.err != nil {
 			continue
 		}
 		for data := input.Data(); len(data) >= 4; data = data[4:] {
 			i.inputs = append(i.inputs, math.Float32frombits(binary.LittleEndian.Uint32(data)))
 		}
 		i.before = append(i.before, r.state.values...)
-		r.shape = []int64{1, int64(i.model.cell.states())}
+		r.shape = []int64{1, int64(i.model.cell.outputs())}
 		r.at = computed
 		computed++
 	}
@@ -112,13 +123,23 @@ func (i *instance) read(request *sdk.Request, r *row) (*sdk.Input, error) {
 	return request.Input(i.model.input)
 }
 
-// read says whether a control is set: whatever its type and its values are, false is 0.
+// read says whether a control is set, by the values that the config gives it.
 func (c control) read(request *sdk.Request) (bool, error) {
 	input, err := request.Input(c.name)
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(input.Data(), func(b byte) bool { return b != 0 }), nil
+	return c.is(input.Data())
+}
+
+func (c control) is(value []byte) (bool, error) {
+	switch {
+	case bytes.Equal(value, c.wanted):
+		return true, nil
+	case bytes.Equal(value, c.unset):
+		return false, nil
+	}
+	return false, sdk.Errorf(sdk.InvalidArg, "the control %s has the bytes %x, want %x or %x", c.name, value, c.unset, c.wanted)
 }
 
 // scatter gives each request its row of the outputs, and each sequence its next state.
@@ -134,7 +155,7 @@ func (i *instance) scatter(rows []row) {
 		if output, r.err = r.response.Output(i.model.output, sdk.FP32, r.shape); r.err != nil {
 			continue
 		}
-		for j, value := range next {
+		for j, value := range next[n-i.model.cell.outputs():] {
 			binary.LittleEndian.PutUint32(output[4*j:], math.Float32bits(value))
 		}
 		copy(r.state.values, next)

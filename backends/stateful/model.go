@@ -1,9 +1,12 @@
 package stateful
 
 import (
+	"encoding/binary"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/kserve"
@@ -22,8 +25,29 @@ type model struct {
 	pad           bool
 }
 
-// control is a tensor by which the server says where a sequence begins or ends.
-type control struct{ name string }
+// control is a tensor by which the server says where a sequence begins or ends, and the bytes that say so.
+type control struct {
+	name          string
+	unset, wanted []byte
+}
+
+// controlOf returns a control of the config: its values have the type of the one list of two that is given.
+func controlOf(name string, c *kserve.ModelSequenceBatching_Control) (control, error) {
+	one := control{name: name}
+	for _, values := range []any{c.Int32FalseTrue, c.Fp32FalseTrue, c.BoolFalseTrue} {
+		text, err := binary.Append(nil, binary.LittleEndian, values)
+		if err != nil {
+			return one, err
+		}
+		if len(text) > 0 && len(text)%2 == 0 {
+			one.unset, one.wanted = text[:len(text)/2], text[len(text)/2:]
+		}
+	}
+	if one.wanted == nil {
+		return one, refuse("the control %s has no values for false and true", name)
+	}
+	return one, nil
+}
 
 // withoutEffect are the parameters that mean nothing for a cell in Go.
 var withoutEffect = []string{
@@ -62,7 +86,7 @@ func newModel(env *sdk.ModelEnv) (*model, error) {
 		want     int
 	}{
 		{m.input, config.Input[0].Dims, config.Input[0].DataType, m.cell.inputs()},
-		{m.output, config.Output[0].Dims, config.Output[0].DataType, m.cell.states()},
+		{m.output, config.Output[0].Dims, config.Output[0].DataType, m.cell.outputs()},
 	} {
 		if t.dataType != kserve.DataType_TYPE_FP32 || len(t.dims) != 1 || t.dims[0] != int64(t.want) {
 			return nil, refuse("%s is %s%s, but the cell has TYPE_FP32[%d]", t.name, t.dataType, sdk.ShapeString(t.dims), t.want)
@@ -75,15 +99,19 @@ func newModel(env *sdk.ModelEnv) (*model, error) {
 // Triton's backend wants it.
 func (m *model) controls(config *kserve.ModelConfig) error {
 	correlated := false
+	var err error
 	for _, input := range config.GetSequenceBatching().ControlInput {
 		for _, c := range input.Control {
 			switch c.Kind {
 			case kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START:
-				m.start.name = input.Name
+				m.start, err = controlOf(input.Name, c)
 			case kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_END:
-				m.end.name = input.Name
+				m.end, err = controlOf(input.Name, c)
 			case kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID:
 				correlated = true
+			}
+			if err != nil {
+				return err
 			}
 		}
 	}
@@ -93,8 +121,21 @@ func (m *model) controls(config *kserve.ModelConfig) error {
 	return nil
 }
 
-// statePair is one pair of state_pairs.
-var statePair = regexp.MustCompile(`^\s*<<<\s*([^,<>]+?)\s*,\s*([^,<>]+?)\s*>>>\s*$`)
+var (
+	// statePair is one pair of state_pairs, statePairs all of them.
+	statePair  = regexp.MustCompile(`<<<\s*([^,<>]+?)\s*,\s*([^,<>]+?)\s*>>>`)
+	statePairs = regexp.MustCompile(`^\s*(` + statePair.String() + `\s*)+$`)
+)
+
+// pairs returns pairs of names as one text, in an order that does not depend on theirs.
+func pairs(names [][2]string) string {
+	var list []string
+	for _, pair := range names {
+		list = append(list, pair[0]+" and "+pair[1])
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
 
 func (m *model) parameters(env *sdk.ModelEnv, config *kserve.ModelConfig) error {
 	parameter := func(name string) string { return config.Parameters[name].GetStringValue() }
@@ -109,13 +150,19 @@ func (m *model) parameters(env *sdk.ModelEnv, config *kserve.ModelConfig) error 
 	if m.cell, err = loadCell(filepath.Join(env.Directory, strconv.FormatInt(env.Version, 10), file)); err != nil {
 		return err
 	}
-	if pairs := parameter("state_pairs"); pairs != "" {
-		names := statePair.FindStringSubmatch(pairs)
-		if names == nil {
-			return refuse("the parameter state_pairs is '%s', want one pair as in <<<InState, OutState>>>", pairs)
+	if text := parameter("state_pairs"); text != "" {
+		if !statePairs.MatchString(text) {
+			return refuse("the parameter state_pairs is '%s', want one pair as in <<<InState, OutState>>> for each state", text)
 		}
-		if names[1] != m.cell.InState || names[2] != m.cell.OutState {
-			return refuse("the parameter state_pairs names %s and %s, but the cell has %s and %s", names[1], names[2], m.cell.InState, m.cell.OutState)
+		var named, own [][2]string
+		for _, found := range statePair.FindAllStringSubmatch(text, -1) {
+			named = append(named, [2]string{found[1], found[2]})
+		}
+		for _, l := range m.cell.layers {
+			own = append(own, [2]string{l.InState, l.OutState})
+		}
+		if pairs(named) != pairs(own) {
+			return refuse("the parameter state_pairs names %s, but the cell has %s", pairs(named), pairs(own))
 		}
 	}
 	if ratio := parameter("max_candidate_sequence_use_ratio"); ratio != "" {

@@ -1,6 +1,7 @@
 package stateful
 
 import (
+	"sync"
 	"time"
 
 	"github.com/nereid-serving/nereid/sdk"
@@ -13,12 +14,16 @@ type key struct {
 }
 
 // states has the state of each sequence of one instance. The server sends all requests of a sequence to the same one, and
-// an instance executes one batch at a time: there is no lock.
+// an instance executes one batch at a time; the timer, which frees what has been idle for too long, runs beside it.
 type states struct {
 	most, size int
-	idle       time.Duration
-	of         map[key]*state
-	free       []*state // given up, to be used again
+	idle       time.Duration // 0: for ever
+
+	mu     sync.Mutex // held for a whole batch
+	of     map[key]*state
+	free   []*state    // given up, to be used again
+	timer  *time.Timer // nil while there is no state
+	closed bool
 }
 
 type state struct {
@@ -30,14 +35,14 @@ func newStates(most, size int, idle time.Duration) *states {
 	return &states{most: most, size: size, idle: idle, of: make(map[key]*state, most)}
 }
 
-// take returns the state of a sequence, zeros if it starts.
-func (s *states) take(k key, start bool, now time.Time) (*state, error) {
+// takeLocked returns the state of a sequence, zeros if it starts.
+func (s *states) takeLocked(k key, start bool, now time.Time) (*state, error) {
 	found := s.of[k]
 	switch {
 	case found == nil && !start:
 		return nil, sdk.Errorf(sdk.InvalidArg, "the sequence has no state: it has been idle for too long, or never started")
 	case found == nil:
-		if found = s.room(now); found == nil {
+		if found = s.roomLocked(now); found == nil {
 			return nil, sdk.Errorf(sdk.Unavailable, "Too many simultaneous connections")
 		}
 		s.of[k] = found
@@ -46,17 +51,53 @@ func (s *states) take(k key, start bool, now time.Time) (*state, error) {
 		clear(found.values)
 	}
 	found.used = now
+	if s.timer == nil && s.idle > 0 && !s.closed {
+		s.timer = time.AfterFunc(s.idle, s.expire)
+	}
 	return found, nil
 }
 
-// room finds memory for one state more, that of a sequence that has been idle for too long if need be.
-func (s *states) room(now time.Time) *state {
-	if len(s.of) >= s.most {
-		for k, old := range s.of {
-			if s.idle > 0 && now.Sub(old.used) >= s.idle {
-				s.giveUp(k)
-			}
+// expire frees the states that have been idle for too long, and comes again for the next one.
+func (s *states) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timer = nil
+	next := s.expireLocked(time.Now())
+	if len(s.of) > 0 && !s.closed {
+		s.timer = time.AfterFunc(next, s.expire)
+	} else {
+		s.free = nil
+	}
+}
+
+// expireLocked frees what has been idle for too long; the memory is not kept for others. It returns when the next state may be so far.
+func (s *states) expireLocked(now time.Time) (next time.Duration) {
+	next = s.idle
+	for k, old := range s.of {
+		if left := s.idle - now.Sub(old.used); left > 0 {
+			next = min(next, left)
+		} else {
+			delete(s.of, k)
 		}
+	}
+	return next
+}
+
+// close frees all states.
+func (s *states) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.of, s.free = nil, nil
+}
+
+// roomLocked finds memory for one state more; where there is none, it does not wait for the timer.
+func (s *states) roomLocked(now time.Time) *state {
+	if len(s.of) >= s.most && s.idle > 0 {
+		s.expireLocked(now)
 	}
 	switch n := len(s.free); {
 	case len(s.of) >= s.most:
@@ -69,8 +110,8 @@ func (s *states) room(now time.Time) *state {
 	return &state{values: make([]float32, s.size)}
 }
 
-// giveUp forgets a sequence.
-func (s *states) giveUp(k key) {
+// giveUpLocked forgets a sequence.
+func (s *states) giveUpLocked(k key) {
 	if old := s.of[k]; old != nil {
 		delete(s.of, k)
 		s.free = append(s.free, old)
