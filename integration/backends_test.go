@@ -212,7 +212,8 @@ func (s *runningServer) runBackendClient(t *testing.T, root, model string) {
 func TestARepeatedStreamEndsWithAnError(t *testing.T) {
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {
-			s := startBackends(t, way, copyBackendModels(t), "--model-control-mode=explicit", "--load-model=repeat_int32", "--backend-config=repeat,unload-timeout-seconds=1")
+			s := startBackends(t, way, copyBackendModels(t), "--model-control-mode=explicit", "--load-model=repeat_int32",
+				"--backend-config=repeat,unload-timeout-seconds=1", "--backend-config=python,unload-timeout-seconds=1") // of plugins, of what is linked in
 			stream := make(chan string, 1)
 			go func() {
 				_, body, err := s.try("POST", "/v2/models/repeat_int32/generate_stream", nil, []byte(`{"IN":[7,8],"DELAY":[0,3600000],"WAIT":[0]}`))
