@@ -45,8 +45,8 @@ func (c *client) perform(ctx context.Context, server *url.URL, a act) outcome {
 	}
 	_, err = c.ask(ctx, controlLimit, http.MethodPost, server, path+"/instances", body)
 	var refused *refusal
-	if errors.As(err, &refused) && refused.text == "" {
-		err = c.override(ctx, server, a) // a Triton, which says nothing of paths that it does not know
+	if errors.As(err, &refused) && (refused.text == "" || refused.text == "Not Found") {
+		err = c.override(ctx, server, a) // a Triton, which says no more of paths that it does not know
 	}
 	return outcome{done, err}
 }

@@ -81,8 +81,10 @@ func head(v *View, u *ui) []line {
 	summary := fmt.Sprintf("models %d, ready %d, instances %d; ", len(v.Models), ready, instances)
 	if v.hasStatus {
 		summary += "percentiles of the last " + windowNames[u.window]
-	} else {
+	} else if v.timed {
 		summary += "percentiles since watching began"
+	} else {
+		summary += "no percentiles"
 	}
 	if u.filter != "" {
 		summary += fmt.Sprintf("; filter %q", clean(u.filter))
@@ -118,6 +120,9 @@ func lower(v *View, u *ui, r *Row) (title string, fixed, lines []line) {
 		return title, nil, []line{textLine("no model is selected", faint)}
 	case u.pane == paneDetails:
 		return title, nil, details(r, u)
+	}
+	if len(r.Instances) == 0 {
+		return title, nil, []line{textLine("none are known", faint)}
 	}
 	table := instanceTable(r, v.At)
 	return title, table[:1], table[1:]

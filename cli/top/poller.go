@@ -89,7 +89,7 @@ type found struct {
 }
 
 // errNoStatus is the error of an endpoint that replies with nothing to what it does not know.
-var errNoStatus = errors.New("it is switched off there (--allow-status=false), or the server has none")
+var errNoStatus = errors.New("switched off (--allow-status=false), or the server has none")
 
 // poll looks at the server.
 func (p *poller) poll(ctx context.Context) *View {
@@ -190,7 +190,7 @@ func (f *found) notes(o *options) (list []string) {
 		{f.indexErr, "index of models at " + o.server.String(), "models that are not loaded are missing"},
 		{f.statisticsErr, "statistics at " + o.server.String(), "rates are those of the status alone"},
 		{f.metricsErr, "metrics at " + o.metrics.String() + "/metrics", "queues, memory and GPUs are missing where the status does not have them"},
-		{f.statusErr, "status at " + o.metrics.String() + "/status", "states of instances, errors and log are missing, and percentiles begin now"},
+		{f.statusErr, "status at " + o.metrics.String() + "/status", "states of instances, errors and log are missing"},
 	} {
 		if of.err != nil {
 			list = append(list, fmt.Sprintf("no %s: %v; %s", of.what, of.err, of.missing))
@@ -345,6 +345,7 @@ func (v *View) addMetrics(m *measured, p *poller) {
 	if v.hasStatus {
 		return
 	}
+	v.timed = m.histograms
 	for i := range v.Models {
 		r := &v.Models[i]
 		one := m.versions[r.key()]

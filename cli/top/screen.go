@@ -48,6 +48,7 @@ func (s *session) run(ctx context.Context, p *poller) error {
 	polled := make(chan struct{})
 	go func() {
 		defer close(polled)
+		defer s.restore()
 		for {
 			began := time.Now()
 			select {
@@ -108,7 +109,18 @@ func (s *session) begin(ctx context.Context, a *act) {
 	}
 	s.acting = true
 	s.ui.tell(false, "%s of %s is under way", a.what, a.model)
-	go func() { s.outcomes <- s.client.perform(ctx, s.options.server, *a) }()
+	go func() {
+		defer s.restore()
+		s.outcomes <- s.client.perform(ctx, s.options.server, *a)
+	}()
+}
+
+// restore gives the terminal back when a goroutine panics, so that what it says can be read.
+func (s *session) restore() {
+	if failure := recover(); failure != nil {
+		s.screen.Fini()
+		panic(failure)
+	}
 }
 
 // handle acts on an event. It returns false if the user wants to end.

@@ -378,6 +378,9 @@ func TestChangesAreCarriedOut(t *testing.T) {
 	f.reply("POST /v2/repository/models/ours/instances", "{}")
 	f.reply("POST /v2/repository/models/refuses/load", `400 {"error":"no such model"}`)
 	f.reply("GET /v2/models/m/config", `{"name":"m","instance_group":[{"name":"m_0","count":1,"kind":"KIND_CPU"}]}`)
+	f.reply("POST /v2/repository/models/triton/instances", `400 {"error":"Not Found"}`)
+	f.reply("GET /v2/models/triton/config", `{"instance_group":[{"count":1}]}`)
+	f.reply("POST /v2/repository/models/triton/load", "")
 	f.reply("GET /v2/models/two/config", `{"instance_group":[{},{}]}`)
 	for _, c := range []struct {
 		a         act
@@ -389,6 +392,7 @@ func TestChangesAreCarriedOut(t *testing.T) {
 		{act{what: "load", model: "refuses"}, "POST /v2/repository/models/refuses/load ", "", "status 400: no such model"},
 		{act{what: "instances", model: "ours", group: "g", count: 2}, `POST /v2/repository/models/ours/instances {"count":2,"group":"g"}`, "ours has 2 instances", ""},
 		{act{what: "instances", model: "m", count: 4}, `POST /v2/repository/models/m/load {"parameters":{"config":"{\"instance_group\":[{\"count\":4,\"kind\":\"KIND_CPU\",\"name\":\"m_0\"}],\"name\":\"m\"}"}}`, "m has 4 instances", ""},
+		{act{what: "instances", model: "triton", count: 5}, `POST /v2/repository/models/triton/load {"parameters":{"config":"{\"instance_group\":[{\"count\":5}]}"}}`, "triton has 5 instances", ""},
 		{act{what: "instances", model: "two", count: 4}, `POST /v2/repository/models/two/instances {"count":4}`, "", "the model has 2 instance groups, want one"},
 	} {
 		got := p.client.perform(t.Context(), p.options.server, c.a)

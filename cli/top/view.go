@@ -21,6 +21,7 @@ type View struct {
 	Log    []status.Line `json:"log"`
 
 	hasStatus bool
+	timed     bool      // there are percentiles, since watching began
 	since     time.Time // of Lost
 }
 
