@@ -72,6 +72,16 @@ release: build ## make all of a release in dist: tarball, Debian package, wheel,
 	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)"
 	@$(PYTHON) .ci/release bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)" '$(GO)' "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
 
+# docker, podman or buildah, whichever is here.
+BUILDER ?= $(firstword $(foreach b,docker podman buildah,$(if $(shell command -v $(b) 2>/dev/null),$(b))))
+
+.PHONY: image
+image: ## build the images nereid:VERSION and nereid:VERSION-binary with BUILDER (docker, podman or buildah)
+	@test -n '$(BUILDER)' || { echo 'neither docker, podman nor buildah is here: install one'; exit 1; }
+	for target in python binary; do $(BUILDER) build --target $$target --build-arg VERSION='$(VERSION)' \
+		--build-arg REVISION="$$(git rev-parse HEAD)" --build-arg CREATED="$$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
+		-t "nereid:$(VERSION)$$(test $$target = python || echo -binary)" . || exit 1; done
+
 .PHONY: demo
 demo: demo-ports build client-venv ## serve models/examples and send one request; Ctrl-C ends it; PORT (8000) and the two behind it are used
 	@.ci/demo

@@ -20,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/completion"
 	"github.com/nereid-serving/nereid/cli/entry"
 	"github.com/nereid-serving/nereid/cli/env"
+	"github.com/nereid-serving/nereid/cli/health"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/manual"
 	"github.com/nereid-serving/nereid/cli/skeleton"
@@ -56,6 +57,7 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 			return completion.Run(args, describe, stdout, stderr)
 		}},
 		{"env", "Lists, removes and checks environments of models", env.Run},
+		{"health", "Asks a server whether it lives", health.Run},
 		{"man", "Prints the manual page", func(args []string, stdout, stderr io.Writer) int {
 			return manual.Run(args, version, describe, stdout, stderr)
 		}},

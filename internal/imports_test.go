@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"cli/entry":      {},
 	"cli/env":        {"cli/command", "conda", "conda/cache"},
 	"cli/notify":     {"boundary"},
+	"cli/health":     {"cli/command"},
 	"cli/logs":       {"boundary", "server"},
 	"cli/manual":     {"cli/command"},
 	"cli/backends":   {"backend", "backend/native", "backend/process", "cli/command", "metrics", "models/config", "sdk/conformance", "shm"},

@@ -1,0 +1,204 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"golang.org/x/sys/unix"
+)
+
+// image is a root as Dockerfile lays it out, in which programs run as in a container.
+type image struct {
+	t     *testing.T
+	root  string
+	paths string // what the base image would have
+}
+
+// makeImage lays out an image with a binary. It skips where this machine lets nobody make mounts.
+func makeImage(t *testing.T, binary string, base ...string) *image {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root may mount what a container has")
+	}
+	if output, err := exec.Command("unshare", "--mount", "--pid", "--fork", "mount", "--make-rprivate", "/").CombinedOutput(); err != nil {
+		t.Skipf("no namespaces of mounts and processes here: %v\n%s", err, output)
+	}
+	im := &image{t: t, root: t.TempDir(), paths: strings.Join(base, ":")}
+	if output, err := exec.Command("../deploy/image/layout", binary, im.root).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	return im
+}
+
+// line is the command line that starts a program of the image as a user.
+func (im *image) line(user, models string, program ...string) []string {
+	uid, gid, _ := strings.Cut(user, ":")
+	return append([]string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "testdata/in_image.sh", im.root, uid, gid, models, im.paths}, program...)
+}
+
+// pythonBase is what the Python of the tests needs of this machine, in the place of an image of Python.
+func pythonBase(t *testing.T, python string) []string {
+	t.Helper()
+	output, err := exec.Command(python, "-c", "import sys; print(sys.prefix, sys.base_prefix)").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{"/bin", "/lib", "/lib64", "/usr/bin", "/usr/lib", "/usr/lib64"}
+	for _, path := range strings.Fields(string(output)) {
+		switch {
+		case path == "/usr/local":
+			t.Skip("the Python of the tests lies in /usr/local, where the image has its own files")
+		case path != "/usr" && !slices.Contains(paths, path):
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// first is the process that is number 1 in the container.
+func (s *runningServer) first() int {
+	s.t.Helper()
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", s.cmd.Process.Pid, s.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(children)))
+	if err != nil {
+		s.t.Fatalf("the children of unshare are %q, want one: %v", children, err)
+	}
+	return pid
+}
+
+// endAsInPod sends SIGTERM to process 1 and wants a graceful end of all.
+func (s *runningServer) endAsInPod() {
+	s.t.Helper()
+	all := s.descendants()
+	_ = unix.Kill(s.first(), unix.SIGTERM)
+	if status := s.wait(startLimit); status != 0 {
+		s.t.Errorf("exit status %d after SIGTERM, want 0", status)
+	}
+	s.gone(all)
+}
+
+// zombie reports whether a process below the server has ended and not been waited for.
+func (s *runningServer) zombie() bool {
+	return slices.ContainsFunc(s.descendants(), func(pid int) bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && strings.HasPrefix(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " Z")
+	})
+}
+
+// TestImageServes: in the image's root, read-only, without /dev/shm, the server is process 1 of a container and serves KServe's command
+// line as the image's user and as any other of group 0; so does `serve`. SIGTERM ends all with status 0, and nothing that a model leaves stays a zombie.
+func TestImageServes(t *testing.T) {
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	python := testkit.Python(t).Path
+	models := writeFiles(t, map[string]string{
+		"m/config.pbtxt": `backend: "python" input { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } output { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }`,
+		"m/1/model.py": "import os, subprocess, tempfile\ntempfile.TemporaryFile().close()\nsubprocess.run(['sh', '-c', 'true & true &'])\n" +
+			returning(`pb_utils.Tensor("OUT", np.array([f"{os.getuid()}:{os.getgid()} {os.path.exists('/dev/shm')} {os.access('/', os.W_OK)}"], object))`),
+	})
+	const request = `{"inputs":[{"name":"IN","shape":[1],"datatype":"FP32","data":[1]}]}`
+	kserve := []string{"nereid-entrypoint", "tritonserver", "--model-store=/mnt/models", "--grpc-port=9000", "--http-port=8080", "--allow-grpc=true", "--allow-http=true"}
+	for _, user := range []string{"1000:1000", "54321:0"} {
+		t.Run(strings.ReplaceAll(user, ":", " "), func(t *testing.T) {
+			im := makeImage(t, binary, pythonBase(t, python)...)
+			// The ports of launchProgram stand behind KServe's, as arguments of an InferenceService do.
+			s := launchProgram(t, im.line(user, models, kserve...), python, "/mnt/models")
+			s.waitReady()
+			if _, body := s.request("POST", "/v2/models/m/infer", request); !strings.Contains(body, `"`+user+` False False"`) {
+				t.Errorf("got %s, want a model of user %s that finds no /dev/shm and cannot write the root", body, user)
+			}
+			testkit.Eventually(t, startLimit, func() bool { return !s.zombie() })
+			s.endAsInPod()
+		})
+	}
+	t.Run("SageMaker", func(t *testing.T) {
+		im := makeImage(t, binary, pythonBase(t, python)...)
+		if err := os.MkdirAll(filepath.Join(im.root, "opt/ml"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("../../mnt/models", filepath.Join(im.root, "opt/ml/model")); err != nil {
+			t.Fatal(err)
+		}
+		port := freePorts(t, 1)[0]
+		t.Setenv("IMAGE_ENV", fmt.Sprintf("SAGEMAKER_BIND_TO_PORT=%d SAGEMAKER_TRITON_ADDITIONAL_ARGS=--backend-config=python,python-executable=%s", port, python))
+		// The shell drops the flags of launchProgram: SageMaker gives none.
+		s := launchProgram(t, im.line("1000:1000", models, "nereid-entrypoint", "sh", "-c", "exec serve"), "", "/mnt/models")
+		s.http = port
+		s.until("healthy", func() bool {
+			status, _, err := s.try("GET", "/ping", nil, nil)
+			return err == nil && status == http.StatusOK
+		})
+		if status, body := s.request("POST", "/invocations", request); status != http.StatusOK || !strings.Contains(body, "1000:1000") {
+			t.Errorf("got %d, %s", status, body)
+		}
+		s.endAsInPod()
+	})
+}
+
+// TestImageOfTheBinaryAlone: nothing but what the layout makes, and a static binary in it.
+func TestImageOfTheBinaryAlone(t *testing.T) {
+	binary, err := filepath.Abs("../bin/nereid-under-test-static")
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-trimpath", "-o", binary, "../cmd/nereid")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	im := makeImage(t, binary)
+	empty := t.TempDir()
+	for _, program := range []string{"nereid", "/opt/tritonserver/bin/tritonserver"} {
+		line := im.line("1000:1000", empty, "nereid-entrypoint", program, "--version")
+		if output, err := exec.Command(line[0], line[1:]...).CombinedOutput(); err != nil || !strings.HasPrefix(string(output), "nereid ") {
+			t.Errorf("%s --version: error %v, %s", program, err, output)
+		}
+	}
+	s := launchProgram(t, im.line("54321:0", empty, "nereid-entrypoint", "tritonserver", "--model-control-mode=explicit"), "", "/models")
+	s.waitReady()
+	if output, err := exec.Command(binary, "health", "--ready", fmt.Sprintf("127.0.0.1:%d", s.http)).CombinedOutput(); err != nil {
+		t.Errorf("nereid health: %v\n%s", err, output)
+	}
+	s.endAsInPod()
+}
+
+// TestDockerfileIsThatOfTheLayout: what the Dockerfile says of itself agrees with what is here, as no builder may be.
+func TestDockerfileIsThatOfTheLayout(t *testing.T) {
+	content, err := os.ReadFile("../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(content)
+	for _, want := range []string{
+		"deploy/image/layout bin/nereid /out", "\nFROM scratch AS binary\n", "\nFROM ${PYTHON_IMAGE} AS python\n", "\nUSER 1000:1000\n",
+		"\nSTOPSIGNAL SIGTERM\n", "\nEXPOSE 8000 8001 8002\n", "\nENTRYPOINT [\"nereid-entrypoint\"]\n", `CMD ["nereid", "health"]`,
+		`com.nvidia.tritonserver.version="` + nereid.ProtocolVersion + `"`, "TRITON_SERVER_VERSION=" + nereid.ProtocolVersion + "\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the Dockerfile lacks %q", want)
+		}
+	}
+	goMod, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(goMod))
+	if has := regexp.MustCompile(`GO_IMAGE=golang:(\S+)`).FindStringSubmatch(text); wanted == nil || has == nil || has[1] != wanted[1] {
+		t.Errorf("the image of Go is %q, and go.mod wants %q", has, wanted)
+	}
+}
