@@ -23,6 +23,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/health"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/manual"
+	"github.com/nereid-serving/nereid/cli/replay"
 	"github.com/nereid-serving/nereid/cli/skeleton"
 	"github.com/nereid-serving/nereid/cli/top"
 )
@@ -50,7 +51,7 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 		{"bench", "Sends load to a model and measures it", bench.Run},
 		{"check", "Says what is wrong with a model repository", func(args []string, stdout, stderr io.Writer) int {
 			return check.Run(args, func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
-				return readFlags(own, args, os.Getenv, stderr, extensions...)
+				return readFlags(own, args, getenv, stderr, extensions...)
 			}, stdout, stderr)
 		}},
 		{"completion", "Prints scripts for completion by shells", func(args []string, stdout, stderr io.Writer) int {
@@ -64,6 +65,7 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 		{"new", "Writes the first files of a model or a backend", func(args []string, stdout, stderr io.Writer) int {
 			return skeleton.Run(args, version, stdout, stderr)
 		}},
+		{"replay", "Sends recorded requests and compares answers", replay.Run},
 		{"serve", "Serves a folder of models, at a desk", func(args []string, stdout, stderr io.Writer) int {
 			return serveAtDesk(args, getenv, stdout, stderr, extensions)
 		}},

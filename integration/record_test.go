@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -61,5 +62,134 @@ func TestRecordedRequestIsABody(t *testing.T) {
 	}
 	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got mode %v, %v, want 0600", info.Mode(), err)
+	}
+}
+
+// replayed are models whose requests are recorded and sent again: one that answers with what it gets and refuses negative
+// numbers, one that answers several times, one with sequences.
+func replayed(factor string) map[string]string {
+	const head = "import numpy as np\nimport triton_python_backend_utils as pb\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
+	return map[string]string{
+		"single/config.pbtxt": checkedConfig + "output { name: \"TEXT\" data_type: TYPE_STRING dims: [ 1 ] }\n",
+		"single/1/model.py": head + `
+        answers = []
+        for r in requests:
+            a = pb.get_input_tensor_by_name(r, "A").as_numpy()
+            if (a < 0).any():
+                answers.append(pb.InferenceResponse(error=pb.TritonError("negative")))
+                continue
+            outputs = [pb.Tensor("B", (a * ` + factor + `).astype(np.float32)), pb.Tensor("TEXT", np.array([r.parameters()], dtype=np.object_))]
+            answers.append(pb.InferenceResponse(outputs, parameters={"count": len(a)}))
+        return answers
+`,
+		"stream/config.pbtxt": "model_transaction_policy { decoupled: true }\n" + checkedConfig,
+		"stream/1/model.py": head + `
+        for r in requests:
+            sender = r.get_response_sender()
+            a = pb.get_input_tensor_by_name(r, "A").as_numpy()
+            for i in range(3):
+                sender.send(pb.InferenceResponse([pb.Tensor("B", (a * ` + factor + ` + i).astype(np.float32))]))
+            sender.send(pb.InferenceResponse(error=pb.TritonError("the end")))
+            sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+`,
+		"sequence/config.pbtxt": "max_batch_size: 2\nsequence_batching { }\n" + checkedConfig,
+		"sequence/1/model.py": head + `
+        answers = []
+        for r in requests:
+            if r.flags() & 1:
+                self.sum = 0
+            self.sum = self.sum + pb.get_input_tensor_by_name(r, "A").as_numpy() * ` + factor + `
+            answers.append(pb.InferenceResponse([pb.Tensor("B", self.sum.astype(np.float32))]))
+        return answers
+`,
+	}
+}
+
+// TestReplayComparesWithWhatWasRecorded records requests of all kinds, and sends them to the same models and to changed ones, over
+// both protocols.
+func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
+	records, python := filepath.Join(t.TempDir(), "records"), testkit.Python(t).Path
+	s := start(t, python, writeFiles(t, replayed("1")), "--record="+records, "--record-redact=secret")
+	for _, q := range []struct{ model, body string }{
+		{"single", `{"id":"7","parameters":{"x":1.5,"y":"z"},"inputs":[{"name":"A","shape":[2],"datatype":"FP32","data":[1.5,2]}]}`},
+		{"single", `{"inputs":[{"name":"A","shape":[1],"datatype":"FP32","data":[1]}],"outputs":[{"name":"B"}]}`},
+		{"single", `{"inputs":[{"name":"A","shape":[1],"datatype":"FP32","data":[-1]}]}`},
+		{"single", `{"inputs":[{"name":"A","shape":[1],"datatype":"INT32","data":[1]}]}`},
+		{"sequence", `{"parameters":{"sequence_id":5,"sequence_start":true},"inputs":[{"name":"A","shape":[1,1],"datatype":"FP32","data":[1]}]}`},
+		{"sequence", `{"parameters":{"sequence_id":5,"sequence_end":true},"inputs":[{"name":"A","shape":[1,1],"datatype":"FP32","data":[2]}]}`},
+	} {
+		s.request("POST", "/v2/models/"+q.model+"/infer", q.body)
+	}
+	if _, text := s.request("POST", "/v2/models/stream/generate_stream", `{"A":[4]}`); !strings.Contains(text, "the end") {
+		t.Errorf("generate_stream: got %s", text)
+	}
+	s.stop()
+	if files, err := recording.Files(records); err != nil || len(files) != 7 {
+		t.Fatalf("got %q, %v, want 7 records", files, err)
+	}
+
+	s = start(t, python, writeFiles(t, replayed("1")))
+	addresses := func(s *runningServer) []string {
+		return []string{"replay", records, fmt.Sprintf("--url=127.0.0.1:%d", s.http), fmt.Sprintf("--grpc-url=127.0.0.1:%d", s.grpc)}
+	}
+	for _, protocol := range []string{"http", "grpc"} {
+		if status, out, stderr := command(t, append(addresses(s), "--protocol="+protocol)...); status != 0 || out != "7 requests: 7 the same, 0 different, 0 not sent\n" {
+			t.Errorf("%s: got status %d, %s%s", protocol, status, out, stderr)
+		}
+	}
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bench := exec.Command(binary, "bench", "single", "--input-record="+records, fmt.Sprintf("--url=127.0.0.1:%d", s.http), "--duration=300ms", "--warm-up=0s")
+	if text, _ := bench.CombinedOutput(); !strings.Contains(string(text), "negative") || !strings.Contains(string(text), "single at 127.0.0.1") {
+		t.Errorf("bench: got %s, want load of which a part is refused", text)
+	}
+	s.stop()
+
+	s = start(t, python, writeFiles(t, replayed("1.0001")))
+	for _, c := range []struct {
+		flags string
+		want  []string
+	}{
+		{"--model=single", []string{
+			": output B: element [0] is 1.50015, was 1.5; 2 of 2 elements differ\n", ": output B: element [0] is 1.0001, was 1\n", "4 requests: 2 the same, 2 different, 0 not sent",
+		}},
+		{"--model=stream", []string{": response 1: output B: element [0] is 4.0004, was 4\n", ": response 3: output B: ", "1 request: 0 the same, 1 different, 0 not sent"}},
+		{"--model=sequence --protocol=grpc", []string{"element [0,0] is 3.0003, was 3\n", "2 requests: 0 the same, 2 different, 0 not sent"}},
+		{"--tolerance=1e-3", []string{"7 requests: 7 the same, 0 different, 0 not sent"}},
+		{"--ignore-output=B", []string{"7 requests: 7 the same, 0 different, 0 not sent"}},
+	} {
+		status, out, stderr := command(t, append(addresses(s), strings.Fields(c.flags)...)...)
+		for _, want := range c.want {
+			if !strings.Contains(out, want) || (status == 0) != strings.Contains(out, " 0 different, 0 not") {
+				t.Errorf("%s: got status %d and\n%s%s, want %s", c.flags, status, out, stderr, want)
+			}
+		}
+	}
+	gone := addresses(s)
+	s.stop()
+	if status, out, _ := command(t, gone...); status != 1 || !strings.Contains(out, "7 requests: 0 the same, 0 different, 7 not sent") || !strings.Contains(out, "connection refused") {
+		t.Errorf("without a server: got status %d and %s", status, out)
+	}
+}
+
+// TestReplayRefusesWhatIsNoRecording has no server.
+func TestReplayRefusesWhatIsNoRecording(t *testing.T) {
+	directory := writeFiles(t, map[string]string{"empty/x": "", "broken/1.record": "no record"})
+	for want, c := range map[string]struct {
+		status    int
+		arguments []string
+	}{
+		"is not there: want a directory with records":                                       {2, []string{directory + "/absent"}},
+		"there are no records in " + directory + "/empty: a server that runs with --record": {1, []string{directory + "/empty"}},
+		"1.record: not sent: it is no record":                                               {1, []string{directory + "/broken"}},
+		"--protocol is \"x\", want http or grpc":                                            {2, []string{directory, "--protocol=x"}},
+		"got 0 directories, want one with records":                                          {2, nil},
+	} {
+		status, out, stderr := command(t, append([]string{"replay"}, c.arguments...)...)
+		if status != c.status || !strings.Contains(out+stderr, want) {
+			t.Errorf("%q: got status %d, %s%s, want %d and %q", c.arguments, status, out, stderr, c.status, want)
+		}
 	}
 }

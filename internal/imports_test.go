@@ -34,9 +34,10 @@ var mayImport = map[string][]string{
 	"cmd/nereid": {"cli"},
 
 	"cli":            everything,
-	"cli/bench":      {"cli/command", "cli/tensors", "infer", "kserve"},
+	"cli/bench":      {"cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
 	"cli/check":      {".", "cli/command", "cli/tensors", "conda", "infer", "infer/spelling", "kserve", "models", "models/config", "models/diagnosis", "models/examination", "models/version", "server/tracing"},
 	"cli/tensors":    {"infer"},
+	"cli/replay":     {"cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
 	"cli/command":    {},
 	"cli/completion": {"cli/command"},
 	"cli/desk":       {"boundary", "cli/logs"},

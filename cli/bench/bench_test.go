@@ -18,6 +18,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/recording"
 )
 
 // TestHistogramKeepsQuantiles compares with the sorted values.
@@ -115,6 +116,32 @@ func TestDataThatDoesNotFit(t *testing.T) {
 		if _, err := makeSamples(o, config()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q in it", err, want)
 		}
+	}
+}
+
+// TestRecordedInputsAreSamples takes those of the model's requests, in their order; what was redacted is zeros.
+func TestRecordedInputsAreSamples(t *testing.T) {
+	directory := t.TempDir()
+	for i, model := range []string{"m", "other", "m"} {
+		f, err := os.Create(filepath.Join(directory, string(rune('a'+i))+recording.Extension))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &recording.Record{Model: model, Request: recording.Message{Tensors: []recording.Tensor{
+			{Tensor: infer.Tensor{Name: "F", DataType: infer.Uint8, Shape: []int64{1}, Data: []byte{byte(i + 1)}}},
+			{Tensor: infer.Tensor{Name: "T", DataType: infer.Int16, Shape: []int64{2}}, Redacted: true},
+		}}}
+		if _, err := r.WriteTo(f); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	samples, err := makeSamples(&options{record: directory, model: "m"}, config())
+	if err != nil || len(samples) != 2 || samples[1][0].Data[0] != 3 || len(samples[0][1].Data) != 4 {
+		t.Errorf("got %+v, %v", samples, err)
+	}
+	if _, err := makeSamples(&options{record: directory, model: "n"}, config()); err == nil || !strings.Contains(err.Error(), "has no recorded requests to model n") {
+		t.Errorf("got %v", err)
 	}
 }
 

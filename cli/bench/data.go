@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/tensors"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/recording"
 )
 
 // What an input may be filled with, beside a file.
@@ -25,6 +26,9 @@ type sample []infer.Tensor
 
 // makeSamples makes what requests send, at least one.
 func makeSamples(o *options, config *kserve.ModelConfig) ([]sample, error) {
+	if o.record != "" {
+		return recordedSamples(o.record, o.model)
+	}
 	var given []map[string]json.RawMessage
 	if o.data != "" {
 		var err error
@@ -62,6 +66,38 @@ func makeSamples(o *options, config *kserve.ModelConfig) ([]sample, error) {
 				samples[i] = append(samples[i], *t)
 			}
 		}
+	}
+	return samples, nil
+}
+
+// recordedSamples are the inputs of recorded requests to a model. Those that were redacted are zeros, or empty texts.
+func recordedSamples(directory, model string) (samples []sample, err error) {
+	files, err := recording.Files(directory)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		r, err := recording.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		if r.Model != model {
+			continue
+		}
+		var s sample
+		for i := range r.Request.Tensors {
+			t := &r.Request.Tensors[i]
+			if t.Redacted {
+				if err := tensors.Fill(&t.Tensor, true, 0); err != nil {
+					return nil, fmt.Errorf("%s: input %s: %w", file, t.Name, err)
+				}
+			}
+			s = append(s, t.Tensor)
+		}
+		samples = append(samples, s)
+	}
+	if len(samples) == 0 {
+		return nil, fmt.Errorf("%s has no recorded requests to model %s", directory, model)
 	}
 	return samples, nil
 }

@@ -24,6 +24,7 @@ type options struct {
 	inputs      map[string]string // by name: random, zero, or @ and a file with the bytes
 	shapes      map[string][]int64
 	data        string // a file of perf_analyzer's form
+	record      string // a directory of recorded requests
 	textLength  int
 	memory      string // none or system
 	outputBytes int64
@@ -70,6 +71,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	flags.Func("input", "`NAME=random`, NAME=zero, or NAME=@FILE with the tensor's bytes; may be repeated. Random unless it is given", o.addInput)
 	flags.Func("shape", "`NAME:DIMS`, such as TEXT:1,16, without the batch; for inputs with dimensions of any size", o.addShape)
 	flags.StringVar(&o.data, "data", "", "`FILE` of requests in the JSON form of perf_analyzer; they are sent in turn")
+	flags.StringVar(&o.record, "input-record", "", "`DIRECTORY` of recorded requests (nereid --record); the inputs of those of this model are sent in turn")
 	flags.IntVar(&o.textLength, "string-length", 128, "bytes of each random element of a BYTES input")
 	flags.StringVar(&o.memory, "shared-memory", "none", "none, or system: tensors lie in shared memory that the server is told of; it has to run on this machine")
 	flags.Int64Var(&o.outputBytes, "output-shared-memory-size", 100<<10, "bytes for each output in shared memory")
@@ -102,6 +104,9 @@ func (o *options) check(concurrency, rate string) (err error) {
 	}
 	if o.memory != "none" && o.memory != "system" {
 		return fmt.Errorf("--shared-memory is %q, want none or system", o.memory)
+	}
+	if o.record != "" && (o.data != "" || len(o.inputs) > 0 || len(o.shapes) > 0 || o.batch > 1) {
+		return errors.New("--input-record has whole requests: leave out --data, --input, --shape and --batch")
 	}
 	if o.version != "" {
 		if n, err := strconv.ParseInt(o.version, 10, 64); err != nil || n < 1 {

@@ -190,8 +190,8 @@ func encodeParameters(parameters []infer.Parameter) json.RawMessage {
 	return infer.AppendParameters(nil, list)
 }
 
-// decodeParameters is the reverse. Names may repeat.
-func decodeParameters(text json.RawMessage) (list []infer.Parameter, err error) {
+// ParseParameters reads the object of parameters of a request or response, "" is none. Names may repeat.
+func ParseParameters(text json.RawMessage) (list []infer.Parameter, err error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
@@ -298,7 +298,7 @@ func readMessage(in io.Reader, described jsonMessage, rest *int64) (*Message, er
 	if err := json.Unmarshal(text, &h); err != nil {
 		return nil, err
 	}
-	parameters, err := decodeParameters(h.Parameters)
+	parameters, err := ParseParameters(h.Parameters)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,197 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/server/recording"
+)
+
+const summary = `Sends recorded requests (nereid --record) to a running server, in their order, and says what is answered otherwise than it
+was recorded.`
+
+const (
+	protocolHTTP = "http"
+	protocolGRPC = "grpc"
+)
+
+// options are what the command line asks for.
+type options struct {
+	path, model            string
+	url, grpcURL, protocol string
+	tolerance              float64
+	ignored                ignored
+	timeout                time.Duration
+	json                   bool
+}
+
+// ignored are names that are not compared.
+type ignored struct {
+	outputs, parameters map[string]bool
+}
+
+// Run runs the command line that follows `nereid replay`. It returns the exit status.
+func Run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	flags := command.Flags("replay")
+	o, err := parse(flags, args)
+	if err == nil {
+		err = o.run(ctx, stdout)
+	}
+	usage := func(w io.Writer) { command.Usage(w, "nereid replay DIRECTORY [options]", summary, flags) }
+	return command.End("nereid replay", err, usage, stdout, stderr)
+}
+
+func parse(flags *flag.FlagSet, args []string) (*options, error) {
+	o := &options{ignored: ignored{make(map[string]bool), make(map[string]bool)}}
+	flags.StringVar(&o.url, "url", "localhost:8000", "`ADDRESS` of the server's HTTP endpoint")
+	flags.StringVar(&o.grpcURL, "grpc-url", "localhost:8001", "`ADDRESS` of the server's gRPC endpoint, over which requests to decoupled models go")
+	flags.StringVar(&o.protocol, "protocol", protocolHTTP, "http or grpc, for the others")
+	flags.StringVar(&o.model, "model", "", "send the requests to the model `NAME` alone")
+	flags.Float64Var(&o.tolerance, "tolerance", 0, "let elements of floating-point outputs differ by `T` times the recorded value, or by T where that is below 1")
+	flags.Func("ignore-output", "do not compare the output `NAME`; may be repeated", set(o.ignored.outputs))
+	flags.Func("ignore-parameter", "do not compare the parameter `NAME` of responses; may be repeated", set(o.ignored.parameters))
+	flags.DurationVar(&o.timeout, "timeout", time.Minute, "after which a request that is not answered was not answered")
+	flags.BoolVar(&o.json, "json", false, "write one JSON object instead of lines")
+	names, err := command.Parse(flags, args)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(names) != 1:
+		return nil, command.Usagef("got %d directories, want one with records", len(names))
+	case o.protocol != protocolHTTP && o.protocol != protocolGRPC:
+		return nil, command.Usagef("--protocol is %q, want http or grpc", o.protocol)
+	case !(o.tolerance >= 0) || math.IsInf(o.tolerance, 0):
+		return nil, command.Usagef("--tolerance is %v, want a number from 0 on", o.tolerance)
+	case o.timeout <= 0:
+		return nil, command.Usagef("--timeout is %s, want more than 0", o.timeout)
+	}
+	o.path = names[0]
+	if _, err := os.Stat(o.path); err != nil {
+		return nil, command.Usagef("%s is not there: want a directory with records", o.path)
+	}
+	o.url, o.grpcURL = strings.TrimSuffix(strings.TrimPrefix(o.url, "http://"), "/"), strings.TrimPrefix(o.grpcURL, "http://")
+	return o, nil
+}
+
+func set(names map[string]bool) func(string) error {
+	return func(name string) error {
+		if name == "" {
+			return errors.New("want a name")
+		}
+		names[name] = true
+		return nil
+	}
+}
+
+// sender sends requests to a server. An error means that there was no answer of the server's; errors that
+// it answers with are answers.
+type sender interface {
+	send(ctx context.Context, r *recording.Record) ([]recording.Message, error)
+	close()
+}
+
+// run sends all records and reports.
+func (o *options) run(ctx context.Context, stdout io.Writer) error {
+	files, err := recording.Files(o.path)
+	if err != nil {
+		return err
+	}
+	senders := newSenders(o)
+	defer senders.close()
+	report := &report{Requests: []*outcome{}}
+	for _, file := range files {
+		r, err := recording.Open(file)
+		if err != nil {
+			report.add(&outcome{File: file, Result: resultNotSent, Differences: []string{strings.TrimPrefix(err.Error(), file+": ")}})
+			continue
+		}
+		if o.model != "" && r.Model != o.model {
+			continue
+		}
+		report.add(o.replay(ctx, senders, file, r))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if len(report.Requests) == 0 {
+		where := filepath.Clean(o.path)
+		if o.model != "" {
+			where += " of model " + o.model
+		}
+		return errors.New("there are no records in " + where + ": a server that runs with --record DIRECTORY writes them")
+	}
+	if o.json {
+		err = report.writeJSON(stdout)
+	} else {
+		report.writeText(stdout)
+	}
+	if err == nil && report.Same < len(report.Requests) {
+		err = command.ErrTrouble
+	}
+	return err
+}
+
+// replay sends one request and compares.
+func (o *options) replay(ctx context.Context, senders *senders, file string, r *recording.Record) *outcome {
+	found := &outcome{File: file, Model: r.Model, Result: resultSame}
+	redacted, err := fill(r)
+	if err != nil {
+		found.Result, found.Differences = resultNotSent, []string{err.Error()}
+		return found
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	answers, err := senders.of(r).send(ctx, r)
+	if err != nil {
+		found.Result, found.Differences = resultNotSent, []string{err.Error()}
+		return found
+	}
+	c := comparison{tolerance: o.tolerance, ignored: o.ignored, namesAlone: redacted}
+	if found.Differences = c.compare(r.Answers, answers); len(found.Differences) > 0 {
+		found.Result = resultDifferent
+	}
+	return found
+}
+
+// senders are those that have been needed.
+type senders struct {
+	options *options
+	http    sender
+	grpc    sender
+}
+
+func newSenders(o *options) *senders { return &senders{options: o} }
+
+// of returns the sender for a record.
+func (s *senders) of(r *recording.Record) sender {
+	if !r.Decoupled && s.options.protocol == protocolHTTP {
+		if s.http == nil {
+			s.http = newHTTP(s.options)
+		}
+		return s.http
+	}
+	if s.grpc == nil {
+		s.grpc = newGRPC(s.options)
+	}
+	return s.grpc
+}
+
+func (s *senders) close() {
+	for _, one := range []sender{s.http, s.grpc} {
+		if one != nil {
+			one.close()
+		}
+	}
+}

@@ -1,0 +1,296 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/recording"
+)
+
+// protocolParameters are those of responses that front ends add.
+var protocolParameters = []string{"triton_final_response", "sequence_id", "sequence_start", "sequence_end", "binary_data_size"}
+
+// comparison is how answers are compared.
+type comparison struct {
+	tolerance float64
+	ignored   ignored
+	// namesAlone compares no shapes and elements: the inputs were not those of the record.
+	namesAlone bool
+}
+
+// compare says in sentences in what answers differ from those that were recorded; nothing if they do not.
+func (c *comparison) compare(was, is []recording.Message) (differences []string) {
+	for i := range min(len(was), len(is)) {
+		prefix := ""
+		if len(was) > 1 {
+			prefix = fmt.Sprintf("response %d: ", i+1)
+		}
+		for _, text := range c.message(&was[i], &is[i]) {
+			differences = append(differences, prefix+text)
+		}
+	}
+	switch {
+	case len(was) == len(is):
+	case len(is) == 0:
+		differences = append(differences, "there is no response, was "+show(&was[0]))
+	default:
+		differences = append(differences, fmt.Sprintf("there are %d responses, was %d", len(is), len(was)))
+	}
+	return differences
+}
+
+// show is a message in a few words.
+func show(m *recording.Message) string {
+	if m.Err != nil {
+		return fmt.Sprintf("the error %q", m.Err.Message)
+	}
+	return "a response"
+}
+
+func (c *comparison) message(was, is *recording.Message) (differences []string) {
+	add := func(format string, args ...any) { differences = append(differences, fmt.Sprintf(format, args...)) }
+	switch {
+	case was.Err != nil && is.Err != nil:
+		if was.Err.Message != is.Err.Message {
+			add("the error is %q, was %q", is.Err.Message, was.Err.Message)
+		}
+		return differences
+	case was.Err != nil || is.Err != nil:
+		add("it is %s, was %s", show(is), show(was))
+		return differences
+	}
+	for i := range was.Tensors {
+		t := &was.Tensors[i]
+		if c.ignored.outputs[t.Name] {
+			continue
+		}
+		at := slices.IndexFunc(is.Tensors, func(o recording.Tensor) bool { return o.Name == t.Name })
+		if at < 0 {
+			add("output %s is not there", t.Name)
+			continue
+		}
+		if text := c.tensor(t, &is.Tensors[at]); text != "" {
+			add("output %s: %s", t.Name, text)
+		}
+	}
+	for i := range is.Tensors {
+		name := is.Tensors[i].Name
+		if !c.ignored.outputs[name] && !slices.ContainsFunc(was.Tensors, func(o recording.Tensor) bool { return o.Name == name }) {
+			add("output %s is new", name)
+		}
+	}
+	return append(differences, c.parameters(was, is)...)
+}
+
+func (c *comparison) parameters(was, is *recording.Message) (differences []string) {
+	skip := func(name string) bool {
+		return c.ignored.parameters[name] || slices.Contains(protocolParameters, name) || slices.Contains(was.Redacted, name)
+	}
+	values := func(m *recording.Message) map[string]string {
+		all := make(map[string]string)
+		for _, p := range m.Parameters {
+			if !skip(p.Name) {
+				all[p.Name] = valueOf(p)
+			}
+		}
+		return all
+	}
+	before, now := values(was), values(is)
+	for _, p := range was.Parameters {
+		switch value, there := now[p.Name]; {
+		case skip(p.Name):
+		case !there:
+			differences = append(differences, fmt.Sprintf("parameter %s is not there, was %s", p.Name, before[p.Name]))
+		case value != before[p.Name]:
+			differences = append(differences, fmt.Sprintf("parameter %s is %s, was %s", p.Name, value, before[p.Name]))
+		}
+	}
+	for _, p := range is.Parameters {
+		if _, there := before[p.Name]; !there && !skip(p.Name) {
+			differences = append(differences, fmt.Sprintf("parameter %s is new: %s", p.Name, valueOf(p)))
+		}
+	}
+	return differences
+}
+
+// valueOf shows the value of a parameter; whole numbers look alike whatever their kind is, as JSON does
+// not tell them apart.
+func valueOf(p infer.Parameter) string {
+	switch p.Kind {
+	case infer.StringParameter:
+		return strconv.Quote(p.String)
+	case infer.IntParameter:
+		return strconv.FormatInt(p.Int, 10)
+	case infer.BoolParameter:
+		return strconv.FormatBool(p.Bool)
+	}
+	return strconv.FormatFloat(p.Double, 'g', -1, 64)
+}
+
+func (c *comparison) tensor(was, is *recording.Tensor) string {
+	if was.DataType != is.DataType {
+		return fmt.Sprintf("the type is %s, was %s", is.DataType, was.DataType)
+	}
+	if c.namesAlone {
+		return ""
+	}
+	if !slices.Equal(was.Shape, is.Shape) {
+		return fmt.Sprintf("the shape is %s, was %s", infer.ShapeString(is.Shape), infer.ShapeString(was.Shape))
+	}
+	if was.Redacted || bytes.Equal(was.Data, is.Data) {
+		return ""
+	}
+	before, now := elements(&was.Tensor), elements(&is.Tensor)
+	if len(before) != len(now) {
+		return fmt.Sprintf("it has %d elements, was %d", len(now), len(before))
+	}
+	first, count := -1, 0
+	for i := range before {
+		if !c.alike(was.DataType, before[i], now[i]) {
+			if count++; first < 0 {
+				first = i
+			}
+		}
+	}
+	if count == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("element %s is %s, was %s", index(first, was.Shape), value(was.DataType, now[first]), value(was.DataType, before[first]))
+	if len(before) > 1 {
+		text += fmt.Sprintf("; %d of %d elements differ", count, len(before))
+	}
+	return text
+}
+
+// elements are the bytes of each element.
+func elements(t *infer.Tensor) (list [][]byte) {
+	size := t.DataType.Size()
+	for data := t.Data; len(data) > 0; {
+		n := size
+		if t.DataType == infer.Bytes {
+			if len(data) < 4 {
+				return append(list, data)
+			}
+			length := int(binary.LittleEndian.Uint32(data))
+			data = data[4:]
+			n = length
+		}
+		n = min(n, len(data))
+		list = append(list, data[:n])
+		data = data[n:]
+		if size == 0 && t.DataType != infer.Bytes {
+			break
+		}
+	}
+	return list
+}
+
+// alike compares two elements.
+func (c *comparison) alike(d infer.DataType, was, is []byte) bool {
+	if bytes.Equal(was, is) {
+		return true
+	}
+	a, isNumber := number(d, was)
+	if !isNumber || len(is) != len(was) {
+		return false
+	}
+	b, _ := number(d, is)
+	if math.IsNaN(a) && math.IsNaN(b) || a == b {
+		return true // bits of NaN, and signs of 0
+	}
+	if math.IsInf(a, 0) || math.IsInf(b, 0) {
+		return false // infinitely many times T would be enough
+	}
+	return math.Abs(a-b) <= c.tolerance*math.Max(1, math.Abs(a))
+}
+
+// number is the value of a floating-point element.
+func number(d infer.DataType, b []byte) (v float64, ok bool) {
+	le := binary.LittleEndian
+	switch {
+	case len(b) != d.Size():
+		return 0, false
+	case d == infer.FP64:
+		return math.Float64frombits(le.Uint64(b)), true
+	case d == infer.FP32:
+		return float64(math.Float32frombits(le.Uint32(b))), true
+	case d == infer.BF16:
+		return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16)), true
+	case d == infer.FP16:
+		return half(le.Uint16(b)), true
+	}
+	return 0, false
+}
+
+// half is the value of an FP16.
+func half(bits uint16) float64 {
+	sign, exponent, fraction := 1.0, int(bits>>10&0x1f), float64(bits&0x3ff)
+	if bits&0x8000 != 0 {
+		sign = -1
+	}
+	switch {
+	case exponent == 0x1f && fraction != 0:
+		return math.NaN()
+	case exponent == 0x1f:
+		return math.Inf(int(sign))
+	case exponent == 0:
+		return sign * math.Ldexp(fraction, -24)
+	}
+	return sign * math.Ldexp(1024+fraction, exponent-25)
+}
+
+// maxShown bounds what is shown of a text, in bytes.
+const maxShown = 60
+
+// value shows an element.
+func value(d infer.DataType, b []byte) string {
+	if v, is := number(d, b); is {
+		size := 32 // a half shows few digits more than it has
+		if d == infer.FP64 {
+			size = 64
+		}
+		return strconv.FormatFloat(v, 'g', -1, size)
+	}
+	le := binary.LittleEndian
+	switch d {
+	case infer.Bool:
+		return strconv.FormatBool(b[0] != 0)
+	case infer.Uint8:
+		return strconv.Itoa(int(b[0]))
+	case infer.Int8:
+		return strconv.Itoa(int(int8(b[0]))) //nolint:gosec // the bits are a signed number's
+	case infer.Uint16:
+		return strconv.Itoa(int(le.Uint16(b)))
+	case infer.Int16:
+		return strconv.Itoa(int(int16(le.Uint16(b)))) //nolint:gosec // as above
+	case infer.Uint32:
+		return strconv.FormatUint(uint64(le.Uint32(b)), 10)
+	case infer.Int32:
+		return strconv.FormatInt(int64(int32(le.Uint32(b))), 10) //nolint:gosec // as above
+	case infer.Uint64:
+		return strconv.FormatUint(le.Uint64(b), 10)
+	case infer.Int64:
+		return strconv.FormatInt(int64(le.Uint64(b)), 10) //nolint:gosec // as above
+	}
+	if len(b) > maxShown {
+		return fmt.Sprintf("%q… (%d bytes)", b[:maxShown], len(b))
+	}
+	return fmt.Sprintf("%q", b)
+}
+
+// index is the place of an element by each dimension.
+func index(at int, shape []int64) string {
+	place := make([]int64, len(shape))
+	rest := int64(at)
+	for i := len(shape) - 1; i >= 0; i-- {
+		if shape[i] > 0 {
+			place[i], rest = rest%shape[i], rest/shape[i]
+		}
+	}
+	return infer.ShapeString(place)
+}

@@ -1,0 +1,185 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/recording"
+)
+
+// grpcSender sends over gRPC: decoupled models get a stream for each request.
+type grpcSender struct {
+	address string
+	conn    *grpc.ClientConn
+	client  kserve.GRPCInferenceServiceClient
+	err     error // there is no connection to be made
+}
+
+func newGRPC(o *options) *grpcSender {
+	s := &grpcSender{address: o.grpcURL}
+	s.conn, s.err = grpc.NewClient("passthrough:///"+o.grpcURL, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+	if s.err == nil {
+		s.client = kserve.NewGRPCInferenceServiceClient(s.conn)
+	}
+	return s
+}
+
+func (s *grpcSender) close() {
+	if s.conn != nil {
+		_ = s.conn.Close()
+	}
+}
+
+// send implements sender.
+func (s *grpcSender) send(ctx context.Context, r *recording.Record) ([]recording.Message, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	q := &kserve.ModelInferRequest{ModelName: r.Model, Id: r.Request.ID, Parameters: make(map[string]*kserve.InferParameter)}
+	if r.Request.Asked > 0 {
+		q.ModelVersion = strconv.FormatInt(r.Request.Asked, 10)
+	}
+	for _, p := range r.Request.Parameters {
+		q.Parameters[p.Name] = encodeParameter(p)
+	}
+	for i := range r.Request.Tensors {
+		t := &r.Request.Tensors[i]
+		q.Inputs = append(q.Inputs, &kserve.ModelInferRequest_InferInputTensor{Name: t.Name, Datatype: t.DataType.String(), Shape: t.Shape})
+		q.RawInputContents = append(q.RawInputContents, t.Data)
+	}
+	for _, name := range r.Request.Wanted {
+		q.Outputs = append(q.Outputs, &kserve.ModelInferRequest_InferRequestedOutputTensor{Name: name})
+	}
+	if r.Decoupled {
+		return s.stream(ctx, q)
+	}
+	reply, err := s.client.ModelInfer(ctx, q)
+	if err != nil {
+		return s.refused(ctx, err)
+	}
+	m, err := decodeGRPC(reply)
+	if err != nil {
+		return nil, err
+	}
+	return []recording.Message{*m}, nil
+}
+
+// refused is the answer that a call ended with, unless it is none of the server's.
+func (s *grpcSender) refused(ctx context.Context, err error) ([]recording.Message, error) {
+	told := status.Convert(err)
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("no answer of %s: %w", s.address, ctx.Err())
+	case told.Code() == codes.Unavailable && isTransport(told.Message()):
+		return nil, errors.New(told.Message())
+	}
+	return []recording.Message{{Err: &infer.Error{Message: told.Message()}}}, nil
+}
+
+// isTransport reports whether the text of Unavailable is the transport's own and not the server's.
+func isTransport(text string) bool {
+	for _, begin := range []string{"connection error: ", "error reading from server: ", "closing transport due to: ", "name resolver error: "} {
+		if len(text) > len(begin) && text[:len(begin)] == begin {
+			return true
+		}
+	}
+	return false
+}
+
+// stream sends a request on a stream of its own, and reads to the final response.
+func (s *grpcSender) stream(ctx context.Context, q *kserve.ModelInferRequest) (answers []recording.Message, err error) {
+	q.Parameters["triton_enable_empty_final_response"] = encodeParameter(infer.Parameter{Kind: infer.BoolParameter, Bool: true})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.client.ModelStreamInfer(ctx)
+	if err == nil {
+		err = stream.Send(q)
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = stream.CloseSend()
+	}
+	if err != nil {
+		return s.refused(ctx, err)
+	}
+	for {
+		reply, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return answers, nil
+		case err != nil:
+			told, err := s.refused(ctx, err)
+			return append(answers, told...), err
+		}
+		if text := reply.GetErrorMessage(); text != "" {
+			answers = append(answers, recording.Message{Err: &infer.Error{Message: text}})
+			continue
+		}
+		m, err := decodeGRPC(reply.GetInferResponse())
+		if err != nil {
+			return nil, err
+		}
+		final := reply.GetInferResponse().GetParameters()["triton_final_response"].GetBoolParam()
+		if final && len(m.Tensors) == 0 && len(m.Parameters) <= 1 {
+			continue // the end alone
+		}
+		answers = append(answers, *m)
+	}
+}
+
+func encodeParameter(p infer.Parameter) *kserve.InferParameter {
+	switch p.Kind {
+	case infer.StringParameter:
+		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_StringParam{StringParam: p.String}}
+	case infer.IntParameter:
+		if p.Name == "priority" {
+			return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_Uint64Param{Uint64Param: uint64(p.Int)}} //nolint:gosec // as the protocol has it
+		}
+		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_Int64Param{Int64Param: p.Int}}
+	case infer.BoolParameter:
+		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_BoolParam{BoolParam: p.Bool}}
+	}
+	return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_DoubleParam{DoubleParam: p.Double}}
+}
+
+func decodeGRPC(reply *kserve.ModelInferResponse) (*recording.Message, error) {
+	m := &recording.Message{ID: reply.GetId()}
+	for name, value := range reply.GetParameters() {
+		p := infer.Parameter{Name: name}
+		switch v := value.GetParameterChoice().(type) {
+		case *kserve.InferParameter_StringParam:
+			p.Kind, p.String = infer.StringParameter, v.StringParam
+		case *kserve.InferParameter_BoolParam:
+			p.Kind, p.Bool = infer.BoolParameter, v.BoolParam
+		case *kserve.InferParameter_Int64Param:
+			p.Kind, p.Int = infer.IntParameter, v.Int64Param
+		case *kserve.InferParameter_Uint64Param:
+			p.Kind, p.Int = infer.IntParameter, int64(v.Uint64Param) //nolint:gosec // it is only shown
+		case *kserve.InferParameter_DoubleParam:
+			p.Kind, p.Double = infer.DoubleParameter, v.DoubleParam
+		}
+		m.Parameters = append(m.Parameters, p)
+	}
+	slices.SortFunc(m.Parameters, func(a, b infer.Parameter) int { return strings.Compare(a.Name, b.Name) })
+	raw := reply.GetRawOutputContents()
+	if len(raw) != len(reply.GetOutputs()) {
+		return nil, fmt.Errorf("the response has %d outputs and the bytes of %d", len(reply.GetOutputs()), len(raw))
+	}
+	for i, out := range reply.GetOutputs() {
+		m.Tensors = append(m.Tensors, recording.Tensor{Tensor: infer.Tensor{Name: out.GetName(), DataType: infer.ParseDataType(out.GetDatatype()), Shape: out.GetShape(), Data: raw[i]}})
+	}
+	return m, nil
+}
