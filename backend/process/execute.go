@@ -64,9 +64,11 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 		position, at, err = l.send(b, number, entered.handles, ahead)
 		return err
 	})
-	var panicked *boundary.Error
-	if errors.As(err, &panicked) { // nothing of it was published
-		err = infer.AsError(err)
+	if err != nil {
+		var panicked *boundary.Error
+		if errors.As(err, &panicked) { // nothing of it was published
+			err = infer.AsError(err)
+		}
 	}
 	return l.sent(number, position, at, err)
 }

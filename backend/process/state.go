@@ -19,11 +19,12 @@ var stateNames = [...]string{"starting", "ready", "busy", "lost", "stopped"}
 func (s State) String() string { return stateNames[s] }
 
 // moves is an instance's whole life. Lost means gone without having been told to go.
-var moves = map[State][]State{
+var moves = [...][]State{
 	Starting: {Ready, Lost, Stopped},
 	Ready:    {Busy, Lost, Stopped},
 	Busy:     {Ready, Lost, Stopped},
 	Lost:     {Starting, Stopped},
+	Stopped:  {},
 }
 
 // moveLocked changes the state; any step that moves does not list is our bug.

@@ -77,6 +77,7 @@ type Peer struct {
 
 	ended struct {
 		once sync.Once
+		yes  atomic.Bool   // for those who only look: mostly it is not
 		done chan struct{} // closed at the end
 		err  error         // set before
 	}
@@ -171,17 +172,16 @@ func (p *Peer) Done() <-chan struct{} { return p.ended.done }
 // Err returns why the connection has ended, nil as long as it has not: ErrGone, an *ipc.ProtocolError if the server has
 // broken the protocol, or what the system says.
 func (p *Peer) Err() error {
-	select {
-	case <-p.ended.done:
+	if p.ended.yes.Load() {
 		return p.ended.err
-	default:
-		return nil
 	}
+	return nil
 }
 
 func (p *Peer) fail(err error) {
 	p.ended.once.Do(func() {
 		p.ended.err = err
+		p.ended.yes.Store(true) // before done is closed: Err says why, once Done is
 		close(p.ended.done)
 	})
 }

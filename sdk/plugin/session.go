@@ -62,6 +62,7 @@ type session struct {
 	started   chan struct{} // closed when INITIALIZED has been sent
 	running   atomic.Bool   // from then on until FINALIZE: other models may be called
 
+	up         bool            // INITIALIZED has been sent; of the instance's goroutine
 	current    *execution      // the last that was begun; of the instance's goroutine
 	parsed     ipc.RequestBody // of the instance's goroutine
 	open       open
@@ -413,7 +414,10 @@ func (s *session) later() {
 
 // next implements engine.Placement.Next: it reads until a batch is to be executed; nil at FINALIZE and when the connection has ended.
 func (s *session) next() *backend.Batch {
-	<-s.started
+	if !s.up {
+		<-s.started
+		s.up = true
+	}
 	if s.current != nil {
 		// A batch is answered before the next one is begun.
 		if answered := s.current.pending(); answered != nil {
