@@ -175,7 +175,7 @@ func TestPagesShowModels(t *testing.T) {
 	escaped := "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;"
 	path := "/models/%3Cscript%3Ealert%28%22x%22%29%3C%2Fscript%3E"
 	wants(t, "overview", s.get("/"), 200, escaped, `href="`+path+`/versions/1"`, "not loaded", "unavailable")
-	wants(t, "model", s.get(path), 200, "<h1>"+escaped, "INPUT0", "# "+escaped, `action="`+path+`/infer"`)
+	wants(t, "model", s.get(path), 200, "<h1>"+escaped, "INPUT0", "# "+escaped, `action="`+path+`/infer#answer"`)
 	wants(t, "version", s.get("/models/batch/versions/1"), 200, `value="1, 4"`, "FP32 [-1,4]", "models/batch/config.pbtxt")
 	wants(t, "model that failed", s.get("/models/broken"), 200, escaped+"\n\nAt:\n  model.py(3)", "unavailable")
 	wants(t, "model that is not loaded", s.get("/models/idle"), 200, "not loaded", "No version is ready.")
@@ -398,7 +398,7 @@ func TestRestrictedGroupsAreClosed(t *testing.T) {
 		{server.GroupModelRepository, "/models/batch", "INPUT0"},
 		{server.GroupModelConfig, "/models/batch", "config.pbtxt"},
 		{server.GroupMetadata, "/models/batch", "INPUT0"},
-		{server.GroupInference, "/models/batch", `/infer"`},
+		{server.GroupInference, "/models/batch", `/infer#`},
 		{server.GroupStatistics, "/", "4711"},
 	} {
 		s := start(t, Config{Config: restricted(c.group)}, servertest.NewCore())
