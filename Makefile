@@ -83,7 +83,7 @@ image: ## build the images nereid:VERSION and nereid:VERSION-binary with BUILDER
 		-t "nereid:$(VERSION)$$(test $$target = python || echo -binary)" . || exit 1; done
 
 .PHONY: demo
-demo: demo-ports build client-venv ## serve models/examples and send one request; Ctrl-C ends it; PORT (8000) and the two behind it are used
+demo: demo-ports build client-venv ## serve models/examples and send one request; Ctrl-C ends it; PORT (8000) and the three behind it are used
 	@.ci/demo
 
 .PHONY: demo-ports

@@ -267,6 +267,7 @@ func (o *Options) pageAddress() string { return cmp.Or(o.Page.Address, "127.0.0.
 func (o *Options) pageConfig(all *connections.Budget) page.Config {
 	c := page.Config{Config: o.httpConfig(all), Hosts: o.Page.Hosts, Explicit: o.Repository.Control == ControlExplicit, Build: o.Build}
 	c.Address, c.Port, c.ReusePort = o.pageAddress(), o.Page.Port, false
+	c.DrainTime = 0 // a browser that looks on does not hold the exit up
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 
@@ -45,6 +46,9 @@ func (s *Server) Listen() error {
 			s.log.Info().Msgf("Started %s at %s", f.title, f.where)
 		case pageService:
 			s.log.Info().Msgf("Started %s at http://%s", f.title, f.Addr())
+			if tcp, ok := f.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+				s.log.Warn().Msgf("the page for browsers asks for no password, and other machines reach %s; --http-ui-address=127.0.0.1 keeps it to this one", f.Addr())
+			}
 		}
 	}
 	s.fronts = slices.DeleteFunc(s.fronts, func(f *front) bool { return !f.listening })

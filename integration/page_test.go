@@ -58,17 +58,18 @@ func openBrowser(t *testing.T, url string) *browser {
 	process, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(stop)
 	b := &browser{t: t, url: url, folder: os.Getenv(screenshots)}
-	var closeTab, cancel context.CancelFunc
+	var closeTab context.CancelFunc
 	b.ctx, closeTab = chromedp.NewContext(process, chromedp.WithListener(b.notice))
 	t.Cleanup(closeTab)
-	b.ctx, cancel = context.WithTimeout(b.ctx, 2*startLimit)
-	t.Cleanup(cancel)
 	if b.folder == "" {
 		b.folder = t.TempDir()
 	} else if err := os.MkdirAll(b.folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tell(b, cdplog.Enable, cdp.Empty{})
+	// The browser lives as long as the context of its first command: one without a deadline.
+	if _, err := chromedp.Call(b.ctx, cdplog.Enable, cdp.Empty{}); err != nil {
+		t.Fatalf("start %s: %v", program, err)
+	}
 	return b
 }
 
@@ -100,7 +101,9 @@ func (b *browser) noTrouble() {
 
 func (b *browser) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	if err := chromedp.Do(b.ctx, actions...); err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, startLimit)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.t.Fatalf("%s: %v", what, err)
 	}
 }
@@ -108,7 +111,9 @@ func (b *browser) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 // tell runs a command of the DevTools protocol.
 func tell[P, R any](b *browser, command cdp.Command[P, R], parameters P) {
 	b.t.Helper()
-	if _, err := chromedp.Call(b.ctx, command, parameters); err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, startLimit)
+	defer cancel()
+	if _, err := chromedp.Call(ctx, command, parameters); err != nil {
 		b.t.Fatalf("%s: %v", command.Method, err)
 	}
 }
@@ -129,7 +134,9 @@ func (b *browser) script(expression string) string {
 }
 
 func (b *browser) evaluate(expression string) (string, error) {
-	return chromedp.Run(b.ctx, chromedp.Evaluate[string]("(async () => String(await ("+expression+")))()", chromedp.EvalAwaitPromise))
+	ctx, cancel := context.WithTimeout(b.ctx, startLimit)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[string]("(async () => String(await ("+expression+")))()", chromedp.EvalAwaitPromise))
 }
 
 // until waits for an expression of JavaScript to be true, on whatever page the browser is.
@@ -153,7 +160,9 @@ func (b *browser) shoot(name string) {
 	b.t.Helper()
 	for _, mode := range []string{"light", "dark"} {
 		tell(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: mode}}})
-		picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+		ctx, cancel := context.WithTimeout(b.ctx, startLimit)
+		picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+		cancel()
 		if err != nil {
 			b.t.Fatalf("picture of %s: %v", name, err)
 		}
@@ -334,7 +343,7 @@ func TestPageInABrowser(t *testing.T) {
 		b.t = t
 		b.visit("/models/batched")
 		b.do("unload", chromedp.Click("button.risky"))
-		b.until(`document.querySelector("h1").innerText.includes("unavailable")`)
+		b.until(`document.querySelector("h1").innerText.includes("unloaded")`)
 		b.do("load", chromedp.Click(`//button[text()="Load"]`))
 		b.until(`document.querySelector("h1").innerText.includes("ready")`)
 		b.do("load what is broken", chromedp.Navigate(b.url+"/models/broken"), chromedp.WaitReady("footer"), chromedp.Click(`//button[text()="Load"]`))

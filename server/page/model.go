@@ -127,14 +127,17 @@ func (p *Pages) versions(page *modelPage, q *modelRequest, info *models.Info) (k
 		}
 		if shown {
 			known = true
-			page.State, page.Reason, page.Shown = one.State, entry.GetReason(), entry.GetVersion()
+			page.State, page.Shown = one.State, entry.GetVersion()
+			if one.Reason != "" {
+				page.Reason = entry.GetReason()
+			}
 		}
 		page.Versions = append(page.Versions, one)
 	}
 	if info != nil {
 		page.Shown = versionText(info.Version)
 		if page.State == (state{}) {
-			page.State = stateOf(stateReady)
+			page.State = ready
 		}
 	}
 	return known

@@ -93,7 +93,7 @@ func (p *Pages) summary(index []*kserve.RepositoryIndexResponse_ModelIndex) (lis
 	}
 	counts := make(map[state]int)
 	for _, entry := range index {
-		counts[stateOf(entry.GetState())]++
+		counts[stateOf(entry)]++
 	}
 	byColour := func(a, b state) int { return cmp.Or(order[a.Class]-order[b.Class], strings.Compare(a.Word, b.Word)) }
 	for _, s := range slices.SortedFunc(maps.Keys(counts), byColour) {
@@ -107,12 +107,12 @@ var order = map[string]int{good: 0, wait: 1, bad: 2, off: 3}
 
 // row shows an entry of the index.
 func (p *Pages) row(entry *kserve.RepositoryIndexResponse_ModelIndex, now *snapshot) row {
-	one := row{Model: entry.GetName(), Version: entry.GetVersion(), State: stateOf(entry.GetState()), Path: modelPath(entry.GetName(), infer.LatestVersion)}
+	one := row{Model: entry.GetName(), Version: entry.GetVersion(), State: stateOf(entry), Path: modelPath(entry.GetName(), infer.LatestVersion)}
 	number, err := strconv.ParseInt(entry.GetVersion(), 10, 64)
 	if err == nil && number > 0 {
 		one.Path = modelPath(entry.GetName(), number)
 	}
-	if reason := entry.GetReason(); reason != "" {
+	if reason := entry.GetReason(); one.State != unloaded {
 		one.Reason, _, _ = strings.Cut(reason, "\n")
 	}
 	one.Loadable, one.LoadPath = entry.GetState() != stateReady && entry.GetState() != stateLoading, modelPath(entry.GetName(), infer.LatestVersion)+"/load"
@@ -135,16 +135,24 @@ const (
 	stateUnloading = "UNLOADING"
 )
 
-func stateOf(word string) state {
-	switch word {
-	case stateReady:
-		return state{good, "ready"}
-	case stateLoading:
+var (
+	ready    = state{good, "ready"}
+	unloaded = state{off, "unloaded"}
+)
+
+func stateOf(entry *kserve.RepositoryIndexResponse_ModelIndex) state {
+	switch word := entry.GetState(); {
+	case word == stateReady:
+		return ready
+	case word == stateLoading:
 		return state{wait, "loading"}
-	case stateUnloading:
+	case word == stateUnloading:
 		return state{wait, "unloading"}
-	case "":
+	case word == "":
 		return state{off, "not loaded"}
+	case entry.GetReason() == unloaded.Word:
+		return unloaded
+	default:
+		return state{bad, strings.ToLower(word)}
 	}
-	return state{bad, strings.ToLower(word)}
 }

@@ -57,6 +57,7 @@ func start(t *testing.T, cfg Config, core *servertest.Core) *site {
 	}
 	core.Listed = append(core.Listed,
 		&kserve.RepositoryIndexResponse_ModelIndex{Name: "broken", Version: "1", State: "UNAVAILABLE", Reason: "Internal: " + evil + "\n\nAt:\n  model.py(3)"},
+		&kserve.RepositoryIndexResponse_ModelIndex{Name: "gone", Version: "1", State: "UNAVAILABLE", Reason: "unloaded"},
 		&kserve.RepositoryIndexResponse_ModelIndex{Name: "idle"})
 	cfg.Address = "127.0.0.1"
 	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
@@ -179,6 +180,7 @@ func TestPagesShowModels(t *testing.T) {
 	wants(t, "version", s.get("/models/batch/versions/1"), 200, `value="1, 4"`, "FP32 [-1,4]", "models/batch/config.pbtxt")
 	wants(t, "model that failed", s.get("/models/broken"), 200, escaped+"\n\nAt:\n  model.py(3)", "unavailable")
 	wants(t, "model that is not loaded", s.get("/models/idle"), 200, "not loaded", "No version is ready.")
+	wants(t, "model that was unloaded", s.get("/models/gone"), 200, `<span class="state off">unloaded</span>`)
 	wants(t, "no config file", s.get("/models/classes"), 200, "There is no such file")
 	for _, path := range []string{"/models/nothing", "/models", "/models/", "/models/batch/versions/x", "/models/batch/versions/7", "/models/batch/x", "/x", "/static/x/page.js"} {
 		wants(t, path, s.get(path), 404)
