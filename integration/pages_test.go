@@ -175,7 +175,8 @@ func (r *pageReader) serve(arguments []string) {
 	}
 	program := []string{"env", "--chdir=" + r.folder}
 	program = append(program, r.environment...)
-	r.server = launchBehind(r.t, program, "", arguments[0], arguments[1:]...)
+	program = append(program, "nereid", "serve", arguments[0])
+	r.server = launchProgram(r.t, program, "", arguments[0], arguments[1:]...)
 	r.server.waitReady()
 	files, err := filepath.Glob(filepath.Join(r.folder, "*.py"))
 	if err != nil {
