@@ -49,12 +49,17 @@ func TestWheelServesFromItsEnvironment(t *testing.T) {
 			t.Errorf("the environment has no types: %v", err)
 		}
 	}
-	run(its, "-c", "import triton_python_backend_utils, nereid_testing")
-
-	s := launchProgram(t, []string{filepath.Join(home, "bin", "nereid")}, "", writeFiles(t, map[string]string{
+	repository := writeFiles(t, map[string]string{
 		"where/config.pbtxt": `backend: "python" input { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } output { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }`,
 		"where/1/model.py":   "import sys\n" + returning(`pb_utils.Tensor("OUT", np.array([sys.prefix], object))`),
-	}))
+	})
+	said := run(its, "-c", "import triton_python_backend_utils\nfrom nereid_testing import Server, outputs\n"+
+		"with Server() as server:\n    print(outputs(server.load('"+repository+"/where').infer({'IN': [1]}))['OUT'].tolist())")
+	if !strings.Contains(said, home) {
+		t.Errorf("nereid_testing of the wheel: the model says %s, want %s", said, home)
+	}
+
+	s := launchProgram(t, []string{filepath.Join(home, "bin", "nereid"), "serve", repository}, "", repository)
 	s.waitReady()
 	_, body := s.request("POST", "/v2/models/where/infer", `{"inputs":[{"name":"IN","shape":[1],"datatype":"FP32","data":[1]}]}`)
 	if got := strings.ReplaceAll(body, `\/`, "/"); !strings.Contains(got, `"data":["`+home+`"]`) {
