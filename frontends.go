@@ -215,11 +215,13 @@ func (o *Options) otherAddresses() (list []string) {
 		{o.Metrics.Allow, o.Metrics.Port, "Metrics for Prometheus: port %d, /metrics"},
 		{o.HTTPS.Allow, o.HTTPS.Port, "HTTPS: port %d"},
 		{o.OpenAI.Allow, o.OpenAI.Port, "OpenAI's API: port %d, /v1"},
-		{o.Page.Allow, o.Page.Port, "Page for browsers: port %d"},
 	} {
 		if e.on && e.port > 0 {
 			list = append(list, fmt.Sprintf(e.text, e.port))
 		}
+	}
+	if o.Page.Allow && o.Page.Port > 0 {
+		list = append(list, "Page for browsers: http://"+net.JoinHostPort(o.pageAddress(), strconv.Itoa(o.Page.Port)))
 	}
 	return list
 }
