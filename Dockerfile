@@ -12,7 +12,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=dev
-# The list of contents is made by Python's standard library, which this image has by way of git.
+# The list of contents is made by a script in Python, which this image has.
 RUN make build VERSION="$VERSION" \
 	&& .ci/release bin/nereid "$VERSION" /tmp/release "$(go env GOARCH)" go "${SOURCE_DATE_EPOCH:-0}" \
 	&& deploy/image/layout bin/nereid /out /tmp/release/*.spdx.json \

@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// image is a root as Dockerfile lays it out, in which programs run as in a container.
-type image struct {
+// imageRoot is a root as Dockerfile lays it out, in which programs run as in a container.
+type imageRoot struct {
 	t     *testing.T
 	root  string
 	paths string // what the base image would have
 }
 
 // makeImage lays out an image with a binary. It skips where this machine lets nobody make mounts.
-func makeImage(t *testing.T, binary string, base ...string) *image {
+func makeImage(t *testing.T, binary string, base ...string) *imageRoot {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root may mount what a container has")
@@ -33,7 +33,7 @@ func makeImage(t *testing.T, binary string, base ...string) *image {
 	if output, err := exec.Command("unshare", "--mount", "--pid", "--fork", "mount", "--make-rprivate", "/").CombinedOutput(); err != nil {
 		t.Skipf("no namespaces of mounts and processes here: %v\n%s", err, output)
 	}
-	im := &image{t: t, root: t.TempDir(), paths: strings.Join(base, ":")}
+	im := &imageRoot{t: t, root: t.TempDir(), paths: strings.Join(base, ":")}
 	if output, err := exec.Command("../deploy/image/layout", binary, im.root).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
@@ -41,7 +41,7 @@ func makeImage(t *testing.T, binary string, base ...string) *image {
 }
 
 // line is the command line that starts a program of the image as a user.
-func (im *image) line(user, models string, program ...string) []string {
+func (im *imageRoot) line(user, models string, program ...string) []string {
 	uid, gid, _ := strings.Cut(user, ":")
 	return append([]string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "testdata/in_image.sh", im.root, uid, gid, models, im.paths}, program...)
 }

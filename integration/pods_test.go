@@ -157,6 +157,11 @@ func TestRollingUpdateLosesNoRequest(t *testing.T) {
 			}
 		})
 	}
+	end := func() {
+		stop()
+		clients.Wait()
+	}
+	defer end()
 	for range 3 {
 		added := begin()
 		old := endpoints[0]
@@ -177,8 +182,7 @@ func TestRollingUpdateLosesNoRequest(t *testing.T) {
 			t.Errorf("exit status %d, want 0", status)
 		}
 	}
-	stop()
-	clients.Wait()
+	end()
 	if lost.Load() > 0 {
 		t.Errorf("%d of %d requests were lost", lost.Load(), answers.Load())
 	}
