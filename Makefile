@@ -38,6 +38,9 @@ SOAKTIME ?= 20m
 LONG         := ^Test(SlowReaderCostsNoMemory|LongStreamCostsNoMemory|NoBellIsMissedUnderLoad|ScribblingStubsAnswerAndAreReplaced|RandomEnsemblesMatchTheReference|StormOfLoadsAnswersClearly|InstancesStormLosesNoRequest|KillsStormLeavesWholeEnvironments|RandomEntriesStayInside|SecondStartReadsNoEnvironment|StubsKilledInAllModes|RollingUpdateLosesNoRequest)$$
 DIFFERENTIAL := Triton|Oracle
 
+# Stories about tensors on devices that "make test-gpu" tells with a real one, as the same test sees to.
+DEVICES := ^Test(TensorsOnDevices|TracedTensorsOfDevices|MemoryOfClientsInAllModes|TensorsOfModels|ModelsThatTakeTensorsOnDevices|OutputsThatCannotBeOnDevices|StubsKilledInAllModes|TensorsStayOnDevices|TheCopierOfDevices|MakersAndReaders|DeviceThatIsLost|CopiesFromDevices|ClientsRegisterMemoryOfDevices|MemoryOfDevicesSurvives|OutputsStayOnTheDevice|OutputsOfClientsThatHaveEnded|StoriesOfRealDevices)
+
 # go test, with a line for each package and the time.
 PROGRESS := $(GO) run ./internal/progress
 
@@ -120,6 +123,7 @@ test-gpu: ## the tests that need a CUDA device, and libraries that use it (torch
 	$(PYTHON) integration/gpu/server.py bin/nereid
 	$(PYTHON) integration/gpu/examples.py bin/nereid
 	$(PYTHON) integration/gpu/regions.py bin/nereid
+	NEREID_TEST_DEVICE=real $(GO) test -count=1 -timeout 20m -run '$(DEVICES)' ./integration
 
 .PHONY: bench-gpu
 bench-gpu: ## what tensors on the CUDA device of this machine cost

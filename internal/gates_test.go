@@ -13,10 +13,11 @@ import (
 var gates = map[string][]string{
 	"LONG":         {"Long"},
 	"DIFFERENTIAL": {"yardstick", "askBoth", "runOracle"},
+	"DEVICES":      {"onDeviceServer", "deviceModeServer", "cudaServer", "onDevices", "launchOnDevices"},
 }
 
-// TestGatesNameTheirTests finds tests that "make test-long" and "make
-// differential" would leave out.
+// TestGatesNameTheirTests finds tests that "make test-long", "make differential" and
+// "make test-gpu" would leave out.
 func TestGatesNameTheirTests(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {

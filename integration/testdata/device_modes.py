@@ -13,7 +13,7 @@ sys.path.append(os.environ["NEREID_PRODUCER"])
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
-from producer import OnDevice
+from producer import OnDevice, place
 
 #: Called models, by what they do: whether the input comes on a device where the config says so, and whether the output
 #: stays there for another model.
@@ -33,7 +33,7 @@ START, END = pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, pb_utils.TRITONS
 
 
 def put(name, array, device=0):
-    return pb_utils.Tensor.from_dlpack(name, OnDevice(np.asarray(array, np.float32), device))
+    return pb_utils.Tensor.from_dlpack(name, OnDevice(np.asarray(array, np.float32), place(device)))
 
 
 def values(tensor):
@@ -221,10 +221,10 @@ class TritonPythonModel:
         return {"trace": self.request.trace()} if self.request.request_id() == "traced" else {}
 
     def check(self, response, want, inside, stays):
-        got, place = output(response), output(response, "WHERE").as_numpy()
+        got, seen = output(response), output(response, "WHERE").as_numpy()
         traced = self.request.request_id() == "traced"
         assert (values(got) == want).all(), (values(got), want)
-        assert (place == (1 if inside and want.size and not traced else 0)).all(), (place, inside)
+        assert (seen == (1 if inside and want.size and not traced else 0)).all(), (seen, inside)
         assert got.is_cpu() == (traced or not stays or not want.size), (got.is_cpu(), stays)
 
     def case_calls(self, model, size):
@@ -307,7 +307,7 @@ class TritonPythonModel:
             # What it passes on was called with an input on a device.
             self.check(response, x * 2 + k, takes == "yes" and kind != "again", kind != "again")
             if not output(response).is_cpu():
-                assert output(response).__dlpack_device__() == (2, k % 2)
+                assert output(response).__dlpack_device__() == (2, place(k % 2))
 
     def case_given_up(self, model):
         """A stream of which the first response is taken, and no more."""
@@ -341,7 +341,7 @@ class TritonPythonModel:
     # Where outputs are wanted.
 
     def prefers(self, model, x, device, given=None, outputs=("OUT", "WHERE")):
-        memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, int(device))
+        memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, place(int(device)))
         more = self.more()
         if model.startswith("states"):
             more.update(correlation_id=21, flags=START | END)
@@ -352,10 +352,10 @@ class TritonPythonModel:
         outputs = [output(response), output(response, "WHERE")]
         for tensor in outputs:
             assert tensor.is_cpu() == (0 in tensor.shape()), (tensor.name(), tensor.is_cpu())
-            assert tensor.is_cpu() or tensor.__dlpack_device__() == (2, int(device)), tensor.__dlpack_device__()
+            assert tensor.is_cpu() or tensor.__dlpack_device__() == (2, place(int(device))), tensor.__dlpack_device__()
         assert (values(outputs[0]) == want).all()
-        place = np.frombuffer(outputs[1]._data.read(), np.int32)
-        assert place.shape == (want.shape[0],) and ((place == 0) | (place == 1)).all(), place
+        seen = np.frombuffer(outputs[1]._data.read(), np.int32)
+        assert seen.shape == (want.shape[0],) and ((seen == 0) | (seen == 1)).all(), seen
         return outputs
 
     async def case_prefers(self, model, device, size):
@@ -426,6 +426,7 @@ class TritonPythonModel:
         """A process that the model has forked gets them on the host."""
         import multiprocessing
 
+        place(1)  # which the child cannot ask for
         context = multiprocessing.get_context("fork")
         box = context.SimpleQueue()
 

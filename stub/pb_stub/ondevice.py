@@ -51,7 +51,11 @@ LINGER_SECONDS = 5.0
 _OUT_OF_MEMORY = 2
 
 #: Where a client's memory cannot be opened: it has ended, mostly.
-_CLIENTS = "a client keeps what it has registered until the model has looked at it"
+_CLIENTS = (
+    "the client that has registered this memory has ended, or freed it, before this instance looked at it: let the "
+    "client keep it until each instance has, or set FORCE_CPU_ONLY_INPUT_TENSORS to 'yes', as the server holds the "
+    "memory"
+)
 
 _T = TypeVar("_T")
 

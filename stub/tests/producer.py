@@ -6,11 +6,13 @@ Tests use it in their own process, and models in stubs; with the fake driver, an
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any
 
 import numpy as np
 
 _driver: list[Any] = []
+_count: list[int] = []  # of devices
 
 
 def driver() -> Any:
@@ -34,6 +36,18 @@ def driver() -> Any:
         library.cuStreamSynchronize.argtypes = (ctypes.c_void_p,)
         _driver[:] = [library]
     return _driver[0]
+
+
+def place(number: int) -> int:
+    """The device that is meant by a number in a test for two of them. A real machine may have but one."""
+    if os.environ.get("NEREID_TEST_DEVICE") != "real":
+        return number
+    if not _count:
+        count = ctypes.c_int()
+        check(driver().cuInit(0))
+        check(driver().cuDeviceGetCount(ctypes.byref(count)))
+        _count.append(count.value)
+    return number % _count[0]
 
 
 def check(code: int) -> None:
