@@ -24,12 +24,8 @@ const guessedSize = 3
 // writeConfig writes the config.pbtxt of a model that has none: its inputs are those of a request, and
 // its outputs those of the response.
 func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
-	at := slices.IndexFunc(c.found, func(e *examination.Model) bool { return e.Identity.Name == c.model })
-	e := c.found[at]
+	e := c.only()
 	path := filepath.Join(e.Directory, configName)
-	if configSource(e) != nil {
-		return fmt.Errorf("%s is there: --write-config changes no file", e.File)
-	}
 	info, err := c.server.Registry().Model(c.model, infer.LatestVersion)
 	if err != nil {
 		return nil //nolint:nilerr // it could not be loaded, which has been reported
@@ -71,6 +67,11 @@ func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
 		return nil
 	}
 	return write(path, written, stdout, c.json)
+}
+
+// only is the one model that the command line names.
+func (c *check) only() *examination.Model {
+	return c.found[slices.IndexFunc(c.found, func(e *examination.Model) bool { return e.Identity.Name == c.model })]
 }
 
 // free returns a shape as the dimensions of a configuration: those above 1 may be of any size.

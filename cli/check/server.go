@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
@@ -195,6 +196,9 @@ func (c *check) warn(e *examination.Model, source []byte, text string) {
 
 // load loads the models, and asks them.
 func (c *check) load(ctx context.Context, stdout io.Writer) error {
+	if c.writing && configSource(c.only()) != nil {
+		return fmt.Errorf("%s is there: --write-config changes no file", c.only().File)
+	}
 	err := c.server.Load(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err()
