@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/server/status"
+	"golang.org/x/sys/unix"
 )
 
 // status reads the state of the server from the metrics endpoint.
@@ -101,4 +104,53 @@ func TestStatusCanBeSwitchedOff(t *testing.T) {
 	if resp.ContentLength != 0 {
 		t.Errorf("got %d bytes, want none", resp.ContentLength)
 	}
+}
+
+// TestStatusIsFreshWhileAllElseHangs has a load that does not end, a stub that is stopped while it executes, and a full queue in front of it: none
+// of them keeps the status from being made anew.
+func TestStatusIsFreshWhileAllElseHangs(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"loads/config.pbtxt": oneFloat, "loads/1/model.py": "import time\n\n\nclass TritonPythonModel:\n    def initialize(self, args):\n        time.sleep(600)\n\n    def execute(self, requests):\n        pass\n",
+		"stops/config.pbtxt": oneFloat, "stops/1/model.py": executing("os.kill(os.getpid(), signal.SIGSTOP)"),
+	}), "--model-control-mode=explicit", "--load-model=stops", "--model-max-queued-requests=3")
+	var hanging sync.WaitGroup
+	hang := func(path, body string) {
+		hanging.Go(func() { _, _, _ = s.try("POST", path, nil, []byte(body)) }) // the server ends before it has replied
+	}
+	hang("/v2/repository/models/loads/load", "")
+	const infer = "/v2/models/stops/infer"
+	hang(infer, fmt.Sprintf(inferBody, -1))
+	find := func(model string) (v status.Version) {
+		for _, v := range s.status("?lines=0").Versions {
+			if v.Model == model {
+				return v
+			}
+		}
+		return v
+	}
+	s.until("the stub executes", func() bool { return find("stops").InFlight == 1 })
+	for range 8 {
+		hang(infer, fmt.Sprintf(inferBody, 1))
+	}
+	s.until("the queue is full", func() bool { return find("stops").Queue >= 3 })
+	for range 3 {
+		asked := time.Now()
+		var now *status.Snapshot
+		s.until("a status that is newer than its request", func() bool {
+			now = s.status("?lines=0")
+			return now.At.After(asked)
+		})
+	}
+	stops, loads := find("stops"), find("loads")
+	if len(stops.Instances) != 1 || stops.Instances[0].State != "busy" || stops.Instances[0].PID == 0 || stops.InFlight < 4 || stops.Queue < 3 {
+		t.Errorf("got %+v, want a busy instance and a full queue", stops)
+	}
+	if loads.State != "LOADING" || len(loads.Instances) != 1 || loads.Instances[0].State != "starting" || loads.Instances[0].PID == 0 || loads.Instances[0].Resident == 0 {
+		t.Errorf("got %+v, want an instance that starts, with its process", loads)
+	}
+	if err := unix.Kill(stops.Instances[0].PID, unix.SIGCONT); err != nil {
+		t.Error(err)
+	}
+	s.stop()
+	hanging.Wait()
 }
