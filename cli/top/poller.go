@@ -171,9 +171,10 @@ func (p *poller) find(ctx context.Context) *found {
 	return f
 }
 
-// lost returns why nothing answers, nil if something does.
+// lost returns why nothing answers that tells of models, nil if something does. Metrics alone are no server: their endpoint
+// ends last, and what was seen before says more.
 func (f *found) lost() error {
-	for _, err := range []error{f.metaErr, f.indexErr, f.statisticsErr, f.metricsErr, f.statusErr} {
+	for _, err := range []error{f.metaErr, f.indexErr, f.statisticsErr, f.statusErr} {
 		if err == nil || isRefusal(err) || errors.Is(err, errNoStatus) {
 			return nil
 		}

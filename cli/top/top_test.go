@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +45,9 @@ func newFake(t *testing.T) *fake {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
+		if reply == "close" {
+			panic(http.ErrAbortHandler)
+		}
 		if text, refused := strings.CutPrefix(reply, "400 "); refused {
 			w.WriteHeader(http.StatusBadRequest)
 			reply = text
@@ -80,6 +84,15 @@ func (f *fake) poller(t *testing.T) *poller {
 	p := newPoller(o)
 	t.Cleanup(p.close)
 	return p
+}
+
+func mustParse(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := parseURL("--url", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
 }
 
 // row is the only row of a model.
@@ -153,6 +166,13 @@ func TestPollerFollowsTheStatus(t *testing.T) {
 	if len(v.Log) != 1 || v.Log[0].Text != "anew" {
 		t.Errorf("got the log %+v, want the new server's", v.Log)
 	}
+	// It ends: the metrics go last.
+	ending := newFake(t)
+	ending.reply("GET /metrics", "nv_cpu_utilization 0.5\n")
+	p.options.metrics = mustParse(t, ending.URL)
+	ending.mu.Lock()
+	ending.replies["GET /status"] = "close"
+	ending.mu.Unlock()
 	f.CloseClientConnections()
 	f.Close()
 	v = p.poll(t.Context())

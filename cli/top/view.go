@@ -10,7 +10,7 @@ import (
 type View struct {
 	At  time.Time `json:"at"`
 	URL string    `json:"url"`
-	// Lost is why nothing of the server answers, "" if something does. What was known before stays.
+	// Lost is why nothing answers that tells of models, "" if something does. What was known before stays.
 	Lost string `json:"lost,omitempty"`
 	// Notes say what could not be had, and why.
 	Notes  []string `json:"notes"`
