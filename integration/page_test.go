@@ -282,6 +282,11 @@ func TestPageInABrowser(t *testing.T) {
 		if list := b.script(unnamed); list != "" {
 			t.Errorf("without a name: %s", list)
 		}
+		b.do("on a telephone", chromedp.EmulateViewport(400, 800))
+		if over := b.script(`document.documentElement.scrollWidth - innerWidth`); over != "0" {
+			t.Errorf("on a telephone %s pixels are beside the screen, want none", over)
+		}
+		b.do("on a desk", chromedp.EmulateViewport(1250, 900))
 		b.do("to the text", chromedp.KeyEvent(kb.Tab))
 		if first := b.script("document.activeElement.className"); first != "skip" {
 			t.Errorf("the first stop is %q, want the link to the content", first)
