@@ -179,8 +179,8 @@ func (l *Loader) warnOfNoTensors(d *repository.Description, number int64) {
 		f.Close()
 	}
 	l.settings.Log.Warn().Msgf("model '%s' has no inputs and no outputs, neither from %s nor from an auto_complete_config: "+
-		"each request with an input is refused. To begin with, write this to the file, with your types and shapes: %s",
-		d.Name, filepath.Join(d.Directory, "config.pbtxt"), diagnosis.FirstConfig(source))
+		"each request with an input is refused. To begin with, run nereid check %s --write-config, or write this to the file, with your types and shapes: %s",
+		d.Name, filepath.Join(d.Directory, "config.pbtxt"), d.Directory, diagnosis.FirstConfig(source))
 }
 
 // discard ends a model that has not come up, by force when ctx has ended.
