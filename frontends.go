@@ -302,7 +302,7 @@ func (o *Options) exitTimeout() time.Duration { return max(o.ExitTimeout, 0) }
 
 // pollInterval is how often the repository is looked at, 0 for never again.
 func (o *RepositoryOptions) pollInterval() time.Duration {
-	if o.Control != ControlPoll {
+	if o.Control != ControlPoll || o.Develop {
 		return 0
 	}
 	return max(o.PollInterval, 0)

@@ -66,6 +66,8 @@ type Options struct {
 	// Logging is what clients see and change of the log. Nil: they see the level of
 	// Logger, and changes have no effect.
 	Logging server.LogControl
+	// Busy reports whether changes of sources wait with Repository.Develop, since a person debugs; nil: they never do.
+	Busy func() bool
 	// Loads is told of loads as they happen; nil: nothing is.
 	Loads models.LoadObserver
 	// Stdout and Stderr get what models print, a whole line with each Write, from
@@ -100,6 +102,7 @@ type RepositoryOptions struct {
 	LoadThreads               int           // --model-load-thread-count
 	LoadRetries               int           // --model-load-retry-count
 	Namespacing               bool          // --model-namespacing
+	Develop                   bool          // --dev: models are loaded anew when their sources change; the modes none and poll are one then
 	StrictReadiness           bool          // --strict-readiness: ready only if all models are
 	DisableAutoCompleteConfig bool          // --disable-auto-complete-config
 	AgentDirectory            string        // --repoagent-directory

@@ -78,7 +78,7 @@ func New(o Options) (_ *Server, err error) {
 	}()
 	opened, err := repository.Open(o.Repository.Paths, repository.Options{
 		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
-		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing,
+		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing, SourcesAlone: o.Repository.Develop,
 		GPUs: s.gpus, MinCapability: o.Backends.MinComputeCapability, Preferred: s.preferredGroups,
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func New(o Options) (_ *Server, err error) {
 		Repository: opened, Unusable: s.unusable != nil, StrictReadiness: o.Repository.StrictReadiness,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.Repository.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, UnloadTimeout: config.UnloadTimeout,
-		Loads: o.Loads, MaxLoadFiles: o.Limits.LoadFiles, MaxGroupInstances: o.Limits.GroupInstances,
+		Loads: o.Loads, Develop: o.Repository.Develop, Busy: s.options.Busy, MaxLoadFiles: o.Limits.LoadFiles, MaxGroupInstances: o.Limits.GroupInstances,
 	})
 	s.makeRegions(counters)
 	if err := s.makeTraces(); err != nil {
@@ -212,7 +212,10 @@ func (s *Server) makePython(plugins backend.Backend) (python.Config, backend.Bac
 	if s.supervisor == nil {
 		return config, plugins
 	}
-	config.StrictOutputs = s.options.StrictOutputs
+	config.StrictOutputs, config.Develop = s.options.StrictOutputs, s.options.Repository.Develop
+	if config.Develop { // a person in a debugger is no hang
+		config.InitializeTimeout, config.ExecuteTimeout, config.ReadyTimeout = 0, 0, 0
+	}
 	s.python, err = python.New(python.Environment{Supervisor: s.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: s.log})
 	if err != nil {
 		return config, brokenBackend{err}

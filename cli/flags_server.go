@@ -114,6 +114,12 @@ func ourFlags() []group {
 		{"strict-outputs", "<boolean>", "Answer with an error where a model's output is not in its configuration, or has another data type or " +
 			"shape; if false, the log has one warning for each model and output. Default: false.",
 			setBool(func(o *Options) *bool { return &o.StrictOutputs })},
+		{"dev", "", "Load a model anew when its sources change (.py and .pbtxt files in its directory), with requests waiting meanwhile and the last good " +
+			"version serving on after an error, and give the terminal to breakpoint() in models. Time limits of models do not hold.",
+			func(p *parser, _ string) error {
+				p.o.Repository.Develop = true
+				return nil
+			}},
 	}, recordFlags(), pageFlags(), limitFlags(), modelLimitFlags(), []flag{
 		{name: "version", help: "Show the version of this binary and exit."},
 	})}}

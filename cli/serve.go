@@ -91,6 +91,12 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		options.Loads = shown.progress
 		defer shown.progress.Close()
 	}
+	if o.Repository.Develop {
+		if terminal := desk.OpenTerminal(log); terminal != nil {
+			defer terminal.Close()
+			options.Busy = terminal.IsLent
+		}
+	}
 	s, err := nereid.New(options)
 	if err != nil {
 		fmt.Fprintln(stderr, creatingServer(err))

@@ -2,13 +2,16 @@ package integration
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
@@ -138,4 +141,239 @@ func TestPlainLinesStayTritons(t *testing.T) {
 			t.Error("the terminal got colours")
 		}
 	})
+}
+
+// ask has the model m of a seat answer, and returns its output or the text of the error.
+func (s *seat) ask() (status int, body string, err error) {
+	response, err := http.Post(s.address("/v2/models/m/infer"), "application/json",
+		strings.NewReader(`{"inputs": [{"name": "X", "shape": [1], "datatype": "INT32", "data": [0]}]}`))
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}
+
+// answers waits until the model m answers with a number.
+func (s *seat) answers(t *testing.T, number string) {
+	t.Helper()
+	if !testkit.Within(startLimit, func() bool {
+		status, body, err := s.ask()
+		return err == nil && status == http.StatusOK && strings.Contains(body, `"data":[`+number+`]`)
+	}) {
+		status, body, err := s.ask()
+		t.Fatalf("the model answers with status %d, %q and error %v, want %s", status, body, err, number)
+	}
+}
+
+// save writes a file as editors do: another one takes its place.
+func save(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+".new~", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new~", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDevLoadsWhatIsSaved changes a model, a module that it imports, and its config, breaks it and mends it.
+// Requests go on all the time, and none is refused.
+func TestDevLoadsWhatIsSaved(t *testing.T) {
+	imports := strings.Replace(fmt.Sprintf(modelThatAnswers, "number.N"), "import numpy", "from . import number\nimport numpy", 1)
+	repository := writeFiles(t, map[string]string{"m/1/model.py": imports, "m/1/number.py": "N = 1"})
+	in := func(name string) string { return filepath.Join(repository, "m", name) }
+	s := takeSeat(t, repository, "--dev")
+	s.Await("serving 1 model", startLimit)
+	s.answers(t, "1")
+	asking, asked := make(chan struct{}), make(chan string, 1)
+	go func() {
+		for {
+			select {
+			case <-asking:
+				asked <- ""
+				return
+			default:
+			}
+			if status, body, err := s.ask(); err != nil || status != http.StatusOK {
+				asked <- fmt.Sprintf("got status %d, %q and error %v, want 200 throughout", status, body, err)
+				return
+			}
+		}
+	}()
+
+	save(t, in("1/number.py"), "N = 2") // of the same size, within the same second perhaps
+	s.answers(t, "2")
+	save(t, in("1/number.py"), "N = nothing")
+	s.Await("NameError: name 'nothing' is not defined", startLimit)
+	s.Await("model 'm' serves on as it was before", startLimit)
+	s.answers(t, "2")
+	if status, body := s.post(t, "/v2/repository/index"); status != http.StatusOK || !strings.Contains(body, `"state":"READY"`) || !strings.Contains(body, "NameError") {
+		t.Errorf("index: got status %d and %q, want READY with the reason why the last load has failed", status, body)
+	}
+	save(t, in("config.pbtxt"), "nonsense {")
+	s.Await("config.pbtxt", startLimit)
+	s.Await("model 'm' serves on as it was before", startLimit)
+	save(t, in("1/number.py"), "N = 3")
+	save(t, in("config.pbtxt"), "parameters { key: \"x\" value { string_value: \"y\" } }")
+	s.answers(t, "3")
+	if _, body := s.post(t, "/v2/repository/index"); strings.Contains(body, "NameError") || strings.Contains(body, "nonsense") {
+		t.Errorf("index: got %q, want no reason behind a load that went well", body)
+	}
+	save(t, in("2/model.py"), fmt.Sprintf(modelThatAnswers, "4"))
+	s.answers(t, "4")
+	close(asking)
+	if wrong := <-asked; wrong != "" {
+		t.Error(wrong)
+	}
+	s.Type("\x03")
+	if status := s.Wait(startLimit); status != 0 {
+		t.Errorf("got status %d after Ctrl-C, want 0", status)
+	}
+}
+
+func (s *seat) post(t *testing.T, path string) (status int, body string) {
+	t.Helper()
+	response, err := http.Post(s.address(path), "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+const modelThatStops = `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "X", "data_type": "TYPE_INT32", "dims": [1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_INT32", "dims": [1]})
+        config.set_max_batch_size(0)
+        return config
+
+    def execute(self, requests):
+        answer = 1
+        %s
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([answer], np.int32))]) for _ in requests]
+`
+
+// deskAnswer is the answer to a request that waits for a debugger.
+type deskAnswer struct {
+	status int
+	body   string
+	err    error
+}
+
+func (s *seat) askBeside() <-chan deskAnswer {
+	answer := make(chan deskAnswer, 1)
+	go func() {
+		status, body, err := s.ask()
+		answer <- deskAnswer{status, body, err}
+	}()
+	return answer
+}
+
+func wantAnswer(t *testing.T, from <-chan deskAnswer, status int, text string) {
+	t.Helper()
+	select {
+	case got := <-from:
+		if got.err != nil || got.status != status || !strings.Contains(got.body, text) {
+			t.Errorf("got status %d, %q and error %v, want %d and %q", got.status, got.body, got.err, status, text)
+		}
+	case <-time.After(startLimit):
+		t.Fatal("the request is not answered")
+	}
+}
+
+// TestBreakpointsHaveTheTerminal types into the debugger of a model, which stops twice at once, changes what it answers,
+// saves a file meanwhile, and kills the model's process at its prompt.
+func TestBreakpointsHaveTheTerminal(t *testing.T) {
+	for _, stop := range []string{"breakpoint()", "import pdb; pdb.set_trace()"} {
+		t.Run(stop, func(t *testing.T) {
+			repository := writeFiles(t, map[string]string{
+				"m/1/model.py": fmt.Sprintf(modelThatStops, stop), "m/config.pbtxt": "instance_group { count: 2 kind: KIND_CPU }",
+			})
+			s := takeSeat(t, repository, "--dev", "--backend-config=python,execute-timeout-seconds=1")
+			s.Await("serving 1 model", startLimit)
+			first, second := s.askBeside(), s.askBeside()
+			s.Await("(Pdb) ", startLimit)
+			s.Type("p 'answer', answer + 10\n")
+			s.Await("('answer', 11)\n(Pdb) ", startLimit)
+			s.Type("n\n")
+			s.Await("(Pdb) ", startLimit)
+			s.Type("answer = 7\n")
+			s.Await("(Pdb) ", startLimit)
+			save(t, filepath.Join(repository, "m", "1", "model.py"), fmt.Sprintf(modelThatStops, "pass"))
+			s.Await("model 'm' has changed: ", startLimit)
+			s.Type("c\n")
+			s.Await("(Pdb) ", startLimit) // of the other one, whose turn it is
+			s.Type("answer = 7\n")
+			s.Await("(Pdb) ", startLimit)
+			s.Type("c\n")
+			wantAnswer(t, first, http.StatusOK, `"data":[7]`)
+			wantAnswer(t, second, http.StatusOK, `"data":[7]`)
+			s.answers(t, "1") // what was saved meanwhile
+			s.Await("✓ m 1", startLimit)
+
+			save(t, filepath.Join(repository, "m", "1", "model.py"), fmt.Sprintf(modelThatStops, stop))
+			s.Await("✓ m 1", startLimit)
+			left := s.askBeside()
+			s.Await("(Pdb) ", startLimit)
+			s.Type("q\n")
+			wantAnswer(t, left, http.StatusInternalServerError, "BdbQuit")
+			lost := s.askBeside()
+			s.Await("(Pdb) ", startLimit)
+			s.Type("import os; os.kill(os.getpid(), 9)\n")
+			wantAnswer(t, lost, http.StatusInternalServerError, "")
+			s.Await("the terminal is the server's again", startLimit)
+			s.Type("\x03")
+			if status := s.Wait(startLimit); status != 0 {
+				t.Errorf("got status %d after Ctrl-C, want 0", status)
+			}
+		})
+	}
+}
+
+// TestBreakpointWithoutATerminal says what to do, with --dev in a pipe and without it at a terminal.
+func TestBreakpointWithoutATerminal(t *testing.T) {
+	repository := writeFiles(t, map[string]string{"m/1/model.py": fmt.Sprintf(modelThatStops, "breakpoint()")})
+	s := takeSeat(t, repository)
+	s.Await("serving 1 model", startLimit)
+	wantAnswer(t, s.askBeside(), http.StatusInternalServerError, "nereid serve DIR --dev")
+	s.Type("\x03")
+	s.Wait(startLimit)
+
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := freePorts(t, 1)
+	command := exec.Command(binary, "serve", repository, "--dev", "--backend-config=python,python-executable="+testkit.Python(t).Path,
+		fmt.Sprintf("--http-port=%d", ports[0]), "--allow-grpc=false", "--allow-metrics=false")
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // and no terminal
+	var output testkit.Buffer
+	command.Stdout, command.Stderr = &output, &output
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = command.Process.Signal(syscall.SIGTERM)
+		_ = command.Wait()
+	}()
+	piped := &seat{http: ports[0]}
+	if !testkit.Within(startLimit, func() bool { _, _, err := piped.ask(); return err == nil }) {
+		t.Fatalf("the server does not answer:\n%s", output.String())
+	}
+	wantAnswer(t, piped.askBeside(), http.StatusInternalServerError, "the server was started without a terminal")
 }

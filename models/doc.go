@@ -23,11 +23,14 @@
 // its loader's, goes ahead of those that wait, and is refused where the two would
 // wait for each other.
 //
+// With Develop a developer looks at the sources of models in the place of a poller, and gates hold up
+// clients' requests (Registry.Target) for a model from a change of its sources until it is loaded or has failed to.
+//
 // # Locks
 //
 // Operations lock models in the lock table. The catalog has a lock of its own for single
 // look-ups and steps; under it the registry is called back (view.End) and takes the lock of the
-// wait group that Shutdown waits for, and no other. bringing.mu and change.mu are
+// wait group that Shutdown waits for, and no other. bringing.mu, change.mu and gates.mu are
 // leaves. Nothing waits for the lock table while it holds any of these.
 //
 // # Callers

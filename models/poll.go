@@ -20,6 +20,8 @@ const lookers = 4
 type poller struct {
 	*Registry
 	works map[repository.Identity]*work // what was begun last for each model, until it is done
+	// done is told of each work when it is, by the work's goroutine; nil: nothing is.
+	done func(w *work, failures map[repository.Identity]error)
 }
 
 // work is one change that a look at the repository has begun.
@@ -48,13 +50,7 @@ func (p *poller) run(ctx context.Context, interval time.Duration) {
 
 // look finds what has changed and begins to change the models accordingly.
 func (p *poller) look(ctx context.Context) {
-	for id, w := range p.works {
-		select {
-		case <-w.done:
-			delete(p.works, id)
-		default:
-		}
-	}
+	p.forgetDone()
 	ids, rejected, err := p.config.Repository.Scan()
 	if err != nil { // perhaps nothing is gone
 		p.config.Log.Error().Msgf("look for changes in the model repository: %v", err)
@@ -66,6 +62,17 @@ func (p *poller) look(ctx context.Context) {
 	}
 	for _, group := range p.catalog.Components(sources) {
 		p.begin(ctx, group, sources)
+	}
+}
+
+// forgetDone forgets works that are done.
+func (p *poller) forgetDone() {
+	for id, w := range p.works {
+		select {
+		case <-w.done:
+			delete(p.works, id)
+		default:
+		}
 	}
 }
 
@@ -168,6 +175,9 @@ func (p *poller) begin(ctx context.Context, group []repository.Identity, sources
 				cancel(nil)
 			}
 		}()
-		_ = p.bringGroup(ctx, group, sources, nil, contexts) // it has been logged
+		failures := p.bringGroup(ctx, group, sources, nil, contexts) // they have been logged
+		if p.done != nil {
+			p.done(w, failures)
+		}
 	}, nil))
 }

@@ -41,6 +41,11 @@ type RegistryConfig struct {
 	// MaxGroupInstances how many instances SetInstances may give a group; 0 is
 	// repository.DefaultUploadEntries and MaxInstances.
 	MaxLoadFiles, MaxGroupInstances int
+	// Develop has models loaded anew when their sources change, from Start on. The poll interval is 0 then, and the
+	// repository looks at sources alone.
+	Develop bool
+	// Busy reports whether changes of the sources are to wait; nil: they never are.
+	Busy func() bool
 	// Loads is told of loads; nil: nothing is.
 	Loads LoadObserver
 	// UnloadTimeout is how long an unload, or the load of a model from something
@@ -84,6 +89,7 @@ type Registry struct {
 
 	sayControl sync.Once // logs why loads and unloads are refused
 
+	gates     *gates         // nil unless models are loaded when their sources change
 	polls     sync.WaitGroup // looks at the repository, and what they have begun
 	polling   context.Context
 	stopPolls context.CancelCauseFunc
@@ -99,6 +105,10 @@ func NewRegistry(config RegistryConfig) *Registry {
 		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log, config.MaxLoadFiles),
 	}
 	r.catalog = catalog.New(config.Repository, view{r})
+	if config.Develop {
+		r.gates = &gates{shuts: make(map[string]*gate)}
+		r.catalog.ShowFailures()
+	}
 	r.reader = reader{config.Repository, r.catalog}
 	r.loader = version.NewLoader(config.Settings, view{r})
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())

@@ -17,7 +17,7 @@ import (
 // LoadThreads allows, and opens the registry to requests. Models that fail do
 // not stop the others; if any did, the error is Internal "failed to load all
 // models", or InvalidArg with the reasons of those that Startup names, in a *StartError. With a
-// PollInterval, the registry goes on looking for changes until Shutdown.
+// PollInterval, or with Develop, the registry goes on looking for changes until Shutdown.
 func (r *Registry) Start(ctx context.Context) error {
 	defer r.started.Store(true)
 	r.uploads.Sweep()
@@ -84,7 +84,9 @@ func (r *Registry) Start(ctx context.Context) error {
 		}
 		err = &StartError{error: err, Faults: faults.list}
 	}
-	if r.config.PollInterval > 0 {
+	if r.config.Develop {
+		r.develop()
+	} else if r.config.PollInterval > 0 {
 		r.polls.Go(boundary.Guard(r.config.Log, boundary.Models,
 			func() { newPoller(r).run(r.polling, r.config.PollInterval) }, nil))
 	}

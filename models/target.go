@@ -25,8 +25,11 @@ type Target interface {
 }
 
 // Target returns the version that a request would reach. It fails with NotFound or
-// Unavailable where no version is ready.
+// Unavailable where no version is ready. With Develop it waits while the model is loaded anew.
 func (r *Registry) Target(name string, number int64) (Target, error) {
+	if r.gates != nil {
+		r.gates.pass(name, r.changes.Done())
+	}
 	v, err := r.lookup(name, number)
 	if err != nil {
 		return nil, err

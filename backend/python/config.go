@@ -44,6 +44,8 @@ type Config struct {
 	// StrictOutputs makes a response an error that has an output which the model's config has
 	// not. It has no key.
 	StrictOutputs bool
+	// Develop has models debugged at the terminal of this process. It has no key.
+	Develop bool
 	// NoTemplate starts every stub as a program of its own instead of forking it
 	// from a template. Key stub-template=off.
 	NoTemplate bool

@@ -35,6 +35,7 @@ type moduleBody struct {
 	Module    string   `msgpack:"module"`
 	Search    []string `msgpack:"search"`
 	Directory string   `msgpack:"directory"`
+	Develop   bool     `msgpack:"dev,omitempty"`
 }
 
 func (c *code) module() moduleBody {
@@ -43,7 +44,7 @@ func (c *code) module() moduleBody {
 		Path:      c.path,
 		Module:    filepath.Base(directory) + "." + strings.TrimSuffix(filepath.Base(c.path), ".py"),
 		Search:    []string{directory, c.env.Directory},
-		Directory: directory,
+		Directory: directory, Develop: c.backend.config.Develop,
 	}
 	if c.env.Runtime != "" {
 		b.Module, b.Search = "model", []string{filepath.Dir(c.path)}

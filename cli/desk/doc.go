@@ -12,6 +12,9 @@
 // States: a Progress is planned, and then has models that wait, load, and are up or have failed. Close ends its goroutine
 // and takes the status away; loads that come later, by a poll or a request, are shown by a line alone.
 //
+// With --dev a Terminal watches that the debugger of a model which has died does not keep the terminal. Its
+// goroutine runs until Close.
+//
 // Locks: Progress.mu, under which the console is written to. Times has none: Progress guards it.
 //
 // Callers: package cli makes one Progress for a server; the registry's goroutines call it as models.LoadObserver.

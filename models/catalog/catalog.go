@@ -52,6 +52,8 @@ type Catalog struct {
 
 	// serving is what requests look at: replaced as a whole by publishLocked.
 	serving atomic.Pointer[servingNow]
+	// showFailures is set before anything is known of a model.
+	showFailures bool
 
 	mu     sync.Mutex
 	models map[repository.Identity]*model
@@ -222,6 +224,46 @@ func (k *Catalog) IsServed(id repository.Identity, files repository.Footprint) b
 	}
 	return m.served.Files.Same(files) && slices.Equal(m.readyLocked(), m.served.Versions)
 }
+
+// IsWanted reports whether a model is to be served from its files as they are now, though it may be that they
+// could not be loaded.
+func (k *Catalog) IsWanted(id repository.Identity, files repository.Footprint) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	return m != nil && m.wanted != nil && m.wanted.Files.Same(files)
+}
+
+// Follows reports whether a model is to be served from its directory.
+func (k *Catalog) Follows(id repository.Identity) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	return m != nil && m.wanted != nil && m.wanted.Upload == nil
+}
+
+// Blame has the index say of a model that serves on why its directory could not be read as it is now.
+func (k *Catalog) Blame(id repository.Identity, reason string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.models[id]; m != nil {
+		m.failure = reason
+	}
+}
+
+// Failure returns why the last load of a model failed, "" if it did not.
+func (k *Catalog) Failure(id repository.Identity) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.models[id]; m != nil {
+		return m.failure
+	}
+	return ""
+}
+
+// ShowFailures has the index say of versions that serve on why the last load of their model failed. It is called
+// before anything else.
+func (k *Catalog) ShowFailures() { k.showFailures = true }
 
 // Waits reports whether a model is an ensemble that is as its files are now, but
 // what it is composed of does not serve. When that changes it is loaded.

@@ -41,8 +41,12 @@ func (k *Catalog) Index(ids []repository.Identity, rejected map[repository.Ident
 			if ready && v.state != Ready {
 				continue
 			}
+			reason := v.reason
+			if k.showFailures && v.state == Ready {
+				reason = m.failure
+			}
 			index = append(index, &kserve.RepositoryIndexResponse_ModelIndex{
-				Name: id.Name, Version: strconv.FormatInt(number, 10), State: string(v.state), Reason: v.reason,
+				Name: id.Name, Version: strconv.FormatInt(number, 10), State: string(v.state), Reason: reason,
 			})
 		}
 	}

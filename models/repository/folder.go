@@ -32,6 +32,8 @@ type Folder struct {
 	renamed bool
 	// configName makes configs/<configName>.pbtxt its configuration.
 	configName string
+	// sourcesAlone is Options.SourcesAlone.
+	sourcesAlone bool
 }
 
 // openFolder opens the model directory name of a repository. A directory that

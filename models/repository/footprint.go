@@ -51,9 +51,14 @@ func (f *Folder) footprint() Footprint {
 			continue
 		}
 		sum := fnv.New64a()
-		if top := filepath.Join(f.path, e.name); e.dir { // a slash follows a link
-			addDirectory(sum, top+string(filepath.Separator), &left)
-		} else {
+		switch top := filepath.Join(f.path, e.name); {
+		case e.dir: // a slash follows a link
+			if files := addDirectory(sum, top+string(filepath.Separator), f.sourcesAlone, &left); f.sourcesAlone && files == 0 && !isDigits(e.name) {
+				continue
+			}
+		case f.sourcesAlone && !isSource(e.name):
+			continue
+		default:
 			addFile(sum, top, "")
 		}
 		p.Parts[e.name] = sum.Sum64()
@@ -97,9 +102,15 @@ func environmentOf(c *kserve.ModelConfig, directory string) []string {
 	return []string{path}
 }
 
-// addDirectory adds what lies below a directory. Links to directories are not
-// followed.
-func addDirectory(sum hash.Hash64, top string, left *int) {
+// isSource reports whether a file is one that people write and the server or Python reads.
+func isSource(name string) bool {
+	extension := filepath.Ext(name)
+	return extension == ".py" || extension == ".pbtxt"
+}
+
+// addDirectory adds what lies below a directory, or the sources alone, and returns how many files these are. Links
+// to directories are not followed.
+func addDirectory(sum hash.Hash64, top string, sourcesAlone bool, left *int) (files int) {
 	_ = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
 		if *left--; *left < 0 {
 			return filepath.SkipAll
@@ -114,16 +125,17 @@ func addDirectory(sum hash.Hash64, top string, left *int) {
 			return nil
 		}
 		relative := strings.TrimPrefix(path, top)
-		if e.IsDir() {
+		switch {
+		case sourcesAlone && (e.IsDir() || !isSource(e.Name())), emptyFile4913(e):
+		case e.IsDir():
 			add(sum, relative, 0)
-			return nil
+		default:
+			addFile(sum, path, relative)
+			files++
 		}
-		if emptyFile4913(e) {
-			return nil
-		}
-		addFile(sum, path, relative)
 		return nil
 	})
+	return files
 }
 
 // addFile adds a file; of a link, both itself and what it leads to.

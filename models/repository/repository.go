@@ -28,6 +28,9 @@ type Options struct {
 	// AgentDirectory is where repository agents would lie, for the text that
 	// refuses models which want one; default /opt/tritonserver/repoagents.
 	AgentDirectory string
+	// SourcesAlone has footprints look at sources alone (.py and .pbtxt), so that what a model writes into
+	// its own directory is no change of it.
+	SourcesAlone bool
 	// Namespacing lets directories of the same name lie in several repositories.
 	Namespacing bool
 	// GPUs returns the ids of the GPUs on which instances may be placed, ascending; none:
@@ -265,7 +268,7 @@ func (r *Roots) Open(id Identity) (*Folder, error) {
 	if found == nil {
 		return nil, NotFound(id.Name)
 	}
-	found.configName = r.options.ConfigName
+	found.configName, found.sourcesAlone = r.options.ConfigName, r.options.SourcesAlone
 	return found, nil
 }
 

@@ -59,6 +59,8 @@ def trace(error: BaseException) -> str:
     # It takes 5 ms to import, and only failures need it.
     from traceback import format_exception
 
+    if type(error).__name__ == "BdbQuit":  # of bdb, which is not imported for this
+        return "a debugger was left, or found no terminal: nereid serve DIR --dev gives it that of the server"
     outermost = error.__traceback__
     while outermost is not None and outermost.tb_frame.f_code.co_filename.startswith(_STUB):
         outermost = outermost.tb_next

@@ -227,12 +227,18 @@ class Loop:
     def _import(self, settings: Settings) -> Model:
         """Import the model, once."""
         if self._model is None:
-            process.hide(self._root, settings.search)
+            process.hide(self._root, settings.search, settings.dev)
             if not os.path.isfile(settings.path):
                 text = f"Python model file not found in '{settings.path}'"
                 process.complain(self._instance, f"Failed to preinitialize Python stub: {text}")
                 raise _NotStarted(text)
+            if settings.dev:
+                from . import debugger
+
+                debugger.install()
             self._model = Model(settings.path, settings.module)
+            if settings.dev:
+                debugger.attend(self._model)
         return self._model
 
     def _outlet(self, request: InferenceRequest) -> runtime.Outlet | None:

@@ -199,6 +199,7 @@ class Settings:
     default_bytes: int
     growth_bytes: int
     max_bytes: int
+    dev: bool = False  # the model is being developed: breakpoints get a terminal
 
     @staticmethod
     def from_map(fields: dict[str, Any]) -> Settings:
@@ -212,6 +213,7 @@ class Settings:
             default_bytes=_field(fields, "default_bytes", int),
             growth_bytes=_field(fields, "growth_bytes", int),
             max_bytes=_field(fields, "max_bytes", int),
+            dev="dev" in fields and _field(fields, "dev", bool),
         )
 
 

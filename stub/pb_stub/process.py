@@ -166,14 +166,21 @@ def arm(lifeline: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def hide(root: str, search: list[str]) -> None:
-    """Make the interpreter look as the model expects it: an empty __main__, no arguments, Triton's search path."""
+def hide(root: str, search: list[str], changing: bool = False) -> None:
+    """Make the interpreter look as the model expects it: an empty __main__, no arguments, Triton's search path.
+
+    Compiled code of files that are changing is not kept: Python would take it for that of a file which has the same
+    size and was written in the same second.
+    """
     # sys.modules alone kept the old one alive; the code of this process goes on in its functions.
     main = types.ModuleType("__main__")
     main.__loader__ = BuiltinImporter  # as in an interpreter that is embedded
     sys.modules["__main__"] = main
     sys.argv = [""]
     sys.path[:] = ["", *(path for path in sys.path if path != root), *search, root]
+    if changing:
+        sys.dont_write_bytecode = True
+        return
     # Search begins with version and model; the repository is above.
     bytecode.keep(root, [*search, *(os.path.dirname(folder) for folder in search[1:2])])
 
@@ -240,8 +247,9 @@ def refuse_breakpoint(*arguments: object, **named: object) -> object:
     if os.environ.get("PYTHONBREAKPOINT"):
         return sys.__breakpointhook__(*arguments, **named)
     raise RuntimeError(
-        "breakpoint() was called, and a model that is served has no terminal for a debugger. Debug it in a unit test "
-        "with nereid_testing, name a debugger that needs none with PYTHONBREAKPOINT, or switch breakpoints off with "
+        "breakpoint() was called, and a model that is served has no terminal for a debugger. Start the "
+        "server with --dev, which lends its own (nereid serve DIR --dev), debug the model in a unit test with "
+        "nereid_testing, name a debugger that needs none with PYTHONBREAKPOINT, or switch breakpoints off with "
         "PYTHONBREAKPOINT=0"
     )
 

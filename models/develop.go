@@ -1,0 +1,207 @@
+package models
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/models/catalog"
+	"github.com/nereid-serving/nereid/models/repository"
+)
+
+// Between two looks at the sources of all models at least developInterval passes, and developShare times what the
+// last look took: a large repository costs no more than that part of one core. A change counts when two looks have
+// found the same, so that several files which an editor writes within moments are one.
+const (
+	developInterval = 150 * time.Millisecond
+	developShare    = 20
+)
+
+// developer loads models anew whenever their sources change. Unlike a poller it tries a model once for each
+// state of its sources, and has requests wait from the change until that is done.
+type developer struct {
+	*poller
+	first bool                                         // nothing has been looked at yet
+	tried map[repository.Identity]repository.Footprint // the sources of the last try
+	// changing are sources that differ from those of the last try, and have been found once. Each holds the gate.
+	changing map[repository.Identity]repository.Footprint
+}
+
+func newDeveloper(r *Registry) *developer {
+	d := &developer{
+		poller: newPoller(r), first: true,
+		tried: make(map[repository.Identity]repository.Footprint), changing: make(map[repository.Identity]repository.Footprint),
+	}
+	d.done = d.ended
+	return d
+}
+
+// run looks until ctx ends.
+func (d *developer) run(ctx context.Context) {
+	defer d.gates.openAll()
+	for ctx.Err() == nil {
+		began := time.Now()
+		_ = boundary.Run(d.config.Log, boundary.Models, func() error { d.look(ctx); return nil })
+		pause := time.NewTimer(max(developInterval, developShare*time.Since(began)))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+	}
+}
+
+// look finds what has changed and begins to load it.
+func (d *developer) look(ctx context.Context) {
+	busy := d.config.Busy != nil && d.config.Busy()
+	d.forgetDone()
+	ids, rejected, err := d.config.Repository.Scan()
+	if err != nil { // a folder that is being replaced, perhaps
+		return
+	}
+	sources := make(map[repository.Identity]*catalog.Source)
+	if !d.config.Explicit && !busy {
+		sources = d.removed(ids, rejected)
+	}
+	for _, id := range ids {
+		if _, no := rejected[id]; no || d.config.Explicit && !d.catalog.Follows(id) || !d.isDue(id, busy) {
+			continue
+		}
+		// From here on its work holds the gate.
+		delete(d.changing, id)
+		s, err := d.source(id, nil)
+		if err != nil {
+			d.logNotPolled(id, err)
+			d.catalog.Blame(id, err.Error())
+			d.servesOn(id)
+			d.gates.open(id.Name)
+			continue
+		}
+		sources[id] = s
+	}
+	d.first = false
+	for _, group := range d.catalog.Components(sources) {
+		d.begin(ctx, group, sources)
+	}
+}
+
+// isDue reports whether the sources of a model have changed and are at rest, and no debugger has the terminal. Requests for it wait from the
+// change on.
+func (d *developer) isDue(id repository.Identity, busy bool) bool {
+	tried, known := d.tried[id]
+	files, err := d.config.Repository.Footprint(id, append(d.catalog.Outside(id), tried.Paths()...)...)
+	if err != nil {
+		return false
+	}
+	before, changing := d.changing[id]
+	if d.catalog.IsServed(id, files) || known && tried.Same(files) || !known && (d.first || d.catalog.IsWanted(id, files)) {
+		d.tried[id] = files
+		if changing { // it is as it was
+			delete(d.changing, id)
+			d.gates.open(id.Name)
+		}
+		return false
+	}
+	if !changing {
+		d.gates.shut(id.Name)
+		if busy {
+			d.config.Log.Info().Msgf("model '%s' has changed: it is loaded when the debugger has given the terminal back", id)
+		}
+	}
+	d.changing[id] = files
+	if busy || !changing || !before.Same(files) {
+		return false
+	}
+	d.tried[id] = files
+	return true
+}
+
+// ended is told of a work that begin has begun, by its goroutine.
+func (d *developer) ended(w *work, failures map[repository.Identity]error) {
+	for id, source := range w.sources {
+		if source == nil { // it has held no gate
+			continue
+		}
+		if failures[id] != nil {
+			d.servesOn(id)
+		}
+		d.gates.open(id.Name)
+	}
+}
+
+// servesOn says that a model whose load has failed is there all the same.
+func (d *developer) servesOn(id repository.Identity) {
+	if len(d.catalog.Ready(id)) > 0 {
+		d.config.Log.Warn().Msgf("model '%s' serves on as it was before: it is loaded when its files change again", id)
+	}
+}
+
+// gates are where requests wait for models that are being loaded anew. The nil gates hold nothing up.
+type gates struct {
+	mu    sync.Mutex
+	shuts map[string]*gate // by the name of the model
+	over  bool             // none shuts any more
+}
+
+// gate is that of one model.
+type gate struct {
+	holds int           // the reasons why it is shut
+	opens chan struct{} // closed when there is none
+}
+
+// shut has requests for a model wait until open has been called as often.
+func (g *gates) shut(model string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.over {
+		return
+	}
+	if g.shuts[model] == nil {
+		g.shuts[model] = &gate{opens: make(chan struct{})}
+	}
+	g.shuts[model].holds++
+}
+
+func (g *gates) open(model string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	one := g.shuts[model]
+	if one == nil {
+		return
+	}
+	if one.holds--; one.holds == 0 {
+		close(one.opens)
+		delete(g.shuts, model)
+	}
+}
+
+// openAll opens all gates for good.
+func (g *gates) openAll() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.over = true
+	for model, one := range g.shuts {
+		close(one.opens)
+		delete(g.shuts, model)
+	}
+}
+
+// pass waits until the gate of a model is open, or until end.
+func (g *gates) pass(model string, end <-chan struct{}) {
+	g.mu.Lock()
+	one := g.shuts[model]
+	g.mu.Unlock()
+	if one == nil {
+		return
+	}
+	select {
+	case <-one.opens:
+	case <-end:
+	}
+}
+
+// develop begins to follow the sources.
+func (r *Registry) develop() {
+	r.polls.Go(boundary.Guard(r.config.Log, boundary.Models, func() { newDeveloper(r).run(r.polling) }, nil))
+}

@@ -1,0 +1,51 @@
+package repository
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestSourcesAlone: files that a model writes into its directory are no change of it.
+func TestSourcesAlone(t *testing.T) {
+	root := t.TempDir()
+	write := func(name string) {
+		t.Helper()
+		path := filepath.Join(root, "m", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1/model.py")
+	roots, err := Open([]string{root}, Options{SourcesAlone: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer roots.Close()
+	look := func() Footprint {
+		t.Helper()
+		f, err := roots.Footprint(Identity{Name: "m"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	before := look()
+	for _, name := range []string{"1/cache.db", "1/cache/x", "state/y", "notes.txt", "1/__pycache__/model.cpython-313.pyc"} {
+		write(name)
+		if !look().Same(before) {
+			t.Errorf("%s: got a change, want none", name)
+		}
+	}
+	for _, name := range []string{"config.pbtxt", "1/util.py", "1/inner/deep.py", "shared/a.py", "2/nothing"} {
+		write(name)
+		after := look()
+		if after.Same(before) {
+			t.Errorf("%s: got no change, want one", name)
+		}
+		before = after
+	}
+}
