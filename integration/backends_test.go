@@ -217,7 +217,7 @@ func TestARepeatedStreamEndsWithAnError(t *testing.T) {
 			stream := make(chan string, 1)
 			go func() {
 				_, body, err := s.try("POST", "/v2/models/repeat_int32/generate_stream", nil, []byte(`{"IN":[7,8],"DELAY":[0,3600000],"WAIT":[0]}`))
-				stream <- fmt.Sprint(string(body), err)
+				stream <- fmt.Sprint(body, err)
 			}()
 			if !s.prints("sent response 1 of 2") {
 				t.Fatal("nothing is streamed")

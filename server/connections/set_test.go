@@ -18,12 +18,18 @@ import (
 
 // newMember is a connection that has been idle since then; 0 is busy.
 func newMember(h *Set, idle int64) *Member {
-	g := &Member{}
-	g.Close = func() bool { return g.idle.CompareAndSwap(g.since, 0) }
-	if h.Enter(g) {
+	g, _ := enter(h, idle)
+	return g
+}
+
+// enter is newMember, and whether the connection has come in.
+func enter(h *Set, idle int64) (g *Member, in bool) {
+	g = &Member{}
+	g.Close = func() bool { return g.idle.CompareAndSwap(g.since, 0) } // called under the lock of since
+	if in = h.Enter(g); in {
 		g.idle.Store(idle)
 	}
-	return g
+	return g, in
 }
 
 // TestEvictTakesTheIdlest: of all front ends the connection goes that has been idle for
@@ -116,7 +122,7 @@ func TestMembersKeepCountUnderStorm(t *testing.T) {
 			wait.Go(func() {
 				var mine []*Member
 				for i := range 2000 {
-					if g := newMember(h, time.Now().UnixNano()); g.since != 0 {
+					if g, in := enter(h, time.Now().UnixNano()); in {
 						mine = append(mine, g)
 					}
 					for n, g := range mine {
