@@ -31,7 +31,28 @@ type Env struct {
 	// that the backend was made with.
 	Settings map[string]string
 	Host     Host
+	// Responses takes what instances report of single responses, from any goroutine; nil: nobody counts them.
+	Responses func(ResponseReport)
 }
+
+// ResponseReport says how one response of a request went. Times are nanoseconds of Now, in order.
+type ResponseReport struct {
+	Index       int   // among the responses of its request
+	Start       int64 // it was begun
+	OutputStart int64 // its outputs were; 0: it has none
+	End         int64 // it was sent
+	Outcome     ResponseOutcome
+}
+
+// ResponseOutcome says what became of a response.
+type ResponseOutcome uint8
+
+// What becomes of responses. The numbers are those of docs/protocol.md.
+const (
+	ResponseSent      ResponseOutcome = 0
+	ResponseFailed    ResponseOutcome = 1
+	ResponseCancelled ResponseOutcome = 2
+)
 
 // Model is one version of a model.
 type Model interface {

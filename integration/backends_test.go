@@ -3,10 +3,12 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -129,6 +131,34 @@ func TestBackendsOfTheTutorial(t *testing.T) {
 			for _, models := range tutorial {
 				t.Run(models[0], func(t *testing.T) { s.runBackendClient(t, root, models[0]) })
 			}
+
+			// Of 0, 1 and 3 responses, each with the final flag behind them.
+			s.until("statistics of responses", func() bool {
+				_, body := s.request("GET", "/v2/models/square_int32/stats", "")
+				type counted struct {
+					Count int
+				}
+				var shown struct {
+					Stats []struct {
+						Responses map[string]struct {
+							Success, Fail, Cancel counted
+							Infer                 counted `json:"compute_infer"`
+							Output                counted `json:"compute_output"`
+							Empty                 counted `json:"empty_response"`
+						} `json:"response_stats"`
+					} `json:"model_stats"`
+				}
+				if err := json.Unmarshal([]byte(body), &shown); err != nil || len(shown.Stats) != 1 {
+					t.Fatalf("got error %v of %s", err, body)
+				}
+				text := ""
+				for _, index := range slices.Sorted(maps.Keys(shown.Stats[0].Responses)) {
+					r := shown.Stats[0].Responses[index]
+					text += fmt.Sprintf("%s: infer %d output %d success %d fail %d empty %d cancel %d; ", index, r.Infer.Count, r.Output.Count, r.Success.Count, r.Fail.Count, r.Empty.Count, r.Cancel.Count)
+				}
+				return text == "0: infer 3 output 2 success 2 fail 0 empty 1 cancel 0; 1: infer 2 output 1 success 1 fail 0 empty 1 cancel 0; "+
+					"2: infer 1 output 1 success 1 fail 0 empty 0 cancel 0; 3: infer 1 output 0 success 0 fail 0 empty 1 cancel 0; "
+			})
 
 			const sixteen = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
 			status, body := s.request("POST", "/v2/models/mixed/infer", `{"inputs":[{"name":"IN","datatype":"FP32","shape":[16],"data":[`+sixteen+`]}]}`)

@@ -96,7 +96,7 @@ type Statistics interface {
 	Request(request *Request, success bool, times Times) error
 	// Batch reports the batch that is executed: how many items it had, and when.
 	Batch(size int, times Times) error
-	// Response reports one response of a decoupled model: its index, when it was begun, when its output was begun (0: it
+	// Response reports one response of a decoupled model, for response_stats: its index among those of its request, when it was begun, when its output was begun (0: it
 	// has none), when it was sent, and its error.
 	Response(factory *ResponseFactory, index int, start, outputStart, end int64, err error) error
 }

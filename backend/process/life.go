@@ -141,7 +141,8 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 		logLimit: output.NewLimit(s.limits.Output),
 	}
 	l.calls = hostcalls.New(hostcalls.Config{
-		Host: in.model.env.Host, Metrics: s.metrics.Custom(in.model.env.Name), Encoder: l.encoder, Fail: l.fail, Limits: s.limits.Calls, Log: in.log,
+		Host: in.model.env.Host, Metrics: s.metrics.Custom(in.model.env.Name), Encoder: l.encoder, Responses: in.model.env.Responses,
+		Fail: l.fail, Limits: s.limits.Calls, Log: in.log,
 	})
 	l.newDevices()
 	l.handshake.begin()

@@ -53,15 +53,17 @@ func (backend) Close() {}
 
 type model struct{}
 
-func (model) NewInstance(*sdk.InstanceEnv) (sdk.Instance, error) { return instance{}, nil }
+func (model) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
+	return instance{env.Statistics}, nil
+}
 
 func (model) Close() {}
 
-type instance struct{}
+type instance struct{ statistics sdk.Statistics }
 
-func (instance) Execute(ctx context.Context, requests []*sdk.Request) error {
+func (i instance) Execute(ctx context.Context, requests []*sdk.Request) error {
 	for _, request := range requests {
-		finish(request, send(ctx, request))
+		i.answer(ctx, request)
 		_ = request.Release(sdk.ReleaseAll)
 	}
 	return nil
@@ -69,37 +71,45 @@ func (instance) Execute(ctx context.Context, requests []*sdk.Request) error {
 
 func (instance) Close() {}
 
-// send sends the responses, as long as a client wants them.
-func send(ctx context.Context, request *sdk.Request) error {
+// answer sends all that a request gets, and the final flag, and reports each of these.
+func (i instance) answer(ctx context.Context, request *sdk.Request) {
+	factory := request.Factory()
+	defer factory.Close()
+	sent, err := i.send(ctx, request, factory)
+	begun := sdk.Now()
+	if err != nil {
+		if response, refused := factory.NewResponse(); refused == nil {
+			_ = response.Send(sdk.SendFinal, err)
+		}
+	} else {
+		_ = factory.SendFlags(sdk.SendFinal)
+	}
+	_ = i.statistics.Response(factory, sent, begun, 0, sdk.Now(), err)
+}
+
+// send sends the responses, as long as a client wants them, and returns how many it has sent.
+func (i instance) send(ctx context.Context, request *sdk.Request, factory *sdk.ResponseFactory) (sent int, err error) {
 	input, err := request.Input("IN")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	n := int32(binary.LittleEndian.Uint32(input.Data()))
-	for sent := int32(0); sent < n && !request.Cancelled() && ctx.Err() == nil; sent++ {
-		response, err := request.NewResponse()
+	for ; sent < int(n) && !request.Cancelled() && ctx.Err() == nil; sent++ {
+		begun := sdk.Now()
+		response, err := factory.NewResponse()
 		if err != nil {
-			return err
+			return sent, err
 		}
+		computed := sdk.Now()
 		output, err := response.Output("OUT", sdk.Int32, []int64{1})
 		if err != nil {
-			return err
+			return sent, err
 		}
 		copy(output, input.Data())
 		if err := response.Send(0, nil); err != nil {
-			return err
+			return sent, err
 		}
+		_ = i.statistics.Response(factory, sent, begun, computed, sdk.Now(), nil)
 	}
-	return nil
-}
-
-// finish ends the stream of a request: with its error, or by the final flag alone.
-func finish(request *sdk.Request, failure error) {
-	if failure == nil {
-		factory := request.Factory()
-		_ = factory.SendFlags(sdk.SendFinal)
-		factory.Close()
-	} else if response, err := request.NewResponse(); err == nil {
-		_ = response.Send(sdk.SendFinal, failure)
-	}
+	return sent, nil
 }

@@ -48,5 +48,6 @@ func (s *Version) Proto() *kserve.ModelStatistics {
 			BatchSize: uint64(size), ComputeInput: b.input.proto(), ComputeInfer: b.infer.proto(), ComputeOutput: b.output.proto(),
 		})
 	}
+	m.ResponseStats = s.responses.proto()
 	return m
 }

@@ -36,11 +36,13 @@ type Version struct {
 	output        duration
 	hit, miss     duration // of the response cache
 	batches       map[int64]*batchStatistics
+
+	responses *Responses
 }
 
-// New makes the counts of a version that is being loaded.
-func New(name string, version int64, m *metrics.Model) *Version {
-	return &Version{name: name, version: version, Metrics: m, batches: make(map[int64]*batchStatistics)}
+// New makes the counts of a version that is being loaded. Responses are those that its instances report.
+func New(name string, version int64, m *metrics.Model, responses *Responses) *Version {
+	return &Version{name: name, version: version, Metrics: m, batches: make(map[int64]*batchStatistics), responses: responses}
 }
 
 // PlaceOn has executions on these GPUs counted by their UUIDs, which uuid returns for a

@@ -89,7 +89,7 @@ func TestExecutionsAreCountedWithTheirTimes(t *testing.T) {
 			r := metrics.New(metrics.Config{})
 			m := r.Model("m", 1, metrics.ModelOptions{Cache: true})
 			defer m.Close()
-			s := New("m", 1, m)
+			s := New("m", 1, m, nil)
 			test.do(s)
 			if got := shown(s.Proto()); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
@@ -128,7 +128,7 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 	} {
 		r := metrics.New(metrics.Config{})
 		m := r.Model("m", 1, metrics.ModelOptions{})
-		s := New("m", 1, m)
+		s := New("m", 1, m, nil)
 		s.Failed(reason, backend.Now()-1000)
 		if got, want := counted(r), "success 0 inferences 0 executions 0 "+want+" 1"; got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -146,7 +146,7 @@ func TestExecutionsCountForTheirGPU(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	m := r.Model("m", 1, metrics.ModelOptions{})
 	defer m.Close()
-	s := New("m", 1, m)
+	s := New("m", 1, m, nil)
 	s.PlaceOn([]int32{0}, func(gpu int32) string { return fmt.Sprint("GPU-", gpu) })
 	for gpu, times := range map[int32]int{0: 1, 1: 2, 4: 3} {
 		for range times {

@@ -111,10 +111,10 @@ func find(directories []string, name string) string {
 }
 
 // env is what the backend learns of a version.
-func (e *executor) env(h backend.Host, d *repository.Description, number int64) backend.Env {
+func (e *executor) env(h backend.Host, d *repository.Description, number int64, responses func(backend.ResponseReport)) backend.Env {
 	return backend.Env{
 		Name: d.Name, Namespace: d.Namespace, Version: number, Directory: d.Directory, Config: d.Config,
-		Runtime: e.script, Plugin: e.plugin, Settings: e.settings, Host: h,
+		Runtime: e.script, Plugin: e.plugin, Settings: e.settings, Host: h, Responses: responses,
 	}
 }
 

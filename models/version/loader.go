@@ -149,12 +149,13 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 		return nil, err
 	}
 	d = by.describe(d)
-	m, err := by.backend.Open(by.env(s.Host, d, s.Version))
+	responses := &statistics.Responses{}
+	m, err := by.backend.Open(by.env(s.Host, d, s.Version, responses.Report))
 	if err != nil {
 		return nil, err
 	}
 	var v *Version
-	err = boundary.Run(l.settings.Log, boundary.Models, func() error { return l.bringUp(ctx, d, s.Version, by.plugin, m, &v) })
+	err = boundary.Run(l.settings.Log, boundary.Models, func() error { return l.bringUp(ctx, d, s.Version, by.plugin, m, responses, &v) })
 	if err != nil {
 		// Start leaves nothing after an error; before it there may be something, and
 		// after it too.
@@ -203,7 +204,7 @@ func (l *Loader) unloading(m backend.Model) (context.Context, context.CancelFunc
 
 // bringUp completes the config of an opened model and starts its instances. After an
 // error, made is to be abandoned; it may be nil.
-func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number int64, plugin string, m backend.Model, made **Version) error {
+func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number int64, plugin string, m backend.Model, responses *statistics.Responses, made **Version) error {
 	var answer []byte
 	if d.Completes() {
 		question, err := config.JSON(d.Config)
@@ -238,7 +239,7 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 	v := &Version{
 		loader: l,
 		info:   info, spec: signature.New(d.Name, config), model: m, states: states,
-		statistics: statistics.New(d.Name, number, counters), holds: newHolds(), log: l.settings.Log,
+		statistics: statistics.New(d.Name, number, counters, responses), holds: newHolds(), log: l.settings.Log,
 	}
 	if !d.IsEnsemble() {
 		v.odd = &oddOutputs{told: make(map[string]bool)}
@@ -289,7 +290,7 @@ func (l *Loader) Examine(ctx context.Context, s Source) (e Examination) {
 	if add(err) {
 		e.Plugin = by.plugin
 		d = by.describe(d)
-		m, err := by.backend.Open(by.env(s.Host, d, s.Version))
+		m, err := by.backend.Open(by.env(s.Host, d, s.Version, nil))
 		if add(err) {
 			defer l.discard(ctx, m)
 		}

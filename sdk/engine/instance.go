@@ -150,7 +150,7 @@ func (m *Model) newInstance(p Placement) *Instance {
 	})
 	in.env = &sdk.InstanceEnv{
 		Name: p.Name, Kind: p.Kind, Device: p.Device, Profiles: slices.Clone(p.Profiles), SecondaryDevices: slices.Clone(p.SecondaryDevices),
-		Passive: p.Passive, HostPolicy: p.HostPolicy, Model: m.env, Log: m.env.Log, Statistics: &statistics{in.custody},
+		Passive: p.Passive, HostPolicy: p.HostPolicy, Model: m.env, Log: m.env.Log, Statistics: &statistics{in.custody, m.version.Responses},
 	}
 	return in
 }
@@ -354,7 +354,10 @@ func (in *Instance) Hurry() { in.once.Do(func() { close(in.hurry) }) }
 func (in *Instance) Ended() <-chan struct{} { return in.ended }
 
 // statistics implements sdk.Statistics.
-type statistics struct{ custody *execution.Custody }
+type statistics struct {
+	custody   *execution.Custody
+	responses func(backend.ResponseReport)
+}
 
 // Request implements sdk.Statistics.
 func (s *statistics) Request(r *sdk.Request, success bool, t sdk.Times) error {
@@ -367,8 +370,10 @@ func (s *statistics) Batch(_ int, t sdk.Times) error {
 }
 
 // Response implements sdk.Statistics.
-func (s *statistics) Response(_ *sdk.ResponseFactory, _ int, start, outputStart, end int64, _ error) error {
+func (s *statistics) Response(_ *sdk.ResponseFactory, index int, start, outputStart, end int64, failure error) error {
 	switch {
+	case index < 0:
+		return infer.Errorf(infer.InvalidArg, "the index of a response is %d, want 0 or more", index)
 	case outputStart > 0 && start > outputStart:
 		return errors.New("Response start cannot happen after compute output start")
 	case outputStart > end:
@@ -376,5 +381,17 @@ func (s *statistics) Response(_ *sdk.ResponseFactory, _ int, start, outputStart,
 	case start > end:
 		return errors.New("Response start cannot happen after response end")
 	}
+	if s.responses == nil {
+		return nil
+	}
+	r := backend.ResponseReport{Index: index, Start: start, OutputStart: max(outputStart, 0), End: end}
+	switch {
+	case failure == nil:
+	case infer.AsError(failure).Code == infer.Cancelled:
+		r.Outcome = backend.ResponseCancelled
+	default:
+		r.Outcome = backend.ResponseFailed
+	}
+	s.responses(r)
 	return nil
 }

@@ -25,6 +25,8 @@ type Version struct {
 	Metrics   Metrics      // for its custom metrics; nil: they are refused
 	// Memory is told how many bytes the model says that it keeps; nil: nobody wants to know.
 	Memory func(bytes int64)
+	// Responses is told what instances report of single responses; nil: nobody counts them.
+	Responses func(backend.ResponseReport)
 }
 
 // Metrics holds the custom metrics of a model, as metrics.Holder does. Calls do not overlap.

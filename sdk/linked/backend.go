@@ -63,7 +63,7 @@ func (b *Backend) Open(env backend.Env) (backend.Model, error) {
 		return nil, err
 	}
 	m := &Model{backend: b, env: env}
-	v := engine.Version{Name: env.Name, Version: env.Version, Directory: env.Directory, Host: env.Host}
+	v := engine.Version{Name: env.Name, Version: env.Version, Directory: env.Directory, Host: env.Host, Responses: env.Responses}
 	if b.config.Metrics != nil {
 		m.metrics = b.config.Metrics.Custom(env.Name)
 		v.Metrics = m.metrics

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/peer"
@@ -105,6 +106,21 @@ func (c *calls) memory(bytes int64) {
 type memoryCall struct {
 	Operation string `msgpack:"operation"`
 	Bytes     int64  `msgpack:"bytes"`
+}
+
+// response reports a response that was sent. An error is the connection's.
+func (c *calls) response(r backend.ResponseReport) {
+	_ = c.session.sendMap(ipc.Call, 0, &responseCall{"response", r.Index, r.Start, r.OutputStart, r.End, uint8(r.Outcome)})
+}
+
+// responseCall is the body of a call that plugins alone make.
+type responseCall struct {
+	Operation   string `msgpack:"operation"`
+	Index       int    `msgpack:"index"`
+	Start       int64  `msgpack:"start"`
+	OutputStart int64  `msgpack:"output_start"`
+	End         int64  `msgpack:"end"`
+	Outcome     uint8  `msgpack:"outcome"`
 }
 
 // Value implements engine.Metrics.

@@ -330,6 +330,7 @@ func (s *session) opening(m peer.Message, more *settings) (wire.Model, error) {
 	s.backend = opened
 	s.opened = opened.Model(engine.Version{
 		Name: model.Name, Version: model.Version, Directory: model.Directory, Host: &host{s}, Metrics: &s.calls, Memory: s.calls.memory,
+		Responses: s.calls.response,
 	})
 	return model, nil
 }

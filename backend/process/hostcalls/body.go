@@ -17,6 +17,12 @@ type callBody struct {
 	Version    string    `msgpack:"version"`
 	Bytes      int64     `msgpack:"bytes"`
 
+	Index       int   `msgpack:"index"`
+	Start       int64 `msgpack:"start"`
+	OutputStart int64 `msgpack:"output_start"`
+	End         int64 `msgpack:"end"`
+	Outcome     uint8 `msgpack:"outcome"`
+
 	Family      uint64      `msgpack:"family"`
 	Name        string      `msgpack:"name"`
 	Description string      `msgpack:"description"`

@@ -40,6 +40,8 @@ type Config struct {
 	Host    backend.Host
 	Metrics *metrics.Holder // of what the process measures; used with the receive lock held
 	Encoder *frames.Encoder // of the frames that the process is sent
+	// Responses takes what the process reports of single responses; nil: nobody counts them.
+	Responses func(backend.ResponseReport)
 	// Fail ends the life of the process because of an error. It does not wait.
 	Fail   func(error)
 	Limits Limits
@@ -93,7 +95,7 @@ func (c *Calls) Receive(f ipc.Frame) error {
 	if len(f.Body) > frames.MaxMap && body.Operation != "load" {
 		return ipc.Broken("frame", "body of CALL %q has %d bytes, want at most %d", body.Operation, len(f.Body), frames.MaxMap)
 	}
-	if (f.ID == 0) != (body.Operation == "drop_family" || body.Operation == "memory") {
+	if (f.ID == 0) != (body.Operation == "drop_family" || body.Operation == "memory" || body.Operation == "response") {
 		return ipc.Broken("call", "CALL %q has number %d", body.Operation, f.ID)
 	}
 	var (
@@ -112,6 +114,15 @@ func (c *Calls) Receive(f ipc.Frame) error {
 			return ipc.Broken("call", "CALL \"memory\" says %d bytes", body.Bytes)
 		}
 		c.memory.Store(body.Bytes)
+		return nil
+	case "response":
+		r := backend.ResponseReport{Index: body.Index, Start: body.Start, OutputStart: body.OutputStart, End: body.End, Outcome: backend.ResponseOutcome(body.Outcome)}
+		if r.Outcome > backend.ResponseCancelled || r.Index < 0 || r.Start > r.End || r.OutputStart > r.End || r.OutputStart != 0 && r.Start > r.OutputStart {
+			return ipc.Broken("call", "CALL \"response\" says %+v", r)
+		}
+		if c.Responses != nil {
+			c.Responses(r)
+		}
 		return nil
 	case "drop_family":
 		return misused(c.Metrics.DropFamily(body.Family))
