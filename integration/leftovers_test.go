@@ -66,7 +66,7 @@ func values(m map[string]int) (list []int) {
 }
 
 // TestModelsLeaveNothingBehind: what a model has started ends with its stub, in
-// whatever session it is, whether the model is unloaded, its stub is killed, or the
+// whatever session it is, whether the model is unloaded, its process is killed, or the
 // server ends; and when the server itself is killed.
 func TestModelsLeaveNothingBehind(t *testing.T) {
 	python := testkit.Python(t).Path

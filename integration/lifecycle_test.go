@@ -256,7 +256,7 @@ func TestIncompleteConfigsFailTheLoad(t *testing.T) {
 			t.Errorf("the log has no %q", line)
 		}
 	}
-	if line := "stub did not complete its config within 3s"; !hurried.prints(line) {
+	if line := "process did not complete its config within 3s"; !hurried.prints(line) {
 		t.Errorf("the log has no %q", line)
 	}
 }

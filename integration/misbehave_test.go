@@ -50,11 +50,11 @@ type misbehaviour struct {
 const dead = `^Stub process '%s_0' is not healthy\.$`
 
 var misbehaviours = []misbehaviour{
-	{name: "killed", model: executing(`os.kill(os.getpid(), signal.SIGKILL)`), want: dead, logged: "stub was ended by signal 9 (SIGKILL)"},
-	{name: "segfault", model: executing(`ctypes.string_at(0)`), want: dead, logged: "stub was ended by signal 11 (SIGSEGV)"},
-	{name: "abort", model: executing(`os.abort()`), want: dead, logged: "stub was ended by signal 6 (SIGABRT)"},
-	{name: "exit_0", model: executing(`os._exit(0)`), want: dead, logged: "stub exited with code 0"},
-	{name: "exit_3", model: executing(`os._exit(3)`), want: dead, logged: "stub exited with code 3"},
+	{name: "killed", model: executing(`os.kill(os.getpid(), signal.SIGKILL)`), want: dead, logged: "process was ended by signal 9 (SIGKILL)"},
+	{name: "segfault", model: executing(`ctypes.string_at(0)`), want: dead, logged: "process was ended by signal 11 (SIGSEGV)"},
+	{name: "abort", model: executing(`os.abort()`), want: dead, logged: "process was ended by signal 6 (SIGABRT)"},
+	{name: "exit_0", model: executing(`os._exit(0)`), want: dead, logged: "process exited with code 0"},
+	{name: "exit_3", model: executing(`os._exit(3)`), want: dead, logged: "process exited with code 3"},
 	{name: "sys_exit", model: executing(`sys.exit(4)`), want: `message: SystemExit: 4\n\nAt:\n`},
 	{name: "raises", model: executing(`raise ValueError("no such thing")`),
 		want: `^Failed to process the request\(s\) for model 'raises_0', message: ValueError: no such thing\n\nAt:\n  .*/raises/1/model.py\(\d+\): execute\n$`},

@@ -280,7 +280,7 @@ func TestPluginsThatCannotBeLoaded(t *testing.T) {
 		}
 	}
 	s.wantNumber("many", 1, 2)
-	if !s.prints(`last lines of the stub:\nwhy it ends`) {
+	if !s.prints(`last lines of the process:\nwhy it ends`) {
 		t.Error("the log does not have the last lines of a plugin that ended")
 	}
 	var after held
@@ -308,8 +308,8 @@ var pluginFaults = []pluginFault{
 	{does: "panic", want: "Execute panicked", logged: []string{"as the request says", "Execute panicked"}, lives: true},
 	{does: "nil", want: "Execute panicked", logged: []string{"invalid memory address or nil pointer dereference"}, lives: true},
 	{does: "error", want: "not today", lives: true},
-	{does: "panic beside", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"panic: in a goroutine of its own", "stub exited with code 2"}},
-	{does: "exit", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"last words", "stub exited with code 3"}},
+	{does: "panic beside", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"panic: in a goroutine of its own", "process exited with code 2"}},
+	{does: "exit", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"last words", "process exited with code 3"}},
 	{does: "hang", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"execute did not return within 2s"}},
 	{does: "send twice", logged: []string{faultOf, "a response was sent that had been sent, or discarded, before"}, lives: true},
 	{does: "release twice", logged: []string{faultOf, "the request was released twice"}, lives: true},
@@ -404,7 +404,7 @@ func TestPluginsThatMisbehave(t *testing.T) {
 			lost++
 		}
 	}
-	if n := strings.Count(s.log.String(), "stub lost, restarting"); n != lost {
+	if n := strings.Count(s.log.String(), "process lost, restarting"); n != lost {
 		t.Errorf("%d processes were lost, want %d", n, lost)
 	}
 	s.until("rid of all requests", func() bool { return s.figure(`nereid_memory_bytes{kind="blocks"}`) < 1<<20 })
@@ -451,7 +451,7 @@ func TestPluginsThatFailAtTheirEnds(t *testing.T) {
 		}
 	}
 	s.until("rid of all processes", func() bool { return len(s.plugins()) == 0 })
-	for _, never := range []string{"stub lost", "killed"} {
+	for _, never := range []string{"process lost", "killed"} {
 		if strings.Contains(s.log.String(), never) {
 			t.Errorf("the log has %q", never)
 		}

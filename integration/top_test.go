@@ -114,7 +114,7 @@ func TestTopAtATerminal(t *testing.T) {
 	person.AwaitScreen("the instances of beta", limit, shows("instances of beta version 1"))
 	s.infer("beta", -1)
 	person.AwaitScreen("the loss", limit, func(lines []string) bool {
-		return shows("exit, ")(lines) && shows("stub exited with code 3 last words")(lines) && row("beta", "1", "READY", "2/2")(lines)
+		return shows("exit, ")(lines) && shows("process exited with code 3 last words")(lines) && row("beta", "1", "READY", "2/2")(lines)
 	})
 	press("n3\r")
 	person.AwaitScreen("a question", limit, shows("give beta 3 instances? [y/N]"))

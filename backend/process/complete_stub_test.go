@@ -130,14 +130,14 @@ func TestAutoCompleteFails(t *testing.T) {
 	for _, c := range []struct{ name, body, want, logged string }{
 		{"raises", `raise ValueError("no")`, `(?s)^ValueError: no\n\nAt:\n  .*/1/model\.py\(\d+\): auto_complete_config\n$`, "Failed to initialize Python stub for auto-complete: ValueError: no"},
 		{"returns nothing", `return None`, `^auto_complete_config function in model 'm' must return a valid pb\.ModelConfig object\.$`, ""},
-		{"exits", `os._exit(0)`, unwell, "stub exited with code 0"},
+		{"exits", `os._exit(0)`, unwell, "process exited with code 0"},
 		{"exits with a message", `os.write(2, b"last words\n"); os._exit(3)`, unwell, "last words"},
 		{"killed", `os.kill(os.getpid(), signal.SIGKILL)`, unwell, "SIGKILL"},
 		{"segfault", `ctypes.string_at(0)`, unwell, "SIGSEGV"},
-		{"stops", `os.kill(os.getpid(), signal.SIGSTOP)`, unwell, "stub did not complete its config within 1s"},
-		{"hangs", `time.sleep(1000)`, unwell, "stub did not complete its config within 1s"},
-		{"hangs in C", `ctypes.PyDLL(None).usleep(1000000000)`, unwell, "stub did not complete its config within 1s"},
-		{"closes everything", `os.closerange(3, 65536); time.sleep(1000)`, unwell, "stub closed its end of the channel and lives on"},
+		{"stops", `os.kill(os.getpid(), signal.SIGSTOP)`, unwell, "process did not complete its config within 1s"},
+		{"hangs", `time.sleep(1000)`, unwell, "process did not complete its config within 1s"},
+		{"hangs in C", `ctypes.PyDLL(None).usleep(1000000000)`, unwell, "process did not complete its config within 1s"},
+		{"closes everything", `os.closerange(3, 65536); time.sleep(1000)`, unwell, "process closed its end of the channel and lives on"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := patient.in(t)

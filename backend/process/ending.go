@@ -86,7 +86,7 @@ func (e *ending) await(ctx context.Context, message <-chan error, limit time.Dur
 			return e.died()
 		}
 	case <-late:
-		return &lateError{fmt.Sprintf("stub did not %s within %s", what, limit)}
+		return &lateError{fmt.Sprintf("process did not %s within %s", what, limit)}
 	case <-ctx.Done():
 		return errStopped
 	}
@@ -108,6 +108,6 @@ func (e *ending) readerEnded(message <-chan error) error {
 	case <-e.exited:
 		return e.died()
 	case <-time.After(closedLimit):
-		return errors.New("stub closed its end of the channel and lives on")
+		return errors.New("process closed its end of the channel and lives on")
 	}
 }

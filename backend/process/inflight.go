@@ -261,6 +261,6 @@ func (f *inFlight) timeout(number uint64, limit time.Duration) {
 	late := f.count > 0 && f.current[0].number == number
 	f.mu.Unlock()
 	if late {
-		f.session.fail(&lateError{fmt.Sprintf("execute did not return within %s, stub is killed", limit)})
+		f.session.fail(&lateError{fmt.Sprintf("execute did not return within %s, process is killed", limit)})
 	}
 }

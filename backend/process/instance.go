@@ -104,9 +104,9 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 		wait, hopeless := back.next(time.Since(began), why)
 		in.setHopeless(hopeless)
 		in.noteLoss(err, why.cause, wait, hopeless)
-		in.log.Warn().Err(err).Str("cause", string(why.cause)).Stringer("wait", wait.Round(time.Millisecond)).Msg("stub lost, restarting")
+		in.log.Warn().Err(err).Str("cause", string(why.cause)).Stringer("wait", wait.Round(time.Millisecond)).Msg("process lost, restarting")
 		if tail := stderrOf(err); tail != "" {
-			in.log.Warn().Msg("last lines of the lost stub:\n" + tail)
+			in.log.Warn().Msg("last lines of the lost process:\n" + tail)
 		}
 		select {
 		case <-ctx.Done():
@@ -146,7 +146,7 @@ func (in *Instance) setHopeless(yes bool) {
 	in.hopeless = yes
 	in.mu.Unlock()
 	if changed && yes {
-		in.log.Error().Msg("stub is lost again and again: requests are refused until it starts")
+		in.log.Error().Msg("process is lost again and again: requests are refused until it starts")
 		in.lost(true)
 	}
 }

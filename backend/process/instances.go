@@ -136,11 +136,11 @@ func (m *Model) End(ctx context.Context, instance backend.Instance) error {
 	case <-ctx.Done():
 	}
 	if m.settles([]*Instance{in}, in.ended) {
-		return fmt.Errorf("the stub of '%s' had requests left open: %w", in.name, context.Cause(ctx))
+		return fmt.Errorf("the process of '%s' had requests left open: %w", in.name, context.Cause(ctx))
 	}
 	in.doom()
 	<-in.ended
-	return fmt.Errorf("the stub of '%s' was killed: %w", in.name, context.Cause(ctx))
+	return fmt.Errorf("the process of '%s' was killed: %w", in.name, context.Cause(ctx))
 }
 
 // forget drops an instance that has ended.

@@ -45,7 +45,7 @@ type life struct {
 }
 
 // errNeverReady marks the loss of a stub that had not become ready.
-var errNeverReady = errors.New("stub did not become ready")
+var errNeverReady = errors.New("process did not become ready")
 
 // runOnce lives one life: start, handshake, serve, reap. up is called when the
 // stub is ready.
@@ -255,7 +255,7 @@ func (l *life) finalize() {
 	case <-l.exited:
 	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 	case <-limit.C:
-		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
+		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("finalize did not return in time, process is killed")
 	}
 }
 

@@ -183,7 +183,7 @@ func TestWarmUpsAreNoAnswers(t *testing.T) {
 }
 
 // TestCloseOfAStubThatIsStopped closes a model, which has no time limits, whose stub
-// is stopped inside execute: when the caller's patience ends the stub is killed, and
+// is stopped inside execute: when the caller's patience ends the process is killed, and
 // the request is answered.
 func TestCloseOfAStubThatIsStopped(t *testing.T) {
 	r := newRig(t, nil)

@@ -57,10 +57,10 @@ func TestModelsThatDoNotStart(t *testing.T) {
 	hurried := newRig(t, func(c *Options) { c.InitializeTimeout = 2 * time.Second })
 	for _, test := range []struct{ model, want, log string }{
 		{"dies_in_import", "Stub process 'dies_in_import_0_", "ended by signal 9 (SIGKILL)"},
-		{"dies_in_initialize", "Stub process 'dies_in_initialize_0_", "stub exited with code 0"},
+		{"dies_in_initialize", "Stub process 'dies_in_initialize_0_", "process exited with code 0"},
 		{"raises_in_import", "ValueError: not today\n\nAt:\n  ", "Failed to initialize Python stub: ValueError: not today"},
 		{"raises_in_initialize", "ValueError: not today\n\nAt:\n  ", "Failed to initialize Python stub: ValueError: not today"},
-		{"hangs_in_initialize", "Stub process 'hangs_in_initialize_0_", "stub did not initialize its model within 2s"},
+		{"hangs_in_initialize", "Stub process 'hangs_in_initialize_0_", "process did not initialize its model within 2s"},
 	} {
 		t.Run(test.model, func(t *testing.T) {
 			r := r.in(t)
@@ -102,8 +102,8 @@ func TestModelsThatDoNotStart(t *testing.T) {
 func TestDeathsInExecuteAnswerTheirRequest(t *testing.T) {
 	r := newRig(t, nil)
 	for id, log := range map[string]string{
-		"SIGKILL": "stub was ended by signal 9 (SIGKILL)", "SIGSEGV": "stub was ended by signal 11 (SIGSEGV)",
-		"SIGABRT": "stub was ended by signal 6 (SIGABRT)", "exit 0": "stub exited with code 0", "exit 3": "stub exited with code 3",
+		"SIGKILL": "process was ended by signal 9 (SIGKILL)", "SIGSEGV": "process was ended by signal 11 (SIGSEGV)",
+		"SIGABRT": "process was ended by signal 6 (SIGABRT)", "exit 0": "process exited with code 0", "exit 3": "process exited with code 3",
 	} {
 		t.Run(id, func(t *testing.T) {
 			r := r.in(t)
@@ -114,7 +114,7 @@ func TestDeathsInExecuteAnswerTheirRequest(t *testing.T) {
 				m.wantError(id, "Stub process 'dies_in_execute_0_0' is not healthy.")
 			}
 			m.wantGood()
-			for _, want := range []string{log, "stub lost, restarting"} {
+			for _, want := range []string{log, "process lost, restarting"} {
 				if !strings.Contains(r.log.String(), want) {
 					t.Errorf("log does not say %q", want)
 				}
@@ -185,21 +185,21 @@ func TestHangingStubsAreKilledAndReplaced(t *testing.T) {
 			m.wantGood()
 		})
 	}
-	if want := "execute did not return within 500ms, stub is killed"; !strings.Contains(r.log.String(), want) {
+	if want := "execute did not return within 500ms, process is killed"; !strings.Contains(r.log.String(), want) {
 		t.Errorf("log does not say %q", want)
 	}
 	t.Run("finalize", func(t *testing.T) {
 		m := r.in(t).start("hangs_in_finalize", infer.Uint8)
 		m.wantGood()
 		m.close()
-		if want := "finalize did not return in time, stub is killed"; !strings.Contains(r.log.String(), want) {
+		if want := "finalize did not return in time, process is killed"; !strings.Contains(r.log.String(), want) {
 			t.Errorf("log does not say %q", want)
 		}
 	})
 }
 
 // TestCloseOfAModelThatHangs closes a model without time limits: when the
-// caller's patience ends the stub is killed, wherever it is.
+// caller's patience ends the process is killed, wherever it is.
 func TestCloseOfAModelThatHangs(t *testing.T) {
 	r := newRig(t, func(c *Options) { c.FinalizeTimeout = 0 })
 	m := r.start("hangs_in_finalize", infer.Uint8)

@@ -188,10 +188,10 @@ func (m *Model) startError(err error, name string) error {
 	}
 	var own *infer.Error
 	if !errors.As(err, &own) {
-		log.Error().Err(err).Msg("stub did not become ready")
+		log.Error().Err(err).Msg("process did not become ready")
 	}
 	if tail := stderrOf(err); tail != "" {
-		log.Error().Msg("last lines of the stub:\n" + tail)
+		log.Error().Msg("last lines of the process:\n" + tail)
 	}
 	if own != nil {
 		return own

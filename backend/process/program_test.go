@@ -154,7 +154,7 @@ func TestProgramOfAnotherLanguage(t *testing.T) {
 		}
 	})
 	for behaviour, want := range map[string]string{
-		"dies": "stub exited with code 3", // which is followed by its last words
+		"dies": "process exited with code 3", // which is followed by its last words
 		"lies": "EXECUTED of batch",
 	} {
 		t.Run(behaviour, func(t *testing.T) {

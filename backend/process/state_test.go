@@ -131,7 +131,7 @@ func TestErrorsTellTheCauseOfALoss(t *testing.T) {
 		{fmt.Errorf("%w: %w", errNeverReady, &os.PathError{Op: "fork/exec", Err: unix.EAGAIN}), OutOfMemory},
 		{&frames.Shortage{Client: infer.Errorf(infer.Internal, "Unable to initialize shared memory"), Reason: unix.ENFILE}, OutOfMemory},
 		{fmt.Errorf("%w: %w", errNeverReady, infer.Errorf(infer.Internal, "ValueError: no")), Exited},
-		{errors.New("stub closed its end of the channel and lives on"), Exited},
+		{errors.New("process closed its end of the channel and lives on"), Exited},
 	} {
 		if got := causeOf(test.err); got != test.want {
 			t.Errorf("%v: got cause %s, want %s", test.err, got, test.want)

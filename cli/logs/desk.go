@@ -11,7 +11,7 @@ import (
 
 // A desk is a terminal whose reader wants to read and not to grep: lines are
 //
-//	15:04:05 warning  stub lost, restarting  model=m error=killed
+//	15:04:05 warning  process lost, restarting  model=m error=killed
 //
 // with the time of day, the level unless it is information, and colours unless the environment declines
 // them. Start-up tables, and the routine below, are left out unless verbose lines are wanted.

@@ -16,7 +16,7 @@ import (
 
 // Writer turns the lines of zerolog into those of Triton:
 //
-//	I0102 15:04:05.123456 4711 instance.go:90] "stub lost, restarting model=m error=killed"
+//	I0102 15:04:05.123456 4711 instance.go:90] "process lost, restarting model=m error=killed"
 //	2024-01-02T15:04:05Z W 4711 model.py:12] "text of a model"
 //
 // The letter is I, W, E or F, times are UTC, 4711 is this process. The message

@@ -69,8 +69,8 @@ func TestLinesHaveLevelTimeAndPlace(t *testing.T) {
 		{"panic", func(l *testLog) { l.WithLevel(zerolog.PanicLevel).Msg("x") }, `F0102 15:04:05.123456 42 writer_test.go:N] "x"`},
 		{"fields follow", func(l *testLog) {
 			child := l.With().Str("model", "m").Int("version", 1).Logger()
-			child.Warn().Err(errors.New(`exit "1"`)).Bool("ok", false).Floats64("f", []float64{1, 2.5}).Msg("stub lost, restarting")
-		}, `W0102 15:04:05.123456 42 writer_test.go:N] "stub lost, restarting model=m version=1 error=exit \"1\" ok=false f=[1,2.5]"`},
+			child.Warn().Err(errors.New(`exit "1"`)).Bool("ok", false).Floats64("f", []float64{1, 2.5}).Msg("process lost, restarting")
+		}, `W0102 15:04:05.123456 42 writer_test.go:N] "process lost, restarting model=m version=1 error=exit \"1\" ok=false f=[1,2.5]"`},
 		{"fields alone", func(l *testLog) { l.Info().Str("a", "b").Send() }, `I0102 15:04:05.123456 42 writer_test.go:N] "a=b"`},
 		{"a model's line", func(l *testLog) { l.Info().Str("file", "/r/m/1/model.py").Int("line", 46).Msg("x") },
 			`I0102 15:04:05.123456 42 model.py:46] "x"`},
@@ -239,17 +239,17 @@ func BenchmarkLogLine(b *testing.B) {
 		b.Fatal(err)
 	}
 	child := log.With().Str("model", "m").Str("instance", "m_0").Logger()
-	failure := errors.New("stub exited with code 1")
+	failure := errors.New("process exited with code 1")
 	b.Run("written", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			child.Info().Err(failure).Msg("stub lost, restarting")
+			child.Info().Err(failure).Msg("process lost, restarting")
 		}
 	})
 	b.Run("not wanted", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			child.Debug().Err(failure).Msg("stub lost, restarting")
+			child.Debug().Err(failure).Msg("process lost, restarting")
 		}
 	})
 }

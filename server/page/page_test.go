@@ -474,7 +474,7 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 			Instances: []status.Instance{
 				{Name: "batch_0_0", State: "busy", Since: &since, Kind: "GPU", Device: 1, PID: 812, Resident: 300 << 20, Arena: 1 << 20, CPU: 61},
 				{Name: "batch_0_1", State: "backing off", Since: &since, NextStart: &next, Kind: "CPU", Restarts: 3, Losses: 4,
-					LastLoss: &status.Loss{At: at.Add(-5 * time.Second), Cause: "exit", Text: "stub exited with code 1\n" + evil}},
+					LastLoss: &status.Loss{At: at.Add(-5 * time.Second), Cause: "exit", Text: "process exited with code 1\n" + evil}},
 			},
 		}},
 		Log: log[max(0, 2-lines):], Errors: log[1:][max(0, 1-lines):],
@@ -486,7 +486,7 @@ func TestFiguresAreShown(t *testing.T) {
 	s := start(t, Config{Explicit: true}, servertest.NewCore())
 	wants(t, "overview", s.get("/"), 200, "61 min", "5.00 MiB", "4.00 GiB", "4711", "1 of 2", ">19<", ">17<", "2\u202f000", "1.20 ms", "15.4 ms", ">3<", "newer &lt;script&gt;")
 	wants(t, "model", s.get("/models/batch"), 200, "12\u202f345", "REJECTED 6", "BACKEND 1", "10.0", "3 min watched", "GPU 1", "90 s", "300 MiB", "backing off", "again in 5 s",
-		"Lost 5 s ago (exit)", "stub exited with code 1\n&lt;script&gt;", `name="group" value="batch_0"`, ">2.4<", "execution", "3.10 ms")
+		"Lost 5 s ago (exit)", "process exited with code 1\n&lt;script&gt;", `name="group" value="batch_0"`, ">2.4<", "execution", "3.10 ms")
 	log := s.get("/log")
 	wants(t, "log", log, 200, `datetime="2026-07-01T12:00:00Z"`, "newer &lt;script&gt;", "model.py(3)", "older", "a.go:1")
 	if strings.Index(log.text, "newer") > strings.Index(log.text, "older") {

@@ -25,7 +25,7 @@ type ExitError struct {
 	Stderr      []string // last lines, oldest first, bounded
 }
 
-func (e *ExitError) Error() string { return "stub " + e.how() }
+func (e *ExitError) Error() string { return "process " + e.how() }
 
 // how says how the process ended, after its name.
 func (e *ExitError) how() string {
