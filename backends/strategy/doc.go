@@ -3,5 +3,8 @@
 //
 //	cli.Main(nereid.WithBackend("identity_volume", strategy.Volume(identity.New)))
 //
+// They are a tutorial: what an author writes, with nothing but package sdk. A model that only wants these two names them by the parameter BATCH_STRATEGY,
+// for which the server has its own.
+//
 // The server asks a strategy with its scheduler locked, so that nothing here waits or keeps a lock.
 package strategy

@@ -245,6 +245,25 @@ func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
 		}
 	case "exits":
 		os.Exit(3)
+	case "floods":
+		p.Discard()
+		for i := range 20 {
+			p, err := r.NewResponse()
+			if err != nil {
+				return err
+			}
+			out, err := p.Output(name, sdk.Uint8, []int64{1, 1 << 20})
+			if err != nil {
+				return err
+			}
+			for j := range out {
+				out[j] = byte(i)
+			}
+			if err := p.Send(0, nil); err != nil {
+				return err
+			}
+		}
+		return r.Factory().SendFlags(sdk.SendFinal)
 	case "repeats":
 		p.Discard()
 		return in.repeat(r, input, name)

@@ -411,6 +411,25 @@ func TestAnswersDoNotWaitForWhatFollowsThem(t *testing.T) {
 	}
 }
 
+// TestDecoupledSenderWaitsForMemory sends more than the arena holds, less than a window: the next output is there when a client has read one.
+func TestDecoupledSenderWaitsForMemory(t *testing.T) {
+	r := newRig(t)
+	r.settings["shm-max-byte-size"] = "4194304"
+	m := r.start("floods", func(c *kserve.ModelConfig) { c.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true} })
+	request := r.request([]byte{1})
+	e := m.execute(t.Context(), request)
+	testkit.Eventually(t, patience, func() bool { return len(e.responses[0]) == 4 }) // nothing more fits
+	for i := range 20 {
+		m.wantBytes(e.next(0), bytes.Repeat([]byte{byte(i)}, 1<<20))
+	}
+	if last := e.next(0); !last.Final || !last.Empty {
+		t.Errorf("got %+v, want the final flag", last)
+	}
+	if report := e.done(); report.Err != nil || len(report.Failed) > 0 {
+		t.Errorf("got report %+v", report)
+	}
+}
+
 // TestRequestsCountAsTheAuthorSays has requests counted by what the author reports, whatever their clients get.
 func TestRequestsCountAsTheAuthorSays(t *testing.T) {
 	r := newRig(t)

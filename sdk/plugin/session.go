@@ -386,9 +386,24 @@ func (s *session) starting(m peer.Message) error {
 	return err
 }
 
-// allocate lends memory for an output.
+// Where a sender waits for memory, nothing rings when some comes back: it looks after these times, doubled from the first to the second.
+const (
+	memoryLookFirst = 100 * time.Microsecond
+	memoryLookLast  = 10 * time.Millisecond
+)
+
+// allocate lends memory for an output. Of a decoupled model it waits while there is none and clients still read responses, whose memory
+// comes back; what else there is wrong with it is an error.
 func (s *session) allocate(n int64) ([]byte, infer.Memory, error) {
 	block, err := s.arena.Take(n)
+	for wait := memoryLookFirst; s.decoupled && exhausted(err) && s.arena.Lent(); wait = min(2*wait, memoryLookLast) {
+		select {
+		case <-s.peer.Done():
+			return nil, nil, infer.Errorf(infer.Internal, "%s", err.Error())
+		case <-time.After(wait):
+		}
+		block, err = s.arena.Take(n)
+	}
 	if err != nil {
 		return nil, nil, infer.Errorf(infer.Internal, "%s", err.Error())
 	}
