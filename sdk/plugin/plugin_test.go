@@ -415,7 +415,9 @@ func TestAnswersDoNotWaitForWhatFollowsThem(t *testing.T) {
 func TestDecoupledSenderWaitsForMemory(t *testing.T) {
 	r := newRig(t)
 	r.settings["shm-max-byte-size"] = "4194304"
-	m := r.start("floods", func(c *kserve.ModelConfig) { c.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true} })
+	m := r.start("floods", func(c *kserve.ModelConfig) {
+		c.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
+	})
 	request := r.request([]byte{1})
 	e := m.execute(t.Context(), request)
 	testkit.Eventually(t, patience, func() bool { return len(e.responses[0]) >= 3 }) // four fit at most
