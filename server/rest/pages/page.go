@@ -8,7 +8,8 @@ import (
 
 // Page is what the page says.
 type Page struct {
-	// Addresses are those of the other endpoints, one sentence each: "gRPC: port 8001".
+	// Addresses are those of the other endpoints, one sentence each: "gRPC: port 8001". One may end with an address that
+	// begins with http://, which browsers then follow.
 	Addresses []string
 	Models    []Model
 	// Left is how many models more there are.
@@ -76,7 +77,13 @@ func (p Page) HTML() []byte {
 	}
 	b.WriteString("</table>")
 	for _, address := range p.Addresses {
-		b.WriteString("<p>" + html.EscapeString(address) + "</p>")
+		text, place, _ := strings.Cut(address, "http://")
+		b.WriteString("<p>" + html.EscapeString(text))
+		if place != "" {
+			place = html.EscapeString("http://" + place)
+			b.WriteString(`<a href="` + place + `">` + place + "</a>")
+		}
+		b.WriteString("</p>")
 	}
 	b.WriteString("<h2>Models that are ready</h2><table>")
 	for _, m := range p.Models {

@@ -12,7 +12,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // TestNamesOfModelsAreTexts has a model whose name is HTML, and an escape of terminals.
 func TestNamesOfModelsAreTexts(t *testing.T) {
 	p := Page{
-		Addresses: []string{"gRPC: port 8001"}, Left: 3,
+		Addresses: []string{"gRPC: port 8001", "Page: http://127.0.0.1:8003"}, Left: 3,
 		Models: []Model{{Name: "<b>&\"\x1b[2J", Inputs: []string{"<i> INT32 [1]"}}},
 	}
 	text := string(p.Text())
@@ -22,7 +22,7 @@ func TestNamesOfModelsAreTexts(t *testing.T) {
 		}
 	}
 	page := string(p.HTML())
-	for _, want := range []string{"&lt;b&gt;&amp;&#34;", `href="/v2/models/%3Cb%3E&amp;%22%1B%5B2J/config"`, "&lt;i&gt; INT32 [1] → nothing", "<p>and more</p>"} {
+	for _, want := range []string{"&lt;b&gt;&amp;&#34;", `href="/v2/models/%3Cb%3E&amp;%22%1B%5B2J/config"`, "&lt;i&gt; INT32 [1] → nothing", "<p>and more</p>", "<p>gRPC: port 8001</p>", `<p>Page: <a href="http://127.0.0.1:8003">http://127.0.0.1:8003</a></p>`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page is\n%s\nwant %q in it", page, want)
 		}
