@@ -53,7 +53,7 @@ func (o *Options) validateRecord() error {
 			continue
 		}
 		if below, err := filepath.Rel(repository, directory); err == nil && filepath.IsLocal(below) {
-			return fmt.Errorf("Record.Directory is %q, which lies in the model repository %s, want a directory (--record) outside of it", o.Record.Directory, path)
+			return fmt.Errorf("requests are to be recorded in %q (--record), which lies in the model repository %s: choose a directory outside of it", o.Record.Directory, path)
 		}
 	}
 	return nil

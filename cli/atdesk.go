@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/cli/desk"
 	"github.com/nereid-serving/nereid/cli/logs"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/config"
 )
 
@@ -81,7 +83,31 @@ func parseAtDesk(args []string, getenv func(string) string, stderr io.Writer) (*
 	if len(p.o.Repository.Paths) == 0 {
 		return nil, &valueError{"no folder of models is given: nereid serve DIR serves those in DIR, and nereid new model NAME writes a first one"}
 	}
-	return p.o, nil
+	return p.o, p.o.checkRange()
+}
+
+// checkRange refuses ports that no machine has.
+func (o *Options) checkRange() error {
+	for _, e := range o.endpoints() {
+		if e.on && (e.port < 0 || e.port > 65535) {
+			return &valueError{fmt.Sprintf("--%s is %d, want a port from 0 to 65535", e.flag, e.port)}
+		}
+	}
+	return nil
+}
+
+// waiting says what the end of the server waits for; it is empty where that is nothing.
+func (o *Options) waiting(requests map[*models.Info]int) string {
+	sum := 0
+	for _, n := range requests {
+		sum += n
+	}
+	if sum == 0 {
+		return ""
+	}
+	limit := int((max(o.ExitDelay, 0) + max(o.ExitTimeout, 0)).Seconds())
+	return fmt.Sprintf("waiting up to %d s for %d %s to end; Ctrl-C again ends the server at once\n", limit, sum,
+		map[bool]string{true: "request", false: "requests"}[sum == 1])
 }
 
 // checkFolders refuses what cannot be a repository.
@@ -147,7 +173,7 @@ func (o *Options) newProgress(lines *logs.Writer, out *logs.Console, getenv func
 }
 
 // addresses are the last lines of a start at a desk.
-func addresses(s *nereid.Server) string {
+func (o *Options) addresses(s *nereid.Server) string {
 	var b strings.Builder
 	ready := 0
 	for _, m := range s.Registry().Attempted() {
@@ -171,5 +197,23 @@ func addresses(s *nereid.Server) string {
 			fmt.Fprintf(&b, "  %-8s %s%s%s\n", e.name, e.scheme, e.at, e.path)
 		}
 	}
+	if len(s.Registry().Attempted()) == 0 {
+		b.WriteString(o.firstModel())
+	}
 	return b.String()
+}
+
+// firstModel says how a folder without models gets one; it is empty where that is no matter of files here, or where clients load models.
+func (o *Options) firstModel() string {
+	for _, path := range o.Repository.Paths {
+		entries, err := os.ReadDir(path)
+		if err != nil || o.Repository.Control == nereid.ControlExplicit || slices.ContainsFunc(entries, os.DirEntry.IsDir) {
+			return ""
+		}
+	}
+	path, again := o.Repository.Paths[0], "; then start the server again"
+	if o.Repository.Develop || o.Repository.Control == nereid.ControlPoll {
+		again = ""
+	}
+	return fmt.Sprintf("\nthere is no model in %s: nereid new model NAME --directory %s writes a first one%s\n", path, path, again)
 }

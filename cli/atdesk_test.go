@@ -8,6 +8,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/models"
 )
 
 // TestServeDiffersInItsDefaultsAlone from the command line without a command.
@@ -63,6 +67,7 @@ func TestServeMistakes(t *testing.T) {
 	}{
 		{nil, 2, "nereid serve: no folder of models is given: nereid serve DIR serves those in DIR, and nereid new model NAME writes a first one\nnereid serve --help says more\n"},
 		{[]string{in("repository"), "--http-prot=3"}, 2, "nereid serve: unrecognized option '--http-prot=3'\ndid you mean --http-port? nereid serve --help says more\n"},
+		{[]string{in("repository"), "--http-port", "70000"}, 2, "nereid serve: --http-port is 70000, want a port from 0 to 65535\nnereid serve --help says more\n"},
 		{[]string{in("none")}, 1, "nereid serve: the folder of models: open " + in("none") + ": no such file or directory\n"},
 		{[]string{in("file")}, 1, "nereid serve: the folder of models: "},
 		{[]string{in("repository/m")}, 1, "nereid serve: " + in("repository/m") + " is a model, since it has 1, and not a folder of models: give the one that it lies in, " + in("repository") + "\n"},
@@ -80,5 +85,43 @@ func TestServeMistakes(t *testing.T) {
 	}
 	if got := parentOf("."); !filepath.IsAbs(got) {
 		t.Errorf("the folder above the working directory: got %q, want a whole path", got)
+	}
+}
+
+func TestWaitingCountsRequests(t *testing.T) {
+	o := &Options{}
+	o.ExitTimeout, o.ExitDelay = 30*time.Second, 5*time.Second
+	for want, counts := range map[string]map[*models.Info]int{
+		"": {},
+		"waiting up to 35 s for 1 request to end; Ctrl-C again ends the server at once\n":  {{}: 1},
+		"waiting up to 35 s for 5 requests to end; Ctrl-C again ends the server at once\n": {{Name: "a"}: 2, {Name: "b"}: 3},
+	} {
+		if got := o.waiting(counts); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestFirstModelIsForEmptyFolders(t *testing.T) {
+	empty, full := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(full, "m"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		paths   []string
+		control nereid.ControlMode
+		want    string
+	}{
+		{[]string{empty}, nereid.ControlNone, "there is no model in " + empty + ": nereid new model NAME --directory " + empty + " writes a first one; then start the server again\n"},
+		{[]string{empty}, nereid.ControlPoll, "nereid new model NAME --directory " + empty + " writes a first one\n"},
+		{[]string{empty}, nereid.ControlExplicit, ""},
+		{[]string{empty, full}, nereid.ControlNone, ""},
+		{[]string{"s3://bucket/models"}, nereid.ControlNone, ""},
+	} {
+		o := &Options{}
+		o.Repository.Paths, o.Repository.Control = test.paths, test.control
+		if got := o.firstModel(); !strings.HasSuffix(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%q, %s: got %q, want %q", test.paths, test.control, got, test.want)
+		}
 	}
 }

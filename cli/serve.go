@@ -107,6 +107,11 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 			endAtOnce(s, log)
 		}
 	}, func(error) { os.Exit(1) }))()
+	defer context.AfterFunc(running, boundary.Guard(log, boundary.Server, func() {
+		if lines.AtDesk() {
+			fmt.Fprint(stdout, o.waiting(s.Registry().InFlight()))
+		}
+	}, nil))()
 	defer s.Close()
 	return o.run(running, s, manager, shown, log)
 }
@@ -165,7 +170,7 @@ func (o *Options) run(running context.Context, s *nereid.Server, manager *notify
 		return 1
 	}
 	if shown.progress != nil {
-		fmt.Fprint(shown.stdout, addresses(s))
+		fmt.Fprint(shown.stdout, o.addresses(s))
 	}
 	manager.Ready(serving(s), notify.Probe([]net.Addr{s.HTTPAddr(), s.MetricsAddr(), s.SageMakerAddr(), s.VertexAIAddr(), s.OpenAIAddr()}, func() error {
 		_, err := s.Registry().Live()

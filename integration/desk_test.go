@@ -92,6 +92,35 @@ func TestServeAtATerminal(t *testing.T) {
 	}
 }
 
+// TestCtrlCSaysWhatIsWaitedFor types it while a request is under way, which then ends.
+func TestCtrlCSaysWhatIsWaitedFor(t *testing.T) {
+	folder := t.TempDir()
+	in := func(name string) string { return filepath.Join(folder, name) }
+	waits := fmt.Sprintf("import os, time; open(%q, 'w').close()\n        while not os.path.exists(%q): time.sleep(0.01)", in("began"), in("end"))
+	s := takeSeat(t, writeFiles(t, map[string]string{"m/1/model.py": fmt.Sprintf(modelThatStops, waits)}))
+	s.Await("serving 1 model", startLimit)
+	answer := s.askBeside()
+	testkit.Eventually(t, startLimit, func() bool { _, err := os.Stat(in("began")); return err == nil })
+	s.Type("\x03")
+	s.Await("waiting up to 30 s for 1 request to end; Ctrl-C again ends the server at once\n", startLimit)
+	if err := os.WriteFile(in("end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantAnswer(t, answer, http.StatusOK, `"data":[1]`)
+	if status := s.Wait(startLimit); status != 0 {
+		t.Errorf("got status %d after Ctrl-C, want 0", status)
+	}
+}
+
+// TestEmptyFolderAtATerminal is served, with how it gets a model.
+func TestEmptyFolderAtATerminal(t *testing.T) {
+	folder := t.TempDir()
+	s := takeSeat(t, folder)
+	s.Await("nereid new model NAME --directory "+folder+" writes a first one", startLimit)
+	s.Type("\x03")
+	s.Wait(startLimit)
+}
+
 // line is how each line of the log begins, and table what a start-up table consists of.
 var (
 	line  = regexp.MustCompile(`^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ [\w.-]+:\d+\] `)
