@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +96,26 @@ func TestCheckImportsAndTries(t *testing.T) {
 	}
 	if status, out, stderr := command(t, "check", repository+"/good", "--try", python); status != 0 || out != "1 model: 0 errors, 0 warnings, 0 differences from Triton\n" {
 		t.Errorf("a good model: got status %d, %s%s", status, out, stderr)
+	}
+}
+
+// TestCheckTriesSequencesAndMetrics asks examples that want more than inputs.
+func TestCheckTriesSequencesAndMetrics(t *testing.T) {
+	python := "--backend-config=python,python-executable=" + testkit.Python(t).Path
+	examples := filepath.Join(testkit.Root(t), "models", "examples")
+	for _, name := range []string{"custom_metrics", "iterative_countdown", "sequence_counter"} {
+		if status, out, stderr := command(t, "check", filepath.Join(examples, name), "--try", python); status != 0 {
+			t.Errorf("%s: got status %d, %s%s", name, status, out, stderr)
+		}
+	}
+	directory := writeFiles(t, map[string]string{
+		"start.json": `{"parameters": {"sequence_id": 3, "sequence_start": true}, "inputs": [{"name": "INPUT", "shape": [1], "datatype": "INT32", "data": [1]}]}`,
+		"later.json": `{"parameters": {"sequence_id": 3}, "inputs": [{"name": "INPUT", "shape": [1], "datatype": "INT32", "data": [1]}]}`,
+	})
+	for file, want := range map[string]int{"start.json": 0, "later.json": 1} {
+		if status, out, stderr := command(t, "check", filepath.Join(examples, "sequence_counter"), "--try", "--request", filepath.Join(directory, file), python); status != want {
+			t.Errorf("%s: got status %d, want %d, %s%s", file, status, want, out, stderr)
+		}
 	}
 }
 

@@ -112,7 +112,7 @@ const usualSequence = 20
 // measure runs one level.
 func (p *prepared) measure(ctx context.Context, t target, l level, stderr io.Writer) (*row, error) {
 	work := &load{level: l, target: t, samples: len(p.samples), sequence: p.options.sequence}
-	if work.sequence == 0 && p.model.GetSequenceBatching() != nil {
+	if s := p.model.GetSequenceBatching(); work.sequence == 0 && s != nil && !s.GetIterativeSequence() {
 		work.sequence = usualSequence
 	}
 	work.ids.Store(uint64(os.Getpid())<<20 | 1)

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -99,10 +100,11 @@ func TestDataThatDoesNotFit(t *testing.T) {
 		return path
 	}
 	for want, o := range map[string]*options{
-		"dimension 0 of [-1] may have any size, say which by --shape T:…": {},
-		`--input names input "X", model m has F, T, O`:                    {inputs: map[string]string{"X": zero}},
-		`request 0 names input "X"`:                                       {data: write(`{"data": [{"X": [1]}]}`)},
-		"it has 3 bytes, want 8 for shape [1,2] of FP32":                  {inputs: map[string]string{"F": "@" + write("abc")}},
+		"dimension 0 of [-1] may have any size, say which by --shape T:…":            {inputs: map[string]string{"T": "@" + write("abc")}},
+		"input F: --shape gives it 3 dimensions, want 1: the model's config has [2]": {shapes: map[string][]int64{"F": {1, 2, 3}}},
+		`--input names input "X", model m has F, T, O`:                               {inputs: map[string]string{"X": zero}},
+		`request 0 names input "X"`:                                                  {data: write(`{"data": [{"X": [1]}]}`)},
+		"it has 3 bytes, want 8 for shape [1,2] of FP32":                             {inputs: map[string]string{"F": "@" + write("abc")}},
 		"has no requests":                                 {data: write(`{"data": []}`)},
 		`input F: word is no value of type FP32`:          {data: write(`{"data": [{"F": ["word", "x"], "T": {"content": ["a"], "shape": [1]}}]}`)},
 		"it has 1 elements, want 3 for shape [1,3]":       {data: write(`{"data": [{"F": [1, 2], "T": {"content": ["a"], "shape": [3]}}]}`)},
@@ -115,6 +117,43 @@ func TestDataThatDoesNotFit(t *testing.T) {
 		}
 		if _, err := makeSamples(o, config()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q in it", err, want)
+		}
+	}
+}
+
+// TestDimensionsOfAnySizeAreOne makes values where nothing says how many there are.
+func TestDimensionsOfAnySizeAreOne(t *testing.T) {
+	c := config()
+	samples, err := makeSamples(&options{batch: 2, textLength: 10}, c)
+	if err != nil || !slices.Equal(samples[0][1].Shape, []int64{2, 1}) {
+		t.Errorf("got %+v, %v", samples, err)
+	}
+	if dims := c.GetInput()[1].GetDims(); !slices.Equal(dims, []int64{-1}) {
+		t.Errorf("the configuration has changed to %v", dims)
+	}
+}
+
+// TestSpreadNeedsTwoSeconds shows none where there was one.
+func TestSpreadNeedsTwoSeconds(t *testing.T) {
+	var out bytes.Buffer
+	(&report{SharedMemory: "none", Levels: []*row{{level: level{Concurrency: 1}, Seconds: 1.9}, {level: level{Concurrency: 2}, Seconds: 2, Spread: .5}}}).write(&out)
+	lines := strings.Split(out.String(), "\n")
+	if a, b := strings.Fields(lines[2])[2], strings.Fields(lines[3])[2]; a != "-" || b != "50%" {
+		t.Errorf("got\n%s", &out)
+	}
+}
+
+// TestSequencesOfModels sends them where the server does not make them.
+func TestSequencesOfModels(t *testing.T) {
+	for batching, want := range map[string]bool{"": false, `"sequence_batching":{"direct":{}},`: true, `"sequence_batching":{"iterative_sequence":true},`: false} {
+		var found, asked atomic.Bool
+		url := fakeOf(t, batching, func(_ http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			found.Store(found.Load() || bytes.Contains(body, []byte("sequence_")))
+			asked.Store(true)
+		})
+		if _, _, stderr := bench(t, "--url", url); !asked.Load() || found.Load() != want {
+			t.Errorf("%s: got sequences %t, want %t: %s", batching, found.Load(), want, stderr)
 		}
 	}
 }
@@ -168,12 +207,18 @@ func TestRandomValuesFitTheirTypes(t *testing.T) {
 // fake is a server of HTTP that answers as a test wants.
 func fake(t *testing.T, infer http.HandlerFunc) (url string) {
 	t.Helper()
+	return fakeOf(t, "", infer)
+}
+
+// fakeOf is a fake whose model's configuration begins with members.
+func fakeOf(t *testing.T, members string, infer http.HandlerFunc) (url string) {
+	t.Helper()
 	mux := http.NewServeMux()
 	answer := func(path, text string) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
 	}
 	answer("GET /v2", `{"name":"fake","version":"1"}`)
-	answer("GET /v2/models/m/config", `{"name":"m","platform":"p","input":[{"name":"X","data_type":"TYPE_INT32","dims":["2"]}],"unknown":1}`)
+	answer("GET /v2/models/m/config", `{`+members+`"name":"m","platform":"p","input":[{"name":"X","data_type":"TYPE_INT32","dims":["2"]}],"unknown":1}`)
 	answer("GET /v2/models/m/stats", `{"model_stats":[]}`)
 	mux.HandleFunc("POST /v2/models/m/infer", infer)
 	s := httptest.NewServer(mux)

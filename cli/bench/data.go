@@ -127,6 +127,9 @@ func makeTensor(o *options, config *kserve.ModelConfig, input *kserve.ModelInput
 		return nil, errors.New("the model's config gives it no type")
 	}
 	if shaped {
+		if len(dims) != len(t.Shape) {
+			return nil, fmt.Errorf("--shape gives it %d dimensions, want %d: the model's config has %s", len(dims), len(t.Shape), infer.ShapeString(t.Shape))
+		}
 		t.Shape = dims
 	}
 	if value != nil {
@@ -134,7 +137,12 @@ func makeTensor(o *options, config *kserve.ModelConfig, input *kserve.ModelInput
 			return nil, err
 		}
 	}
-	if at := slices.Index(t.Shape, -1); at >= 0 {
+	if at := slices.Index(t.Shape, -1); at >= 0 && value == nil && !strings.HasPrefix(fill, "@") {
+		t.Shape = slices.Clone(t.Shape)
+		for i, d := range t.Shape {
+			t.Shape[i] = max(d, 1)
+		}
+	} else if at >= 0 {
 		return nil, fmt.Errorf("dimension %d of %s may have any size, say which by --shape %s:…", at, infer.ShapeString(t.Shape), name)
 	}
 	copies := int64(1)

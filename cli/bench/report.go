@@ -151,7 +151,11 @@ func (r *report) write(w io.Writer) {
 	fmt.Fprintln(table, "load\tinfer/s\t±\tmean\tp50\tp90\tp95\tp99\tp99.9\tmax\terrors\t")
 	for _, l := range r.Levels {
 		q := l.Latency
-		fmt.Fprintf(table, "%s\t%.0f\t%.0f%%\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", l.level, l.InferPS, l.Spread*100,
+		spread := "-" // of one second there is none
+		if l.Seconds >= 2 {
+			spread = fmt.Sprintf("%.0f%%", l.Spread*100)
+		}
+		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", l.level, l.InferPS, spread,
 			span(q.Mean), span(q.P50), span(q.P90), span(q.P95), span(q.P99), span(q.P999), span(q.Most), l.Errors)
 	}
 	_ = table.Flush() // to w, whose errors show in nothing printed

@@ -12,7 +12,9 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -213,7 +215,8 @@ func TestRequestsAreReadFromJSON(t *testing.T) {
 		`{"inputs": [{"name": "A", "shape": [1, 2], "datatype": "TYPE_FP32", "data": [1]}]}`: `input A has datatype "TYPE_FP32", want one such as`,
 		`{"inputs": [{"name": "A", "shape": [3], "datatype": "FP32", "data": [1]}]}`:         "input A: it has 4 bytes, want 12 for shape [3] of FP32",
 		`{"A": 1}`: "has no inputs",
-		`[`:        "unexpected end of JSON input; want the JSON of a request",
+		`{"parameters": {"sequence_start": 1}, "inputs": [{"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}]}`: "parameters: Unable to parse 'sequence_start': ",
+		`[`: "unexpected end of JSON input; want the JSON of a request",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -225,5 +228,37 @@ func TestRequestsAreReadFromJSON(t *testing.T) {
 	}
 	if _, err := readRequest(path+"x", "m"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestRequestsKeepTheirParameters reads all kinds of them as the server's front end does.
+func TestRequestsKeepTheirParameters(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "q.json")
+	text := `{"id": "q", "parameters": {"sequence_id": 3, "sequence_start": true, "priority": 2, "timeout": 500000, "mine": "x", "n": 7},
+		"inputs": [{"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q, err := readRequest(path, "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q.Correlation.Number != 3 || q.Flags != infer.SequenceStart || q.Priority != 2 || q.TimeoutMicros != 500000 ||
+		len(q.Parameters) != 2 || q.Parameters[0].Name != "mine" || q.Parameters[1].Name != "n" {
+		t.Errorf("got %+v", q)
+	}
+}
+
+// TestRequestsAreSequencesWhereClientsMakeThem leaves them to the server with iterative_sequence.
+func TestRequestsAreSequencesWhereClientsMakeThem(t *testing.T) {
+	for text, want := range map[string]bool{"": false, "sequence_batching { }": true, "sequence_batching { iterative_sequence: true }": false} {
+		c, err := config.ParseText("p", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := randomRequest(c)
+		if err != nil || q.Correlation.IsZero() == want || (q.Flags == infer.SequenceStart|infer.SequenceEnd) != want {
+			t.Errorf("%s: got %+v, %v", text, q, err)
+		}
 	}
 }

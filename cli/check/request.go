@@ -6,23 +6,26 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid/cli/tensors"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
 // textBytes is how long each random element of a BYTES input is.
 const textBytes = 8
 
 // randomRequest makes a request that a configuration allows: a batch of 1, 1 for dimensions of any
-// size, without optional inputs.
+// size, without optional inputs. It is a sequence of its own for a model that is served by sequences; with iterative_sequence
+// the server makes them.
 func randomRequest(c *kserve.ModelConfig) (*infer.Request, error) {
 	q := &infer.Request{Model: c.GetName(), Version: infer.LatestVersion}
-	if c.GetSequenceBatching() != nil {
-		q.Correlation.Number, q.Flags = 1, infer.SequenceStart|infer.SequenceEnd
+	if s := c.GetSequenceBatching(); s != nil && !s.GetIterativeSequence() {
+		beOneSequence(q)
 	}
 	for _, in := range c.GetInput() {
 		if in.GetOptional() {
@@ -43,6 +46,10 @@ func randomRequest(c *kserve.ModelConfig) (*infer.Request, error) {
 	return q, nil
 }
 
+func beOneSequence(q *infer.Request) {
+	q.Correlation.Number, q.Flags = 1, infer.SequenceStart|infer.SequenceEnd
+}
+
 // readRequest reads the JSON of a request, as clients send it.
 func readRequest(path, model string) (*infer.Request, error) {
 	text, err := readAll(path)
@@ -50,8 +57,9 @@ func readRequest(path, model string) (*infer.Request, error) {
 		return nil, err
 	}
 	var body struct {
-		ID     string
-		Inputs []struct {
+		ID         string
+		Parameters json.RawMessage
+		Inputs     []struct {
 			Name     string
 			Shape    []int64
 			DataType string
@@ -65,6 +73,11 @@ func readRequest(path, model string) (*infer.Request, error) {
 		return nil, fmt.Errorf("%s has no inputs; want the JSON of a request, with a list named inputs", path)
 	}
 	q := &infer.Request{Model: model, Version: infer.LatestVersion, ID: body.ID}
+	if body.Parameters != nil {
+		if err := inference.ReadParameters(body.Parameters, q); err != nil {
+			return nil, fmt.Errorf("%s: parameters: %w", path, err)
+		}
+	}
 	for _, in := range body.Inputs {
 		t := infer.Tensor{Name: in.Name, DataType: infer.ParseDataType(in.DataType), Shape: in.Shape}
 		if !t.DataType.Valid() {
@@ -115,6 +128,9 @@ func (c *check) ask(ctx context.Context, q *infer.Request) (outputs []infer.Tens
 	return outputs, err
 }
 
+// sequenceCode is in a model.py that tells sequences apart itself.
+var sequenceCode = regexp.MustCompile(`(?m)^[^#\n]*\.correlation_id\(`)
+
 // try sends each model that has been loaded a request, unless its warm-up has.
 func (c *check) try(ctx context.Context) error {
 	for _, e := range c.found {
@@ -140,6 +156,8 @@ func (c *check) try(ctx context.Context) error {
 			}
 		} else if q, err = randomRequest(info.Config); err != nil {
 			return err
+		} else if info.Config.GetSequenceBatching() == nil && sequenceCode.Match(readStart(scriptOf(e, info.Version))) {
+			beOneSequence(q)
 		}
 		if _, err = c.ask(ctx, q); ctx.Err() != nil {
 			return ctx.Err()

@@ -34,8 +34,9 @@ type check struct {
 // everything makes a server without endpoints, asks it, and ends it.
 func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	o := c.options.server
-	o.HTTP.Allow, o.HTTPS.Allow, o.GRPC.Allow, o.Metrics.Allow = false, false, false, false
+	o.HTTP.Allow, o.HTTPS.Allow, o.GRPC.Allow = false, false, false
 	o.SageMaker.Allow, o.VertexAI.Allow, o.OpenAI.Allow = false, false, false
+	o.Metrics.Series.GPU = false // the rest of it is as given, since models may have metrics of their own; it does not listen either
 	o.Trace = tracing.Config{}
 	o.ExitOnError, o.SoleParent = true, true
 	o.Logger, o.Stdout, o.Stderr = zerolog.New(c.log).Level(zerolog.WarnLevel), stderr, stderr

@@ -12,7 +12,7 @@
 // Errors of a request win in the order in which Triton finds them, so which part is read
 // first is part of the protocol.
 //
-// Callers: the handler of an endpoint, in the goroutine of its connection, makes one
+// Callers: `nereid check` calls ReadParameters alone. The handler of an endpoint, in the goroutine of its connection, makes one
 // Request for each HTTP request, releases it in every case, and calls Reuse before that
 // unless a method has panicked. A Request belongs to that goroutine. Requests share the pool
 // of Requests and the codings of their Codec; there is no lock.

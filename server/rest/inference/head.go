@@ -47,6 +47,18 @@ func setFirst(dst *jsontext.Value, v jsontext.Value) {
 // maxCorrelationID is the longest correlation id that is a text, in bytes.
 const maxCorrelationID = 128
 
+// ReadParameters reads the JSON of a request's parameters into req as the front end does, for a program
+// that sends requests itself. The error is Triton's text, or says what is wrong with the JSON.
+func ReadParameters(text []byte, req *infer.Request) error {
+	var scanner jsontext.Scanner
+	t, err := scanner.Scan(text)
+	if err != nil {
+		return err
+	}
+	_, err = (&Request{}).readParameters(t.Root(), req)
+	return err
+}
+
 // readParameters reads the request's parameters into req. binary is the value of
 // binary_data_output.
 func (q *Request) readParameters(v jsontext.Value, req *infer.Request) (binary bool, err error) {
