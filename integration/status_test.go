@@ -36,6 +36,8 @@ func TestStatusTellsWhatIsWrong(t *testing.T) {
 		"broken/config.pbtxt": oneFloat, "broken/1/model.py": "def helper():\n    raise ValueError('no weights')\n\n\nclass TritonPythonModel:\n    def initialize(self, args):\n        helper()\n\n    def execute(self, requests):\n        pass\n",
 		"dies/config.pbtxt": oneFloat, "dies/1/model.py": executing("os.write(2, b'these are my last words\\n')\nos._exit(3)"),
 		"raises/config.pbtxt": oneFloat, "raises/1/model.py": executing("raise KeyError('no such key')"),
+		"typo/config.pbtxt": "backend: \"python\"\ninput [ { name: \"A\" data_type: TYPE_BYTES } ]\n", "typo/1/model.py": executing("pass"),
+		"unnumbered/config.pbtxt": oneFloat,
 	}), "--exit-on-error=false", "--strict-readiness=false")
 	s.waitReady()
 	for _, model := range []string{"dies", "raises"} {
@@ -56,6 +58,11 @@ func TestStatusTellsWhatIsWrong(t *testing.T) {
 	for _, want := range []string{"ValueError: no weights", "broken/1/model.py(2): helper", "broken/1/model.py(7): initialize"} {
 		if broken.State != "UNAVAILABLE" || !strings.Contains(broken.Reason, want) {
 			t.Errorf("broken: got %s with the reason %q, want %q in it", broken.State, broken.Reason, want)
+		}
+	}
+	for model, want := range map[string]string{"typo": "typo/config.pbtxt:2:", "unnumbered": "at least one version must be available"} {
+		if v := find(model); v.Version != 0 || v.State != "UNAVAILABLE" || !strings.Contains(v.Reason, want) {
+			t.Errorf("%s: got version %d, %s with the reason %q, want %q in it", model, v.Version, v.State, v.Reason, want)
 		}
 	}
 	s.until("the process that ended is replaced", func() bool {

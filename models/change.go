@@ -66,6 +66,7 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 				changed, err = c.settle(own, id)
 				return err
 			})
+			c.troubles.note(id, err)
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if changed {

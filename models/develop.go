@@ -72,7 +72,7 @@ func (d *developer) look(ctx context.Context) {
 		delete(d.changing, id)
 		s, err := d.source(id, nil)
 		if err != nil {
-			d.logNotPolled(id, err)
+			d.notPolled(id, err)
 			d.catalog.Blame(id, err.Error())
 			d.servesOn(id)
 			d.gates.open(id.Name)

@@ -2,6 +2,8 @@ package models
 
 import (
 	"errors"
+	"strings"
+	"sync"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/diagnosis"
@@ -52,4 +54,63 @@ func loadFailedError(id repository.Identity, err error) error {
 		return err
 	}
 	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", id, infer.AsError(err).Message)
+}
+
+// troubles are why the last tries to load models have failed, for operators: what a client may be told of a model
+// without versions says nothing of it. Only models that have a directory are kept, so clients that ask for loads
+// of what is not there do not make it grow.
+type troubles struct {
+	repository *repository.Roots
+
+	mu      sync.Mutex // a leaf
+	reasons map[repository.Identity]string
+}
+
+// note keeps why a model could not be read or loaded; nil says that nothing is wrong with it any more.
+func (t *troubles) note(id repository.Identity, err error) {
+	reason := ""
+	if err != nil {
+		directory, file := t.repository.Where(id) // which reads directories: not with the lock held
+		if directory == "" {
+			return
+		}
+		reason = diagnosis.Of(id.String(), directory, file, err).Why()
+		reason = strings.ToValidUTF8(reason[:min(len(reason), maxReasonBytes)], "")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if reason == "" {
+		delete(t.reasons, id)
+		return
+	}
+	if t.reasons == nil {
+		t.reasons = make(map[repository.Identity]string)
+	}
+	t.reasons[id] = reason
+}
+
+// of returns the reason of one model, "" without any.
+func (t *troubles) of(id repository.Identity) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.reasons[id]
+}
+
+// models are those that have a reason.
+func (t *troubles) models() repository.Set {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return repository.KeysOf(t.reasons)
+}
+
+// forget drops those of some models whose directory is gone.
+func (t *troubles) forget(some repository.Set, there []repository.Identity) {
+	kept := repository.SetOf(there...)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id := range some {
+		if !kept[id] {
+			delete(t.reasons, id)
+		}
+	}
 }

@@ -83,7 +83,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 		for _, id := range targets {
 			s, err := r.read(id, o)
 			if err != nil {
-				r.logNotPolled(id, err)
+				r.notPolled(id, err)
 				return nil, nil, errNotPolled(id.Name)
 			}
 			if s != nil {
@@ -96,7 +96,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 		maps.Copy(needed, r.catalog.Claimed(sources))
 		if len(needed) == before {
 			for _, id := range repository.KeysOf(problems).Sorted() {
-				r.logNotPolled(id, problems[id])
+				r.notPolled(id, problems[id])
 			}
 			return sources, held, nil
 		}
@@ -113,6 +113,12 @@ func checkName(name string) error {
 		return infer.Errorf(infer.InvalidArg, "invalid model name '%s', model name must not contain path traversal characters", name)
 	}
 	return nil
+}
+
+// notPolled logs why a model cannot even be read, and keeps the reason for operators.
+func (r *Registry) notPolled(id repository.Identity, err error) {
+	r.logNotPolled(id, err)
+	r.troubles.note(id, err)
 }
 
 // logNotPolled logs why a model cannot even be read.

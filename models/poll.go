@@ -128,7 +128,7 @@ func (p *poller) modified(ids []repository.Identity, rejected map[repository.Ide
 	close(todo)
 	all.Wait()
 	for _, id := range repository.KeysOf(problems).Sorted() {
-		p.logNotPolled(id, problems[id])
+		p.notPolled(id, problems[id])
 	}
 	return sources
 }

@@ -1,7 +1,10 @@
 package models
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,6 +74,7 @@ type Registry struct {
 
 	catalog *catalog.Catalog
 	reader
+	troubles troubles
 
 	started  atomic.Bool
 	leaving  atomic.Bool // stored by Leave, and never taken back
@@ -110,6 +114,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 		r.catalog.ShowFailures()
 	}
 	r.reader = reader{config.Repository, r.catalog}
+	r.troubles.repository = config.Repository
 	r.loader = version.NewLoader(config.Settings, view{r})
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
 	r.locks = locktable.New[*catalog.Source](config.UnloadTimeout, errOvertaken)
@@ -231,9 +236,12 @@ func (r *Registry) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelInd
 	if r.config.Unusable {
 		return nil, errNotReady
 	}
+	troubled := r.troubles.models() // before the look: what fails meanwhile is not forgotten
 	ids, rejected, err := r.config.Repository.Scan()
 	if err != nil {
 		r.config.Log.Error().Msgf("list the model repository: %v", err)
+	} else {
+		r.troubles.forget(troubled, ids)
 	}
 	return r.catalog.Index(ids, rejected, ready), nil
 }
@@ -261,16 +269,27 @@ type VersionStatus struct {
 	Instances []string
 }
 
-// Overview lists the versions that loading was tried for, by namespace, name and version. It takes no
-// lock that is held while a model is loaded or ended.
+// Overview lists the versions that loading was tried for, by namespace, name and version, and models without any that could
+// not even be read. It takes no lock that is held while a model is loaded or ended.
 func (r *Registry) Overview() []VersionStatus {
 	var list []VersionStatus
+	left := r.troubles.models()
 	r.catalog.Overview(func(v catalog.Shown) {
 		s := VersionStatus{Name: v.Model.Name, Namespace: v.Model.Namespace, Version: v.Number, State: string(v.State), Reason: v.Reason}
 		if v.Version != nil {
 			s.InFlight, s.Info, s.Instances = v.Version.InFlight(), v.Version.Info(), v.Version.Instances()
 		}
+		if left[v.Model] && v.Number == 0 {
+			s.Reason = r.troubles.of(v.Model)
+		}
+		delete(left, v.Model)
 		list = append(list, s)
+	})
+	for id := range left {
+		list = append(list, VersionStatus{Name: id.Name, Namespace: id.Namespace, State: string(catalog.Unavailable), Reason: r.troubles.of(id)})
+	}
+	slices.SortStableFunc(list, func(a, b VersionStatus) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
 	})
 	return list
 }

@@ -64,7 +64,7 @@ func (r *Registry) Start(ctx context.Context) error {
 	}
 	for _, id := range repository.KeysOf(problems).Sorted() {
 		failed = true
-		r.logNotPolled(id, problems[id])
+		r.notPolled(id, problems[id])
 		faults.add(id, problems[id])
 	}
 	if o := r.config.Loads; o != nil {

@@ -22,8 +22,11 @@ type Fault struct {
 }
 
 // String returns one line.
-func (f Fault) String() string {
-	text := f.Model + ": "
+func (f Fault) String() string { return f.Model + ": " + f.Why() }
+
+// Why is String without the model's name.
+func (f Fault) Why() string {
+	text := ""
 	if f.Place != "" {
 		text += f.Place + ": "
 	}

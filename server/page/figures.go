@@ -28,6 +28,9 @@ type snapshot struct {
 	server   *status.Server
 	versions map[string]*status.Version
 	errors   []line // empty if the group logging is closed
+	// unread are the models without a version that have a reason, which the index does not tell; empty if the group
+	// model-repository is closed.
+	unread []*status.Version
 }
 
 // snapshot has so many errors of the log.
@@ -35,6 +38,13 @@ func (p *Pages) snapshot(ctx context.Context, errors int) (s snapshot) {
 	now := p.status.Snapshot(ctx, 0, errors)
 	if p.open(server.GroupLogging) {
 		s.errors = lines(now.Errors)
+	}
+	if p.open(server.GroupModelRepository) {
+		for i := range now.Versions {
+			if v := &now.Versions[i]; v.Version == 0 && v.Reason != "" {
+				s.unread = append(s.unread, v)
+			}
+		}
 	}
 	if !p.open(server.GroupStatistics) {
 		return s

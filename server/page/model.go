@@ -83,7 +83,8 @@ func (p *Pages) serveModel(w *http1.Reply, r *http1.Request, q *modelRequest) {
 	}
 	info, err := p.core.Model(q.name, q.version)
 	page.Ready = err == nil
-	if !p.versions(&page, q, info) && !page.Ready {
+	now := p.snapshot(r.Context(), 0)
+	if !p.versions(&page, q, info, &now) && !page.Ready {
 		p.fail(w, http.StatusNotFound, "There is no such model in the repository, or no such version.")
 		return
 	}
@@ -94,7 +95,6 @@ func (p *Pages) serveModel(w *http1.Reply, r *http1.Request, q *modelRequest) {
 			page.Fields = form.Fields(info.Config)
 		}
 	}
-	now := p.snapshot(r.Context(), 0)
 	page.Figures = now.of(q.name, page.Shown)
 	if page.Config {
 		page.readConfig(p.files, info)
@@ -108,8 +108,8 @@ func (p *Pages) serveModel(w *http1.Reply, r *http1.Request, q *modelRequest) {
 
 // versions lists the versions of the model and finds the state of the one that is shown; known reports whether
 // the repository has that.
-func (p *Pages) versions(page *modelPage, q *modelRequest, info *models.Info) (known bool) {
-	index, err := p.core.Index(false)
+func (p *Pages) versions(page *modelPage, q *modelRequest, info *models.Info, now *snapshot) (known bool) {
+	index, err := p.index(now)
 	if err != nil {
 		page.Problem = infer.AsError(err).Message
 	}

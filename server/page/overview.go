@@ -70,7 +70,7 @@ func (p *Pages) serveOverview(w *http1.Reply, r *http1.Request) {
 	}
 	page.Errors = now.errors
 	if !page.Closed {
-		index, err := p.core.Index(false)
+		index, err := p.index(&now)
 		if err != nil {
 			page.Problem = infer.AsError(err).Message
 		}
@@ -83,6 +83,34 @@ func (p *Pages) serveOverview(w *http1.Reply, r *http1.Request) {
 		}
 	}
 	p.show(w, http.StatusOK, "overview", page)
+}
+
+// index is that of the repository, with the reasons of models without versions, and those that it has not. Entries of
+// models that have come up since the snapshot stay as they are.
+func (p *Pages) index(now *snapshot) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
+	index, err := p.core.Index(false)
+	if len(now.unread) == 0 {
+		return index, err
+	}
+	index = slices.Clone(index) // it may be shared
+	at := make(map[string]int, len(index))
+	for i, entry := range index {
+		at[entry.GetName()] = i
+	}
+	for _, v := range now.unread {
+		i, listed := at[v.Model]
+		entry := &kserve.RepositoryIndexResponse_ModelIndex{Name: v.Model, State: v.State, Reason: v.Reason}
+		switch {
+		case !listed:
+			index = append(index, entry)
+		case index[i].GetState() == "":
+			index[i] = entry
+		}
+	}
+	slices.SortStableFunc(index, func(a, b *kserve.RepositoryIndexResponse_ModelIndex) int {
+		return strings.Compare(a.GetName(), b.GetName())
+	})
+	return index, err
 }
 
 // summary counts the versions in each state. It does not ask whether models are healthy, as readiness does: a model that hangs

@@ -476,7 +476,7 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 				{Name: "batch_0_1", State: "backing off", Since: &since, NextStart: &next, Kind: "CPU", Restarts: 3, Losses: 4,
 					LastLoss: &status.Loss{At: at.Add(-5 * time.Second), Cause: "exit", Text: "process exited with code 1\n" + evil}},
 			},
-		}},
+		}, {Model: "enum", State: "UNAVAILABLE", Reason: "models/enum/config.pbtxt:2:20: " + evil}, {Model: "empty", State: "UNAVAILABLE", Reason: "no folder\nof a version"}},
 		Log: log[max(0, 2-lines):], Errors: log[1:][max(0, 1-lines):],
 	}
 }
@@ -507,6 +507,21 @@ func TestFiguresAreShown(t *testing.T) {
 		if text := s.get("/models/batch").text; strings.Contains(text, "backing off") != (group != server.GroupStatistics) {
 			t.Errorf("%s is restricted: got the model %s", group, text)
 		}
+	}
+}
+
+// TestModelsWithoutVersionsHaveReasons has one that the index lists without a state, and one that it does not list.
+func TestModelsWithoutVersionsHaveReasons(t *testing.T) {
+	core := servertest.NewCore()
+	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "enum"}}
+	s := start(t, Config{Explicit: true}, core)
+	const reason = "models/enum/config.pbtxt:2:20: &lt;script&gt;"
+	wants(t, "overview", s.get("/"), 200, reason, "no folder", `href="/models/empty"`, "3 unavailable", "1 unloaded")
+	wants(t, "model", s.get("/models/enum"), 200, reason, "unavailable")
+	wants(t, "model that the index does not list", s.get("/models/empty"), 200, "no folder\nof a version")
+	closed := start(t, Config{Config: restricted(server.GroupModelRepository)}, servertest.NewCore())
+	if text := closed.get("/").text; strings.Contains(text, "enum") || strings.Contains(text, "no folder") {
+		t.Errorf("model-repository is restricted: got the overview %s", text)
 	}
 }
 

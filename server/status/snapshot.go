@@ -38,7 +38,7 @@ type Server struct {
 type Version struct {
 	Model     string `json:"model"`
 	Namespace string `json:"namespace,omitempty"`
-	Version   int64  `json:"version"`          // 0: the model has none
+	Version   int64  `json:"version"`          // 0: the model has none, and Reason says why
 	State     string `json:"state"`            // LOADING, READY, UNLOADING or UNAVAILABLE, as the index of the repository shows it
 	Reason    string `json:"reason,omitempty"` // of UNAVAILABLE, with the traceback if there is one
 	Backend   string `json:"backend,omitempty"`
