@@ -144,12 +144,18 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 		return 1
 	}
 	program, getenv := line.Program, line.Getenv(getenv)
+	meant := ""
 	if line.Commands && len(line.Args) > 0 {
+		if line.Args[0] == help {
+			writeCommands(stdout)
+			return 0
+		}
 		for _, c := range commands(getenv, extensions...) {
 			if c.name == line.Args[0] {
 				return c.run(line.Args[1:], stdout, stderr)
 			}
 		}
+		meant = nearestCommand(line.Args[0])
 	}
 	options, err := parseOptions(line.Args, getenv, stderr)
 	if errors.Is(err, errVersion) {
@@ -157,7 +163,7 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 		return 0
 	}
 	if err != nil {
-		explain(err, program, stderr)
+		explain(err, program, meant, stderr)
 		return 1
 	}
 	for _, extend := range extensions {
@@ -167,8 +173,12 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 }
 
 // explain shows what is wrong with the command line, around the usage as tritonserver does. On
-// a terminal, whose reader would have to scroll back, it is two lines in the place of the usage.
-func explain(err error, program string, stderr io.Writer) {
+// a terminal, whose reader would have to scroll back, it is two lines in the place of the usage. Meant is the command that
+// the first argument is nearly, "" if none.
+func explain(err error, program, meant string, stderr io.Writer) {
+	if meant != "" {
+		meant = "did you mean nereid " + meant + "?"
+	}
 	var syntax *syntaxError
 	if logs.IsTerminal(stderr) && !errors.Is(err, errHelp) {
 		text := err.Error()
@@ -176,11 +186,17 @@ func explain(err error, program string, stderr io.Writer) {
 			text = program + ": " + syntax.complaint
 		}
 		hint := ""
-		if syntax != nil && syntax.hint != "" {
+		switch {
+		case meant != "":
+			hint = meant + " "
+		case syntax != nil && syntax.hint != "":
 			hint = syntax.hint + " "
 		}
 		fmt.Fprintf(stderr, "%s\n%s%s --help lists all flags\n", text, hint, program)
 		return
+	}
+	if meant != "" {
+		defer fmt.Fprintln(stderr, meant)
 	}
 	if errors.As(err, &syntax) {
 		fmt.Fprintf(stderr, "%s: %s\n", program, syntax.complaint)
@@ -194,6 +210,32 @@ func explain(err error, program string, stderr io.Writer) {
 	if !errors.Is(err, errHelp) {
 		fmt.Fprintln(stderr, err)
 	}
+}
+
+// help is the first argument that asks for the commands.
+const help = "help"
+
+// nearestCommand returns the command that a first argument is nearly, "" if it is none.
+func nearestCommand(argument string) string {
+	if strings.HasPrefix(argument, "-") {
+		return ""
+	}
+	best, fewest := "", min(2, (len(argument)+1)/2)+1
+	for _, c := range append(commands(noEnvironment), subcommand{name: help}) {
+		if n := distance(argument, c.name); n < fewest {
+			best, fewest = c.name, n
+		}
+	}
+	return best
+}
+
+// writeCommands writes what nereid help shows.
+func writeCommands(w io.Writer) {
+	fmt.Fprintf(w, "Usage: nereid COMMAND, or nereid [options]\n\n%s\n\n", summary)
+	for _, c := range commands(noEnvironment) {
+		fmt.Fprintf(w, "  %-10s  %s\n", c.name, c.summary)
+	}
+	fmt.Fprint(w, "\nnereid COMMAND --help shows the options of a command, nereid --help those of the server.\n")
 }
 
 // helpWidth is the width to which --help breaks the text of a flag.

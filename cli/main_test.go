@@ -148,3 +148,36 @@ func TestVersionIsShown(t *testing.T) {
 		t.Errorf("version -x: got status %d, %q and %q, want it refused", status, stdout, stderr)
 	}
 }
+
+// TestCommandsThatAreNearlyMeant are named behind tritonserver's complaint, at a terminal and elsewhere.
+func TestCommandsThatAreNearlyMeant(t *testing.T) {
+	for argument, want := range map[string]string{"topp": "top", "hlep": "help", "tpo": "top", "Serve": "serve", "models": "", "x": "", "ls": "", "": ""} {
+		if got := nearestCommand(argument); got != want {
+			t.Errorf("%q: got %q, want %q", argument, got, want)
+		}
+	}
+	status, _, stderr := runAs("nereid", "topp")
+	if want := "<usage>\nUnexpected argument: topp\ndid you mean nereid top?\n"; status != 1 || stderr != want {
+		t.Errorf("got status %d and %q, want 1 and %q", status, stderr, want)
+	}
+	if status, _, stderr = runHere("topp"); status != 1 || stderr != "<usage>\nUnexpected argument: topp\n" {
+		t.Errorf("as tritonserver: got status %d and %q, want its complaint alone", status, stderr)
+	}
+	tty, written := terminal.Open(t)
+	run([]string{"nereid", "topp"}, noEnv, tty, tty)
+	if got, want := written(), "Unexpected argument: topp\ndid you mean nereid top? nereid --help lists all flags\n"; got != want {
+		t.Errorf("at a terminal: got %q, want %q", got, want)
+	}
+}
+
+func TestHelpShowsTheCommands(t *testing.T) {
+	status, stdout, stderr := runAs("nereid", "help")
+	for _, c := range commands(noEnv) {
+		if !strings.Contains(stdout, "\n  "+c.name+" ") || !strings.Contains(stdout, c.summary+"\n") {
+			t.Errorf("got %q, want %s in it", stdout, c.name)
+		}
+	}
+	if status != 0 || stderr != "" {
+		t.Errorf("got status %d and %q, want 0 and nothing", status, stderr)
+	}
+}

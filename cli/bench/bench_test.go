@@ -315,7 +315,7 @@ func TestCommandLines(t *testing.T) {
 	for arguments, want := range map[string]string{
 		"":                            "got 0 models, want the name of one",
 		"a b":                         "got 2 models",
-		"a --nosuch":                  "flag provided but not defined: -nosuch",
+		"a --nosuch":                  "flag provided but not defined: --nosuch",
 		"a --protocol=smtp":           `--protocol is "smtp", want http, grpc or stream`,
 		"a --concurrency=0":           `"0" is no number above 0`,
 		"a --concurrency=1.5":         "want a whole number from 1 to 10000",
@@ -329,10 +329,10 @@ func TestCommandLines(t *testing.T) {
 		"a --model-version=one":       `--model-version is "one", want a number from 1 on`,
 		"a --sequence-length=-1":      "--sequence-length is -1, want 0 or more",
 		"a --warm-up=-1s":             "--warm-up is -1s, want 0 or more",
-		"a --timeout=0s --duration=1": "invalid value",
+		"a --timeout=0s --duration=1": `invalid value "1" for flag --duration: want a time such as 10s`,
 	} {
 		var out, errs bytes.Buffer
-		if status := Run(strings.Fields(arguments), &out, &errs); status != 2 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "Usage: nereid bench MODEL") {
+		if status := Run(strings.Fields(arguments), &out, &errs); status != 2 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "\nnereid bench --help lists the options\n") {
 			t.Errorf("%q: exit status %d, got %s, want %q", arguments, status, &errs, want)
 		}
 	}

@@ -199,7 +199,7 @@ func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 		"got 2 directories, want one":                              {directory, directory},
 		"--write-config and --request are for one model":           {directory, "--write-config"},
 		"--request is for --try or --write-config":                 {filepath.Join(directory, "m"), "--request=x"},
-		"flag provided but not defined: -nonsense":                 {directory, "--nonsense"},
+		"flag provided but not defined: --nonsense":                {directory, "--nonsense"},
 	} {
 		if status, _, stderr := run(t, args[0], args[1:]...); status != command.StatusUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%q: got status %d, %q, want 2 and %q", args, status, stderr, want)

@@ -8,7 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
+	"time"
 )
 
 // The exit statuses.
@@ -43,7 +45,7 @@ func Parse(flags *flag.FlagSet, args []string) (names []string, err error) {
 		if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 			return nil, err
 		} else if err != nil {
-			return nil, &UsageError{err.Error()}
+			return nil, &UsageError{complaint(flags, err)}
 		}
 		args = flags.Args()
 		if len(args) == 0 {
@@ -52,6 +54,27 @@ func Parse(flags *flag.FlagSet, args []string) (names []string, err error) {
 		names = append(names, args[0])
 		args = args[1:]
 	}
+}
+
+// flagName is where package flag names a flag, with one dash.
+var flagName = regexp.MustCompile(`(^flag provided but not defined: |^flag needs an argument: | for flag | for )-([^\s:]+)(: parse error$)?`)
+
+// complaint is an error of package flag with flags as the usage writes them.
+func complaint(flags *flag.FlagSet, err error) string {
+	text := err.Error()
+	at := flagName.FindStringSubmatchIndex(text)
+	if at == nil {
+		return text
+	}
+	dashed := text[:at[4]] + "-" + text[at[4]:]
+	if f := flags.Lookup(text[at[4]:at[5]]); f != nil && at[6] >= 0 {
+		if value, ok := f.Value.(flag.Getter); ok {
+			if _, ok := value.Get().(time.Duration); ok {
+				return strings.TrimSuffix(dashed, "parse error") + "want a time such as 10s"
+			}
+		}
+	}
+	return dashed
 }
 
 // Usage shows how a command is called, what it does and its options.
@@ -94,7 +117,8 @@ func GroupUsage(w io.Writer, call, summary string, commands []Description, more 
 	fmt.Fprintf(w, "\n%s\n", more)
 }
 
-// End tells of the error that a command of the given name has ended with, and returns its exit status.
+// End tells of the error that a command of the given name has ended with, and returns its exit status. Of a command line that is
+// not understood it tells in two lines, which the whole usage would bury.
 func End(name string, err error, usage func(io.Writer), stdout, stderr io.Writer) int {
 	var wrong *UsageError
 	switch {
@@ -104,8 +128,7 @@ func End(name string, err error, usage func(io.Writer), stdout, stderr io.Writer
 		usage(stdout)
 		return StatusOK
 	case errors.As(err, &wrong):
-		fmt.Fprintf(stderr, "%s: %s\n", name, wrong.Text)
-		usage(stderr)
+		fmt.Fprintf(stderr, "%s: %s\n%s --help lists the options\n", name, wrong.Text, name)
 		return StatusUsage
 	case !errors.Is(err, ErrTrouble):
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)

@@ -79,8 +79,8 @@ func TestMistakes(t *testing.T) {
 	}{
 		{nil, "Usage: nereid completion SHELL\n"},
 		{[]string{"tcsh"}, "nereid completion: there is no script for \"tcsh\"\nUsage: "},
-		{[]string{"bash", "x"}, "nereid completion bash: got \"x\", want no argument\nUsage: "},
-		{[]string{"bash", "--x"}, "nereid completion bash: flag provided but not defined: -x\nUsage: "},
+		{[]string{"bash", "x"}, "nereid completion bash: got \"x\", want no argument\nnereid completion bash --help lists the options\n"},
+		{[]string{"bash", "--x"}, "nereid completion bash: flag provided but not defined: --x\nnereid completion bash --help lists the options\n"},
 	} {
 		var out, errs strings.Builder
 		status := Run(test.args, nil, &out, &errs)

@@ -1,0 +1,38 @@
+package command
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMistakesAreTwoLines with flags as the usage writes them.
+func TestMistakesAreTwoLines(t *testing.T) {
+	for argument, want := range map[string]string{
+		"--x":             "flag provided but not defined: --x",
+		"--duration":      "flag needs an argument: --duration",
+		"--duration=10":   `invalid value "10" for flag --duration: want a time such as 10s`,
+		"--count=x":       `invalid value "x" for flag --count: parse error`,
+		"--json=perhaps":  `invalid boolean value "perhaps" for --json: parse error`,
+		"--input=for -it": `invalid value "for -it" for flag --input: strange`,
+	} {
+		flags := Flags("act")
+		flags.Duration("duration", time.Second, "")
+		flags.Int("count", 1, "")
+		flags.Bool("json", false, "")
+		flags.Func("input", "", func(string) error { return Usagef("strange") })
+		_, err := Parse(flags, []string{argument})
+		var out, errs strings.Builder
+		status := End("nereid act", err, func(w io.Writer) { Usage(w, "nereid act", "Acts.", flags) }, &out, &errs)
+		if want = "nereid act: " + want + "\nnereid act --help lists the options\n"; status != StatusUsage || out.Len() > 0 || errs.String() != want {
+			t.Errorf("%s: got status %d, %q and %q, want %d and %q", argument, status, out.String(), errs.String(), StatusUsage, want)
+		}
+	}
+	var out, errs strings.Builder
+	if status := End("nereid act", flag.ErrHelp, func(w io.Writer) { fmt.Fprint(w, "the usage") }, &out, &errs); status != StatusOK || out.String() != "the usage" || errs.Len() > 0 {
+		t.Errorf("help: got status %d, %q and %q, want the usage", status, out.String(), errs.String())
+	}
+}
