@@ -103,7 +103,7 @@ test-time:
 .PHONY: test-go
 test-go:
 	$(if $(RACE),,@echo 'no C compiler: the Go tests run without the race detector')
-	$(PROGRESS) $(RACE) -timeout 20m ./...
+	$(PROGRESS) $(RACE) -timeout 40m ./...
 
 .PHONY: test-python
 test-python:
@@ -115,7 +115,7 @@ test-long: build venvs environments client-venv ## the tests that search at rand
 
 .PHONY: integration
 integration: build venvs environments client-venv ## the tests of the real binary with real Pythons alone
-	$(PROGRESS) $(RACE) -timeout 20m ./integration/...
+	$(PROGRESS) $(RACE) -timeout 40m ./integration/...
 
 .PHONY: test-gpu
 test-gpu: ## the tests that need a CUDA device, and libraries that use it (torch, cupy, jax) where PYTHON has them
