@@ -49,6 +49,7 @@ func TestCheckImportsAndTries(t *testing.T) {
 		"auto/1/model.py": checking("B") + "\n    @staticmethod\n    def auto_complete_config(config):\n        config.add_input({\"name\": \"A\", \"data_type\": \"TYPE_INT8\", \"dims\": [2]})\n" +
 			"        config.add_output({\"name\": \"B\", \"data_type\": \"TYPE_INT8\", \"dims\": [2]})\n        return config\n",
 		"odd/config.pbtxt": checkedConfig, "odd/1/model.py": checking("C"),
+		"nameless/config.pbtxt": checkedConfig, "nameless/1/model.py": strings.Replace(checking("B"), "return [", "nothing\n        return [", 1),
 		"raises/config.pbtxt": checkedConfig, "raises/1/model.py": checking("B") + "\n    def initialize(self, args):\n        raise ValueError('no')\n",
 		"refuses/config.pbtxt": checkedConfig, "refuses/1/model.py": strings.Replace(checking("B"), "return [", "raise KeyError('never')\n        return [", 1),
 		"syntax/config.pbtxt": checkedConfig, "syntax/1/model.py": checking("B") + "\n    def f(:\n",
@@ -61,8 +62,8 @@ func TestCheckImportsAndTries(t *testing.T) {
 			Loaded      bool
 		}
 		Findings []struct {
-			Severity, Rule, Model, File, Text string
-			Line                              int
+			Severity, Rule, Model, File, Text, Remedy string
+			Line                                      int
 		}
 	}
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
@@ -74,13 +75,14 @@ func TestCheckImportsAndTries(t *testing.T) {
 			tried = append(tried, m.Name+" "+m.Tried)
 		}
 	}
-	if want := []string{"auto request", "good request", "odd request", "refuses failed", "warm warm-up"}; !slices.Equal(tried, want) {
+	if want := []string{"auto request", "good request", "nameless failed", "odd request", "refuses failed", "warm warm-up"}; !slices.Equal(tried, want) {
 		t.Errorf("loaded and tried: got %q, want %q", tried, want)
 	}
 	for _, f := range got.Findings {
 		found = append(found, strings.Join([]string{f.Severity, f.Rule, strings.TrimPrefix(f.File, repository+"/"), f.Text}, " "))
 	}
 	want := []string{
+		"error try nameless/1/model.py Failed to process the request(s) for model 'nameless_0', message: NameError: name 'nothing' is not defined",
 		"warning log odd/config.pbtxt output 'C' is not in the configuration of model 'odd'",
 		"error import raises/1/model.py Internal: ValueError: no",
 		"error try refuses/1/model.py Failed to process the request(s) for model 'refuses_0', message: KeyError: 'never'",
@@ -89,8 +91,13 @@ func TestCheckImportsAndTries(t *testing.T) {
 	if status != 1 || !slices.EqualFunc(found, want, strings.HasPrefix) {
 		t.Errorf("got status %d and\n%s\nwant\n%s", status, strings.Join(found, "\n"), strings.Join(want, "\n"))
 	}
+	for _, f := range got.Findings { // the code is the reason
+		if f.Model == "nameless" && strings.Contains(f.Remedy, "random") || f.Model == "refuses" && !strings.Contains(f.Remedy, "random values") {
+			t.Errorf("%s: got remedy %q", f.Model, f.Remedy)
+		}
+	}
 	for _, f := range got.Findings {
-		if line := map[string]int{"odd": 3, "raises": 9, "refuses": 6, "syntax": 8}[f.Model]; f.Line != line && f.Model != "syntax" {
+		if line := map[string]int{"odd": 3, "nameless": 6, "raises": 9, "refuses": 6, "syntax": 8}[f.Model]; f.Line != line && f.Model != "syntax" {
 			t.Errorf("%s: got line %d, want %d", f.Model, f.Line, line)
 		}
 	}

@@ -62,6 +62,14 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 			"m/config.pbtxt: error: at least one version must be available under the version policy of model 'm'; " +
 				"a model needs a folder for each version, such as m/1 with the model.py; if it is no model, move the folder out of the repository",
 		}},
+		{"an ensemble without a version", map[string]string{"m/config.pbtxt": chain},
+			[]string{"m/config.pbtxt: error: at least one version must be available under the version policy of model 'm'; an ensemble needs a folder of its version, too, an empty one: make m/1"}},
+		{"a script without a version", map[string]string{"m/config.pbtxt": two, "m/model.py": script},
+			[]string{"m/config.pbtxt: error: at least one version must be available under the version policy of model 'm'; move m/model.py to m/1/model.py"}},
+		{"a script alone", map[string]string{"m/model.py": script}, []string{
+			"m: error: Invalid model name: Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'; " +
+				"move m/model.py to m/1/model.py",
+		}},
 		{"a version that is not there", map[string]string{"m/config.pbtxt": two + "version_policy { specific { versions: [ 1, 3 ] } }\n", "m/1/model.py": script},
 			[]string{"m/config.pbtxt: warning: version 3 is specified for model 'm', but the version directory is not present"}},
 		{"a script beside the versions", map[string]string{"m/config.pbtxt": two, "m/1/weights": "", "m/model.py": script},
@@ -191,15 +199,16 @@ func TestStrictCountsWarnings(t *testing.T) {
 // TestWrongCommandLinesSayWhatIsWanted has no server at all.
 func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 	directory := t.TempDir()
-	testkit.WriteFiles(t, directory, map[string]string{"m/1/model.py": script, "file": ""})
+	testkit.WriteFiles(t, directory, map[string]string{"m/1/model.py": script, "bare/model.py": script, "file": ""})
 	for want, args := range map[string][]string{
-		"is not there: want a model repository or a model":         {filepath.Join(directory, "absent")},
-		"is no directory: want a model repository or a model":      {filepath.Join(directory, "file")},
-		"is the folder of a version: want the model, which is the": {filepath.Join(directory, "m", "1")},
-		"got 2 directories, want one":                              {directory, directory},
-		"--write-config and --request are for one model":           {directory, "--write-config"},
-		"--request is for --try or --write-config":                 {filepath.Join(directory, "m"), "--request=x"},
-		"flag provided but not defined: --nonsense":                {directory, "--nonsense"},
+		"is not there: want a model repository or a model":               {filepath.Join(directory, "absent")},
+		"is no directory: want a model repository or a model":            {filepath.Join(directory, "file")},
+		"is the folder of a version: want the model, which is the":       {filepath.Join(directory, "m", "1")},
+		"bare has a model.py that is in no folder of a version: move it": {filepath.Join(directory, "bare")},
+		"got 2 directories, want one":                                    {directory, directory},
+		"--write-config and --request are for one model":                 {directory, "--write-config"},
+		"--request is for --try or --write-config":                       {filepath.Join(directory, "m"), "--request=x"},
+		"flag provided but not defined: --nonsense":                      {directory, "--nonsense"},
 	} {
 		if status, _, stderr := run(t, args[0], args[1:]...); status != command.StatusUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%q: got status %d, %q, want 2 and %q", args, status, stderr, want)

@@ -75,6 +75,9 @@ func (o *options) locate(names []string) error {
 		case !info.IsDir():
 			return command.Usagef("%s is no directory: want a model repository or a model", directory)
 		case isFile(filepath.Join(directory, scriptName)) && !isModel(directory):
+			if !numbered(filepath.Base(directory)) {
+				return command.Usagef("%s has a %s that is in no folder of a version: move it to %s", directory, scriptName, filepath.Join(directory, "1", scriptName))
+			}
 			return command.Usagef("%s is the folder of a version: want the model, which is the folder above it", directory)
 		}
 		if isModel(directory) {
@@ -108,11 +111,17 @@ func isModel(directory string) bool {
 		return false
 	}
 	for _, e := range entries {
-		if _, err := strconv.ParseUint(e.Name(), 10, 63); err == nil && isFile(filepath.Join(directory, e.Name(), "model.py")) {
+		if numbered(e.Name()) && isFile(filepath.Join(directory, e.Name(), "model.py")) {
 			return true
 		}
 	}
 	return false
+}
+
+// numbered reports whether a name is that of a version's folder.
+func numbered(name string) bool {
+	_, err := strconv.ParseUint(name, 10, 63)
+	return err == nil
 }
 
 func isFile(path string) bool {

@@ -110,6 +110,30 @@ func (c *check) versionFiles(e *examination.Model, number int64, v *version.Exam
 	}
 }
 
+// unversioned is the remedy for a model without a folder of a version, "" if that is not what the text tells or if nothing
+// is known beside it.
+func unversioned(e *examination.Model, text string) string {
+	versionless := strings.Contains(text, "at least one version must be available")
+	if !versionless && !strings.Contains(text, "Could not determine backend for model") || e.Directory == "" {
+		return ""
+	}
+	first := filepath.Join(e.Directory, "1")
+	stray := filepath.Join(e.Directory, scriptName)
+	switch {
+	case versionless && e.Description != nil && e.Description.IsEnsemble():
+		return "an ensemble needs a folder of its version, too, an empty one: make " + first
+	case isFile(stray) && !hasVersion(e.Directory):
+		return fmt.Sprintf("move %s to %s", stray, filepath.Join(first, scriptName))
+	}
+	return ""
+}
+
+// hasVersion reports whether a model's directory has the folder of a version.
+func hasVersion(directory string) bool {
+	entries, err := os.ReadDir(directory)
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.IsDir() && numbered(e.Name()) })
+}
+
 // strayScript says where the file that is missing in a folder may be.
 func (c *check) strayScript(e *examination.Model, folder, want string) string {
 	if isFile(filepath.Join(e.Directory, want)) {

@@ -128,6 +128,9 @@ func (c *check) ask(ctx context.Context, q *infer.Request) (outputs []infer.Tens
 	return outputs, err
 }
 
+// codeFault is in the text of an exception that comes of the code, whatever the values are.
+var codeFault = regexp.MustCompile(`\b(?:AttributeError|ImportError|IndentationError|ModuleNotFoundError|NameError|NotImplementedError|SyntaxError|UnboundLocalError): `)
+
 // sequenceCode is in a model.py that tells sequences apart itself.
 var sequenceCode = regexp.MustCompile(`(?m)^[^#\n]*\.correlation_id\(`)
 
@@ -168,7 +171,7 @@ func (c *check) try(ctx context.Context) error {
 		m.Tried = "failed"
 		f := c.faultOf(e, configSource(e), severityError, "try", err)
 		f.File = c.shown(e, f.File)
-		if f.Remedy == "" && c.request == "" {
+		if f.Remedy == "" && c.request == "" && len(q.Inputs) > 0 && !codeFault.MatchString(err.Error()) {
 			f.Remedy = "the request was made of random values: if the model cannot use such, give one with --request FILE, or a model_warmup"
 		}
 		c.report.add(f)

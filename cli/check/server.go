@@ -137,6 +137,9 @@ func (c *check) findingOf(e *examination.Model, source []byte, severity, rule st
 	if _, names, found := strings.Cut(fault.Reason, "not available or ambiguous: "); found && f.Remedy == "" {
 		f.Remedy = c.meant(strings.Split(names, ", ")[0])
 	}
+	if remedy := unversioned(e, fault.Reason); remedy != "" {
+		f.Remedy = remedy
+	}
 	return f
 }
 

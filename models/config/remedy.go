@@ -1,6 +1,8 @@
 package config
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -48,7 +50,9 @@ func enumRemedy(value string) string {
 	case meant == "TYPE_STRING":
 		return "TYPE_STRING is the name for texts and bytes"
 	case meant == "":
-		meant = spelling.Nearest(value, enumNames())
+		if meant = spelling.Nearest(value, enumNames()); meant == "" {
+			meant = otherTypes[spelling.Nearest(word, slices.Sorted(maps.Keys(otherTypes)))]
+		}
 	}
 	if meant == "" {
 		return ""

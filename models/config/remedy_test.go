@@ -12,6 +12,8 @@ func TestParseErrorsSuggestWhatIsMeant(t *testing.T) {
 		{`input { data_type: FP32 }`, "did you mean TYPE_FP32?"},
 		{`input { data_type: TYPE_FLOAT32 }`, "did you mean TYPE_FP32?"},
 		{`input { data_type: TYPE_F32 }`, "did you mean TYPE_FP32?"},
+		{`input { data_type: TYPE_FLAOT32 }`, "did you mean TYPE_FP32?"},
+		{`input { data_type: TYPE_ZZZZZZ }`, ""},
 		{`instance_group { kind: KIND_CPUS }`, "did you mean KIND_CPU?"},
 		{`maxBatchSize: 4`, "did you mean max_batch_size?"},
 		{`inputs { }`, "did you mean input?"},
