@@ -78,6 +78,9 @@ type Request struct {
 	// Raw marks a request whose single input came without name, type or shape:
 	// Inputs holds one Tensor with Data alone, and validation deduces the rest.
 	Raw bool
+	// Replayed marks a request of a recording that is sent again: it is not recorded. Front ends set it where
+	// requests are recorded.
+	Replayed bool
 	// BatchSize is the first dimension of the inputs of a batching model, else
 	// 0. Validation sets it.
 	BatchSize int64
@@ -91,6 +94,9 @@ type Request struct {
 	// Parts are the requests that a scheduler has merged into this one; nil mostly.
 	Parts []*Request
 }
+
+// ReplayHeader is the header, or metadata, that marks requests as Replayed, with any value.
+const ReplayHeader = "nereid-replay"
 
 // Caller says in which execution a model makes a request of its own (BLS).
 type Caller struct {

@@ -123,6 +123,15 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 	if _, text := s.request("POST", "/v2/models/stream/generate_stream", `{"A":[4]}`); !strings.Contains(text, "the end") {
 		t.Errorf("generate_stream: got %s", text)
 	}
+	s.until("all are recorded", func() bool {
+		files, err := recording.Files(records)
+		return err == nil && len(files) == 7
+	})
+	for _, protocol := range []string{"http", "grpc"} { // to the server that records: nothing is recorded again
+		if status, out, stderr := command(t, "replay", records, fmt.Sprintf("--url=127.0.0.1:%d", s.http), fmt.Sprintf("--grpc-url=127.0.0.1:%d", s.grpc), "--protocol="+protocol); status != 0 {
+			t.Errorf("to the server that records, over %s: got status %d, %s%s", protocol, status, out, stderr)
+		}
+	}
 	s.stop()
 	if files, err := recording.Files(records); err != nil || len(files) != 7 {
 		t.Fatalf("got %q, %v, want 7 records", files, err)
@@ -169,8 +178,11 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 	}
 	gone := addresses(s)
 	s.stop()
-	if status, out, _ := command(t, gone...); status != 1 || !strings.Contains(out, "7 requests: 0 the same, 0 different, 7 not sent") || !strings.Contains(out, "connection refused") {
-		t.Errorf("without a server: got status %d and %s", status, out)
+	for _, protocol := range []string{"http", "grpc"} {
+		status, out, stderr := command(t, append(gone, "--protocol="+protocol)...)
+		if status != 1 || out != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "nereid replay: no server answers at 127.0.0.1:") || !strings.Contains(stderr, "connection refused") {
+			t.Errorf("without a server, over %s: got status %d, %q and %q, want one line", protocol, status, out, stderr)
+		}
 	}
 }
 

@@ -50,6 +50,8 @@ type Parts struct {
 	// Samples returns the samples of a metric that models make, for load reports; nil means
 	// that there are none.
 	Samples func(family string) []metrics.Sample
+	// Recording says that requests are recorded: front ends look for infer.ReplayHeader.
+	Recording bool
 	// Logging shows and changes the log settings; required.
 	Logging LogControl
 }

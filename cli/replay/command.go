@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -102,6 +103,18 @@ type sender interface {
 	close()
 }
 
+// unreachableError ends a replay: no other request would come further.
+type unreachableError struct {
+	address string
+	err     error
+}
+
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("no server answers at %s: %v", e.address, e.err)
+}
+
+func (e *unreachableError) Unwrap() error { return e.err }
+
 // run sends all records and reports.
 func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	files, err := recording.Files(o.path)
@@ -120,7 +133,14 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 		if o.model != "" && r.Model != o.model {
 			continue
 		}
-		report.add(o.replay(ctx, senders, file, r))
+		one, err := o.replay(ctx, senders, file, r)
+		if err != nil { // what has been compared is told nevertheless
+			if report.Same+report.Different > 0 {
+				err = errors.Join(err, report.write(stdout, o.json))
+			}
+			return err
+		}
+		report.add(one)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -132,37 +152,36 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 		}
 		return errors.New("there are no records in " + where + ": a server that runs with --record DIRECTORY writes them")
 	}
-	if o.json {
-		err = report.writeJSON(stdout)
-	} else {
-		report.writeText(stdout)
-	}
-	if err == nil && report.Same < len(report.Requests) {
+	if err = report.write(stdout, o.json); err == nil && report.Same < len(report.Requests) {
 		err = command.ErrTrouble
 	}
 	return err
 }
 
-// replay sends one request and compares.
-func (o *options) replay(ctx context.Context, senders *senders, file string, r *recording.Record) *outcome {
+// replay sends one request and compares. The error is an *unreachableError.
+func (o *options) replay(ctx context.Context, senders *senders, file string, r *recording.Record) (*outcome, error) {
 	found := &outcome{File: file, Model: r.Model, Result: resultSame}
 	redacted, err := fill(r)
 	if err != nil {
 		found.Result, found.Differences = resultNotSent, []string{err.Error()}
-		return found
+		return found, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	answers, err := senders.of(r).send(ctx, r)
-	if err != nil {
+	var unreachable *unreachableError
+	switch {
+	case errors.As(err, &unreachable):
+		return nil, unreachable
+	case err != nil:
 		found.Result, found.Differences = resultNotSent, []string{err.Error()}
-		return found
+		return found, nil
 	}
 	c := comparison{tolerance: o.tolerance, ignored: o.ignored, namesAlone: redacted}
 	if found.Differences = c.compare(r.Answers, answers); len(found.Differences) > 0 {
 		found.Result = resultDifferent
 	}
-	return found
+	return found, nil
 }
 
 // senders are those that have been needed.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -64,6 +65,7 @@ func (s *grpcSender) send(ctx context.Context, r *recording.Record) ([]recording
 	for _, name := range r.Request.Wanted {
 		q.Outputs = append(q.Outputs, &kserve.ModelInferRequest_InferRequestedOutputTensor{Name: name})
 	}
+	ctx = metadata.AppendToOutgoingContext(ctx, infer.ReplayHeader, "1")
 	if r.Decoupled {
 		return s.stream(ctx, q)
 	}
@@ -84,6 +86,9 @@ func (s *grpcSender) refused(ctx context.Context, err error) ([]recording.Messag
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("no answer of %s: %w", s.address, ctx.Err())
+	case told.Code() == codes.Unavailable && strings.Contains(told.Message(), "Error while dialing: "):
+		_, why, _ := strings.Cut(strings.TrimSuffix(told.Message(), `"`), "Error while dialing: ")
+		return nil, &unreachableError{s.address, errors.New(why)}
 	case told.Code() == codes.Unavailable && isTransport(told.Message()):
 		return nil, errors.New(told.Message())
 	}

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/recording"
@@ -50,9 +53,14 @@ func (s *httpSender) send(ctx context.Context, r *recording.Record) ([]recording
 		return nil, err
 	}
 	q.Header.Set("Content-Type", "application/octet-stream")
+	q.Header.Set(infer.ReplayHeader, "1")
 	q.Header.Set(lengthHeader, strconv.Itoa(len(head)))
 	reply, err := s.client.Do(q)
-	if err != nil {
+	var network *net.OpError
+	switch {
+	case errors.As(err, &network) && network.Op == "dial" && ctx.Err() == nil:
+		return nil, &unreachableError{strings.TrimPrefix(s.url, "http://"), network}
+	case err != nil:
 		return nil, err
 	}
 	defer reply.Body.Close()

@@ -43,6 +43,14 @@ func (r *report) add(o *outcome) {
 	}
 }
 
+func (r *report) write(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return r.writeJSON(w)
+	}
+	r.writeText(w)
+	return nil
+}
+
 func (r *report) writeText(w io.Writer) {
 	for _, o := range r.Requests {
 		for _, text := range o.Differences {

@@ -55,7 +55,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	flags.BoolVar(&o.once, "once", false, "show it once, as plain text; so it is where the output is no terminal")
 	flags.BoolVar(&o.json, "json", false, "show it once, as JSON")
 	flags.StringVar(&o.sort, "sort", "model", "`COLUMN` to sort by: "+strings.Join(columnNames(), ", "))
-	flags.StringVar(&o.filter, "filter", "", "show the models alone whose name has this `TEXT`")
+	flags.StringVar(&o.filter, "filter", "", "show the models alone whose name has this `TEXT`, and with --once and --json the lines of the log that have it")
 	flags.Func("header", "`NAME:VALUE`, a header of each request, for restricted endpoints; may be repeated", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")
 		if !ok || strings.TrimSpace(name) == "" {
@@ -115,6 +115,7 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	v.keep(o.filter)
 	if o.json {
 		encoder := json.NewEncoder(stdout)
 		encoder.SetIndent("", "  ")

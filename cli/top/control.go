@@ -33,7 +33,7 @@ func (c *client) perform(ctx context.Context, server *url.URL, a act) outcome {
 		return outcome{"loaded " + a.model, err}
 	case "unload":
 		_, err := c.ask(ctx, controlLimit, http.MethodPost, server, path+"/unload", nil)
-		return outcome{"unloading " + a.model, err}
+		return outcome{"unloaded " + a.model, err}
 	}
 	done := fmt.Sprintf("%s has %d instances", a.model, a.count)
 	body, err := json.Marshal(map[string]any{"count": a.count, "group": a.group})

@@ -130,6 +130,10 @@ func (u *ui) askToChange(name string, v *View) {
 	case "r":
 		u.ask = confirm("load "+r.Model+" as its files are now?", act{what: "load", model: r.Model})
 	case "u":
+		if !isLoaded(v, r.Model) {
+			u.tell(true, "%s is not loaded", r.Model)
+			return
+		}
 		u.ask = confirm("unload "+r.Model+"?", act{what: "unload", model: r.Model})
 	case "n":
 		if r.State != "READY" {
@@ -138,6 +142,11 @@ func (u *ui) askToChange(name string, v *View) {
 		}
 		u.ask = askCount(r)
 	}
+}
+
+// isLoaded reports whether a version of a model serves, or is on its way to or from that.
+func isLoaded(v *View, model string) bool {
+	return slices.ContainsFunc(v.Models, func(r Row) bool { return r.Model == model && r.State != "" && r.State != unavailable })
 }
 
 // reply is a key while a question stands.

@@ -390,6 +390,45 @@ func TestChangesAreConfirmed(t *testing.T) {
 	}
 }
 
+func TestOnlyWhatIsLoadedIsUnloaded(t *testing.T) {
+	for _, state := range []string{"", "UNAVAILABLE"} {
+		v := many(1)
+		v.Models[0].State = state
+		u := &ui{}
+		u.press("u", v, 24)
+		if want := v.Models[0].Model + " is not loaded"; u.ask != nil || u.message != want || !u.wrong {
+			t.Errorf("in state %q: got %q, want %q", state, u.message, want)
+		}
+		again := v.Models[0]
+		again.Version, again.State = "2", "READY"
+		v.Models = append(v.Models, again)
+		if u.press("u", v, 24); u.ask == nil {
+			t.Errorf("in state %q: got %q, want a question, as version 2 serves", state, u.message)
+		}
+	}
+}
+
+// TestFilterHoldsForAllThatIsShownOnce wants models and lines of one name.
+func TestFilterHoldsForAllThatIsShownOnce(t *testing.T) {
+	f := newFake(t)
+	at := time.Now()
+	f.tell(t, &status.Snapshot{
+		At: at, Versions: []status.Version{{Model: "greeter", Version: 1, State: "READY"}, {Model: "other", Version: 1, State: "READY"}},
+		Errors: []status.Line{{Sequence: 1, Level: "error", Text: "failed to load 'Greeter'"}, {Sequence: 2, Level: "error", Text: "failed to load 'other'"}},
+		Log:    []status.Line{{Sequence: 1, Level: "error", Text: "failed to load 'Greeter'"}, {Sequence: 2, Level: "error", Text: "failed to load 'other'"}}, Last: 2,
+	})
+	f.reply("POST /v2/repository/index", `[{"name":"greeter","version":"1","state":"READY"},{"name":"other","version":"1","state":"READY"}]`)
+	for _, how := range []string{"--once", "--json"} {
+		var stdout, stderr bytes.Buffer
+		if code := Run([]string{how, "--filter", "greet", "--url", f.URL, "--metrics-url", f.URL}, &stdout, &stderr); code != 0 {
+			t.Errorf("%s: got status %d and %s", how, code, stderr.String())
+		}
+		if text := stdout.String(); !strings.Contains(text, "greeter") || !strings.Contains(text, "failed to load 'Greeter'") || strings.Contains(text, "other") {
+			t.Errorf("%s: got %s, want greeter alone", how, text)
+		}
+	}
+}
+
 func TestChangesAreCarriedOut(t *testing.T) {
 	f := newFake(t)
 	p := f.poller(t)
@@ -408,7 +447,7 @@ func TestChangesAreCarriedOut(t *testing.T) {
 		text, err string
 	}{
 		{act{what: "load", model: "m"}, "POST /v2/repository/models/m/load ", "loaded m", ""},
-		{act{what: "unload", model: "m"}, "POST /v2/repository/models/m/unload ", "unloading m", ""},
+		{act{what: "unload", model: "m"}, "POST /v2/repository/models/m/unload ", "unloaded m", ""},
 		{act{what: "load", model: "refuses"}, "POST /v2/repository/models/refuses/load ", "", "status 400: no such model"},
 		{act{what: "instances", model: "ours", group: "g", count: 2}, `POST /v2/repository/models/ours/instances {"count":2,"group":"g"}`, "ours has 2 instances", ""},
 		{act{what: "instances", model: "m", count: 4}, `POST /v2/repository/models/m/load {"parameters":{"config":"{\"instance_group\":[{\"count\":4,\"kind\":\"KIND_CPU\",\"name\":\"m_0\"}],\"name\":\"m\"}"}}`, "m has 4 instances", ""},

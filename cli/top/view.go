@@ -1,6 +1,8 @@
 package top
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/server/status"
@@ -23,6 +25,18 @@ type View struct {
 	hasStatus bool
 	timed     bool      // there are percentiles, since watching began
 	since     time.Time // of Lost
+}
+
+// keep leaves the models whose name has a text, and the lines that have it.
+func (v *View) keep(text string) {
+	if text == "" {
+		return
+	}
+	text = strings.ToLower(text)
+	without := func(name string) bool { return !strings.Contains(strings.ToLower(name), text) }
+	v.Models = slices.DeleteFunc(v.Models, func(r Row) bool { return without(r.Model) })
+	v.Errors = slices.DeleteFunc(slices.Clone(v.Errors), func(l status.Line) bool { return without(l.Text) })
+	v.Log = slices.DeleteFunc(slices.Clone(v.Log), func(l status.Line) bool { return without(l.Text) })
 }
 
 // Server is what is known of the server as a whole. What is not known is nil or "".

@@ -33,6 +33,7 @@ type FrontEnd struct {
 	traces     *tracing.Tracer
 	regions    *regions.Registry
 	extensions []string
+	recording  bool
 	log        zerolog.Logger
 	access     server.Access
 
@@ -69,6 +70,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		traces:     parts.Traces,
 		regions:    parts.Regions,
 		extensions: server.Extensions(),
+		recording:  parts.Recording,
 		log:        log,
 		stopping:   make(chan struct{}),
 		leave:      make(chan struct{}),

@@ -6,6 +6,7 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
@@ -43,7 +44,7 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	}
 	t := g.sample(ctx, q.Infer.Model, waited, received)
 	defer t.Finish()
-	q.Infer.Trace = t
+	q.Infer.Trace, q.Infer.Replayed = t, g.isReplayed(ctx)
 	q.Forwarded, q.Refusal = g.forwarded(ctx)
 	if err := q.Build(g.allocate, g.regions); err != nil {
 		return err
@@ -59,6 +60,11 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 		return err
 	}
 	return stream.SendMsg(encoded)
+}
+
+// isReplayed reports whether the requests of an RPC are not to be recorded.
+func (g *FrontEnd) isReplayed(ctx context.Context) bool {
+	return g.recording && len(metadata.ValueFromIncomingContext(ctx, infer.ReplayHeader)) > 0
 }
 
 // tellCancellation has verbose logs say when a client cancels what a handler serves,

@@ -155,7 +155,7 @@ func (s *inferStream) start(q *message.Request, err error, waited, received int6
 	if err == nil {
 		origin.Trace = s.g.sample(s.ctx, origin.Model, waited, received)
 		s.traces.add(origin.Trace)
-		q.Infer.Trace = origin.Trace
+		q.Infer.Trace, q.Infer.Replayed = origin.Trace, s.g.isReplayed(s.ctx)
 	}
 	if err == nil {
 		err = s.g.protect(func() error { return q.Build(s.g.allocate, s.g.regions) })

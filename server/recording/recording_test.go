@@ -185,6 +185,15 @@ func readAll(t *testing.T, directory string) (list []*Record) {
 	return list
 }
 
+// TestReplayedRequestsAreNotRecorded has one that reaches its model all the same.
+func TestReplayedRequestsAreNotRecorded(t *testing.T) {
+	reached := 0
+	answer := func(*infer.Request, infer.Sender) error { reached++; return nil }
+	if list := recorded(t, Config{}, &infer.Request{Model: "m", Replayed: true}, answer); len(list) != 0 || reached != 1 {
+		t.Errorf("got %d records of %d requests, want none of 1", len(list), reached)
+	}
+}
+
 // TestRequestsAreRecordedAsClientsSentThem looks at what is kept of one request.
 func TestRequestsAreRecordedAsClientsSentThem(t *testing.T) {
 	released := 0

@@ -44,6 +44,9 @@ type target struct {
 
 // Infer implements models.Target.
 func (t *target) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	if req.Replayed {
+		return t.Target.Infer(ctx, req, send)
+	}
 	p := t.recorder.begin(ctx, req, t.Info())
 	if p == nil {
 		return t.Target.Infer(ctx, req, send)

@@ -25,6 +25,11 @@ func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, versio
 	defer t.Finish()
 	q := h.inferences.NewRequest(found, model, version)
 	q.Record(t)
+	if h.recording {
+		if _, again := r.Header(infer.ReplayHeader); again {
+			q.Replayed()
+		}
+	}
 	defer q.Release()
 	err = h.infer(q, t, w, r)
 	q.Reuse()

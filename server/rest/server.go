@@ -33,6 +33,7 @@ type Endpoints struct {
 	inferences   *inference.Codec
 	generations  *generate.Codec
 	samples      func(family string) []metrics.Sample // nil: there are none
+	recording    bool
 	log          zerolog.Logger
 }
 
@@ -53,6 +54,7 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 		regions:    parts.Regions,
 		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
 		samples:    parts.Samples,
+		recording:  parts.Recording,
 		log:        log,
 	}
 	access, _ := server.NewAccess(cfg.Restricted, cfg.ForwardPattern) // Validate has tried

@@ -102,6 +102,9 @@ func (c *Codec) NewRequest(found models.Target, model string, version int64) *Re
 // Record has what happens to the request recorded in t; nil records nothing.
 func (q *Request) Record(t *trace.Trace) { q.req.Trace = t }
 
+// Replayed says that the request is one of a recording, and is not to be recorded.
+func (q *Request) Replayed() { q.req.Replayed = true }
+
 // Reuse says that no method of q has panicked: Release keeps its memory for a later
 // request.
 func (q *Request) Reuse() { q.reusable = true }
