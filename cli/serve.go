@@ -155,12 +155,12 @@ func (o *Options) run(running context.Context, s *nereid.Server, manager *notify
 	case loaded != nil && o.ExitOnError:
 		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
 		fmt.Fprintln(shown.stderr, creatingServer(loaded))
-		fmt.Fprint(shown.stderr, notLoaded(loaded))
+		fmt.Fprint(shown.stderr, notLoaded(loaded, func(string) bool { return false }))
 		return 1
 	case loaded != nil:
 		log.Error().Msg(infer.AsError(loaded).Status())
 		if shown.progress != nil {
-			fmt.Fprint(shown.stderr, notLoaded(loaded))
+			fmt.Fprint(shown.stderr, notLoaded(loaded, shown.progress.HasFailed))
 		}
 	}
 

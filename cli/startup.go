@@ -167,15 +167,17 @@ func creatingServer(err error) string {
 }
 
 // notLoaded are the lines that follow creatingServer: each model that did not load, where the
-// fault lies, and what can be done. It is empty for other errors.
-func notLoaded(err error) string {
+// fault lies, and what can be done, but for those of which that is shown already. It is empty for other errors.
+func notLoaded(err error, shown func(model string) bool) string {
 	var start *models.StartError
 	if !errors.As(err, &start) {
 		return ""
 	}
 	var text strings.Builder
 	for _, fault := range start.Faults {
-		text.WriteString("not loaded: " + fault.String() + "\n")
+		if !shown(fault.Model) {
+			text.WriteString("not loaded: " + fault.String() + "\n")
+		}
 	}
 	return text.String()
 }

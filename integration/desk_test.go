@@ -59,6 +59,7 @@ func (s *seat) address(path string) string { return fmt.Sprintf("http://127.0.0.
 func TestServeAtATerminal(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"good/1/model.py": fmt.Sprintf(modelThatAnswers, "1"), "bad/1/model.py": "import not_there",
+		"unread/config.pbtxt": "nonsense {",
 	})
 	s := takeSeat(t, repository)
 	s.Await("serving 1 model; Ctrl-C ends it\n", startLimit)
@@ -78,14 +79,14 @@ func TestServeAtATerminal(t *testing.T) {
 	}
 	shown := s.Shown()
 	for _, want := range []string{
-		"loading 1 of 2", `\x1b\[K✓ good 1  \d+\.\d s\n`, `\x1b\[K✗ bad 1  \d+\.\d s\n`, `\x1b\[K\d\d:\d\d:\d\d error  .*not_there`,
-		`\nnot loaded: bad: ` + regexp.QuoteMeta(filepath.Join(repository, "bad/1/model.py")) + ":1: ",
+		"loading 1 of 2", `\x1b\[K✓ good 1  \d+\.\d s\n`, `\x1b\[K✗ bad 1  \d+\.\d s\n    ` + regexp.QuoteMeta(filepath.Join(repository, "bad/1/model.py")) + ":1: ModuleNotFoundError: .*; install it ", `\x1b\[K\d\d:\d\d:\d\d error  .*not_there`,
+		`not loaded: unread: ` + regexp.QuoteMeta(filepath.Join(repository, "unread/config.pbtxt")) + ":1:",
 	} {
 		if !regexp.MustCompile(want).MatchString(shown) {
 			t.Errorf("the terminal does not show %q", want)
 		}
 	}
-	for _, not := range []string{"+-----", "successfully loaded", "TRITONBACKEND_", "Started "} {
+	for _, not := range []string{"+-----", "successfully loaded", "TRITONBACKEND_", "Started ", "failed to load", "not loaded: bad", "Poll failed", "At:"} {
 		if strings.Contains(shown, not) {
 			t.Errorf("the terminal shows %q", not)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/cli/logs"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 )
 
 // Screen is where progress is shown: a logs.Console.
@@ -40,6 +41,7 @@ type Progress struct {
 	start  map[string]*load // the models of the start
 	sum    time.Duration    // of the loads that have ended well
 	count  int              // how many they are
+	failed map[string]bool  // the models of which something did not load
 	closed bool
 
 	stop, stopped chan struct{} // closed by Close, and by the goroutine
@@ -50,7 +52,7 @@ type Progress struct {
 func NewProgress(screen Screen, colours logs.Palette, threads int, times *Times, log zerolog.Logger) *Progress {
 	p := &Progress{
 		screen: screen, colours: colours, threads: max(threads, 1), times: times, now: time.Now,
-		start: make(map[string]*load), stop: make(chan struct{}), stopped: make(chan struct{}),
+		start: make(map[string]*load), failed: make(map[string]bool), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	boundary.Go(log, boundary.Server, func() {
 		defer close(p.stopped)
@@ -112,16 +114,37 @@ func (p *Progress) Ended(model string, version int64, took time.Duration, err er
 	if l := p.start[model]; l != nil {
 		l.ended = true
 	}
-	mark := p.colours.Green("✓")
+	mark, why := p.colours.Green("✓"), ""
 	if err != nil {
-		mark = p.colours.Red("✗")
+		mark, why = p.colours.Red("✗"), "    "+reason(model, err)+"\n"
+		p.failed[model] = true
 	} else {
 		p.sum += took
 		p.count++
 		p.times.note(model, took)
 	}
-	fmt.Fprintf(p.screen, "%s %s %d  %s\n", mark, printable(model), version, p.colours.Dim(seconds(took)))
+	fmt.Fprintf(p.screen, "%s %s %d  %s\n%s", mark, printable(model), version, p.colours.Dim(seconds(took)), why)
 	p.showLocked()
+}
+
+// HasFailed reports whether it has been shown that a model, or a version of it, did not load.
+func (p *Progress) HasFailed(model string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed[model]
+}
+
+// lost is Triton's text about a process that has no name yet; more may follow.
+const lost = "Stub process '' is not healthy."
+
+// reason is one line about a load that failed: the place, the text and the remedy.
+func reason(model string, err error) string {
+	fault := diagnosis.Of(model, "", "", err)
+	if fault.Reason == lost {
+		fault.Reason = "the model's process has ended, or does not answer"
+	}
+	fault.Reason = strings.TrimPrefix(fault.Reason, lost+" ")
+	return printable(strings.TrimPrefix(fault.String(), model+": "))
 }
 
 func (p *Progress) show() {

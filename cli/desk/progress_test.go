@@ -89,7 +89,7 @@ func TestTimeLeftFromThisStart(t *testing.T) {
 	p.Ended("c", 1, 25*time.Second, nil)
 	s.want(t, "")
 	p.Ended("later\x1b", 2, time.Second, nil)
-	if got, want := s.lines.String(), "✓ a 1  20.0 s\n✗ b 1  15.0 s\n✓ c 1  25.0 s\n✓ later? 2  1.0 s\n"; got != want {
+	if got, want := s.lines.String(), "✓ a 1  20.0 s\n✗ b 1  15.0 s\n    broken\n✓ c 1  25.0 s\n✓ later? 2  1.0 s\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -150,5 +150,24 @@ func TestTimesAreBounded(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(folder, ".load-times-*")); err != nil || len(left) > 0 {
 		t.Errorf("got %q, want nothing left beside the file", left)
+	}
+}
+
+// TestFailuresHavePlaceAndRemedy, and no name of a process that has none.
+func TestFailuresHavePlaceAndRemedy(t *testing.T) {
+	for text, want := range map[string]string{
+		"ValueError: no\n\nAt:\n  /r/m/1/model.py(3): initialize\n":                        "/r/m/1/model.py:3: ValueError: no",
+		"Stub process '' is not healthy.":                                                  "the model's process has ended, or does not answer",
+		"Stub process '' is not healthy. Python model file not found in '/r/m/1/model.py'": "Python model file not found in '/r/m/1/model.py'; each folder of a version needs a model.py with a class TritonPythonModel",
+		"bad \x1b[2J": "bad ?[2J",
+	} {
+		p, s, _ := start(t, 1, ReadTimes("", []string{"r"}))
+		p.Ended("m", 1, time.Second, errors.New(text))
+		if got, want := s.lines.String(), "✗ m 1  1.0 s\n    "+want+"\n"; got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+		if !p.HasFailed("m") || p.HasFailed("other") {
+			t.Errorf("failed: got %t and %t, want m alone", p.HasFailed("m"), p.HasFailed("other"))
+		}
 	}
 }

@@ -32,6 +32,16 @@ var routine = []string{
 	"Waiting for in-flight requests", "Timeout ", "All models are stopped", "Requests are still in flight",
 }
 
+// told are the errors that say at a desk what the progress says of a model, with its place and remedy. Models may write
+// such texts too, so that the file of the line counts.
+var told = []struct{ file, beginning, has string }{
+	{"load.go", "failed to load '", ""},
+	{"load.go", "model '", ""}, // and the remedy
+	{"code.go", "Failed to preinitialize Python stub: Python model file not found in '", ""},
+	{"serve.go", "Internal: failed to load all models", ""},
+	{"explicit.go", "Poll failed for model directory '", ": failed to read text proto from "}, // behind a line with the place
+}
+
 // Palette paints text for a terminal. The zero value leaves it as it is.
 type Palette struct{ on bool }
 
@@ -61,8 +71,18 @@ func (p Palette) paint(with, text string) string {
 }
 
 // passesOver reports whether a line is left out at a desk.
-func (s *Settings) passesOver(level zerolog.Level, message []byte) bool {
-	if level != zerolog.InfoLevel || s.Verbose() > 0 {
+func (s *Settings) passesOver(level zerolog.Level, file, message []byte) bool {
+	if s.Verbose() > 0 {
+		return false
+	}
+	if level == zerolog.ErrorLevel {
+		for _, one := range told {
+			if string(baseName(file)) == one.file && bytes.HasPrefix(message, []byte(one.beginning)) && bytes.Contains(message, []byte(one.has)) {
+				return true
+			}
+		}
+	}
+	if level != zerolog.InfoLevel {
 		return false
 	}
 	for _, beginning := range routine {
@@ -71,6 +91,19 @@ func (s *Settings) passesOver(level zerolog.Level, message []byte) bool {
 		}
 	}
 	return false
+}
+
+// withoutFrames leaves out the frames in Triton's form where Python's traceback, which has the code too, follows them.
+func (s *Settings) withoutFrames(level zerolog.Level, file, message []byte) []byte {
+	if level != zerolog.ErrorLevel || s.Verbose() > 0 || string(baseName(file)) != "loop.py" || !bytes.HasPrefix(message, []byte("Failed to initialize Python stub")) {
+		return message
+	}
+	frames := bytes.Index(message, []byte("\n\nAt:\n"))
+	traceback := bytes.Index(message, []byte("\n\nTraceback (most recent call last):\n"))
+	if frames < 0 || traceback < frames {
+		return message
+	}
+	return append(message[:frames:frames], message[traceback:]...)
 }
 
 // startDeskLocked begins w.line with everything up to the message.

@@ -3,6 +3,7 @@ package logs
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
@@ -74,5 +75,40 @@ func TestStatusStaysBelow(t *testing.T) {
 	})
 	if want := "one\r\x1b[Ka line\none\r\x1b[Kone\r\x1b[Ktwo\r\x1b[Kthe end\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestFailuresAreToldOnce: what the progress says of a model is left out, unless a model wrote it or verbose lines are wanted.
+func TestFailuresAreToldOnce(t *testing.T) {
+	const failure = "Failed to initialize Python stub: ValueError: no\n\nAt:\n  m.py(3): f\n\nTraceback (most recent call last):\n  raise"
+	tell := func(file string, verbose int) string {
+		tty, written := terminal.Open(t)
+		o := usual
+		o.Desk, o.Verbose = true, verbose
+		out, errs := NewConsoles(tty, tty)
+		log, _, _, err := New(NewSettings(o), func(name string) string { return map[string]string{"TERM": "dumb"}[name] }, out, errs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range told {
+			from := file
+			if from == "" {
+				from = one.file
+			}
+			log.Error().Str("file", from).Int("line", 1).Msg(one.beginning + one.has)
+		}
+		log.Error().Str("file", "loop.py").Int("line", 1).Msg(failure)
+		out.Flush()
+		errs.Flush()
+		return written()
+	}
+	if got := tell("", 0); strings.Count(got, "error") != 1 || strings.Contains(got, "At:") || !strings.Contains(got, "no\n    \n    Traceback (most recent call last):\n      raise\n") {
+		t.Errorf("got %q, want the traceback alone", got)
+	}
+	if got := tell("model.py", 0); strings.Count(got, "error") != len(told)+1 {
+		t.Errorf("by a model: got %q, want all lines", got)
+	}
+	if got := tell("", 1); strings.Count(got, "error") != len(told)+1 || !strings.Contains(got, "At:") {
+		t.Errorf("verbose: got %q, want all lines", got)
 	}
 }

@@ -93,9 +93,10 @@ func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 		w.Keep(level, now.UTC(), baseName(file), line, message)
 	}
 	if w.desk {
-		if w.settings.passesOver(level, message) {
+		if w.settings.passesOver(level, file, message) {
 			return len(p), nil
 		}
+		message = w.settings.withoutFrames(level, file, message)
 		w.startDeskLocked(now, level)
 	} else {
 		w.startLocked(now.UTC(), level, file, line)
