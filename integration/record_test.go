@@ -68,7 +68,8 @@ func TestRecordedRequestIsABody(t *testing.T) {
 // replayed are models whose requests are recorded and sent again: one that answers with what it gets and refuses negative
 // numbers, one that answers several times, one with sequences.
 func replayed(factor string) map[string]string {
-	const head = "import numpy as np\nimport triton_python_backend_utils as pb\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
+	// Parameters that come over gRPC have no order.
+	const head = "import json\nimport numpy as np\nimport triton_python_backend_utils as pb\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
 	return map[string]string{
 		"single/config.pbtxt": checkedConfig + "output { name: \"TEXT\" data_type: TYPE_STRING dims: [ 1 ] }\n",
 		"single/1/model.py": head + `
@@ -78,7 +79,7 @@ func replayed(factor string) map[string]string {
             if (a < 0).any():
                 answers.append(pb.InferenceResponse(error=pb.TritonError("negative")))
                 continue
-            outputs = [pb.Tensor("B", (a * ` + factor + `).astype(np.float32)), pb.Tensor("TEXT", np.array([r.parameters()], dtype=np.object_))]
+            outputs = [pb.Tensor("B", (a * ` + factor + `).astype(np.float32)), pb.Tensor("TEXT", np.array([json.dumps(json.loads(r.parameters()), sort_keys=True)], dtype=np.object_))]
             answers.append(pb.InferenceResponse(outputs, parameters={"count": len(a)}))
         return answers
 `,
