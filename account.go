@@ -70,11 +70,16 @@ func (s *Server) keepAccount() {
 	if s.options.LimitGoHeap {
 		debug.SetMemoryLimit(s.account.HeapLimit())
 	}
+	s.keep(boundary.Memory, s.account.Keep)
+}
+
+// keep runs what watches the server until it is closed. Panics in it count as those of where.
+func (s *Server) keep(where boundary.Where, run func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}) // closed by the goroutine
-	boundary.Go(s.log, boundary.Memory, func() {
+	boundary.Go(s.log, where, func() {
 		defer close(done)
-		s.account.Keep(ctx)
+		run(ctx)
 	}, nil)
 	before := s.stopKeeping
 	s.stopKeeping = func() {

@@ -1,7 +1,6 @@
 package nereid
 
 import (
-	"context"
 	"os"
 	"time"
 
@@ -27,20 +26,7 @@ func (s *Server) makeStatus(counters *metrics.Registry) {
 }
 
 // keepStatus collects snapshots until the server is closed.
-func (s *Server) keepStatus() {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{}) // closed by the goroutine
-	boundary.Go(s.log, boundary.Server, func() {
-		defer close(done)
-		s.status.Run(ctx)
-	}, nil)
-	before := s.stopKeeping
-	s.stopKeeping = func() {
-		before()
-		cancel()
-		<-done
-	}
-}
+func (s *Server) keepStatus() { s.keep(boundary.Server, s.status.Run) }
 
 // describe is the server as a whole.
 func (s *Server) describe() status.Server {
