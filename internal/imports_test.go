@@ -151,6 +151,7 @@ var mayImport = map[string][]string{
 	"devices":         {"backend/process/launch", "backend/process/output", "boundary", "infer", "shm", "shm/foreign"},
 	"metrics":         {"boundary"},
 	"memory":          {"infer"},
+	"objects":         {"infer"},
 	"boundary":        {},
 	"backends":        {"kserve", "sdk", "sdk/plugin"},
 	"backends/server": everything,

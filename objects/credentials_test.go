@@ -1,0 +1,133 @@
+package objects_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/objects"
+)
+
+type environment map[string]string
+
+func (e environment) get(name string) string { return e[name] }
+
+func parse(t *testing.T, url string) objects.Location {
+	t.Helper()
+	l, cloud, err := objects.Parse(url)
+	if err != nil || !cloud {
+		t.Fatalf("%q: cloud %v, error %v", url, cloud, err)
+	}
+	return l
+}
+
+func TestCredentialsOfTheEnvironment(t *testing.T) {
+	for _, test := range []struct {
+		name, url string
+		env       environment
+		want      objects.Credential
+	}{
+		{"none", "s3://b", environment{}, objects.Credential{}},
+		{"keys", "s3://b", environment{"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_SESSION_TOKEN": "token", "AWS_DEFAULT_REGION": "eu-west-1", "AWS_PROFILE": "p"},
+			objects.Credential{KeyID: "id", SecretKey: "key", SessionToken: "token", Region: "eu-west-1"}},
+		{"half a key is none", "s3://b", environment{"AWS_ACCESS_KEY_ID": "id", "AWS_SESSION_TOKEN": "token", "AWS_PROFILE": "p"}, objects.Credential{Profile: "p"}},
+		{"profile", "s3://b", environment{"AWS_PROFILE": "p", "AWS_DEFAULT_REGION": "r"}, objects.Credential{Profile: "p", Region: "r"}},
+		{"file of Google", "gs://b", environment{"GOOGLE_APPLICATION_CREDENTIALS": "/k.json", "AWS_PROFILE": "p"}, objects.Credential{File: "/k.json"}},
+		{"key of Azure", "as://a/c", environment{"AZURE_STORAGE_ACCOUNT": "other", "AZURE_STORAGE_KEY": "k"}, objects.Credential{Account: "other", AccountKey: "k"}},
+		{"identity of Azure", "as://a/c", environment{"AZURE_STORAGE_AUTH_TYPE": "managed_identity", "AZURE_STORAGE_CLIENT_ID": "c"}, objects.Credential{AuthType: "managed_identity", ClientID: "c"}},
+	} {
+		got, err := objects.Find(test.env.get, parse(t, test.url))
+		if err != nil || got != test.want {
+			t.Errorf("%s: got %+v, %v; want %+v", test.name, describe(got), err, describe(test.want))
+		}
+	}
+}
+
+// describe shows what Credential does not.
+func describe(c objects.Credential) string {
+	return fmt.Sprint(c.KeyID, c.SecretKey, c.SessionToken, c.Region, c.Profile, c.File, c.Account, c.AuthType, c.AccountKey, c.ClientID)
+}
+
+const credentialFile = `{
+ "s3": {
+  "": {"secret_key": "all", "key_id": "i"},
+  "s3://bucket": {"secret_key": "bucket", "key_id": "i", "region": "r", "session_token": "t"},
+  "s3://bucket/models/a": {"secret_key": "longer", "key_id": "i"},
+  "s3://host:9000/b": {"profile": "p", "key_id": "half"}
+ },
+ "gs": {"gs://bucket-1": "/one.json", "gs://bucket-10": "/ten.json"},
+ "as": {"": {"account_str": "acc", "account_key": "k", "auth_type": "default", "client_id": "c"}}
+}`
+
+func TestCredentialsOfTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "credentials.json")
+	if err := os.WriteFile(path, []byte(credentialFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The other variables count for nothing where there is a file.
+	env := environment{objects.CredentialFile: path, "AWS_ACCESS_KEY_ID": "env", "AWS_SECRET_ACCESS_KEY": "env", "GOOGLE_APPLICATION_CREDENTIALS": "/env.json"}
+	for _, test := range []struct {
+		url  string
+		want objects.Credential
+		err  string
+	}{
+		{"s3://elsewhere/models", objects.Credential{SecretKey: "all", KeyID: "i"}, ""},
+		{"s3://bucket/models", objects.Credential{SecretKey: "bucket", KeyID: "i", Region: "r", SessionToken: "t"}, ""},
+		{"s3://bucket/models/abc", objects.Credential{SecretKey: "longer", KeyID: "i"}, ""}, // the prefix is of the text, not of components
+		{"s3://http://host:9000/b", objects.Credential{SecretKey: "all", KeyID: "i"}, ""},   // as the user wrote it
+		{"s3://host:9000/b/m", objects.Credential{Profile: "p"}, ""},
+		{"gs://bucket-10/m", objects.Credential{File: "/ten.json"}, ""},
+		{"gs://bucket-12/m", objects.Credential{File: "/one.json"}, ""},
+		{"gs://else", objects.Credential{}, "Not found: Cannot match credential for path  gs://else"},
+		{"as://a/c", objects.Credential{Account: "acc", AccountKey: "k", AuthType: "default", ClientID: "c"}, ""},
+	} {
+		got, err := objects.Find(env.get, parse(t, test.url))
+		if test.err != "" {
+			if err == nil || infer.AsError(err).Status() != test.err || !errors.Is(err, objects.ErrDenied) {
+				t.Errorf("%s: got error %v, want %s", test.url, err, test.err)
+			}
+		} else if err != nil || got != test.want {
+			t.Errorf("%s: got %s, %v; want %s", test.url, describe(got), err, describe(test.want))
+		}
+	}
+}
+
+func TestCredentialFilesThatCannotBeRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "credentials.json")
+	env := environment{objects.CredentialFile: path}
+	for content, want := range map[string]string{
+		"":                                 "read the cloud credentials that TRITON_CLOUD_CREDENTIAL_PATH names: no such file or directory",
+		"{":                                "read the cloud credentials of " + path + ": unexpected end of JSON input",
+		`{"s3": []}`:                       "read the cloud credentials of " + path + ": json: cannot unmarshal array",
+		`{"s3": {"": "SECRET"}}`:           `read the cloud credentials of ` + path + `, member "s3": want an object whose members are strings`,
+		`{"s3": {"": {"key_id": 123456}}}`: `read the cloud credentials of ` + path + `, member "s3": want an object whose members are strings`,
+		`{"S3": {"": {}}}`:                 "Cannot match credential for path  s3://bucket",
+		`{"s3": {"s3://other": {}}}`:       "Cannot match credential for path  s3://bucket",
+		strings.Repeat(" ", 1<<20+1):       "read the cloud credentials that TRITON_CLOUD_CREDENTIAL_PATH names: it has more than 1048576 bytes",
+	} {
+		if content != "" {
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			_ = os.Remove(path)
+		}
+		_, err := objects.Find(env.get, parse(t, "s3://bucket"))
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%.30q: got %v, want %s", content, err, want)
+		}
+	}
+}
+
+func TestCredentialsAreNotPrinted(t *testing.T) {
+	c := objects.Credential{SecretKey: "SECRET", AccountKey: "SECRET", SessionToken: "SECRET"}
+	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
+		if text := fmt.Sprintf(format, c) + fmt.Sprintf(format, &c); strings.Contains(text, "SECRET") {
+			t.Errorf("%s shows %s", format, text)
+		}
+	}
+}

@@ -1,0 +1,18 @@
+// Package objects says what a model repository in an object store is to the rest of the server: where it is, whose credentials
+// open it, which objects it has, and what goes wrong. It links no client of any store: package objects/clouds does.
+//
+//	text of the operator ── Parse ──▶ Location ── Opener ──▶ Bucket ── List ──▶ Object ── Open ──▶ bytes
+//	                          └── Find ──▶ Credential
+//
+// The forms of the URLs, the order of the credentials and the texts of the errors are Triton's. No error and no String has a
+// secret: of a URL they show neither user nor query, and of what a store answers its code and message alone.
+//
+// States: a Location and an Object are values. A Bucket is open until Close; a call after that is a bug of the caller. There is
+// no lock: a store that hangs holds the goroutine of its caller alone, until the context of the call ends.
+//
+// Trust: a store is written by others. Its keys are checked before anybody sees them (CheckKey); a body that is longer or
+// shorter than the listing said, or that is another version by now, is an error. How many objects and bytes there may be is for
+// the caller of List to bound: each returns an error.
+//
+// Any goroutine may call a Bucket. Readers that Open returned belong to one goroutine each.
+package objects
