@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
@@ -269,7 +270,7 @@ func (r *Registry) AwaitUnloaded(ctx context.Context, name string) error {
 // override is what a load request brings in place of what the repository has.
 type override struct {
 	config *kserve.ModelConfig // nil: the repository's
-	upload *repository.Upload  // nil: the repository's
+	upload *copies.Copy        // nil: the repository's
 }
 
 // override reads the parameters of a load request. The caller drops the

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/catalog"
+	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
@@ -115,7 +116,7 @@ func (r *Registry) restore(id repository.Identity, s *catalog.Source, failure st
 }
 
 // loadVersion brings up one version, with the retries that are allowed.
-func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64, upload *repository.Upload) (*version.Version, error) {
+func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64, upload *copies.Copy) (*version.Version, error) {
 	select {
 	case r.loading <- struct{}{}:
 	case <-ctx.Done():
@@ -146,8 +147,8 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	return nil, err
 }
 
-func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, upload *repository.Upload, slot func()) (*version.Version, error) {
+func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, upload *copies.Copy, slot func()) (*version.Version, error) {
 	up := &bringing{model: d.Name, op: op, slot: slot}
 	defer up.end()
-	return r.loader.Load(ctx, version.Source{Description: d, Version: number, Upload: upload, Host: host{r, up}})
+	return r.loader.Load(ctx, version.Source{Description: d, Version: number, Copy: upload, Host: host{r, up}})
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -94,7 +95,7 @@ type model struct {
 
 // want sets what the model is to be served from. The caller drops the upload that
 // is returned once it has given the catalog's mu back.
-func (m *model) want(s *Source) (replaced *repository.Upload) {
+func (m *model) want(s *Source) (replaced *copies.Copy) {
 	if m.wanted != nil {
 		replaced = m.wanted.Upload
 	}

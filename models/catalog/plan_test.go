@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
@@ -68,7 +69,7 @@ func TestPlansFollowWhatChanged(t *testing.T) {
 		})
 	}
 	uploaded := make1(t, base, repository.Footprint{}, 1)
-	uploaded.Upload = &repository.Upload{}
+	uploaded.Upload = &copies.Copy{}
 	for name, pair := range map[string][2]*Source{
 		"from files of a request": {make1(t, base, usual, 1), uploaded}, "to the repository's": {uploaded, make1(t, base, usual, 1)},
 		"from files to others": {uploaded, uploaded},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -15,7 +16,7 @@ import (
 // request names. An operation holds them, and the models in held. It returns the models that
 // are affected, for each of them the models that have to be done before, and the uploads that
 // are not used any more.
-func (k *Catalog) Want(sources map[repository.Identity]*Source, named, held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*repository.Upload) {
+func (k *Catalog) Want(sources map[repository.Identity]*Source, named, held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*copies.Copy) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	affected = make(repository.Set)
@@ -194,7 +195,7 @@ func (k *Catalog) Fail(id repository.Identity, results []Result, reasons []strin
 // Restore has a model that could not be loaded from s be wanted as it is served; if it is
 // not, it is tried again at every poll and request, but for what has come with a request.
 // The caller drops the upload that is returned.
-func (k *Catalog) Restore(id repository.Identity, s *Source, failure string) (replaced *repository.Upload) {
+func (k *Catalog) Restore(id repository.Identity, s *Source, failure string) (replaced *copies.Copy) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]

@@ -6,6 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/copies"
 )
 
 // Description is one model as its directory describes it. It does not change
@@ -63,8 +64,8 @@ func (r *Roots) Read(id Identity, given *kserve.ModelConfig) (*Description, Foot
 
 // ReadUpload reads a model of which all, with its configuration, has come with a
 // request.
-func (r *Roots) ReadUpload(u *Upload, name string, given *kserve.ModelConfig) (*Description, error) {
-	f, err := u.open(name)
+func (r *Roots) ReadUpload(u *copies.Copy, name string, given *kserve.ModelConfig) (*Description, error) {
+	f, err := openCopy(u, name)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func (r *Roots) ReadUpload(u *Upload, name string, given *kserve.ModelConfig) (*
 	if err != nil {
 		return nil, err
 	}
-	d.place = func() (*Folder, error) { return u.open(name) }
+	d.place = func() (*Folder, error) { return openCopy(u, name) }
 	return d, nil
 }
 

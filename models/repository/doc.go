@@ -6,12 +6,10 @@
 //	      ── Read ────────▶ Description       what a model is, with its versions and labels
 //	      ── Footprint ───▶ Footprint         what its files look like: has something changed?
 //	      ── Open ────────▶ Folder            its files, read below the model's directory only
-//	Uploads ── Write ─────▶ Upload ── Roots.ReadUpload ──▶ Description
+//	Uploads ── Write ─────▶ copies.Copy ── Roots.ReadUpload ──▶ Description
 //
-// A Folder is closed by the caller that got it. An Upload counts its users: the load
-// that wrote it and each version that came of it hold it, and the last Drop removes the
-// directory. Uploads of a server lie in one private directory with a lock on it; Sweep
-// removes what servers that were killed have left.
+// A Folder is closed by the caller that got it. An upload is a copy (package copies): the load
+// that wrote it and each version that came of it hold it.
 //
 // A repository may be registered while the server runs, with the name under which one of its
 // directories is known: that directory alone has another name, and no other repository is
@@ -26,7 +24,6 @@
 // of the upload's directory.
 //
 // Any goroutine may call anything here. Description and Footprint do not change. The list of
-// Roots is replaced as a whole: readers load one pointer. There are two locks, and neither is
-// held while the other is taken: Uploads.mu, while the directory of uploads is made, looked for
-// or removed, and Roots.changing, while the list is replaced.
+// Roots is replaced as a whole: readers load one pointer. There is one lock, Roots.changing, while the
+// list is replaced; nothing else is taken under it.
 package repository

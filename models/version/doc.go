@@ -49,5 +49,5 @@
 // No tensor is copied here but inputs that lie in foreign memory and responses that the
 // cache keeps. The inputs of a request are the caller's until Infer returns; the outputs of a
 // response belong to its receiver, which releases them. Info, its config and its JSON do
-// not change. An upload is used until the version is closed.
+// not change. A copy is used until the version is closed.
 package version

@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
@@ -128,9 +129,9 @@ func (l *Loader) Exiting() bool { return l.exiting.Load() }
 type Source struct {
 	Description *repository.Description
 	Version     int64
-	// Upload is where the model lies, nil if that is the repository. The version uses it
-	// until it is closed.
-	Upload *repository.Upload
+	// Copy is where the model lies, nil if that is a directory of the repository. The version
+	// uses it until it is closed.
+	Copy *copies.Copy
 	// Host is what instances may ask of the registry.
 	Host backend.Host
 }
@@ -163,7 +164,7 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 		v.abandon()
 		return nil, err
 	}
-	v.upload = s.Upload.Hold()
+	v.copy = s.Copy.Hold()
 	v.statistics.Metrics.Loaded(time.Since(began))
 	return v, nil
 }

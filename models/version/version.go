@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/models/statistics"
@@ -36,12 +37,12 @@ type Version struct {
 	passive    bool             // it has only passive instances
 	model      backend.Model
 	statistics *statistics.Version
-	states     []sequence.State   // of sequences
-	cache      *cache.Version     // nil if responses are not cached
-	stacking   *stacked.Plan      // nil if batches reach the model as lists of requests
-	mapper     backend.Mapper     // nil if inputs in foreign memory are always copied
-	parts      repository.Set     // what an ensemble calls; nil for other models
-	upload     *repository.Upload // what it is a user of, nil if it lies in the repository
+	states     []sequence.State // of sequences
+	cache      *cache.Version   // nil if responses are not cached
+	stacking   *stacked.Plan    // nil if batches reach the model as lists of requests
+	mapper     backend.Mapper   // nil if inputs in foreign memory are always copied
+	parts      repository.Set   // what an ensemble calls; nil for other models
+	copy       *copies.Copy     // what it is a user of, nil if it lies in a directory of the repository
 	holds      *holds
 	odd        *oddOutputs // nil for an ensemble, whose models are looked at
 	log        zerolog.Logger
@@ -232,7 +233,7 @@ func (v *Version) Close() error {
 	closed := v.model.Close(ctx)
 	v.barrier.Close()
 	v.share.Release()
-	v.upload.Drop()
+	v.copy.Drop()
 	v.cache.Close()
 	v.statistics.Metrics.Close()
 	// What was still in flight has ended with the stubs, if those were killed.
