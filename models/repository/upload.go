@@ -57,7 +57,7 @@ func (s *Uploads) Write(files map[string][]byte, config []byte) (*copies.Copy, e
 	case errors.Is(err, copies.ErrClosed):
 		return nil, infer.Errorf(infer.Unavailable, "Server exiting")
 	case err != nil:
-		return nil, infer.Errorf(infer.Internal, "failed to create a directory for the files of the request: %s", strerror(err))
+		return nil, infer.Errorf(infer.Internal, "failed to create a directory for the files of requests: %v", err)
 	}
 	if err := fill(u.Path(), files, config, s.most); err != nil {
 		u.Drop()
