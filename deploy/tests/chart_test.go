@@ -40,7 +40,8 @@ var variants = map[string]string{
 	"openshift":   "openshift: true",
 	"monitoring":  "podMonitor: { enabled: true, labels: { release: prometheus } }\ndashboard: { enabled: true }\nalerts: { enabled: true, extraRules: [ { alert: Mine, expr: 'up == 0' } ] }",
 	"service mon": "serviceMonitor: { enabled: true }",
-	"explicit":    "server: { modelControlMode: explicit, loadModels: [ a, b ], strictReadiness: false, exitOnError: false, backendConfig: [ 'python,execute-timeout-seconds=60' ], grpcMaxConnectionAgeMs: 60000, grpcMaxConnectionAgeGraceMs: 5000, ompThreads: 2, extraArgs: [ --log-verbose=1 ] }",
+	"explicit":    "server: { modelControlMode: explicit, loadModels: [ a, b ], strictReadiness: false, exitOnError: false, backendConfig: [ 'python,execute-timeout-seconds=60' ], grpcMaxConnectionAgeMs: 3600000, grpcMaxConnectionAgeGraceMs: 5000, ompThreads: 2, extraArgs: [ --log-verbose=1 ] }",
+	"recreate":    "strategy: { type: Recreate }",
 	"many pods":   "replicaCount: 3\ntopologySpreadConstraints: [ { maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway } ]\npreStopSleepSeconds: 5",
 	"ingress":     "ingress: { enabled: true, className: nginx, httpHost: a.example.com, grpcHost: b.example.com, grpcAnnotations: { nginx.ingress.kubernetes.io/backend-protocol: GRPC } }\nnetworkPolicy: { enabled: true, clients: [ { podSelector: { matchLabels: { app: web } } } ], monitoring: [ { namespaceSelector: { matchLabels: { name: monitoring } } } ] }",
 	"extras": "extraEnv: [ { name: A, value: b } ]\nextraEnvFrom: [ { configMapRef: { name: c } } ]\nextraVolumes: [ { name: v, emptyDir: {} } ]\nextraVolumeMounts: [ { name: v, mountPath: /v } ]\ninitContainers: [ { name: i, image: i } ]\n" +
@@ -91,10 +92,21 @@ func consistent(t *testing.T, objects []object) {
 			t.Errorf("the selector wants %s=%v, and pods have %v", key, value, labels[key])
 		}
 	}
+	if test := find(objects, "Pod"); at(test.fields, "metadata", "labels", "app.kubernetes.io/name") == selector["app.kubernetes.io/name"] {
+		t.Error("autoscalers and the disruption budget take the pod of helm test for a server: the selector finds it")
+	}
+	if kind := at(spec, "strategy", "type"); kind == "Recreate" && at(spec, "strategy", "rollingUpdate") != nil {
+		t.Error("the strategy Recreate has settings of a rolling update, which the API refuses")
+	}
 	pod := at(spec, "template", "spec").(map[string]any)
 	volumes := map[string]bool{}
 	for _, volume := range pod["volumes"].([]any) {
 		volumes[volume.(map[string]any)["name"].(string)] = true
+	}
+	for _, argument := range list(pod["containers"])[0]["args"].([]any) {
+		if _, number, _ := strings.Cut(argument.(string), "="); strings.Contains(number, "e+") {
+			t.Errorf("%v: no flag reads such a number", argument)
+		}
 	}
 	all := slices.Concat(list(pod["containers"]), list(pod["initContainers"]))
 	for _, container := range all {

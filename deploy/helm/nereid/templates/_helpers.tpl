@@ -24,6 +24,12 @@ app.kubernetes.io/name: {{ include "nereid.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* Those of the test's pod, which no selector of the servers' pods may find: the autoscaler and the disruption budget would count it. */}}
+{{- define "nereid.testLabels" -}}
+app.kubernetes.io/name: {{ include "nereid.name" . | trunc 58 | trimSuffix "-" }}-test
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{- define "nereid.labels" -}}
 helm.sh/chart: {{ include "nereid.chart" . }}
 {{ include "nereid.selectorLabels" . }}
