@@ -166,3 +166,16 @@ func TestSwitchesAreCounted(t *testing.T) {
 		t.Errorf("of a process that is not there: got %d switches and error %v, want none", n, err)
 	}
 }
+
+func TestTableForAPage(t *testing.T) {
+	var table Table
+	table.Row("size", "p50")
+	table.Row("16 B", 1500*time.Nanosecond)
+	var b strings.Builder
+	if err := table.WriteMarkdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := "| size | p50 |\n|---|---|\n| 16 B | 1.50 |\n"; b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}

@@ -80,3 +80,16 @@ func Size(n int) string {
 	}
 	return strconv.Itoa(n) + " B"
 }
+
+// WriteMarkdown prints the table for a page of docs; its first row is the head.
+func (t *Table) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	for i, row := range t.rows {
+		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
+		if i == 0 {
+			b.WriteString("|" + strings.Repeat("---|", len(row)) + "\n")
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

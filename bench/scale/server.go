@@ -1,0 +1,202 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/bench/measure"
+)
+
+// patience is how long a server may take to start or to end.
+const patience = 20 * time.Minute
+
+// rival is a kind of server.
+type rival struct {
+	name    string
+	command []string
+	most    int // models, or instances; 0: any number
+}
+
+// server is one that runs.
+type server struct {
+	command             *exec.Cmd
+	http, grpc, metrics string // addresses
+	log                 *os.File
+	ended               chan struct{}
+	took                time.Duration // from its start until it was ready
+	client              *http.Client
+}
+
+// start runs a server over a repository until it is ready. The prefix is a command line that takes another one.
+func (v rival) start(repository string, prefix []string, more ...string) (*server, error) {
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	arguments := append(append(append([]string{}, prefix...), v.command...),
+		"--model-repository="+repository, "--model-control-mode=explicit", "--load-model=*", "--strict-readiness=false",
+		"--http-address=127.0.0.1", "--http-port="+ports[0], "--grpc-address=127.0.0.1", "--grpc-port="+ports[1],
+		"--metrics-address=127.0.0.1", "--metrics-port="+ports[2])
+	p := &server{
+		command: exec.Command(arguments[0], append(arguments[1:], more...)...), ended: make(chan struct{}),
+		http: "127.0.0.1:" + ports[0], grpc: "127.0.0.1:" + ports[1], metrics: "127.0.0.1:" + ports[2],
+		client: &http.Client{Timeout: patience},
+	}
+	if p.log, err = os.CreateTemp("", "scale"); err != nil {
+		return nil, err
+	}
+	p.command.Stdout, p.command.Stderr = p.log, p.log
+	p.command.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	began := time.Now()
+	if err := p.command.Start(); err != nil {
+		return nil, fmt.Errorf("%w (run \"make build\" first)", err)
+	}
+	go func() {
+		_ = p.command.Wait() // how it ended is in ProcessState
+		close(p.ended)
+	}()
+	for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
+		if status, _, err := p.ask(http.MethodGet, p.http, "/v2/health/ready"); err == nil && status == http.StatusOK {
+			p.took = time.Since(began)
+			return p, nil
+		}
+		select {
+		case <-p.ended:
+			text := p.printed()
+			p.clear()
+			return nil, fmt.Errorf("the server ended before it was ready: %v\n%s", p.command.ProcessState, text)
+		default:
+		}
+		if time.Since(began) > patience {
+			_ = p.command.Process.Kill()
+			<-p.ended
+			text := p.printed()
+			p.clear()
+			return nil, fmt.Errorf("the server was not ready within %v\n%s", patience, text)
+		}
+	}
+}
+
+func (p *server) pid() int { return p.command.Process.Pid }
+
+// stop ends the server as its operator would, and returns how long that took, and the processor time of all its life.
+func (p *server) stop() (took, cpu time.Duration, err error) {
+	defer p.clear()
+	p.client.CloseIdleConnections()
+	began := time.Now()
+	_ = p.command.Process.Signal(unix.SIGTERM) // it may have ended
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		_ = p.command.Process.Kill()
+		<-p.ended
+		return 0, 0, fmt.Errorf("the server did not end within %v of SIGTERM", patience)
+	}
+	took, cpu = time.Since(began), p.command.ProcessState.UserTime()+p.command.ProcessState.SystemTime()
+	if !p.command.ProcessState.Success() {
+		return took, cpu, fmt.Errorf("the server ended with %v\n%s", p.command.ProcessState, p.printed())
+	}
+	return took, cpu, nil
+}
+
+func (p *server) clear() {
+	_ = p.log.Close()
+	_ = os.Remove(p.log.Name())
+}
+
+// printed returns the end of what the server printed.
+func (p *server) printed() string {
+	text, _ := os.ReadFile(p.log.Name())
+	return string(text[max(0, len(text)-4000):])
+}
+
+// ask sends a request without a body and returns the answer's.
+func (p *server) ask(method, address, path string) (status int, body []byte, err error) {
+	return p.send(method, address, path, "")
+}
+
+func (p *server) send(method, address, path, text string) (status int, body []byte, err error) {
+	request, err := http.NewRequest(method, "http://"+address+path, strings.NewReader(text))
+	if err != nil {
+		return 0, nil, err
+	}
+	response, err := p.client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
+	return response.StatusCode, body, err
+}
+
+// want is send for requests that succeed.
+func (p *server) want(method, address, path, text string) ([]byte, error) {
+	status, body, err := p.send(method, address, path, text)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s %s: status %d, %s", method, path, status, body)
+	}
+	return body, err
+}
+
+const inputs = `{"inputs":[{"name":"IN","datatype":"FP32","shape":%s,"data":[1,2,3,4]}]}`
+
+// infer asks a model of makeRepository.
+func (p *server) infer(model string) error {
+	body, err := p.want(http.MethodPost, p.http, "/v2/models/"+model+"/infer", fmt.Sprintf(inputs, "[4]"))
+	if err == nil && !strings.Contains(string(body), `"OUT"`) {
+		err = fmt.Errorf("the answer is %s, want an output OUT", body)
+	}
+	return err
+}
+
+// cost is what a request costs.
+type cost struct {
+	wall, cpu time.Duration // of the middle one, and of each on average
+	size      int           // of its answer
+}
+
+// repeat asks again and again for a span, and at least three times.
+func (p *server) repeat(span time.Duration, ask func() ([]byte, error)) (c cost, err error) {
+	pids, err := measure.Tree(p.pid())
+	if err != nil {
+		return c, err
+	}
+	once := func() error {
+		body, err := ask()
+		c.size = len(body)
+		return err
+	}
+	times, err := measure.WarmRounds(span, pids, once)
+	if err != nil {
+		return c, err
+	}
+	c.wall, c.cpu = times.Quantile(0.5), times.CPUEach()
+	return c, nil
+}
+
+// freePorts finds ports without a listener, below those that the system gives to clients.
+func freePorts(n int) ([]string, error) {
+	var ports []string
+	for port := 20_000 + os.Getpid()%5_000; len(ports) < n && port < 32_000; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		ports = append(ports, strconv.Itoa(port))
+	}
+	if len(ports) < n {
+		return nil, errors.New("no port is free")
+	}
+	return ports, nil
+}
