@@ -120,18 +120,16 @@ func unversioned(e *examination.Model, text string) string {
 	first := filepath.Join(e.Directory, "1")
 	stray := filepath.Join(e.Directory, scriptName)
 	switch {
+	case versionless && len(versionNames(e.Directory)) > 0:
+		return fmt.Sprintf("version_policy takes none of the folders of versions that are there: %s", strings.Join(versionNames(e.Directory), ", "))
 	case versionless && e.Description != nil && e.Description.IsEnsemble():
 		return "an ensemble needs a folder of its version, too, an empty one: make " + first
-	case isFile(stray) && !hasVersion(e.Directory):
+	case isFile(stray) && len(versionNames(e.Directory)) == 0:
 		return fmt.Sprintf("move %s to %s", stray, filepath.Join(first, scriptName))
+	case versionless && e.Description != nil:
+		return fmt.Sprintf("a model needs a folder for each version, such as %s with the %s; if it is no model, move the folder out of the repository", first, scriptName)
 	}
 	return ""
-}
-
-// hasVersion reports whether a model's directory has the folder of a version.
-func hasVersion(directory string) bool {
-	entries, err := os.ReadDir(directory)
-	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.IsDir() && numbered(e.Name()) })
 }
 
 // strayScript says where the file that is missing in a folder may be.

@@ -145,7 +145,7 @@ func (c *check) try(ctx context.Context) error {
 		if err != nil {
 			continue // its name is in several repositories
 		}
-		if len(info.Config.GetModelWarmup()) > 0 && c.request == "" {
+		if c.request == "" && slices.ContainsFunc(info.Config.GetModelWarmup(), func(w *kserve.ModelWarmup) bool { return w.GetBatchSize() > 0 }) {
 			m.Tried = "warm-up"
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -115,6 +116,7 @@ func (c *check) examined(e *examination.Model) {
 		c.versionFiles(e, number, &v)
 	}
 	c.modelFiles(e, completes)
+	c.meaning(e, source, completes)
 	c.triton(e, source)
 }
 
@@ -159,11 +161,23 @@ func (c *check) meant(name string) string {
 
 // spokenOf are fields that texts speak of without naming them.
 var spokenOf = []struct{ text, field string }{
-	{"canonical path for", `"EXECUTION_ENV_PATH"`},
-	{"Python environment", `"EXECUTION_ENV_PATH"`},
+	{"canonical path for", "EXECUTION_ENV_PATH"},
+	{"Python environment", "EXECUTION_ENV_PATH"},
 	{"failed to open text file for read", "label_filename"},
 	{"label file path", "label_filename"},
 	{"failed to run warmup sample", "model_warmup"},
+	{"preferred size must be", "preferred_batch_size"},
+	{"default priority level", "default_priority_level"},
+	{"must specify 'step' for ensemble", "ensemble_scheduling"},
+	{"must specify 'model_name' in step", "input_map"},
+	{"must specify 'input_map' in step", "model_name"},
+	{"must specify 'output_map' in step", "model_name"},
+	{"ensemble scheduling must be set", "platform"},
+	{"instance group", "instance_group"},
+	{"model input must specify 'name'", "input"},
+	{"model output must specify 'name'", "output"},
+	{"at least one version must be available", "version_policy"},
+	{"is specified for model", "version_policy"},
 }
 
 // lineOf returns the configuration and the line in it that a text speaks of; without a configuration
@@ -176,9 +190,13 @@ func (c *check) lineOf(e *examination.Model, source []byte, text string) (file s
 		first, _, _ := strings.Cut(names, ",")
 		text = "'" + first + "'"
 	}
+	if _, circle, found := strings.Cut(text, " -> ... -> "); found {
+		last, _, _ := strings.Cut(circle, " -> ")
+		return e.File, firstLine(source, `\bmodel_name\s*:\s*"`+regexp.QuoteMeta(last)+`"`, `\bmodel_name\b`)
+	}
 	for _, s := range spokenOf {
 		if strings.Contains(text, s.text) {
-			if at := diagnosis.Line(source, e.Identity.Name, s.field); at > 0 {
+			if at := firstLine(source, `\b`+s.field+`\b`); at > 0 {
 				return e.File, at
 			}
 		}

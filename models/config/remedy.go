@@ -2,7 +2,9 @@ package config
 
 import (
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -21,23 +23,73 @@ var otherTypes = map[string]string{
 // stop; "" if there is no guess.
 func (e *ParseError) Remedy() string {
 	if value, is := strings.CutPrefix(e.Reason, "invalid value for enum type: "); is {
-		return enumRemedy(value)
+		return enumRemedy(strings.TrimSpace(value))
 	}
 	if field, is := strings.CutPrefix(e.Reason, "unknown field: "); is {
-		if meant := spelling.Nearest(field, FieldNames()); meant != "" {
+		names, field := FieldNames(), strings.TrimSpace(field)
+		others := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == field })
+		if meant := spelling.Nearest(field, others); meant != "" {
 			return "did you mean " + meant + "?"
+		}
+		if len(others) < len(names) {
+			return "it belongs into another part of the configuration"
 		}
 		return "the fields are those of Triton's model_config.proto"
 	}
+	if m := wrongValue.FindStringSubmatch(e.Reason); m != nil {
+		return valueRemedy(m[1], strings.TrimSpace(m[2]))
+	}
+	if m := secondOfOne.FindStringSubmatch(e.Reason); m != nil {
+		return "there is one of " + strings.Join(choices(m[1]), ", ") + ": leave the others out"
+	}
 	switch {
-	case strings.HasPrefix(e.Reason, "invalid value for bool type: "):
-		return "write true or false"
+	case strings.HasPrefix(e.Reason, "non-repeated field "):
+		return "it stands above already: leave one of them out"
+	case strings.HasPrefix(e.Reason, "unexpected character '{'"):
+		return "a comma separates the entries of a list: [ { … }, { … } ]"
+	case strings.HasPrefix(e.Reason, `unexpected token: "`):
+		return "braces are wanted here, as in value { string_value: " + strings.TrimSpace(strings.TrimPrefix(e.Reason, "unexpected token: ")) + " }"
 	case e.Reason == "invalid field name: //":
 		return "comments begin with #"
 	case e.Reason == "invalid field name: {":
 		return "config.pbtxt is no JSON: leave out the outer braces and the quotes around names"
 	}
 	return ""
+}
+
+var (
+	wrongValue  = regexp.MustCompile(`^invalid value for (\w+) type: (.*)$`)
+	secondOfOne = regexp.MustCompile(`, oneof ([\w.]+) is already set$`)
+)
+
+// valueRemedy is for a scalar field with a value of another type.
+func valueRemedy(kind, value string) string {
+	switch kind {
+	case "bool":
+		return "write true or false"
+	case "string":
+		return "put quotes around it: " + strconv.Quote(value)
+	case "bytes", "message":
+		return ""
+	}
+	if strings.HasPrefix(value, `"`) || strings.HasPrefix(value, "'") {
+		return "write the number without quotes"
+	}
+	return ""
+}
+
+// choices are the fields of which a message has one at most; the name of the choice is with those of its package and its message.
+func choices(oneof string) (fields []string) {
+	eachMessage(func(m protoreflect.MessageDescriptor) {
+		for i := range m.Oneofs().Len() {
+			if o := m.Oneofs().Get(i); string(o.FullName()) == oneof {
+				for j := range o.Fields().Len() {
+					fields = append(fields, string(o.Fields().Get(j).Name()))
+				}
+			}
+		}
+	})
+	return fields
 }
 
 func enumRemedy(value string) string {
@@ -54,8 +106,11 @@ func enumRemedy(value string) string {
 			meant = otherTypes[spelling.Nearest(word, slices.Sorted(maps.Keys(otherTypes)))]
 		}
 	}
-	if meant == "" {
+	switch {
+	case meant == "":
 		return ""
+	case value == `"`+meant+`"`, value == "'"+meant+"'":
+		return "write " + meant + ", without quotes"
 	}
 	return "did you mean " + meant + "?"
 }

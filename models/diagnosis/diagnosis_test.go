@@ -26,9 +26,11 @@ func TestFaultNamesPlaceReasonAndRemedy(t *testing.T) {
 		{"syntax", infer.Errorf(infer.InvalidArg, "version 3 is at UNAVAILABLE state: Internal: SyntaxError: invalid syntax (model.py, line 7);"),
 			"m: r/m/3/model.py:7: Internal: SyntaxError: invalid syntax (model.py, line 7)"},
 		{"no model", infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model 'm'"),
-			"m: r/m/config.pbtxt: at least one version must be available under the version policy of model 'm'; a model needs a folder for each version, such as r/m/1 with the model.py; if it is no model, move the folder out of the repository"},
+			"m: r/m/config.pbtxt: at least one version must be available under the version policy of model 'm'; a model needs a folder for each version, such as r/m/1, with the model.py or, of an ensemble, empty; if it is no model, move the folder out of the repository"},
 		{"spelling", infer.Errorf(infer.InvalidArg, "unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"),
 			"m: r/m/config.pbtxt: unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"},
+		{"ensemble without a step", infer.Errorf(infer.InvalidArg, "ensemble scheduling must be set for ensemble m whose platform is ensemble"),
+			"m: r/m/config.pbtxt: ensemble scheduling must be set for ensemble m whose platform is ensemble; ensemble_scheduling { step [ … ] } names the models that are called"},
 		{"another error", errors.New("disk"), "m: r/m/config.pbtxt: disk"},
 	} {
 		if got := Of("m", "r/m", "r/m/config.pbtxt", c.err).String(); got != c.want {

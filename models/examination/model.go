@@ -116,22 +116,34 @@ func checkSteps(e *Model, all []*Model) {
 	}
 	composing := make(map[string]*kserve.ModelConfig)
 	var missing []string
+	var unserved error
 	known := true
 	steps := e.Description.Composing()
 	for _, step := range slices.SortedFunc(maps.Keys(steps), repository.Identity.Compare) {
-		at := slices.IndexFunc(all, func(o *Model) bool {
-			return o.Identity.Name == step.Name && (step.Namespace == "" || o.Identity.Namespace == step.Namespace) && o.Directory != ""
-		})
-		if at < 0 {
+		part := called(step, all)
+		if part == nil {
 			missing = append(missing, step.String())
 			continue
 		}
-		c := all[at].Config()
+		c := part.Config()
 		composing[step.Name] = c
 		known = known && c != nil && len(c.GetInput())+len(c.GetOutput()) > 0
+		for _, number := range steps[step] {
+			if number != infer.LatestVersion && part.Description != nil && !slices.Contains(part.Description.Versions, number) && unserved == nil {
+				unserved = infer.Errorf(infer.InvalidArg, "ensemble '%s' depends on '%s' whose required version %d is not loaded.", e.Identity, part.Identity, number)
+			}
+		}
 	}
 	if len(missing) > 0 {
 		e.Errors = append(e.Errors, infer.Errorf(infer.InvalidArg, "ensemble %s contains models that are not available or ambiguous: %s", e.Identity, strings.Join(missing, ", ")))
+		return
+	}
+	if last := circle(e, all); last != nil {
+		e.Errors = append(e.Errors, infer.Errorf(infer.InvalidArg, "circular dependency between ensembles: %s -> ... -> %s -> %s", e.Identity, last.Identity, e.Identity))
+		return
+	}
+	if unserved != nil {
+		e.Errors = append(e.Errors, unserved)
 		return
 	}
 	if !known {
@@ -140,4 +152,41 @@ func checkSteps(e *Model, all []*Model) {
 	if _, err := config.CheckComposition(e.Config(), composing); err != nil {
 		e.Errors = append(e.Errors, err)
 	}
+}
+
+// called returns the model that a step names, nil if it is not there.
+func called(step repository.Identity, all []*Model) *Model {
+	at := slices.IndexFunc(all, func(o *Model) bool {
+		return o.Identity.Name == step.Name && (step.Namespace == "" || o.Identity.Namespace == step.Namespace) && o.Directory != ""
+	})
+	if at < 0 {
+		return nil
+	}
+	return all[at]
+}
+
+// circle returns the last model on a way of steps from e to e, nil if there is no way.
+func circle(e *Model, all []*Model) *Model {
+	passed := make(map[*Model]bool)
+	var search func(at *Model) *Model
+	search = func(at *Model) *Model {
+		if at.Description == nil || passed[at] {
+			return nil
+		}
+		passed[at] = true
+		for _, step := range slices.SortedFunc(maps.Keys(at.Description.Composing()), repository.Identity.Compare) {
+			next := called(step, all)
+			if next == e {
+				return at
+			}
+			if next == nil {
+				continue
+			}
+			if last := search(next); last != nil {
+				return last
+			}
+		}
+		return nil
+	}
+	return search(e)
 }
