@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/objects"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/linked"
 )
@@ -30,6 +31,12 @@ func WithBackend(name string, initialize sdk.New) Extension {
 		linked[name] = initialize
 		o.Backends.Linked = linked
 	}
+}
+
+// WithObjectStores lets model repositories lie in object stores. clouds.Open of package objects/clouds opens those that Triton
+// knows; it links their SDKs.
+func WithObjectStores(open objects.Opener) Extension {
+	return func(o *Options) { o.Repository.Objects = open }
 }
 
 // validateLinked checks the names of linked-in backends.

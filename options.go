@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/objects"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/server"
@@ -106,6 +107,8 @@ type RepositoryOptions struct {
 	StrictReadiness           bool          // --strict-readiness: ready only if all models are
 	DisableAutoCompleteConfig bool          // --disable-auto-complete-config
 	AgentDirectory            string        // --repoagent-directory
+	// Objects opens s3://, gs:// and as:// among Paths (WithObjectStores). Nil: they are refused.
+	Objects objects.Opener
 }
 
 // Restriction is what a request must carry to use a group of endpoints.

@@ -31,7 +31,7 @@ var everything = []string{"*"}
 // package has it.
 var mayImport = map[string][]string{
 	".":          everything,
-	"cmd/nereid": {"cli"},
+	"cmd/nereid": {".", "cli", "objects/clouds"},
 
 	"cli":            everything,
 	"cli/bench":      {"cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
@@ -153,6 +153,7 @@ var mayImport = map[string][]string{
 	"metrics":         {"boundary"},
 	"memory":          {"infer"},
 	"objects":         {"infer"},
+	"objects/clouds":  {"objects"},
 	"boundary":        {},
 	"backends":        {"kserve", "sdk", "sdk/plugin"},
 	"backends/server": everything,
@@ -244,6 +245,18 @@ func TestTheTableRefuses(t *testing.T) {
 	} {
 		if why := refuseImport(test.pkg, test.test, test.imported); (why != "") != test.refused {
 			t.Errorf("%s (test: %v) imports %s: got %q, want refused = %v", test.pkg, test.test, test.imported, why, test.refused)
+		}
+	}
+}
+
+// TestTheCommandAloneLinksTheClouds: the SDKs of the object stores would make every other program, and each test binary,
+// larger and slower to link.
+func TestTheCommandAloneLinksTheClouds(t *testing.T) {
+	for _, file := range goFiles(t) {
+		for _, spec := range file.syntax.Imports {
+			if spec.Path.Value == strconv.Quote(module+"/objects/clouds") && file.pkg != "cmd/nereid" && path.Dir(file.path) != "objects/clouds" {
+				t.Errorf("%s imports objects/clouds: the server gets its Opener as an option", file.path)
+			}
 		}
 	}
 }

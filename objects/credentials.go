@@ -131,3 +131,13 @@ func pathless(err error) error {
 	}
 	return err
 }
+
+// Redact takes the secrets out of a text.
+func (c Credential) Redact(text string) string {
+	for _, secret := range []string{c.SecretKey, c.SessionToken, c.AccountKey} {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "…")
+		}
+	}
+	return text
+}

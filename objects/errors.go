@@ -48,13 +48,6 @@ func internal(format string, args ...any) *Error {
 	return newError(nil, infer.Internal, format, args...)
 }
 
-// Cause is why a call of a store failed, in words of the store.
-type Cause struct {
-	Reason  error  // one of the errors above, or nil
-	Name    string // such as AccessDenied
-	Message string
-}
-
 // OpenError is the error of an Opener.
 func (l Location) OpenError(c Cause) *Error {
 	switch l.Scheme {

@@ -49,7 +49,10 @@ func control(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }
 func cleanText(text string) string {
 	text = strings.ToValidUTF8(text, "?")
 	return strings.Map(func(r rune) rune {
-		if control(r) {
+		switch {
+		case r == '\n', r == '\t', r == '\r':
+			return ' '
+		case control(r):
 			return '?'
 		}
 		return r

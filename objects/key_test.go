@@ -58,7 +58,7 @@ func TestRefusedKeysAreListed(t *testing.T) {
 	for range 30 {
 		refused.Refuse(l, "bert//\nmodel.py", objects.CheckKey("bert//model.py"))
 	}
-	if want := `Cannot handle item with empty name at s3://bucket/models/bert (the object "bert//?model.py" has no name that a file can have: it has an empty component)`; refused.Error() != want {
+	if want := `Cannot handle item with empty name at s3://bucket/models/bert (the object "bert// model.py" has no name that a file can have: it has an empty component)`; refused.Error() != want {
 		t.Errorf("got  %s\nwant %s", refused.Error(), want)
 	}
 	if refused.Count != 30 || len(refused.Keys) != 20 || refused.Keys[0] != "bert//\nmodel.py" {

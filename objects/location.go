@@ -131,3 +131,6 @@ func (l Location) Unsupported() *Error {
 	option := map[string]string{S3: "S3", GCS: "GCS", Azure: "AZURE_STORAGE"}[l.Scheme]
 	return newError(nil, infer.Internal, "%s:// file-system not supported. To enable, build with -DTRITON_ENABLE_%s=ON.", l.Scheme, option)
 }
+
+// IsAzureAccount reports whether a name is one that an account of Azure could have.
+func IsAzureAccount(name string) bool { return azureName.MatchString(name) }

@@ -4,4 +4,4 @@ package main
 
 import "github.com/nereid-serving/nereid/cli"
 
-func main() { cli.Main() }
+func main() { cli.Main(extensions()...) }

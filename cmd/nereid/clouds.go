@@ -1,0 +1,13 @@
+//go:build !nereid_noclouds
+
+package main
+
+import (
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/objects/clouds"
+)
+
+// extensions are the clients of object stores.
+func extensions() []nereid.Extension {
+	return []nereid.Extension{nereid.WithObjectStores(clouds.Open)}
+}

@@ -1,0 +1,171 @@
+package clouds
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// azureEndpoint is the environment variable, known from Azure's command line, that takes the place of
+// https://ACCOUNT.blob.core.windows.net: for sovereign clouds, private endpoints and emulators.
+const azureEndpoint = "AZURE_STORAGE_SERVICE_ENDPOINT"
+
+type azureClient struct {
+	container *container.Client
+	transport *http.Transport
+}
+
+func connectAzure(l objects.Location, c objects.Credential) (objects.Client, error) {
+	transport := newTransport(stallTime)
+	options := policy.ClientOptions{Transport: newClient(transport), Retry: policy.RetryOptions{MaxRetries: -1}}
+	account := c.Account
+	if account == "" {
+		account = l.Account
+	}
+	endpoint := strings.TrimRight(os.Getenv(azureEndpoint), "/")
+	if endpoint == "" {
+		if !objects.IsAzureAccount(account) {
+			return nil, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidAccount", Message: "the name of an account has letters, digits and '-' alone"}
+		}
+		endpoint = "https://" + account + ".blob.core.windows.net"
+	}
+	client, err := newContainer(endpoint+"/"+url.PathEscape(l.Bucket), account, c, &container.ClientOptions{ClientOptions: options})
+	if err != nil {
+		return nil, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredential", Message: c.Redact(err.Error())}
+	}
+	return &azureClient{container: client, transport: transport}, nil
+}
+
+func newContainer(at, account string, c objects.Credential, options *container.ClientOptions) (*container.Client, error) {
+	switch {
+	case c.AuthType == "managed_identity" || c.AuthType == "default":
+		identity, err := newIdentity(c, options.ClientOptions)
+		if err != nil {
+			return nil, err
+		}
+		return container.NewClient(at, identity, options)
+	case c.AccountKey != "":
+		key, err := container.NewSharedKeyCredential(account, c.AccountKey)
+		if err != nil {
+			return nil, err
+		}
+		return container.NewClientWithSharedKeyCredential(at, key, options)
+	}
+	return container.NewClientWithNoCredential(at, options)
+}
+
+// newIdentity makes what gets tokens. The chain of "default" has what servers have: none of the tools of developers, which the
+// SDK would start through a shell.
+func newIdentity(c objects.Credential, options policy.ClientOptions) (azcore.TokenCredential, error) {
+	managedOptions := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
+	if c.ClientID != "" {
+		managedOptions.ID = azidentity.ClientID(c.ClientID)
+	}
+	managed, err := azidentity.NewManagedIdentityCredential(managedOptions)
+	if err != nil || c.AuthType == "managed_identity" {
+		return managed, err
+	}
+	var chain []azcore.TokenCredential
+	// Each of the two fails at once where the environment does not have what it needs.
+	if identity, err := azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{ClientOptions: options}); err == nil {
+		chain = append(chain, identity)
+	}
+	if identity, err := azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{ClientOptions: options}); err == nil {
+		chain = append(chain, identity)
+	}
+	return azidentity.NewChainedTokenCredential(append(chain, managed), nil)
+}
+
+func (c *azureClient) Close() { c.transport.CloseIdleConnections() }
+
+func (c *azureClient) Page(ctx context.Context, prefix, from string, most int) ([]objects.Entry, string, error) {
+	limit := int32(most)
+	options := &container.ListBlobsFlatOptions{Prefix: &prefix, MaxResults: &limit, Include: container.ListBlobsInclude{Metadata: true}}
+	if from != "" {
+		options.Marker = &from
+	}
+	output, err := c.container.NewListBlobsFlatPager(options).NextPage(ctx)
+	if err != nil {
+		return nil, "", causeOfAzure(err)
+	}
+	var page []objects.Entry
+	if output.Segment != nil {
+		for _, item := range output.Segment.BlobItems {
+			if item == nil || item.Name == nil || item.Properties == nil {
+				continue
+			}
+			e := objects.Entry{Key: *item.Name, Directory: isDirectory(item)}
+			if p := item.Properties; p.ContentLength != nil && p.LastModified != nil && p.ETag != nil {
+				e.Size, e.Modified, e.Version = *p.ContentLength, *p.LastModified, string(*p.ETag)
+			}
+			page = append(page, e)
+		}
+	}
+	next := ""
+	if output.NextMarker != nil {
+		next = *output.NextMarker
+	}
+	return page, next, nil
+}
+
+// isDirectory tells the directories of accounts with real ones, whose names have no slash at the end.
+func isDirectory(item *container.BlobItem) bool {
+	if kind := item.Properties.ResourceType; kind != nil && *kind == "directory" {
+		return true
+	}
+	for name, value := range item.Metadata {
+		if strings.EqualFold(name, "hdi_isfolder") && value != nil && *value == "true" {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *azureClient) Read(ctx context.Context, key string, o objects.Object, offset int64) (io.ReadCloser, error) {
+	ctx = context.WithValue(ctx, streamed{}, true)
+	options := &blob.DownloadStreamOptions{Range: blob.HTTPRange{Offset: offset}}
+	if o.Version != "" {
+		etag := azcore.ETag(o.Version)
+		options.AccessConditions = &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: &etag}}
+	}
+	output, err := c.container.NewBlobClient(key).DownloadStream(ctx, options)
+	if err != nil {
+		return nil, causeOfAzure(err)
+	}
+	return output.Body, nil
+}
+
+func causeOfAzure(err error) objects.Cause {
+	var own objects.Cause
+	var response *azcore.ResponseError
+	var identity *azidentity.AuthenticationFailedError
+	var unavailable interface{ NonRetriable() } // what azidentity calls an identity that is not there
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &identity):
+		return objects.Cause{Reason: objects.ErrDenied, Name: "AuthenticationFailed", Message: identity.Error()}
+	case errors.As(err, &response):
+		// Its text has the URL and all headers of the reply.
+		cause := objects.Cause{Reason: reasonOf(response.StatusCode), Name: response.ErrorCode, Message: http.StatusText(response.StatusCode)}
+		if cause.Name == "" {
+			cause.Name = "HTTPError"
+		}
+		return cause
+	case errors.As(err, &unavailable):
+		return objects.Cause{Reason: objects.ErrDenied, Name: "NoCredentials", Message: err.Error()}
+	}
+	return broken(err)
+}

@@ -1,0 +1,52 @@
+package clouds
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// Open opens a location with the credentials that the process's environment names.
+func Open(ctx context.Context, l objects.Location) (objects.Bucket, error) {
+	return objects.NewOpener(os.Getenv, Connect)(ctx, l)
+}
+
+// Connect makes the client of a location's store.
+func Connect(ctx context.Context, l objects.Location, c objects.Credential) (objects.Client, error) {
+	switch l.Scheme {
+	case objects.S3:
+		return connectS3(ctx, l, c)
+	case objects.GCS:
+		return connectGCS(l, c), nil
+	}
+	return connectAzure(l, c)
+}
+
+// reasonOf says what a status of HTTP means for the caller.
+func reasonOf(status int) error {
+	switch {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return objects.ErrDenied
+	case status == http.StatusNotFound:
+		return objects.ErrAbsent
+	case status == http.StatusPreconditionFailed, status == http.StatusRequestedRangeNotSatisfiable:
+		return objects.ErrChanged
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:
+		return objects.ErrUnreachable
+	}
+	return nil
+}
+
+// broken is the cause of a call to which no whole answer came. Of a *url.Error it takes the inner one: the URL says where the
+// request went, and nothing that the operator has written.
+func broken(err error) objects.Cause {
+	var outer *url.Error
+	if errors.As(err, &outer) {
+		err = outer.Err
+	}
+	return objects.Cause{Reason: objects.ErrUnreachable, Name: "ConnectionError", Message: err.Error()}
+}

@@ -1,0 +1,239 @@
+package clouds
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/compute/metadata"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
+
+	"github.com/nereid-serving/nereid/objects"
+)
+
+const (
+	gcsEndpoint = "https://storage.googleapis.com"
+	gcsScope    = "https://www.googleapis.com/auth/devstorage.read_only"
+	// gcsEmulator is the environment variable, known to all clients of Google's, that names an emulator. It gets no token.
+	gcsEmulator = "STORAGE_EMULATOR_HOST"
+)
+
+// gcsClient speaks the JSON API. Google's own client brings gRPC's service mesh with it: half a server's worth of code.
+type gcsClient struct {
+	client    *http.Client
+	transport *http.Transport
+	endpoint  string
+	bucket    string
+	tokens    *googleTokens // nil: no token is sent
+}
+
+func connectGCS(l objects.Location, c objects.Credential) *gcsClient {
+	transport := newTransport(stallTime)
+	g := &gcsClient{client: newClient(transport), transport: transport, endpoint: gcsEndpoint, bucket: l.Bucket}
+	if emulator := os.Getenv(gcsEmulator); emulator != "" {
+		if !strings.Contains(emulator, "://") {
+			emulator = "http://" + emulator
+		}
+		g.endpoint = strings.TrimRight(emulator, "/")
+		return g
+	}
+	g.tokens = &googleTokens{file: c.File, client: g.client}
+	return g
+}
+
+func (c *gcsClient) Close() { c.transport.CloseIdleConnections() }
+
+// listing is what the API says of a page. Numbers of 64 bits are strings there.
+type listing struct {
+	Next  string `json:"nextPageToken"`
+	Items []struct {
+		Name       string    `json:"name"`
+		Size       string    `json:"size"`
+		Generation string    `json:"generation"`
+		Updated    time.Time `json:"updated"`
+	} `json:"items"`
+}
+
+func (c *gcsClient) Page(ctx context.Context, prefix, from string, most int) ([]objects.Entry, string, error) {
+	query := url.Values{"maxResults": {strconv.Itoa(most)}, "fields": {"nextPageToken,items(name,size,generation,updated)"}}
+	if prefix != "" {
+		query.Set("prefix", prefix)
+	}
+	if from != "" {
+		query.Set("pageToken", from)
+	}
+	body, err := c.get(ctx, c.endpoint+"/storage/v1/b/"+url.PathEscape(c.bucket)+"/o?"+query.Encode(), 0)
+	if err != nil {
+		return nil, "", err
+	}
+	defer body.Close()
+	var l listing
+	if err := json.NewDecoder(body).Decode(&l); err != nil {
+		return nil, "", broken(err)
+	}
+	page := make([]objects.Entry, 0, len(l.Items))
+	for _, item := range l.Items {
+		size, err := strconv.ParseInt(item.Size, 10, 64)
+		if err != nil {
+			return nil, "", objects.Cause{Reason: objects.ErrUnreachable, Name: "MalformedListing", Message: fmt.Sprintf("the size of an object is %q", item.Size)}
+		}
+		page = append(page, objects.Entry{Key: item.Name, Size: size, Modified: item.Updated, Version: item.Generation})
+	}
+	return page, l.Next, nil
+}
+
+func (c *gcsClient) Read(ctx context.Context, key string, o objects.Object, offset int64) (io.ReadCloser, error) {
+	query := url.Values{"alt": {"media"}}
+	if o.Version != "" {
+		query.Set("ifGenerationMatch", o.Version)
+	}
+	return c.get(context.WithValue(ctx, streamed{}, true), c.endpoint+"/download/storage/v1/b/"+url.PathEscape(c.bucket)+"/o/"+url.PathEscape(key)+"?"+query.Encode(), offset)
+}
+
+// get gets what is at a URL from an offset on.
+func (c *gcsClient) get(ctx context.Context, at string, offset int64) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return nil, broken(err)
+	}
+	request.Header.Set("Accept-Encoding", "gzip") // or the store unpacks what is stored packed
+	if offset > 0 {
+		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+	}
+	if c.tokens != nil {
+		token, err := c.tokens.now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+	}
+	response, err := c.client.Do(request)
+	switch {
+	case err != nil:
+		return nil, broken(err)
+	case response.StatusCode == http.StatusOK && offset == 0, response.StatusCode == http.StatusPartialContent && offset > 0:
+		return response.Body, nil
+	}
+	defer response.Body.Close()
+	return nil, causeOfGCS(response)
+}
+
+func causeOfGCS(response *http.Response) objects.Cause {
+	cause := objects.Cause{Reason: reasonOf(response.StatusCode), Name: http.StatusText(response.StatusCode), Message: "the store gives no reason"}
+	text, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	if err != nil {
+		return cause
+	}
+	var reply struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(text, &reply) == nil && reply.Error.Message != "" {
+		cause.Message = reply.Error.Message
+	} else if len(text) > 0 && strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain") {
+		cause.Message = strings.TrimSpace(string(text))
+	}
+	return cause
+}
+
+// googleTokens gets tokens, one at a time, and keeps each until shortly before it expires.
+type googleTokens struct {
+	file   string // a key; "" is the machine's identity, or none
+	client *http.Client
+
+	mu      sync.Mutex
+	token   string
+	expires time.Time // zero: there is no token yet
+}
+
+const tokenMargin = time.Minute
+
+// now returns a token; "" where this machine has none: the bucket may be public. Goroutines that find it expired at the same
+// time get one each.
+func (t *googleTokens) now(ctx context.Context) (string, error) {
+	t.mu.Lock()
+	token, valid := t.token, time.Until(t.expires) > tokenMargin
+	t.mu.Unlock()
+	if valid {
+		return token, nil
+	}
+	token, expires, err := t.fetch(ctx)
+	if err != nil {
+		return "", err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.token, t.expires = token, expires
+	return token, nil
+}
+
+func (t *googleTokens) fetch(ctx context.Context) (string, time.Time, error) {
+	if t.file == "" {
+		return t.ofMachine(ctx)
+	}
+	key, err := os.ReadFile(t.file)
+	if err != nil {
+		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "NoCredentials", Message: err.Error()}
+	}
+	var kind struct {
+		Type google.CredentialsType `json:"type"`
+	}
+	if err := json.Unmarshal(key, &kind); err != nil {
+		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: "the file " + t.file + " is no JSON"}
+	}
+	// The context is that of this call: the source made here gets one token.
+	made, err := google.CredentialsFromJSONWithType(context.WithValue(ctx, oauth2.HTTPClient, t.client), key, kind.Type, gcsScope)
+	if err != nil {
+		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: "the file " + t.file + " has no key of a known kind"}
+	}
+	token, err := made.TokenSource.Token()
+	if err != nil {
+		return "", time.Time{}, causeOfToken(err)
+	}
+	return token.AccessToken, token.Expiry, nil
+}
+
+func causeOfToken(err error) objects.Cause {
+	var refused *oauth2.RetrieveError
+	if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < 500 {
+		return objects.Cause{Reason: objects.ErrDenied, Name: refused.ErrorCode, Message: refused.ErrorDescription}
+	}
+	return broken(err)
+}
+
+// ofMachine asks the metadata server, which machines and pods of Google have.
+func (t *googleTokens) ofMachine(ctx context.Context) (string, time.Time, error) {
+	server := metadata.NewClient(t.client)
+	if !server.OnGCEWithContext(ctx) {
+		return "", time.Now().Add(time.Hour), nil
+	}
+	text, err := server.GetWithContext(ctx, "instance/service-accounts/default/token?scopes="+url.QueryEscape(gcsScope))
+	var missing metadata.NotDefinedError
+	if errors.As(err, &missing) { // a machine without a service account
+		return "", time.Now().Add(time.Hour), nil
+	}
+	if err != nil {
+		return "", time.Time{}, broken(err)
+	}
+	var reply struct {
+		Token   string `json:"access_token"`
+		Seconds int    `json:"expires_in"`
+	}
+	if err := json.Unmarshal([]byte(text), &reply); err != nil || reply.Token == "" {
+		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: "the metadata server's reply has no token"}
+	}
+	return reply.Token, time.Now().Add(time.Duration(reply.Seconds) * time.Second), nil
+}

@@ -1,0 +1,194 @@
+package clouds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/logging"
+
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// anyRegion is that of a location with an endpoint of its own, and the first try elsewhere.
+const anyRegion = "us-east-1"
+
+type s3Client struct {
+	client      *s3.Client
+	bucket      string
+	credentials aws.CredentialsProvider
+	transport   *http.Transport
+	follow      bool                   // the store may name another region
+	region      atomic.Pointer[string] // that it has named
+}
+
+func connectS3(ctx context.Context, l objects.Location, c objects.Credential) (objects.Client, error) {
+	return connectS3Stalling(ctx, l, c, stallTime)
+}
+
+func connectS3Stalling(ctx context.Context, l objects.Location, c objects.Credential, stall time.Duration) (objects.Client, error) {
+	// The SDK's own kind of client, since AWS_CA_BUNDLE is added to no other.
+	options := []func(*config.LoadOptions) error{
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+			made := newTransport(stall)
+			t.DialContext, t.IdleConnTimeout, t.DisableCompression = made.DialContext, made.IdleConnTimeout, made.DisableCompression
+			t.MaxResponseHeaderBytes, t.MaxIdleConnsPerHost = made.MaxResponseHeaderBytes, made.MaxIdleConnsPerHost
+		})),
+		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
+		config.WithLogger(logging.Nop{}),
+	}
+	if c.KeyID != "" {
+		options = append(options, config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider(c.KeyID, c.SecretKey, c.SessionToken)))
+	}
+	if c.Profile != "" {
+		options = append(options, config.WithSharedConfigProfile(c.Profile))
+	}
+	if c.Region != "" {
+		options = append(options, config.WithRegion(c.Region))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return nil, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidConfiguration", Message: c.Redact(err.Error())}
+	}
+	if cfg.Region == "" {
+		cfg.Region = anyRegion
+	}
+	made, ok := cfg.HTTPClient.(*awshttp.BuildableClient)
+	if !ok {
+		return nil, fmt.Errorf("the SDK has a %T, want an *http.BuildableClient", cfg.HTTPClient)
+	}
+	transport := made.GetTransport()
+	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
+		o.HTTPClient, o.UsePathStyle = newClient(transport), true
+		if l.Endpoint != "" {
+			o.BaseEndpoint = aws.String(l.Endpoint)
+		}
+	})
+	return &s3Client{client: client, bucket: l.Bucket, credentials: cfg.Credentials, transport: transport, follow: l.Endpoint == "" && cfg.BaseEndpoint == nil}, nil
+}
+
+func (c *s3Client) Close() { c.transport.CloseIdleConnections() }
+
+func (c *s3Client) Page(ctx context.Context, prefix, from string, most int) ([]objects.Entry, string, error) {
+	// Encoded: XML cannot carry every key.
+	input := &s3.ListObjectsV2Input{Bucket: &c.bucket, Prefix: &prefix, MaxKeys: aws.Int32(int32(most)), EncodingType: types.EncodingTypeUrl}
+	if from != "" {
+		input.ContinuationToken = &from
+	}
+	output, err := ask(ctx, c, func(o func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+		return c.client.ListObjectsV2(ctx, input, o)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	page := make([]objects.Entry, 0, len(output.Contents))
+	for _, o := range output.Contents {
+		key := aws.ToString(o.Key)
+		if output.EncodingType == types.EncodingTypeUrl {
+			if key, err = url.QueryUnescape(key); err != nil {
+				return nil, "", objects.Cause{Reason: objects.ErrUnreachable, Name: "MalformedListing", Message: "a key is not encoded as a URL"}
+			}
+		}
+		page = append(page, objects.Entry{Key: key, Size: aws.ToInt64(o.Size), Modified: aws.ToTime(o.LastModified), Version: aws.ToString(o.ETag)})
+	}
+	if !aws.ToBool(output.IsTruncated) {
+		return page, "", nil
+	}
+	return page, aws.ToString(output.NextContinuationToken), nil
+}
+
+func (c *s3Client) Read(ctx context.Context, key string, o objects.Object, offset int64) (io.ReadCloser, error) {
+	ctx = context.WithValue(ctx, streamed{}, true)
+	input := &s3.GetObjectInput{Bucket: &c.bucket, Key: &key}
+	if o.Version != "" {
+		input.IfMatch = &o.Version
+	}
+	if offset > 0 {
+		input.Range = aws.String(fmt.Sprintf("bytes=%d-", offset))
+	}
+	output, err := ask(ctx, c, func(f func(*s3.Options)) (*s3.GetObjectOutput, error) { return c.client.GetObject(ctx, input, f) })
+	if err != nil {
+		return nil, err
+	}
+	if etag := aws.ToString(output.ETag); etag != "" && o.Version != "" && etag != o.Version { // of a server that does not know If-Match
+		_ = output.Body.Close()
+		return nil, objects.Cause{Reason: objects.ErrChanged, Name: "PreconditionFailed", Message: "the object has another ETag than the listing"}
+	}
+	return output.Body, nil
+}
+
+// ask makes one call, and a second one if the store names another region.
+func ask[T any](ctx context.Context, c *s3Client, do func(func(*s3.Options)) (T, error)) (T, error) {
+	// Asked for by itself, since the SDK's errors do not say that it was this that failed. It is kept until it expires.
+	if _, err := c.credentials.Retrieve(ctx); err != nil {
+		var none T
+		return none, objects.Cause{Reason: objects.ErrDenied, Name: "NoCredentials", Message: err.Error()}
+	}
+	result, err := do(c.inRegion)
+	if err == nil {
+		return result, nil
+	}
+	var response *awshttp.ResponseError
+	if c.follow && errors.As(err, &response) && response.Response != nil {
+		region, known := response.Response.Header.Get("X-Amz-Bucket-Region"), c.region.Load()
+		if isRegion(region) && (known == nil || *known != region) {
+			c.region.Store(&region)
+			if result, err = do(c.inRegion); err == nil {
+				return result, nil
+			}
+		}
+	}
+	return result, causeOfS3(err)
+}
+
+// isRegion reports whether a region can become part of a host's name.
+func isRegion(name string) bool {
+	return name != "" && len(name) < 64 && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
+	})
+}
+
+func (c *s3Client) inRegion(o *s3.Options) {
+	if region := c.region.Load(); region != nil {
+		o.Region = *region
+	}
+}
+
+// deniedByName are refusals of credentials that have status 400.
+var deniedByName = map[string]bool{"ExpiredToken": true, "InvalidToken": true, "TokenRefreshRequired": true}
+
+func causeOfS3(err error) objects.Cause {
+	var own objects.Cause
+	if errors.As(err, &own) {
+		return own
+	}
+	var response *awshttp.ResponseError
+	if !errors.As(err, &response) || response.Response == nil || response.HTTPStatusCode() < 300 {
+		return broken(err)
+	}
+	cause := objects.Cause{Reason: reasonOf(response.HTTPStatusCode()), Name: http.StatusText(response.HTTPStatusCode()), Message: "the store gives no reason"}
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		cause.Name = api.ErrorCode()
+		if message := api.ErrorMessage(); message != "" {
+			cause.Message = message
+		}
+	}
+	if deniedByName[cause.Name] {
+		cause.Reason = objects.ErrDenied
+	}
+	return cause
+}

@@ -1,0 +1,102 @@
+package clouds
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/nereid-serving/nereid/objects"
+)
+
+const (
+	dialTime  = 10 * time.Second
+	stallTime = 30 * time.Second // without a byte in either direction
+	idleTime  = 20 * time.Second // less than stallTime, which ends idle connections as well
+	mostReply = 16 << 20         // bytes of a reply that is no object's body: 1000 keys have 1 MiB of names at most
+)
+
+// newTransport makes the connections of one client. Bodies come as they are stored.
+func newTransport(stall time.Duration) *http.Transport {
+	dialer := net.Dialer{Timeout: dialTime}
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &movingConn{Conn: conn, stall: stall}, nil
+		},
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    dialTime,
+		MaxIdleConnsPerHost:    16,
+		IdleConnTimeout:        min(idleTime, stall),
+		MaxResponseHeaderBytes: 1 << 20,
+		DisableCompression:     true,
+	}
+}
+
+// movingConn is a connection that fails when nothing has moved on it for stall. A write puts the deadline of a read that waits
+// off as well: the reply begins then.
+type movingConn struct {
+	net.Conn
+	stall time.Duration
+}
+
+func (c *movingConn) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.stall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *movingConn) Write(p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(c.stall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// newClient makes an HTTP client that follows no redirection, which could lead requests with credentials elsewhere.
+func newClient(transport *http.Transport) *http.Client {
+	return &http.Client{
+		Transport:     bounded{transport},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// bounded bounds every body that is not an object's.
+type bounded struct {
+	*http.Transport
+}
+
+// streamed marks the context of requests for objects.
+type streamed struct{}
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Context().Value(streamed{}) == nil || response.StatusCode >= 300 {
+		response.Body = &boundedBody{response.Body, mostReply}
+	}
+	return response, nil
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	rest int64
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.rest <= 0 {
+		return 0, objects.Cause{Reason: objects.ErrUnreachable, Name: "LongReply", Message: "the store's reply has more than 16 MiB"}
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.rest)])
+	b.rest -= int64(n)
+	return n, err
+}
