@@ -33,6 +33,10 @@ type Env struct {
 	Host     Host
 	// Responses takes what instances report of single responses, from any goroutine; nil: nobody counts them.
 	Responses func(ResponseReport)
+	// Imported takes absolute paths of source files that an instance has imported, and of files that an import has
+	// missed, and returns how many of them it does not watch. Any goroutine may call it; it looks at the files. Nil: none
+	// is watched.
+	Imported func(paths []string) (refused int)
 }
 
 // ResponseReport says how one response of a request went. Times are nanoseconds of Now, in order.

@@ -175,26 +175,13 @@ func TestPlainLinesStayTritons(t *testing.T) {
 
 // ask has the model m of a seat answer, and returns its output or the text of the error.
 func (s *seat) ask() (status int, body string, err error) {
-	response, err := http.Post(s.address("/v2/models/m/infer"), "application/json",
-		strings.NewReader(`{"inputs": [{"name": "X", "shape": [1], "datatype": "INT32", "data": [0]}]}`))
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(text), err
+	return s.askModel("m")
 }
 
 // answers waits until the model m answers with a number.
 func (s *seat) answers(t *testing.T, number string) {
 	t.Helper()
-	if !testkit.Within(startLimit, func() bool {
-		status, body, err := s.ask()
-		return err == nil && status == http.StatusOK && strings.Contains(body, `"data":[`+number+`]`)
-	}) {
-		status, body, err := s.ask()
-		t.Fatalf("the model answers with status %d, %q and error %v, want %s", status, body, err, number)
-	}
+	s.modelAnswers(t, "m", number)
 }
 
 // save writes a file as editors do: another one takes its place.

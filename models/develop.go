@@ -95,7 +95,7 @@ func (d *developer) isDue(id repository.Identity, busy bool) bool {
 		return false
 	}
 	before, changing := d.changing[id]
-	if d.catalog.IsServed(id, files) || known && tried.Same(files) || !known && (d.first || d.catalog.IsWanted(id, files)) {
+	if d.catalog.IsServed(id, files) || known && tried.Same(files) && d.catalog.IsAsTried(id, files) || !known && (d.first || d.catalog.IsWanted(id, files)) {
 		d.tried[id] = files
 		if changing { // it is as it was
 			delete(d.changing, id)

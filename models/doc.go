@@ -23,7 +23,8 @@
 // its loader's, goes ahead of those that wait, and is refused where the two would
 // wait for each other.
 //
-// With Develop a developer looks at the sources of models in the place of a poller, and gates hold up
+// With Develop a developer looks at the sources of models in the place of a poller, among them the files elsewhere that
+// processes report as imported (repository.Imports, one for each version, from its load on), and gates hold up
 // clients' requests (Registry.Target) for a model from a change of its sources until it is loaded or has failed to.
 //
 // # Locks

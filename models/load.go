@@ -47,8 +47,12 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 					return
 				}
 			}
-			v, err := r.loadVersion(ctx, c.op, d, number, s.Upload)
-			results[i] = catalog.Result{Number: number, Loaded: v, Err: err}
+			var imports *repository.Imports
+			if r.config.Develop {
+				imports = repository.NewImports()
+			}
+			v, err := r.loadVersion(ctx, c.op, d, number, s.Upload, imports)
+			results[i] = catalog.Result{Number: number, Loaded: v, Err: err, Imports: imports}
 		}, func(err error) { results[i] = catalog.Result{Number: number, Exchanged: serving[i] != nil, Err: err} }))
 	}
 	loads.Wait()
@@ -116,7 +120,7 @@ func (r *Registry) restore(id repository.Identity, s *catalog.Source, failure st
 }
 
 // loadVersion brings up one version, with the retries that are allowed.
-func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64, upload *copies.Copy) (*version.Version, error) {
+func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64, upload *copies.Copy, imports *repository.Imports) (*version.Version, error) {
 	select {
 	case r.loading <- struct{}{}:
 	case <-ctx.Done():
@@ -133,7 +137,7 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	for try := 0; try <= r.config.LoadRetries && ctx.Err() == nil; try++ {
 		r.config.Log.Info().Msgf("loading: %s:%d", d.Identity(), number)
 		var v *version.Version
-		if v, err = r.tryLoad(ctx, op, d, number, upload, slot); err == nil {
+		if v, err = r.tryLoad(ctx, op, d, number, upload, imports, slot); err == nil {
 			return v, nil
 		}
 	}
@@ -147,8 +151,8 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	return nil, err
 }
 
-func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, upload *copies.Copy, slot func()) (*version.Version, error) {
+func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, upload *copies.Copy, imports *repository.Imports, slot func()) (*version.Version, error) {
 	up := &bringing{model: d.Name, op: op, slot: slot}
 	defer up.end()
-	return r.loader.Load(ctx, version.Source{Description: d, Version: number, Copy: upload, Host: host{r, up}})
+	return r.loader.Load(ctx, version.Source{Description: d, Version: number, Copy: upload, Imports: imports, Host: host{r, up}})
 }

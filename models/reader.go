@@ -19,7 +19,7 @@ type reader struct {
 // source reads one model, with the configuration that is given, if one is, in the
 // place of its own. Errors are those of Roots.Read.
 func (r reader) source(id repository.Identity, given *kserve.ModelConfig) (*catalog.Source, error) {
-	d, files, err := r.roots.Read(id, given)
+	d, files, err := r.roots.Read(id, given, r.catalog.Imported(id)...)
 	if err != nil {
 		return nil, err
 	}

@@ -85,6 +85,8 @@ type model struct {
 	// invalid is why an ensemble that is wanted cannot be composed.
 	invalid error
 	failure string // why the last load failed, "" if it did not
+	// failed are the imports of the versions whose last load has failed, until a load of the model goes well.
+	failed []*repository.Imports
 
 	// versions is empty for a model that was never loaded or has no version.
 	versions map[int64]*entry
@@ -116,6 +118,29 @@ func (m *model) readyLocked() []int64 {
 	}
 	slices.Sort(ready)
 	return ready
+}
+
+// staleLocked lists the versions that are ready and whose imports are not what files has looked at.
+func (m *model) staleLocked(files repository.Footprint) (stale []int64) {
+	for number, v := range m.versions {
+		if v.state == Ready && !v.loaded.Imports().Same(files) {
+			stale = append(stale, number)
+		}
+	}
+	return stale
+}
+
+// importedLocked lists what versions have imported from outside of the model's directory, those that did not come up too.
+func (m *model) importedLocked() (paths []string) {
+	for _, v := range m.versions {
+		if v.state == Ready {
+			paths = append(paths, v.loaded.Imports().Paths()...)
+		}
+	}
+	for _, i := range m.failed {
+		paths = append(paths, i.Paths()...)
+	}
+	return paths
 }
 
 // modelLocked returns what is known of a model, which may be nothing yet.
@@ -198,7 +223,7 @@ func (k *Catalog) withdrawLocked(m *model) int {
 }
 
 // Outside lists what has to be looked at outside of a model's directory before IsServed and
-// Waits can be asked: the Paths of what it was loaded from, and of what it is to be.
+// Waits can be asked: the Paths of what it was loaded from, and of what it is to be, and what is Imported.
 func (k *Catalog) Outside(id repository.Identity) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -212,7 +237,25 @@ func (k *Catalog) Outside(id repository.Identity) []string {
 			paths = append(paths, s.Files.Paths()...)
 		}
 	}
-	return paths
+	return append(paths, m.importedLocked()...)
+}
+
+// Imported lists the files outside of a model's directory that its processes have imported.
+func (k *Catalog) Imported(id repository.Identity) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.models[id]; m != nil {
+		return m.importedLocked()
+	}
+	return nil
+}
+
+// IsAsTried reports whether the imports of the versions whose last load has failed are as they were then.
+func (k *Catalog) IsAsTried(id repository.Identity, files repository.Footprint) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	return m == nil || !slices.ContainsFunc(m.failed, func(i *repository.Imports) bool { return !i.Same(files) })
 }
 
 // IsServed reports whether a model is served as its files are now.
@@ -223,7 +266,7 @@ func (k *Catalog) IsServed(id repository.Identity, files repository.Footprint) b
 	if m == nil || m.served == nil || m.served != m.wanted || m.served.Upload != nil {
 		return false
 	}
-	return m.served.Files.Same(files) && slices.Equal(m.readyLocked(), m.served.Versions)
+	return m.served.Files.Same(files) && len(m.staleLocked(files)) == 0 && slices.Equal(m.readyLocked(), m.served.Versions)
 }
 
 // IsWanted reports whether a model is to be served from its files as they are now, though it may be that they

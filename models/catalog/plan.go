@@ -16,8 +16,9 @@ type plan struct {
 }
 
 // planChange compares what a model is served from with what it is to be served
-// from; was is nil if it is not served. Serving are the versions that are ready.
-func planChange(was, now *Source, serving []int64) plan {
+// from; was is nil if it is not served. Serving are the versions that are ready, stale those of them whose imports
+// have changed outside of the model's directory.
+func planChange(was, now *Source, serving, stale []int64) plan {
 	var p plan
 	for _, number := range serving {
 		if !slices.Contains(now.Versions, number) {
@@ -30,7 +31,7 @@ func planChange(was, now *Source, serving []int64) plan {
 	}
 	for _, number := range now.Versions {
 		switch {
-		case differ == config.Differ, !slices.Contains(serving, number), !was.Files.SameFor(now.Files, number):
+		case differ == config.Differ, !slices.Contains(serving, number), slices.Contains(stale, number), !was.Files.SameFor(now.Files, number):
 			p.load = append(p.load, number)
 		case differ == config.GroupsDiffer:
 			p.exchange = append(p.exchange, number)

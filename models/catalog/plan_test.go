@@ -63,10 +63,14 @@ func TestPlansFollowWhatChanged(t *testing.T) {
 			if c.serving != nil {
 				was = make1(t, base, usual, 1, 2)
 			}
-			if got := planChange(was, make1(t, c.config, c.files, c.versions...), c.serving); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			if got := planChange(was, make1(t, c.config, c.files, c.versions...), c.serving, nil); fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
+	}
+	was, now := make1(t, base, usual, 1, 2), make1(t, base+`instance_group { count: 2 }`, usual, 1, 2)
+	if got, want := planChange(was, now, []int64{1, 2}, []int64{2}), (plan{exchange: []int64{1}, load: []int64{2}}); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("imports of a version have changed: got %+v, want %+v", got, want)
 	}
 	uploaded := make1(t, base, repository.Footprint{}, 1)
 	uploaded.Upload = &copies.Copy{}
@@ -74,7 +78,7 @@ func TestPlansFollowWhatChanged(t *testing.T) {
 		"from files of a request": {make1(t, base, usual, 1), uploaded}, "to the repository's": {uploaded, make1(t, base, usual, 1)},
 		"from files to others": {uploaded, uploaded},
 	} {
-		if got, want := planChange(pair[0], pair[1], []int64{1}), (plan{load: []int64{1}}); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got, want := planChange(pair[0], pair[1], []int64{1}, nil), (plan{load: []int64{1}}); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}

@@ -106,7 +106,7 @@ func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, servi
 	if s.IsEnsemble() {
 		was = nil
 	}
-	p := planChange(was, s, m.readyLocked())
+	p := planChange(was, s, m.readyLocked(), m.staleLocked(s.Files))
 	fresh = slices.Sorted(slices.Values(slices.Concat(p.load, p.exchange)))
 	serving = make([]*version.Version, len(fresh))
 	for i, number := range fresh {
@@ -134,6 +134,8 @@ type Result struct {
 	Exchanged bool
 	Exchange  *version.Exchange
 	Err       error
+	// Imports are what the processes of a version that did not come up had imported; nil: that is not watched.
+	Imports *repository.Imports
 }
 
 // Commit has all versions change hands at once, and the model be served from s. It reports
@@ -158,7 +160,7 @@ func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (e
 	if exiting {
 		ended = append(ended, k.retireLocked(m, nil)...)
 	}
-	m.served, m.failure = s, ""
+	m.served, m.failure, m.failed = s, "", nil
 	k.publishLocked()
 	k.endLocked(m, ended)
 	return exiting
@@ -171,7 +173,11 @@ func (k *Catalog) Fail(id repository.Identity, results []Result, reasons []strin
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
+	m.failed = nil
 	for i, x := range results {
+		if x.Err != nil && x.Imports != nil {
+			m.failed = append(m.failed, x.Imports)
+		}
 		v := m.versions[x.Number]
 		state := Unavailable
 		if x.Exchanged {

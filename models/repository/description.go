@@ -32,17 +32,18 @@ type Description struct {
 }
 
 // Read reads one model, with the configuration that is given, if one is, in the
-// place of its own. The footprint is what its files looked like before. The error
+// place of its own. The footprint is what its files looked like before, and those of imports. The error
 // is an *infer.Error or a *config.ParseError, whose Detail is for the log; Triton
 // logs it as a failed poll and does not show it to clients. NotFound means that no
 // root has a directory of that name.
-func (r *Roots) Read(id Identity, given *kserve.ModelConfig) (*Description, Footprint, error) {
+func (r *Roots) Read(id Identity, given *kserve.ModelConfig, imports ...string) (*Description, Footprint, error) {
 	f, err := r.Open(id)
 	if err != nil {
 		return nil, Footprint{}, err
 	}
 	defer f.Close()
 	files := f.footprint() // what changes while the model is read is then newer
+	files.imported = outside(imports...)
 	c := given
 	if c != nil {
 		c = config.Clone(c)

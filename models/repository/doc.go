@@ -16,7 +16,8 @@
 // asked for a model of that name.
 //
 // A Footprint has what the configuration names outside of the model's directory, too: the
-// archive of an execution environment. Read knows it; a later look is told the paths.
+// archive of an execution environment. Read knows it; a later look is told the paths. Files there that the
+// processes of a version have imported are known by its Imports, while the process runs.
 //
 // Trust: what is in a model's directory is the user's. A link inside it is followed as
 // long as it stays below the root; files that are no regular files are refused, and what
@@ -24,6 +25,7 @@
 // of the upload's directory.
 //
 // Any goroutine may call anything here. Description and Footprint do not change. The list of
-// Roots is replaced as a whole: readers load one pointer. There is one lock, Roots.changing, while the
-// list is replaced; nothing else is taken under it.
+// Roots is replaced as a whole: readers load one pointer. There are two locks, and nothing is taken
+// under either: Roots.changing, while the list is replaced, and Imports.mu, while its paths are
+// read or changed.
 package repository

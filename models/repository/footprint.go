@@ -31,6 +31,9 @@ type Footprint struct {
 	// Outside has what the config names outside of the model's directory, by its path: the
 	// archive of an execution environment. It is nil mostly.
 	Outside map[string]uint64
+	// imported has files that versions have imported from outside of the model's directory, as Read has found them.
+	// Imports.Same compares them: another version may not need them any more.
+	imported map[string]uint64
 }
 
 // maxFootprintEntries bounds how many entries of one model are looked at; the entries
@@ -74,6 +77,9 @@ func outside(paths ...string) map[string]uint64 {
 	}
 	sums := make(map[string]uint64, len(paths))
 	for _, path := range paths {
+		if _, done := sums[path]; done {
+			continue
+		}
 		sum := fnv.New64a()
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			add(sum, "directory")

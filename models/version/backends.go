@@ -110,12 +110,16 @@ func find(directories []string, name string) string {
 	return ""
 }
 
-// env is what the backend learns of a version.
-func (e *executor) env(h backend.Host, d *repository.Description, number int64, responses func(backend.ResponseReport)) backend.Env {
-	return backend.Env{
-		Name: d.Name, Namespace: d.Namespace, Version: number, Directory: d.Directory, Config: d.Config,
-		Runtime: e.script, Plugin: e.plugin, Settings: e.settings, Host: h, Responses: responses,
+// env is what the backend learns of a version, of which d is what it is shown.
+func (e *executor) env(s Source, d *repository.Description, responses func(backend.ResponseReport)) backend.Env {
+	env := backend.Env{
+		Name: d.Name, Namespace: d.Namespace, Version: s.Version, Directory: d.Directory, Config: d.Config,
+		Runtime: e.script, Plugin: e.plugin, Settings: e.settings, Host: s.Host, Responses: responses,
 	}
+	if s.Imports != nil {
+		env.Imported = s.Imports.Add
+	}
+	return env
 }
 
 // describe is d for what runs it: the configuration of a model of a Python-based

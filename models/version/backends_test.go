@@ -113,10 +113,10 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 				t.Fatalf("got error %v, want none", err)
 			}
 			want := strings.NewReplacer("DIR", backends, "MODEL", d.Directory).Replace(c.plugin)
-			if got := by.env(nil, d, 1, nil).Plugin; got != want {
+			if got := by.env(Source{Version: 1}, d, nil).Plugin; got != want {
 				t.Errorf("got plugin %q, want %q", got, want)
 			}
-			env, runtime := by.env(nil, d, 1, nil), by.describe(d).Config.GetRuntime()
+			env, runtime := by.env(Source{Version: 1}, d, nil), by.describe(d).Config.GetRuntime()
 			if c.script == "" {
 				if env.Runtime != "" || env.Settings != nil || runtime != c.runtime {
 					t.Errorf("got script %q, settings %v, runtime %q of a backend that is built in", env.Runtime, env.Settings, runtime)

@@ -132,6 +132,8 @@ type Source struct {
 	// Copy is where the model lies, nil if that is a directory of the repository. The version
 	// uses it until it is closed.
 	Copy *copies.Copy
+	// Imports take what processes of the version import from outside of the model's directory; nil: they report nothing.
+	Imports *repository.Imports
 	// Host is what instances may ask of the registry.
 	Host backend.Host
 }
@@ -151,7 +153,7 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 	}
 	d = by.describe(d)
 	responses := &statistics.Responses{}
-	m, err := by.backend.Open(by.env(s.Host, d, s.Version, responses.Report))
+	m, err := by.backend.Open(by.env(s, d, responses.Report))
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +166,7 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 		v.abandon()
 		return nil, err
 	}
-	v.copy = s.Copy.Hold()
+	v.copy, v.imports = s.Copy.Hold(), s.Imports
 	v.statistics.Metrics.Loaded(time.Since(began))
 	return v, nil
 }
@@ -291,7 +293,7 @@ func (l *Loader) Examine(ctx context.Context, s Source) (e Examination) {
 	if add(err) {
 		e.Plugin = by.plugin
 		d = by.describe(d)
-		m, err := by.backend.Open(by.env(s.Host, d, s.Version, nil))
+		m, err := by.backend.Open(by.env(s, d, nil))
 		if add(err) {
 			defer l.discard(ctx, m)
 		}

@@ -43,10 +43,14 @@ type Version struct {
 	mapper     backend.Mapper   // nil if inputs in foreign memory are always copied
 	parts      repository.Set   // what an ensemble calls; nil for other models
 	copy       *copies.Copy     // what it is a user of, nil if it lies in a directory of the repository
+	imports    *repository.Imports
 	holds      *holds
 	odd        *oddOutputs // nil for an ensemble, whose models are looked at
 	log        zerolog.Logger
 }
+
+// Imports are what the version's processes have imported from outside of the model's directory; nil: that is not watched.
+func (v *Version) Imports() *repository.Imports { return v.imports }
 
 // execute validates a request, has it answered out of the cache or executed, and
 // completes its responses. Below it no input lies in foreign memory, but for those that the

@@ -19,6 +19,7 @@
                         ├ handlers signal handlers: where their exceptions come out
                         ├ service  a thread that reads frames while no other does
                         ├ readiness  is_ready, beside execute
+                        ├ debugger breakpoints, with --dev (terminal: whose it is; imports: what the model has imported)
                         ├ bytecode where compiled code of models goes
                         ├ windows  what of the shared files is mapped
                         └ failure  the text of an exception

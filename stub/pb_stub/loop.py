@@ -232,14 +232,24 @@ class Loop:
                 text = f"Python model file not found in '{settings.path}'"
                 process.complain(self._instance, f"Failed to preinitialize Python stub: {text}")
                 raise _NotStarted(text)
-            if settings.dev:
-                from . import debugger
-
-                debugger.install()
-            self._model = Model(settings.path, settings.module)
-            if settings.dev:
-                debugger.attend(self._model)
+            self._model = self._developed(settings) if settings.dev else Model(settings.path, settings.module)
         return self._model
+
+    def _developed(self, settings: Settings) -> Model:
+        """Import a model that is being developed: its breakpoints find a terminal, its imports are watched."""
+        from . import debugger
+        from .imports import Imports
+
+        debugger.install()
+        imports = Imports(self._channel, self._root, settings.directory)
+        try:
+            model = Model(settings.path, settings.module)
+        except BaseException as error:
+            imports.report(error)
+            raise
+        debugger.attend(model)
+        imports.attend(model)
+        return model
 
     def _outlet(self, request: InferenceRequest) -> runtime.Outlet | None:
         """What the runtime offers. Before INITIALIZE there are only requests that the model has made."""

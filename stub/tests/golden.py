@@ -197,6 +197,7 @@ def frames() -> dict[str, bytes]:
         ),
         "call_value": messages.call(LIFE, 6, "value", metric=300),
         "call_drop_family": messages.call(LIFE, 0, "drop_family", family=1),
+        "call_imported": messages.call(LIFE, 0, "imported", paths=["/srv/hëlper.py", "/srv/pkg/__init__.py"]),
         "metric": messages.metric(LIFE, 300, 1, -0.5),
         "name_up": messages.name(LIFE, 5, "ÄUSSERST"),
         "spilled_up": messages.encode(

@@ -264,6 +264,7 @@ class Supervisor:
         self.logs: list[dict[str, Any]] = []
         self.released: list[int] = []
         self.responses: list[Response] = []
+        self.imported: list[list[str]] = []  # by report
         self.kept: Counter[int] = Counter()  # tickets of up that have not been returned, as often as they were named
 
     # Frames.
@@ -283,7 +284,7 @@ class Supervisor:
             os.write(self.bell_out, b"\0")
 
     def receive(self, timeout: float = 60.0) -> Frame:
-        """The next frame but LOG, RELEASED, LEND and UNLEND, which are noted."""
+        """The next frame but LOG, RELEASED, LEND, UNLEND and imported files, which are noted."""
         deadline = time.monotonic() + timeout
         while True:
             raw = self.reader.receive()
@@ -304,6 +305,9 @@ class Supervisor:
             elif frame.kind == "UNLEND":
                 assert frame.id in self.lent and frame.id not in self.unlent and len(frame.raw) == 24
                 self.unlent.append(frame.id)
+            elif frame.kind == "CALL" and frame.fields()["operation"] == "imported":
+                assert frame.id == 0
+                self.imported.append(frame.fields()["paths"])
             elif frame.kind == "NAME":
                 assert frame.id == len(self.names)
                 self.names.append(frame.raw[24:].decode())

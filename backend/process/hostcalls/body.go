@@ -16,6 +16,7 @@ type callBody struct {
 	Dependents bool      `msgpack:"dependents"`
 	Version    string    `msgpack:"version"`
 	Bytes      int64     `msgpack:"bytes"`
+	Paths      []string  `msgpack:"paths"`
 
 	Index       int   `msgpack:"index"`
 	Start       int64 `msgpack:"start"`

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,8 @@ type Config struct {
 	Encoder *frames.Encoder // of the frames that the process is sent
 	// Responses takes what the process reports of single responses; nil: nobody counts them.
 	Responses func(backend.ResponseReport)
+	// Imported takes the files that the process has imported, as backend.Env has it; nil: none is watched.
+	Imported func(paths []string) (refused int)
 	// Fail ends the life of the process because of an error. It does not wait.
 	Fail   func(error)
 	Limits Limits
@@ -95,7 +98,7 @@ func (c *Calls) Receive(f ipc.Frame) error {
 	if len(f.Body) > frames.MaxMap && body.Operation != "load" {
 		return ipc.Broken("frame", "body of CALL %q has %d bytes, want at most %d", body.Operation, len(f.Body), frames.MaxMap)
 	}
-	if (f.ID == 0) != (body.Operation == "drop_family" || body.Operation == "memory" || body.Operation == "response") {
+	if (f.ID == 0) != slices.Contains(unanswered, body.Operation) {
 		return ipc.Broken("call", "CALL %q has number %d", body.Operation, f.ID)
 	}
 	var (
@@ -124,6 +127,13 @@ func (c *Calls) Receive(f ipc.Frame) error {
 			c.Responses(r)
 		}
 		return nil
+	case "imported":
+		if c.Imported != nil {
+			if refused := c.Imported(body.Paths); refused > 0 {
+				c.Log.Debug().Msgf("%d imported files are not watched", refused)
+			}
+		}
+		return nil
 	case "drop_family":
 		return misused(c.Metrics.DropFamily(body.Family))
 	case "value":
@@ -142,6 +152,9 @@ func (c *Calls) Receive(f ipc.Frame) error {
 	}
 	return c.result(f.ID, result)
 }
+
+// unanswered are the operations without a RESULT.
+var unanswered = []string{"drop_family", "memory", "response", "imported"}
 
 // errDropped is for a thread that asks for a metric while another one drops it.
 var errDropped = errors.New("Invalid metric operation as the corresponding 'MetricFamily' has been deleted. " +

@@ -80,6 +80,8 @@ func TestMalformedHostCallsEndTheLife(t *testing.T) {
 		"without number":         {callOf(t, 0, map[string]any{"operation": "load", "model": "m"}), "call"},
 		"drop with number":       {callOf(t, 5, map[string]any{"operation": "drop_family", "family": 1}), "call"},
 		"memory with number":     {callOf(t, 5, map[string]any{"operation": "memory", "bytes": 1}), "call"},
+		"imported with number":   {callOf(t, 5, map[string]any{"operation": "imported", "paths": []string{"/a.py"}}), "call"},
+		"imported numbers":       {callOf(t, 0, map[string]any{"operation": "imported", "paths": []int{1}}), "msgpack"},
 		"negative memory":        {callOf(t, 0, map[string]any{"operation": "memory", "bytes": -1}), "call"},
 		"drop of nothing":        {callOf(t, 0, map[string]any{"operation": "drop_family", "family": 9}), "metric"},
 		"family again":           {callOf(t, 5, family), "metric"},
@@ -122,7 +124,7 @@ func FuzzCalls(f *testing.F) {
 	le := binary.LittleEndian
 	var all []byte
 	for _, name := range []string{
-		"call_new_family", "call_new_metric", "metric", "call_value", "call_load", "call_unload", "call_ready", "call_drop_family", "metric",
+		"call_new_family", "call_new_metric", "metric", "call_value", "call_load", "call_unload", "call_ready", "call_imported", "call_drop_family", "metric",
 	} {
 		frame := ipctest.Frame(f, name)
 		one := append([]byte{frame[4], frame[16]}, le.AppendUint16(nil, uint16(len(frame)-ipc.HeaderSize))...)
