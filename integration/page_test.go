@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	cdpbrowser "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
@@ -200,13 +201,23 @@ const unnamed = `[...document.querySelectorAll("input:not([type=hidden]),textare
 // evilModel is the name of a model that would run a script if a page took it for markup.
 const evilModel = `<img src=x onerror=alert(1)>`
 
-// painter is a model whose outputs are a PNG, the pixels of a picture, and markup.
+// painter is a model whose outputs are a PNG, pixels of pictures in bytes and in floats, a sound, numbers and markup.
 const painter = `
 import base64
+import io
+import wave
+
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
 PNG = base64.b64decode("PICTURE")
+
+def beep():
+    file = io.BytesIO()
+    with wave.open(file, "wb") as w:
+        w.setparams((1, 2, 8000, 0, "NONE", ""))
+        w.writeframes((np.sin(np.arange(4000) / 3) * 9000).astype("<i2").tobytes())
+    return file.getvalue()
 
 class TritonPythonModel:
     def execute(self, requests):
@@ -223,6 +234,8 @@ class TritonPythonModel:
                 pb_utils.Tensor("PIXELS", pixels),
                 pb_utils.Tensor("MARKUP", np.array([("<script>alert(3)</script>" + text).encode()], dtype=np.object_)),
                 pb_utils.Tensor("NUMBERS", np.arange(6, dtype=np.float32).reshape(2, 3) / 4),
+                pb_utils.Tensor("FLOATS", np.linspace(0, 1, 3 * 24 * 32, dtype=np.float32).reshape(3, 24, 32)),
+                pb_utils.Tensor("SOUND", np.array([beep()], dtype=np.object_)),
             ]))
         return answers
 `
@@ -244,7 +257,8 @@ func smallPicture(t *testing.T) string {
 const painterConfig = `backend: "python"
 input { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] }
 output [ { name: "PICTURE" data_type: TYPE_STRING dims: [ 1 ] }, { name: "PIXELS" data_type: TYPE_UINT8 dims: [ -1, -1, 3 ] },
-         { name: "MARKUP" data_type: TYPE_STRING dims: [ 1 ] }, { name: "NUMBERS" data_type: TYPE_FP32 dims: [ 2, 3 ] } ]
+         { name: "MARKUP" data_type: TYPE_STRING dims: [ 1 ] }, { name: "NUMBERS" data_type: TYPE_FP32 dims: [ 2, 3 ] },
+         { name: "FLOATS" data_type: TYPE_FP32 dims: [ 3, -1, -1 ] }, { name: "SOUND" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
 // TestPageInABrowser uses the page as a person does, in a real browser: looks at it in light and dark, makes requests by keyboard, sees
@@ -308,16 +322,26 @@ func TestPageInABrowser(t *testing.T) {
 			b.do("tab", chromedp.KeyEvent(kb.Tab))
 		}
 		b.do("send", chromedp.KeyEvent(" "))
-		b.until(`document.activeElement.id === "answer" && document.querySelectorAll("#answer img").length === 2`)
+		b.until(`document.activeElement.id === "answer" && document.querySelectorAll("#answer img").length === 3`)
 		if text := b.script(`document.getElementById("answer").innerText`); !strings.Contains(text, "<script>alert(3)</script>hello!") || !strings.Contains(text, "0.75  1.0  1.25") {
 			t.Errorf("the answer is\n%s\nwant the text and the numbers", text)
 		}
 		b.until(`[...document.querySelectorAll("#answer img")].every((i) => i.complete)`)
-		if sizes := b.script(`[...document.querySelectorAll("#answer img")].map((i) => i.naturalWidth + "x" + i.naturalHeight).join()`); sizes != "16x16,128x96" {
-			t.Errorf("the pictures have %s, want 16x16,128x96", sizes)
+		if sizes := b.script(`[...document.querySelectorAll("#answer img")].map((i) => i.naturalWidth + "x" + i.naturalHeight).join()`); sizes != "16x16,128x96,32x24" {
+			t.Errorf("the pictures have %s, want 16x16,128x96,32x24", sizes)
 		}
+		b.until(`document.querySelector("#answer audio").duration === 0.5`)
+		saved := t.TempDir()
+		tell(b, cdpbrowser.SetDownloadBehavior, cdpbrowser.SetDownloadBehaviorParams{Behavior: cdpbrowser.SetDownloadBehaviorBehaviorAllow, DownloadPath: saved})
+		b.do("save the numbers", chromedp.Click(`//a[@download="NUMBERS.npy"]`))
+		testkit.Eventually(t, startLimit, func() bool {
+			file, err := os.ReadFile(filepath.Join(saved, "NUMBERS.npy"))
+			return err == nil && bytes.HasPrefix(file, []byte("\x93NUMPY")) && len(file) == 128+24
+		})
 		b.shoot("answer")
-		b.do("ask for an error", chromedp.SetValue("#values-0", "raise"), chromedp.Click("button.main"))
+		b.do("give what is no shape", chromedp.SetValue("#shape-0", "two"), chromedp.Click("button.main"))
+		b.until(`document.getElementById("answer").innerText.startsWith("Not sent")`)
+		b.do("ask for an error", chromedp.SetValue("#shape-0", "1"), chromedp.SetValue("#values-0", "raise"), chromedp.Click("button.main"))
 		b.until(`document.getElementById("answer").innerText.includes("ValueError: <script>alert(2)</script>")`)
 		b.shoot("error")
 		b.noTrouble()

@@ -47,6 +47,6 @@ func readAssets() (assets, error) {
 
 func parseTemplates() (*template.Template, error) {
 	return template.New("").Funcs(template.FuncMap{
-		"bytes": bytesText, "count": countText, "duration": durationText, "picture": pictureURL,
+		"bytes": bytesText, "count": countText, "duration": durationText, "url": fileURL,
 	}).ParseFS(files, "templates/*.html")
 }

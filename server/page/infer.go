@@ -27,7 +27,8 @@ type extraFields struct {
 
 // answer is what a request of the form came to.
 type answer struct {
-	Took      time.Duration
+	Sent      bool          // else the form was refused
+	Took      time.Duration // for what was sent
 	Responses []form.Response
 	More      int    // responses that are not shown
 	Code      string // of an error without a response
@@ -98,8 +99,8 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 	if err := q.extra.apply(req); err != nil {
 		return refused(err)
 	}
-	// What is kept of the answer, and the page made of it.
-	if err := c.Take(memory.Replies, 2*form.MostKept); err != nil {
+	// What is kept of the answer, and the page made of it, which may have a tensor twice in base64: as a picture and as a file.
+	if err := c.Take(memory.Replies, 4*form.MostKept); err != nil {
 		return refused(err)
 	}
 	r.Watch() // a browser that leaves ends the request
@@ -109,7 +110,7 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 	collector := &form.Collector{Enough: cancel}
 	began := time.Now()
 	err := server.InferOn(ctx, p.core, found, req, collector.Take)
-	a := &answer{Took: time.Since(began)}
+	a := &answer{Sent: true, Took: time.Since(began)}
 	a.Responses, a.More = collector.Answer()
 	if err != nil {
 		e := infer.AsError(err)

@@ -244,13 +244,15 @@ func TestFormMakesRequests(t *testing.T) {
 	wants(t, "file", got, 200, "UINT8 [100000]", "97.7 KiB", "99\u202f000 values more are not shown")
 	got = s.post("/models/id_bytes/infer", "name.0", "INPUT0", "shape.0", "1", "file file.0", "\x89PNG\r\n\x1a\nrest")
 	wants(t, "picture", got, 200, `<img class="picture" src="data:image/png;base64,iVBORw0KGgpyZXN0"`)
+	got = s.post("/models/id_bytes/infer", "name.0", "INPUT0", "shape.0", "1", "file file.0", "RIFF\x24\x00\x00\x00WAVEfmt ")
+	wants(t, "sound", got, 200, `<audio controls src="data:audio/wav;base64,UklGR`, `download="OUTPUT0-0.wav"`, "Answer")
 	got = s.post("/models/multi/infer", "name.0", "INPUT0", "values.0", "", "name.1", "INPUT1", "shape.1", "1", "values.1", "2.5", "name.2", "INPUT2", "name.3", "INPUT3", "file file.3", "")
 	wants(t, "optional inputs", got, 200, "OUTPUT1", "2.5")
 	if inputs := s.core.Last().Inputs; len(inputs) != 1 {
 		t.Errorf("optional inputs without values: %d inputs were sent, want 1", len(inputs))
 	}
 	wants(t, "model that fails", s.post("/models/fails/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1"), 200, "Unavailable", "it fails: &#34;ü&#34; /x")
-	wants(t, "values that do not fit", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1 2 "+evil), 200, "Invalid argument", "input &#39;INPUT0&#39;")
+	wants(t, "values that do not fit", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1 2 "+evil), 200, "Invalid argument", "Not sent", "input &#39;INPUT0&#39;")
 	wants(t, "parameters that are none", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1", "parameters", "[1]"), 200, "the parameters are no object of JSON")
 	wants(t, "inputs of before a reload", s.post("/models/batch/infer", "name.0", "OLD"), 200, "have changed since the form was shown")
 	wants(t, "unknown model", s.post("/models/nothing/infer"), 404)
@@ -529,7 +531,7 @@ func TestNumbersAreReadable(t *testing.T) {
 	for got, want := range map[string]string{
 		bytesText(0): "0 B", bytesText(1536): "1.50 KiB", bytesText(200 << 30): "200 GiB", countText(-1234567): "-1\u202f234\u202f567", countText(999): "999",
 		durationText(0): "0 s", durationText(1234 * time.Nanosecond): "1.23 µs", durationText(15 * time.Minute): "15 min", durationText(50 * time.Hour): "2 days",
-		string(pictureURL("data:image/svg+xml;base64,x")): "", string(pictureURL("data:image/png;base64,eA==")): "data:image/png;base64,eA==",
+		string(fileURL("data:image/svg+xml;base64,x")): "", string(fileURL("data:text/html;base64,x")): "", string(fileURL("javascript:x")): "", string(fileURL("data:audio/wav;base64,x")): "data:audio/wav;base64,x", string(fileURL("data:image/png;base64,eA==")): "data:image/png;base64,eA==",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

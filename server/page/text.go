@@ -81,11 +81,12 @@ func decimals(v float64) int {
 	return 0
 }
 
-// pictureURL lets a picture that package form has made stand in a template, which lets no other data URL
-// stand.
-func pictureURL(url string) template.URL {
-	if !strings.HasPrefix(url, "data:image/") || strings.HasPrefix(url, "data:image/svg") {
+// fileURL lets what package form has made a URL of stand in a template, which lets no other data URL
+// stand: a picture, a sound, or bytes that a browser saves.
+func fileURL(url string) template.URL {
+	kind, _, _ := strings.Cut(strings.TrimPrefix(url, "data:"), ";")
+	if kind != "application/octet-stream" && !strings.HasPrefix(kind, "image/") && !strings.HasPrefix(kind, "audio/") || strings.HasPrefix(kind, "image/svg") {
 		return ""
 	}
-	return template.URL(url) //nolint:gosec // base64 of a raster image, by its first bytes
+	return template.URL(url) //nolint:gosec // base64 of bytes that are no markup to a browser
 }

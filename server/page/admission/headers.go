@@ -2,7 +2,7 @@ package admission
 
 // Headers are those of every reply of the page, each with its line end. Nothing inline runs, nothing comes from
 // elsewhere, and no other page frames this one. With no-referrer browsers would send no origin with a form.
-const Headers = "Content-Security-Policy: default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+const Headers = "Content-Security-Policy: default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'\r\n" +
 	"X-Content-Type-Options: nosniff\r\n" +
 	"X-Frame-Options: DENY\r\n" +

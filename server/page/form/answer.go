@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -20,7 +19,9 @@ const (
 	mostHex       = 256      // bytes of one element that is no text
 	mostPicture   = 6 << 20  // bytes of one picture
 	// MostKept bounds what is copied of one answer, in bytes.
-	MostKept = 12 << 20
+	MostKept = 13 << 20
+	// spared is what whole tensors of numbers leave of it for the first elements of others, in bytes.
+	spared = 1 << 20
 )
 
 // Collector takes the responses to one request. Enough, which may be nil, is called once when more
@@ -72,11 +73,12 @@ func (c *Collector) Take(r *infer.Response) {
 	c.responses = append(c.responses, k)
 }
 
-// shown is how many bytes of an output may be shown: those of a picture, or of the elements.
+// shown is how many bytes of an output may be shown: those of a picture or of a file, or of the elements.
 func (c *Collector) shown(out *infer.Tensor) int64 {
 	if size := out.DataType.Size(); size > 0 {
-		if l, ok := pixels(out.Shape); ok && out.DataType == infer.Uint8 && l.height*l.width <= maxPixels && int64(len(out.Data)) <= mostPicture {
-			return int64(len(out.Data))
+		all := int64(len(out.Data))
+		if _, ok := drawn(out.DataType, out.Shape); (all <= mostFile || ok && all <= mostPicture) && all <= int64(c.room-spared) {
+			return all
 		}
 		return int64(mostElements * size)
 	}
@@ -102,6 +104,8 @@ type Output struct {
 	Rows              string // numbers
 	Elements          []Element
 	Picture           string // a data URL of a raster image
+	Floats            bool   // that image is of floats, which may be something else
+	File              File   // of numbers
 	Left              int64  // elements, or bytes of BYTES, that are not shown
 	Broken            bool   // it is no tensor of its type
 }
@@ -112,6 +116,8 @@ type Element struct {
 	Text    string
 	Hex     string
 	Picture string // a data URL of a raster image
+	Sound   string // a data URL
+	File    File   // of what is not all there as text
 	Cut     bool   // there is more
 }
 
@@ -155,11 +161,14 @@ func output(t *infer.Tensor, size int64) Output {
 	}
 	if int64(len(t.Data)) == size {
 		o.Picture = pictureOf(t.DataType, t.Shape, t.Data)
+		o.Floats = o.Picture != "" && t.DataType != infer.Uint8
 	}
 	n := min(int64(len(t.Data))/one, mostElements)
 	o.Rows, o.Left = rows(t, int(n)), size/one-n
 	if want, ok := infer.ByteSize(t.DataType, t.Shape); !ok || want != size {
 		o.Broken = true
+	} else if size <= mostFile && int64(len(t.Data)) == size {
+		o.File = tensorFile(t)
 	}
 	return o
 }
@@ -174,28 +183,44 @@ func (o *Output) elements(data []byte, size int64) {
 		}
 		data, size = data[4:], size-4
 		have := data[:min(n, int64(len(data)))]
-		o.Elements = append(o.Elements, element(have, int(n)))
+		o.Elements = append(o.Elements, element(fmt.Sprintf("%s-%d", o.Name, len(o.Elements)), have, int(n)))
 		data, size = data[len(have):], size-n
 	}
 	o.Left = size
 }
 
-// element shows an element of size bytes, of which data is the beginning.
-func element(data []byte, size int) Element {
+// element shows an element of size bytes, of which data is the beginning. Name is that of its file, without an ending.
+func element(name string, data []byte, size int) Element {
 	e := Element{Size: size, Cut: len(data) < size}
-	kind := pictureType(data)
+	kind, ending := mediaType(data)
+	whole := len(data) == size
 	text := data
 	if len(text) > mostText {
 		text, e.Cut = cutText(text[:mostText]), true
 	}
 	switch {
-	case kind != "" && len(data) == size:
-		e.Picture, e.Cut = dataURL(kind, data), false
+	case kind != "" && whole:
+		e.Cut = false
+		url := dataURL(kind, data)
+		if strings.HasPrefix(kind, "audio/") {
+			e.Sound = url
+		} else {
+			e.Picture = url
+		}
+		if size <= mostFile {
+			e.File = File{name + ending, url}
+		}
 	case readable(text):
 		e.Text = string(text)
+		if e.Cut && whole && size <= mostFile {
+			e.File = File{name + ".txt", dataURL("application/octet-stream", data)}
+		}
 	default:
 		shown := data[:min(len(data), mostHex)]
 		e.Hex, e.Cut = hex.Dump(shown), len(shown) < size
+		if whole && size <= mostFile {
+			e.File = File{name + ".bin", dataURL("application/octet-stream", data)}
+		}
 	}
 	return e
 }
@@ -275,14 +300,10 @@ func number(d infer.DataType, data []byte) string {
 		return strconv.FormatInt(int64(int32(binary.LittleEndian.Uint32(data))), 10)
 	case infer.Int64:
 		return strconv.FormatInt(int64(binary.LittleEndian.Uint64(data)), 10)
-	case infer.FP16:
-		return floatText(float64(fromHalf(binary.LittleEndian.Uint16(data))), 32)
-	case infer.BF16:
-		return floatText(float64(fromBrain(binary.LittleEndian.Uint16(data))), 32)
-	case infer.FP32:
-		return floatText(float64(math.Float32frombits(binary.LittleEndian.Uint32(data))), 32)
+	case infer.FP16, infer.BF16, infer.FP32:
+		return floatText(float(d, data), 32)
 	case infer.FP64:
-		return floatText(math.Float64frombits(binary.LittleEndian.Uint64(data)), 64)
+		return floatText(float(d, data), 64)
 	default:
 		return fmt.Sprintf("%x", data)
 	}

@@ -1,6 +1,6 @@
 // Package form turns what a person types into tensors, and tensors into what a person reads: the
 // fields of a model's inputs, the values of each as text, file or picture, and outputs as rows of
-// numbers, texts, pictures and hex. It knows neither HTML nor HTTP.
+// numbers, texts, pictures, sounds, hex and files. It knows neither HTML nor HTTP.
 //
 //	config ── Fields ─▶ Field ── Read ─▶ infer.Tensor … infer.Response ── Collector.Take ─▶ Answer ─▶ Response, Output
 //
@@ -15,5 +15,5 @@
 //
 // Trust: text and files are a client's, outputs a model's. Lengths and pictures' sizes are checked before
 // memory is taken for them. What comes out is text that the caller escapes, but for
-// pictures, which are raster images by their first bytes, never SVG.
+// pictures, which are raster images by their first bytes, never SVG, and sounds; other bytes are URLs that a browser saves and does not show.
 package form

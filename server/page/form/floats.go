@@ -1,6 +1,25 @@
 package form
 
-import "math"
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// float is the first element of data, which has floats of the type.
+func float(d infer.DataType, data []byte) float64 {
+	switch d {
+	case infer.FP16:
+		return float64(fromHalf(binary.LittleEndian.Uint16(data)))
+	case infer.BF16:
+		return float64(fromBrain(binary.LittleEndian.Uint16(data)))
+	case infer.FP32:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(data)))
+	default:
+		return math.Float64frombits(binary.LittleEndian.Uint64(data))
+	}
+}
 
 // toHalf rounds to the nearest number of IEEE 754 binary16, ties to even.
 func toHalf(v float32) uint16 {

@@ -2,7 +2,6 @@ package form
 
 import (
 	"bytes"
-	"encoding/base64"
 	"image"
 	"image/color"
 	_ "image/gif" // image.Decode knows it
@@ -13,28 +12,6 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 )
-
-const webp = "image/webp"
-
-// pictureType is the media type of a raster image by its first bytes, "" of all else.
-func pictureType(data []byte) string {
-	switch {
-	case bytes.HasPrefix(data, []byte("\x89PNG\r\n\x1a\n")):
-		return "image/png"
-	case bytes.HasPrefix(data, []byte("\xff\xd8\xff")):
-		return "image/jpeg"
-	case bytes.HasPrefix(data, []byte("GIF87a")), bytes.HasPrefix(data, []byte("GIF89a")):
-		return "image/gif"
-	case len(data) > 12 && string(data[:4]) == "RIFF" && string(data[8:12]) == "WEBP":
-		return webp
-	}
-	return ""
-}
-
-// dataURL is a picture in a URL.
-func dataURL(kind string, data []byte) string {
-	return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data)
-}
 
 // maxPixels bounds the pictures that are decoded or encoded here.
 const maxPixels = 8 << 20
@@ -144,11 +121,57 @@ func (f *Field) fill(dst []byte, picture image.Image, l layout) {
 	}
 }
 
-// pictureOf returns the PNG of a UINT8 tensor of pixels as a URL, "" of all else.
+// leastFloats is the least height and width of a tensor of floats that is shown as a picture: small ones are numbers.
+const leastFloats = 8
+
+// drawn reports how a tensor of a type and shape is drawn, if it may be a picture. Floats may be without channels, too.
+func drawn(d infer.DataType, shape []int64) (l layout, ok bool) {
+	least := int64(2)
+	switch d {
+	case infer.Uint8:
+		l, ok = pixels(shape)
+	case infer.FP16, infer.BF16, infer.FP32, infer.FP64:
+		least = leastFloats
+		for len(shape) > 2 && shape[0] == 1 {
+			shape = shape[1:]
+		}
+		if l, ok = pixels(shape); len(shape) == 2 {
+			l, ok = layout{shape[0], shape[1], 1, false}, true
+		}
+	}
+	return l, ok && min(l.height, l.width) >= least && max(l.height, l.width) <= maxPixels && l.height*l.width <= maxPixels
+}
+
+// samples returns the channels of a tensor as bytes: floats from 0 to 1 scaled, others from 0 to 255 as they are. It is nil
+// if there are other values.
+func samples(d infer.DataType, data []byte) []byte {
+	if d == infer.Uint8 {
+		return data
+	}
+	size := d.Size()
+	scale := 255.0
+	for i := 0; i < len(data); i += size {
+		switch v := float(d, data[i:]); {
+		case !(v >= 0 && v <= 255): // or NaN
+			return nil
+		case v > 1:
+			scale = 1
+		}
+	}
+	values := make([]byte, len(data)/size)
+	for i := range values {
+		values[i] = byte(float(d, data[i*size:])*scale + 0.5)
+	}
+	return values
+}
+
+// pictureOf returns the PNG of a tensor of pixels as a URL, "" of all else.
 func pictureOf(d infer.DataType, shape []int64, data []byte) string {
-	l, ok := pixels(shape)
-	if d != infer.Uint8 || !ok || l.height < 2 || l.width < 2 || l.height > maxPixels || l.width > maxPixels || l.height*l.width > maxPixels ||
-		int64(len(data)) != l.height*l.width*l.channels {
+	l, ok := drawn(d, shape)
+	if !ok || int64(len(data)) != l.height*l.width*l.channels*int64(d.Size()) {
+		return ""
+	}
+	if data = samples(d, data); data == nil {
 		return ""
 	}
 	picture := image.NewNRGBA(image.Rect(0, 0, int(l.width), int(l.height)))

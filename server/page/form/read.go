@@ -247,7 +247,7 @@ func (f *Field) visitJSON(text []byte, visit func([]byte)) error {
 
 // readFile reads a picture, or the bytes of the tensor.
 func (f *Field) readFile(t *infer.Tensor, open int, room *Room) error {
-	if kind := pictureType(f.File); kind != "" && kind != webp {
+	if kind, _ := mediaType(f.File); strings.HasPrefix(kind, "image/") && kind != webp {
 		return f.readPicture(t, room)
 	}
 	size := int64(f.Type.Size())
