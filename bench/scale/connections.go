@@ -184,5 +184,5 @@ func openGRPC(p *server) (io.Closer, error) {
 // dial makes a gRPC connection that takes little memory here.
 func dial(p *server) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithReadBufferSize(0), grpc.WithSharedWriteBuffer(true))
+		grpc.WithReadBufferSize(0))
 }

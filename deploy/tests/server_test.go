@@ -292,10 +292,19 @@ func TestQueriesByPrometheus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	query := list(at(find(objects, "ScaledObject").fields, "spec", "triggers"))[0]["metadata"].(map[string]any)["query"].(string)
+	triggers := list(at(find(objects, "ScaledObject").fields, "spec", "triggers"))
+	if len(triggers) != 2 {
+		t.Fatalf("got %d triggers, want requests that wait and busy instances", len(triggers))
+	}
+	query := func(i int) string { return triggers[i]["metadata"].(map[string]any)["query"].(string) }
 	eventually(t, "KEDA's query to count the requests that wait", func() bool {
-		values, _, _ := ask(query)
+		values, _, _ := ask(query(0))
 		return len(values) == 1 && values[0] == strconv.Itoa(waiting)
+	})
+	// A request counts as busy when it has been answered, and none has been.
+	eventually(t, "KEDA's query to find idle instances", func() bool {
+		values, _, _ := ask(query(1))
+		return len(values) == 1 && values[0] == "0"
 	})
 
 	// The adapter asks for each pod, by the metric's name and these labels.
@@ -313,11 +322,14 @@ func TestQueriesByPrometheus(t *testing.T) {
 	if err := yaml.Unmarshal(adapter, &rules); err != nil || len(rules.Rules) == 0 {
 		t.Fatalf("got %d rules and %v", len(rules.Rules), err)
 	}
-	known := map[string]bool{}
+	known, busy := map[string]bool{}, ""
 	for _, rule := range rules.Rules {
 		known[rule.Name.As] = true
 		series, _, _ := strings.Cut(rule.SeriesQuery, "{")
 		expand := strings.NewReplacer("<<.Series>>", series, "<<.LabelMatchers>>", `namespace="serving",pod="test-nereid-7c9-abc"`, "<<.GroupBy>>", "pod")
+		if rule.Name.As == "nereid_busy_share" {
+			busy = expand.Replace(rule.MetricsQuery)
+		}
 		// Rates begin with the second scrape.
 		eventually(t, rule.Name.As, func() bool {
 			values, labels, _ := ask(expand.Replace(rule.MetricsQuery))
@@ -331,9 +343,11 @@ func TestQueriesByPrometheus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metric := at(list(at(find(objects, "HorizontalPodAutoscaler").fields, "spec", "metrics"))[0], "pods", "metric", "name").(string)
-	if !known[metric] {
-		t.Errorf("the HPA wants the metric %s, and the adapter's rules have %v", metric, known)
+	metrics := list(at(find(objects, "HorizontalPodAutoscaler").fields, "spec", "metrics"))
+	for _, metric := range metrics[:2] {
+		if name := at(metric, "pods", "metric", "name").(string); !known[name] {
+			t.Errorf("the HPA wants the metric %s, and the adapter's rules have %v", name, known)
+		}
 	}
 
 	// Alerts and the dashboard's queries are at least understood.
@@ -373,6 +387,17 @@ func TestQueriesByPrometheus(t *testing.T) {
 		}
 	}
 	open()
+	// The instance has waited for the flag all the time.
+	for _, expression := range []string{busy, query(1)} {
+		eventually(t, expression, func() bool {
+			values, _, _ := ask(expression)
+			if len(values) != 1 {
+				return false
+			}
+			share, err := strconv.ParseFloat(values[0], 64)
+			return err == nil && share > 0 && share <= 1
+		})
+	}
 }
 
 // TestAlertsRing runs the unit tests of the alerts.

@@ -128,7 +128,13 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
-{{/* What is scaled by, as one number for the whole workload. */}}
+{{/* The share of time that instances of each pod's busiest model execute, summed over the pods. */}}
+{{- define "nereid.busyQuery" -}}
+{{- $pods := printf "namespace=%q,pod=~%q" .Release.Namespace (printf "%s-.*" (include "nereid.fullname" .)) -}}
+sum(max by (pod) (sum by (namespace, pod, model, version) (rate(nv_inference_compute_infer_duration_us{ {{ $pods }} }[2m]) * rate(nv_inference_exec_count{ {{ $pods }} }[2m]) / clamp_min(rate(nv_inference_request_success{ {{ $pods }} }[2m]), 0.001)) / 1e6 / count by (namespace, pod, model, version) (nereid_instance_resident_bytes{ {{ $pods }} })) or 0 * max by (pod) (nv_inference_pending_request_count{ {{ $pods }} }))
+{{- end }}
+
+{{/* Requests that wait, as one number for the whole workload. */}}
 {{- define "nereid.pendingQuery" -}}
 sum(nv_inference_pending_request_count{namespace="{{ .Release.Namespace }}",pod=~"{{ include "nereid.fullname" . }}-.*"})
 {{- end }}
