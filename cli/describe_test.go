@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -29,6 +31,34 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 	check("", root)
 	if len(root.Commands) != len(commands(noEnvironment)) || len(root.Flags) < 100 {
 		t.Errorf("got %d commands and %d flags, want all", len(root.Commands), len(root.Flags))
+	}
+}
+
+// TestCompletionKnowsValuesAndModels: flags of commands with values of a few have them, and what takes a model says so.
+func TestCompletionKnowsValuesAndModels(t *testing.T) {
+	models := filepath.Join(t.TempDir(), "models")
+	if err := os.MkdirAll(filepath.Join(models, "greeter", "1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"bench m --protocol ":                             "http grpc stream",
+		"bench m --shared-memory=":                        "--shared-memory=none --shared-memory=system",
+		"replay d --protocol ":                            "http grpc",
+		"top --sort p":                                    "p50 p90 p99",
+		"bench --input-record " + models + " gr":          "greeter",
+		"replay " + models + " --model ":                  "greeter",
+		"serve " + models + " --load-model ":              "greeter",
+		"--model-repository " + models + " --load-model=": "--load-model=greeter",
+	} {
+		status, out, stderr := runAs("nereid", append([]string{"completion", "candidates", "--"}, strings.Split(line, " ")...)...)
+		var words []string
+		for _, one := range strings.Split(strings.TrimSpace(out), "\n")[1:] {
+			word, _, _ := strings.Cut(one, "\t")
+			words = append(words, word)
+		}
+		if got := strings.Join(words, " "); status != 0 || got != want {
+			t.Errorf("%q: got status %d, %q and %q, want %q", line, status, got, stderr, want)
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ func describeFlags() []command.Flag {
 			title = "General"
 		}
 		for _, f := range g.flags {
-			list = append(list, command.Flag{Group: title, Name: f.name, Value: f.value, Help: f.wholeHelp()})
+			list = append(list, command.Flag{Group: title, Name: f.name, Value: f.value, Help: f.wholeHelp(), Models: f.name == "load-model"})
 		}
 	}
 	return list

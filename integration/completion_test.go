@@ -53,7 +53,7 @@ func TestBashCompletes(t *testing.T) {
 	folder := namedNereid(t)
 	command := exec.Command(bash, "--norc", "--noprofile", "-i")
 	command.Dir = t.TempDir()
-	if err := os.MkdirAll(filepath.Join(command.Dir, "repository"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(command.Dir, "repository", "greeter", "1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	command.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"), "HOME="+command.Dir, "PS1=ready> ", "TERM=dumb", "INPUTRC=/dev/null")
@@ -67,6 +67,8 @@ func TestBashCompletes(t *testing.T) {
 		{"nereid --model-repository=rep\t", "nereid --model-repository=repository/"},
 		{"nereid --log-format=I\t", "nereid --log-format=ISO8601 "},
 		{"nereid bench m --prot\t", "nereid bench m --protocol "},
+		{"nereid bench m --protocol=g\t", "nereid bench m --protocol=grpc "},
+		{"nereid serve repository --load-model=gr\t", "nereid serve repository --load-model=greeter "},
 	} {
 		s.Await("ready> ", startLimit)
 		s.Type(line.typed)

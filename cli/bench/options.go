@@ -61,7 +61,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{inputs: make(map[string]string), shapes: make(map[string][]int64)}
 	var concurrency, rate string
 	flags.StringVar(&o.url, "url", "", "`ADDRESS` of the server; localhost:8000 for HTTP and localhost:8001 for gRPC unless it is given")
-	flags.StringVar(&o.protocol, "protocol", protocolHTTP, "http, grpc, or stream: requests of one caller share a gRPC stream")
+	command.Choice(flags, &o.protocol, "protocol", protocolHTTP, "http, grpc, or stream: requests of one caller share a gRPC stream", protocolHTTP, protocolGRPC, protocolStream)
 	flags.StringVar(&o.version, "model-version", "", "`VERSION` of the model; the server's choice unless it is given")
 	flags.StringVar(&concurrency, "concurrency", "1", "`N`, requests that are under way at a time; or START:END:STEP, measured one after another")
 	flags.StringVar(&rate, "rate", "", "`N`, requests per second, whether or not earlier ones have been answered; or START:END:STEP")
@@ -73,7 +73,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	flags.StringVar(&o.data, "data", "", "`FILE` of requests in the JSON form of perf_analyzer; they are sent in turn")
 	flags.StringVar(&o.record, "input-record", "", "`DIRECTORY` of recorded requests (nereid --record); the inputs of those of this model are sent in turn")
 	flags.IntVar(&o.textLength, "string-length", 128, "bytes of each random element of a BYTES input")
-	flags.StringVar(&o.memory, "shared-memory", "none", "none, or system: tensors lie in shared memory that the server is told of; it has to run on this machine")
+	command.Choice(flags, &o.memory, "shared-memory", "none", "none, or system: tensors lie in shared memory that the server is told of; it has to run on this machine", "none", "system")
 	flags.Int64Var(&o.outputBytes, "output-shared-memory-size", 100<<10, "bytes for each output in shared memory")
 	flags.IntVar(&o.sequence, "sequence-length", 0, "requests of each sequence; 0 is 20 for models with sequence batching, and no sequences for others and for those with iterative_sequence")
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "after which a request that is not answered has failed, and its connection is given up")

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -77,6 +78,36 @@ func complaint(flags *flag.FlagSet, err error) string {
 	return dashed
 }
 
+// choice is the value of a flag that can be one of a few.
+type choice struct {
+	to     *string
+	values []string
+}
+
+func (c choice) String() string {
+	if c.to == nil { // of package flag's zero value
+		return ""
+	}
+	return *c.to
+}
+
+func (c choice) Set(value string) error {
+	*c.to = value
+	return nil
+}
+
+// Choice adds a flag for one of some values, which completion offers. Others are the command's to refuse.
+func Choice(flags *flag.FlagSet, to *string, name, usual, help string, values ...string) {
+	*to = usual
+	flags.Var(choice{to, values}, name, help)
+}
+
+// model is what a usage calls the name of a model, of a flag or an argument.
+const model = "MODEL"
+
+// TakesModel reports whether an argument of the command is the name of a model.
+func (d Description) TakesModel() bool { return slices.Contains(strings.Fields(d.Call), model) }
+
 // Usage shows how a command is called, what it does and its options.
 func Usage(w io.Writer, call, summary string, flags *flag.FlagSet) {
 	description := Description{Call: call, Summary: summary}
@@ -85,7 +116,14 @@ func Usage(w io.Writer, call, summary string, flags *flag.FlagSet) {
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" {
 			help += " (default " + f.DefValue + ")"
 		}
-		description.Flags = append(description.Flags, Flag{Name: f.Name, Value: value, Help: help})
+		told := Flag{Name: f.Name, Value: value, Help: help, Models: value == model}
+		if c, ok := f.Value.(choice); ok {
+			told.Values = c.values
+			if value == "value" { // as package flag calls it
+				told.Value = "string"
+			}
+		}
+		description.Flags = append(description.Flags, told)
 	})
 	var options strings.Builder
 	for _, f := range description.Flags {

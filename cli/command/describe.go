@@ -20,6 +20,9 @@ type Flag struct {
 	Name  string // without dashes
 	Value string // what its value is called; empty if it takes none
 	Help  string
+	// Values are all that it can be set to; nil: they are not known. Models says that its value is the name of a model.
+	Values []string
+	Models bool
 }
 
 // Run is a command: args follow its name, the status is that of the process.

@@ -24,6 +24,14 @@ const (
 type found struct {
 	candidates []candidate
 	files      string
+	models     *wanted // nil: no name of a model can
+}
+
+// wanted is the name of a model, and where the command line says that models are.
+type wanted struct {
+	before, prefix string   // what the word begins with: the flag, and all of it
+	directories    []string // words that may be directories, of models or of records; the first that has some counts
+	url            string   // of a server; "" where none is asked
 }
 
 func (f *found) add(prefix, word, help string) {
@@ -43,13 +51,20 @@ func complete(root command.Description, words []string) found {
 	at := root
 	first := true             // no word but flags has come since the command's name
 	var waiting *command.Flag // for its value
+	var places wanted
 	for i, word := range words[:len(words)-1] {
 		switch {
 		case waiting != nil:
+			places.note(waiting.Name, word)
 			waiting = nil
 		case strings.HasPrefix(word, "--"):
-			name, _, given := strings.Cut(word[2:], "=")
-			if f := flagOf(at, name); f != nil && f.Value != "" && !given {
+			name, value, given := strings.Cut(word[2:], "=")
+			f := flagOf(at, name)
+			switch {
+			case f == nil || f.Value == "":
+			case given:
+				places.note(name, value)
+			default:
 				waiting = f
 			}
 		case strings.HasPrefix(word, "-"):
@@ -57,6 +72,7 @@ func complete(root command.Description, words []string) found {
 			next := commandOf(at, word)
 			if next == nil || !first || at.Name == root.Name && i > 0 { // a command of nereid itself is its first word
 				first = false
+				places.directories = append(places.directories, word)
 				continue
 			}
 			at, first = *next, true
@@ -66,10 +82,10 @@ func complete(root command.Description, words []string) found {
 	name, _, given := strings.Cut(strings.TrimPrefix(last, "--"), "=")
 	switch {
 	case waiting != nil:
-		result.values(waiting, "", last)
+		result.values(waiting, "", last, places)
 	case strings.HasPrefix(last, "--") && given:
 		if f := flagOf(at, name); f != nil && f.Value != "" {
-			result.values(f, "--"+name+"=", last)
+			result.values(f, "--"+name+"=", last, places)
 		}
 	case strings.HasPrefix(last, "-"):
 		for _, f := range at.Flags {
@@ -84,6 +100,12 @@ func complete(root command.Description, words []string) found {
 		if len(at.Commands) == 0 {
 			result.files = filesOf(at.Call)
 		}
+		if first && at.TakesModel() {
+			if places.url == "" {
+				places.url = usualServer
+			}
+			result.want(places, "", last)
+		}
 	}
 	return result
 }
@@ -92,7 +114,17 @@ func complete(root command.Description, words []string) found {
 var quoted = regexp.MustCompile(`"([A-Za-z0-9_*]+)"`)
 
 // values adds what a flag can be set to, behind a prefix of the word.
-func (f *found) values(of *command.Flag, before, prefix string) {
+func (f *found) values(of *command.Flag, before, prefix string, places wanted) {
+	if of.Models {
+		f.want(places, before, prefix)
+		return
+	}
+	for _, value := range of.Values {
+		f.add(prefix, before+value, "")
+	}
+	if of.Values != nil {
+		return
+	}
 	switch of.Value {
 	case "<boolean>":
 		f.add(prefix, before+"true", "")
@@ -106,6 +138,22 @@ func (f *found) values(of *command.Flag, before, prefix string) {
 		}
 	default:
 		f.files = filesOf(of.Value)
+	}
+}
+
+// want says that the name of a model can stand here.
+func (f *found) want(places wanted, before, prefix string) {
+	places.before, places.prefix = before, prefix
+	f.models = &places
+}
+
+// note takes the value of a flag that says where models are.
+func (w *wanted) note(flag, value string) {
+	switch flag {
+	case "url":
+		w.url = value
+	case "model-repository", "model-store", "input-record":
+		w.directories = append([]string{value}, w.directories...)
 	}
 }
 

@@ -24,6 +24,11 @@ var shells = []command.Description{
 func Run(args []string, root func() command.Description, stdout, stderr io.Writer) int {
 	if len(args) > 1 && args[0] == "candidates" && args[1] == "--" { // for the scripts alone
 		found := complete(root(), args[2:])
+		if found.models != nil {
+			for _, name := range found.models.names() {
+				found.add(found.models.prefix, found.models.before+name, "")
+			}
+		}
 		fmt.Fprintln(stdout, found.files)
 		for _, c := range found.candidates {
 			fmt.Fprintf(stdout, "%s\t%s\n", c.word, c.help)

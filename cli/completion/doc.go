@@ -7,6 +7,10 @@
 //
 // WORDS are those behind the program's name up to the cursor; the last one is being written and may be empty.
 //
+// Names of models are those of a directory on the command line, of models or of records, or else of the server that it
+// names by --url, whose repository index is asked for. Only names that no shell reads as anything else are offered: a
+// server's names are not trusted.
+//
 // The package has no state, no lock and no goroutine. Its caller is package cli, which hands the
 // descriptions over.
 package completion

@@ -58,8 +58,8 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{ignored: ignored{make(map[string]bool), make(map[string]bool)}}
 	flags.StringVar(&o.url, "url", "localhost:8000", "`ADDRESS` of the server's HTTP endpoint")
 	flags.StringVar(&o.grpcURL, "grpc-url", "localhost:8001", "`ADDRESS` of the server's gRPC endpoint, over which requests to decoupled models go")
-	flags.StringVar(&o.protocol, "protocol", protocolHTTP, "http or grpc, for the others")
-	flags.StringVar(&o.model, "model", "", "send the requests to the model `NAME` alone")
+	command.Choice(flags, &o.protocol, "protocol", protocolHTTP, "http or grpc, for the others", protocolHTTP, protocolGRPC)
+	flags.StringVar(&o.model, "model", "", "send the requests to the model `MODEL` alone")
 	flags.Float64Var(&o.tolerance, "tolerance", 0, "let elements of floating-point outputs differ by `T` times the recorded value, or by T where that is below 1")
 	flags.Func("ignore-output", "do not compare the output `NAME`; may be repeated", set(o.ignored.outputs))
 	flags.Func("ignore-parameter", "do not compare the parameter `NAME` of responses; may be repeated", set(o.ignored.parameters))

@@ -54,7 +54,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between two looks at the server, 100ms at least")
 	flags.BoolVar(&o.once, "once", false, "show it once, as plain text; so it is where the output is no terminal")
 	flags.BoolVar(&o.json, "json", false, "show it once, as JSON")
-	flags.StringVar(&o.sort, "sort", "model", "`COLUMN` to sort by: "+strings.Join(columnNames(), ", "))
+	command.Choice(flags, &o.sort, "sort", "model", "`COLUMN` to sort by: "+strings.Join(columnNames(), ", "), columnNames()...)
 	flags.StringVar(&o.filter, "filter", "", "show the models alone whose name has this `TEXT`, and with --once and --json the lines of the log that have it")
 	flags.Func("header", "`NAME:VALUE`, a header of each request, for restricted endpoints; may be repeated", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")
