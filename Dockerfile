@@ -12,15 +12,18 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=dev
+ARG SOURCE_DATE_EPOCH=0
 # The list of contents is made by a script in Python, which this image has.
 RUN make build VERSION="$VERSION" \
-	&& .ci/release bin/nereid "$VERSION" /tmp/release "$(go env GOARCH)" go "${SOURCE_DATE_EPOCH:-0}" \
+	&& .ci/release bin/nereid "$VERSION" /tmp/release "$(go env GOARCH)" go "$SOURCE_DATE_EPOCH" \
 	&& deploy/image/layout bin/nereid /out /tmp/release/*.spdx.json \
+	&& deploy/image/zones "$(go env GOROOT)/lib/time/zoneinfo.zip" /zones \
 	&& mkdir -m 1777 /out/tmp
 
 FROM scratch AS binary
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/ /
+COPY --from=build /zones/ /
 ARG VERSION=dev
 ARG REVISION=unknown
 ARG CREATED=1970-01-01T00:00:00Z

@@ -77,11 +77,14 @@ release: build ## make all of a release in dist: tarball, Debian package, wheel,
 
 # docker, podman or buildah, whichever is here.
 BUILDER ?= $(firstword $(foreach b,docker podman buildah,$(if $(shell command -v $(b) 2>/dev/null),$(b))))
+# buildah and podman drop the health check unless the image has Docker's format, and buildah makes each stage anew without layers.
+BUILDER_FLAGS = $(if $(filter buildah podman,$(notdir $(BUILDER))),--format docker --layers)
 
 .PHONY: image
 image: ## build the images nereid:VERSION and nereid:VERSION-binary with BUILDER (docker, podman or buildah)
 	@test -n '$(BUILDER)' || { echo 'neither docker, podman nor buildah is here: install one'; exit 1; }
-	for target in python binary; do $(BUILDER) build --target $$target --build-arg VERSION='$(VERSION)' \
+	for target in python binary; do $(BUILDER) build $(BUILDER_FLAGS) --target $$target --build-arg VERSION='$(VERSION)' \
+		--build-arg SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" \
 		--build-arg REVISION="$$(git rev-parse HEAD)" --build-arg CREATED="$$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
 		-t "nereid:$(VERSION)$$(test $$target = python || echo -binary)" . || exit 1; done
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -174,7 +175,38 @@ func TestImageOfTheBinaryAlone(t *testing.T) {
 	if output, err := exec.Command(binary, "health", "--ready", fmt.Sprintf("127.0.0.1:%d", s.http)).CombinedOutput(); err != nil {
 		t.Errorf("nereid health: %v\n%s", err, output)
 	}
+	// The root has no /etc/hosts.
+	inside := im.line("1000:1000", empty, "nereid", "health", fmt.Sprintf("localhost:%d", s.http))
+	if output, err := exec.Command(inside[0], inside[1:]...).CombinedOutput(); err != nil {
+		t.Errorf("nereid health in the image: %v\n%s", err, output)
+	}
 	s.endAsInPod()
+}
+
+// TestImageHasTimeZones: what an image from scratch needs so that TZ and the zones that programs name are known there.
+func TestImageHasTimeZones(t *testing.T) {
+	output, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	zones, root := strings.TrimSpace(string(output))+"/lib/time/zoneinfo.zip", t.TempDir()
+	if _, err := os.Stat(zones); err != nil {
+		t.Skipf("this distribution of Go has no time zones: %v", err)
+	}
+	if output, err := exec.Command("../deploy/image/zones", zones, root).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	data, err := os.ReadFile(filepath.Join(root, "usr/share/zoneinfo/Europe/Berlin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zone, err := time.LoadLocationFromTZData("Europe/Berlin", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, offset := time.Unix(0, 0).In(zone).Zone(); name != "CET" || offset != 3600 {
+		t.Errorf("got %s, %d s east of Greenwich, want CET and 3600", name, offset)
+	}
 }
 
 // TestDockerfileIsThatOfTheLayout: what the Dockerfile says of itself agrees with what is here, as no builder may be.
@@ -185,7 +217,7 @@ func TestDockerfileIsThatOfTheLayout(t *testing.T) {
 	}
 	text := string(content)
 	for _, want := range []string{
-		"deploy/image/layout bin/nereid /out", "\nFROM scratch AS binary\n", "\nFROM ${PYTHON_IMAGE} AS python\n", "\nUSER 1000:1000\n",
+		"deploy/image/layout bin/nereid /out", "deploy/image/zones ", "\nCOPY --from=build /zones/ /\n", "\nFROM scratch AS binary\n", "\nFROM ${PYTHON_IMAGE} AS python\n", "\nUSER 1000:1000\n",
 		"\nSTOPSIGNAL SIGTERM\n", "\nEXPOSE 8000 8001 8002\n", "\nENTRYPOINT [\"nereid-entrypoint\"]\n", `CMD ["nereid", "health"]`,
 		`com.nvidia.tritonserver.version="` + nereid.ProtocolVersion + `"`, "TRITON_SERVER_VERSION=" + nereid.ProtocolVersion + "\n",
 	} {

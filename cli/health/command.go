@@ -48,6 +48,23 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return command.End("nereid health", err, func(w io.Writer) { command.Usage(w, "nereid health [--ready] [ADDRESS]", summary, flags) }, stdout, stderr)
 }
 
+// dial connects to localhost without a look-up of the name: an image from scratch has no /etc/hosts of its own, and a health check is
+// not to wait for a name server.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var dialer net.Dialer
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host != "localhost" {
+		return dialer.DialContext(ctx, network, address)
+	}
+	connection, err := dialer.DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		if six, err6 := dialer.DialContext(ctx, network, net.JoinHostPort("::1", port)); err6 == nil {
+			return six, nil
+		}
+	}
+	return connection, err
+}
+
 // ask returns nil if the server says yes.
 func ask(address, path string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("no answer within %v", limit))
@@ -57,7 +74,7 @@ func ask(address, path string, limit time.Duration) error {
 		return err
 	}
 	// A proxy that the environment names has nothing to do with a server at this machine.
-	reply, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	reply, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}).Do(r)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}

@@ -47,3 +47,24 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 		}
 	}
 }
+
+// TestLocalhostIsBothLoopbacks: the name is looked up nowhere, and a server may listen on either address.
+func TestLocalhostIsBothLoopbacks(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Logf("no listener at %s: %v", address, err)
+			continue
+		}
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		server.Listener.Close()
+		server.Listener = l
+		server.Start()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		var out, errs strings.Builder
+		if status := Run([]string{"localhost:" + port}, &out, &errs); status != 0 {
+			t.Errorf("%s: status %d, %s", address, status, errs.String())
+		}
+		server.Close()
+	}
+}
