@@ -109,6 +109,11 @@ type RepositoryOptions struct {
 	AgentDirectory            string        // --repoagent-directory
 	// Objects opens s3://, gs:// and as:// among Paths (WithObjectStores). Nil: they are refused.
 	Objects objects.Opener
+	// Stop is closed when New is to give up its wait for stores. Nil: it never is.
+	Stop <-chan struct{}
+	// Mounts are the directories in which copies of models from stores lie, by scheme: TRITON_AWS_MOUNT_DIRECTORY and its
+	// kin. "" is the directory for temporary files.
+	Mounts map[string]string
 }
 
 // Restriction is what a request must carry to use a group of endpoints.

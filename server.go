@@ -41,6 +41,7 @@ type Server struct {
 	devices    *devices.Devices    // nil without a CUDA driver, and like python
 	copier     *devices.Copier     // likewise
 	linked     map[string]*linked.Backend
+	repository *repository.Roots // nil until it has been opened
 	registry   *models.Registry
 	regions    *regions.Registry   // of clients' shared memory
 	traces     *tracing.Tracer     // nil without a mode
@@ -80,6 +81,7 @@ func New(o Options) (_ *Server, err error) {
 		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
 		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing, SourcesAlone: o.Repository.Develop,
 		GPUs: s.gpus, MinCapability: o.Backends.MinComputeCapability, Preferred: s.preferredGroups,
+		Objects: o.Repository.Objects, Mounts: o.Repository.Mounts, Stop: o.Repository.Stop, Log: s.log,
 	})
 	if err != nil {
 		if o.ExitOnError {
@@ -87,6 +89,7 @@ func New(o Options) (_ *Server, err error) {
 		}
 		s.unusable, opened = err, &repository.Roots{}
 	}
+	s.repository = opened
 	series := o.Metrics.Series
 	series.NoCustom, series.Log = !o.Metrics.Allow, s.log
 	counters := metrics.New(series)
@@ -100,6 +103,7 @@ func New(o Options) (_ *Server, err error) {
 	plugins := s.makeSupervisor(counters)
 	config, pythonBackend := s.makePython(plugins)
 	s.countDevices(counters)
+	s.countStores(counters)
 	s.registry = models.NewRegistry(models.RegistryConfig{
 		Settings: version.Settings{
 			Backends: s.linkBackends(map[string]backend.Backend{"python": pythonBackend}, config.UnloadTimeout, counters), BackendDirectory: o.Backends.Directory, Plugins: plugins,
@@ -154,6 +158,21 @@ func (s *Server) Close() {
 	}
 	if s.requests != nil {
 		s.requests.Close()
+	}
+	if s.repository != nil {
+		s.repository.Close()
+	}
+}
+
+// countStores shows what the repositories do that lie in object stores.
+func (s *Server) countStores(counters *metrics.Registry) {
+	for _, m := range s.repository.Stores() {
+		counters.Repository(m.Location().String(), func() metrics.RepositoryFigures {
+			f := m.Figures()
+			return metrics.RepositoryFigures{
+				Failures: f.Failures, FetchedBytes: f.Bytes, TakenBytes: f.Taken, Copies: f.Copies, Copying: f.Spent, ListingAge: f.Age,
+			}
+		})
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+
+	"github.com/nereid-serving/nereid/objects"
 )
 
 // Validate returns why New would refuse the options before it makes anything. The
@@ -21,6 +23,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("Repository.StartupModels is %q, want none unless Repository.Control is %s", r.StartupModels, ControlExplicit)
 	case len(r.StartupModels) > 1 && slices.Contains(r.StartupModels, "*"):
 		return fmt.Errorf("Repository.StartupModels is %q, want \"*\" alone or no \"*\"", r.StartupModels)
+	case r.Develop && slices.ContainsFunc(r.Paths, isInStore):
+		return errors.New("Repository.Develop (--dev) follows the sources in directories, and a repository is in an object store: copy the model into a directory and serve that")
 	case o.MaxClientRegions < 0:
 		return fmt.Errorf("MaxClientRegions is %d, want at least 0", o.MaxClientRegions)
 	case o.CacheBytes < 0:
@@ -39,6 +43,12 @@ func (o *Options) Validate() error {
 		return err
 	}
 	return o.validateEndpoints()
+}
+
+// isInStore reports whether a path is the URL of an object store.
+func isInStore(path string) bool {
+	_, inStore, _ := objects.Parse(path)
+	return inStore
 }
 
 // validateRecord refuses records in a repository: a folder there is a model.

@@ -54,6 +54,10 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 	defer stop()
 	targets := []repository.Identity{{Name: name}}
 	if r.config.Repository.Namespacing() && o.upload == nil {
+		if err := r.config.Repository.Look(ctx, name); err != nil {
+			r.notPolled(repository.Identity{Name: name}, err)
+			return errNotPolled(name)
+		}
 		if targets = r.config.Repository.Find(name); len(targets) == 0 {
 			r.config.Log.Error().Msg(repository.NotFound(name).Error())
 			return errNotPolled(name)
@@ -82,7 +86,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 		problems := make(map[repository.Identity]error)
 		sources = make(map[repository.Identity]*catalog.Source)
 		for _, id := range targets {
-			s, err := r.read(id, o)
+			s, err := r.read(ctx, id, o)
 			if err != nil {
 				r.notPolled(id, err)
 				return nil, nil, errNotPolled(id.Name)
@@ -91,8 +95,8 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 				sources[id] = s
 			}
 		}
-		r.readNeighbours(targets, sources, problems)
-		r.readComposing(sources, problems)
+		r.readNeighbours(ctx, targets, sources, problems)
+		r.readComposing(ctx, sources, problems)
 		before := len(needed)
 		maps.Copy(needed, r.catalog.Claimed(sources))
 		if len(needed) == before {

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -30,6 +31,18 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 		r.config.Log.Warn().Msg(w)
 	}
 	fresh, serving, leave := r.catalog.Begin(id, s)
+	files := &fetched{fetch: func() (*repository.Description, repository.Footprint, *copies.Copy, error) {
+		return r.roots.Fetch(ctx, d, s.Files)
+	}}
+	defer files.drop() // the versions hold them by then
+	if slices.Contains(serving, nil) {
+		if now := files.successor(s); now != nil { // the model has changed while it was copied
+			begun := fresh
+			s, d = now, now.Description
+			r.catalog.Turn(id, s, begun).Drop()
+			fresh, serving, leave = r.catalog.Begin(id, s)
+		}
+	}
 	if len(s.Versions) == 0 {
 		err := infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model '%s'", s.Name)
 		r.config.Log.Error().Msgf("failed to load model '%s': %s", id, err.Message)
@@ -47,11 +60,17 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 					return
 				}
 			}
+			local, err := files.get(s)
+			if err != nil {
+				r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", id, number, infer.AsError(err).Status())
+				results[i] = catalog.Result{Number: number, Err: err}
+				return
+			}
 			var imports *repository.Imports
 			if r.config.Develop {
 				imports = repository.NewImports()
 			}
-			v, err := r.loadVersion(ctx, c.op, d, number, s.Upload, imports)
+			v, err := r.loadVersion(ctx, c.op, local, number, cmp.Or(s.Upload, files.copy), imports)
 			results[i] = catalog.Result{Number: number, Loaded: v, Err: err, Imports: imports}
 		}, func(err error) { results[i] = catalog.Result{Number: number, Exchanged: serving[i] != nil, Err: err} }))
 	}
@@ -120,7 +139,7 @@ func (r *Registry) restore(id repository.Identity, s *catalog.Source, failure st
 }
 
 // loadVersion brings up one version, with the retries that are allowed.
-func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64, upload *copies.Copy, imports *repository.Imports) (*version.Version, error) {
+func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64, held *copies.Copy, imports *repository.Imports) (*version.Version, error) {
 	select {
 	case r.loading <- struct{}{}:
 	case <-ctx.Done():
@@ -137,7 +156,7 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	for try := 0; try <= r.config.LoadRetries && ctx.Err() == nil; try++ {
 		r.config.Log.Info().Msgf("loading: %s:%d", d.Identity(), number)
 		var v *version.Version
-		if v, err = r.tryLoad(ctx, op, d, number, upload, imports, slot); err == nil {
+		if v, err = r.tryLoad(ctx, op, d, number, held, imports, slot); err == nil {
 			return v, nil
 		}
 	}
@@ -151,8 +170,54 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	return nil, err
 }
 
-func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, upload *copies.Copy, imports *repository.Imports, slot func()) (*version.Version, error) {
+func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, held *copies.Copy, imports *repository.Imports, slot func()) (*version.Version, error) {
 	up := &bringing{model: d.Name, op: op, slot: slot}
 	defer up.end()
-	return r.loader.Load(ctx, version.Source{Description: d, Version: number, Copy: upload, Imports: imports, Host: host{r, up}})
+	return r.loader.Load(ctx, version.Source{Description: d, Version: number, Copy: held, Imports: imports, Host: host{r, up}})
 }
+
+// fetched are the files of a model that is being loaded. Those that lie in a store are copied when the first version
+// wants them, once for all versions: versions that only exchange their instances want none.
+type fetched struct {
+	fetch func() (*repository.Description, repository.Footprint, *copies.Copy, error)
+
+	once        sync.Once
+	description *repository.Description // of what was copied, with its directory
+	footprint   repository.Footprint
+	copy        *copies.Copy // nil if the model lies in a directory
+	err         error
+}
+
+// do fetches. The fields below once are read after it.
+func (f *fetched) do() {
+	f.once.Do(func() { f.description, f.footprint, f.copy, f.err = f.fetch() })
+}
+
+// successor fetches, and returns what the model was read as if that is another than s. Nil: it is s, or there is an error,
+// which get returns.
+func (f *fetched) successor(s *catalog.Source) *catalog.Source {
+	f.do()
+	if f.err != nil || f.copy == nil || s.Files.Same(f.footprint) {
+		return nil
+	}
+	if s.IsEnsemble() || f.description.IsEnsemble() { // it may call other models, which this operation has not locked
+		f.err = infer.Errorf(infer.Unavailable, "the ensemble '%s' has changed while it was copied: load it again", s.Name)
+		return nil
+	}
+	return &catalog.Source{Description: f.description, Files: f.footprint}
+}
+
+// get returns the description of a model that is loaded from s, with its directory.
+func (f *fetched) get(s *catalog.Source) (*repository.Description, error) {
+	f.do()
+	switch {
+	case f.err != nil:
+		return nil, f.err
+	case f.copy != nil && !s.Files.Same(f.footprint): // it was fetched for a version that could not exchange its instances
+		return nil, infer.Errorf(infer.Unavailable, "model '%s' has changed while it was copied: load it again", s.Name)
+	}
+	return f.description, nil
+}
+
+// drop gives the copy up. No other method is running.
+func (f *fetched) drop() { f.copy.Drop() }

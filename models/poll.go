@@ -35,14 +35,18 @@ func newPoller(r *Registry) *poller {
 	return &poller{Registry: r, works: make(map[repository.Identity]*work)}
 }
 
-// run looks at once and then after each interval until ctx ends.
+// run looks at once and then after each interval until ctx ends, and when a store turns out to have changed. A look
+// begins new listings of stores, and sees the last ones.
 func (p *poller) run(ctx context.Context, interval time.Duration) {
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
+	p.config.Repository.Renew(0)
 	for ctx.Err() == nil {
 		_ = boundary.Run(p.config.Log, boundary.Models, func() error { p.look(ctx); return nil })
 		select {
 		case <-ticks.C:
+			p.config.Repository.Renew(0)
+		case <-p.config.Repository.Changed():
 		case <-ctx.Done():
 		}
 	}

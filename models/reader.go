@@ -1,6 +1,8 @@
 package models
 
 import (
+	"context"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/kserve"
@@ -10,7 +12,8 @@ import (
 
 // reader reads the models that a change needs: those that it names, and those that
 // ensembles are composed of. It looks up in the catalog what serves already, and reads
-// no file with the catalog's lock held.
+// no file with the catalog's lock held. Of what lies in stores it reads the last listing; what a request asks for
+// is listed anew before.
 type reader struct {
 	roots   *repository.Roots
 	catalog *catalog.Catalog
@@ -26,8 +29,13 @@ func (r reader) source(id repository.Identity, given *kserve.ModelConfig) (*cata
 	return &catalog.Source{Description: d, Files: files}, nil
 }
 
-// read reads a model that is to be loaded; nil if it is served from just that.
-func (r reader) read(id repository.Identity, o override) (*catalog.Source, error) {
+// read reads a model that a request wants loaded; nil if it is served from just that.
+func (r reader) read(ctx context.Context, id repository.Identity, o override) (*catalog.Source, error) {
+	if o.upload == nil {
+		if err := r.roots.Look(ctx, id.Name); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case o.upload != nil:
 		d, err := r.roots.ReadUpload(o.upload, id.Name, o.config)
@@ -68,31 +76,37 @@ func (r reader) differs(id repository.Identity, s *catalog.Source, o override) b
 // readNeighbours adds to sources what ensembles among the targets that serve as they
 // are would be composed of if they were loaded now, as far as it does not serve: a
 // model that has come back to the repository of its ensemble.
-func (r reader) readNeighbours(targets []repository.Identity, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) {
+func (r reader) readNeighbours(ctx context.Context, targets []repository.Identity, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) {
 	for _, id := range targets {
 		if sources[id] != nil {
 			continue
 		}
-		r.readSteps(id, r.catalog.StepsOf(id), sources, problems)
+		r.readSteps(ctx, id, r.catalog.StepsOf(id), sources, problems)
 	}
 }
 
 // readComposing adds to sources the models that ensembles among them are
 // composed of, as far as they are not served. What cannot be read is left out:
 // the ensembles will say so.
-func (r reader) readComposing(sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) {
+func (r reader) readComposing(ctx context.Context, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) {
 	todo := repository.KeysOf(sources).Sorted()
 	for len(todo) > 0 {
 		id := todo[0]
 		todo = todo[1:]
-		todo = append(todo, r.readSteps(id, repository.KeysOf(sources[id].Composing()), sources, problems)...)
+		todo = append(todo, r.readSteps(ctx, id, repository.KeysOf(sources[id].Composing()), sources, problems)...)
 	}
 }
 
 // readSteps adds to sources the models that the steps of an ensemble may mean, and
 // returns those that it has added; what cannot be read it adds to problems.
-func (r reader) readSteps(ensemble repository.Identity, steps repository.Set, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) (read []repository.Identity) {
+func (r reader) readSteps(ctx context.Context, ensemble repository.Identity, steps repository.Set, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) (read []repository.Identity) {
 	for _, step := range steps.Sorted() {
+		if len(r.catalog.NotServed(r.catalog.Candidates(step, ensemble))) > 0 {
+			if err := r.roots.Look(ctx, step.Name); err != nil {
+				problems[repository.Identity{Namespace: step.Namespace, Name: step.Name}] = err
+				continue
+			}
+		}
 		for _, part := range r.partsToRead(step, ensemble) {
 			if sources[part] != nil || problems[part] != nil {
 				continue

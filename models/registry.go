@@ -230,12 +230,17 @@ func (r *Registry) InFlight() map[*Info]int {
 	return r.catalog.InFlight()
 }
 
+// indexAge is how old the listing of a store may be that an index shows without beginning a new one: a client that asks
+// all the time costs four listings in a minute.
+const indexAge = 15 * time.Second
+
 // Index lists the repository as the protocol shows it: the models that have a
-// directory there, loaded or not.
+// directory there, loaded or not. Of what lies in stores it shows the last listing.
 func (r *Registry) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
 	if r.config.Unusable {
 		return nil, errNotReady
 	}
+	r.config.Repository.Renew(indexAge)
 	troubled := r.troubles.models() // before the look: what fails meanwhile is not forgotten
 	ids, rejected, err := r.config.Repository.Scan()
 	if err != nil {

@@ -60,7 +60,7 @@ func (r *Registry) Start(ctx context.Context) error {
 	}
 	named := repository.KeysOf(sources)
 	if r.config.Explicit {
-		r.readComposing(sources, problems)
+		r.readComposing(ctx, sources, problems)
 	}
 	for _, id := range repository.KeysOf(problems).Sorted() {
 		failed = true

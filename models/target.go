@@ -55,10 +55,5 @@ func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 // changed since the model was loaded, and the file's name; text is nil where there is no such file.
 // Of a long file it returns the first limit bytes. It waits for no load.
 func (r *Registry) ConfigText(name string, limit int64) (file string, text []byte, err error) {
-	folder, err := r.config.Repository.Open(repository.Identity{Name: name})
-	if err != nil {
-		return "", nil, err
-	}
-	defer folder.Close()
-	return folder.Config(limit)
+	return r.config.Repository.Config(repository.Identity{Name: name}, limit)
 }

@@ -31,7 +31,7 @@
 //
 // # Callers
 //
-// Looking up is for any goroutine at any time. The steps (Want, Aim, Invalidate, Begin, Commit,
+// Looking up is for any goroutine at any time. The steps (Want, Aim, Invalidate, Begin, Turn, Commit,
 // Fail, Restore, Exchange, Forget) are for the operation that holds the model in the lock table:
 // between two of its steps only RetireAll and Ended change the model.
 //

@@ -125,6 +125,20 @@ func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, servi
 	return fresh, serving, len(p.leave) > 0
 }
 
+// Turn has a model be wanted from s in place of what Begin was told last, which has shown the versions in begun as loading:
+// the model has changed since. Begin comes next. The caller drops the upload that is returned.
+func (k *Catalog) Turn(id repository.Identity, s *Source, begun []int64) (replaced *copies.Copy) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	for _, number := range begun {
+		if v := m.versions[number]; v != nil && v.state == Loading && !slices.Contains(s.Versions, number) {
+			delete(m.versions, number)
+		}
+	}
+	return m.want(s)
+}
+
 // Result is what has become of one version that Begin has named.
 type Result struct {
 	Number int64

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -93,7 +94,12 @@ func (x Examiner) Models(ctx context.Context, names []string) ([]*Model, error) 
 func (x Examiner) one(ctx context.Context, id repository.Identity) *Model {
 	e := &Model{Identity: id, Versions: make(map[int64]version.Examination)}
 	e.Directory, e.File = x.Repository.Where(id)
-	d, _, err := x.Repository.Read(id, nil)
+	d, files, err := x.Repository.Read(id, nil)
+	if err == nil {
+		var local *copies.Copy // of a model that lies in a store
+		d, _, local, err = x.Repository.Fetch(ctx, d, files)
+		defer local.Drop()
+	}
 	if err != nil {
 		e.Errors = append(e.Errors, err)
 		return e

@@ -1,12 +1,14 @@
 package repository
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/copies"
+	"github.com/nereid-serving/nereid/models/mirror"
 )
 
 // Description is one model as its directory describes it. It does not change
@@ -17,7 +19,7 @@ type Description struct {
 	// repositories.
 	Namespace string
 	// Directory is the absolute path of the model's directory; version
-	// directories lie in it.
+	// directories lie in it. It is "" of a model in a store before Fetch.
 	Directory string
 	// Config is what the file says with names, placement and defaults filled in:
 	// what the model's own auto-complete is shown. Finish makes the final one.
@@ -29,6 +31,7 @@ type Description struct {
 
 	repository *Roots
 	place      func() (*Folder, error) // opens Directory
+	store      *source                 // nil unless the model lies in a store
 }
 
 // Read reads one model, with the configuration that is given, if one is, in the
@@ -37,12 +40,17 @@ type Description struct {
 // logs it as a failed poll and does not show it to clients. NotFound means that no
 // root has a directory of that name.
 func (r *Roots) Read(id Identity, given *kserve.ModelConfig, imports ...string) (*Description, Footprint, error) {
-	f, err := r.Open(id)
+	f, store, err := r.find(id)
 	if err != nil {
 		return nil, Footprint{}, err
 	}
 	defer f.Close()
-	files := f.footprint() // what changes while the model is read is then newer
+	return r.read(f, store, id, given, imports...)
+}
+
+// read reads a model, which lies in store unless that is nil.
+func (r *Roots) read(f modelFiles, store *mirror.Mirror, id Identity, given *kserve.ModelConfig, imports ...string) (_ *Description, files Footprint, err error) {
+	files = f.footprint() // what changes while the model is read is then newer
 	files.imported = outside(imports...)
 	c := given
 	if c != nil {
@@ -50,8 +58,9 @@ func (r *Roots) Read(id Identity, given *kserve.ModelConfig, imports ...string) 
 	} else if c, err = r.readConfig(f); err != nil {
 		return nil, Footprint{}, err
 	}
-	files.Outside = outside(environmentOf(c, f.path)...)
-	if f.renamed {
+	path, _ := f.place()
+	files.Outside = outside(environmentOf(c, path)...)
+	if f.isRenamed() {
 		c.Name = id.Name
 	}
 	d, err := r.describe(f, id.Name, c)
@@ -60,6 +69,9 @@ func (r *Roots) Read(id Identity, given *kserve.ModelConfig, imports ...string) 
 	}
 	d.Namespace = id.Namespace
 	d.place = func() (*Folder, error) { return r.Open(id) }
+	if l, remote := f.(*listed); remote {
+		d.store = &source{store, l.model, given}
+	}
 	return d, files, nil
 }
 
@@ -95,13 +107,13 @@ func (r *Roots) rules() config.Rules {
 }
 
 // describe completes and checks what the configuration of the model in f says.
-func (r *Roots) describe(f *Folder, name string, c *kserve.ModelConfig) (*Description, error) {
+func (r *Roots) describe(f modelFiles, name string, c *kserve.ModelConfig) (*Description, error) {
 	if agents := c.GetModelRepositoryAgents().GetAgents(); len(agents) > 0 {
 		return nil, r.noAgent(agents[0].GetName())
 	}
 	entries, err := f.list(".")
 	if err != nil {
-		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", f.shown, strerror(err))
+		return nil, unopened(f, err)
 	}
 	content, err := firstContent(f, entries)
 	if err != nil {
@@ -116,7 +128,8 @@ func (r *Roots) describe(f *Folder, name string, c *kserve.ModelConfig) (*Descri
 			directories = append(directories, e.name)
 		}
 	}
-	d := &Description{Name: name, Directory: f.path, Config: c, repository: r}
+	path, _ := f.place()
+	d := &Description{Name: name, Directory: path, Config: c, repository: r}
 	present, ignored := config.PresentVersions(directories)
 	selected, missing := config.SelectVersions(c, present)
 	d.Versions = selected
@@ -124,18 +137,14 @@ func (r *Roots) describe(f *Folder, name string, c *kserve.ModelConfig) (*Descri
 	return d, nil
 }
 
-// readConfig parses the model's file, which may be missing unless auto-complete
-// is off.
-func (r *Roots) readConfig(f *Folder) (*kserve.ModelConfig, error) {
-	file := f.configInUse()
-	if !r.options.DisableAutoComplete && !f.Exists(file) {
-		return &kserve.ModelConfig{}, nil
+// unopened says why a model's directory cannot be listed.
+func unopened(f modelFiles, err error) error {
+	var own *infer.Error
+	if errors.As(err, &own) { // of a store
+		return err
 	}
-	text, err := f.Read(file)
-	if err != nil {
-		return nil, err
-	}
-	return config.ParseText(f.shown+"/"+file, text)
+	_, shown := f.place()
+	return infer.Errorf(infer.Internal, "failed to open directory %s: %s", shown, strerror(err))
 }
 
 // noAgent refuses a model that wants a repository agent: none can be run, and
@@ -146,23 +155,6 @@ func (r *Roots) noAgent(name string) error {
 		directory = "/opt/tritonserver/repoagents"
 	}
 	return infer.Errorf(infer.InvalidArg, "unable to find 'libtritonrepoagent_%s.so' for repo agent '%s', searched: %s", name, name, directory)
-}
-
-// firstContent lists the first sub-directory of a model, where the files are
-// from which a backend is guessed.
-func firstContent(f *Folder, entries []entry) (content []config.File, err error) {
-	first := slices.IndexFunc(entries, func(e entry) bool { return e.dir })
-	if first < 0 {
-		return nil, nil
-	}
-	found, err := f.list(entries[first].name)
-	if err != nil {
-		return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", f.shown, entries[first].name, strerror(err))
-	}
-	for _, e := range found {
-		content = append(content, config.File{Name: e.name, Dir: e.dir})
-	}
-	return content, nil
 }
 
 // Check says what keeps the model from being loaded before any of its code has

@@ -6,6 +6,8 @@
 //	      ── Read ────────▶ Description       what a model is, with its versions and labels
 //	      ── Footprint ───▶ Footprint         what its files look like: has something changed?
 //	      ── Open ────────▶ Folder            its files, read below the model's directory only
+//	      ── Look, Renew                    have stores listed again
+//	      ── Fetch ───────▶ Description, Footprint, copies.Copy     the files of a model in a store, here
 //	Uploads ── Write ─────▶ copies.Copy ── Roots.ReadUpload ──▶ Description
 //
 // A Folder is closed by the caller that got it. An upload is a copy (package copies): the load
@@ -23,6 +25,11 @@
 // long as it stays below the root; files that are no regular files are refused, and what
 // is read whole has a bound. The names of uploaded files are a client's: none leads out
 // of the upload's directory.
+//
+// A repository may be a location in an object store (package mirror). Scan, Find, Footprint, Read and Config answer from its
+// last complete listing and never wait for it. A Description of a model there has no Directory: Fetch makes a copy of the
+// model's files, without the versions that its policy leaves out, and returns the description of just what it has copied,
+// which is another than before if objects have changed meanwhile. Changed tells pollers that a listing differs.
 //
 // Any goroutine may call anything here. Description and Footprint do not change. The list of
 // Roots is replaced as a whole: readers load one pointer. There are two locks, and nothing is taken

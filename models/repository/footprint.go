@@ -95,7 +95,7 @@ func outside(paths ...string) map[string]uint64 {
 // its directory.
 func environmentOf(c *kserve.ModelConfig, directory string) []string {
 	value := c.GetParameters()["EXECUTION_ENV_PATH"].GetStringValue()
-	if value == "" {
+	if value == "" || directory == "" && !filepath.IsAbs(value) { // in a store: what lies beside the model is not fetched
 		return nil
 	}
 	path, err := conda.Named(value, directory)

@@ -10,11 +10,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unicode/utf8"
+
+	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/copies"
+	"github.com/nereid-serving/nereid/models/mirror"
+	"github.com/nereid-serving/nereid/objects"
 )
 
 // Options says how models are read.
@@ -44,6 +50,16 @@ type Options struct {
 	// configuration leaves them open. It is called whenever a configuration is read, by several
 	// goroutines. Nil: none prefers any.
 	Preferred func(backend string) []*kserve.ModelInstanceGroup
+	// Objects opens repositories that lie in object stores. Nil: they are refused.
+	Objects objects.Opener
+	// Mounts are the directories in which copies of models from stores lie, by scheme; "" is that for temporary files.
+	Mounts map[string]string
+	// StoreStall is how long a store may send nothing before a call of it is given up; 0 is mirror.DefaultStall.
+	StoreStall time.Duration
+	// Stop is closed when Open is to give up its wait for stores. Nil: it never is.
+	Stop <-chan struct{}
+	// Log has what stores do. The zero value writes nothing.
+	Log zerolog.Logger
 }
 
 // Roots is the directories of model directories: those that the operator names, and those
@@ -56,17 +72,23 @@ type Roots struct {
 	// model in it.
 	changing sync.Mutex
 	list     atomic.Pointer[[]*rootDir] // does not change; nil is empty
+	// changed has a value when the listing of a store has changed; mirrors send, the poller takes. One is enough: it
+	// looks at everything.
+	changed chan struct{}
 }
 
-// rootDir is one of the directories. It does not change.
+// rootDir is one of the directories, or a location in a store. It does not change.
 type rootDir struct {
-	root  *os.Root
-	path  string // absolute
-	shown string // as the operator wrote it
+	root  *os.Root // nil if it lies in a store
+	path  string   // absolute
+	shown string   // as the operator wrote it
 	// Of a registered directory, where is that of the model name; both are empty for the
 	// operator's.
 	registered  bool
 	where, name string
+	// store is the mirror of a location in a store, nil for a directory; copies are where its copies lie.
+	store  *mirror.Mirror
+	copies *copies.Place
 }
 
 // all are the directories that there are now.
@@ -83,16 +105,27 @@ const reasonDuplicate = "model appears in two or more repositories"
 // Open opens the directories that roots names; a directory that is named twice
 // counts once. Errors are *infer.Error with Triton's text.
 func Open(roots []string, options Options) (*Roots, error) {
-	r := &Roots{options: options}
+	r := &Roots{options: options, changed: make(chan struct{}, 1)}
 	var list []*rootDir
 	refuse := func(err error) (*Roots, error) {
 		closeAll(list)
 		return nil, err
 	}
 	for _, path := range roots {
-		if scheme, option := cloudScheme(path); scheme != "" {
-			return refuse(infer.Errorf(infer.Internal, "%s:// file-system not supported. To enable, build with -DTRITON_ENABLE_%s=ON."+
-				" (That is for a Triton; this server reads directories alone: copy %s into one first.)", scheme, option, path))
+		location, remote, err := objects.Parse(path)
+		if err != nil {
+			return refuse(err)
+		}
+		if remote {
+			if slices.ContainsFunc(list, func(o *rootDir) bool { return o.store != nil && o.store.Location() == location }) {
+				continue
+			}
+			o, err := r.openStore(location)
+			if err != nil {
+				return refuse(err)
+			}
+			list = append(list, o)
+			continue
 		}
 		absolute, err := filepath.Abs(path)
 		if err != nil || path == "" { // which would be the working directory
@@ -118,17 +151,6 @@ func Open(roots []string, options Options) (*Roots, error) {
 	return r, nil
 }
 
-// cloudScheme returns the scheme of a cloud store's URL, and what Triton calls that store in the names of its build
-// options; both are empty for other paths.
-func cloudScheme(path string) (scheme, option string) {
-	for scheme, option := range map[string]string{"s3": "S3", "gs": "GCS", "as": "AZURE_STORAGE"} {
-		if strings.HasPrefix(path, scheme+"://") {
-			return scheme, option
-		}
-	}
-	return "", ""
-}
-
 // Close gives the directories back. The repository is not used afterwards.
 func (r *Roots) Close() {
 	r.changing.Lock()
@@ -139,6 +161,11 @@ func (r *Roots) Close() {
 
 func closeAll(list []*rootDir) {
 	for _, o := range list {
+		if o.store != nil {
+			o.store.Close()
+			o.copies.Close()
+			continue
+		}
 		_ = o.root.Close()
 	}
 }
@@ -157,7 +184,7 @@ func (r *Roots) Scan() (ids []Identity, rejected map[Identity]string, err error)
 		}
 	}
 	for _, o := range all {
-		entries, err := listDirectory(o.root, ".", o.path)
+		entries, err := o.entries()
 		if o.gone(err) {
 			continue
 		}
@@ -179,6 +206,18 @@ func (r *Roots) Scan() (ids []Identity, rejected map[Identity]string, err error)
 	return seen.Sorted(), rejected, nil
 }
 
+// entries lists what lies in the repository; of a store, directories alone.
+func (o *rootDir) entries() ([]entry, error) {
+	if o.store == nil {
+		return listDirectory(o.root, ".", o.path)
+	}
+	var entries []entry
+	for _, name := range o.store.Models() {
+		entries = append(entries, entry{name: name, dir: true})
+	}
+	return entries, nil
+}
+
 // passesOver reports whether a directory is a tool's and not a model's: __pycache__, and one
 // whose name begins with a dot, such as .git or .ipynb_checkpoints, unless it has what only models
 // have. Triton takes each of them for a model.
@@ -191,22 +230,34 @@ func (o *rootDir) passesOver(name string) bool {
 	case name[0] != '.':
 		return false
 	}
-	inside, err := listDirectory(o.root, name, filepath.Join(o.path, name))
+	inside, err := o.inside(name)
 	return err != nil || !slices.ContainsFunc(inside, func(e entry) bool {
 		versions, _ := config.PresentVersions([]string{e.name})
 		return e.name == configFile || e.dir && len(versions) > 0
 	})
 }
 
+// inside lists what is in a directory of the repository.
+func (o *rootDir) inside(name string) ([]entry, error) {
+	if o.store == nil {
+		return listDirectory(o.root, name, filepath.Join(o.path, name))
+	}
+	if model := o.store.Model(name); model != nil {
+		return (&listed{model, o.store.Location()}).list(".")
+	}
+	return nil, fs.ErrNotExist
+}
+
 // Where returns the directory and the configuration file of a model as the operator would write
 // them, for texts; the file need not be there. Both are "" unless the model is in one place.
 func (r *Roots) Where(id Identity) (directory, file string) {
-	f, err := r.Open(id)
+	f, _, err := r.find(id)
 	if err != nil {
 		return "", ""
 	}
 	defer f.Close()
-	return f.shown, f.shown + "/" + f.configInUse()
+	_, shown := f.place()
+	return shown, shown + "/" + f.configInUse()
 }
 
 func (r *Roots) identity(o *rootDir, name string) Identity {
@@ -233,49 +284,94 @@ func (r *Roots) Find(name string) []Identity {
 		if !has {
 			continue
 		}
-		if info, err := os.Stat(filepath.Join(o.path, where)); err == nil && info.IsDir() {
+		if o.hasDirectory(where) {
 			found[r.identity(o, name)] = true
 		}
 	}
 	return found.Sorted()
 }
 
-// Open finds the one directory of a model.
+// hasDirectory reports whether there is such a directory now.
+func (o *rootDir) hasDirectory(name string) bool {
+	if o.store != nil {
+		return o.store.Model(name) != nil
+	}
+	info, err := os.Stat(filepath.Join(o.path, name))
+	return err == nil && info.IsDir()
+}
+
+// Open finds the one directory of a model. It fails for a model that lies in a store.
 func (r *Roots) Open(id Identity) (*Folder, error) {
-	var found *Folder
+	f, store, err := r.find(id)
+	if err != nil {
+		return nil, err
+	}
+	if folder, local := f.(*Folder); local {
+		return folder, nil
+	}
+	return nil, infer.Errorf(infer.Internal, "model '%s' lies in %s, and has not been fetched", id.Name, store.Location())
+}
+
+// Config returns the beginning of the configuration of a model, at most limit bytes, and the file's name as the operator
+// would write it; text is nil if there is no such file.
+func (r *Roots) Config(id Identity, limit int64) (file string, text []byte, err error) {
+	f, _, err := r.find(id)
+	if err != nil {
+		return "", nil, err
+	}
+	defer f.Close()
+	return f.Config(limit)
+}
+
+// find finds the one place of a model, and the store in which that is, nil for a directory.
+func (r *Roots) find(id Identity) (found modelFiles, in *mirror.Mirror, err error) {
 	if IsName(id.Name) {
 		for _, o := range having(r.all(), id.Name) {
 			where, has := o.directoryOf(id.Name)
 			if !has || id.Namespace != "" && id.Namespace != o.shown {
 				continue
 			}
-			f, err := openFolder(o, where)
+			f, err := r.open(o, where)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || o.gone(err) {
 				continue
 			}
 			if err != nil {
-				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.shown, where, strerror(err))
+				return nil, nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.shown, where, strerror(err))
 			}
-			f.renamed = o.registered && o.name == id.Name
+			if folder, local := f.(*Folder); local {
+				folder.renamed = o.registered && o.name == id.Name
+				folder.configName, folder.sourcesAlone = r.options.ConfigName, r.options.SourcesAlone
+			}
 			if found != nil {
 				found.Close()
 				f.Close()
-				return nil, NotUnique(id.Name)
+				return nil, nil, NotUnique(id.Name)
 			}
-			found = f
+			found, in = f, o.store
 		}
 	}
 	if found == nil {
-		return nil, NotFound(id.Name)
+		return nil, nil, NotFound(id.Name)
 	}
-	found.configName, found.sourcesAlone = r.options.ConfigName, r.options.SourcesAlone
-	return found, nil
+	return found, in, nil
+}
+
+// open opens a directory of a repository.
+func (r *Roots) open(o *rootDir, where string) (modelFiles, error) {
+	if o.store == nil {
+		return openFolder(o, where)
+	}
+	model := o.store.Model(where)
+	if model == nil {
+		return nil, fs.ErrNotExist
+	}
+	return &listed{model, o.store.Location()}, nil
 }
 
 // Footprint looks at the files of a model, and at those outside of its directory, which are
 // the Paths of the footprints that it will be compared with.
 func (r *Roots) Footprint(id Identity, paths ...string) (Footprint, error) {
-	f, err := r.Open(id)
+	f, _, err := r.find(id)
 	if err != nil {
 		return Footprint{}, err
 	}

@@ -1,0 +1,280 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/copies"
+	"github.com/nereid-serving/nereid/objects"
+)
+
+const (
+	// folderPrefix begins the names of copies, as in Triton.
+	folderPrefix = "folder"
+	// pieceBytes is how much is read and written at once.
+	pieceBytes = 256 << 10
+)
+
+// living is the newest copy of a model, with what its files were made of.
+type living struct {
+	copy  *copies.Copy
+	files map[string]madeFile // by key
+}
+
+// madeFile is a file as it was when it was complete.
+type madeFile struct {
+	object objects.Object
+	inode  uint64
+	time   int64 // of its last change, in nanoseconds
+}
+
+// Copy makes a directory of those objects of a model that are wanted, of which the caller is the user. The error is
+// objects.ErrChanged if the store has others by now.
+func (m *Mirror) Copy(ctx context.Context, model *Model, wanted func(key string) bool) (*copies.Copy, error) {
+	select {
+	case m.copying <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-m.copying }()
+	began := time.Now()
+	defer func() { m.counts.spent.Add(int64(time.Since(began))) }()
+	c, err := m.config.Place.Make(folderPrefix)
+	switch {
+	case errors.Is(err, copies.ErrClosed):
+		return nil, infer.Errorf(infer.Unavailable, "Server exiting")
+	case err != nil:
+		return nil, infer.Errorf(infer.Internal, "Failed to create local temp folder: %s/folderXXXXXX, errno:%s (%s names the directory)", m.config.Place.Base(), reason(err), m.config.Variable)
+	}
+	files, err := m.fill(ctx, c.Path(), model, wanted)
+	if err != nil {
+		c.Drop()
+		if errors.Is(err, objects.ErrUnreachable) {
+			m.counts.failures.Add(1)
+		}
+		return nil, err
+	}
+	m.counts.copies.Add(1)
+	m.config.Log.Info().Msgf("copied model '%s' from %s: %d files in %s", model.Name, m.config.Location, len(files), time.Since(began).Round(time.Millisecond))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.living[model.Name] = &living{c, files}
+	return c, nil
+}
+
+// fill makes the files of a copy.
+func (m *Mirror) fill(ctx context.Context, directory string, model *Model, wanted func(key string) bool) (map[string]madeFile, error) {
+	root, err := os.OpenRoot(directory)
+	if err != nil {
+		return nil, m.unwritable(directory, err)
+	}
+	defer root.Close()
+	before := m.hold(model.Name)
+	if before != nil {
+		defer before.copy.Drop()
+	}
+	files := make(map[string]madeFile)
+	var todo []objects.Object
+	var bytes int64
+	for _, o := range model.Objects {
+		if !wanted(o.Key) {
+			continue
+		}
+		parent := path.Dir(o.Key)
+		if o.Directory {
+			parent = o.Key
+		}
+		if err := root.MkdirAll(parent, 0o700); err != nil {
+			return nil, m.unplaceable(model, o, err)
+		}
+		switch {
+		case o.Directory:
+		case m.link(before, directory, o, files):
+			m.counts.taken.Add(uint64(o.Size))
+		default:
+			todo = append(todo, o)
+			bytes += o.Size
+		}
+	}
+	if err := m.checkRoom(directory, model, bytes); err != nil {
+		return nil, err
+	}
+	made := make([]madeFile, len(todo)) // each written by the goroutine that fetches it
+	err = m.inParallel(ctx, len(todo), func(ctx context.Context, i int) (err error) {
+		made[i], err = m.fetch(ctx, root, model, todo[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range todo {
+		files[o.Key] = made[i]
+	}
+	return files, nil
+}
+
+// hold returns the newest copy of a model that is still used; the caller drops it.
+func (m *Mirror) hold(name string) *living {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.living[name]
+	if l == nil {
+		return nil
+	}
+	if !l.copy.TryHold() {
+		delete(m.living, name)
+		return nil
+	}
+	return l
+}
+
+// link takes a file over from an earlier copy, if that has it of the same object and as it was made.
+func (m *Mirror) link(from *living, directory string, o objects.Object, files map[string]madeFile) bool {
+	if from == nil {
+		return false
+	}
+	file, has := from.files[o.Key]
+	if !has || !same(file.object, o) {
+		return false
+	}
+	source, target := filepath.Join(from.copy.Path(), o.Key), filepath.Join(directory, o.Key)
+	if os.Link(source, target) != nil {
+		return false
+	}
+	// The model may have written to its file, or put another in its place. What was linked is looked at, and not the source.
+	info, err := os.Lstat(target)
+	if err == nil && info.Mode().IsRegular() && info.Size() == o.Size && inodeOf(info) == file.inode && info.ModTime().UnixNano() == file.time {
+		files[o.Key] = file
+		return true
+	}
+	_ = os.Remove(target)
+	return false
+}
+
+// fetch makes one file.
+func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objects.Object) (made madeFile, err error) {
+	w := m.watch(ctx)
+	defer w.stop()
+	inStore := o
+	inStore.Key = model.Name + "/" + o.Key
+	body, err := m.bucket.Open(w.ctx, inStore)
+	if err != nil {
+		return made, changedOr(stallOf(w, err))
+	}
+	defer body.Close()
+	file, err := root.OpenFile(o.Key, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return made, m.unplaceable(model, o, err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	size, err := m.pour(file, watchedReader{body, w})
+	if err != nil {
+		return made, changedOr(stallOf(w, err))
+	}
+	if size != o.Size {
+		return made, fmt.Errorf("%s has %d bytes, and its listing said %d: %w", m.config.Location.Join(inStore.Key), size, o.Size, objects.ErrChanged)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return made, m.unwritable(root.Name(), err)
+	}
+	return madeFile{object: o, inode: inodeOf(info), time: info.ModTime().UnixNano()}, nil
+}
+
+// pour copies a body, whose length the bucket bounds, into a file.
+func (m *Mirror) pour(file *os.File, body io.Reader) (size int64, err error) {
+	piece := make([]byte, pieceBytes)
+	for {
+		n, err := body.Read(piece)
+		if n > 0 {
+			m.counts.bytes.Add(uint64(n))
+			size += int64(n)
+			if _, werr := file.Write(piece[:n]); werr != nil {
+				return size, m.unwritable(filepath.Dir(file.Name()), werr)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return size, nil
+		}
+		if err != nil {
+			return size, err
+		}
+	}
+}
+
+// changedOr marks that an object has gone since it was listed as a change.
+func changedOr(err error) error {
+	if errors.Is(err, objects.ErrAbsent) {
+		return errors.Join(err, objects.ErrChanged)
+	}
+	return err
+}
+
+// checkRoom fails if the disk has not as many bytes as are to be fetched.
+func (m *Mirror) checkRoom(directory string, model *Model, bytes int64) error {
+	var disk unix.Statfs_t
+	if unix.Statfs(directory, &disk) != nil {
+		return nil
+	}
+	free := disk.Bavail
+	if bytes <= 0 || uint64(bytes)/uint64(disk.Bsize) < free {
+		return nil
+	}
+	return infer.Errorf(infer.Internal, "model '%s' of %s needs %d bytes in %s, which has %d free: make room, or have %s name a directory with more",
+		model.Name, m.config.Location, bytes, m.config.Place.Base(), free*uint64(disk.Bsize), m.config.Variable)
+}
+
+// unwritable is the error of a file that cannot be written.
+func (m *Mirror) unwritable(directory string, err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return infer.Errorf(infer.Internal, "%s is full: make room, or have %s name a directory with more", m.config.Place.Base(), m.config.Variable)
+	}
+	return infer.Errorf(infer.Internal, "Failed to create local folder: %s, errno:%s", directory, reason(err))
+}
+
+// unplaceable is the error of an object for which there is no place in the copy.
+func (m *Mirror) unplaceable(model *Model, o objects.Object, err error) error {
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) {
+		return infer.Errorf(infer.Internal, "%s is an object, and there are objects below it: no directory can have both; remove one", m.config.Location.Join(model.Name+"/"+twice(model, o.Key)))
+	}
+	return m.unwritable(filepath.Join(m.config.Place.Base(), folderPrefix+"XXXXXX", path.Dir(o.Key)), err)
+}
+
+// twice finds the key that is an object and a directory, from one of the objects concerned.
+func twice(model *Model, key string) string {
+	for at := path.Dir(key); at != "."; at = path.Dir(at) {
+		if model.Has(at) {
+			return at
+		}
+	}
+	return key
+}
+
+// reason is what the kernel said.
+func reason(err error) string {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		text := number.Error()
+		return strings.ToUpper(text[:1]) + text[1:]
+	}
+	return err.Error()
+}
+
+func inodeOf(info fs.FileInfo) uint64 {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return s.Ino
+	}
+	return 0
+}

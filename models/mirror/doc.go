@@ -1,0 +1,26 @@
+// Package mirror keeps on disk what is served of a model repository in an object store.
+//
+//	objects.Bucket ── Open, Renew, Look ──▶ listing: Model by name    what the store had, and when
+//	Model          ── Copy ──────────────▶ copies.Copy                its files, complete and verified
+//
+// A listing is complete or is not taken: Models and Model answer from the last complete one without a look at the store and
+// without a wait. It has the text of each model's configuration, so that what a model is can be told without the store.
+// Renew takes a new listing in a goroutine of the mirror's, one at a time; Look lists one model for its caller. A store that
+// fails leaves the listing as it is: the log says so once, and once more when the store answers again.
+//
+// Copy makes a directory of the objects of one Model, exactly of the versions that its listing showed, several at once. What
+// the newest living copy of the same model has already is linked and not fetched again, unless the model has changed the file.
+// A copy whose objects have changed since is given up with objects.ErrChanged, and its caller looks again. Nothing is left
+// after an error. Files have mode 0600, directories 0700; links and other modes do not come from a store.
+//
+// Time: a call of the store ends when it has made no progress for Config.Stall, which is counted from the last object of a
+// listing or the last byte of a body. A large model may take as long as it likes.
+//
+// States: a Mirror works from Open to Close. Close ends renewals and waits for them; copies are removed by their users or
+// with their copies.Place.
+//
+// Locks: Mirror.mu, over the listing, what is renewed and the living copies. It is a leaf, and no call of the store is made
+// under it. Any goroutine may call anything here.
+//
+// Memory: a listing holds some 200 bytes for each object, and each configuration. Models do not change.
+package mirror

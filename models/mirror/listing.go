@@ -1,0 +1,280 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/objects"
+)
+
+const (
+	// maxTextBytes bounds a configuration.
+	maxTextBytes = 4 << 20
+	// lookTries is how often a model is listed whose configuration changes between listing and reading.
+	lookTries = 4
+)
+
+// Renew begins a listing unless one is under way or the last is younger than age. It does not wait.
+func (m *Mirror) Renew(age time.Duration) {
+	m.mu.Lock()
+	if m.closed || m.renewing || time.Since(m.listed) < age {
+		m.mu.Unlock()
+		return
+	}
+	m.renewing, m.looked = true, make(map[string]*Model)
+	before := m.models
+	m.renewals.Add() // under mu: Close waits for every renewal that has begun
+	m.mu.Unlock()
+	boundary.Go(m.config.Log, boundary.Models, func() {
+		defer m.renewals.Done()
+		m.renew(before)
+	}, nil)
+}
+
+// renew takes a listing and replaces the last one if that succeeds.
+func (m *Mirror) renew(before map[string]*Model) {
+	began := time.Now()
+	models, err := m.list(m.lifetime, before)
+	changed := m.renewed(models, began, err)
+	switch {
+	case m.lifetime.Err() != nil:
+	case err != nil:
+		m.failed(err)
+	default:
+		m.answered()
+	}
+	if changed && m.config.Changed != nil {
+		m.config.Changed()
+	}
+}
+
+// renewed ends a renewal, and reports whether there is another listing now.
+func (m *Mirror) renewed(models map[string]*Model, began time.Time, err error) (changed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.renewing = false
+	if err != nil {
+		return false
+	}
+	for name, model := range m.looked { // which is newer than what this listing has, perhaps
+		if model == nil {
+			delete(models, name)
+		} else {
+			models[name] = model
+		}
+	}
+	changed = !maps.EqualFunc(m.models, models, sameModel)
+	m.models, m.listed, m.looked = models, began, nil
+	return changed
+}
+
+// Look lists one model for its caller, who waits. The model is nil if there is none of that name.
+func (m *Mirror) Look(ctx context.Context, name string) (*Model, error) {
+	model, err := m.look(ctx, name)
+	if err != nil {
+		m.counts.failures.Add(1)
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	models := maps.Clone(m.models)
+	if model == nil {
+		delete(models, name)
+	} else {
+		models[name] = model
+	}
+	m.models = models
+	if m.renewing {
+		m.looked[name] = model
+	}
+	return model, nil
+}
+
+func (m *Mirror) look(ctx context.Context, name string) (*Model, error) {
+	before := map[string]*Model{name: m.Model(name)}
+	for try := 1; ; try++ {
+		found, refused, err := m.objectsOf(ctx, name+"/")
+		if err != nil {
+			return nil, err
+		}
+		model := found[name]
+		if refused != nil {
+			return nil, refused
+		}
+		if model == nil {
+			return nil, nil //nolint:nilnil // as the doc of Look says
+		}
+		if err := m.readTexts(ctx, found, before); err != nil {
+			return nil, err
+		}
+		if !errors.Is(model.Fault, objects.ErrChanged) || try == lookTries {
+			return model, nil
+		}
+	}
+}
+
+// list takes a listing of the location. What has not changed since before is taken from there.
+func (m *Mirror) list(ctx context.Context, before map[string]*Model) (map[string]*Model, error) {
+	models, refused, err := m.objectsOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if refused != nil {
+		if refused.Count > len(refused.Keys) { // nobody knows which models the others belong to
+			return nil, refused
+		}
+		m.refuse(models, refused)
+	}
+	if err := m.readTexts(ctx, models, before); err != nil {
+		return nil, err
+	}
+	return models, nil
+}
+
+// objectsOf lists the objects below a prefix by model.
+func (m *Mirror) objectsOf(ctx context.Context, prefix string) (models map[string]*Model, refused *objects.RefusedError, err error) {
+	w := m.watch(ctx)
+	defer w.stop()
+	models = make(map[string]*Model)
+	count := 0
+	err = m.bucket.List(w.ctx, prefix, func(o objects.Object) error {
+		w.progress()
+		if count++; count > m.config.MaxObjects {
+			return infer.Errorf(infer.Internal, "%s has more than %d objects, which is as many as a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxObjects)
+		}
+		name, rest, inside := strings.Cut(o.Key, "/")
+		if !inside && !o.Directory { // a file beside the models
+			return nil
+		}
+		model := models[name]
+		if model == nil {
+			model = &Model{Name: name}
+			models[name] = model
+		}
+		if inside {
+			o.Key = rest
+			model.Objects = append(model.Objects, o)
+		}
+		return nil
+	})
+	if errors.As(err, &refused) {
+		err = nil
+	}
+	return models, refused, w.blame(err)
+}
+
+// refuse has the models not be read that have objects whose names no file can have: half of a model would be served.
+func (m *Mirror) refuse(models map[string]*Model, refused *objects.RefusedError) {
+	for _, key := range refused.Keys {
+		name, _, _ := strings.Cut(key, "/")
+		if model := models[name]; model != nil {
+			model.Fault = refused
+		}
+	}
+	m.warnOnce(refused)
+}
+
+// readTexts reads the configurations of models, but for those that are as before.
+func (m *Mirror) readTexts(ctx context.Context, models, before map[string]*Model) error {
+	var todo []*Model
+	for _, model := range models {
+		for _, name := range m.config.Texts {
+			if model.Has(name) {
+				model.TextName = name
+				break
+			}
+		}
+		if model.TextName == "" || model.Fault != nil {
+			continue
+		}
+		now, _ := model.object(model.TextName)
+		if old := before[model.Name]; old != nil && old.TextName == model.TextName && old.Fault == nil {
+			if was, _ := old.object(old.TextName); same(was, now) {
+				model.Text = old.Text
+				continue
+			}
+		}
+		todo = append(todo, model)
+	}
+	return m.inParallel(ctx, len(todo), func(ctx context.Context, i int) error {
+		model := todo[i]
+		o, _ := model.object(model.TextName)
+		text, err := m.readText(ctx, model.Name, o)
+		switch {
+		case err == nil:
+			model.Text = text
+		case errors.Is(err, objects.ErrUnreachable), ctx.Err() != nil, context.Cause(ctx) != nil:
+			return err // the store's fault, and not the model's
+		default:
+			model.Fault = err
+		}
+		return nil
+	})
+}
+
+func (m *Mirror) readText(ctx context.Context, model string, o objects.Object) ([]byte, error) {
+	if o.Size > maxTextBytes {
+		return nil, infer.Errorf(infer.Internal, "%s has %d bytes, and a configuration at most %d", m.config.Location.Join(model+"/"+o.Key), o.Size, maxTextBytes)
+	}
+	w := m.watch(ctx)
+	defer w.stop()
+	o.Key = model + "/" + o.Key
+	body, err := m.bucket.Open(w.ctx, o)
+	if err != nil {
+		return nil, stallOf(w, err)
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(watchedReader{body, w}, maxTextBytes+1))
+	if err == nil && int64(len(text)) != o.Size {
+		err = objects.ErrChanged
+	}
+	if err != nil {
+		return nil, stallOf(w, err)
+	}
+	m.counts.bytes.Add(uint64(len(text)))
+	return text, nil
+}
+
+// stallOf is blame, with the mark of a store that cannot be reached.
+func stallOf(w *watch, err error) error {
+	if context.Cause(w.ctx) != nil {
+		return errors.Join(w.blame(err), objects.ErrUnreachable)
+	}
+	return err
+}
+
+// inParallel calls f for 0 to n-1, several at once, until one fails. It returns the first error.
+func (m *Mirror) inParallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	numbers := make(chan int) // closed below, when all have been handed out or one has failed
+	var all sync.WaitGroup
+	for range min(m.config.Parallel, n) {
+		all.Go(boundary.Guard(m.config.Log, boundary.Models, func() {
+			for i := range numbers {
+				if err := f(ctx, i); err != nil {
+					end(err)
+					return
+				}
+			}
+		}, func(err error) { end(err) }))
+	}
+hand:
+	for i := range n {
+		select {
+		case numbers <- i:
+		case <-ctx.Done():
+			break hand
+		}
+	}
+	close(numbers)
+	all.Wait()
+	return context.Cause(ctx)
+}

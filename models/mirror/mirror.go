@@ -1,0 +1,122 @@
+package mirror
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/copies"
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// Defaults of Config.
+const (
+	DefaultStall      = 30 * time.Second
+	DefaultMaxObjects = 1 << 20
+	DefaultParallel   = 8
+)
+
+// mostCopies is how many models are copied at once.
+const mostCopies = 4
+
+// Config sets up a Mirror.
+type Config struct {
+	Location objects.Location
+	Open     objects.Opener
+	// Place is where copies lie. It is the caller's: mirrors may share one.
+	Place *copies.Place
+	// Variable names the environment variable that chooses the directory of Place, for texts.
+	Variable string
+	// Texts are names of configurations, relative to a model's directory: the first that a model has is its own.
+	Texts []string
+	// Changed is called when a renewed listing differs from the one before. It returns at once. Nil: nothing is.
+	Changed func()
+	// Stall is how long a call of the store may go without progress, MaxObjects how many objects a listing may have, and
+	// Parallel how many are read at once for one model or listing; 0 is the default.
+	Stall                time.Duration
+	MaxObjects, Parallel int
+	Log                  zerolog.Logger
+}
+
+// Mirror is one location of a store.
+type Mirror struct {
+	config   Config
+	bucket   objects.Bucket
+	lifetime context.Context // of renewals
+	end      context.CancelFunc
+	renewals boundary.WaitGroup
+	counts   counts
+	copying  chan struct{} // has a value for each copy that is being made; the buffer bounds them
+
+	mu       sync.Mutex
+	models   map[string]*Model // the last complete listing; replaced as a whole
+	listed   time.Time         // when it was begun
+	renewing bool
+	closed   bool
+	looked   map[string]*Model // what Look has found while a renewal is under way; nil: the model is gone
+	outage   outage
+	living   map[string]*living // the newest copy of each model
+}
+
+// Open opens the location and lists it. The error has Triton's text.
+func Open(ctx context.Context, config Config) (*Mirror, error) {
+	config.Stall = cmp.Or(config.Stall, DefaultStall)
+	config.MaxObjects = cmp.Or(config.MaxObjects, DefaultMaxObjects)
+	config.Parallel = cmp.Or(config.Parallel, DefaultParallel)
+	m := &Mirror{config: config, living: make(map[string]*living), copying: make(chan struct{}, mostCopies)}
+	m.lifetime, m.end = context.WithCancel(context.Background())
+	w := m.watch(ctx)
+	defer w.stop()
+	bucket, err := config.Open(w.ctx, config.Location)
+	if err != nil {
+		m.end()
+		return nil, w.blame(err)
+	}
+	m.bucket = bucket
+	began := time.Now()
+	models, err := m.list(ctx, nil)
+	if err == nil && len(models) == 0 && config.Location.Path != "" {
+		err = infer.Errorf(infer.InvalidArg, "repository path is not a valid directory")
+	}
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	m.models, m.listed = models, began
+	return m, nil
+}
+
+// Close ends renewals and the connections to the store.
+func (m *Mirror) Close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.end()
+	m.renewals.Wait()
+	_ = m.bucket.Close()
+}
+
+// Location is where the store's objects lie.
+func (m *Mirror) Location() objects.Location { return m.config.Location }
+
+// Models lists the names of the models in the last complete listing, ascending.
+func (m *Mirror) Models() []string {
+	m.mu.Lock()
+	models := m.models
+	m.mu.Unlock()
+	return slices.Sorted(maps.Keys(models))
+}
+
+// Model returns a model of the last complete listing, nil if it has none of that name.
+func (m *Mirror) Model(name string) *Model {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.models[name]
+}

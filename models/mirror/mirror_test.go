@@ -1,0 +1,387 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/copies"
+	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// world is a mirror of a store in memory.
+type world struct {
+	*testing.T
+	store  *mirrortest.Store
+	mirror *Mirror
+	place  string
+	log    testkit.Buffer
+}
+
+// newWorld opens a mirror of a store with objects of these keys, each of which has its key as content.
+func newWorld(t *testing.T, change func(*Config), keys ...string) *world {
+	t.Helper()
+	w := &world{T: t, store: mirrortest.New(), place: t.TempDir()}
+	for _, key := range keys {
+		w.store.Put(key, key)
+	}
+	location, _, err := objects.Parse("s3://bucket/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := copies.NewPlace(w.place, zerolog.Nop())
+	config := Config{Location: location, Open: w.store.Opener, Place: place, Variable: "MOUNT", Texts: []string{"config.pbtxt"}, Log: zerolog.New(&w.log)}
+	if change != nil {
+		change(&config)
+	}
+	w.mirror, err = Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.mirror.Close()
+		place.Close()
+		if !w.store.Closed() {
+			t.Error("the bucket is not closed")
+		}
+		if left := testkit.Tree(t, w.place); left != "" {
+			t.Errorf("%s is left", left)
+		}
+	})
+	return w
+}
+
+// copyOf copies a model as the last listing has it.
+func (w *world) copyOf(name string) (*copies.Copy, error) {
+	w.Helper()
+	return w.mirror.Copy(w.Context(), w.mirror.Model(name), func(string) bool { return true })
+}
+
+func (w *world) mustCopy(name string) *copies.Copy {
+	w.Helper()
+	c, err := w.copyOf(name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return c
+}
+
+// renew takes a new listing and waits for it.
+func (w *world) renew() {
+	w.Helper()
+	w.mirror.Renew(0)
+	w.mirror.renewals.Wait()
+}
+
+func TestModelsOfAListing(t *testing.T) {
+	w := newWorld(t, nil, "a/config.pbtxt", "a/1/model.py", "a/1/deep/er", "a-b/1/", "b/1/model.py", "README", "empty/")
+	if got := strings.Join(w.mirror.Models(), " "); got != "a a-b b empty" {
+		t.Errorf("got the models %s, want a a-b b empty", got)
+	}
+	a := w.mirror.Model("a")
+	if string(a.Text) != "a/config.pbtxt" || a.TextName != "config.pbtxt" {
+		t.Errorf("got the configuration %q of %q", a.Text, a.TextName)
+	}
+	for directory, want := range map[string][]Entry{
+		".": {{"1", true}, {"config.pbtxt", false}}, "1": {{"deep", true}, {"model.py", false}}, "1/deep": {{"er", false}}, "2": nil,
+	} {
+		if got := a.List(directory); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", directory, got, want)
+		}
+	}
+	if got := w.mirror.Model("a-b").List("."); !slices.Equal(got, []Entry{{"1", true}}) {
+		t.Errorf("a version without files: got %v", got)
+	}
+	if w.mirror.Model("b").TextName != "" || w.mirror.Model("README") != nil {
+		t.Error("b has a configuration, or README is a model")
+	}
+}
+
+func TestCopyIsCompleteAndPrivate(t *testing.T) {
+	w := newWorld(t, nil, "a/config.pbtxt", "a/1/model.py", "a/2/", "a/3/x/y")
+	c := w.mustCopy("a")
+	defer c.Drop()
+	const want = `1/ 700; 1/model.py 600 "a/1/model.py"; 2/ 700; 3/ 700; 3/x/ 700; 3/x/y 600 "a/3/x/y"; config.pbtxt 600 "a/config.pbtxt"`
+	if got := testkit.Tree(t, c.Path()); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if !strings.HasPrefix(filepath.Base(c.Path()), "folder") || !strings.HasPrefix(c.Path(), w.place+"/") {
+		t.Errorf("got the directory %s, want folder… in %s", c.Path(), w.place)
+	}
+	if info, err := os.Stat(c.Path()); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("got %v, %v, want mode 700", info, err)
+	}
+	some, err := w.mirror.Copy(t.Context(), w.mirror.Model("a"), func(key string) bool { return strings.HasPrefix(key, "1/") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer some.Drop()
+	if got := testkit.Tree(t, some.Path()); got != `1/ 700; 1/model.py 600 "a/1/model.py"` {
+		t.Errorf("one version: got %s", got)
+	}
+}
+
+// TestUnchangedObjectsAreTakenOver fetches again only what the store or the model has changed.
+func TestUnchangedObjectsAreTakenOver(t *testing.T) {
+	w := newWorld(t, nil, "a/config.pbtxt", "a/1/kept", "a/1/replaced", "a/1/written", "a/1/deleted")
+	first := w.mustCopy("a")
+	w.store.Put("a/1/replaced", "new")
+	w.store.Delete("a/1/deleted")
+	if err := os.WriteFile(filepath.Join(first.Path(), "1/written"), []byte("by the model"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.renew()
+	second := w.mustCopy("a")
+	for key, want := range map[string]int{"a/1/kept": 1, "a/1/replaced": 2, "a/1/written": 2} {
+		if got := w.store.Opened(key); got != want {
+			t.Errorf("%s was read %d times, want %d", key, got, want)
+		}
+	}
+	first.Drop()
+	const want = `1/ 700; 1/kept 600 "a/1/kept"; 1/replaced 600 "new"; 1/written 600 "a/1/written"; config.pbtxt 600 "a/config.pbtxt"`
+	if got := testkit.Tree(t, second.Path()); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	second.Drop()
+	third := w.mustCopy("a") // there is nothing to take over from
+	defer third.Drop()
+	if got := w.store.Opened("a/1/kept"); got != 2 {
+		t.Errorf("without a copy: a/1/kept was read %d times, want 2", got)
+	}
+	if f := w.mirror.Figures(); f.Copies != 3 || f.Taken != uint64(len("a/1/kept")+len("a/config.pbtxt")) || f.Failures != 0 {
+		t.Errorf("got the figures %+v", f)
+	}
+}
+
+func TestCopiesThatFailLeaveNothing(t *testing.T) {
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		change func(*world)
+		want   string
+		is     error
+	}{
+		"replaced":    {func(w *world) { w.store.Put("a/1/y", "new") }, "the object is another by now", objects.ErrChanged},
+		"deleted":     {func(w *world) { w.store.Delete("a/1/y") }, "File does not exist at ", objects.ErrChanged},
+		"open fails":  {func(w *world) { w.store.Fail(mirrortest.Open, broken) }, "broken", broken},
+		"read fails":  {func(w *world) { w.store.Fail(mirrortest.Read, broken) }, "broken", broken},
+		"open hangs":  {func(w *world) { w.store.Hang(mirrortest.Open) }, "the store of s3://bucket/models has sent nothing for 50ms", objects.ErrUnreachable},
+		"read hangs":  {func(w *world) { w.store.Hang(mirrortest.Read) }, "the store of s3://bucket/models has sent nothing for 50ms", objects.ErrUnreachable},
+		"two in one":  {func(w *world) { w.store.Put("a/1/y/z", "below"); w.renew() }, "s3://bucket/models/a/1/y is an object, and there are objects below it", nil},
+		"no place":    {func(w *world) { w.mirror.config.Place = copies.NewPlace("/nowhere", zerolog.Nop()) }, "Failed to create local temp folder: /nowhere/folderXXXXXX, errno:No such file or directory (MOUNT names the directory)", nil},
+		"place ended": {func(w *world) { w.mirror.config.Place.Close() }, "Server exiting", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(c *Config) { c.Stall = 50 * time.Millisecond }, "a/1/x", "a/1/y")
+			test.change(w)
+			c, err := w.copyOf("a")
+			if err == nil {
+				c.Drop()
+				t.Fatal("a copy was made")
+			}
+			if !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("got error %v, want %s (%v)", err, test.want, test.is)
+			}
+			places, _ := filepath.Glob(filepath.Join(w.place, "*/*"))
+			if len(places) > 0 {
+				t.Errorf("%q is left", places)
+			}
+		})
+	}
+}
+
+// TestModelThatDoesNotFitIsRefused before anything is fetched.
+func TestModelThatDoesNotFitIsRefused(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x")
+	huge := *w.mirror.Model("a")
+	huge.Objects = slices.Clone(huge.Objects)
+	huge.Objects[0].Size = 1 << 60
+	_, err := w.mirror.Copy(t.Context(), &huge, func(string) bool { return true })
+	if err == nil || !strings.Contains(err.Error(), "model 'a' of s3://bucket/models needs 1152921504606846976 bytes in "+w.place+", which has ") ||
+		!strings.HasSuffix(err.Error(), " free: make room, or have MOUNT name a directory with more") {
+		t.Errorf("got error %v", err)
+	}
+	if n := w.store.Opened("a/1/x"); n != 0 {
+		t.Errorf("it was read %d times, want 0", n)
+	}
+}
+
+// TestCopyEndsWithItsContext while the store hangs, and so does the wait for other copies.
+func TestCopyEndsWithItsContext(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x")
+	w.store.Hang(mirrortest.Read)
+	ctx, end := context.WithCancelCause(t.Context())
+	failed := make(chan error)
+	const copiers = mostCopies + 1
+	for range copiers {
+		go func() {
+			_, err := w.mirror.Copy(ctx, w.mirror.Model("a"), func(string) bool { return true })
+			failed <- err
+		}()
+	}
+	testkit.Eventually(t, 10*time.Second, func() bool { return w.store.Waiting(mirrortest.Read) == mostCopies })
+	over := errors.New("over")
+	end(over)
+	for range copiers {
+		if err := <-failed; !errors.Is(err, over) {
+			t.Errorf("got error %v, want %v", err, over)
+		}
+	}
+}
+
+// TestOutageKeepsTheListing and is logged twice: when it begins and when it ends.
+func TestOutageKeepsTheListing(t *testing.T) {
+	changed := make(chan struct{}, 10)
+	w := newWorld(t, func(c *Config) { c.Changed = func() { changed <- struct{}{} } }, "a/1/x")
+	w.store.Fail(mirrortest.List, infer.Errorf(infer.Internal, "out of order"))
+	w.store.Put("b/1/x", "new")
+	for range 3 {
+		w.renew()
+	}
+	if got := strings.Join(w.mirror.Models(), " "); got != "a" || len(changed) != 0 {
+		t.Errorf("in the outage: got the models %s and %d changes, want a and none", got, len(changed))
+	}
+	if n := strings.Count(w.log.String(), "failed to poll model repository 's3://bucket/models': out of order; what is loaded stays"); n != 1 {
+		t.Errorf("the log names the outage %d times, want once: %s", n, w.log.String())
+	}
+	w.store.Fail(mirrortest.List, nil)
+	w.renew()
+	w.renew()
+	if got := strings.Join(w.mirror.Models(), " "); got != "a b" || len(changed) != 1 {
+		t.Errorf("after the outage: got the models %s and %d changes, want a b and one", got, len(changed))
+	}
+	if n := strings.Count(w.log.String(), "model repository 's3://bucket/models' answers again, after 0s and 3 listings that failed"); n != 1 {
+		t.Errorf("the log names the end of the outage %d times, want once: %s", n, w.log.String())
+	}
+	if f := w.mirror.Figures(); f.Failures != 3 {
+		t.Errorf("got %d failures, want 3", f.Failures)
+	}
+}
+
+// TestRenewalsAreOneAtATime and hold nobody up who wants to know what there is, or to close.
+func TestRenewalsAreOneAtATime(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x")
+	w.store.Hang(mirrortest.List)
+	for range 3 {
+		w.mirror.Renew(0)
+	}
+	testkit.Eventually(t, 10*time.Second, func() bool { return w.store.Waiting(mirrortest.List) == 1 })
+	if w.mirror.Model("a") == nil || w.store.Lists() != 2 {
+		t.Errorf("got the model %v after %d listings, want it after two", w.mirror.Model("a"), w.store.Lists())
+	}
+	// The end of the world closes the mirror while the store hangs.
+}
+
+func TestYoungListingsAreNotRenewed(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x")
+	w.mirror.Renew(time.Hour)
+	w.mirror.renewals.Wait()
+	if got := w.store.Lists(); got != 1 {
+		t.Errorf("got %d listings, want one", got)
+	}
+}
+
+// TestLookSeesOneModel as it is now. A renewal that began before does not undo that.
+func TestLookSeesOneModel(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x", "b/1/x")
+	began, goOn := make(chan struct{}), make(chan struct{})
+	w.store.Before(func(call mirrortest.Call, key string) {
+		if call == mirrortest.Open && key == "slow/config.pbtxt" {
+			close(began)
+			<-goOn
+		}
+	})
+	w.store.Put("slow/config.pbtxt", "")
+	w.mirror.Renew(0)
+	<-began
+	w.store.Put("c/config.pbtxt", "c")
+	w.store.Delete("b/1/x")
+	for _, name := range []string{"c", "b"} {
+		if _, err := w.mirror.Look(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(w.mirror.Models(), " "); got != "a c" || string(w.mirror.Model("c").Text) != "c" {
+		t.Errorf("got the models %s, want a c", got)
+	}
+	close(goOn)
+	w.mirror.renewals.Wait()
+	if got := strings.Join(w.mirror.Models(), " "); got != "a c slow" {
+		t.Errorf("after the renewal: got the models %s, want a c slow", got)
+	}
+}
+
+func TestConfigurationsAreReadOnce(t *testing.T) {
+	w := newWorld(t, nil, "a/config.pbtxt", "b/config.pbtxt")
+	w.store.Put("b/config.pbtxt", "new")
+	w.renew()
+	if string(w.mirror.Model("b").Text) != "new" || w.store.Opened("a/config.pbtxt") != 1 || w.store.Opened("b/config.pbtxt") != 2 {
+		t.Errorf("got %q, read %d times, and the other %d times", w.mirror.Model("b").Text, w.store.Opened("b/config.pbtxt"), w.store.Opened("a/config.pbtxt"))
+	}
+}
+
+// TestKeysThatAreNoFiles keep their models from being read, and no other.
+func TestKeysThatAreNoFiles(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x", "b/../x", "c//x", "b/1/x")
+	if w.mirror.Model("a").Fault != nil || w.mirror.Model("b").Fault == nil {
+		t.Errorf("got the faults %v and %v, want one of b alone", w.mirror.Model("a").Fault, w.mirror.Model("b").Fault)
+	}
+	w.renew()
+	if n := strings.Count(w.log.String(), "2 objects cannot be files"); n != 1 {
+		t.Errorf("the log warns %d times, want once: %s", n, w.log.String())
+	}
+	var refused *objects.RefusedError
+	if _, err := w.mirror.Look(t.Context(), "b"); !errors.As(err, &refused) {
+		t.Errorf("got error %v, want the refused key", err)
+	}
+}
+
+func TestOpensThatFail(t *testing.T) {
+	broken := infer.Errorf(infer.Internal, "Unable to create S3 filesystem client.")
+	for name, test := range map[string]struct {
+		url    string
+		change func(*mirrortest.Store)
+		want   string
+	}{
+		"refused":  {"s3://b/p", func(s *mirrortest.Store) { s.Fail(mirrortest.Open, broken) }, broken.Message},
+		"unlisted": {"s3://b/p", func(s *mirrortest.Store) { s.Fail(mirrortest.List, broken) }, broken.Message},
+		"hangs":    {"s3://b/p", func(s *mirrortest.Store) { s.Hang(mirrortest.Open) }, "the store of s3://b/p has sent nothing for 50ms"},
+		"stops":    {"s3://b/p", func(s *mirrortest.Store) { s.Hang(mirrortest.List) }, "the store of s3://b/p has sent nothing for 50ms"},
+		"no path":  {"s3://b/p", func(s *mirrortest.Store) { s.Delete("a/1/x") }, "repository path is not a valid directory"},
+		"empty":    {"s3://b", func(s *mirrortest.Store) { s.Delete("a/1/x") }, ""},
+		"too much": {"s3://b/p", func(s *mirrortest.Store) { s.Put("a/1/y", ""); s.Put("a/1/z", "") }, "s3://b/p has more than 2 objects, which is as many as a model repository may have: name the directory of the models alone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := mirrortest.New()
+			store.Put("a/1/x", "")
+			test.change(store)
+			location, _, err := objects.Parse(test.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := Open(t.Context(), Config{Location: location, Open: store.Opener, Place: copies.NewPlace(t.TempDir(), zerolog.Nop()), Stall: 50 * time.Millisecond, MaxObjects: 2})
+			if err == nil {
+				m.Close()
+			}
+			if got := errorText(err); got != test.want {
+				t.Errorf("got error %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,74 @@
+package mirror
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// Model is what a listing had of one model. It does not change.
+type Model struct {
+	Name string
+	// Objects have keys relative to the model's directory, ascending. Directories are those that have an object of their
+	// own; others follow from the keys.
+	Objects []objects.Object
+	// TextName is the name of the configuration, "" if the model has none; Text is its content.
+	TextName string
+	Text     []byte
+	// Fault is why the model cannot be read, though the store answers; nil if it can.
+	Fault error
+}
+
+// Entry is what a directory of a model holds.
+type Entry struct {
+	Name      string
+	Directory bool
+}
+
+// List returns what is in a directory of the model, "." for the model's own, by name ascending.
+func (m *Model) List(directory string) []Entry {
+	prefix := directory + "/"
+	if directory == "." {
+		prefix = ""
+	}
+	var entries []Entry
+	for _, o := range m.Objects {
+		rest, below := strings.CutPrefix(o.Key, prefix)
+		if !below || rest == "" {
+			continue
+		}
+		name, _, deeper := strings.Cut(rest, "/")
+		entries = append(entries, Entry{Name: name, Directory: deeper || o.Directory})
+	}
+	slices.SortStableFunc(entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	// Of a name that is a file and a directory, which only a store can have, the copy fails.
+	return slices.CompactFunc(entries, func(a, b Entry) bool { return a.Name == b.Name })
+}
+
+// Has reports whether the model has a file of that name.
+func (m *Model) Has(name string) bool {
+	_, has := m.object(name)
+	return has
+}
+
+func (m *Model) object(name string) (objects.Object, bool) {
+	// The keys of a listing ascend as a whole, and so do those of one model.
+	at, found := slices.BinarySearchFunc(m.Objects, name, func(o objects.Object, name string) int { return strings.Compare(o.Key, name) })
+	if !found || m.Objects[at].Directory {
+		return objects.Object{}, false
+	}
+	return m.Objects[at], true
+}
+
+// same reports whether two objects of equal keys have the same content.
+func same(a, b objects.Object) bool {
+	if a.Version == "" && !a.Modified.Equal(b.Modified) { // a store without versions
+		return false
+	}
+	return a.Key == b.Key && a.Size == b.Size && a.Version == b.Version && a.Directory == b.Directory
+}
+
+func sameModel(a, b *Model) bool {
+	return a != nil && b != nil && slices.EqualFunc(a.Objects, b.Objects, same) && (a.Fault == nil) == (b.Fault == nil)
+}

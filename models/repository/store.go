@@ -1,0 +1,283 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/copies"
+	"github.com/nereid-serving/nereid/models/mirror"
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// fetchTries is how often a copy of a model is begun whose objects change meanwhile.
+const fetchTries = 5
+
+// mountVariables name the environment variables that choose where copies lie, by the scheme of their stores.
+var mountVariables = map[string]string{
+	objects.S3: "TRITON_AWS_MOUNT_DIRECTORY", objects.GCS: "TRITON_GCS_MOUNT_DIRECTORY", objects.Azure: "TRITON_AZURE_MOUNT_DIRECTORY",
+}
+
+// MountVariables lists the environment variables for Options.Mounts, by scheme.
+func MountVariables() map[string]string { return mountVariables }
+
+// listed is a model in a store as the last listing shows it.
+type listed struct {
+	model    *mirror.Model
+	location objects.Location
+}
+
+func (l *listed) list(directory string) ([]entry, error) {
+	if l.model.Fault != nil {
+		return nil, l.model.Fault
+	}
+	var entries []entry
+	for _, e := range l.model.List(directory) {
+		entries = append(entries, entry{name: e.Name, dir: e.Directory})
+	}
+	return entries, nil
+}
+
+func (l *listed) configInUse() string {
+	if l.model.TextName != "" {
+		return l.model.TextName
+	}
+	return configFile
+}
+
+// Exists implements modelFiles.
+func (l *listed) Exists(name string) bool { return l.model.Has(name) }
+
+// Read implements modelFiles.
+func (l *listed) Read(name string) ([]byte, error) {
+	if l.model.Fault != nil {
+		return nil, l.model.Fault
+	}
+	if name != l.model.TextName {
+		_, shown := l.place()
+		return nil, infer.Errorf(infer.Internal, "failed to open text file for read %s/%s: No such file or directory", shown, name)
+	}
+	return l.model.Text, nil
+}
+
+// Config implements modelFiles.
+func (l *listed) Config(limit int64) (file string, text []byte, err error) {
+	name := l.configInUse()
+	_, shown := l.place()
+	if file = shown + "/" + name; !l.Exists(name) {
+		return file, nil, nil
+	}
+	text, err = l.Read(name)
+	return file, text[:min(int64(len(text)), limit)], err
+}
+
+func (l *listed) place() (path, shown string) { return "", l.location.Join(l.model.Name) }
+
+func (l *listed) isRenamed() bool { return false }
+
+// Close implements modelFiles.
+func (*listed) Close() {}
+
+// footprint looks at keys, sizes and versions: an object that was deleted, and an older one that was copied over with its
+// old time, are changes too.
+func (l *listed) footprint() Footprint {
+	config, _, _ := strings.Cut(l.configInUse(), "/")
+	p := Footprint{Config: config, Parts: make(map[string]uint64)}
+	var name string
+	sum := fnv.New64a()
+	for _, o := range l.model.Objects {
+		top, rest, _ := strings.Cut(o.Key, "/")
+		if passing(top) || passing(filepath.Base(o.Key)) || strings.Contains(o.Key, "__pycache__/") {
+			continue
+		}
+		// The keys ascend, but "1-a" lies between "1" and "1/a".
+		if top != name {
+			name = top
+			sum.Reset()
+			if before, again := p.Parts[top]; again {
+				add(sum, "", before)
+			}
+		}
+		version := o.Version
+		if version == "" {
+			version = o.Modified.UTC().String()
+		}
+		add(sum, rest, uint64(o.Size))
+		add(sum, version)
+		p.Parts[top] = sum.Sum64()
+	}
+	return p
+}
+
+// openStore opens a repository that lies in a store, and lists it.
+func (r *Roots) openStore(l objects.Location) (*rootDir, error) {
+	if r.options.Objects == nil {
+		unsupported := l.Unsupported()
+		return nil, infer.Errorf(infer.Internal, "%s (That is for a Triton; this server reads directories alone: copy %s into one first.)", unsupported, l)
+	}
+	variable := mountVariables[l.Scheme]
+	place := copies.NewPlace(r.options.Mounts[l.Scheme], r.options.Log)
+	place.Sweep()
+	texts := []string{configFile}
+	if r.options.ConfigName != "" {
+		texts = []string{"configs/" + r.options.ConfigName + ".pbtxt", configFile}
+	}
+	ctx, end := context.WithCancelCause(context.Background())
+	defer end(nil)
+	if r.options.Stop != nil {
+		boundary.Go(r.options.Log, boundary.Models, func() {
+			select {
+			case <-r.options.Stop:
+				end(infer.Errorf(infer.Unavailable, "Server exiting"))
+			case <-ctx.Done():
+			}
+		}, nil)
+	}
+	m, err := mirror.Open(ctx, mirror.Config{
+		Location: l, Open: r.options.Objects, Place: place, Variable: variable, Texts: texts, Changed: r.storeChanged,
+		Stall: r.options.StoreStall, Log: r.options.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &rootDir{store: m, copies: place, shown: l.String()}, nil
+}
+
+// storeChanged tells that a listing differs from the one before.
+func (r *Roots) storeChanged() {
+	select {
+	case r.changed <- struct{}{}:
+	default: // it has been told already
+	}
+}
+
+// Changed has a value when the listing of a store has changed since the last value was taken.
+func (r *Roots) Changed() <-chan struct{} { return r.changed }
+
+// Renew has the stores listed whose last listing is older than age, unless that is under way. It does not wait.
+func (r *Roots) Renew(age time.Duration) {
+	for _, o := range r.all() {
+		if o.store != nil {
+			o.store.Renew(age)
+		}
+	}
+}
+
+// Stores lists the repositories that lie in stores.
+func (r *Roots) Stores() []*mirror.Mirror {
+	var stores []*mirror.Mirror
+	for _, o := range r.all() {
+		if o.store != nil {
+			stores = append(stores, o.store)
+		}
+	}
+	return stores
+}
+
+// Look lists a model anew in the stores that have it. A name that no repository has is looked for in all of them. Thus
+// the load of a model from a directory waits for no store. The error is the first.
+func (r *Roots) Look(ctx context.Context, name string) error {
+	var in []*mirror.Mirror
+	for _, m := range r.Stores() {
+		if m.Model(name) != nil {
+			in = append(in, m)
+		}
+	}
+	if len(in) == 0 && len(r.Find(name)) == 0 && IsName(name) {
+		in = r.Stores()
+	}
+	failures := make([]error, len(in))
+	var all sync.WaitGroup
+	for i, m := range in {
+		all.Go(boundary.Guard(r.options.Log, boundary.Models, func() { _, failures[i] = m.Look(ctx, name) }, func(err error) { failures[i] = err }))
+	}
+	all.Wait()
+	for _, err := range failures {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// source is what Fetch needs of a description of a model in a store. It does not change.
+type source struct {
+	mirror *mirror.Mirror
+	model  *mirror.Model
+	given  *kserve.ModelConfig
+}
+
+// InStore reports whether the files of the model lie in a store: Fetch copies them.
+func (d *Description) InStore() bool { return d.store != nil && d.Directory == "" }
+
+// Fetch copies the files of a model that lies in a store; others are returned as they are. The caller is the user of the
+// copy, which is nil for them. Where objects have changed since the model was read, it is read again: description and
+// footprint are those of what was copied.
+func (r *Roots) Fetch(ctx context.Context, d *Description, files Footprint) (*Description, Footprint, *copies.Copy, error) {
+	if !d.InStore() {
+		return d, files, nil, nil
+	}
+	for try := 1; ; try++ {
+		c, err := d.store.mirror.Copy(ctx, d.store.model, d.serves)
+		if err == nil {
+			local := *d
+			local.Directory = c.Path()
+			_, shown := (&listed{d.store.model, d.store.mirror.Location()}).place()
+			local.place = func() (*Folder, error) { return openCopy(c, shown) }
+			return &local, files, c, nil
+		}
+		if !errors.Is(err, objects.ErrChanged) {
+			return nil, files, nil, err
+		}
+		if try == fetchTries {
+			return nil, files, nil, infer.Errorf(infer.Unavailable, "model '%s' of %s changes while it is copied: %d copies were begun, and none became complete; load it when its upload has ended",
+				d.Name, d.store.mirror.Location(), try)
+		}
+		if d, files, err = r.again(ctx, d, files, time.Duration(try)*100*time.Millisecond); err != nil {
+			return nil, files, nil, err
+		}
+	}
+}
+
+// again lists and reads a model anew, after a pause: its upload goes on.
+func (r *Roots) again(ctx context.Context, d *Description, files Footprint, pause time.Duration) (*Description, Footprint, error) {
+	wait := time.NewTimer(pause)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+		return nil, files, context.Cause(ctx)
+	}
+	m := d.store.mirror
+	model, err := m.Look(ctx, d.Name)
+	if err != nil {
+		return nil, files, err
+	}
+	if model == nil {
+		return nil, files, NotFound(d.Name)
+	}
+	return r.read(&listed{model, m.Location()}, m, d.Identity(), d.store.given)
+}
+
+// serves reports whether a model is copied with the object of a key: all but versions that the policy does not select. An
+// environment may lie in any of them.
+func (d *Description) serves(key string) bool {
+	top, _, _ := strings.Cut(key, "/")
+	if !isDigits(top) || strings.Contains(d.Config.GetParameters()["EXECUTION_ENV_PATH"].GetStringValue(), "$$TRITON_MODEL_DIRECTORY") {
+		return true
+	}
+	for _, number := range d.Versions {
+		if top == strconv.FormatInt(number, 10) {
+			return true
+		}
+	}
+	return false
+}

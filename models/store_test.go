@@ -1,0 +1,427 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
+	"github.com/nereid-serving/nereid/models/repository"
+)
+
+// stored is a registry of a repository in a store, and of one in a directory.
+type stored struct {
+	*Registry
+	t      *testing.T
+	store  *mirrortest.Store
+	b      *fakeBackend
+	folder string // the repository that is a directory
+	mounts string
+	log    *testkit.Buffer
+	poller *poller
+}
+
+// latestConfig leaves the version policy to its default.
+var latestConfig = strings.Replace(fakeConfig, "version_policy { all { } }", "", 1)
+
+// putModel stores a model with a version.
+func putModel(store *mirrortest.Store, name string) {
+	store.Put(name+"/config.pbtxt", latestConfig)
+	store.Put(name+"/1/weights", "weights of "+name)
+}
+
+// storing opens a registry of the models that the store has and of those in the folder.
+func storing(t *testing.T, change func(*RegistryConfig, *repository.Options), inStore, inFolder []string) *stored {
+	t.Helper()
+	s := &stored{t: t, store: mirrortest.New(), b: newFakeBackend(), mounts: t.TempDir(), log: &testkit.Buffer{}}
+	for _, name := range inStore {
+		putModel(s.store, name)
+	}
+	local := make(map[string][]int64)
+	for _, name := range inFolder {
+		local[name] = []int64{1}
+	}
+	s.folder = writeModels(t, local)
+	s.Registry = newTestRegistry(t, s.folder, s.b, func(c *RegistryConfig) {
+		options := repository.Options{
+			Objects: s.store.Opener, Mounts: map[string]string{"s3": s.mounts}, Log: zerolog.New(s.log), StoreStall: time.Minute,
+		}
+		c.Log = options.Log
+		if change != nil {
+			change(c, &options)
+		}
+		c.Repository.Close()
+		opened, err := repository.Open([]string{"s3://bucket/models", s.folder}, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			opened.Close()
+			if left := testkit.Tree(t, s.mounts); left != "" {
+				t.Errorf("%s is left", left)
+			}
+		})
+		c.Repository = opened
+	})
+	s.poller = newPoller(s.Registry)
+	return s
+}
+
+// byRequest has only models loaded that are asked for.
+func byRequest(c *RegistryConfig, _ *repository.Options) { c.Explicit = true }
+
+// renew lists the store and waits for it: of two listings that begin from now on the first is complete when the second begins.
+func (s *stored) renew() {
+	s.t.Helper()
+	for range 2 {
+		lists := s.store.Lists()
+		testkit.Eventually(s.t, 10*time.Second, func() bool { s.config.Repository.Renew(0); return s.store.Lists() > lists })
+	}
+}
+
+// look renews the listing, looks for changes and waits until they are made.
+func (s *stored) look() {
+	s.t.Helper()
+	s.renew()
+	s.poller.look(s.polling)
+	s.polls.Wait()
+	s.ending.Wait()
+}
+
+func (s *stored) start() {
+	s.t.Helper()
+	if err := s.Start(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stored) wantStates(want string) {
+	s.t.Helper()
+	if got := states(s.Registry); got != want {
+		s.t.Errorf("got the index %q, want %q", got, want)
+	}
+}
+
+func (s *stored) wantLog(text string, times int) {
+	s.t.Helper()
+	if n := strings.Count(s.log.String(), text); n != times {
+		s.t.Errorf("the log has %q %d times, want %d: %s", text, n, times, s.log.String())
+	}
+}
+
+// copies lists the directories in which copies lie.
+func (s *stored) copies() []string {
+	s.t.Helper()
+	found, err := filepath.Glob(filepath.Join(s.mounts, "nereid-models-*", "folder*"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return found
+}
+
+// TestModelsOfAStoreServe beside those of a directory: what the backend is shown is a local copy, which goes with its model.
+func TestModelsOfAStoreServe(t *testing.T) {
+	s := storing(t, byRequest, []string{"far", "unasked"}, []string{"near"})
+	s.start()
+	s.wantStates("far; near; unasked")
+	for _, name := range []string{"far", "near"} {
+		if err := s.Load(t.Context(), name, "", nil); err != nil {
+			t.Fatal(err)
+		}
+		wantGeneration(t, s.Registry, name, 1, 1)
+	}
+	s.wantStates("far 1 READY; near 1 READY; unasked")
+	if got := s.copies(); len(got) != 1 {
+		t.Fatalf("got the copies %q, want one", got)
+	}
+	if got := testkit.Tree(t, s.copies()[0]); !strings.HasPrefix(got, `1/ 700; 1/weights 600 "weights of far"; config.pbtxt 600`) {
+		t.Errorf("the copy has %s", got)
+	}
+	if n := s.store.Opened("unasked/1/weights"); n != 0 {
+		t.Errorf("a model that was not asked for was read %d times", n)
+	}
+	if err := s.Load(t.Context(), "far", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	wantGeneration(t, s.Registry, "far", 1, 1) // nothing has changed
+	if err := s.Unload(t.Context(), "far", false); err != nil {
+		t.Fatal(err)
+	}
+	s.ending.Wait()
+	if got := s.copies(); len(got) != 0 {
+		t.Errorf("after the unload: got the copies %q, want none", got)
+	}
+}
+
+// TestVersionsThatThePolicyLeavesOutAreNotCopied.
+func TestVersionsThatThePolicyLeavesOutAreNotCopied(t *testing.T) {
+	s := storing(t, nil, []string{"m"}, nil)
+	s.store.Put("m/config.pbtxt", latestConfig+"version_policy { specific { versions: [2, 3] } }")
+	for _, key := range []string{"m/2/w", "m/3/", "m/10/w", "m/shared/x"} {
+		s.store.Put(key, "")
+	}
+	s.renew()
+	s.start()
+	s.wantStates("m 2 READY; m 3 READY")
+	if got := testkit.Tree(t, s.copies()[0]); !strings.HasPrefix(got, `2/ 700; 2/w 600 ""; 3/ 700; config.pbtxt 600`) || !strings.HasSuffix(got, `; shared/ 700; shared/x 600 ""`) {
+		t.Errorf("the copy has %s", got)
+	}
+}
+
+// TestPollFollowsAStore: what is new is loaded, what has changed loaded anew with the unchanged taken over, what is gone unloaded.
+// A deleted file and an older one that was copied over are changes.
+func TestPollFollowsAStore(t *testing.T) {
+	s := storing(t, nil, []string{"m"}, nil)
+	s.store.Put("m/1/more", "more")
+	s.renew()
+	s.start()
+	putModel(s.store, "new")
+	s.look()
+	s.wantStates("m 1 READY; new 1 READY")
+	s.look()
+	wantGeneration(t, s.Registry, "m", 1, 1)
+	s.store.Delete("m/1/more")
+	s.look()
+	wantGeneration(t, s.Registry, "m", 1, 2)
+	s.store.Put("m/1/weights", "others")
+	s.look()
+	wantGeneration(t, s.Registry, "m", 1, 3)
+	if n := s.store.Opened("m/config.pbtxt"); n != 2 { // for the listing and for the first copy
+		t.Errorf("the configuration was read %d times, want twice", n)
+	}
+	if n := s.store.Opened("m/1/weights"); n != 2 {
+		t.Errorf("the weights were read %d times, want twice", n)
+	}
+	for _, key := range []string{"m/config.pbtxt", "m/1/weights"} {
+		s.store.Delete(key)
+	}
+	s.look()
+	s.wantStates("new 1 READY")
+	if got := s.copies(); len(got) != 1 {
+		t.Errorf("got the copies %q, want that of new alone", got)
+	}
+}
+
+// TestOutageKeepsModels: a store that cannot be listed, or read from, takes nothing away.
+func TestOutageKeepsModels(t *testing.T) {
+	s := storing(t, nil, []string{"m", "n"}, []string{"near"})
+	s.start()
+	s.store.Fail(mirrortest.List, infer.Errorf(infer.Internal, "out of order"))
+	s.store.Delete("n/config.pbtxt")
+	s.store.Delete("n/1/weights")
+	for range 3 {
+		s.renew()
+		s.poller.look(s.polling)
+		s.polls.Wait()
+	}
+	s.wantStates("m 1 READY; n 1 READY; near 1 READY")
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		return strings.Contains(s.log.String(), "failed to poll model repository 's3://bucket/models': out of order")
+	})
+	if err := os.RemoveAll(filepath.Join(s.folder, "near")); err != nil {
+		t.Fatal(err)
+	}
+	s.poller.look(s.polling)
+	s.polls.Wait()
+	s.wantStates("m 1 READY; n 1 READY") // the other repository is followed all the same
+	s.store.Fail(mirrortest.List, nil)
+	s.look()
+	s.wantStates("m 1 READY")
+	wantGeneration(t, s.Registry, "m", 1, 1)
+	s.wantLog("failed to poll model repository", 1)
+	s.wantLog("answers again, after", 1)
+}
+
+// TestReloadThatCannotBeCopiedLeavesWhatServes, and the next look tries it again.
+func TestReloadThatCannotBeCopiedLeavesWhatServes(t *testing.T) {
+	s := storing(t, nil, []string{"m"}, nil)
+	s.start()
+	s.store.Put("m/1/weights", "others")
+	s.store.Fail(mirrortest.Open, s.store.Denial("m/1/weights"))
+	s.look()
+	wantGeneration(t, s.Registry, "m", 1, 1)
+	s.wantLog("failed to load 'm' version 1: Internal: Failed to get object at s3://bucket/models/m/1/weights due to exception: AccessDenied, error message: no", 1)
+	s.store.Fail(mirrortest.Open, nil)
+	s.look()
+	wantGeneration(t, s.Registry, "m", 1, 2)
+}
+
+// TestLoadThatCannotBeCopiedSaysWhy to the client and in the index.
+func TestLoadThatCannotBeCopiedSaysWhy(t *testing.T) {
+	s := storing(t, byRequest, []string{"m"}, nil)
+	s.start()
+	s.store.Fail(mirrortest.Read, infer.Errorf(infer.Internal, "broken"))
+	err := s.Load(t.Context(), "m", "", nil)
+	wantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: broken;\n")
+	s.wantStates("m 1 UNAVAILABLE Internal: broken")
+	if got := s.copies(); len(got) != 0 {
+		t.Errorf("got the copies %q, want none", got)
+	}
+}
+
+// TestModelThatChangesWhileItIsCopied is served whole, as it is in the end, with the configuration that it has then.
+func TestModelThatChangesWhileItIsCopied(t *testing.T) {
+	s := storing(t, byRequest, []string{"m"}, nil)
+	s.start()
+	var once sync.Once
+	s.store.Before(func(call mirrortest.Call, key string) {
+		if call == mirrortest.Open && key == "m/1/weights" {
+			once.Do(func() {
+				s.store.Put("m/config.pbtxt", latestConfig+"version_policy { all {} }")
+				s.store.Put("m/1/weights", "new")
+				s.store.Put("m/2/weights", "newer")
+			})
+		}
+	})
+	if err := s.Load(t.Context(), "m", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	s.wantStates("m 1 READY; m 2 READY")
+	if got := testkit.Tree(t, s.copies()[0]); !strings.HasPrefix(got, `1/ 700; 1/weights 600 "new"; 2/ 700; 2/weights 600 "newer"; config.pbtxt 600`) {
+		t.Errorf("the copy has %s", got)
+	}
+	if err := s.Load(t.Context(), "m", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	wantGeneration(t, s.Registry, "m", 2, 1) // it is served as it is
+}
+
+// TestModelThatNeverRests is not served half.
+func TestModelThatNeverRests(t *testing.T) {
+	s := storing(t, byRequest, []string{"m"}, nil)
+	s.start()
+	s.store.Before(func(call mirrortest.Call, key string) {
+		if call == mirrortest.Open && key == "m/1/weights" {
+			s.store.Put("m/1/weights", "new")
+		}
+	})
+	err := s.Load(t.Context(), "m", "", nil)
+	wantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Unavailable: model 'm' of s3://bucket/models changes while it is copied: "+
+		"5 copies were begun, and none became complete; load it when its upload has ended;\n")
+}
+
+// TestHalfUploadedVersionIsLoadedAsItIs, as in Triton, and again when the rest has come.
+func TestHalfUploadedVersionIsLoadedAsItIs(t *testing.T) {
+	s := storing(t, nil, []string{"m"}, nil)
+	s.start()
+	s.store.Put("m/2/", "")
+	s.look()
+	s.wantStates("m 1 UNAVAILABLE unloaded; m 2 READY")
+	s.store.Put("m/2/weights", "all of them")
+	s.look()
+	wantGeneration(t, s.Registry, "m", 2, 2)
+}
+
+// TestHangingStoreStallsNobody: while the store gives no answer, all that has nothing to do with it goes on, and the
+// server ends.
+func TestHangingStoreStallsNobody(t *testing.T) {
+	for _, call := range []mirrortest.Call{mirrortest.List, mirrortest.Open, mirrortest.Read} {
+		t.Run(string(call), func(t *testing.T) {
+			s := storing(t, byRequest, []string{"far", "loaded"}, []string{"near"})
+			s.start()
+			if err := s.Load(t.Context(), "loaded", "", nil); err != nil {
+				t.Fatal(err)
+			}
+			s.store.Hang(call)
+			failed := make(chan error, 1)
+			go func() { failed <- s.Load(context.Background(), "far", "", nil) }()
+			testkit.Eventually(t, 10*time.Second, func() bool { return s.store.Waiting(call) > 0 })
+			s.config.Repository.Renew(0)
+
+			wantGeneration(t, s.Registry, "loaded", 1, 1)
+			for range 2 {
+				if err := s.Load(t.Context(), "near", "", nil); err != nil {
+					t.Fatal(err)
+				}
+				wantGeneration(t, s.Registry, "near", 1, 1)
+			}
+			if got := states(s.Registry); !strings.HasPrefix(got, "far") || !strings.HasSuffix(got, "; loaded 1 READY; near 1 READY") {
+				t.Errorf("got the index %q", got)
+			}
+			if live, err := s.Live(); !live || err != nil {
+				t.Errorf("live: got %v, %v", live, err)
+			}
+			if _, err := s.Ready(t.Context()); err != nil {
+				t.Errorf("ready: got error %v", err)
+			}
+			if _, err := s.config.Repository.Footprint(repository.Identity{Name: "far"}); err != nil {
+				t.Errorf("footprint: got error %v", err)
+			}
+			if f := s.config.Repository.Stores()[0].Figures(); f.Copies != 1 {
+				t.Errorf("got the figures %+v", f)
+			}
+			if err := s.Unload(t.Context(), "loaded", false); err != nil {
+				t.Errorf("unload: got error %v", err)
+			}
+			if err := s.Shutdown(context.Background()); err != nil {
+				t.Errorf("shutdown: got error %v", err)
+			}
+			if err := <-failed; err == nil {
+				t.Error("the load has succeeded")
+			}
+		})
+	}
+}
+
+// TestStalledStoreFailsTheLoad after the time without progress.
+func TestStalledStoreFailsTheLoad(t *testing.T) {
+	s := storing(t, func(c *RegistryConfig, o *repository.Options) {
+		byRequest(c, o)
+		o.StoreStall = 50 * time.Millisecond
+	}, []string{"m"}, nil)
+	s.start()
+	s.store.Hang(mirrortest.Read)
+	s.store.Put("m/config.pbtxt", latestConfig) // which the listing has not
+	err := s.Load(t.Context(), "m", "", nil)
+	wantError(t, err, infer.Internal, "failed to load 'm', failed to poll from model repository")
+	s.wantLog("Poll failed for model directory 'm': the store of s3://bucket/models has sent nothing for 50ms", 1)
+	s.store.Resume(mirrortest.Read)
+	if err := s.Load(t.Context(), "m", "", nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEnsembleOfAStore is loaded with the models of its steps, from store and directory.
+func TestEnsembleOfAStore(t *testing.T) {
+	s := storing(t, byRequest, []string{"far"}, []string{"near"})
+	s.store.Put("both/config.pbtxt", ensembleOf("far", "near"))
+	s.store.Put("both/1/", "")
+	s.start()
+	if err := s.Load(t.Context(), "both", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	s.wantStates("both 1 READY; far 1 READY; near 1 READY")
+	if err := s.Unload(t.Context(), "both", true); err != nil {
+		t.Fatal(err)
+	}
+	s.ending.Wait()
+	if got := s.copies(); len(got) != 0 {
+		t.Errorf("got the copies %q, want none", got)
+	}
+}
+
+// TestConfigOverrideOfAStoredModel replaces the configuration and not the files.
+func TestConfigOverrideOfAStoredModel(t *testing.T) {
+	s := storing(t, byRequest, []string{"m"}, nil)
+	s.start()
+	const groups = `{"backend": "fake", "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}], "output": [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [1]}], "instance_group": [{"count": %d, "kind": "KIND_CPU"}]}`
+	for n := range 2 {
+		if err := s.Load(t.Context(), "m", fmt.Sprintf(groups, n+1), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.ending.Wait()
+	s.wantStates("m 1 READY")
+	if len(s.copies()) != 1 || s.store.Opened("m/1/weights") != 1 {
+		t.Errorf("got the copies %q, and the weights were read %d times; want one and once", s.copies(), s.store.Opened("m/1/weights"))
+	}
+}
