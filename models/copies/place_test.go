@@ -111,7 +111,7 @@ func TestPlaceIsMadeAgain(t *testing.T) {
 		c.Drop()
 	}
 	p.Close()
-	if _, err := p.Make(""); err != ErrClosed { //nolint:errorlint // nothing wraps it
+	if _, err := p.Make(""); err != ErrClosed {
 		t.Errorf("a copy after the end: got error %v, want %v", err, ErrClosed)
 	}
 	if left, err := os.ReadDir(base); err != nil || len(left) > 0 {
