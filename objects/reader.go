@@ -77,10 +77,10 @@ func (r *reader) resume() error {
 		if r.resumes == mostResumes || r.ctx.Err() != nil || !errors.Is(err, ErrUnreachable) {
 			return err
 		}
+		r.resumes++
 		if err := pause(r.ctx, r.resumes); err != nil {
 			return err
 		}
-		r.resumes++
 		_ = r.body.Close()
 		if err = r.open(); err == nil {
 			r.broken = nil

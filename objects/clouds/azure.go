@@ -27,9 +27,9 @@ type azureClient struct {
 	transport *http.Transport
 }
 
-func connectAzure(l objects.Location, c objects.Credential) (objects.Client, error) {
-	transport := newTransport(stallTime)
-	options := policy.ClientOptions{Transport: newClient(transport), Retry: policy.RetryOptions{MaxRetries: -1}}
+func (k connector) connectAzure(l objects.Location, c objects.Credential) (objects.Client, error) {
+	transport := k.newTransport()
+	options := policy.ClientOptions{Transport: k.newClient(transport), Retry: policy.RetryOptions{MaxRetries: -1}}
 	account := c.Account
 	if account == "" {
 		account = l.Account

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/nereid-serving/nereid/objects"
 )
@@ -17,13 +18,23 @@ func Open(ctx context.Context, l objects.Location) (objects.Bucket, error) {
 
 // Connect makes the client of a location's store.
 func Connect(ctx context.Context, l objects.Location, c objects.Credential) (objects.Client, error) {
+	return connector{stallTime, mostReply}.connect(ctx, l, c)
+}
+
+// connector makes clients.
+type connector struct {
+	stall time.Duration // without a byte: a connection fails
+	reply int64         // bytes that a reply may have which is no object's body
+}
+
+func (k connector) connect(ctx context.Context, l objects.Location, c objects.Credential) (objects.Client, error) {
 	switch l.Scheme {
 	case objects.S3:
-		return connectS3(ctx, l, c)
+		return k.connectS3(ctx, l, c)
 	case objects.GCS:
-		return connectGCS(l, c), nil
+		return k.connectGCS(l, c), nil
 	}
-	return connectAzure(l, c)
+	return k.connectAzure(l, c)
 }
 
 // reasonOf says what a status of HTTP means for the caller.

@@ -37,9 +37,9 @@ type gcsClient struct {
 	tokens    *googleTokens // nil: no token is sent
 }
 
-func connectGCS(l objects.Location, c objects.Credential) *gcsClient {
-	transport := newTransport(stallTime)
-	g := &gcsClient{client: newClient(transport), transport: transport, endpoint: gcsEndpoint, bucket: l.Bucket}
+func (k connector) connectGCS(l objects.Location, c objects.Credential) *gcsClient {
+	transport := k.newTransport()
+	g := &gcsClient{client: k.newClient(transport), transport: transport, endpoint: gcsEndpoint, bucket: l.Bucket}
 	if emulator := os.Getenv(gcsEmulator); emulator != "" {
 		if !strings.Contains(emulator, "://") {
 			emulator = "http://" + emulator
@@ -72,13 +72,13 @@ func (c *gcsClient) Page(ctx context.Context, prefix, from string, most int) ([]
 	if from != "" {
 		query.Set("pageToken", from)
 	}
-	body, err := c.get(ctx, c.endpoint+"/storage/v1/b/"+url.PathEscape(c.bucket)+"/o?"+query.Encode(), 0)
+	response, err := c.get(ctx, c.endpoint+"/storage/v1/b/"+url.PathEscape(c.bucket)+"/o?"+query.Encode(), 0)
 	if err != nil {
 		return nil, "", err
 	}
-	defer body.Close()
+	defer response.Body.Close()
 	var l listing
-	if err := json.NewDecoder(body).Decode(&l); err != nil {
+	if err := json.NewDecoder(response.Body).Decode(&l); err != nil {
 		return nil, "", broken(err)
 	}
 	page := make([]objects.Entry, 0, len(l.Items))
@@ -97,11 +97,20 @@ func (c *gcsClient) Read(ctx context.Context, key string, o objects.Object, offs
 	if o.Version != "" {
 		query.Set("ifGenerationMatch", o.Version)
 	}
-	return c.get(context.WithValue(ctx, streamed{}, true), c.endpoint+"/download/storage/v1/b/"+url.PathEscape(c.bucket)+"/o/"+url.PathEscape(key)+"?"+query.Encode(), offset)
+	at := c.endpoint + "/download/storage/v1/b/" + url.PathEscape(c.bucket) + "/o/" + url.PathEscape(key) + "?" + query.Encode()
+	response, err := c.get(context.WithValue(ctx, streamed{}, true), at, offset)
+	if err != nil {
+		return nil, err
+	}
+	if got := response.Header.Get("X-Goog-Generation"); got != "" && o.Version != "" && got != o.Version { // of a server that does not know the condition
+		_ = response.Body.Close()
+		return nil, objects.Cause{Reason: objects.ErrChanged, Name: "Precondition Failed", Message: "the object has another generation than the listing"}
+	}
+	return response.Body, nil
 }
 
-// get gets what is at a URL from an offset on.
-func (c *gcsClient) get(ctx context.Context, at string, offset int64) (io.ReadCloser, error) {
+// get gets what is at a URL from an offset on. The caller closes the body.
+func (c *gcsClient) get(ctx context.Context, at string, offset int64) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return nil, broken(err)
@@ -124,7 +133,7 @@ func (c *gcsClient) get(ctx context.Context, at string, offset int64) (io.ReadCl
 	case err != nil:
 		return nil, broken(err)
 	case response.StatusCode == http.StatusOK && offset == 0, response.StatusCode == http.StatusPartialContent && offset > 0:
-		return response.Body, nil
+		return response, nil
 	}
 	defer response.Body.Close()
 	return nil, causeOfGCS(response)
@@ -194,8 +203,9 @@ func (t *googleTokens) fetch(ctx context.Context) (string, time.Time, error) {
 	if err := json.Unmarshal(key, &kind); err != nil {
 		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: "the file " + t.file + " is no JSON"}
 	}
-	// The context is that of this call: the source made here gets one token.
-	made, err := google.CredentialsFromJSONWithType(context.WithValue(ctx, oauth2.HTTPClient, t.client), key, kind.Type, gcsScope)
+	// The source made here gets one token. It passes no context to its requests: the client does.
+	client := &http.Client{Transport: called{ctx, t.client.Transport}, CheckRedirect: t.client.CheckRedirect}
+	made, err := google.CredentialsFromJSONWithType(context.WithValue(ctx, oauth2.HTTPClient, client), key, kind.Type, gcsScope)
 	if err != nil {
 		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: "the file " + t.file + " has no key of a known kind"}
 	}
@@ -206,12 +216,37 @@ func (t *googleTokens) fetch(ctx context.Context) (string, time.Time, error) {
 	return token.AccessToken, token.Expiry, nil
 }
 
+// called gives requests the context of the call that they are made for.
+type called struct {
+	ctx  context.Context
+	base http.RoundTripper
+}
+
+func (c called) RoundTrip(r *http.Request) (*http.Response, error) {
+	return c.base.RoundTrip(r.WithContext(c.ctx))
+}
+
 func causeOfToken(err error) objects.Cause {
 	var refused *oauth2.RetrieveError
-	if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < 500 {
-		return objects.Cause{Reason: objects.ErrDenied, Name: refused.ErrorCode, Message: refused.ErrorDescription}
+	var unanswered *url.Error
+	switch {
+	case errors.As(err, &unanswered):
+		return broken(err)
+	case !errors.As(err, &refused) || refused.Response == nil:
+		return objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: err.Error()}
 	}
-	return broken(err)
+	var reply struct {
+		Error       string `json:"error"`
+		Description string `json:"error_description"`
+	}
+	if err := json.Unmarshal(refused.Body, &reply); err != nil || reply.Error == "" {
+		reply.Error, reply.Description = http.StatusText(refused.Response.StatusCode), "the server of tokens gives no reason"
+	}
+	reason := objects.ErrDenied
+	if refused.Response.StatusCode >= 500 {
+		reason = objects.ErrUnreachable
+	}
+	return objects.Cause{Reason: reason, Name: reply.Error, Message: reply.Description}
 }
 
 // ofMachine asks the metadata server, which machines and pods of Google have.

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -35,15 +34,11 @@ type s3Client struct {
 	region      atomic.Pointer[string] // that it has named
 }
 
-func connectS3(ctx context.Context, l objects.Location, c objects.Credential) (objects.Client, error) {
-	return connectS3Stalling(ctx, l, c, stallTime)
-}
-
-func connectS3Stalling(ctx context.Context, l objects.Location, c objects.Credential, stall time.Duration) (objects.Client, error) {
+func (k connector) connectS3(ctx context.Context, l objects.Location, c objects.Credential) (objects.Client, error) {
 	// The SDK's own kind of client, since AWS_CA_BUNDLE is added to no other.
 	options := []func(*config.LoadOptions) error{
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
-			made := newTransport(stall)
+			made := k.newTransport()
 			t.DialContext, t.IdleConnTimeout, t.DisableCompression = made.DialContext, made.IdleConnTimeout, made.DisableCompression
 			t.MaxResponseHeaderBytes, t.MaxIdleConnsPerHost = made.MaxResponseHeaderBytes, made.MaxIdleConnsPerHost
 		})),
@@ -72,7 +67,7 @@ func connectS3Stalling(ctx context.Context, l objects.Location, c objects.Creden
 	}
 	transport := made.GetTransport()
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
-		o.HTTPClient, o.UsePathStyle = newClient(transport), true
+		o.HTTPClient, o.UsePathStyle = k.newClient(transport), true
 		if l.Endpoint != "" {
 			o.BaseEndpoint = aws.String(l.Endpoint)
 		}

@@ -3,6 +3,7 @@ package clouds
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,7 +20,7 @@ const (
 )
 
 // newTransport makes the connections of one client. Bodies come as they are stored.
-func newTransport(stall time.Duration) *http.Transport {
+func (k connector) newTransport() *http.Transport {
 	dialer := net.Dialer{Timeout: dialTime}
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment,
@@ -28,12 +29,12 @@ func newTransport(stall time.Duration) *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			return &movingConn{Conn: conn, stall: stall}, nil
+			return &movingConn{Conn: conn, stall: k.stall}, nil
 		},
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    dialTime,
 		MaxIdleConnsPerHost:    16,
-		IdleConnTimeout:        min(idleTime, stall),
+		IdleConnTimeout:        min(idleTime, k.stall),
 		MaxResponseHeaderBytes: 1 << 20,
 		DisableCompression:     true,
 	}
@@ -61,9 +62,9 @@ func (c *movingConn) Write(p []byte) (int, error) {
 }
 
 // newClient makes an HTTP client that follows no redirection, which could lead requests with credentials elsewhere.
-func newClient(transport *http.Transport) *http.Client {
+func (k connector) newClient(transport *http.Transport) *http.Client {
 	return &http.Client{
-		Transport:     bounded{transport},
+		Transport:     bounded{transport, k.reply},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -71,6 +72,7 @@ func newClient(transport *http.Transport) *http.Client {
 // bounded bounds every body that is not an object's.
 type bounded struct {
 	*http.Transport
+	most int64
 }
 
 // streamed marks the context of requests for objects.
@@ -82,19 +84,19 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if r.Context().Value(streamed{}) == nil || response.StatusCode >= 300 {
-		response.Body = &boundedBody{response.Body, mostReply}
+		response.Body = &boundedBody{response.Body, b.most, b.most}
 	}
 	return response, nil
 }
 
 type boundedBody struct {
 	io.ReadCloser
-	rest int64
+	rest, most int64
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.rest <= 0 {
-		return 0, objects.Cause{Reason: objects.ErrUnreachable, Name: "LongReply", Message: "the store's reply has more than 16 MiB"}
+		return 0, objects.Cause{Reason: objects.ErrUnreachable, Name: "LongReply", Message: fmt.Sprintf("the store's reply has more than %d bytes", b.most)}
 	}
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.rest)])
 	b.rest -= int64(n)

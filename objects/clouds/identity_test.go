@@ -1,0 +1,262 @@
+package clouds
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// writeKey writes the key of a service account whose tokens come from a URL.
+func writeKey(t *testing.T, tokens string) string {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]string{
+		"type": "service_account", "client_email": "reader@example", "private_key_id": "1", "token_uri": tokens,
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "key.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// googleStore is a store that wants a token, and the server that gives them.
+type googleStore struct {
+	location objects.Location
+	server   *httptest.Server
+	valid    atomic.Value // the token that the store accepts; "" is every request without one
+	given    atomic.Value // the token that the server gives; "" refuses
+	asked    atomic.Int32 // how often it was asked
+}
+
+func newGoogle(t *testing.T) *googleStore {
+	t.Helper()
+	g := &googleStore{}
+	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/token" || strings.HasSuffix(r.URL.Path, "/token"):
+			g.asked.Add(1)
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Metadata-Flavor", "Google")
+			if g.given.Load() == "" {
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = io.WriteString(w, `{"error": "invalid_grant", "error_description": "the account is gone"}`)
+				return
+			}
+			fmt.Fprintf(w, `{"access_token": %q, "expires_in": 3600, "token_type": "Bearer"}`, g.given.Load())
+		case strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") != g.valid.Load():
+			protocols[1].refusal(w, http.StatusUnauthorized, "authError")
+		default:
+			_, _ = io.WriteString(w, protocols[1].page("f"))
+		}
+	}))
+	t.Cleanup(g.server.Close)
+	g.location = locate(t, "gs", g.server.Listener.Addr().String())
+	t.Setenv(gcsEmulator, "") // which would get no token
+	return g
+}
+
+// connect makes a client whose store is the test's.
+func (g *googleStore) connect(_ context.Context, l objects.Location, c objects.Credential) (objects.Client, error) {
+	client := connector{stallTime, mostReply}.connectGCS(l, c)
+	client.endpoint = g.server.URL
+	return client, nil
+}
+
+func (g *googleStore) open(t *testing.T) (objects.Bucket, error) {
+	t.Helper()
+	b, err := objects.NewOpener(os.Getenv, g.connect)(t.Context(), g.location)
+	if err == nil {
+		t.Cleanup(func() { _ = b.Close() })
+	}
+	return b, err
+}
+
+func TestKeysOfGoogle(t *testing.T) {
+	g := newGoogle(t)
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeKey(t, g.server.URL+"/token"))
+	g.given.Store("one")
+	g.valid.Store("one")
+	b, err := g.open(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list(t, b, "")
+	list(t, b, "")
+	if g.asked.Load() != 1 {
+		t.Errorf("got %d tokens, want one that is kept", g.asked.Load())
+	}
+	g.valid.Store("two") // the one that is kept is revoked
+	g.given.Store("two")
+	list(t, b, "")
+	if g.asked.Load() != 2 {
+		t.Errorf("got %d tokens, want another one after a refusal", g.asked.Load())
+	}
+	g.valid.Store("three")
+	g.given.Store("")
+	err = b.List(t.Context(), "", func(objects.Object) error { return nil })
+	if want := "Could not list contents of directory at gs://bucket : invalid_grant: the account is gone"; err == nil || err.Error() != want || !errors.Is(err, objects.ErrDenied) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestKeysOfGoogleThatCannotBeRead(t *testing.T) {
+	g := newGoogle(t)
+	g.valid.Store("one")
+	path := filepath.Join(t.TempDir(), "key.json")
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
+	for content, want := range map[string]string{
+		"":                            "no such file",
+		"{":                           "is no JSON",
+		`{"type": "SECRET"}`:          "has no key of a known kind",
+		`{"type": "service_account"}`: "private key",
+	} {
+		_ = os.Remove(path)
+		if content != "" {
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := g.open(t)
+		if err == nil || !strings.HasPrefix(err.Error(), "Unable to create GCS client. Check account credentials. (") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%q: got %v, want …%s…", content, err, want)
+		}
+	}
+}
+
+// TestTokensThatHang waits for a token no longer than the call may take.
+func TestTokensThatHang(t *testing.T) {
+	arrived, done := make(chan struct{}, 1), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-done
+	}))
+	defer server.Close()
+	defer close(done)
+	g := newGoogle(t)
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeKey(t, server.URL))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-arrived
+		cancel()
+	}()
+	_, err := objects.NewOpener(os.Getenv, g.connect)(ctx, g.location)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+}
+
+func TestIdentityOfTheMachine(t *testing.T) {
+	g := newGoogle(t)
+	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(g.server.URL, "http://"))
+	g.given.Store("machine")
+	g.valid.Store("machine")
+	b, err := g.open(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list(t, b, "")
+	if g.asked.Load() != 1 {
+		t.Errorf("got %d tokens, want one", g.asked.Load())
+	}
+}
+
+// TestRegionsAreFollowed has a bucket that lies in another region than the first try supposes.
+func TestRegionsAreFollowed(t *testing.T) {
+	p := protocols[0]
+	var calls atomic.Int32
+	region := "eu-west-1"
+	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		if !strings.Contains(r.Header.Get("Authorization"), "/eu-west-1/s3/") {
+			w.Header().Set("X-Amz-Bucket-Region", region)
+			p.refusal(w, http.StatusMovedPermanently, "PermanentRedirect")
+			return
+		}
+		_, _ = io.WriteString(w, p.page("f"))
+	})
+	open := func() (objects.Bucket, error) {
+		return objects.NewOpener(os.Getenv, func(ctx context.Context, l objects.Location, c objects.Credential) (objects.Client, error) {
+			client, err := Connect(ctx, l, c)
+			if err == nil {
+				client.(*s3Client).follow = true // as for a bucket of Amazon's
+			}
+			return client, err
+		})(t.Context(), l)
+	}
+	b, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	list(t, b, "")
+	if calls.Load() != 3 {
+		t.Errorf("got %d calls, want one in the wrong region and two in the right one", calls.Load())
+	}
+	region = "evil.example/"
+	if b, err := open(); err == nil {
+		_ = b.Close()
+		t.Error("a region that is no name is followed")
+	}
+}
+
+// TestKeysThatXMLCannotCarry are encoded in listings.
+func TestKeysThatXMLCannotCarry(t *testing.T) {
+	p := protocols[0]
+	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("encoding-type") != "url" {
+			t.Errorf("got %s, want that keys are asked for encoded", r.URL)
+		}
+		_, _ = io.WriteString(w, p.page("a%01b"))
+	})
+	err := opened(t, l).List(t.Context(), "", func(o objects.Object) error {
+		t.Errorf("got %+v", o)
+		return nil
+	})
+	var refused *objects.RefusedError
+	if !errors.As(err, &refused) || refused.Keys[0] != "a\x01b" {
+		t.Errorf("got %v, want that the key is refused", err)
+	}
+}
+
+func TestDirectoriesOfAzure(t *testing.T) {
+	l := serve(t, protocols[2], func(w http.ResponseWriter, r *http.Request) {
+		blob := func(name, more string) string {
+			return `<Blob><Name>` + name + `</Name><Properties><Last-Modified>Fri, 02 Jan 2026 03:04:05 GMT</Last-Modified><Etag>v1</Etag><Content-Length>0</Content-Length>` + more + `</Blob>`
+		}
+		_, _ = io.WriteString(w, `<?xml version="1.0"?><EnumerationResults><Blobs>`+
+			blob("a", `</Properties><Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>`)+
+			blob("b", `<ResourceType>directory</ResourceType></Properties>`)+
+			blob("c", `<ResourceType>file</ResourceType></Properties>`)+`</Blobs><NextMarker/></EnumerationResults>`)
+	})
+	got := list(t, opened(t, l), "")
+	if !got["a"].Directory || !got["b"].Directory || got["c"].Directory || len(got) != 3 {
+		t.Errorf("got %+v, want a and b as directories", got)
+	}
+}
