@@ -194,6 +194,15 @@ stores: $(STORES) ## the clients of object stores, with real servers: SeaweedFS 
 	$(if $(AZURITE),$(MAKE) $(STORES)/azurite-blob)
 	NEREID_TEST_STORES='$(STORES)' $(GO) test $(RACE) -count=1 -run '^Test(S3|GCS|Azure)$$' ./objects/clouds
 
+KUBERNETES := v1.37.2
+KSERVE     := v0.20.0
+OPERATOR   := v0.94.0
+CLUSTER    := $(TOOLS)/cluster-$(KUBERNETES)-$(KEDA)-$(KSERVE)-$(OPERATOR)
+
+.PHONY: cluster
+cluster: build client-venv $(CLUSTER)/etcd ## deploy in a real control plane of Kubernetes, on this machine and without nodes; the first time it is built, in 5 minutes
+	cd deploy/tests && $(GO) vet -tags cluster ./... && NEREID_CLUSTER='$(CLUSTER)' $(GO) test -tags cluster -count=1 -timeout 20m -run '^TestCluster' ./...
+
 .PHONY: generate
 generate: ## make the Go code of kserve/*.proto anew
 	$(GO) generate ./kserve
@@ -242,6 +251,9 @@ $(STORES):
 $(STORES)/azurite-blob:
 	npm install --silent --no-fund --no-audit --prefix $(STORES)/npm azurite@3.37.0
 	ln -s npm/node_modules/.bin/azurite-blob $@
+
+$(CLUSTER)/etcd:
+	deploy/tests/make-cluster '$(CLUSTER)' '$(GO)' $(KUBERNETES) $(KEDA) $(KSERVE) $(OPERATOR)
 
 $(PYTOOLS)/made:
 	rm -rf $(PYTOOLS)
