@@ -2,6 +2,7 @@ package top
 
 import (
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -167,6 +168,11 @@ func (u *ui) reply(name string) *act {
 	case name == "backspace":
 		_, n := utf8.DecodeLastRuneInString(q.typed)
 		q.typed = q.typed[:len(q.typed)-n]
+	case name == "erase line":
+		q.typed = ""
+	case name == "erase word":
+		q.typed = strings.TrimRight(q.typed, " ")
+		q.typed = q.typed[:strings.LastIndexByte(q.typed, ' ')+1]
 	case utf8.RuneCountInString(name) == 1:
 		q.typed += name
 	}

@@ -173,6 +173,10 @@ func keyOf(e *tcell.EventKey) string {
 		return "escape"
 	case tcell.KeyBackspace, tcell.KeyBackspace2:
 		return "backspace"
+	case tcell.KeyCtrlU:
+		return "erase line"
+	case tcell.KeyCtrlW:
+		return "erase word"
 	}
 	return ""
 }

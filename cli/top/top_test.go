@@ -326,6 +326,18 @@ func TestTheChosenRowStaysInSight(t *testing.T) {
 	if rows := u.rows(v); rows[0].Model != "model_10" {
 		t.Errorf("got %s first, want the slowest", rows[0].Model)
 	}
+	u.press("/", v, 24) // whose text is the filter so far
+	for _, step := range []struct{ key, want string }{
+		{" ", "_1 "}, {"o", "_1 o"}, {"erase word", "_1 "}, {"erase word", ""}, {"erase word", ""}, {"a", "a"}, {" ", "a "}, {"b", "a b"}, {"erase line", ""}, {"enter", ""},
+	} {
+		u.press(step.key, v, 24)
+		if u.ask != nil && u.ask.typed != step.want {
+			t.Errorf("after %q: got %q typed, want %q", step.key, u.ask.typed, step.want)
+		}
+	}
+	if n := len(u.rows(v)); n != 40 {
+		t.Errorf("got %d rows with an empty filter, want 40", n)
+	}
 	u.press("escape", v, 24)
 	if n := len(u.rows(v)); n != 40 {
 		t.Errorf("got %d rows without a filter, want 40", n)
