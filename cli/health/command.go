@@ -14,7 +14,7 @@ import (
 )
 
 const summary = `Asks the server at ADDRESS, host:port of its HTTP endpoint, whether it lives. The exit status is 0 if it does, and 1 if not, or if it
-does not answer. Without ADDRESS it is localhost:8000. Images have it as their health check.`
+does not answer. With --ready, models that are not ready are named. Without ADDRESS it is localhost:8000. Images have it as their health check.`
 
 // Run runs the command line that follows `nereid health` and returns the exit status.
 func Run(args []string, stdout, stderr io.Writer) int {
@@ -38,7 +38,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		path := "/v2/health/live"
 		if *ready {
-			path = "/v2/health/ready"
+			path = readyPath
 		}
 		err = ask(address, path, *limit)
 		if err == nil {
@@ -65,6 +65,11 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return connection, err
 }
 
+const readyPath = "/v2/health/ready"
+
+// client asks past proxies that the environment names: they have nothing to do with a server at this machine.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
+
 // ask returns nil if the server says yes.
 func ask(address, path string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("no answer within %v", limit))
@@ -73,21 +78,53 @@ func ask(address, path string, limit time.Duration) error {
 	if err != nil {
 		return err
 	}
-	// A proxy that the environment names has nothing to do with a server at this machine.
-	reply, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}).Do(r)
+	reply, err := client.Do(r)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	var refused *net.OpError
 	switch {
-	case errors.As(err, &refused):
+	case errors.As(err, &refused) && refused.Op == "dial":
 		return fmt.Errorf("%s: %w; the server listens when its models are loaded", address, refused.Err)
+	case err != nil && ctx.Err() == nil && isHTTP2(ctx, address):
+		return fmt.Errorf("%s is a gRPC endpoint: %s", address, wantHTTP)
 	case err != nil:
 		return fmt.Errorf("%s: %w", address, err)
 	}
 	defer reply.Body.Close()
-	if reply.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s%s: status %d, want 200", address, path, reply.StatusCode)
+	switch reply.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusNotFound:
+		return fmt.Errorf("%s%s: status 404, want 200; %s", address, path, wantHTTP)
 	}
-	return nil
+	text := ""
+	if path == readyPath {
+		if models := notReady(ctx, address); len(models) > 0 {
+			text = "; not ready: " + strings.Join(models, ", ")
+		}
+	}
+	return fmt.Errorf("%s%s: status %d, want 200%s", address, path, reply.StatusCode, text)
+}
+
+// wantHTTP says which address is meant.
+const wantHTTP = "give the address of the HTTP endpoint, whose port is 8000 unless --http-port of the server says otherwise"
+
+// isHTTP2 reports whether an endpoint speaks HTTP/2 from the first byte on, as those of gRPC do.
+func isHTTP2(ctx context.Context, address string) bool {
+	connection, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return false
+	}
+	defer connection.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = connection.SetDeadline(deadline) // a connection that has ended fails below
+	}
+	// Each side begins with a SETTINGS frame, the client behind its preface: 3 bytes of length, type 4, flags, stream 0.
+	if _, err := io.WriteString(connection, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+		return false
+	}
+	var head [9]byte
+	_, err = io.ReadFull(connection, head[:])
+	return err == nil && head[3] == 4 && [5]byte(head[4:]) == [5]byte{}
 }

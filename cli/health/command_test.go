@@ -1,11 +1,14 @@
 package health
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc"
 )
 
 func TestHealthIsThatOfTheEndpoint(t *testing.T) {
@@ -27,6 +30,21 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 	none := closed.Addr().String()
 	closed.Close()
 	address := server.Listener.Addr().String()
+	remote := grpc.NewServer()
+	grpcPort, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- remote.Serve(grpcPort) }()
+	defer func() {
+		remote.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	other := httptest.NewServer(http.NotFoundHandler()) // the metrics, perhaps
+	defer other.Close()
 	for _, test := range []struct {
 		args   []string
 		status int
@@ -35,6 +53,8 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 		{[]string{address}, 0, "/v2/health/live: yes"},
 		{[]string{"http://" + address + "/"}, 0, "/v2/health/live: yes"},
 		{[]string{address, "--ready"}, 1, "/v2/health/ready: status 400, want 200"},
+		{[]string{grpcPort.Addr().String()}, 1, grpcPort.Addr().String() + " is a gRPC endpoint: give the address of the HTTP endpoint, whose port is 8000 unless "},
+		{[]string{other.Listener.Addr().String()}, 1, "/v2/health/live: status 404, want 200; give the address of the HTTP endpoint"},
 		{[]string{none}, 1, "the server listens when its models are loaded"},
 		{[]string{silent.Addr().String(), "--timeout=10ms"}, 1, "no answer within 10ms"},
 		{[]string{"localhost"}, 2, `the address is "localhost", want host:port`},
@@ -66,5 +86,49 @@ func TestLocalhostIsBothLoopbacks(t *testing.T) {
 			t.Errorf("%s: status %d, %s", address, status, errs.String())
 		}
 		server.Close()
+	}
+}
+
+// TestModelsThatAreNotReadyAreNamed: those that failed, that are being loaded, and whose instances are gone, but not those
+// that were unloaded.
+func TestModelsThatAreNotReadyAreNamed(t *testing.T) {
+	index := `[{"name":"good","version":"1","state":"READY"},{"name":"lost","version":"2","state":"READY"},{"name":"idle"},
+		{"name":"gone","version":"1","state":"UNAVAILABLE","reason":"unloaded"},
+		{"name":"bad","version":"1","state":"UNAVAILABLE","reason":"Internal: ValueError: no\n\nAt:\n  model.py(1)"},{"name":"slow","version":"1","state":"LOADING"}`
+	many := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method + " " + r.URL.Path {
+		case "POST /v2/repository/index":
+			fmt.Fprint(w, index+many+"]")
+		case "GET /v2/models/good/versions/1/ready":
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	}))
+	defer server.Close()
+	says := func(args ...string) string {
+		t.Helper()
+		var out, errs strings.Builder
+		if status := Run(append(args, server.Listener.Addr().String()), &out, &errs); status != 1 {
+			t.Errorf("got status %d and %q, want 1", status, out.String())
+		}
+		return errs.String()
+	}
+	named := "status 400, want 200; not ready: lost 2 (its instances are not), bad 1 (UNAVAILABLE: Internal: ValueError: no), slow 1 (LOADING)"
+	if got := says("--ready"); !strings.HasSuffix(got, named+"\n") {
+		t.Errorf("got %q, want %q", got, named)
+	}
+	if got := says(); !strings.HasSuffix(got, "/v2/health/live: status 400, want 200\n") {
+		t.Errorf("got %q, want no models: they do not keep a server from living", got)
+	}
+	for i := range 20 {
+		many += fmt.Sprintf(`,{"name":"m%d","version":"1","state":"LOADING"}`, i)
+	}
+	if got := says("--ready"); !strings.HasSuffix(got, "m6 1 (LOADING), 13 more\n") {
+		t.Errorf("got %q, want ten names and the number of others", got)
+	}
+	index = "nonsense"
+	if got := says("--ready"); !strings.HasSuffix(got, "status 400, want 200\n") {
+		t.Errorf("got %q, want no models", got)
 	}
 }

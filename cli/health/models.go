@@ -1,0 +1,78 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// What is read of a repository index, how many models are asked for, how many are named, and how much of a reason is shown.
+const (
+	maxIndex  = 4 << 20
+	maxAsked  = 100
+	maxNamed  = 10
+	maxReason = 200
+)
+
+// notReady names the versions of models that keep a server from being ready, with state and reason, as far as it tells.
+func notReady(ctx context.Context, address string) (list []string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v2/repository/index", strings.NewReader("{}"))
+	if err != nil {
+		return nil
+	}
+	reply, err := client.Do(r)
+	if err != nil {
+		return nil
+	}
+	defer reply.Body.Close()
+	var index []struct{ Name, Version, State, Reason string }
+	if json.NewDecoder(io.LimitReader(reply.Body, maxIndex)).Decode(&index) != nil {
+		return nil
+	}
+	asked, more := 0, 0
+	for _, m := range index {
+		state := m.State
+		switch {
+		case state == "" || m.Reason == "unloaded": // it is not to be served
+			continue
+		case state == "READY" && asked == maxAsked:
+			continue
+		case state == "READY": // its instances may not be
+			asked++
+			if isReady(ctx, address, m.Name, m.Version) {
+				continue
+			}
+			state = "its instances are not"
+		}
+		if len(list) == maxNamed {
+			more++
+			continue
+		}
+		if reason, _, _ := strings.Cut(m.Reason, "\n"); reason != "" {
+			state += ": " + reason[:min(len(reason), maxReason)]
+		}
+		list = append(list, strings.TrimSpace(m.Name+" "+m.Version)+" ("+strings.ToValidUTF8(state, "")+")")
+	}
+	if more > 0 {
+		list = append(list, fmt.Sprintf("%d more", more))
+	}
+	return list
+}
+
+// isReady reports whether a version says that it is ready; one that does not answer is none to be named.
+func isReady(ctx context.Context, address, model, version string) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v2/models/"+url.PathEscape(model)+"/versions/"+url.PathEscape(version)+"/ready", nil)
+	if err != nil {
+		return true
+	}
+	reply, err := client.Do(r)
+	if err != nil {
+		return true
+	}
+	defer reply.Body.Close()
+	return reply.StatusCode == http.StatusOK
+}
