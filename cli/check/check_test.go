@@ -275,7 +275,10 @@ func TestRequestsAreReadFromJSON(t *testing.T) {
 		`{"inputs": [{"name": "A", "shape": [1, 2], "datatype": "TYPE_FP32", "data": [1]}]}`: `input A has datatype "TYPE_FP32", want one such as`,
 		`{"inputs": [{"name": "A", "shape": [3], "datatype": "FP32", "data": [1]}]}`:         "input A: it has 4 bytes, want 12 for shape [3] of FP32",
 		`{"A": 1}`: "has no inputs",
-		`{"parameters": {"sequence_start": 1}, "inputs": [{"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}]}`: "parameters: Unable to parse 'sequence_start': ",
+		`{"parameters": {"sequence_start": 1}, "inputs": [{"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}]}`:                                "parameters: Unable to parse 'sequence_start': ",
+		`{"inputs": [{"name": "A", "shape": [2], "datatype": "FP32", "data": [1, 2]}], "outputs": [{"name": "B", "parameters": {"binary_data": true}}]}`: "",
+		`{"inputs": [{"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}], "outputs": [{}]}`:                                                    "an output has no name",
+		`{"inputs": [{"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}], "outputs": [{"name": "B", "parameters": {"classification": 2}}]}`:    "output B has the parameter classification, want its name alone",
 		`[`: "unexpected end of JSON input; want the JSON of a request",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -284,6 +287,9 @@ func TestRequestsAreReadFromJSON(t *testing.T) {
 		q, err := readRequest(path, "m")
 		if want == "" && (err != nil || q.Inputs[0].Name != "A" || len(q.Inputs[0].Data) != 8) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+		if err == nil && slices.Equal(q.Outputs, []string{"B"}) != strings.Contains(text, `"B"`) {
+			t.Errorf("%s: got outputs %q, want those that are asked for", text, q.Outputs)
 		}
 	}
 	if _, err := readRequest(path+"x", "m"); !errors.Is(err, os.ErrNotExist) {

@@ -43,6 +43,7 @@ func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
 		if q, err = readRequest(c.request, c.model); err != nil {
 			return err
 		}
+		q.Outputs = nil // those of the model are to be found
 		for i := range q.Inputs {
 			in := &q.Inputs[i]
 			written.Input = append(written.Input, &kserve.ModelInput{Name: in.Name, DataType: kserve.DataType(in.DataType), Dims: free(in.Shape)})

@@ -65,6 +65,10 @@ func readRequest(path, model string) (*infer.Request, error) {
 			DataType string
 			Data     json.RawMessage
 		}
+		Outputs []struct {
+			Name       string
+			Parameters map[string]json.RawMessage
+		}
 	}
 	if err := json.Unmarshal(text, &body); err != nil {
 		return nil, fmt.Errorf("%s: %w; want the JSON of a request, such as {\"inputs\": [{\"name\": \"A\", \"shape\": [1], \"datatype\": \"FP32\", \"data\": [1]}]}", path, err)
@@ -91,6 +95,17 @@ func readRequest(path, model string) (*infer.Request, error) {
 			return nil, fmt.Errorf("%s: input %s: %w", path, in.Name, err)
 		}
 		q.Inputs = append(q.Inputs, t)
+	}
+	for _, out := range body.Outputs {
+		if out.Name == "" {
+			return nil, fmt.Errorf("%s: an output has no name", path)
+		}
+		for name := range out.Parameters {
+			if name != "binary_data" { // which is about the form of an answer that is not shown
+				return nil, fmt.Errorf("%s: output %s has the parameter %s, want its name alone: classification and shared memory are not tried", path, out.Name, name)
+			}
+		}
+		q.Outputs = append(q.Outputs, out.Name)
 	}
 	return q, nil
 }
