@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"cli/check":      {".", "cli/command", "cli/tensors", "conda", "infer", "infer/spelling", "kserve", "models", "models/config", "models/diagnosis", "models/examination", "models/version", "server/rest/inference", "server/tracing"},
 	"cli/tensors":    {"infer"},
 	"cli/replay":     {"cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
-	"cli/command":    {},
+	"cli/command":    {"infer/spelling"},
 	"cli/completion": {"cli/command"},
 	"cli/desk":       {"boundary", "cli/logs", "models/diagnosis"},
 	"cli/entry":      {},

@@ -30,9 +30,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		usage(stdout)
 		return command.StatusOK
 	case args[0] != "test":
-		fmt.Fprintf(stderr, "nereid backend: there is no command %q\n", args[0])
-		usage(stderr)
-		return command.StatusUsage
+		return command.Unknown("nereid backend", "command", args[0], described, stderr)
 	}
 	flags := command.Flags("test")
 	err := test(ctx, flags, args[1:], stdout)
@@ -41,9 +39,11 @@ func Run(args []string, stdout, stderr io.Writer) int {
 
 const testSummary = "test checks that a plugin keeps the rules of docs/backends.md: of hooks, ownership, inputs and outputs."
 
+var described = []command.Description{{Name: "test", Call: "PATH", Summary: testSummary}}
+
 func usage(w io.Writer) {
 	command.GroupUsage(w, "nereid backend COMMAND [options]", "Backends in Go that are plugins.",
-		[]command.Description{{Name: "test", Call: "PATH", Summary: testSummary}}, "nereid backend test --help shows the options.")
+		described, "nereid backend test --help shows the options.")
 }
 
 func testUsage(w io.Writer, flags *flag.FlagSet) {

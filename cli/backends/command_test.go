@@ -95,7 +95,7 @@ func TestCommandLinesAreExplained(t *testing.T) {
 		{"nothing", nil, 2, "Usage: nereid backend COMMAND"},
 		{"help", []string{"--help"}, 0, "Usage: nereid backend COMMAND"},
 		{"help of test", []string{"test", "--help"}, 0, "--model DIRECTORY"},
-		{"an unknown command", []string{"burn"}, 2, `there is no command "burn"`},
+		{"an unknown command", []string{"burn"}, 2, "nereid backend: there is no command \"burn\"\nthere is test; nereid backend --help says more\n"},
 		{"no path", []string{"test"}, 2, "got 0 paths, want one"},
 		{"no time", []string{"test", "--timeout=0s", empty}, 2, "--timeout is 0s"},
 		{"a strange setting", []string{"test", "--backend-config=x", empty}, 2, "want SETTING=VALUE"},

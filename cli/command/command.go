@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nereid-serving/nereid/infer/spelling"
 )
 
 // The exit statuses.
@@ -153,6 +155,23 @@ func GroupUsage(w io.Writer, call, summary string, commands []Description, more 
 		fmt.Fprintf(w, "  %s\n\t%s\n", strings.TrimSpace(c.Name+" "+c.Call), c.Summary)
 	}
 	fmt.Fprintf(w, "\n%s\n", more)
+}
+
+// Unknown says in two lines that a group of commands, such as "nereid env", has none of the name that was given, which it calls
+// noun, and returns the exit status.
+func Unknown(group, noun, given string, commands []Description, stderr io.Writer) int {
+	var names []string
+	for _, c := range commands {
+		names = append(names, c.Name)
+	}
+	meant := ""
+	if near := spelling.Nearest(given, names); near != "" {
+		meant = "did you mean " + near + "? "
+	} else if len(names) < 6 {
+		meant = "there is " + strings.Join(names, ", ") + "; "
+	}
+	fmt.Fprintf(stderr, "%s: there is no %s %q\n%s%s --help says more\n", group, noun, given, meant, group)
+	return StatusUsage
 }
 
 // End tells of the error that a command of the given name has ended with, and returns its exit status. Of a command line that is

@@ -78,7 +78,7 @@ func TestMistakes(t *testing.T) {
 		want string
 	}{
 		{nil, "Usage: nereid completion SHELL\n"},
-		{[]string{"tcsh"}, "nereid completion: there is no script for \"tcsh\"\nUsage: "},
+		{[]string{"tcsh"}, "nereid completion: there is no script for \"tcsh\"\nthere is bash, zsh, fish; nereid completion --help says more\n"},
 		{[]string{"bash", "x"}, "nereid completion bash: got \"x\", want no argument\nnereid completion bash --help lists the options\n"},
 		{[]string{"bash", "--x"}, "nereid completion bash: flag provided but not defined: --x\nnereid completion bash --help lists the options\n"},
 	} {

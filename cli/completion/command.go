@@ -48,9 +48,7 @@ func Run(args []string, root func() command.Description, stdout, stderr io.Write
 			return printScript(shell, args[1:], stdout, stderr)
 		}
 	}
-	fmt.Fprintf(stderr, "nereid completion: there is no script for %q\n", args[0])
-	usage(stderr)
-	return command.StatusUsage
+	return command.Unknown("nereid completion", "script for", args[0], shells, stderr)
 }
 
 func usage(w io.Writer) {

@@ -64,18 +64,19 @@ func Run(args []string, stdout, stderr io.Writer) int {
 			return c.start(ctx, args[1:], stdout, stderr)
 		}
 	}
-	fmt.Fprintf(stderr, "nereid env: there is no command %q\n", args[0])
-	usage(stderr)
-	return command.StatusUsage
+	return command.Unknown("nereid env", "command", args[0], described(), stderr)
 }
 
-func usage(w io.Writer) {
-	var list []command.Description
+func described() (list []command.Description) {
 	for _, c := range commands() {
 		list = append(list, command.Description{Name: c.name, Call: c.arguments, Summary: c.summary})
 	}
+	return list
+}
+
+func usage(w io.Writer) {
 	command.GroupUsage(w, "nereid env COMMAND [options]", "Environments of models (EXECUTION_ENV_PATH), and the cache that they are unpacked to.",
-		list, "nereid env COMMAND --help shows the options of a command.")
+		described(), "nereid env COMMAND --help shows the options of a command.")
 }
 
 func (c subcommand) start(ctx context.Context, args []string, stdout, stderr io.Writer) int {

@@ -162,7 +162,7 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 	}{
 		{nil, 2, "", "Usage: nereid env COMMAND"},
 		{[]string{"--help"}, 0, "Usage: nereid env COMMAND", ""},
-		{[]string{"lst"}, 2, "", `no command "lst"`},
+		{[]string{"lst"}, 2, "", "nereid env: there is no command \"lst\"\ndid you mean list? nereid env --help says more\n"},
 		{[]string{"list", "--help"}, 0, "--env-cache-directory", ""},
 		{[]string{"list", "x"}, 2, "", `unexpected argument "x"`},
 		{[]string{"list", "--env-cache-directory", "/nowhere"}, 1, "", "/nowhere"},

@@ -2,7 +2,6 @@ package skeleton
 
 import (
 	"flag"
-	"fmt"
 	"io"
 	"regexp"
 	"slices"
@@ -49,18 +48,19 @@ func Run(args []string, release string, stdout, stderr io.Writer) int {
 			return k.run(args[1:], release, stdout, stderr)
 		}
 	}
-	fmt.Fprintf(stderr, "nereid new: there is no skeleton of a %q\n", args[0])
-	usage(stderr)
-	return command.StatusUsage
+	return command.Unknown("nereid new", "kind", args[0], described(), stderr)
 }
 
-func usage(w io.Writer) {
-	var list []command.Description
+func described() (list []command.Description) {
 	for _, k := range kinds() {
 		list = append(list, command.Description{Name: k.name, Call: "NAME", Summary: k.summary})
 	}
+	return list
+}
+
+func usage(w io.Writer) {
 	command.GroupUsage(w, "nereid new KIND NAME [options]", "Writes the files that something new begins with. It asks nothing and overwrites nothing.",
-		list, "nereid new KIND --help shows the options of a kind.")
+		described(), "nereid new KIND --help shows the options of a kind.")
 }
 
 func (k kind) run(args []string, release string, stdout, stderr io.Writer) int {
