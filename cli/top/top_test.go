@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gdamore/tcell/v2"
 	"github.com/rivo/uniseg"
 
 	"github.com/nereid-serving/nereid/cli/command"
@@ -326,9 +327,10 @@ func TestTheChosenRowStaysInSight(t *testing.T) {
 	if rows := u.rows(v); rows[0].Model != "model_10" {
 		t.Errorf("got %s first, want the slowest", rows[0].Model)
 	}
+	word, all := keyOf(tcell.NewEventKey(tcell.KeyCtrlW, 0, tcell.ModCtrl)), keyOf(tcell.NewEventKey(tcell.KeyCtrlU, 0, tcell.ModCtrl))
 	u.press("/", v, 24) // whose text is the filter so far
 	for _, step := range []struct{ key, want string }{
-		{" ", "_1 "}, {"o", "_1 o"}, {"erase word", "_1 "}, {"erase word", ""}, {"erase word", ""}, {"a", "a"}, {" ", "a "}, {"b", "a b"}, {"erase line", ""}, {"enter", ""},
+		{" ", "_1 "}, {"o", "_1 o"}, {word, "_1 "}, {word, ""}, {word, ""}, {"a", "a"}, {" ", "a "}, {"b", "a b"}, {all, ""}, {"enter", ""},
 	} {
 		u.press(step.key, v, 24)
 		if u.ask != nil && u.ask.typed != step.want {
