@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -167,7 +168,35 @@ func (m *Mirror) objectsOf(ctx context.Context, prefix string) (models map[strin
 	if errors.As(err, &refused) {
 		err = nil
 	}
+	for _, model := range models {
+		model.Objects = ordered(model.Objects)
+	}
 	return models, refused, w.blame(err)
+}
+
+// ordered sorts objects by key. Each store has an order of its own, and one that changes while it lists may name a key twice: the
+// one that was listed last counts.
+func ordered(list []objects.Object) []objects.Object {
+	slices.SortStableFunc(list, byKey)
+	kept := list[:0]
+	for i, o := range list {
+		if i+1 < len(list) && byKey(o, list[i+1]) == 0 {
+			continue
+		}
+		kept = append(kept, o)
+	}
+	return kept
+}
+
+// byKey has a directory before a file of the same key, which only a store can have.
+func byKey(a, b objects.Object) int {
+	if a.Key == b.Key && a.Directory != b.Directory {
+		if a.Directory {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(a.Key, b.Key)
 }
 
 // refuse has the models not be read that have objects whose names no file can have: half of a model would be served.

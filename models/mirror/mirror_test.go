@@ -385,3 +385,45 @@ func errorText(err error) string {
 	}
 	return err.Error()
 }
+
+// unordered is a bucket that lists backwards, and first what one of its objects was.
+type unordered struct {
+	objects.Bucket
+	was objects.Object
+}
+
+// List implements objects.Bucket.
+func (u unordered) List(ctx context.Context, prefix string, each func(objects.Object) error) error {
+	list := []objects.Object{u.was}
+	err := u.Bucket.List(ctx, prefix, func(o objects.Object) error {
+		list = slices.Insert(list, 1, o)
+		return nil
+	})
+	for _, o := range list {
+		err = errors.Join(err, each(o))
+	}
+	return err
+}
+
+func TestListingsInNoOrder(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		open := c.Open
+		c.Open = func(ctx context.Context, at objects.Location) (objects.Bucket, error) {
+			bucket, err := open(ctx, at)
+			return unordered{bucket, objects.Object{Key: "a/config.pbtxt", Size: 1, Version: "before"}}, err
+		}
+	}, "a/1/", "a/1-x/file", "a/1/model.py", "a/1.txt", "a/config.pbtxt", "a/z")
+	a := w.mirror.Model("a")
+	if string(a.Text) != "a/config.pbtxt" {
+		t.Errorf("got the configuration %q of %q", a.Text, a.TextName)
+	}
+	want := []Entry{{"1", true}, {"1-x", true}, {"1.txt", false}, {"config.pbtxt", false}, {"z", false}}
+	if got := a.List("."); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	c := w.mustCopy("a")
+	defer c.Drop()
+	if text, err := os.ReadFile(filepath.Join(c.Path(), "1/model.py")); err != nil || string(text) != "a/1/model.py" {
+		t.Errorf("1/model.py is %q, %v", text, err)
+	}
+}

@@ -53,9 +53,8 @@ func (m *Model) Has(name string) bool {
 }
 
 func (m *Model) object(name string) (objects.Object, bool) {
-	// The keys of a listing ascend as a whole, and so do those of one model.
-	at, found := slices.BinarySearchFunc(m.Objects, name, func(o objects.Object, name string) int { return strings.Compare(o.Key, name) })
-	if !found || m.Objects[at].Directory {
+	at, found := slices.BinarySearchFunc(m.Objects, objects.Object{Key: name}, byKey)
+	if !found {
 		return objects.Object{}, false
 	}
 	return m.Objects[at], true
