@@ -122,7 +122,7 @@ func New(o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.makeStatus(counters)
-	if err := s.makeRecorder(); err != nil {
+	if err := s.makeRecorder(counters); err != nil {
 		return nil, err
 	}
 	if err := s.makeFronts(counters); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server/recording"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
@@ -32,10 +33,21 @@ func (s *Server) closeTraces() {
 	}
 }
 
-// makeRecorder makes what records requests.
-func (s *Server) makeRecorder() (err error) {
+// makeRecorder makes what records requests, and the figures of it.
+func (s *Server) makeRecorder(counters *metrics.Registry) (err error) {
 	c := s.options.Record
 	c.Memory, c.Log = s.account, s.log
-	s.recorder, err = recording.New(c)
-	return err
+	if s.recorder, err = recording.New(c); err != nil || s.recorder == nil {
+		return err
+	}
+	r := s.recorder
+	counters.Counter("nereid_requests_recorded_total", "Requests that were written to the directory of records", func() float64 { return float64(r.Written()) })
+	counters.Counter("nereid_requests_not_recorded_total", "Requests that were to be recorded and were not, as too much waited to be written, or writing failed", func() float64 { return float64(r.Lost()) })
+	counters.Gauge("nereid_recording", "1 while requests are recorded, 0 once the directory of records is full or cannot be written", func() float64 {
+		if r.Open() {
+			return 1
+		}
+		return 0
+	})
+	return nil
 }

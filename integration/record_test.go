@@ -128,6 +128,8 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 		files, err := recording.Files(records)
 		return err == nil && len(files) == 7
 	})
+	s.until("metrics count them", func() bool { return s.figure("nereid_requests_recorded_total") == 7 })
+	s.wantSamples("nereid_requests_not_recorded_total 0", "nereid_recording 1")
 	for _, protocol := range []string{"http", "grpc"} { // to the server that records: nothing is recorded again
 		if status, out, stderr := command(t, "replay", records, fmt.Sprintf("--url=127.0.0.1:%d", s.http), fmt.Sprintf("--grpc-url=127.0.0.1:%d", s.grpc), "--protocol="+protocol); status != 0 {
 			t.Errorf("to the server that records, over %s: got status %d, %s%s", protocol, status, out, stderr)
@@ -143,7 +145,7 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 		return []string{"replay", records, fmt.Sprintf("--url=127.0.0.1:%d", s.http), fmt.Sprintf("--grpc-url=127.0.0.1:%d", s.grpc)}
 	}
 	for _, protocol := range []string{"http", "grpc"} {
-		if status, out, stderr := command(t, append(addresses(s), "--protocol="+protocol)...); status != 0 || out != "7 requests: 7 the same, 0 different, 0 not sent\n" {
+		if status, out, stderr := command(t, append(addresses(s), "--protocol="+protocol, "--concurrency=8")...); status != 0 || out != "7 requests: 7 the same, 0 different, 0 not sent\n" {
 			t.Errorf("%s: got status %d, %s%s", protocol, status, out, stderr)
 		}
 	}
@@ -178,6 +180,23 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 		}
 	}
 	gone := addresses(s)
+	s.stop()
+
+	certificate := filepath.Join(t.TempDir(), "server")
+	testkit.WriteCertificate(t, certificate+".crt", certificate+".key")
+	t.Setenv("SSL_CERT_FILE", certificate+".crt")
+	port := freePorts(t, 1)[0]
+	s = start(t, python, writeFiles(t, replayed("1")), fmt.Sprintf("--https-port=%d", port), "--https-server-cert="+certificate+".crt", "--https-server-key="+certificate+".key",
+		"--grpc-use-ssl=true", "--grpc-server-cert="+certificate+".crt", "--grpc-server-key="+certificate+".key")
+	https, grpcs := fmt.Sprintf("https://localhost:%d", port), fmt.Sprintf("https://localhost:%d", s.grpc)
+	if status, out, stderr := command(t, "replay", records, "--url="+https, "--grpc-url="+grpcs); status != 0 {
+		t.Errorf("over TLS: got status %d, %s%s", status, out, stderr)
+	}
+	for protocol, url := range map[string]string{"http": https, "grpc": grpcs, "stream": grpcs} {
+		if status, out, stderr := command(t, "bench", "single", "--url="+url, "--protocol="+protocol, "--input=A=zero", "--duration=100ms", "--warm-up=0s"); status != 0 {
+			t.Errorf("bench over TLS, %s: got status %d, %s%s", protocol, status, out, stderr)
+		}
+	}
 	s.stop()
 	for _, protocol := range []string{"http", "grpc"} {
 		status, out, stderr := command(t, append(gone, "--protocol="+protocol)...)

@@ -135,6 +135,12 @@ func (r *Registry) Gauge(name, help string, value func() float64, labels ...stri
 	r.gatherer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: pairs}, value))
 }
 
+// Counter is as Gauge, for a figure that never falls.
+func (r *Registry) Counter(name, help string, value func() float64) {
+	r.custom.reserved[name] = true
+	r.gatherer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
+}
+
 // StubStarted counts a stub process that became ready.
 func (r *Registry) StubStarted(model string) { r.starts.WithLabelValues(model).Inc() }
 

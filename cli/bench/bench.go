@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -48,7 +49,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		Model: o.model, Version: o.version, URL: o.url, Protocol: o.protocol, Batch: o.batch, SharedMemory: o.memory, Started: time.Now().Round(time.Second),
 	}
 	if r.Server, err = t.serverName(ctx); err != nil {
-		return fmt.Errorf("no server answers at %s over %s: %w", o.url, o.protocol, err)
+		return fmt.Errorf("no server answers at %s over %s: %w", o.url, o.protocol, otherPort(err))
 	}
 	if p.model, err = t.config(ctx); err != nil {
 		return err
@@ -104,6 +105,20 @@ func (p *prepared) check() error {
 		return fmt.Errorf("--batch is %d, and model %s takes batches of %d at most", p.options.batch, p.options.model, most)
 	}
 	return nil
+}
+
+// otherPort says of an error what it comes of, where a port speaks something else than was asked for; it is the error itself
+// where that is not known.
+func otherPort(err error) error {
+	switch text := err.Error(); {
+	case strings.Contains(text, "malformed HTTP response"), strings.Contains(text, "readLoopPeekFailLocked"): // as soon as a request was sent, and before
+		return errors.New("it speaks no HTTP/1.1; is that the port of gRPC? --protocol grpc asks it")
+	case strings.Contains(text, "server preface"):
+		return errors.New("it speaks no HTTP/2; is that the port of HTTP? --protocol http asks it")
+	case strings.Contains(text, "gave HTTP response to HTTPS client"), strings.Contains(text, "first record does not look like a TLS handshake"):
+		return errors.New("the port has no TLS; leave out https://")
+	}
+	return err
 }
 
 // usualSequence is how many requests a sequence has, unless the user says it.

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server/recording"
@@ -100,11 +102,11 @@ func TestDataThatDoesNotFit(t *testing.T) {
 		return path
 	}
 	for want, o := range map[string]*options{
-		"dimension 0 of [-1] may have any size, say which by --shape T:…":            {inputs: map[string]string{"T": "@" + write("abc")}},
-		"input F: --shape gives it 3 dimensions, want 1: the model's config has [2]": {shapes: map[string][]int64{"F": {1, 2, 3}}},
-		`--input names input "X", model m has F, T, O`:                               {inputs: map[string]string{"X": zero}},
-		`request 0 names input "X"`:                                                  {data: write(`{"data": [{"X": [1]}]}`)},
-		"it has 3 bytes, want 8 for shape [1,2] of FP32":                             {inputs: map[string]string{"F": "@" + write("abc")}},
+		"dimension 0 of [-1] may have any size, say which by --shape, such as --shape T:1": {data: write(`{"data": [{"F": [1, 2], "T": ["a"]}]}`)},
+		"input F: --shape gives it 3 dimensions, want 1: the model's config has [2]":       {shapes: map[string][]int64{"F": {1, 2, 3}}},
+		`--input names input "X", model m has F, T, O`:                                     {inputs: map[string]string{"X": zero}},
+		`request 0 names input "X"`:                                                        {data: write(`{"data": [{"X": [1]}]}`)},
+		"it has 3 bytes, want 8 for shape [1,2] of FP32":                                   {inputs: map[string]string{"F": "@" + write("abc")}},
 		"has no requests":                                 {data: write(`{"data": []}`)},
 		`input F: word is no value of type FP32`:          {data: write(`{"data": [{"F": ["word", "x"], "T": {"content": ["a"], "shape": [1]}}]}`)},
 		"it has 1 elements, want 3 for shape [1,3]":       {data: write(`{"data": [{"F": [1, 2], "T": {"content": ["a"], "shape": [3]}}]}`)},
@@ -118,6 +120,21 @@ func TestDataThatDoesNotFit(t *testing.T) {
 		if _, err := makeSamples(o, config()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q in it", err, want)
 		}
+	}
+}
+
+// TestFilesAreElements gives a file to a BYTES input of any size.
+func TestFilesAreElements(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	samples, err := makeSamples(&options{inputs: map[string]string{"T": "@" + path}, batch: 1, textLength: 10}, config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := samples[0][1]; !slices.Equal(text.Shape, []int64{1, 1}) || string(text.Data) != "\x03\x00\x00\x00abc" {
+		t.Errorf("got shape %v, bytes %q", text.Shape, text.Data)
 	}
 }
 
@@ -258,6 +275,15 @@ func TestErrorsAreCounted(t *testing.T) {
 	}
 }
 
+// TestTableWithoutAnswers has dashes where nothing was measured.
+func TestTableWithoutAnswers(t *testing.T) {
+	var out bytes.Buffer
+	(&report{Model: "m", SharedMemory: "none", Levels: []*row{{level: level{Concurrency: 1}, Errors: 3, Texts: []string{"400: no"}, Where: &where{}}}}).write(&out)
+	if lines := strings.Split(out.String(), "\n"); len(lines) != 5 || strings.Join(strings.Fields(lines[2]), " ") != "1 0 - - - - - - - - 3" || lines[3] != "1: error: 400: no" {
+		t.Errorf("got\n%s", &out)
+	}
+}
+
 // TestLateAnswers wants a request that is not answered to fail after the time limit, and the others to go on.
 func TestLateAnswers(t *testing.T) {
 	var n atomic.Int64
@@ -306,6 +332,33 @@ func TestServersThatAreNone(t *testing.T) {
 	for _, protocol := range []string{"http", "grpc", "stream"} {
 		if _, status, stderr := bench(t, "--url", address, "--protocol", protocol, "--timeout=5s"); status != 1 || !strings.Contains(stderr, "no server answers at "+address+" over "+protocol) {
 			t.Errorf("%s: exit status %d: %s", protocol, status, stderr)
+		}
+	}
+}
+
+// TestPortsOfAnotherProtocol asks each endpoint for what it does not speak.
+func TestPortsOfAnotherProtocol(t *testing.T) {
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := grpc.NewServer()
+	served := make(chan error, 1)
+	go func() { served <- calls.Serve(listener) }()
+	defer func() {
+		calls.Stop()
+		_ = <-served
+	}()
+	for _, c := range []struct{ url, protocol, want string }{
+		{listener.Addr().String(), "http", "is that the port of gRPC? --protocol grpc asks it"},
+		{web.URL, "grpc", "is that the port of HTTP? --protocol http asks it"},
+		{strings.Replace(web.URL, "http:", "https:", 1), "http", "the port has no TLS; leave out https://"},
+		{strings.Replace(web.URL, "http:", "https:", 1), "grpc", "the port has no TLS; leave out https://"},
+	} {
+		if _, status, stderr := bench(t, "--url", c.url, "--protocol", c.protocol, "--timeout=5s"); status != 1 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s over %s: exit status %d: %s, want %q", c.url, c.protocol, status, stderr, c.want)
 		}
 	}
 }

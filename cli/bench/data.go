@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/cli/tensors"
@@ -137,13 +138,17 @@ func makeTensor(o *options, config *kserve.ModelConfig, input *kserve.ModelInput
 			return nil, err
 		}
 	}
-	if at := slices.Index(t.Shape, -1); at >= 0 && value == nil && !strings.HasPrefix(fill, "@") {
-		t.Shape = slices.Clone(t.Shape)
-		for i, d := range t.Shape {
-			t.Shape[i] = max(d, 1)
+	if at := slices.Index(t.Shape, -1); at >= 0 {
+		ones, given := slices.Clone(t.Shape), make([]string, len(t.Shape))
+		for i := range ones {
+			ones[i] = max(ones[i], 1)
+			given[i] = strconv.FormatInt(ones[i], 10)
 		}
-	} else if at >= 0 {
-		return nil, fmt.Errorf("dimension %d of %s may have any size, say which by --shape %s:…", at, infer.ShapeString(t.Shape), name)
+		// A file of a BYTES input is one element; other values have a size of their own.
+		if file := strings.HasPrefix(fill, "@"); value != nil || file && t.DataType != infer.Bytes {
+			return nil, fmt.Errorf("dimension %d of %s may have any size, say which by --shape, such as --shape %s:%s", at, infer.ShapeString(t.Shape), name, strings.Join(given, ","))
+		}
+		t.Shape = ones
 	}
 	copies := int64(1)
 	if config.GetMaxBatchSize() > 0 {

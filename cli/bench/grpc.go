@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/kserve"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
@@ -39,7 +40,12 @@ func newGRPCTarget(p *prepared) (*grpcTarget, error) {
 }
 
 func (t *grpcTarget) dial() (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+t.options.url, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	address, by := t.options.server()
+	transport := insecure.NewCredentials()
+	if by != nil {
+		transport = credentials.NewTLS(by)
+	}
+	return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32), grpc.ForceCodecV2(codec{})))
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/kserve"
@@ -49,7 +51,11 @@ func (t *httpTarget) ask(ctx context.Context, method, path string, body any) ([]
 			return nil, err
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+t.options.url+path, bytes.NewReader(text))
+	base := t.options.url
+	if !strings.HasPrefix(base, secure) {
+		base = "http://" + base
+	}
+	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +129,7 @@ type httpCaller struct {
 	heads  [][]byte
 	bodies [][]byte // the tensors of each sample
 	path   string
+	host   string // of the header
 
 	conn   net.Conn
 	reader *bufio.Reader
@@ -132,6 +139,7 @@ type httpCaller struct {
 
 func (t *httpTarget) newCaller(number int) (caller, error) {
 	c := &httpCaller{target: t, path: t.modelPath() + "/infer"}
+	c.host, _ = t.options.server()
 	for i, s := range t.samples {
 		head, body, err := t.encode(i, s, number)
 		if err != nil {
@@ -193,10 +201,17 @@ func (c *httpCaller) close() {
 	}
 }
 
+func (c *httpCaller) dial(ctx context.Context) (net.Conn, error) {
+	address, by := c.target.options.server()
+	if by != nil {
+		return (&tls.Dialer{Config: by}).DialContext(ctx, "tcp", address)
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
+}
+
 func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 	if c.conn == nil {
-		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, "tcp", c.target.options.url)
+		conn, err := c.dial(ctx)
 		if err != nil {
 			return answer{}, brokenf("connect: %v", err)
 		}
@@ -262,7 +277,7 @@ func (c *httpCaller) request(r request) []byte {
 	b = append(b, "POST "...)
 	b = append(b, c.path...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
-	b = append(b, c.target.options.url...)
+	b = append(b, c.host...)
 	b = append(b, "\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: "...)
 	b = strconv.AppendInt(b, int64(size), 10)
 	b = append(b, "\r\nContent-Length: "...)

@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -60,7 +62,7 @@ const mostCallers = 10_000
 func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{inputs: make(map[string]string), shapes: make(map[string][]int64)}
 	var concurrency, rate string
-	flags.StringVar(&o.url, "url", "", "`ADDRESS` of the server; localhost:8000 for HTTP and localhost:8001 for gRPC unless it is given")
+	flags.StringVar(&o.url, "url", "", "`ADDRESS` of the server, https:// before it for TLS; localhost:8000 for HTTP and localhost:8001 for gRPC unless it is given")
 	command.Choice(flags, &o.protocol, "protocol", protocolHTTP, "http, grpc, or stream: requests of one caller share a gRPC stream", protocolHTTP, protocolGRPC, protocolStream)
 	flags.StringVar(&o.version, "model-version", "", "`VERSION` of the model; the server's choice unless it is given")
 	flags.StringVar(&concurrency, "concurrency", "1", "`N`, requests that are under way at a time; or START:END:STEP, measured one after another")
@@ -153,13 +155,30 @@ func (o *options) check(concurrency, rate string) (err error) {
 	return nil
 }
 
-// address is that of the server, without the scheme that users may write before it.
+// address is that of the server, without the http:// that users may write before it; https:// stays.
 func address(given, otherwise string) string {
 	given = strings.TrimSuffix(strings.TrimPrefix(given, "http://"), "/")
 	if given == "" {
 		return otherwise
 	}
 	return given
+}
+
+// secure is what stands before the address of a server that is reached by TLS.
+const secure = "https://"
+
+// server is host and port of the server, and the TLS to reach it by: nil for none. Its certificate is checked as the machine does, or by what
+// SSL_CERT_FILE names.
+func (o *options) server() (address string, by *tls.Config) {
+	address, is := strings.CutPrefix(o.url, secure)
+	if !is {
+		return address, nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	return address, &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 }
 
 // numbers reads N or START:END:STEP.

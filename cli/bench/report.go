@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -155,8 +156,15 @@ func (r *report) write(w io.Writer) {
 		if l.Seconds >= 2 {
 			spread = fmt.Sprintf("%.0f%%", l.Spread*100)
 		}
-		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", l.level, l.InferPS, spread,
-			span(q.Mean), span(q.P50), span(q.P90), span(q.P95), span(q.P99), span(q.P999), span(q.Most), l.Errors)
+		times := make([]string, 0, 7)
+		for _, us := range []float64{q.Mean, q.P50, q.P90, q.P95, q.P99, q.P999, q.Most} {
+			if l.Requests == 0 {
+				times = append(times, "-")
+			} else {
+				times = append(times, span(us))
+			}
+		}
+		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%d\t\n", l.level, l.InferPS, spread, strings.Join(times, "\t"), l.Errors)
 	}
 	_ = table.Flush() // to w, whose errors show in nothing printed
 	for _, l := range r.Levels {
@@ -170,7 +178,7 @@ func (r *row) explain(w io.Writer) {
 		fmt.Fprintf(w, "%s: first response after %s (p50), %s (p99); %.1f responses per request\n",
 			r.level, span(r.First.P50), span(r.First.P99), float64(r.Responses)/float64(max(1, r.Requests)))
 	}
-	if s := r.Where; s != nil {
+	if s := r.Where; s != nil && r.Requests > 0 {
 		fmt.Fprintf(w, "%s: server %s (queue %s, input %s, execution %s, output %s", r.level, span(s.Total), span(s.Queue), span(s.Input), span(s.Infer), span(s.Output))
 		if s.CacheHit+s.CacheMiss > 0 {
 			fmt.Fprintf(w, ", cache %s", span(s.CacheHit+s.CacheMiss))

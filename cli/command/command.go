@@ -59,6 +59,9 @@ func Parse(flags *flag.FlagSet, args []string) (names []string, err error) {
 	}
 }
 
+// undefined begins what package flag says of a flag that is not there.
+const undefined = "flag provided but not defined: "
+
 // flagName is where package flag names a flag, with one dash.
 var flagName = regexp.MustCompile(`(^flag provided but not defined: |^flag needs an argument: | for flag | for )-([^\s:]+)(: parse error$)?`)
 
@@ -70,11 +73,26 @@ func complaint(flags *flag.FlagSet, err error) string {
 		return text
 	}
 	dashed := text[:at[4]] + "-" + text[at[4]:]
+	if strings.HasPrefix(text, undefined) {
+		var names []string
+		flags.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+		if meant := spelling.Nearest(text[at[4]:at[5]], names); meant != "" {
+			return dashed + "; did you mean --" + meant + "?"
+		}
+		return dashed
+	}
 	if f := flags.Lookup(text[at[4]:at[5]]); f != nil && at[6] >= 0 {
 		if value, ok := f.Value.(flag.Getter); ok {
-			if _, ok := value.Get().(time.Duration); ok {
-				return strings.TrimSuffix(dashed, "parse error") + "want a time such as 10s"
+			dashed = strings.TrimSuffix(dashed, "parse error")
+			switch value.Get().(type) {
+			case time.Duration:
+				return dashed + "want a time such as 10s"
+			case bool:
+				return dashed + "want true or false"
+			case float64:
+				return dashed + "want a number"
 			}
+			return dashed + "want a whole number"
 		}
 	}
 	return dashed

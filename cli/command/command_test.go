@@ -15,13 +15,16 @@ func TestMistakesAreTwoLines(t *testing.T) {
 		"--x":             "flag provided but not defined: --x",
 		"--duration":      "flag needs an argument: --duration",
 		"--duration=10":   `invalid value "10" for flag --duration: want a time such as 10s`,
-		"--count=x":       `invalid value "x" for flag --count: parse error`,
-		"--json=perhaps":  `invalid boolean value "perhaps" for --json: parse error`,
+		"--count=x":       `invalid value "x" for flag --count: want a whole number`,
+		"--share=x":       `invalid value "x" for flag --share: want a number`,
+		"--duratoin=1s":   "flag provided but not defined: --duratoin; did you mean --duration?",
+		"--json=perhaps":  `invalid boolean value "perhaps" for --json: want true or false`,
 		"--input=for -it": `invalid value "for -it" for flag --input: strange`,
 	} {
 		flags := Flags("act")
 		flags.Duration("duration", time.Second, "")
 		flags.Int("count", 1, "")
+		flags.Float64("share", 1, "")
 		flags.Bool("json", false, "")
 		flags.Func("input", "", func(string) error { return Usagef("strange") })
 		_, err := Parse(flags, []string{argument})

@@ -26,6 +26,9 @@ const (
 	protocolGRPC = "grpc"
 )
 
+// mostConcurrency bounds --concurrency: each record under way is in memory, with its answers.
+const mostConcurrency = 1000
+
 // options are what the command line asks for.
 type options struct {
 	path, model            string
@@ -33,6 +36,7 @@ type options struct {
 	tolerance              float64
 	ignored                ignored
 	timeout                time.Duration
+	concurrency            int // records that are under way at a time
 	json                   bool
 }
 
@@ -56,14 +60,15 @@ func Run(args []string, stdout, stderr io.Writer) int {
 
 func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{ignored: ignored{make(map[string]bool), make(map[string]bool)}}
-	flags.StringVar(&o.url, "url", "localhost:8000", "`ADDRESS` of the server's HTTP endpoint")
-	flags.StringVar(&o.grpcURL, "grpc-url", "localhost:8001", "`ADDRESS` of the server's gRPC endpoint, over which requests to decoupled models go")
+	flags.StringVar(&o.url, "url", "localhost:8000", "`ADDRESS` of the server's HTTP endpoint; https:// before it is for TLS")
+	flags.StringVar(&o.grpcURL, "grpc-url", "localhost:8001", "`ADDRESS` of the server's gRPC endpoint, over which requests to decoupled models go; https:// before it is for TLS")
 	command.Choice(flags, &o.protocol, "protocol", protocolHTTP, "http or grpc, for the others", protocolHTTP, protocolGRPC)
 	flags.StringVar(&o.model, "model", "", "send the requests to the model `MODEL` alone")
 	flags.Float64Var(&o.tolerance, "tolerance", 0, "let elements of floating-point outputs differ by `T` times the recorded value, or by T where that is below 1")
 	flags.Func("ignore-output", "do not compare the output `NAME`; may be repeated", set(o.ignored.outputs))
 	flags.Func("ignore-parameter", "do not compare the parameter `NAME` of responses; may be repeated", set(o.ignored.parameters))
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "after which a request that is not answered was not answered")
+	flags.IntVar(&o.concurrency, "concurrency", 1, "have `N` requests under way at a time; those of one sequence keep their order")
 	flags.BoolVar(&o.json, "json", false, "write one JSON object instead of lines")
 	names, err := command.Parse(flags, args)
 	switch {
@@ -75,6 +80,8 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 		return nil, command.Usagef("--protocol is %q, want http or grpc", o.protocol)
 	case !(o.tolerance >= 0) || math.IsInf(o.tolerance, 0):
 		return nil, command.Usagef("--tolerance is %v, want a number from 0 on", o.tolerance)
+	case o.concurrency < 1 || o.concurrency > mostConcurrency:
+		return nil, command.Usagef("--concurrency is %d, want 1 to %d", o.concurrency, mostConcurrency)
 	case o.timeout <= 0:
 		return nil, command.Usagef("--timeout is %s, want more than 0", o.timeout)
 	}
@@ -82,7 +89,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	if _, err := os.Stat(o.path); err != nil {
 		return nil, command.Usagef("%s is not there: want a directory with records", o.path)
 	}
-	o.url, o.grpcURL = strings.TrimSuffix(strings.TrimPrefix(o.url, "http://"), "/"), strings.TrimPrefix(o.grpcURL, "http://")
+	o.url, o.grpcURL = strings.TrimSuffix(strings.TrimPrefix(o.url, "http://"), "/"), strings.TrimSuffix(strings.TrimPrefix(o.grpcURL, "http://"), "/")
 	return o, nil
 }
 
@@ -123,27 +130,40 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	}
 	senders := newSenders(o)
 	defer senders.close()
-	report := &report{Requests: []*outcome{}}
+	var outcomes []*outcome // in the order of the files; each is filled by the goroutine that sends it, and read when all are over
+	sent := func(o *outcome) bool { return o.Result != "" }
+	flight := newFlight(ctx, o.concurrency)
 	for _, file := range files {
+		one := &outcome{File: file}
 		r, err := recording.Open(file)
 		if err != nil {
-			report.add(&outcome{File: file, Result: resultNotSent, Differences: []string{strings.TrimPrefix(err.Error(), file+": ")}})
+			one.Result, one.Differences = resultNotSent, []string{strings.TrimPrefix(err.Error(), file+": ")}
+			outcomes = append(outcomes, one)
 			continue
 		}
 		if o.model != "" && r.Model != o.model {
 			continue
 		}
-		one, err := o.replay(ctx, senders, file, r)
-		if err != nil { // what has been compared is told nevertheless
-			if report.Same+report.Different > 0 {
-				err = errors.Join(err, report.write(stdout, o.json))
-			}
-			return err
+		outcomes = append(outcomes, one)
+		if !flight.start(r, func(ctx context.Context) error { return o.replay(ctx, senders, one, r) }) {
+			break
 		}
-		report.add(one)
-		if ctx.Err() != nil {
-			return ctx.Err()
+	}
+	err = flight.wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	report := &report{Requests: []*outcome{}}
+	for _, one := range outcomes {
+		if sent(one) {
+			report.add(one)
 		}
+	}
+	if err != nil { // what has been compared is told nevertheless
+		if report.Same+report.Different > 0 {
+			err = errors.Join(err, report.write(stdout, o.json))
+		}
+		return err
 	}
 	if len(report.Requests) == 0 {
 		where := filepath.Clean(o.path)
@@ -158,59 +178,52 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	return err
 }
 
-// replay sends one request and compares. The error is an *unreachableError.
-func (o *options) replay(ctx context.Context, senders *senders, file string, r *recording.Record) (*outcome, error) {
-	found := &outcome{File: file, Model: r.Model, Result: resultSame}
+// replay sends one request and compares. Found is filled when there is a result; the error is an *unreachableError.
+func (o *options) replay(ctx context.Context, senders *senders, found *outcome, r *recording.Record) error {
+	found.Model = r.Model
 	redacted, err := fill(r)
 	if err != nil {
 		found.Result, found.Differences = resultNotSent, []string{err.Error()}
-		return found, nil
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	answers, err := senders.of(r).send(ctx, r)
+	answers, err := senders.of(r).send(limited, r)
 	var unreachable *unreachableError
 	switch {
 	case errors.As(err, &unreachable):
-		return nil, unreachable
+		return unreachable
+	case ctx.Err() != nil: // the replay ends
+		return nil
 	case err != nil:
 		found.Result, found.Differences = resultNotSent, []string{err.Error()}
-		return found, nil
+		return nil
 	}
 	c := comparison{tolerance: o.tolerance, ignored: o.ignored, namesAlone: redacted}
+	found.Result = resultSame
 	if found.Differences = c.compare(r.Answers, answers); len(found.Differences) > 0 {
 		found.Result = resultDifferent
 	}
-	return found, nil
+	return nil
 }
 
-// senders are those that have been needed.
+// senders are those of both protocols; neither connects before it sends.
 type senders struct {
-	options *options
-	http    sender
-	grpc    sender
+	options    *options
+	http, grpc sender
 }
 
-func newSenders(o *options) *senders { return &senders{options: o} }
+func newSenders(o *options) *senders { return &senders{options: o, http: newHTTP(o), grpc: newGRPC(o)} }
 
 // of returns the sender for a record.
 func (s *senders) of(r *recording.Record) sender {
 	if !r.Decoupled && s.options.protocol == protocolHTTP {
-		if s.http == nil {
-			s.http = newHTTP(s.options)
-		}
 		return s.http
-	}
-	if s.grpc == nil {
-		s.grpc = newGRPC(s.options)
 	}
 	return s.grpc
 }
 
 func (s *senders) close() {
-	for _, one := range []sender{s.http, s.grpc} {
-		if one != nil {
-			one.close()
-		}
-	}
+	s.http.close()
+	s.grpc.close()
 }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -30,8 +32,13 @@ type grpcSender struct {
 }
 
 func newGRPC(o *options) *grpcSender {
-	s := &grpcSender{address: o.grpcURL}
-	s.conn, s.err = grpc.NewClient("passthrough:///"+o.grpcURL, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	address, secure := strings.CutPrefix(o.grpcURL, "https://")
+	s := &grpcSender{address: address}
+	transport := insecure.NewCredentials()
+	if secure {
+		transport = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})
+	}
+	s.conn, s.err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if s.err == nil {
 		s.client = kserve.NewGRPCInferenceServiceClient(s.conn)

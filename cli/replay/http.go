@@ -26,7 +26,11 @@ type httpSender struct {
 }
 
 func newHTTP(o *options) *httpSender {
-	return &httpSender{url: "http://" + o.url, client: &http.Client{Transport: &http.Transport{}}}
+	address := o.url
+	if !strings.HasPrefix(address, "https://") {
+		address = "http://" + address
+	}
+	return &httpSender{url: address, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.concurrency}}}
 }
 
 func (s *httpSender) close() { s.client.CloseIdleConnections() }

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,5 +196,130 @@ func TestRequestsGoOverHTTPAsTheyCame(t *testing.T) {
 	}
 	if told.Same != 1 || told.NotSent != 4 || !slices.EqualFunc(results, want, strings.HasPrefix) {
 		t.Errorf("got %q, want %q", results, want)
+	}
+}
+
+// TestSequencesKeepTheirOrder replays requests of several sequences at once. Of each sequence one request is under way at a time, in
+// its order; requests without a sequence go side by side, and all are told of in the order of the files.
+func TestSequencesKeepTheirOrder(t *testing.T) {
+	const beside, sequences, each = 4, 3, 10
+	directory := t.TempDir()
+	number := 0
+	add := func(model string, parameters ...infer.Parameter) {
+		number++
+		request := recording.Message{ID: fmt.Sprint(number), Parameters: parameters}
+		record(t, directory, number, &recording.Record{Model: model, Version: 1, Received: time.Now(), Request: request, Answers: []recording.Message{{}}})
+	}
+	for range beside {
+		add("plain")
+	}
+	for range each {
+		for i := range sequences {
+			p := infer.Parameter{Name: "sequence_id", Kind: infer.IntParameter, Int: int64(i + 1)}
+			if i == 0 {
+				p = infer.Parameter{Name: "sequence_id", Kind: infer.StringParameter, String: "text"}
+			}
+			add("sequence", p)
+		}
+	}
+	var mu sync.Mutex
+	inside, under := 0, map[string]bool{}
+	ids := map[string][]string{}
+	together := make(chan struct{}) // closed when all requests without a sequence are under way
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct {
+			ID         string
+			Parameters map[string]any
+		}
+		body, _ := io.ReadAll(r.Body)
+		if err := json.Unmarshal(body, &q); err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(r.URL.Path, "plain") {
+			mu.Lock()
+			if inside++; inside == beside {
+				close(together)
+			}
+			mu.Unlock()
+			<-together
+		} else {
+			id := fmt.Sprint(q.Parameters["sequence_id"])
+			mu.Lock()
+			if under[id] {
+				t.Errorf("two requests of sequence %s are under way", id)
+			}
+			under[id] = true
+			ids[id] = append(ids[id], q.ID)
+			mu.Unlock()
+			defer func() { mu.Lock(); under[id] = false; mu.Unlock() }()
+		}
+		w.Header().Set(lengthHeader, "2")
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer s.Close()
+	var out, errs strings.Builder
+	if status := Run([]string{directory, "--json", "--url", s.URL, fmt.Sprintf("--concurrency=%d", beside)}, &out, &errs); status != 0 || errs.Len() > 0 {
+		t.Fatalf("got status %d, %s %s", status, out.String(), errs.String())
+	}
+	var told report
+	if err := json.Unmarshal([]byte(out.String()), &told); err != nil {
+		t.Fatal(err)
+	}
+	if told.Same != number || !slices.IsSortedFunc(told.Requests, func(a, b *outcome) int { return strings.Compare(a.File, b.File) }) {
+		t.Errorf("got %d the same, want %d in the order of the files", told.Same, number)
+	}
+	if len(ids) != sequences {
+		t.Errorf("got the sequences %v, want %d", ids, sequences)
+	}
+	for id, list := range ids {
+		if len(list) != each || !slices.IsSortedFunc(list, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) }) {
+			t.Errorf("sequence %s: got the requests %v, want %d in their order", id, list, each)
+		}
+	}
+}
+
+// TestReplayEndsWithTheServer loses the server in the middle: what was compared is told, and nothing more is sent.
+func TestReplayEndsWithTheServer(t *testing.T) {
+	directory := t.TempDir()
+	for number := range 50 {
+		record(t, directory, number, &recording.Record{Model: "m", Version: 1, Received: time.Now(), Answers: []recording.Message{{}}})
+	}
+	var s *httptest.Server
+	var answered atomic.Int64
+	s = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if answered.Add(1) == 5 {
+			_ = s.Listener.Close()
+		}
+		w.Header().Set("Connection", "close")
+		w.Header().Set(lengthHeader, "2")
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer s.Close()
+	var out, errs strings.Builder
+	status := Run([]string{directory, "--url", s.URL, "--concurrency=3"}, &out, &errs)
+	if status != 1 || strings.Count(errs.String(), "no server answers at ") != 1 || !strings.Contains(out.String(), "the same, 0 different") {
+		t.Errorf("got status %d, %s %s", status, out.String(), errs.String())
+	}
+}
+
+// TestWrongCommandLinesOfReplay has no server.
+func TestWrongCommandLinesOfReplay(t *testing.T) {
+	directory := t.TempDir()
+	for want, args := range map[string][]string{
+		"got 0 directories, want one with records":   nil,
+		"is not there: want a directory with":        {directory + "/absent"},
+		`--protocol is "tcp", want http or grpc`:     {directory, "--protocol=tcp"},
+		"--concurrency is 0, want 1 to 1000":         {directory, "--concurrency=0"},
+		"--tolerance is -1, want a number from 0 on": {directory, "--tolerance=-1"},
+		"flag provided but not defined: --nonsense":  {directory, "--nonsense"},
+	} {
+		var out, errs strings.Builder
+		if status := Run(args, &out, &errs); status != 2 || !strings.Contains(errs.String(), want) {
+			t.Errorf("%q: got status %d, %q, want 2 and %q", args, status, errs.String(), want)
+		}
+	}
+	var out, errs strings.Builder
+	if status := Run([]string{directory}, &out, &errs); status != 1 || !strings.Contains(errs.String(), "there are no records in ") {
+		t.Errorf("an empty directory: got status %d, %q", status, errs.String())
 	}
 }

@@ -64,7 +64,9 @@ type Recorder struct {
 
 	full    atomic.Bool // nothing more is recorded
 	waiting atomic.Int64
-	dropped atomic.Int64 // requests, since the start
+	dropped atomic.Int64 // requests that found no room, since the start
+	unkept  atomic.Int64 // requests that were waiting when the directory was full, or could not be written
+	written atomic.Int64 // requests, since the start
 	number  atomic.Int64 // of requests, since the start
 
 	// What follows belongs to run.
@@ -95,13 +97,23 @@ func New(config Config) (*Recorder, error) {
 	if err := r.count(); err != nil {
 		return nil, fmt.Errorf("record requests: %w", err)
 	}
-	config.Log.Info().Msgf("requests are recorded in %s, which has %d", config.Directory, r.requests)
+	config.Log.Info().Msgf("requests are recorded in %s, which has %d of at most %d", config.Directory, r.requests, config.MaxRequests)
 	if r.requests >= config.MaxRequests || r.bytes >= config.MaxBytes {
 		r.fill()
 	}
 	boundary.Go(config.Log, boundary.Server, r.run, func(error) { r.full.Store(true); close(r.ended) })
 	return r, nil
 }
+
+// Written is how many requests have been written since the start, and Lost how many of those that were to be recorded
+// have not: there was no room, or writing failed. Requests that come when nothing is recorded any more count as neither.
+func (r *Recorder) Written() int64 { return r.written.Load() }
+
+// Lost is described with Written.
+func (r *Recorder) Lost() int64 { return r.dropped.Load() + r.unkept.Load() }
+
+// Open reports whether requests are recorded: not so once the directory is full, or a write has failed.
+func (r *Recorder) Open() bool { return !r.full.Load() }
 
 func setOf(names []string) map[string]bool {
 	if len(names) == 0 {
@@ -193,18 +205,22 @@ const temporary = ".tmp"
 func (r *Recorder) keep(p *pending) {
 	defer p.release()
 	if r.full.Load() {
+		r.unkept.Add(1)
 		return
 	}
 	size, err := r.write(p)
 	switch {
 	case err != nil:
+		r.unkept.Add(1)
 		r.full.Store(true)
 		r.config.Log.Error().Err(err).Msg("requests are not recorded any more")
 		return
 	case size == 0: // it did not fit
+		r.unkept.Add(1)
 		r.fill()
 		return
 	}
+	r.written.Add(1)
 	r.requests++
 	if r.bytes += size; r.requests >= r.config.MaxRequests || r.bytes >= r.config.MaxBytes {
 		r.fill()

@@ -292,11 +292,16 @@ func TestRecordingIsBounded(t *testing.T) {
 		r.Close()
 		return r
 	}
-	send(Config{MaxRequests: 5}, 3, 10)
+	if r := send(Config{MaxRequests: 5}, 3, 10); r.Written() != 3 || r.Lost() != 0 || !r.Open() {
+		t.Errorf("got %d written, %d lost, open %t, want 3, 0, true", r.Written(), r.Lost(), r.Open())
+	}
 	if got := len(readAll(t, directory)); got != 3 {
 		t.Errorf("got %d records, want 3", got)
 	}
-	send(Config{MaxRequests: 5}, 3, 10) // those of before count
+	// Those of before count. The third comes when the directory is full, and is lost if it was waiting already.
+	if r := send(Config{MaxRequests: 5}, 3, 10); r.Written() != 2 || r.Lost() > 1 || r.Open() {
+		t.Errorf("got %d written, %d lost, open %t, want 2, at most 1, false", r.Written(), r.Lost(), r.Open())
+	}
 	if got := len(readAll(t, directory)); got != 5 || !strings.Contains(log.String(), "has 5 of at most 5 requests (--record-max-requests)") {
 		t.Errorf("got %d records, want 5:\n%s", got, log.String())
 	}
@@ -305,8 +310,8 @@ func TestRecordingIsBounded(t *testing.T) {
 		t.Errorf("got %d records, want 6:\n%s", got, log.String())
 	}
 	r := send(Config{}, 1, maxWaitingBytes)
-	if got := len(readAll(t, directory)); got != 6 || r.dropped.Load() != 1 || !strings.Contains(log.String(), "1 requests were not recorded, as too much waited") {
-		t.Errorf("got %d records and %d dropped:\n%s", got, r.dropped.Load(), log.String())
+	if got := len(readAll(t, directory)); got != 6 || r.Lost() != 1 || r.Written() != 0 || !strings.Contains(log.String(), "1 requests were not recorded, as too much waited") {
+		t.Errorf("got %d records and %d dropped:\n%s", got, r.Lost(), log.String())
 	}
 }
 
