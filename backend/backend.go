@@ -309,4 +309,6 @@ type Report struct {
 	// Withdrawn is true, beside Refused, if the instance gave the batch back as
 	// it was asked to, and goes on taking others.
 	Withdrawn bool
+	// Made is when Done is called, by a clock that was read just before; 0: none was. The times above may be the model's own.
+	Made int64
 }

@@ -110,6 +110,33 @@ func TestSpinTakesAnswers(t *testing.T) {
 	wg.Wait()
 }
 
+// TestSpinTellsWhenAFrameWasSeen of the first frame that a look has found: those behind it wait for its handler. Without a look nothing is
+// told.
+func TestSpinTellsWhenAFrameWasSeen(t *testing.T) {
+	c, p := newChannel(t, Config{})
+	var frames []Frame
+	done := make(chan struct{}, 3) // a value for each frame
+	handle := func(f Frame) error {
+		frames = append(frames, f)
+		done <- struct{}{}
+		return nil
+	}
+	p.send(Released, 1, nil)
+	p.send(Released, 2, nil)
+	before := now()
+	if _, err := c.Spin(time.Minute, done, handle, nil); err != nil {
+		t.Fatal(err)
+	}
+	after := now()
+	if len(frames) != 2 || frames[0].Seen < before || frames[0].Seen > after || frames[1].Seen != 0 {
+		t.Errorf("Spin: got frames %+v, want two, of which the first was seen between %d and %d", frames, before, after)
+	}
+	p.send(Released, 3, nil)
+	if n, err := c.Receive(handle); n != 1 || err != nil || frames[2].Seen != 0 {
+		t.Errorf("Receive: got %d frames, the last %+v (error %v), want one that no look has seen", n, frames[len(frames)-1], err)
+	}
+}
+
 func TestABacklogIsBounded(t *testing.T) {
 	c, _ := newChannel(t, Config{MaxPending: 1 << 20})
 	body := make([]byte, 10_000)

@@ -173,6 +173,8 @@ type ResponseBody struct {
 	Parameters []byte       // JSON
 	Error      []byte
 	Version    int64 // of INFER_RESPONSE: of the model that has answered
+	// Room is memory of the caller's that outlives the body: shapes lie in its capacity as long as they fit. It is used up by the next call.
+	Room []int64
 }
 
 // ParseResponse reads the body of RESPONSE.
@@ -234,9 +236,11 @@ func (r *reader) responseOf(out *ResponseBody, named regions) {
 	// The list grows with the descriptors that are there, not with the number that the stub
 	// says: a frame of 64 KiB holds some 1,600 of them.
 	out.Outputs = out.Outputs[:0]
+	room := out.Room
+	out.Room = nil
 	for range outputs {
 		out.Outputs = append(out.Outputs, Descriptor{})
-		r.descriptor(&out.Outputs[len(out.Outputs)-1], named)
+		r.descriptor(&out.Outputs[len(out.Outputs)-1], named, &room)
 		if r.err != nil {
 			out.Outputs = out.Outputs[:len(out.Outputs)-1]
 			return
@@ -263,8 +267,8 @@ const (
 )
 
 // descriptor reads a descriptor and checks what can be checked without knowing
-// the types, the names and what lies in the regions, of which it may name some.
-func (r *reader) descriptor(d *Descriptor, named regions) {
+// the types, the names and what lies in the regions, of which it may name some. The shape lies in what is left of room, if it fits.
+func (r *reader) descriptor(d *Descriptor, named regions, room *[]int64) {
 	head := r.take(DescriptorSize, "descriptor")
 	if r.err != nil {
 		return
@@ -284,7 +288,12 @@ func (r *reader) descriptor(d *Descriptor, named regions) {
 		return
 	}
 	// Copied, as the shape outlives the frame: it becomes that of the client's tensor.
-	d.Shape = make([]int64, rank)
+	if free := (*room)[len(*room):]; rank > 0 && rank <= cap(free) {
+		d.Shape = free[:rank:rank]
+		*room = (*room)[:len(*room)+rank]
+	} else {
+		d.Shape = make([]int64, rank)
+	}
 	for i := range d.Shape {
 		d.Shape[i] = int64(le.Uint64(dims[8*i:]))
 		if d.Shape[i] < 0 {
@@ -317,7 +326,7 @@ func (d *Descriptor) InlineBytes(body []byte) ([]byte, error) {
 func ParseSpilled(body []byte, region uint32) (Descriptor, error) {
 	r := reader{b: body}
 	var d Descriptor
-	r.descriptor(&d, ofBodies)
+	r.descriptor(&d, ofBodies, new([]int64))
 	if r.err == nil && (len(body) != DescriptorSize || len(d.Shape) != 0) {
 		r.err = Broken("frame", "a spilled body is described by %d bytes of rank %d, want %d of rank 0", len(body), len(d.Shape), DescriptorSize)
 	}

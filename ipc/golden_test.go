@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/nereid-serving/nereid/shm/foreign"
@@ -389,6 +390,37 @@ func TestGoldenIsComplete(t *testing.T) {
 	for kind := range kindNames {
 		if kind != Pad && !seen[kind] { // a PAD has no contents
 			t.Errorf("testdata has no frame %s", kind)
+		}
+	}
+}
+
+// TestShapesLieInTheirRoom as long as they fit; a room is used once.
+func TestShapesLieInTheirRoom(t *testing.T) {
+	shapes := [][]int64{{1, 2}, {3, 4, 5}, {6}}
+	head := ResponseHead{Handle: 1, Flags: FlagPresent | FlagFinal, Outputs: uint16(len(shapes))}
+	body := make([]byte, 8+ResponseSize+len(shapes)*(DescriptorSize+24))
+	b := head.Put(body[8:])
+	for _, shape := range shapes {
+		d := Descriptor{Region: InFrame, Offset: HeaderSize, Shape: shape}
+		b = d.Put(b)
+	}
+	room := make([]int64, 4)
+	got := ResponseBody{Room: room[:0]}
+	for _, roomy := range []bool{true, false} {
+		if _, err := ParseResponse(body, &got); err != nil {
+			t.Fatal(err)
+		}
+		for i := range shapes {
+			if !slices.Equal(got.Outputs[i].Shape, shapes[i]) {
+				t.Errorf("shape %d: got %v, want %v", i, got.Outputs[i].Shape, shapes[i])
+			}
+		}
+		// The first and the third fit.
+		if inside := []bool{&got.Outputs[0].Shape[0] == &room[0], &got.Outputs[2].Shape[0] == &room[2]}; inside[0] != roomy || inside[1] != roomy {
+			t.Errorf("got shapes in the room %v, want all %v", inside, roomy)
+		}
+		if got.Room != nil {
+			t.Error("the room can be used again")
 		}
 	}
 }

@@ -60,6 +60,8 @@ type RequestBody struct {
 	Parameters []byte // JSON
 	CorrelText []byte
 	Trace      []byte // of INFER: what EXECUTE gave the request whose trace this one belongs to
+	// Room is as of ResponseBody.
+	Room []int64
 }
 
 // ParseInfer reads an INFER body. What follows are the tensor bytes that travel
@@ -106,9 +108,11 @@ func (r *reader) request(out *RequestBody, named regions) {
 	}
 	h := &out.Head
 	out.Inputs = out.Inputs[:0]
+	room := out.Room
+	out.Room = nil
 	for range h.Inputs {
 		out.Inputs = append(out.Inputs, Descriptor{})
-		r.descriptor(&out.Inputs[len(out.Inputs)-1], named)
+		r.descriptor(&out.Inputs[len(out.Inputs)-1], named, &room)
 		if r.err != nil {
 			out.Inputs = out.Inputs[:len(out.Inputs)-1]
 			return

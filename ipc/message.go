@@ -180,6 +180,9 @@ type Frame struct {
 	Kind Kind
 	ID   uint64
 	Body []byte
+	// Seen is when the look found it that its reader took it after, CLOCK_MONOTONIC ns; 0: the reader did not look at the clock, or has
+	// done other things since.
+	Seen int64
 }
 
 var le = binary.LittleEndian

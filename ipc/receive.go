@@ -32,7 +32,10 @@ func (c *Channel) guard(f func() error) error {
 
 // Receive hands all frames that are there to handle and returns how many there
 // were. It does not wait.
-func (c *Channel) Receive(handle Handler) (n int, err error) {
+func (c *Channel) Receive(handle Handler) (n int, err error) { return c.receive(0, handle) }
+
+// receive is Receive for a caller that has just read the clock, 0: it has not.
+func (c *Channel) receive(looked int64, handle Handler) (n int, err error) {
 	c.recv.Lock()
 	defer c.recv.Unlock()
 	// Whatever a frame makes of us ends the use of this channel alone.
@@ -65,6 +68,8 @@ func (c *Channel) Receive(handle Handler) (n int, err error) {
 				return n, err
 			}
 		}
+		// The frames behind the first one wait for its handler.
+		f.Seen, looked = looked, 0
 		n++
 		// With recv held: frames are handled in the order in which they were sent, whichever
 		// goroutine reads them.
@@ -246,10 +251,10 @@ func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handle
 	c.setSpinner(true)
 	// now and not time.Now, which reads two clocks.
 	begin := now()
-	last := begin
+	last := begin // the clock was read here, and nothing but a look at the ring follows
 	for len(done) == 0 {
 		if c.anythingPending() {
-			if _, err = c.Receive(handle); err != nil || len(done) > 0 {
+			if _, err = c.receive(last, handle); err != nil || len(done) > 0 {
 				break
 			}
 			last = now()

@@ -45,7 +45,7 @@ func TestInferIsCancelledWithItsCallers(t *testing.T) {
 		tasks = append(tasks, &backend.Task{Context: ctx, Request: &infer.Request{ID: fmt.Sprint(i), Caller: outer}, Handle: 4<<32 | uint64(i)})
 	}
 	l.in.life, l.number = l, 5
-	l.current[0] = batchInFlight{batch: &backend.Batch{Tasks: tasks}, number: 4, handles: []uint64{4 << 32, 4<<32 | 1}}
+	l.current[0] = batchInFlight{batch: &backend.Batch{Tasks: tasks}, number: 4}
 	l.count = 1
 	ask(1, processtest.Infer{Batch: 4, Flags: ipc.InferHolding})
 	ask(2, processtest.Infer{Batch: 3, Flags: ipc.InferHolding}) // it has ended

@@ -61,7 +61,7 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 			l.limit()
 		}
 		l.bls.Execute(b)
-		position, at, err = l.send(b, number, entered.handles, ahead)
+		position, at, err = l.send(b, &entered, ahead)
 		return err
 	})
 	if err != nil {
@@ -125,13 +125,14 @@ func (in *Instance) Withdraw() {
 
 // send encodes and publishes the frame of a batch; the caller holds submit. After
 // an error or a panic nothing is lent and nothing was published.
-func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead bool) (position uint64, at int64, err error) {
+func (l *life) send(b *backend.Batch, entered *batchInFlight, ahead bool) (position uint64, at int64, err error) {
 	var few [8]*infer.Request
-	requests := few[:0]
-	for _, task := range b.Tasks {
-		requests = append(requests, task.Request)
+	var fewHandles [8]uint64
+	requests, handles := few[:0], fewHandles[:0]
+	for i, task := range b.Tasks {
+		requests, handles = append(requests, task.Request), append(handles, entered.handleOf(i))
 	}
-	return l.encoder.Execute(number, requests, handles, ahead, &l.encoded)
+	return l.encoder.Execute(entered.number, requests, handles, ahead, &l.encoded)
 }
 
 // Cancel implements backend.Canceller.

@@ -13,11 +13,15 @@ type oneResponse struct {
 	list     [1]*infer.Response
 	response infer.Response
 	outputs  [1]infer.Tensor
+	shape    [3]int64
 }
 
 // executed answers a batch.
 func (l *life) executed(f ipc.Frame) error {
-	arrived := backend.Now()
+	arrived := f.Seen
+	if arrived == 0 {
+		arrived = backend.Now()
+	}
 	body, err := ipc.ParseExecuted(f.Body)
 	if err != nil {
 		return err
@@ -48,7 +52,7 @@ func (l *life) executed(f ipc.Frame) error {
 	if len(batch.Tasks) == 1 {
 		one := &oneResponse{}
 		one.response.Outputs = one.outputs[:0]
-		responses, spare = one.list[:], &one.response
+		responses, spare, l.response.Room = one.list[:], &one.response, one.shape[:0]
 	} else {
 		responses = make([]*infer.Response, len(batch.Tasks))
 	}
@@ -132,8 +136,8 @@ func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) err
 }
 
 // readResponses fills responses with the responses of an EXECUTED frame, and tells
-// which requests are to be executed again, and which count as failed. The first response may be made in spare, with its outputs; nil:
-// there is none.
+// which requests are to be executed again, and which count as failed. The first response may be made in spare, with its outputs, and
+// has its shapes in l.response.Room; nil: there is none.
 func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFlight, responses []*infer.Response, spare *infer.Response) (rescheduled map[uint32]bool, failed []int, err error) {
 	r := &l.response
 	for {

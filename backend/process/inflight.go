@@ -82,10 +82,9 @@ type batches struct {
 type batchInFlight struct {
 	batch    *backend.Batch
 	number   uint64
-	handles  []uint64 // of the batch's tasks, in order
-	position uint64   // of the batch's frame
-	begin    int64    // ns, when the batch was given to the instance
-	sent     int64    // ns, when its frame was published; 0 until then
+	position uint64 // of the batch's frame
+	begin    int64  // ns, when the batch was given to the instance
+	sent     int64  // ns, when its frame was published; 0 until then
 	// streams are those of its requests for which the stub has sent a response by
 	// itself, in the places of the tasks; nil if there is none.
 	streams []*stream
@@ -182,10 +181,9 @@ func (f *inFlight) enterLocked(b *backend.Batch, begin int64, instance string) (
 	if f.number&math.MaxUint32 == 0 {
 		f.number++ // no handle is 0
 	}
-	entered = batchInFlight{batch: b, number: f.number, handles: make([]uint64, len(b.Tasks)), position: math.MaxUint64, begin: begin}
+	entered = batchInFlight{batch: b, number: f.number, position: math.MaxUint64, begin: begin}
 	for i, task := range b.Tasks {
 		task.Handle = handleOf(entered.number, i)
-		entered.handles[i] = task.Handle
 	}
 	ahead = f.count > 0
 	if !ahead {

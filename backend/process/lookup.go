@@ -29,7 +29,7 @@ func (f *inFlight) handleLocked(task *backend.Task) (handle uint64, ok bool) {
 	for i := range f.count {
 		for j, t := range f.current[i].batch.Tasks {
 			if t == task {
-				return f.current[i].handles[j], true
+				return f.current[i].handleOf(j), true
 			}
 		}
 	}

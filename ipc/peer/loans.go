@@ -23,7 +23,7 @@ type loans struct {
 
 	mu     sync.Mutex
 	live   []*Loan
-	faults int64 // when they were counted last
+	faults Faults // when they were counted last
 }
 
 // Loan is a range of *requests* that the server has lent under a ticket. It goes back with the last Release. It implements
@@ -33,10 +33,15 @@ type Loan struct {
 	ticket uint64
 	offset uint64
 	data   []byte
-	faults int64 // up to when the process had had so many, nothing was written
-	at     int   // in live
+	faults Faults // up to when the process had had so many, nothing was written
+	at     int    // in live
 	refs   atomic.Int32
+	// settled is of the goroutine that has called Settle.
+	settled bool
 }
+
+// Faults is a count of this process's page faults: what the author had written into inputs when it was taken, has been counted.
+type Faults int64
 
 func (l *loans) attach(p *Peer, file *os.File) (err error) {
 	l.peer = p
@@ -47,7 +52,7 @@ func (l *loans) attach(p *Peer, file *os.File) (err error) {
 	if l.requests, err = shm.Attach(file, shm.Private); err == nil {
 		_ = again.Close()
 		l.private = true
-		l.faults = shm.Faults()
+		l.faults = Faults(shm.Faults())
 		// Without pagemap the pages of each loan are dropped, written or not.
 		l.pages, _ = shm.OpenPages()
 		return nil
@@ -78,17 +83,58 @@ func (p *Peer) Borrow(ticket, offset, n uint64) (*Loan, error) {
 	return loan, nil
 }
 
+// Copied reports whether its bytes are a copy, as the file cannot be mapped.
+func (l *Loan) Copied() bool { return !l.loans.private }
+
 // Bytes returns the bytes of the loan, which may be written.
 func (l *Loan) Bytes() []byte { return l.data }
 
+// Faults counts this process's page faults. That is a system call of half a microsecond, so one count serves all loans of a batch:
+// Ticket and End take it.
+func (p *Peer) Faults() Faults {
+	if !p.loans.private {
+		return 0
+	}
+	return Faults(shm.Faults())
+}
+
+// Settle reports whether the caller has all references to the loan, which are n, and remembers that. It is called before the count for
+// End is taken.
+//
+// Ownership: an author's hold on an input is a reference, which it gives up with the release of the request, after its last write; and
+// a new reference is made by the owner of another alone. When the caller has all that there are, no author has one, and none gets one: the
+// author's last write came before the look at refs, and is in a count that is taken after it, whichever goroutine wrote. An author that writes
+// into an input after the release of its request breaks the SDK's contract; when that was, before the end of the loan or behind it, made
+// no difference that could be relied on before, either.
+func (l *Loan) Settle(n int) bool {
+	l.settled = int(l.refs.Load()) == n
+	return l.settled
+}
+
+// End is Release for the caller of Settle. now was counted after that, and spares a loan that was settled a count of its own.
+func (l *Loan) End(now Faults) {
+	if !l.settled {
+		l.Release()
+		return
+	}
+	if l.refs.Add(-1) > 0 {
+		return // a response is still to be released by its sender
+	}
+	if l.loans.private {
+		l.loans.end(l, now)
+	}
+	l.loans.peer.GiveBack(l.ticket)
+}
+
 // Ticket returns the ticket, and where data, a part of the loan's bytes, lies in *requests*; ok is false if it lies elsewhere,
-// or may have been written: then other processes see other bytes there.
-func (l *Loan) Ticket(data []byte) (ticket, offset uint64, ok bool) {
+// or may have been written when now was counted: then other processes see other bytes there. What is written later is seen by this process
+// alone.
+func (l *Loan) Ticket(data []byte, now Faults) (ticket, offset uint64, ok bool) {
 	if !l.loans.private {
 		return 0, 0, false
 	}
 	offset, ok = l.loans.requests.Locate(data)
-	if !ok || offset < l.offset || offset+uint64(len(data)) > l.offset+uint64(len(l.data)) || l.written(shm.Faults()) {
+	if !ok || offset < l.offset || offset+uint64(len(data)) > l.offset+uint64(len(l.data)) || l.written(now) {
 		return 0, 0, false
 	}
 	return l.ticket, offset, true
@@ -106,22 +152,21 @@ func (l *Loan) Release() {
 		panic("peer: loan released more often than retained")
 	}
 	if l.loans.private {
-		l.loans.end(l)
+		l.loans.end(l, Faults(shm.Faults()))
 	}
 	l.loans.peer.GiveBack(l.ticket)
 }
 
 // written reports whether the author may have written into the loan, with so many faults of the process up to now.
-func (l *Loan) written(now int64) bool {
+func (l *Loan) written(now Faults) bool {
 	if now == l.faults {
 		return false
 	}
 	return l.loans.pages == nil || l.loans.pages.Written(l.loans.requests, l.offset, uint64(len(l.data)))
 }
 
-// end drops the private pages of a loan that no reference is left to.
-func (l *loans) end(loan *Loan) {
-	now := shm.Faults()
+// end drops the private pages of a loan that no reference is left to. now was counted when no author had one any more.
+func (l *loans) end(loan *Loan, now Faults) {
 	written := loan.written(now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +176,7 @@ func (l *loans) end(loan *Loan) {
 	l.live[last] = nil
 	l.live = l.live[:last]
 	if last == 0 {
-		// Nothing is lent, so faults up to now speak against no later loan.
+		// Nothing is lent, so faults up to now speak against no later loan. Those after now may: the kernel is asked then.
 		l.faults = now
 	}
 	if written {

@@ -185,7 +185,7 @@ func TestIdlePeerGivesMemoryBack(t *testing.T) {
 	}
 	received := make(chan error, 1)
 	go func() {
-		_, err := r.peer.Receive(box, nil)
+		_, err := r.peer.Receive(box, nil, 0)
 		received <- err
 	}()
 	testkit.Eventually(t, patience, func() bool { backed, _ := arena.Usage(); return backed <= 1<<20 && charged.Load() == 0 })
@@ -250,15 +250,15 @@ func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 	}
 	loan := borrow(1, shm.PageSize, n)
 	sameBytes(t, "loan", loan.Bytes(), memory)
-	if ticket, offset, ok := loan.Ticket(loan.Bytes()[10:20]); !ok || ticket != 1 || offset != shm.PageSize+10 {
+	if ticket, offset, ok := loan.Ticket(loan.Bytes()[10:20], r.peer.Faults()); !ok || ticket != 1 || offset != shm.PageSize+10 {
 		t.Errorf("Ticket: got %d, %d, %v", ticket, offset, ok)
 	}
-	if _, _, ok := loan.Ticket(make([]byte, 10)); ok {
+	if _, _, ok := loan.Ticket(make([]byte, 10), r.peer.Faults()); ok {
 		t.Error("other memory counts as the loan's")
 	}
 	clear(loan.Bytes())
 	sameBytes(t, "the server's bytes", memory, pattern(n, 1))
-	if _, _, ok := loan.Ticket(loan.Bytes()); ok {
+	if _, _, ok := loan.Ticket(loan.Bytes(), r.peer.Faults()); ok {
 		t.Error("written bytes are passed on as those of the server")
 	}
 	loan.Retain()
@@ -288,5 +288,68 @@ func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 	loan.Release()
 	if _, err := r.peer.Borrow(6, 1<<40, 5); err == nil {
 		t.Error("a loan outside the file was taken")
+	}
+}
+
+// TestACountOfFaultsServesSettledLoansAlone: a loan of which an author has a reference may be written after the count.
+func TestACountOfFaultsServesSettledLoansAlone(t *testing.T) {
+	r := newRig(t, ipc.Config{}, nil, into(NewBox()))
+	const n = 2 * shm.PageSize
+	if err := r.requests.Reserve(0, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	memory, _ := r.requests.Bytes(0, n)
+	copy(memory, pattern(n, 1))
+	for ticket, test := range []struct {
+		name  string
+		write func(loan *Loan) (now Faults) // and counts
+		ends  func(loan *Loan, now Faults)
+	}{
+		{"written before the count", func(loan *Loan) Faults {
+			clear(loan.Bytes())
+			if !loan.Settle(1) {
+				t.Error("the loan has another reference")
+			}
+			return r.peer.Faults()
+		}, (*Loan).End},
+		{"written after the count by an author", func(loan *Loan) Faults {
+			loan.Retain() // the author's
+			if loan.Settle(1) {
+				t.Error("the loan counts as settled while an author has it")
+			}
+			now := r.peer.Faults()
+			clear(loan.Bytes())
+			loan.Release()
+			return now
+		}, (*Loan).End},
+		{"a response ends last", func(loan *Loan) Faults {
+			loan.Retain() // the response's
+			clear(loan.Bytes())
+			if !loan.Settle(2) {
+				t.Error("the loan has a third reference")
+			}
+			return r.peer.Faults()
+		}, func(loan *Loan, now Faults) {
+			loan.End(now)
+			if _, _, ok := loan.Ticket(loan.Bytes(), now); ok {
+				t.Error("written bytes are passed on as those of the server")
+			}
+			loan.Release()
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			loan, err := r.peer.Borrow(uint64(ticket), 0, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameBytes(t, "loan", loan.Bytes(), memory)
+			test.ends(loan, test.write(loan))
+			next, err := r.peer.Borrow(100+uint64(ticket), 0, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameBytes(t, "next loan", next.Bytes(), memory)
+			next.Release()
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -89,7 +90,7 @@ func TestGoroutinesReadForOneAnother(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				m, err := r.peer.Receive(box, &spin)
+				m, err := r.peer.Receive(box, &spin, 0)
 				if err != nil || m.ID != id || len(m.Body) != round%50 {
 					t.Errorf("goroutine %d: got %d of %d bytes, error %v, want %d", i, m.ID, len(m.Body), err, id)
 					return
@@ -110,7 +111,7 @@ func TestEndOfTheServerEndsEachWait(t *testing.T) {
 	errs := make(chan error, 3)
 	for range 3 {
 		go func() {
-			_, err := r.peer.Receive(NewBox(), nil)
+			_, err := r.peer.Receive(NewBox(), nil, 0)
 			errs <- err
 		}()
 	}
@@ -251,7 +252,7 @@ func TestRingThatCannotBeTrustedEndsTheConnection(t *testing.T) {
 	}
 	frame[8]++
 	r.channel.Commit()
-	_, err = r.peer.Receive(box, nil)
+	_, err = r.peer.Receive(box, nil, 0)
 	var broken *ipc.ProtocolError
 	if !errors.As(err, &broken) || broken.Rule != "life" {
 		t.Errorf("got error %v, want a frame of another life to be refused", err)
@@ -314,6 +315,67 @@ func TestSpinOutlastsYieldsThatMadeTheFrame(t *testing.T) {
 	} {
 		if got := slowed(test.yield, test.there, test.age); got != test.want {
 			t.Errorf("a yield that is %s: got slow %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// TestAReadingOfTheClockGoesAlong: what a caller has read is when its frame was published, and when a look has seen a frame is told to the
+// goroutine that looked, and to no other.
+func TestAReadingOfTheClockGoesAlong(t *testing.T) {
+	posted := make(chan int64, 1)
+	box, others := NewBox(), NewBox()
+	r := newRig(t, ipc.Config{}, func(c *ipc.Channel, _ ipc.Frame) error {
+		posted <- c.Posted()
+		return nil
+	}, func(m Message) *Box {
+		if m.ID == 1 {
+			return others
+		}
+		return box
+	})
+	r.peer.SetSpin(NewSpin(time.Minute))
+	if err := r.peer.FillAt(12345, ipc.Log, 1, 0, func([]byte) {}); err != nil {
+		t.Fatal(err)
+	}
+	if at := within(t, "frame", posted); at != 12345 {
+		t.Errorf("the frame was published at %d, want the caller's reading", at)
+	}
+	before := Now()
+	if err := r.peer.Fill(ipc.Log, 2, 0, func([]byte) {}); err != nil {
+		t.Fatal(err)
+	}
+	if at := within(t, "frame", posted); at < before {
+		t.Errorf("the frame was published at %d, want at %d or later", at, before)
+	}
+	for id := range uint64(2) { // frame 0 is for box, frame 1 for others: it is read by this goroutine, too
+		if err := r.channel.Send(ipc.Cancel, 1-id, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = r.receive(box)
+	if m, ok := others.Take(); !ok || m.Seen != 0 {
+		t.Errorf("got %+v (%v), want a frame of which nothing is known, as another goroutine has read it", m, ok)
+	}
+	// Where a frame is there at once, or the goroutine has slept, nothing was seen by a look: so until one was.
+	for deadline := time.Now().Add(patience); ; {
+		sent := make(chan error, 1)
+		since := Now()
+		go func() {
+			runtime.Gosched()
+			sent <- r.channel.Send(ipc.Cancel, 0, nil)
+		}()
+		m, err := r.peer.Receive(box, nil, since)
+		if err := errors.Join(err, within(t, "send", sent)); err != nil {
+			t.Fatal(err)
+		}
+		if m.Seen != 0 {
+			if m.Seen < since || m.Seen > Now() {
+				t.Errorf("the frame was seen at %d, want between %d and now", m.Seen, since)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no look has seen a frame")
 		}
 	}
 }

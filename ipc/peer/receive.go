@@ -47,6 +47,7 @@ func (b *Box) Take() (m Message, ok bool) {
 
 // Put puts a message in; it is for Route's caller and for messages that a goroutine of this process makes.
 func (b *Box) Put(m Message) {
+	m.Seen = 0 // by another goroutine than the one that takes it
 	b.mu.Lock()
 	b.messages = append(b.messages, m)
 	b.count.Store(int32(len(b.messages)))
@@ -63,15 +64,16 @@ func (b *Box) Nudge() {
 }
 
 // Receive waits for a message for box, reading for all others meanwhile. spin decides about this wait; nil: that of
-// SetSpin. The error is Err's.
-func (p *Peer) Receive(box *Box, spin *Spin) (Message, error) {
+// SetSpin. since is a reading of the clock, Now's, which the caller has just taken, and the beginning of the wait; 0: it has none. The
+// error is Err's.
+func (p *Peer) Receive(box *Box, spin *Spin, since int64) (Message, error) {
 	if spin == nil {
 		spin = &p.spin
 	}
 	enlisted := false
 	for {
 		if p.reading.TryLock() {
-			m, err := p.read(box, spin)
+			m, err := p.read(box, spin, since)
 			p.reading.Unlock()
 			if enlisted {
 				p.leave(box)
@@ -93,6 +95,7 @@ func (p *Peer) Receive(box *Box, spin *Spin) (Message, error) {
 		case <-box.wake:
 		case <-p.ended.done:
 		}
+		since = 0
 		m, ok := box.Take()
 		if !ok && p.Err() == nil {
 			continue
@@ -107,15 +110,16 @@ func (p *Peer) Receive(box *Box, spin *Spin) (Message, error) {
 }
 
 // read reads until a message for box has come. The caller holds reading.
-func (p *Peer) read(box *Box, spin *Spin) (Message, error) {
+func (p *Peer) read(box *Box, spin *Spin, since int64) (Message, error) {
 	for {
 		if m, ok := box.Take(); ok {
 			return m, nil
 		}
-		m, err := p.wait(spin)
+		m, err := p.wait(spin, since)
 		if err != nil {
 			return m, err
 		}
+		since = 0
 		switch to := p.route(m); to {
 		case nil:
 		case box:
@@ -154,7 +158,7 @@ func (p *Peer) Look() {
 		return
 	}
 	for p.in.Pending() && p.Err() == nil {
-		m, err := p.wait(&p.spin)
+		m, err := p.wait(&p.spin, 0)
 		if err != nil {
 			break
 		}
@@ -173,7 +177,7 @@ func (p *Peer) Attend(box *Box, enough func() bool) error {
 			err := p.Err()
 			for err == nil && !enough() {
 				var m Message
-				if m, err = p.wait(&p.spin); err == nil {
+				if m, err = p.wait(&p.spin, 0); err == nil {
 					p.deliver(m)
 				}
 			}
@@ -216,7 +220,7 @@ func (p *Peer) Linger(spin *Spin, enough func() bool) {
 		if !p.in.Pending() && !p.spinFor(spin) {
 			break
 		}
-		m, err := p.wait(spin)
+		m, err := p.wait(spin, 0)
 		if err != nil {
 			break
 		}
@@ -250,8 +254,9 @@ func (p *Peer) spinFor(spin *Spin) bool {
 	return true
 }
 
-// wait takes the next frame out of the ring, waiting for it. The caller holds reading.
-func (p *Peer) wait(spin *Spin) (Message, error) {
+// wait takes the next frame out of the ring, waiting for it since then; 0: since now. The caller holds reading.
+func (p *Peer) wait(spin *Spin, since int64) (Message, error) {
+	seen := int64(0)
 	for {
 		if err := p.Err(); err != nil {
 			return Message{}, err
@@ -262,13 +267,15 @@ func (p *Peer) wait(spin *Spin) (Message, error) {
 			return Message{}, err
 		}
 		if ok {
+			f.Seen = seen
 			m := Message{Frame: f, Ahead: flags&ipc.FlagAhead != 0}
 			if flags&ipc.FlagSpilled != 0 {
 				m.Body, m.Lost = p.unspill(m.Body)
+				m.Seen = 0 // a long body has been copied
 			}
 			return m, nil
 		}
-		if err := p.awaitTail(spin); err != nil {
+		if seen, err = p.awaitTail(spin, since); err != nil {
 			p.fail(err)
 			return Message{}, err
 		}
@@ -290,23 +297,27 @@ func (p *Peer) unspill(body []byte) ([]byte, error) {
 // lonely is true where this process has one processor: a goroutine that spins gives it to others now and then.
 var lonely = runtime.GOMAXPROCS(0) == 1
 
-// awaitTail waits until something is in the ring. The caller holds reading.
-func (p *Peer) awaitTail(spin *Spin) error {
-	began := Now()
+// awaitTail waits until something is in the ring, as wait, and returns when that was seen; 0: not by a look, but after a sleep. The caller
+// holds reading.
+func (p *Peer) awaitTail(spin *Spin, since int64) (seen int64, err error) {
+	if since == 0 {
+		since = Now()
+	}
 	if spin.worthwhile() {
-		p.look(spin, began)
+		seen = p.look(spin, since)
 	}
 	for !p.in.Pending() {
+		seen = 0
 		if err := p.sleepOnce(); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	spin.waited(p.in.Posted() - began)
-	return nil
+	spin.waited(p.in.Posted() - since)
+	return seen, nil
 }
 
-// look looks for a frame for the budget of spin, giving the core away between looks. The caller holds reading.
-func (p *Peer) look(spin *Spin, began int64) {
+// look looks for a frame for the budget of spin, giving the core away between looks, and returns when it last did. The caller holds reading.
+func (p *Peer) look(spin *Spin, began int64) (last int64) {
 	before := began
 	for round := 1; ; round++ {
 		// SCHED_YIELD and not Gosched, which would hand this processor to other goroutines, but not to the server.
@@ -315,11 +326,11 @@ func (p *Peer) look(spin *Spin, began int64) {
 		there := p.in.Pending()
 		if slowed(now-before, there, now-p.in.Posted()) {
 			spin.slow()
-			return
+			return now
 		}
 		if there || now-began > spin.budget {
 			spin.cleaned()
-			return
+			return now
 		}
 		if before = now; lonely && round%16 == 0 {
 			runtime.Gosched()

@@ -74,7 +74,7 @@ func into(box *Box) Route { return func(Message) *Box { return box } }
 // receive receives for box.
 func (r *rig) receive(box *Box) Message {
 	r.t.Helper()
-	m, err := r.peer.Receive(box, nil)
+	m, err := r.peer.Receive(box, nil, 0)
 	if err != nil {
 		r.t.Fatalf("Receive: %v", err)
 	}

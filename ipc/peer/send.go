@@ -23,10 +23,16 @@ var oneByte = []byte{1}
 // Fill sends a frame whose body of n bytes write writes; all of it. It waits while the ring is full. A long body travels
 // in a block: *Exhausted if there is none.
 func (p *Peer) Fill(kind ipc.Kind, id uint64, n int, write func(body []byte)) error {
+	return p.FillAt(0, kind, id, n, write)
+}
+
+// FillAt is Fill for a caller that has just read the clock: at, which is Now's, is when the frame is published, unless it has to wait for
+// room or is long. 0: the caller has not.
+func (p *Peer) FillAt(at int64, kind ipc.Kind, id uint64, n int, write func(body []byte)) error {
 	if n > ipc.MaxInlineBody {
 		return p.fillBlock(kind, id, n, write)
 	}
-	ring, err := p.fill(kind, id, n, false, write)
+	ring, err := p.fill(at, kind, id, n, false, write)
 	if ring {
 		p.ring()
 	}
@@ -37,18 +43,21 @@ func (p *Peer) Fill(kind ipc.Kind, id uint64, n int, write func(body []byte)) er
 }
 
 // fill publishes a frame and reports whether the server must be rung. If write panics, nothing was begun.
-func (p *Peer) fill(kind ipc.Kind, id uint64, n int, spilled bool, write func(body []byte)) (ring bool, err error) {
+func (p *Peer) fill(at int64, kind ipc.Kind, id uint64, n int, spilled bool, write func(body []byte)) (ring bool, err error) {
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	frame, err := p.begin(kind, id, ipc.HeaderSize+n)
+	frame, waited, err := p.begin(kind, id, ipc.HeaderSize+n)
 	if err != nil {
 		return false, err
+	}
+	if waited {
+		at = 0
 	}
 	if spilled {
 		ipc.SetSpilled(frame)
 	}
 	write(frame[ipc.HeaderSize:])
-	return p.commit(), nil
+	return p.commit(at), nil
 }
 
 // Send sends a frame with the given body.
@@ -74,7 +83,7 @@ func (p *Peer) fillBlock(kind ipc.Kind, id uint64, n int, write func(body []byte
 		return err
 	}
 	d := ipc.Descriptor{Type: spilledType, Region: ipc.InArena, Offset: block.Offset(), Length: uint64(n), Ticket: ticket}
-	ring, err := p.fill(kind, id, ipc.DescriptorSize, true, func(body []byte) { d.Put(body) })
+	ring, err := p.fill(0, kind, id, ipc.DescriptorSize, true, func(body []byte) { d.Put(body) })
 	if err != nil {
 		p.arena.Withdraw(ticket)
 		return err
@@ -89,34 +98,37 @@ func (p *Peer) fillBlock(kind ipc.Kind, id uint64, n int, write func(body []byte
 // spilledType is UINT8, as infer.DataType numbers it.
 const spilledType = 2
 
-// begin gives room for a frame, waiting for it. No bell tells of room: the server reads as fast as it can. The
-// caller holds sending.
-func (p *Peer) begin(kind ipc.Kind, id uint64, size int) ([]byte, error) {
+// begin gives room for a frame, waiting for it, and reports whether it had to wait. No bell tells of room: the server reads as fast as it
+// can. The caller holds sending.
+func (p *Peer) begin(kind ipc.Kind, id uint64, size int) (frame []byte, waited bool, err error) {
 	for look := 0; ; look++ {
 		if err := p.Err(); err != nil {
-			return nil, err
+			return nil, look > 0, err
 		}
 		frame, err := p.out.Begin(kind, id, size)
 		if frame != nil || err != nil {
 			if err != nil {
 				p.fail(err)
 			}
-			return frame, err
+			return frame, look > 0, err
 		}
 		if look < quickLooks {
 			yield()
 		} else if err := p.moment(); err != nil {
-			return nil, err
+			return nil, true, err
 		}
 	}
 }
 
-// commit publishes what begin began and reports whether the server must be rung. The caller holds sending.
+// commit publishes what begin began, at that time, 0: now, and reports whether the server must be rung. The caller holds sending.
 //
 // Ordering: tail is stored atomically, a full barrier, before the server's sleep word is loaded; the server makes its
 // word odd before it looks at tail a last time. So one of the two sees the other.
-func (p *Peer) commit() (ring bool) {
-	p.out.Commit(Now())
+func (p *Peer) commit(at int64) (ring bool) {
+	if at == 0 {
+		at = Now()
+	}
+	p.out.Commit(at)
 	// Each sleep has an odd value of its own: one ring wakes it, more would be system calls for nothing.
 	if word := p.asleep.Load(); word&1 == 1 && word != p.seen {
 		p.seen = word
@@ -189,7 +201,7 @@ func (p *Peer) ReleaseTickets() {
 		if len(list) == 0 {
 			return
 		}
-		ring, err := p.fill(ipc.Released, 0, 8*len(list), false, func(body []byte) { ipc.PutTickets(body, list) })
+		ring, err := p.fill(0, ipc.Released, 0, 8*len(list), false, func(body []byte) { ipc.PutTickets(body, list) })
 		if err != nil {
 			return
 		}

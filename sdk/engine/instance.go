@@ -25,8 +25,9 @@ type Placement struct {
 	Passive          bool
 	HostPolicy       string // JSON
 	// Next waits for the next batch and returns it, nil if there is none any more; it is called by the instance's goroutine, for
-	// Execute to be called without a change of goroutine. nil: batches come by Execute.
-	Next func() *backend.Batch
+	// Execute to be called without a change of goroutine. at is when it came, if Next has looked at the clock and returned at once, and
+	// counts as the time at which Execute is called; 0: Next has not. A nil Next: batches come by Execute.
+	Next func() (b *backend.Batch, at int64)
 }
 
 // Instance runs an author's instance. It implements backend.Instance and backend.Canceller; Close comes last.
@@ -36,7 +37,7 @@ type Instance struct {
 	log     string // for texts
 	env     *sdk.InstanceEnv
 	custody *execution.Custody
-	next    func() *backend.Batch // Placement.Next
+	next    func() (*backend.Batch, int64) // Placement.Next
 
 	life   context.Context
 	cancel context.CancelFunc
@@ -64,7 +65,8 @@ var (
 // work is a batch on its way to the instance's goroutine.
 type work struct {
 	batch *backend.Batch
-	begun int64 // 0: it is begun when Execute is called
+	// The instance took it, and the author's Execute is called; 0: when it is called, the clock is read.
+	begun, started int64
 }
 
 // Instance makes an instance, in a goroutine of its own, which calls all of the author's hooks of it but Ready. Complete or Start has
@@ -215,8 +217,8 @@ func (in *Instance) take() (w work, ok bool) {
 		w, ok = <-in.batches
 		return w, ok
 	}
-	b := in.next()
-	return work{b, 0}, b != nil
+	b, at := in.next()
+	return work{b, at, at}, b != nil
 }
 
 // lent is what the author gets of a batch of one request.
@@ -238,7 +240,7 @@ func (in *Instance) execute(w work) {
 	for i := range requests {
 		list[i] = (*sdk.Request)(&requests[i])
 	}
-	b := in.custody.Begin(w.batch, requests, w.begun)
+	b := in.custody.Begin(w.batch, requests, w.begun, w.started)
 	returned := false
 	defer func() {
 		if returned {
@@ -264,7 +266,7 @@ func (in *Instance) Name() string { return in.name }
 
 // Execute implements backend.Instance.
 func (in *Instance) Execute(b *backend.Batch) {
-	if !in.hand(work{b, backend.Now()}) {
+	if !in.hand(work{batch: b, begun: backend.Now()}) {
 		b.Done(b, backend.Report{Refused: true})
 	}
 }

@@ -118,14 +118,14 @@ func (a *answers) write(body []byte, prefix int) {
 // sendResponse sends the one answer by itself.
 func (a *answers) sendResponse(s *session, handle uint64) error {
 	const prefix = 8 // no tickets
-	return a.publish(s, ipc.Response, handle, prefix, func(body []byte) {
+	return a.publish(s, 0, ipc.Response, handle, prefix, func(body []byte) {
 		clear(body[:prefix])
 		a.write(body, prefix)
 	})
 }
 
-// sendExecuted answers a batch; text is why it has failed, "" if it has not.
-func (a *answers) sendExecuted(s *session, number uint64, called, returned int64, failure string) error {
+// sendExecuted answers a batch; text is why it has failed, "" if it has not. at is when, by a clock that was just read; 0: it was not.
+func (a *answers) sendExecuted(s *session, at int64, number uint64, called, returned int64, failure string) error {
 	failure = strings.ToValidUTF8(failure, "\uFFFD")
 	prefix := ipc.ExecutedSize + 8*len(a.tickets) + ipc.Align8(len(failure))
 	head := ipc.ExecutedHead{
@@ -134,15 +134,15 @@ func (a *answers) sendExecuted(s *session, number uint64, called, returned int64
 	if failure != "" {
 		head.Status = ipc.StatusFailed
 	}
-	return a.publish(s, ipc.Executed, number, prefix, func(body []byte) {
+	return a.publish(s, at, ipc.Executed, number, prefix, func(body []byte) {
 		copy(ipc.PutTickets(head.Put(body), a.tickets), failure)
 		a.write(body, prefix)
 	})
 }
 
 // publish sends the frame. Without it, what was lent for it is taken back.
-func (a *answers) publish(s *session, kind ipc.Kind, id uint64, prefix int, write func([]byte)) error {
-	err := s.peer.Fill(kind, id, a.size(prefix), write)
+func (a *answers) publish(s *session, at int64, kind ipc.Kind, id uint64, prefix int, write func([]byte)) error {
+	err := s.peer.FillAt(at, kind, id, a.size(prefix), write)
 	if err != nil {
 		a.retract(s, 0)
 	}

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -21,17 +22,23 @@ type execution struct {
 	tasks   []task
 	caller  infer.Caller // of requests that the author makes for it
 
-	mu        sync.Mutex
-	held      *answers          // what EXECUTED will carry; nil: nothing yet, or it is taken
-	responses []*infer.Response // whose memory held names
-	taken     bool              // EXECUTED is about to be sent, or waits for releases: what is answered from now on travels by itself
-	settled   bool              // EXECUTED has been sent
-	waiter    chan struct{}     // closed then; nil unless the next batch waits for it
+	mu       sync.Mutex
+	held     []held        // what EXECUTED will carry
+	taken    bool          // EXECUTED is about to be sent, or waits for releases: what is answered from now on travels by itself
+	settled  bool          // EXECUTED has been sent
+	answered int64         // then: when it was published, by a clock that was read just before; 0: it was not
+	waiter   chan struct{} // closed then; nil unless the next batch waits for it
 
 	// A batch of one request needs no other memory than this.
 	one  [1]task
 	list [1]*backend.Task
-	few  [1]*infer.Response
+	few  [1]held
+}
+
+// held is the last response to a request, on its way into EXECUTED.
+type held struct {
+	task     *task
+	response *infer.Response
 }
 
 // task is one request of a batch.
@@ -42,6 +49,7 @@ type task struct {
 	context   requestContext
 	trace     string // what INFER repeats
 	few       [2]infer.Tensor
+	shapes    [4]int64     // the first dimensions of the inputs
 	loans     []*peer.Loan // of the inputs, held until EXECUTED is sent
 
 	window window
@@ -52,11 +60,11 @@ func (s *session) begin(m peer.Message) *execution {
 	e := &execution{session: s, number: m.ID}
 	s.peer.HoldTickets(true)
 	if err := e.read(m); err != nil {
-		e.letGo()
+		e.letGo(0)
 		s.refuse(m.ID, fmt.Sprintf("the server's message is not understood: %v", err))
 		return nil
 	}
-	e.batch.Done = e.done
+	e.batch.Done = s.done
 	e.caller.Backend = e
 	return e
 }
@@ -71,6 +79,9 @@ func (e *execution) read(m peer.Message) error {
 		return detail(err)
 	}
 	n := int(body.Requests)
+	if n == 0 {
+		return errors.New("no request is in it")
+	}
 	if n == 1 {
 		e.tasks, e.batch.Tasks = e.one[:1], e.list[:1]
 	} else {
@@ -81,6 +92,7 @@ func (e *execution) read(m peer.Message) error {
 	}
 	for i := range e.tasks {
 		t := &e.tasks[i]
+		e.session.parsed.Room = t.shapes[:0]
 		_, err := body.NextRequest(&e.session.parsed)
 		if err := t.read(e, &e.session.parsed, m.Body, err); err != nil {
 			return err
@@ -138,7 +150,7 @@ func (t *task) read(e *execution, p *ipc.RequestBody, body []byte, failed error)
 	}
 	t.trace = string(p.Trace)
 	r.Caller = &e.caller
-	t.context = requestContext{session: s, handle: h.Handle}
+	t.context.task = t
 	t.Task = backend.Task{Context: &t.context, Request: r, Handle: h.Handle, Send: t.send}
 	if s.decoupled {
 		s.open.add(t)
@@ -164,12 +176,43 @@ func (s *session) tensor(d *ipc.Descriptor, body []byte) (t infer.Tensor, loan *
 	return t, loan, err
 }
 
-// letGo ends the hold of the batch on its loans.
-func (e *execution) letGo() {
+// seen returns the time at which the author's Execute is called, given when the frame was seen: what comes between takes less than a
+// microsecond, unless there are many requests, or inputs that had to be copied. Then it is 0, for the clock to be read.
+func (e *execution) seen(at int64) int64 {
+	if len(e.tasks) > 1 {
+		return 0
+	}
+	for _, loan := range e.one[0].loans {
+		if loan.Copied() {
+			return 0
+		}
+	}
+	return at
+}
+
+// settle has the loans settled that nobody has but this batch and its answers, and reports whether there are any.
+func (e *execution) settle(answers []held) (some bool) {
+	for i := range answers {
+		outputs := answers[i].response.Outputs
+		for _, loan := range answers[i].task.loans {
+			n := 1
+			for j := range outputs {
+				if other, ok := outputs[j].Memory.(*peer.Loan); ok && other == loan {
+					n++
+				}
+			}
+			some = loan.Settle(n) || some
+		}
+	}
+	return some
+}
+
+// letGo ends the hold of the batch on its loans, with page faults counted after they were settled; 0: none was.
+func (e *execution) letGo(faults peer.Faults) {
 	for i := range e.tasks {
 		t := &e.tasks[i]
 		for j, loan := range t.loans {
-			loan.Release()
+			loan.End(faults)
 			t.loans[j] = nil
 		}
 		t.loans = t.loans[:0]
@@ -184,8 +227,8 @@ func (s *session) refuse(number uint64, text string) {
 	a.tickets = s.peer.TakeTickets(a.tickets)
 	s.peer.HoldTickets(false)
 	now := backend.Now()
-	if err := a.sendExecuted(s, number, now, now, text); exhausted(err) {
-		_ = a.sendExecuted(s, number, now, now, text[:min(len(text), mostMessage)])
+	if err := a.sendExecuted(s, now, number, now, now, text); exhausted(err) {
+		_ = a.sendExecuted(s, now, number, now, now, text[:min(len(text), mostMessage)])
 	}
 }
 
@@ -199,7 +242,7 @@ func (s *session) skip(m peer.Message) {
 	for i := range e.tasks {
 		s.open.remove(e.tasks[i].Handle)
 	}
-	e.letGo()
+	e.letGo(0)
 	head := ipc.ExecutedHead{Status: ipc.StatusSkipped}
 	_ = s.peer.Fill(ipc.Executed, m.ID, ipc.ExecutedSize, func(body []byte) { head.Put(body) })
 	list := s.peer.TakeTickets(nil)
@@ -218,7 +261,7 @@ func (t *task) send(r *infer.Response) {
 		r.Release() // the request was ended by giveUp
 		return
 	}
-	if final && !s.decoupled && !r.Empty && e.hold(t.Handle, r) {
+	if final && !s.decoupled && !r.Empty && e.hold(t, r) {
 		t.over()
 		return
 	}
@@ -245,17 +288,16 @@ func (t *task) send(r *infer.Response) {
 }
 
 // hold keeps the last response of a request for EXECUTED; false if that is on its way.
-func (e *execution) hold(handle uint64, r *infer.Response) bool {
+func (e *execution) hold(t *task, r *infer.Response) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.taken {
 		return false
 	}
 	if e.held == nil {
-		e.held, e.responses = newAnswers(), e.few[:0]
+		e.held = e.few[:0]
 	}
-	e.held.add(e.session, handle, r)
-	e.responses = append(e.responses, r)
+	e.held = append(e.held, held{t, r})
 	return true
 }
 
@@ -288,15 +330,26 @@ func (t *task) over() {
 	t.context.end()
 }
 
-// done implements backend.Batch.Done: what has been answered goes to the server.
-func (e *execution) done(_ *backend.Batch, report backend.Report) {
+// done implements backend.Batch.Done, of every batch.
+func done(b *backend.Batch, report backend.Report) {
+	b.Tasks[0].Context.(*requestContext).task.execution.done(report)
+}
+
+// done sends what has been answered to the server.
+func (e *execution) done(report backend.Report) {
 	s := e.session
 	e.mu.Lock()
-	a, responses := e.held, e.responses
-	e.held, e.responses, e.taken = nil, nil, true
+	answers := e.held
+	e.held, e.taken = nil, true
 	e.mu.Unlock()
-	if a == nil {
-		a = newAnswers()
+	a := newAnswers()
+	// One count tells what may be passed on, and what is to be dropped when the loans end below: of settled loans it is the last word.
+	if e.settle(answers) {
+		a.faults = s.peer.Faults()
+	}
+	faults := a.faults
+	for i := range answers {
+		a.add(s, answers[i].task.Handle, answers[i].response)
 	}
 	for _, t := range report.Rescheduled {
 		a.reschedule(t.Handle)
@@ -307,11 +360,11 @@ func (e *execution) done(_ *backend.Batch, report backend.Report) {
 	}
 	// The loans that end here travel in this very frame.
 	s.peer.KeepTickets()
-	e.letGo()
-	for i, r := range responses {
-		r.Release()
-		responses[i] = nil
+	for i := range answers {
+		answers[i].response.Release()
+		answers[i] = held{}
 	}
+	e.letGo(faults) // behind the responses, whose references are not the last then
 	a.tickets = s.peer.TakeTickets(a.tickets)
 	s.peer.HoldTickets(false)
 	text := ""
@@ -321,12 +374,16 @@ func (e *execution) done(_ *backend.Batch, report backend.Report) {
 			text = "the batch has failed"
 		}
 	}
-	err := a.sendExecuted(s, e.number, report.ComputeStart, report.ComputeEnd, text)
+	at := report.Made
+	if len(a.blocks) > 0 || a.head > mostInline { // copied meanwhile, or about to be
+		at = 0
+	}
+	err := a.sendExecuted(s, at, e.number, report.ComputeStart, report.ComputeEnd, text)
 	if exhausted(err) {
 		s.failWhole(e, a, report, err)
 	}
 	a.free()
-	e.settle()
+	e.over(at)
 }
 
 // failWhole answers a batch for whose answers there is no memory.
@@ -336,13 +393,13 @@ func (s *session) failWhole(e *execution, a *answers, report backend.Report, err
 	b.tickets = append(b.tickets, a.tickets...)
 	text := err.Error()
 	s.logs.complain(e.number, text)
-	_ = b.sendExecuted(s, e.number, report.ComputeStart, report.ComputeEnd, text)
+	_ = b.sendExecuted(s, 0, e.number, report.ComputeStart, report.ComputeEnd, text)
 }
 
-// settle says that EXECUTED has been sent.
-func (e *execution) settle() {
+// over says that EXECUTED has been sent, and when; 0: the clock was not read.
+func (e *execution) over(at int64) {
 	e.mu.Lock()
-	e.settled = true
+	e.settled, e.answered = true, at
 	if e.waiter != nil {
 		close(e.waiter)
 	}
@@ -365,11 +422,12 @@ func (e *execution) pending() <-chan struct{} {
 // requestContext ends when no client waits for the answer to a request any more: it has gone, or has been answered. The former is asked
 // of the ring, as most are never asked.
 type requestContext struct {
-	session *session
-	handle  uint64
-	gone    atomic.Pointer[chan struct{}] // made by the first Done
-	over    atomic.Bool                   // the request has been answered
+	task *task
+	gone atomic.Pointer[chan struct{}] // made by the first Done
+	over atomic.Bool                   // the request has been answered
 }
+
+func (c *requestContext) session() *session { return c.task.execution.session }
 
 // end is called when the request has been answered.
 //
@@ -377,7 +435,7 @@ type requestContext struct {
 // sees the other, so no channel stays open for ever.
 func (c *requestContext) end() {
 	c.over.Store(true)
-	c.session.cancelled.forget(c.handle)
+	c.session().cancelled.forget(c.task.Handle)
 }
 
 var _ context.Context = (*requestContext)(nil)
@@ -400,8 +458,8 @@ func (c *requestContext) Err() error {
 		default:
 		}
 	}
-	c.session.peer.Look()
-	if c.session.cancelled.has(c.handle) {
+	c.session().peer.Look()
+	if c.session().cancelled.has(c.task.Handle) {
 		return context.Canceled
 	}
 	return nil
@@ -412,12 +470,12 @@ func (c *requestContext) Done() <-chan struct{} {
 	if gone := c.gone.Load(); gone != nil {
 		return *gone
 	}
-	made := c.session.cancelled.watch(c.handle)
+	made := c.session().cancelled.watch(c.task.Handle)
 	if !c.gone.CompareAndSwap(nil, &made) {
 		made = *c.gone.Load()
 	}
 	if c.over.Load() {
-		c.session.cancelled.forget(c.handle)
+		c.session().cancelled.forget(c.task.Handle)
 	}
 	return made
 }

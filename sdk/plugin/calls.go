@@ -58,7 +58,7 @@ func (c *calls) call(fields any) (r result, err error) {
 	if err := c.session.sendMap(ipc.Call, number, fields); err != nil {
 		return r, infer.Errorf(infer.Internal, "%s", err.Error())
 	}
-	m, err := c.session.peer.Receive(box, &c.session.answerSpin)
+	m, err := c.session.peer.Receive(box, &c.session.answerSpin, 0)
 	if err == nil {
 		err = decode(m, &r)
 	}

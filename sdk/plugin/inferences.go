@@ -230,7 +230,7 @@ func (one *inference) pack(r *infer.Request) error {
 	}
 	prefix := ipc.InferSize + ipc.Align8(len(r.Model))
 	a.head = size
-	return a.publish(s, ipc.Infer, one.number, prefix, func(body []byte) {
+	return a.publish(s, 0, ipc.Infer, one.number, prefix, func(body []byte) {
 		copy(begin.Put(body), r.Model)
 		b, _ := put(a.tensors, head.Put(body[prefix:]), body, ipc.AlignInline(prefix+size))
 		for k, index := range wanted {

@@ -95,7 +95,7 @@ func (o *open) add(t *task) {
 	if o.tasks == nil {
 		o.tasks = make(map[uint64]*task)
 	}
-	o.tasks[t.context.handle] = t
+	o.tasks[t.Handle] = t
 }
 
 func (o *open) get(handle uint64) *task {

@@ -15,6 +15,8 @@ type outgoing struct {
 	inline  int           // bytes of those that travel in the frame, each rounded up
 	lent    []uint64      // tickets in the arena
 	blocks  []*peer.Block // that were taken here; lent until the frame is out
+	// faults was counted after all tensors had been sent by their author, for those that are passed on; 0: it was not yet.
+	faults peer.Faults
 }
 
 // placed is a tensor with a place.
@@ -30,7 +32,7 @@ func (o *outgoing) reset() {
 	}
 	clear(o.tensors)
 	clear(o.blocks)
-	o.tensors, o.lent, o.blocks, o.inline = o.tensors[:0], o.lent[:0], o.blocks[:0], 0
+	o.tensors, o.lent, o.blocks, o.inline, o.faults = o.tensors[:0], o.lent[:0], o.blocks[:0], 0, 0
 }
 
 func roundInline(n int) int { return (n + ipc.InlineAlign - 1) &^ (ipc.InlineAlign - 1) }
@@ -50,7 +52,10 @@ func (o *outgoing) place(s *session, t *infer.Tensor) error {
 		return nil
 	}
 	if loan, ok := t.Memory.(*peer.Loan); ok {
-		if ticket, offset, ok := loan.Ticket(t.Data); ok {
+		if o.faults == 0 {
+			o.faults = s.peer.Faults()
+		}
+		if ticket, offset, ok := loan.Ticket(t.Data, o.faults); ok {
 			p.Region, p.Ticket, p.Offset = ipc.InRequests, ticket, offset
 			o.tensors = append(o.tensors, p)
 			return nil

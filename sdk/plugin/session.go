@@ -62,9 +62,10 @@ type session struct {
 	started   chan struct{} // closed when INITIALIZED has been sent
 	running   atomic.Bool   // from then on until FINALIZE: other models may be called
 
-	up         bool            // INITIALIZED has been sent; of the instance's goroutine
-	current    *execution      // the last that was begun; of the instance's goroutine
-	parsed     ipc.RequestBody // of the instance's goroutine
+	up         bool                                 // INITIALIZED has been sent; of the instance's goroutine
+	current    *execution                           // the last that was begun; of the instance's goroutine
+	done       func(*backend.Batch, backend.Report) // of each batch
+	parsed     ipc.RequestBody                      // of the instance's goroutine
 	open       open
 	cancelled  cancelled
 	inferences inferences
@@ -77,7 +78,7 @@ type session struct {
 const settleGrace = 500 * time.Millisecond
 
 func newSession(initialize sdk.New) *session {
-	return &session{initialize: initialize, box: peer.NewBox(), started: make(chan struct{})}
+	return &session{initialize: initialize, box: peer.NewBox(), started: make(chan struct{}), done: done}
 }
 
 // attach joins the server.
@@ -147,7 +148,7 @@ func (s *session) run() (int, error) {
 // expect waits for a message of one of these kinds.
 func (s *session) expect(kinds ...ipc.Kind) (peer.Message, error) {
 	for {
-		m, err := s.peer.Receive(s.box, nil)
+		m, err := s.peer.Receive(s.box, nil, 0)
 		if err != nil {
 			return m, err
 		}
@@ -429,7 +430,10 @@ func (s *session) later() {
 }
 
 // next implements engine.Placement.Next: it reads until a batch is to be executed; nil at FINALIZE and when the connection has ended.
-func (s *session) next() *backend.Batch {
+func (s *session) next() (b *backend.Batch, at int64) {
+	// A reading of the clock goes with what is done: the wait begins when the answer was published, and the look that saw the frame is
+	// when the author's Execute is called.
+	var since int64
 	if !s.up {
 		<-s.started
 		s.up = true
@@ -440,17 +444,19 @@ func (s *session) next() *backend.Batch {
 			select {
 			case <-answered:
 			case <-s.peer.Done():
-				return nil
+				return nil, 0
 			}
 		}
+		since = s.current.answered
 		s.current = nil
 		s.deputy.end()
 	}
 	for {
-		m, err := s.peer.Receive(s.box, nil)
+		m, err := s.peer.Receive(s.box, nil, since)
 		if err != nil {
-			return nil
+			return nil, 0
 		}
+		since = 0
 		switch m.Kind {
 		case ipc.Execute:
 			if m.Ahead && !s.peer.BeginAhead(m.ID) {
@@ -459,13 +465,13 @@ func (s *session) next() *backend.Batch {
 			}
 			if s.current = s.begin(m); s.current != nil {
 				s.deputy.begin()
-				return &s.current.batch
+				return &s.current.batch, s.current.seen(m.Seen)
 			}
 		case ipc.Finalize:
 			s.running.Store(false)
 			// The server waits no longer. An author may just be releasing what is answered.
 			boundary.AfterFunc(s.own, boundary.Life, settleGrace, s.instance.Hurry, nil)
-			return nil
+			return nil, 0
 		default:
 			s.misplaced(m)
 		}

@@ -14,8 +14,8 @@ import (
 type Batch struct {
 	custody *Custody
 	batch   *backend.Batch
-	begun   int64 // Execute was called above
-	started int64 // Execute was called here
+	begun   int64 // the instance took the batch
+	started int64 // the author's Execute was called
 
 	mu         sync.Mutex
 	executing  bool  // Execute has not returned
@@ -73,8 +73,9 @@ type single struct {
 }
 
 // Begin takes a batch for an Execute that is about to be called, and fills in the author's
-// requests, as many as the batch has tasks. begun is when Execute was called above, CLOCK_MONOTONIC ns; 0: now.
-func (c *Custody) Begin(tasks *backend.Batch, requests []Request, begun int64) *Batch {
+// requests, as many as the batch has tasks. begun is when the instance took it, and started when the author's Execute is called,
+// CLOCK_MONOTONIC ns: readings of the caller's; 0: now.
+func (c *Custody) Begin(tasks *backend.Batch, requests []Request, begun, started int64) *Batch {
 	var b *Batch
 	if len(tasks.Tasks) == 1 {
 		one := &single{}
@@ -101,9 +102,12 @@ func (c *Custody) Begin(tasks *backend.Batch, requests []Request, begun int64) *
 			r.inputs = append(r.inputs, Input{t, r})
 		}
 	}
-	b.begun, b.started = begun, backend.Now()
+	if started == 0 {
+		started = backend.Now()
+	}
+	b.begun, b.started = begun, started
 	if begun == 0 {
-		b.begun = b.started
+		b.begun = started
 	}
 	c.mu.Lock()
 	c.current = b // Break may see it from here on
@@ -160,7 +164,7 @@ func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool
 		b.watch(&requests[0])
 	}
 	if !c.AnswersFirst && conclude {
-		b.conclude()
+		b.conclude(ended)
 	}
 	if !conclude && c.Later != nil {
 		c.Later()
@@ -169,7 +173,7 @@ func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool
 		b.flush(&b.entries[i])
 	}
 	if c.AnswersFirst && conclude {
-		b.conclude()
+		b.conclude(ended)
 	}
 }
 
@@ -182,11 +186,11 @@ func (b *Batch) concludesLocked() bool {
 	return true
 }
 
-// conclude calls Done.
-func (b *Batch) conclude() {
+// conclude calls Done, at a time that the caller has just read from the clock; 0: it has not.
+func (b *Batch) conclude(at int64) {
 	c := b.custody
 	b.mu.Lock()
-	report := backend.Report{Start: b.times[0], ComputeStart: b.times[1], ComputeEnd: b.times[2], End: b.times[3], Executed: true, GPU: c.GPU}
+	report := backend.Report{Start: b.times[0], ComputeStart: b.times[1], ComputeEnd: b.times[2], End: b.times[3], Executed: true, GPU: c.GPU, Made: at}
 	if b.failure != nil {
 		report.Err = b.failure
 	}
@@ -296,7 +300,7 @@ func (b *Batch) abandon(e *entry, when string) {
 	b.mu.Unlock()
 	c.fault(request, what)
 	if conclude {
-		b.conclude()
+		b.conclude(0)
 	}
 	if answer {
 		b.mu.Lock()

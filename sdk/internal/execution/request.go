@@ -171,7 +171,7 @@ func (r *Request) Release(flags uint32) error {
 	conclude := b.concludesLocked()
 	b.mu.Unlock()
 	if conclude {
-		b.conclude()
+		b.conclude(0)
 	}
 	return nil
 }
