@@ -216,7 +216,7 @@ environments: venvs ## environments of every form in .environments, for the test
 	.ci/environments
 
 .PHONY: client-venv
-client-venv:
+client-venv: ## make .venv: a Python with numpy and tritonclient, for the demonstration, the examples and the clients of the tests
 	@.ci/client-venv $(PYTHON)
 
 .PHONY: clean

@@ -87,7 +87,7 @@ func (s *runningServer) runExamples(t *testing.T, triton bool) {
 func TestExamplesRunTheirClients(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
-			s := start(t, python.Path, exampleRepository, exampleFlag)
+			s := start(t, python.Path, exampleRepository, exampleFlag, "--strict-outputs=true") // outputs are as the examples say
 			s.runExamples(t, false)
 			s.stop()
 			// Each instance says good-bye, the three of custom_metrics too; the identity models have no finalize.

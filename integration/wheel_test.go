@@ -66,3 +66,43 @@ func TestWheelServesFromItsEnvironment(t *testing.T) {
 		t.Errorf("got %s, want the environment %s", got, home)
 	}
 }
+
+// TestUvxServes runs the server without an installation, by uvx of the wheel, offline: numpy, which the wheel requires, is a wheel that
+// leads to the numpy of the tests.
+func TestUvxServes(t *testing.T) {
+	uvx := filepath.Join(testkit.Environment(t, "tools"), "bin", "uvx")
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	python, dir := testkit.Python(t).Path, t.TempDir()
+	const numpyWheel = "import numpy, os, sys, zipfile\n" +
+		"with zipfile.ZipFile(os.path.join(sys.argv[1], 'numpy-2.0-py3-none-any.whl'), 'w') as z:\n" +
+		"    z.writestr('numpy_of_tests.pth', os.path.dirname(os.path.dirname(numpy.__file__)) + '\\n')\n" +
+		"    z.writestr('numpy-2.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: numpy\\nVersion: 2.0\\n')\n" +
+		"    z.writestr('numpy-2.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n" +
+		"    z.writestr('numpy-2.0.dist-info/RECORD', '')\n"
+	output, err := exec.Command(python, "-c", numpyWheel, dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	wheel, err := exec.Command(python, "../.ci/wheel", binary, "v1.2.3", dir, runtime.GOARCH).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"UV_CACHE_DIR": filepath.Join(dir, "cache"), "UV_TOOL_DIR": filepath.Join(dir, "tools"), "UV_PYTHON_DOWNLOADS": "never"} {
+		t.Setenv(name, value)
+	}
+	repository := writeFiles(t, map[string]string{
+		"where/config.pbtxt": `backend: "python" input { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } output { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }`,
+		"where/1/model.py":   "import sys\n" + returning(`pb_utils.Tensor("OUT", np.array([sys.prefix], object))`),
+	})
+	s := launchProgram(t, []string{
+		uvx, "--offline", "--no-config", "--no-index", "--find-links", dir, "--python", python, "--from", strings.TrimSpace(string(wheel)), "nereid", "serve", repository,
+	}, "", repository)
+	s.waitReady()
+	_, body := s.request("POST", "/v2/models/where/infer", `{"inputs":[{"name":"IN","shape":[1],"datatype":"FP32","data":[1]}]}`)
+	if got := strings.ReplaceAll(body, `\/`, "/"); !strings.Contains(got, `"data":["`+dir) {
+		t.Errorf("got %s, want the environment that uv has made below %s", got, dir)
+	}
+}

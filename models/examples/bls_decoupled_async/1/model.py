@@ -23,7 +23,7 @@ class TritonPythonModel:
             ]
 
             # What is awaited are the iterators; going through them waits in the ordinary way.
-            total = np.array([0])
+            total = np.zeros(1, np.int64)
             for answers in await asyncio.gather(*asked):
                 for answer in answers:
                     if answer.has_error():

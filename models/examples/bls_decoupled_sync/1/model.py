@@ -18,9 +18,9 @@ class TritonPythonModel:
                 inputs=[pb_utils.get_input_tensor_by_name(request, "IN")],
             )
 
-            # numpy's integers have 64 bits here, and so has what the client gets: the type of an
-            # output is that of its array, whatever config.pbtxt says.
-            total = np.array([0])
+            # Sums have more bits than what is summed. The type of an output is that of its array,
+            # and config.pbtxt has to say the same.
+            total = np.zeros(1, np.int64)
             for answer in inner.exec(decoupled=True):  # each as it comes
                 if answer.has_error():
                     raise pb_utils.TritonModelException(answer.error().message())
