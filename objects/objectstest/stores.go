@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -30,8 +31,12 @@ type Store struct {
 	Environment map[string]string
 	put         func(t testing.TB, key, content string)
 	drop        func(t testing.TB, key string)
+	end         func()
 	client      *http.Client
 }
+
+// End kills the store, before the test does at its end.
+func (s *Store) End() { s.end() }
 
 // Put writes an object, over another one with that key.
 func (s *Store) Put(t testing.TB, key, content string) {
@@ -104,7 +109,7 @@ func S3(t testing.TB) *Store {
 	at := func(key string) string { return "http://" + s.Address + "/" + s.Bucket + "/" + escape(key) }
 	s.Writer(func(t testing.TB, key, content string) { s.do(t, http.MethodPut, at(key), content) },
 		func(t testing.TB, key string) { s.do(t, http.MethodDelete, at(key), "") })
-	start(t, directory, program, "-v=0", "server", "-s3", "-ip=127.0.0.1", "-dir="+directory, "-s3.config="+config, "-volume.max=8", "-master.volumeSizeLimitMB=64",
+	s.end = start(t, directory, program, "-v=0", "server", "-s3", "-ip=127.0.0.1", "-dir="+directory, "-s3.config="+config, "-volume.max=8", "-master.volumeSizeLimitMB=64",
 		fmt.Sprintf("-s3.port=%d", p[0]), fmt.Sprintf("-s3.port.grpc=%d", p[1]), "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false",
 		fmt.Sprintf("-master.port=%d", p[2]), fmt.Sprintf("-master.port.grpc=%d", p[3]), fmt.Sprintf("-volume.port=%d", p[4]), fmt.Sprintf("-volume.port.grpc=%d", p[5]),
 		fmt.Sprintf("-filer.port=%d", p[6]), fmt.Sprintf("-filer.port.grpc=%d", p[7]))
@@ -128,7 +133,7 @@ func GCS(t testing.TB) *Store {
 	}, func(t testing.TB, key string) {
 		s.do(t, http.MethodDelete, fmt.Sprintf(api, "", "/"+url.PathEscape(key)), "")
 	})
-	start(t, t.TempDir(), program, "-scheme=http", "-host=127.0.0.1", fmt.Sprintf("-port=%d", p[0]), "-backend=memory", "-public-host="+s.Address, "-log-level=error")
+	s.end = start(t, t.TempDir(), program, "-scheme=http", "-host=127.0.0.1", fmt.Sprintf("-port=%d", p[0]), "-backend=memory", "-public-host="+s.Address, "-log-level=error")
 	s.await(t, func() error {
 		return s.try(http.MethodPost, "http://"+s.Address+"/storage/v1/b?project=p", `{"name": "`+s.Bucket+`"}`)
 	})
@@ -149,7 +154,7 @@ func Azure(t testing.TB) *Store {
 	s := newStore(t, fmt.Sprintf("127.0.0.1:%d", p[0]), "models")
 	s.URL = "as://" + AzureAccount + "/" + s.Bucket
 	s.Environment = map[string]string{"AZURE_STORAGE_KEY": AzureKey, "AZURE_STORAGE_SERVICE_ENDPOINT": "http://" + s.Address + "/" + AzureAccount}
-	start(t, t.TempDir(), program, "--blobHost", "127.0.0.1", "--blobPort", fmt.Sprint(p[0]), "--inMemoryPersistence", "--silent", "--disableTelemetry")
+	s.end = start(t, t.TempDir(), program, "--blobHost", "127.0.0.1", "--blobPort", fmt.Sprint(p[0]), "--inMemoryPersistence", "--silent", "--disableTelemetry")
 	s.await(t, func() error {
 		conn, err := net.Dial("tcp", s.Address)
 		if err == nil {
@@ -198,8 +203,8 @@ func find(t testing.TB, name string) string {
 	return path
 }
 
-// start runs a program until the test ends. If the test has failed, its last words are in the log.
-func start(t testing.TB, directory, program string, args ...string) {
+// start runs a program until the test ends or end is called. If the test has failed, its last words are in the log.
+func start(t testing.TB, directory, program string, args ...string) (end func()) {
 	t.Helper()
 	var output bytes.Buffer
 	command := exec.Command(program, args...)
@@ -207,13 +212,17 @@ func start(t testing.TB, directory, program string, args ...string) {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		_ = command.Process.Kill()
 		_ = command.Wait()
+	})
+	t.Cleanup(func() {
+		end()
 		if text := output.String(); t.Failed() {
 			t.Logf("%s: %s", filepath.Base(program), text[max(0, len(text)-2000):])
 		}
 	})
+	return end
 }
 
 func escape(key string) string {

@@ -63,16 +63,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if $grace }}{{ $grace }}{{ else }}{{ max 60 $needed }}{{ end }}
 {{- end }}
 
-{{/* volume, image, git or none. */}}
+{{/* volume, image, git, store or none. */}}
 {{- define "nereid.source" -}}
 {{- $found := list }}
 {{- with .Values.models }}
 {{- if .volume }}{{ $found = append $found "volume" }}{{ end }}
 {{- if .image.reference }}{{ $found = append $found "image" }}{{ end }}
 {{- if .git.url }}{{ $found = append $found "git" }}{{ end }}
+{{- if .store.url }}{{ $found = append $found "store" }}{{ end }}
 {{- end }}
 {{- if gt (len $found) 1 }}
-{{- fail (printf "models has %s, want at most one of volume, image.reference and git.url" (join " and " $found)) }}
+{{- fail (printf "models has %s, want at most one of volume, image.reference, git.url and store.url" (join " and " $found)) }}
 {{- end }}
 {{- if $found }}{{ first $found }}{{ else }}none{{ end }}
 {{- end }}
@@ -81,6 +82,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "nereid.repository" -}}
 {{- $source := include "nereid.source" . }}
 {{- if eq $source "git" }}{{ .Values.models.path }}/current{{ with .Values.models.subPath }}/{{ . }}{{ end }}
+{{- else if eq $source "store" }}{{ .Values.models.store.url }}
 {{- else }}{{ .Values.models.path }}
 {{- end }}
 {{- end }}
