@@ -35,7 +35,7 @@ func makeBackend(i *invocation) error {
 	directory := i.directory()
 	i.flags.StringVar(&b.Module, "module", "", "`PATH` of the Go module (default example.com/NAME)")
 	i.flags.StringVar(&b.SDK, "sdk", "", "`DIRECTORY` of Nereid's sources, to build with them in the place of a release")
-	name, err := i.parse()
+	name, err := i.parse(goodName, "digits and underscores")
 	if err != nil {
 		return err
 	}

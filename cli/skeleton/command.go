@@ -71,19 +71,23 @@ func (k kind) run(args []string, release string, stdout, stderr io.Writer) int {
 	return command.End("nereid new "+k.name, k.make(i), usage, stdout, stderr)
 }
 
-// goodName is what a folder, a model and a module of Python or Go can be called by.
-var goodName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+// A program and a module of Go can be called by goodName. A folder, a model and a file of tests can have hyphens, too; with a
+// point, pytest would look for a package.
+var (
+	goodName  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+	modelName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
+)
 
-// parse reads the flags and returns the name.
-func (i *invocation) parse() (name string, err error) {
+// parse reads the flags and returns the name, which is a good one and has no characters but letters and those that are named.
+func (i *invocation) parse(good *regexp.Regexp, besides string) (name string, err error) {
 	names, err := command.Parse(i.flags, i.args)
 	switch {
 	case err != nil:
 		return "", err
 	case len(names) != 1:
 		return "", command.Usagef("got %d names, want one", len(names))
-	case !goodName.MatchString(names[0]):
-		return "", command.Usagef("the name %q: want a letter, then letters, digits and underscores", names[0])
+	case !good.MatchString(names[0]):
+		return "", command.Usagef("the name %q: want a letter, then letters, %s", names[0], besides)
 	}
 	return names[0], nil
 }

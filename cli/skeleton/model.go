@@ -32,7 +32,7 @@ func makeModel(i *invocation) error {
 	i.flags.IntVar(&m.MaxBatchSize, "max-batch-size", 0, "`N` of config.pbtxt: above 0 tensors have a batch dimension before DIMS, and requests are batched")
 	i.flags.BoolVar(&m.Decoupled, "decoupled", false, "any number of responses to a request, over gRPC streams")
 	i.flags.BoolVar(&m.Torch, "torch", false, "computes with a torch.nn.Module")
-	name, err := i.parse()
+	name, err := i.parse(modelName, "digits, underscores and hyphens")
 	if err != nil {
 		return err
 	}

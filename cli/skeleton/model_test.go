@@ -33,7 +33,7 @@ var models = []struct {
 	{"many", []string{"--decoupled"}},
 	{"many_batched", []string{"--decoupled", "--max-batch-size=4", "--output=OUT:BYTES:1"}},
 	{"net", []string{"--torch"}},
-	{"net_batched", []string{"--torch", "--max-batch-size=4", "--input=A:FP32:4", "--output=B:INT64:2"}},
+	{"net-batched", []string{"--torch", "--max-batch-size=4", "--input=A:FP32:4", "--output=B:INT64:2"}},
 }
 
 // TestModelsPassTheirOwnTests makes models and runs the unit tests that come with them. Those of PyTorch skip
