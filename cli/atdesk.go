@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/desk"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/config"
 )
 
@@ -105,9 +108,56 @@ func (o *Options) waiting(requests map[*models.Info]int) string {
 	if sum == 0 {
 		return ""
 	}
+	return o.waitingFor(fmt.Sprintf("%d %s to end", sum, map[bool]string{true: "request", false: "requests"}[sum == 1]))
+}
+
+func (o *Options) waitingFor(what string) string {
 	limit := int((max(o.ExitDelay, 0) + max(o.ExitTimeout, 0)).Seconds())
-	return fmt.Sprintf("waiting up to %d s for %d %s to end; Ctrl-C again ends the server at once\n", limit, sum,
-		map[bool]string{true: "request", false: "requests"}[sum == 1])
+	return fmt.Sprintf("waiting up to %d s for %s; Ctrl-C again ends the server at once\n", limit, what)
+}
+
+// At the end of the server models are looked at every endInterval; those that take longer than endPatience are named, and of
+// many the first mostEnding.
+const (
+	endInterval = 100 * time.Millisecond
+	endPatience = time.Second
+	mostEnding  = 5
+)
+
+// tellOfEnd says what the end of the server waits for: the requests, and when these are over, models that take long to end.
+// It returns when it has said so, or the server has ended.
+func (o *Options) tellOfEnd(ended context.Context, registry *models.Registry, w io.Writer) {
+	fmt.Fprint(w, o.waiting(registry.InFlight()))
+	look := time.NewTicker(endInterval)
+	defer look.Stop()
+	for looks := time.Duration(0); looks*endInterval < endPatience; {
+		select {
+		case <-ended.Done():
+			return
+		case <-look.C:
+		}
+		if len(registry.InFlight()) == 0 && len(ending(registry.Overview())) > 0 {
+			looks++
+		}
+	}
+	names := ending(registry.Overview())
+	if len(names) == 0 {
+		return
+	}
+	if more := len(names) - mostEnding; more > 0 {
+		names = append(names[:mostEnding], fmt.Sprintf("%d more", more))
+	}
+	fmt.Fprint(w, o.waitingFor(strings.Join(names, ", ")+" to finalize"))
+}
+
+// ending are the names of models with versions that are being unloaded.
+func ending(versions []models.VersionStatus) (names []string) {
+	for _, v := range versions {
+		if v.State == string(catalog.Unloading) {
+			names = append(names, v.Name)
+		}
+	}
+	return slices.Compact(names)
 }
 
 // checkFolders refuses what cannot be a repository.

@@ -86,7 +86,7 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		return 1
 	}
 	options.Lines, options.Build = kept, version
-	shown := screen{lines: lines, progress: o.newProgress(lines, out, getenv, log), stdout: stdout, stderr: stderr}
+	shown := screen{settings: settings, lines: lines, progress: o.newProgress(lines, out, getenv, log), stdout: stdout, stderr: stderr}
 	if shown.progress != nil {
 		options.Loads = shown.progress
 		defer shown.progress.Close()
@@ -107,12 +107,14 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 			endAtOnce(s, log)
 		}
 	}, func(error) { os.Exit(1) }))()
+	ended, end := context.WithCancel(context.Background())
 	defer context.AfterFunc(running, boundary.Guard(log, boundary.Server, func() {
 		if lines.AtDesk() {
-			fmt.Fprint(stdout, o.waiting(s.Registry().InFlight()))
+			o.tellOfEnd(ended, s.Registry(), stdout)
 		}
 	}, nil))()
 	defer s.Close()
+	defer end()
 	return o.run(running, s, manager, shown, log)
 }
 
@@ -121,6 +123,7 @@ const stopReserve = 10 * time.Second
 
 // screen is where a start is shown.
 type screen struct {
+	settings       *logs.Settings
 	lines          *logs.Writer
 	progress       *desk.Progress // nil but at a desk
 	stdout, stderr io.Writer
@@ -129,7 +132,9 @@ type screen struct {
 // run loads the models, shows the start-up tables and serves until running ends. It
 // returns the exit status.
 func (o *Options) run(running context.Context, s *nereid.Server, manager *notify.Manager, shown screen, log zerolog.Logger) int {
+	shown.settings.SetStarting(true)
 	loaded := s.Load(running)
+	shown.settings.SetStarting(false)
 	if shown.progress != nil {
 		shown.progress.Close()
 	}

@@ -78,6 +78,9 @@ func TestServeAtATerminal(t *testing.T) {
 		t.Errorf("got status %d after Ctrl-C, want 0", status)
 	}
 	shown := s.Shown()
+	if n := strings.Count(shown, "unknown field: nonsense"); n != 1 {
+		t.Errorf("the terminal shows the fault of a configuration %d times, want once", n)
+	}
 	for _, want := range []string{
 		"loading 1 of 2", `\x1b\[K✓ good 1  \d+\.\d s\n`, `\x1b\[K✗ bad 1  \d+\.\d s\n    ` + regexp.QuoteMeta(filepath.Join(repository, "bad/1/model.py")) + ":1: ModuleNotFoundError: .*; install it ", `\x1b\[K\d\d:\d\d:\d\d error  .*not_there`,
 		`not loaded: unread: ` + regexp.QuoteMeta(filepath.Join(repository, "unread/config.pbtxt")) + ":1:",
@@ -110,6 +113,30 @@ func TestCtrlCSaysWhatIsWaitedFor(t *testing.T) {
 	wantAnswer(t, answer, http.StatusOK, `"data":[1]`)
 	if status := s.Wait(startLimit); status != 0 {
 		t.Errorf("got status %d after Ctrl-C, want 0", status)
+	}
+}
+
+// TestCtrlCSaysThatModelsFinalize types it while a model takes its time to end, which it then does, or is ended by Ctrl-C again.
+func TestCtrlCSaysThatModelsFinalize(t *testing.T) {
+	for name, again := range map[string]bool{"the model ends": false, "Ctrl-C again": true} {
+		t.Run(name, func(t *testing.T) {
+			end := filepath.Join(t.TempDir(), "end")
+			slow := fmt.Sprintf(modelThatAnswers, "1") + fmt.Sprintf("\n    def finalize(self):\n        import os, time\n        while not os.path.exists(%q): time.sleep(0.01)\n", end)
+			s := takeSeat(t, writeFiles(t, map[string]string{"slow/1/model.py": slow, "quick/1/model.py": fmt.Sprintf(modelThatAnswers, "1")}))
+			s.Await("serving 2 models", startLimit)
+			s.Type("\x03")
+			s.Await("slow to finalize; Ctrl-C again ends the server at once\n", startLimit)
+			want := 0
+			if again {
+				s.Type("\x03")
+				want = 1
+			} else if err := os.WriteFile(end, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if status := s.Wait(startLimit); status != want {
+				t.Errorf("got status %d, want %d", status, want)
+			}
+		})
 	}
 }
 

@@ -34,12 +34,16 @@ var routine = []string{
 
 // told are the errors that say at a desk what the progress says of a model, with its place and remedy. Models may write
 // such texts too, so that the file of the line counts.
-var told = []struct{ file, beginning, has string }{
-	{"load.go", "failed to load '", ""},
-	{"load.go", "model '", ""}, // and the remedy
-	{"code.go", "Failed to preinitialize Python stub: Python model file not found in '", ""},
-	{"serve.go", "Internal: failed to load all models", ""},
-	{"explicit.go", "Poll failed for model directory '", ": failed to read text proto from "}, // behind a line with the place
+var told = []struct {
+	file, beginning, has string
+	starting             bool // while the server starts alone
+}{
+	{"load.go", "failed to load '", "", false},
+	{"load.go", "model '", "", false}, // and the remedy
+	{"code.go", "Failed to preinitialize Python stub: Python model file not found in '", "", false},
+	{"serve.go", "Internal: failed to load all models", "", false},
+	{"explicit.go", "Poll failed for model directory '", ": failed to read text proto from ", false}, // behind a line with the place
+	{"explicit.go", "", ".pbtxt:", true},                                                             // that line, which the list of models that were not loaded repeats
 }
 
 // Palette paints text for a terminal. The zero value leaves it as it is.
@@ -77,7 +81,7 @@ func (s *Settings) passesOver(level zerolog.Level, file, message []byte) bool {
 	}
 	if level == zerolog.ErrorLevel {
 		for _, one := range told {
-			if string(baseName(file)) == one.file && bytes.HasPrefix(message, []byte(one.beginning)) && bytes.Contains(message, []byte(one.has)) {
+			if (!one.starting || s.starting.Load()) && string(baseName(file)) == one.file && bytes.HasPrefix(message, []byte(one.beginning)) && bytes.Contains(message, []byte(one.has)) {
 				return true
 			}
 		}

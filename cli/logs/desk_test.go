@@ -81,12 +81,15 @@ func TestStatusStaysBelow(t *testing.T) {
 // TestFailuresAreToldOnce: what the progress says of a model is left out, unless a model wrote it or verbose lines are wanted.
 func TestFailuresAreToldOnce(t *testing.T) {
 	const failure = "Failed to initialize Python stub: ValueError: no\n\nAt:\n  m.py(3): f\n\nTraceback (most recent call last):\n  raise"
+	starting := true
 	tell := func(file string, verbose int) string {
 		tty, written := terminal.Open(t)
 		o := usual
 		o.Desk, o.Verbose = true, verbose
 		out, errs := NewConsoles(tty, tty)
-		log, _, _, err := New(NewSettings(o), func(name string) string { return map[string]string{"TERM": "dumb"}[name] }, out, errs)
+		settings := NewSettings(o)
+		settings.SetStarting(starting)
+		log, _, _, err := New(settings, func(name string) string { return map[string]string{"TERM": "dumb"}[name] }, out, errs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,5 +113,9 @@ func TestFailuresAreToldOnce(t *testing.T) {
 	}
 	if got := tell("", 1); strings.Count(got, "error") != len(told)+1 || !strings.Contains(got, "At:") {
 		t.Errorf("verbose: got %q, want all lines", got)
+	}
+	starting = false
+	if got := tell("", 0); strings.Count(got, "error") != 2 || !strings.Contains(got, "error  .pbtxt:\n") {
+		t.Errorf("when the server has started: got %q, want the place in the configuration, too", got)
 	}
 }

@@ -24,7 +24,11 @@ type Settings struct {
 	iso8601              atomic.Bool
 	file                 string // where the lines go; it does not change
 	desk                 bool   // likewise: Options.Desk
+	starting             atomic.Bool
 }
+
+// SetStarting says that the server is being started, at the end of which models that were not loaded are listed.
+func (s *Settings) SetStarting(yes bool) { s.starting.Store(yes) }
 
 func NewSettings(o Options) *Settings {
 	s := &Settings{file: o.File, desk: o.Desk}
