@@ -35,6 +35,7 @@ func TestCluster(t *testing.T) {
 	t.Run("Applied", func(t *testing.T) { c.in(t).applied() })
 	t.Run("KServe", func(t *testing.T) { c.in(t).kserve() })
 	t.Run("Upgraded", func(t *testing.T) { c.in(t).upgraded() })
+	t.Run("Scaled", func(t *testing.T) { c.in(t).scaled() })
 }
 
 // in is the cluster for a part of the test.
@@ -206,10 +207,7 @@ func (c *cluster) upgraded() {
 	if _, err := action.NewUninstall(configuration).Run("test"); err != nil {
 		c.t.Fatal(err)
 	}
-	eventually(c.t, "the end of all pods", func() bool {
-		pods, err := c.client.CoreV1().Pods(namespace).List(c.t.Context(), metav1.ListOptions{})
-		return err == nil && len(pods.Items) == 0
-	})
+	c.noPods()
 }
 
 // current is the ReplicaSet of what a Deployment is now, nil before its controller has made it.

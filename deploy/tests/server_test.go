@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -38,17 +40,25 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := unusedPort()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return port
+}
+
+func unusedPort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
 	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // pod is the server of a rendered pod: its command line, as a process of this machine.
 type pod struct {
-	t     *testing.T
+	line  []string
 	ports map[string]int // by the flag's name
 	log   bytes.Buffer
 	lock  sync.Mutex
@@ -62,41 +72,16 @@ func (p *pod) Write(text []byte) (int, error) {
 	return p.log.Write(text)
 }
 
-// run starts the real server with the arguments of a container, on ports of its own and with this repository.
+// run starts the real server with the arguments of a container until the test ends.
 func run(t *testing.T, arguments []string, repository string) *pod {
 	t.Helper()
-	binary, err := filepath.Abs("../../bin/nereid")
+	p, err := launch(arguments, repository, "--exit-delay-secs=0")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("bin/nereid is not built: make charts builds it")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(binary); err != nil {
-		t.Skip("bin/nereid is not built: make charts builds it")
-	}
-	p := &pod{t: t, ports: map[string]int{}, ended: make(chan error, 1)}
-	var line []string
-	for _, argument := range arguments {
-		name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
-		switch name {
-		case "model-repository", "model-store":
-			argument = "--" + name + "=" + repository
-		}
-		line = append(line, argument)
-	}
-	// Of flags that are given twice, the last one counts.
-	for _, name := range []string{"http-port", "grpc-port", "metrics-port"} {
-		p.ports[name] = freePort(t)
-		line = append(line, "--"+name+"="+strconv.Itoa(p.ports[name]))
-	}
-	line = append(line, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1", "--exit-delay-secs=0")
-	if python := os.Getenv("NEREID_CLIENT_PYTHON"); python != "" {
-		line = append(line, "--backend-config=python,python-executable="+python)
-	}
-	p.cmd = exec.Command(binary, line...)
-	p.cmd.Stdout, p.cmd.Stderr = p, p
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { p.ended <- p.cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		select {
@@ -110,11 +95,47 @@ func run(t *testing.T, arguments []string, repository string) *pod {
 		}
 		if t.Failed() {
 			p.lock.Lock()
-			t.Logf("%v printed\n%s", line, p.log.String())
+			t.Logf("%v printed\n%s", p.line, p.log.String())
 			p.lock.Unlock()
 		}
 	})
 	return p
+}
+
+// launch starts the real server with the arguments of a container, on ports of its own and with this repository.
+func launch(arguments []string, repository string, more ...string) (*pod, error) {
+	binary, err := filepath.Abs("../../bin/nereid")
+	if err != nil {
+		return nil, err
+	}
+	p := &pod{ports: map[string]int{}, ended: make(chan error, 1)}
+	for _, argument := range arguments {
+		name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
+		switch name {
+		case "model-repository", "model-store":
+			argument = "--" + name + "=" + repository
+		}
+		p.line = append(p.line, argument)
+	}
+	// Of flags that are given twice, the last one counts.
+	for _, name := range []string{"http-port", "grpc-port", "metrics-port"} {
+		if p.ports[name], err = unusedPort(); err != nil {
+			return nil, err
+		}
+		p.line = append(p.line, "--"+name+"="+strconv.Itoa(p.ports[name]))
+	}
+	p.line = append(p.line, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1")
+	if python := os.Getenv("NEREID_CLIENT_PYTHON"); python != "" {
+		p.line = append(p.line, "--backend-config=python,python-executable="+python)
+	}
+	p.line = append(p.line, more...)
+	p.cmd = exec.Command(binary, p.line...)
+	p.cmd.Stdout, p.cmd.Stderr = p, p
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { p.ended <- p.cmd.Wait() }()
+	return p, nil
 }
 
 // says is the status of a request to a port, 0 without an answer.
