@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strconv"
 	"testing"
 
@@ -55,5 +57,48 @@ func TestFewDescriptorsKeepTheServerServing(t *testing.T) {
 	// The oldest connections made room, and the server ends as ever.
 	if n, err := idle[0].Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("the oldest connection: got %d bytes, %v; want its end", n, err)
+	}
+}
+
+// TestModelsBeyondTheDescriptors: of more models than there are descriptors for, some serve, and the index says why the others
+// do not. When models have gone there is room for others.
+func TestModelsBeyondTheDescriptors(t *testing.T) {
+	const descriptors, models = 128, 20
+	files := map[string]string{}
+	for n := range models {
+		files[fmt.Sprintf("m%02d/config.pbtxt", n)], files[fmt.Sprintf("m%02d/1/model.py", n)] = oneFloat, identityModel
+	}
+	s := launchBehind(t, []string{"/bin/sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$@"`, descriptors), "sh"}, testkit.Python(t).Path, writeFiles(t, files),
+		"--exit-on-error=false", "--strict-readiness=false", "--model-control-mode=explicit", "--load-model=*")
+	s.waitReady()
+	const body = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1],"data":[1]}]}`
+	var ready, refused []string
+	for name, e := range s.index() {
+		if e.State == "READY" {
+			ready = append(ready, name)
+			if status, text := s.request("POST", "/v2/models/"+name+"/infer", body); status != 200 {
+				t.Errorf("%s is ready: got %d: %s", name, status, text)
+			}
+			continue
+		}
+		refused = append(refused, name)
+		if !regexp.MustCompile(`No file descriptor is left|too many open files`).MatchString(e.Reason) {
+			t.Errorf("%s is not ready for want of descriptors: got the reason %q", name, e.Reason)
+		}
+	}
+	if len(ready) < 3 || len(refused) < 3 {
+		t.Fatalf("%d models are ready and %d are not, want some of both", len(ready), len(refused))
+	}
+	for _, name := range ready[:3] {
+		if status, text := s.request("POST", "/v2/repository/models/"+name+"/unload", ""); status != 200 {
+			t.Fatalf("unload %s: got %d: %s", name, status, text)
+		}
+	}
+	s.until("with room for another model", func() bool {
+		status, _ := s.request("POST", "/v2/repository/models/"+refused[0]+"/load", "")
+		return status == 200
+	})
+	if status, text := s.request("POST", "/v2/models/"+refused[0]+"/infer", body); status != 200 {
+		t.Errorf("%s has been loaded: got %d: %s", refused[0], status, text)
 	}
 }

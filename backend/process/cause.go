@@ -90,6 +90,19 @@ func isShortage(err error) bool {
 	return false
 }
 
+// shortage says what the server lacked to start a process, and the remedy; "" if err is about something else.
+func shortage(err error) string {
+	switch {
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return "No file descriptor is left for the process: raise their limit (ulimit -n, LimitNOFILE=), or load fewer instances."
+	case errors.Is(err, unix.EAGAIN):
+		return "No further process can be started: raise their limit (ulimit -u, pids.max, TasksMax=), or load fewer instances."
+	case errors.Is(err, unix.ENOMEM):
+		return "No memory is left to start the process."
+	}
+	return ""
+}
+
 // loss is what is to be known of a lost life for the pause behind it.
 type loss struct {
 	cause Cause

@@ -178,8 +178,8 @@ func (e *startFailure) Error() string { return "start instance " + e.instance + 
 func (e *startFailure) Unwrap() error { return e.err }
 
 // startError turns the reason of a failed start into what clients see: the
-// model's own error, or Triton's text with that name, and the diagnosis in the
-// log.
+// model's own error, or Triton's text with that name and what the server lacked, and
+// the diagnosis in the log.
 func (m *Model) startError(err error, name string) error {
 	log := m.log
 	var failed *startFailure
@@ -196,7 +196,11 @@ func (m *Model) startError(err error, name string) error {
 	if own != nil {
 		return own
 	}
-	return &infer.Error{Code: infer.Internal, Message: m.program.Text(ProcessLost, name)}
+	text := m.program.Text(ProcessLost, name)
+	if lacked := shortage(err); lacked != "" {
+		text += " " + lacked
+	}
+	return &infer.Error{Code: infer.Internal, Message: text}
 }
 
 // decoupled reports whether the model may send any number of responses.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,6 +136,25 @@ func TestErrorsTellTheCauseOfALoss(t *testing.T) {
 	} {
 		if got := causeOf(test.err); got != test.want {
 			t.Errorf("%v: got cause %s, want %s", test.err, got, test.want)
+		}
+	}
+}
+
+// TestShortagesNameTheirRemedy: what a client is told of a process that could not be started depends on what was missing.
+func TestShortagesNameTheirRemedy(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("make pipes: %w", unix.EMFILE), "ulimit -n"},
+		{fmt.Errorf("make pipes: %w", unix.ENFILE), "ulimit -n"},
+		{fmt.Errorf("%w: %w", errNeverReady, &os.PathError{Op: "fork/exec", Err: unix.EAGAIN}), "pids.max"},
+		{fmt.Errorf("start: %w", unix.ENOMEM), "memory"},
+		{errors.New("process closed its end of the channel and lives on"), ""},
+		{&launch.ExitError{Code: 1}, ""},
+	} {
+		if got := shortage(test.err); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%v: got %q, want a text with %q", test.err, got, test.want)
 		}
 	}
 }

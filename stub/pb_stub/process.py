@@ -17,7 +17,7 @@ import types
 from importlib.machinery import BuiltinImporter
 from typing import NamedTuple, NoReturn
 
-from . import bytecode, title
+from . import bytecode, ending, title
 from .errors import ForeignProcess, Gone, ProtocolError, StubError
 
 #: Exit codes: the model did not start; stub and supervisor have lost each other, or the stub failed; there was no
@@ -189,8 +189,9 @@ def leave(code: int) -> NoReturn:
     """End the process as an interpreter ends: by SystemExit, which the caller lets pass.
 
     Threads of the model are waited for, exit handlers are run, then the interpreter flushes and closes what is open and
-    takes its modules down. None of it may take longer than EXIT_SECONDS. The alarm is no thread, for which there may be
-    no memory; where C code keeps it from being heard, the supervisor's patience ends.
+    takes its modules down, a forked one those that it does not share (`ending`). None of it may take longer than
+    EXIT_SECONDS. The alarm is no thread, for which there may be no memory; where C code keeps it from being heard, the
+    supervisor's patience ends.
     """
 
     def late(_number: int, _frame: object) -> None:
@@ -212,6 +213,12 @@ def leave(code: int) -> NoReturn:
         print(f"exit handler of the model: {type(error).__name__}: {error}", file=sys.stderr)
     collect()
     flush()
+    if code == 0 and ending.is_short():
+        ending.take_down()
+        # The last words of what has been taken down.
+        collect()
+        flush()
+        ending.leave(code)
     sys.exit(code)
 
 
@@ -230,7 +237,7 @@ def collect() -> None:
 
 def flush() -> None:
     """Write out what Python still holds back of stdout and stderr."""
-    for name in ("stdout", "stderr"):
+    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
         try:
             getattr(sys, name).flush()
         except Exception:

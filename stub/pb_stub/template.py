@@ -23,7 +23,7 @@ import threading
 import warnings
 from typing import Any, NamedTuple, NoReturn, Sequence
 
-from . import _msgpack, activation, main, marks, process, title
+from . import _msgpack, activation, ending, main, marks, process, title
 from .process import Descriptors
 
 #: What comes with a request: the descriptors of a stub, of which the last may be missing, its standard output and its
@@ -90,6 +90,7 @@ def serve(supervisor: socket.socket, threads: Sequence[str] = ()) -> _Stub:
         supervisor.send(_msgpack.pack({"error": f"{sys.executable}: {type(error).__name__}: {error}"}))
         sys.exit(EXIT_NO_NUMPY)
     where = Places(title.area(), marks.area())
+    ending.share()
     gc.collect()
     gc.freeze()
     supervisor.send(_msgpack.pack({**hello, "threads": list(threads)}))

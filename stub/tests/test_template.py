@@ -170,6 +170,62 @@ def test_the_end_is_the_interpreters_own(root: Path, tmp_path: Path, template: T
     assert path.with_name("model.py.out").read_text() == "buffered"
 
 
+def test_the_end_takes_down_what_the_model_made(root: Path, tmp_path: Path, template: Template) -> None:
+    """Globals go, private ones first; what is shared with the template stays, until the handlers of C run."""
+    (tmp_path / "c_handler.py").write_text(
+        "import ctypes, os, sys\n"
+        "@ctypes.CFUNCTYPE(None)\n"
+        "def at_exit():\n"
+        "    os.write(1, b'C handler, numpy lives: %d\\n' % hasattr(sys.modules.get('numpy'), 'ndarray'))\n"
+    )
+    path = supervisor.model(
+        tmp_path,
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+        "import ctypes, json, numpy\n"
+        "import c_handler\n"
+        "numpy.kept = c_handler.at_exit\n"
+        "ctypes.CDLL(None).on_exit(c_handler.at_exit, None)\n"
+        "import sqlite3, colorsys\n"
+        "class Named:\n"
+        "    def __init__(self, name): self.name = name\n"
+        "    def __del__(self, print=print): print(self.name, 'goes')\n"
+        "public, _private = Named('public'), Named('private')\n"
+        "colorsys.tied = Named('tied to a module')\n"
+        "circle = Named('circle')\n"
+        "circle.me = circle\n"
+        "file = open(__file__ + '.out', 'w')\n"
+        "file.write('buffered')\n"
+        "numpy.kept_too = sys.modules[__name__]\n"
+        "class TritonPythonModel: pass\n",
+    )
+    one = Forked(root, template)
+    one.stub.hello()
+    assert one.stub.initialize(path)["error"] == ""
+    one.stub.finalize()
+    code, printed = one.end()
+    lines = printed.splitlines()
+    assert code == 0 and lines[-1] == "C handler, numpy lives: 1", printed
+    assert sorted(lines[:-1]) == ["circle goes", "private goes", "public goes", "tied to a module goes"]
+    assert lines.index("private goes") < lines.index("public goes")
+    assert path.with_name("model.py.out").read_text() == "buffered"
+
+
+def test_foreign_extensions_are_told_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside extension modules that neither the template nor Python itself has loaded the interpreter ends as ever."""
+    import types
+    from importlib.machinery import ExtensionFileLoader, ModuleSpec
+
+    from pb_stub import ending
+
+    assert not ending.is_short()  # no template
+    monkeypatch.setattr(ending, "_shared", frozenset(sys.modules))
+    assert ending.is_short()
+    foreign = types.ModuleType("foreign")
+    foreign.__spec__ = ModuleSpec("foreign", ExtensionFileLoader("foreign", "/somewhere/foreign.so"))
+    monkeypatch.setitem(sys.modules, "foreign", foreign)
+    assert not ending.is_short()
+
+
 def test_random_numbers_differ(root: Path, tmp_path: Path, template: Template) -> None:
     path = supervisor.model(
         tmp_path,
