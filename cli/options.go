@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // Options is the command line, read. defaults returns what holds where a flag
@@ -108,8 +109,12 @@ func defaults(getenv func(string) string) *Options {
 	if o.VertexAI.Allow {
 		o.HTTP.Allow, o.GRPC.Allow = false, false
 	}
-	if repository := getenv("AIP_STORAGE_URI"); repository != "" {
-		o.defaultRepository = repository
+	o.Repository.Mounts = make(map[string]string)
+	for scheme, variable := range repository.MountVariables() {
+		o.Repository.Mounts[scheme] = getenv(variable)
+	}
+	if stored := getenv("AIP_STORAGE_URI"); stored != "" {
+		o.defaultRepository = stored
 	}
 	o.Delay = nereid.DelayOptions{
 		Requests: countFrom(getenv("TRITONSERVER_DELAY_SCHEDULER")), Backlog: countFrom(getenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER")),

@@ -97,7 +97,11 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 			options.Busy = terminal.IsLent
 		}
 	}
+	options.Repository.Stop = running.Done()
 	s, err := nereid.New(options)
+	if err != nil && running.Err() != nil { // a signal came while a store was waited for
+		return 0
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1

@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/devices"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/objects"
 )
 
 // agentTable is the first table of the start-up output: there are no agents.
@@ -100,6 +101,9 @@ func (o *Options) optionTable(serverVersion string, extensions []string) string 
 	add("server_version", serverVersion)
 	add("server_extensions", strings.Join(extensions, " "))
 	for i, path := range o.Repository.Paths {
+		if location, inStore, err := objects.Parse(path); inStore && err == nil {
+			path = location.String() // without what may be a secret
+		}
 		add(fmt.Sprintf("model_repository_path[%d]", i), path)
 	}
 	add("model_control_mode", string(o.Repository.Control))

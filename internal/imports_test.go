@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 
 	"cli":            everything,
 	"cli/bench":      {"cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
-	"cli/check":      {".", "cli/command", "cli/tensors", "conda", "infer", "infer/spelling", "kserve", "models", "models/config", "models/diagnosis", "models/examination", "models/version", "server/rest/inference", "server/tracing"},
+	"cli/check":      {".", "cli/command", "cli/tensors", "conda", "infer", "infer/spelling", "kserve", "models", "models/config", "models/diagnosis", "models/examination", "models/repository", "models/version", "objects", "server/rest/inference", "server/tracing"},
 	"cli/tensors":    {"infer"},
 	"cli/replay":     {"cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
 	"cli/command":    {"infer/spelling"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/objects"
 )
 
 const summary = `Reads a model repository, or one model in it, as the server would, without serving it: says what is wrong, with file, line and
@@ -68,6 +69,13 @@ func (o *options) locate(names []string) error {
 	o.importing = o.importing || o.trying
 	if len(names) == 1 {
 		directory := names[0]
+		if _, inStore, err := objects.Parse(directory); inStore {
+			if o.writing {
+				return command.Usagef("--write-config writes into a folder, and %s is in an object store", directory)
+			}
+			o.server.Repository.Paths = append(o.server.Repository.Paths, directory)
+			return err
+		}
 		info, err := os.Stat(directory)
 		switch {
 		case err != nil:

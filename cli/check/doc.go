@@ -9,6 +9,8 @@
 // Server.Load for what the models say, and the log of both. This package adds what is only seen beside the
 // configuration: files that are named almost right, a model.py without its class, labels that do not fit.
 //
+// A repository in an object store is copied whole first; the report names the store.
+//
 // Exit status: 0 no error was found, 1 some were, 2 the command line is not understood or there is no repository.
 //
 // Trust: the repository is the user's own. Files that are looked at are read up to a bound; code of models runs with

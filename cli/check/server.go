@@ -46,6 +46,11 @@ func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err e
 	if c.model != "" {
 		o.Repository.StartupModels = []string{c.model}
 	}
+	restore, err := c.fetch(ctx, &o)
+	if err != nil {
+		return err
+	}
+	defer restore()
 	if c.server, err = nereid.New(o); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -280,4 +281,35 @@ func (d *Description) serves(key string) bool {
 		}
 	}
 	return false
+}
+
+// FetchAll copies whole repositories from stores, with all versions of all models, into one directory each, by the URL as
+// the operator wrote it. Close removes them.
+func (r *Roots) FetchAll(ctx context.Context) (directories map[string]string, err error) {
+	directories = make(map[string]string)
+	for _, o := range r.all() {
+		if o.store == nil {
+			continue
+		}
+		whole, err := o.copies.Make("repository")
+		if err != nil {
+			return nil, infer.Errorf(infer.Internal, "make a directory for %s: %v", o.shown, err)
+		}
+		directories[o.store.Location().Text] = whole.Path()
+		for _, name := range o.store.Models() {
+			model := o.store.Model(name)
+			if model.Fault != nil {
+				return nil, model.Fault
+			}
+			c, err := o.store.Copy(ctx, model, func(string) bool { return true })
+			if err != nil {
+				return nil, err
+			}
+			if err := os.Rename(c.Path(), filepath.Join(whole.Path(), name)); err != nil {
+				return nil, infer.Errorf(infer.Internal, "place model '%s' of %s: %v", name, o.shown, err)
+			}
+			c.Drop()
+		}
+	}
+	return directories, nil
 }

@@ -1,0 +1,57 @@
+package check
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// fetch copies repositories that lie in object stores, whole, and has o name the copies. Restore removes them, and has the
+// report name the stores in their place.
+func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), err error) {
+	var urls []string
+	for _, path := range o.Repository.Paths {
+		if _, inStore, _ := objects.Parse(path); inStore {
+			urls = append(urls, path)
+		}
+	}
+	if len(urls) == 0 {
+		return func() {}, nil
+	}
+	opened, err := repository.Open(urls, repository.Options{Objects: o.Repository.Objects, Mounts: o.Repository.Mounts, Stop: ctx.Done(), Log: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	directories, err := opened.FetchAll(ctx)
+	if err != nil {
+		opened.Close()
+		return nil, err
+	}
+	o.Repository.Paths = slices.Clone(o.Repository.Paths)
+	var names []string
+	for i, path := range o.Repository.Paths {
+		if directory, fetched := directories[path]; fetched {
+			location, _, _ := objects.Parse(path)
+			o.Repository.Paths[i] = directory
+			names = append(names, directory, location.Join(""))
+		}
+	}
+	return func() {
+		c.report.rename(strings.NewReplacer(names...))
+		opened.Close()
+	}, nil
+}
+
+// rename has the report name other places.
+func (r *report) rename(names *strings.Replacer) {
+	for _, m := range r.Models {
+		m.Directory = names.Replace(m.Directory)
+	}
+	for _, f := range r.Findings {
+		f.File, f.Text, f.Remedy = names.Replace(f.File), names.Replace(f.Text), names.Replace(f.Remedy)
+	}
+}
