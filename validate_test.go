@@ -21,6 +21,9 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"Repository.StartupModels is", func(o *Options) {
 			o.Repository.Control, o.Repository.StartupModels = ControlExplicit, []string{"*", "m"}
 		}},
+		{"Repository.Develop (--dev) follows the sources in directories", func(o *Options) {
+			o.Repository.Develop, o.Repository.Paths = true, []string{"r", "s3://bucket/r"}
+		}},
 		{"CacheBytes is -1", func(o *Options) { o.CacheBytes = -1 }},
 		{"Limits.QueuedRequests is -1", func(o *Options) { o.Limits.QueuedRequests = -1 }},
 		{"Limits.GroupInstances is 2147483648", func(o *Options) { o.Limits.GroupInstances = 1 << 31 }},
