@@ -170,6 +170,9 @@ func checkFolders(paths []string) error {
 		if err != nil {
 			return fmt.Errorf("the folder of models: %w", err)
 		}
+		if versions, _ := config.PresentVersions([]string{filepath.Base(path)}); len(versions) > 0 && isModelVersion(path) {
+			return fmt.Errorf("%s is the folder of a version, since it has model.py, and not a folder of models: give the one that its model lies in, %s", path, parentOf(parentOf(path)))
+		}
 		for _, e := range entries {
 			versions, _ := config.PresentVersions([]string{e.Name()})
 			if !e.IsDir() && e.Name() == "config.pbtxt" || e.IsDir() && len(versions) > 0 && isModelVersion(filepath.Join(path, e.Name())) {

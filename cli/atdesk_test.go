@@ -71,6 +71,7 @@ func TestServeMistakes(t *testing.T) {
 		{[]string{in("none")}, 1, "nereid serve: the folder of models: open " + in("none") + ": no such file or directory\n"},
 		{[]string{in("file")}, 1, "nereid serve: the folder of models: "},
 		{[]string{in("repository/m")}, 1, "nereid serve: " + in("repository/m") + " is a model, since it has 1, and not a folder of models: give the one that it lies in, " + in("repository") + "\n"},
+		{[]string{in("repository/m/1")}, 1, "nereid serve: " + in("repository/m/1") + " is the folder of a version, since it has model.py, and not a folder of models: give the one that its model lies in, " + in("repository") + "\n"},
 		{[]string{in("configured")}, 1, "nereid serve: " + in("configured") + " is a model, since it has config.pbtxt, "},
 		{[]string{in("repository"), "--http-port=" + port}, 1, fmt.Sprintf("nereid serve: HTTP cannot be served: listen tcp 127.0.0.1:%s: bind: address already in use: "+
 			"end the program that has the port, or choose another by --http-port\n", port)},

@@ -113,19 +113,20 @@ func showVersion(args []string, stdout, stderr io.Writer) int {
 	asJSON := flags.Bool("json", false, "show version, protocol, compiler and platform as an object")
 	names, err := command.Parse(flags, args)
 	switch {
-	case errors.Is(err, stdflag.ErrHelp):
-		command.Usage(stdout, "nereid version [--json]", "Shows the version of this binary.", flags)
-	case err != nil || len(names) > 0:
-		fmt.Fprintf(stderr, "nereid version: got %q, want nothing or --json\n", args)
-		return 1
+	case err != nil:
+	case len(names) > 0:
+		err = command.Usagef("got %q, want nothing or --json", strings.Join(names, " "))
 	case *asJSON:
-		_ = json.NewEncoder(stdout).Encode(map[string]string{ // there is no other place to say so
+		err = json.NewEncoder(stdout).Encode(map[string]string{
 			"version": version, "protocol": nereid.ProtocolVersion, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 		})
 	default:
 		fmt.Fprintln(stdout, "nereid", version)
 	}
-	return 0
+	usage := func(w io.Writer) {
+		command.Usage(w, "nereid version [--json]", "Shows the version of this binary.", flags)
+	}
+	return command.End("nereid version", err, usage, stdout, stderr)
 }
 
 // run is the whole program; it returns the exit status.
@@ -146,14 +147,18 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 	program, getenv := line.Program, line.Getenv(getenv)
 	meant := ""
 	if line.Commands && len(line.Args) > 0 {
+		asked, arguments := line.Args[0], line.Args[1:]
+		if asked == help && len(arguments) > 0 { // of one command
+			asked, arguments = arguments[0], []string{"--help"}
+		}
+		for _, c := range commands(getenv, extensions...) {
+			if c.name == asked {
+				return c.run(arguments, stdout, stderr)
+			}
+		}
 		if line.Args[0] == help {
 			writeCommands(stdout)
 			return 0
-		}
-		for _, c := range commands(getenv, extensions...) {
-			if c.name == line.Args[0] {
-				return c.run(line.Args[1:], stdout, stderr)
-			}
 		}
 		meant = nearestCommand(line.Args[0])
 	}

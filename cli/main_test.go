@@ -2,7 +2,9 @@ package cli
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -144,8 +146,16 @@ func TestVersionIsShown(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &told); err != nil || status != 0 || told["version"] != version || told["protocol"] == "" || told["platform"] == "" {
 		t.Errorf("version --json: got status %d, %q and error %v, want an object", status, stdout, err)
 	}
-	if status, stdout, stderr := runAs("nereid", "version", "-x"); status != 1 || stdout != "" || stderr != "nereid version: got [\"-x\"], want nothing or --json\n" {
-		t.Errorf("version -x: got status %d, %q and %q, want it refused", status, stdout, stderr)
+	for argument, want := range map[string]string{
+		"-x":          "flag provided but not defined: --x",
+		"--jsn":       "flag provided but not defined: --jsn; did you mean --json?",
+		"--json=much": `invalid boolean value "much" for --json: want true or false`,
+		"json":        `got "json", want nothing or --json`,
+	} {
+		want = "nereid version: " + want + "\nnereid version --help lists the options\n"
+		if status, stdout, stderr := runAs("nereid", "version", argument); status != 2 || stdout != "" || stderr != want {
+			t.Errorf("version %s: got status %d, %q and %q, want 2 and %q", argument, status, stdout, stderr, want)
+		}
 	}
 }
 
@@ -179,5 +189,24 @@ func TestHelpShowsTheCommands(t *testing.T) {
 	}
 	if status != 0 || stderr != "" {
 		t.Errorf("got status %d and %q, want 0 and nothing", status, stderr)
+	}
+	for argument, want := range map[string]string{"bench": "Usage: nereid bench MODEL [options]\n", "serve": "Usage: " + serveCall + "\n", "nothing": stdout} {
+		if status, stdout, stderr := runAs("nereid", "help", argument); status != 0 || !strings.HasPrefix(stdout, want) || stderr != "" {
+			t.Errorf("help %s: got status %d, %q and %q, want %q", argument, status, stdout, stderr, want)
+		}
+	}
+}
+
+// TestEveryCommandHasItsTests wants a row of docs/tests.md for each command, which names the tests.
+func TestEveryCommandHasItsTests(t *testing.T) {
+	page, err := os.ReadFile("../docs/tests.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| command | works | mistakes |")
+	for _, c := range commands(noEnv) {
+		if !regexp.MustCompile("(?m)^\\| [^|]*`" + c.name + "[` ][^|]*\\| `[^|]+\\| `[^|]+\\|$").MatchString(table) {
+			t.Errorf("docs/tests.md has no row for nereid %s", c.name)
+		}
 	}
 }
