@@ -36,13 +36,12 @@ type simpleStore struct {
 	objects map[string]string
 	hang    chan struct{} // closed when requests go on; nil: they do
 	waiting int
-	refuse  int            // a status for all requests; 0: they are answered
-	gets    map[string]int // by key
+	refuse  int // a status for all requests; 0: they are answered
 }
 
 func newSimpleStore(t *testing.T) *simpleStore {
 	t.Helper()
-	s := &simpleStore{objects: map[string]string{}, gets: map[string]int{}}
+	s := &simpleStore{objects: map[string]string{}}
 	s.server = httptest.NewServer(http.HandlerFunc(s.handle))
 	t.Cleanup(s.server.Close)
 	return s
@@ -88,12 +87,6 @@ func (s *simpleStore) held() int {
 	return s.waiting
 }
 
-func (s *simpleStore) read(key string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.gets[key]
-}
-
 func (s *simpleStore) handle(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	hang, refuse := s.hang, s.refuse
@@ -129,7 +122,6 @@ func (s *simpleStore) handle(w http.ResponseWriter, r *http.Request) {
 	case there && r.Header.Get("If-Match") != "" && r.Header.Get("If-Match") != etag(content):
 		w.WriteHeader(http.StatusPreconditionFailed)
 	case there:
-		s.gets[key]++
 		w.Header().Set("ETag", etag(content))
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
 	}
