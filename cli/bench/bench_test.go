@@ -349,7 +349,9 @@ func TestPortsOfAnotherProtocol(t *testing.T) {
 	go func() { served <- calls.Serve(listener) }()
 	defer func() {
 		calls.Stop()
-		_ = <-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	}()
 	for _, c := range []struct{ url, protocol, want string }{
 		{listener.Addr().String(), "http", "is that the port of gRPC? --protocol grpc asks it"},
