@@ -227,3 +227,23 @@ func FuzzFrames(f *testing.F) {
 		}
 	})
 }
+
+// TestShortAnswersEndWhenTheyCome: those alone whose bytes all came in a small frame.
+func TestShortAnswersEndWhenTheyCome(t *testing.T) {
+	inFrame, elsewhere := infer.Tensor{Data: make([]byte, 4)}, infer.Tensor{Memory: &shm.Extent{}}
+	for name, test := range map[string]struct {
+		body     int
+		response *infer.Response
+		want     bool
+	}{
+		"in the frame": {200, &infer.Response{Outputs: []infer.Tensor{inFrame}}, true},
+		"an error":     {200, infer.ErrorResponse(infer.Errorf(infer.Internal, "not today")), true},
+		"long":         {5000, &infer.Response{Outputs: []infer.Tensor{inFrame}}, false},
+		"elsewhere":    {200, &infer.Response{Outputs: []infer.Tensor{inFrame, elsewhere}}, false},
+		"later":        {200, nil, false},
+	} {
+		if got := short(make([]byte, test.body), test.response); got != test.want {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}
