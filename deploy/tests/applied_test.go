@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -130,6 +132,22 @@ func (c *cluster) kserve() {
 	}
 	if got := c.warnings.taken(); len(got) > 0 {
 		c.t.Errorf("the API server warns: %q", got)
+	}
+	// The patch of the documentation, for Knative.
+	text, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	_, patch, _ := strings.Cut(string(text), "kubectl patch clusterservingruntime kserve-nereid --type=json -p '")
+	patch, _, _ = strings.Cut(patch, "'")
+	runtimes := c.objects.Resource(schema.GroupVersionResource{Group: "serving.kserve.io", Version: "v1alpha1", Resource: "clusterservingruntimes"})
+	patched, err := runtimes.Patch(c.t.Context(), "kserve-nereid", types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		c.t.Fatalf("%s: %v", patch, err)
+	}
+	containers, _, _ := unstructured.NestedSlice(patched.Object, "spec", "containers")
+	if ports := list(containers)[0]["ports"]; ports != nil {
+		c.t.Errorf("the runtime for Knative has the ports %v, want none", ports)
 	}
 }
 
