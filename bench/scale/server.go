@@ -44,7 +44,7 @@ func (v rival) start(repository string, prefix []string, more ...string) (*serve
 		return nil, err
 	}
 	arguments := append(append(append([]string{}, prefix...), v.command...),
-		"--model-repository="+repository, "--model-control-mode=explicit", "--load-model=*", "--strict-readiness=false",
+		"--model-repository="+repository, "--model-control-mode=explicit", "--load-model=*", "--strict-readiness=false", "--exit-timeout-secs=300",
 		"--http-address=127.0.0.1", "--http-port="+ports[0], "--grpc-address=127.0.0.1", "--grpc-port="+ports[1],
 		"--metrics-address=127.0.0.1", "--metrics-port="+ports[2])
 	p := &server{
