@@ -113,6 +113,10 @@ func S3(t testing.TB) *Store {
 		fmt.Sprintf("-s3.port=%d", p[0]), fmt.Sprintf("-s3.port.grpc=%d", p[1]), "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false",
 		fmt.Sprintf("-master.port=%d", p[2]), fmt.Sprintf("-master.port.grpc=%d", p[3]), fmt.Sprintf("-volume.port=%d", p[4]), fmt.Sprintf("-volume.port.grpc=%d", p[5]),
 		fmt.Sprintf("-filer.port=%d", p[6]), fmt.Sprintf("-filer.port.grpc=%d", p[7]))
+	// Without a place for bytes a PUT waits for half a minute: the master is asked for one first.
+	s.await(t, func() error {
+		return s.try(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/dir/assign?collection=%s", p[2], s.Bucket), "")
+	})
 	s.await(t, func() error { return s.try(http.MethodPut, "http://"+s.Address+"/"+s.Bucket, "") })
 	s.await(t, func() error { return s.try(http.MethodPut, at("first"), "x") }) // which makes a volume
 	s.Drop(t, "first")
