@@ -41,6 +41,9 @@ func (c *Copy) TryHold() bool {
 	}
 }
 
+// Used reports whether there is a user left. Once it is false it stays so.
+func (c *Copy) Used() bool { return c.users.Load() > 0 }
+
 // Drop takes a user away; the last one takes the directory along.
 func (c *Copy) Drop() {
 	if c == nil || c.users.Add(-1) > 0 {

@@ -73,7 +73,7 @@ func TestLastUserRemovesACopy(t *testing.T) {
 	if err := os.Chmod(inner, 0); err != nil { // by the model
 		t.Fatal(err)
 	}
-	if !c.TryHold() || c.Hold() != c {
+	if !c.TryHold() || c.Hold() != c || !c.Used() {
 		t.Fatal("a copy in use cannot be held")
 	}
 	for range 2 {
@@ -86,7 +86,7 @@ func TestLastUserRemovesACopy(t *testing.T) {
 	if _, err := os.Stat(c.Path()); !os.IsNotExist(err) {
 		t.Errorf("a copy without users: got %v, want it gone", err)
 	}
-	if c.TryHold() {
+	if c.TryHold() || c.Used() {
 		t.Error("a copy that is gone can be held")
 	}
 	var none *Copy

@@ -22,14 +22,14 @@ const (
 	lookTries = 4
 )
 
-// Renew begins a listing unless one is under way or the last is younger than age. It does not wait.
+// Renew begins a listing unless one is under way or the last, which may have failed, is younger than age. It does not wait.
 func (m *Mirror) Renew(age time.Duration) {
 	m.mu.Lock()
-	if m.closed || m.renewing || time.Since(m.listed) < age {
+	if m.closed || m.renewing || time.Since(m.tried) < age {
 		m.mu.Unlock()
 		return
 	}
-	m.renewing, m.looked = true, make(map[string]*Model)
+	m.renewing, m.tried, m.looked = true, time.Now(), make(map[string]*Model)
 	before := m.models
 	m.renewals.Add() // under mu: Close waits for every renewal that has begun
 	m.mu.Unlock()
@@ -42,7 +42,12 @@ func (m *Mirror) Renew(age time.Duration) {
 // renew takes a listing and replaces the last one if that succeeds.
 func (m *Mirror) renew(before map[string]*Model) {
 	began := time.Now()
-	models, err := m.list(m.lifetime, before)
+	var models map[string]*Model
+	// A panic is a listing that failed: the next one begins as after any other.
+	err := boundary.Run(m.config.Log, boundary.Models, func() (err error) {
+		models, err = m.list(m.lifetime, before)
+		return err
+	})
 	changed := m.renewed(models, began, err)
 	switch {
 	case m.lifetime.Err() != nil:
@@ -69,6 +74,11 @@ func (m *Mirror) renewed(models map[string]*Model, began time.Time, err error) (
 			delete(models, name)
 		} else {
 			models[name] = model
+		}
+	}
+	for name, l := range m.living { // of a model that is gone there may be no other copy, which would replace it
+		if !l.copy.Used() {
+			delete(m.living, name)
 		}
 	}
 	changed = !maps.EqualFunc(m.models, models, sameModel)
@@ -132,6 +142,9 @@ func (m *Mirror) list(ctx context.Context, before map[string]*Model) (map[string
 			return nil, refused
 		}
 		m.refuse(models, refused)
+	}
+	if len(models) == 0 && m.config.Location.Path != "" { // a store whose volume is missing shows that too: nothing is unloaded for it
+		return nil, infer.Errorf(infer.InvalidArg, "repository path is not a valid directory")
 	}
 	if err := m.readTexts(ctx, models, before); err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/objects"
 )
@@ -58,6 +57,7 @@ type Mirror struct {
 	mu       sync.Mutex
 	models   map[string]*Model // the last complete listing; replaced as a whole
 	listed   time.Time         // when it was begun
+	tried    time.Time         // when the last one was begun, complete or not
 	renewing bool
 	closed   bool
 	looked   map[string]*Model // what Look has found while a renewal is under way; nil: the model is gone
@@ -82,14 +82,11 @@ func Open(ctx context.Context, config Config) (*Mirror, error) {
 	m.bucket = bucket
 	began := time.Now()
 	models, err := m.list(ctx, nil)
-	if err == nil && len(models) == 0 && config.Location.Path != "" {
-		err = infer.Errorf(infer.InvalidArg, "repository path is not a valid directory")
-	}
 	if err != nil {
 		m.Close()
 		return nil, err
 	}
-	m.models, m.listed = models, began
+	m.models, m.listed, m.tried = models, began, began
 	return m, nil
 }
 

@@ -290,6 +290,75 @@ func TestYoungListingsAreNotRenewed(t *testing.T) {
 	}
 }
 
+// TestFailedListingsAreNotRepeated sooner than complete ones.
+func TestFailedListingsAreNotRepeated(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x")
+	w.mirror.mu.Lock()
+	w.mirror.listed, w.mirror.tried = time.Now().Add(-2*time.Hour), time.Now().Add(-2*time.Hour)
+	w.mirror.mu.Unlock()
+	w.store.Fail(mirrortest.List, errors.New("denied"))
+	for range 5 {
+		w.mirror.Renew(time.Hour)
+		w.mirror.renewals.Wait()
+	}
+	if got := w.store.Lists(); got != 2 {
+		t.Errorf("got %d listings, want that of the start and one", got)
+	}
+	if age := w.mirror.Figures().Age; age < 2*time.Hour {
+		t.Errorf("got the age %s, want that of the complete listing", age)
+	}
+}
+
+// TestEmptyListingIsAnOutage where there were models below a path, as it is an error when the mirror is opened.
+func TestEmptyListingIsAnOutage(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x")
+	w.store.Delete("a/1/x")
+	w.renew()
+	if got := strings.Join(w.mirror.Models(), " "); got != "a" || w.mirror.Figures().Failures != 1 {
+		t.Errorf("got the models %q and %d failures, want a and one", got, w.mirror.Figures().Failures)
+	}
+	w.store.Put("b/1/x", "new")
+	w.renew()
+	if got := strings.Join(w.mirror.Models(), " "); got != "b" || !strings.Contains(w.log.String(), "answers again") {
+		t.Errorf("after the outage: got the models %q, want b: %s", got, w.log.String())
+	}
+}
+
+func TestPanicOfAListingIsAFailure(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x")
+	w.store.Before(func(call mirrortest.Call, _ string) {
+		if call == mirrortest.List {
+			panic("in a client")
+		}
+	})
+	w.renew()
+	if f := w.mirror.Figures(); f.Failures != 1 || !strings.Contains(w.log.String(), "failed to poll model repository 's3://bucket/models': internal error") {
+		t.Errorf("got %d failures, want one: %s", f.Failures, w.log.String())
+	}
+	w.store.Before(nil)
+	w.store.Put("b/1/x", "new")
+	w.renew()
+	if got := strings.Join(w.mirror.Models(), " "); got != "a b" {
+		t.Errorf("after the panic: got the models %s, want a b", got)
+	}
+}
+
+// TestCopiesWithoutUsersAreForgotten, and those of models that have gone but are served still are not.
+func TestCopiesWithoutUsersAreForgotten(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x", "b/1/x", "c/1/x")
+	held := w.mustCopy("a")
+	defer held.Drop()
+	w.mustCopy("b").Drop()
+	w.store.Delete("a/1/x")
+	w.store.Delete("b/1/x")
+	w.renew()
+	w.mirror.mu.Lock()
+	defer w.mirror.mu.Unlock()
+	if len(w.mirror.living) != 1 || w.mirror.living["a"] == nil {
+		t.Errorf("got %v, want a alone", w.mirror.living)
+	}
+}
+
 // TestLookSeesOneModel as it is now. A renewal that began before does not undo that.
 func TestLookSeesOneModel(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x", "b/1/x")
