@@ -23,10 +23,8 @@ type change struct {
 	// sources are what models are wanted to be served from from now on; nil: not at
 	// all.
 	sources map[repository.Identity]*catalog.Source
-	// contexts bound the loads of single models, where they end before that of the
-	// operation.
-	contexts map[repository.Identity]context.Context
-	named    repository.Set // are loaded because they were named
+	work    *work          // of the look that has begun this; nil: something else has
+	named   repository.Set // are loaded because they were named
 
 	mu       sync.Mutex
 	changed  repository.Set // got other versions, or lost some
@@ -58,8 +56,8 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 				<-done[part]
 			}
 			own := ctx
-			if c.contexts[id] != nil {
-				own = c.contexts[id]
+			if c.work != nil && c.work.contexts[id] != nil {
+				own = c.work.contexts[id]
 			}
 			var changed bool
 			err := boundary.Run(c.config.Log, boundary.Models, func() (err error) {

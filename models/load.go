@@ -32,7 +32,7 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 	}
 	fresh, serving, leave := r.catalog.Begin(id, s)
 	files := &fetched{fetch: func() (*repository.Description, repository.Footprint, *copies.Copy, error) {
-		return r.roots.Fetch(ctx, d, s.Files)
+		return r.roots.Fetch(ctx, d, s.Files, c.work.anew(id))
 	}}
 	defer files.drop() // the versions hold them by then
 	if slices.Contains(serving, nil) {

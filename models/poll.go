@@ -27,8 +27,44 @@ type poller struct {
 // work is one change that a look at the repository has begun.
 type work struct {
 	sources map[repository.Identity]*catalog.Source // nil: the model is gone
-	cancel  map[repository.Identity]context.CancelCauseFunc
-	done    chan struct{} // closed when it is
+	// contexts bound the loads of single models, which a later work may overtake.
+	contexts map[repository.Identity]context.Context
+	cancel   map[repository.Identity]context.CancelCauseFunc
+	done     chan struct{} // closed when it is
+
+	// Loads write what follows under mu, and the poller reads it: a load reads its model anew where that changes while
+	// it is copied, and is not to be overtaken for what it has found itself.
+	mu sync.Mutex
+	// files are what models are being loaded from; nil: they are being read anew. What a pointer leads to does not change.
+	files map[repository.Identity]*repository.Footprint
+}
+
+func newWork() *work {
+	return &work{
+		sources: make(map[repository.Identity]*catalog.Source), contexts: make(map[repository.Identity]context.Context),
+		cancel: make(map[repository.Identity]context.CancelCauseFunc), done: make(chan struct{}),
+		files: make(map[repository.Identity]*repository.Footprint),
+	}
+}
+
+// loadedFrom is what a model is being loaded from now. It is nil while it is being read anew, and if the model is gone.
+func (w *work) loadedFrom(id repository.Identity) *repository.Footprint {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.files[id]
+}
+
+// anew returns what the load of a model tells that it is reading the model anew, and what it has read. It is nil if no
+// look has begun the load.
+func (w *work) anew(id repository.Identity) func(files *repository.Footprint) {
+	if w == nil {
+		return nil
+	}
+	return func(files *repository.Footprint) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.files[id] = files
+	}
 }
 
 func newPoller(r *Registry) *poller {
@@ -140,15 +176,21 @@ func (p *poller) modified(ids []repository.Identity, rejected map[repository.Ide
 // examine reads a model if it has changed, nil otherwise.
 func (p *poller) examine(id repository.Identity) (*catalog.Source, error) {
 	outside := p.catalog.Outside(id)
-	if w := p.works[id]; w != nil && w.sources[id] != nil {
-		outside = append(outside, w.sources[id].Files.Paths()...)
+	w := p.works[id]
+	var loading *repository.Footprint
+	if w != nil && w.sources[id] != nil {
+		if loading = w.loadedFrom(id); loading == nil {
+			return nil, nil //nolint:nilnil // its load finds out
+		}
+		outside = append(outside, loading.Paths()...)
 	}
 	files, err := p.config.Repository.Footprint(id, outside...)
 	if err != nil {
 		return nil, err
 	}
-	if w := p.works[id]; w != nil {
-		if s := w.sources[id]; s != nil && s.Files.Same(files) {
+	if w != nil {
+		// Its load may have begun to read it since: then files are older than what that finds, or the same.
+		if loading != nil && (loading.Same(files) || w.loadedFrom(id) != loading) {
 			return nil, nil //nolint:nilnil // as the doc says
 		}
 	} else if p.catalog.IsServed(id, files) || p.catalog.Waits(id, files) {
@@ -160,17 +202,16 @@ func (p *poller) examine(id repository.Identity) (*catalog.Source, error) {
 // begin begins to change models that have to do with each other. Loads of theirs
 // that are under way are overtaken.
 func (p *poller) begin(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*catalog.Source) {
-	w := &work{
-		sources: make(map[repository.Identity]*catalog.Source), cancel: make(map[repository.Identity]context.CancelCauseFunc), done: make(chan struct{}),
-	}
-	contexts := make(map[repository.Identity]context.Context)
+	w := newWork()
 	for _, id := range group {
 		if earlier := p.works[id]; earlier != nil {
 			earlier.cancel[id](errOvertaken)
 		}
 		p.works[id] = w
-		w.sources[id] = sources[id]
-		contexts[id], w.cancel[id] = context.WithCancelCause(ctx)
+		if w.sources[id] = sources[id]; sources[id] != nil {
+			w.files[id] = &sources[id].Files
+		}
+		w.contexts[id], w.cancel[id] = context.WithCancelCause(ctx)
 	}
 	p.polls.Go(boundary.Guard(p.config.Log, boundary.Models, func() {
 		defer close(w.done)
@@ -179,7 +220,7 @@ func (p *poller) begin(ctx context.Context, group []repository.Identity, sources
 				cancel(nil)
 			}
 		}()
-		failures := p.bringGroup(ctx, group, sources, nil, contexts) // they have been logged
+		failures := p.bringGroup(ctx, group, sources, nil, w) // they have been logged
 		if p.done != nil {
 			p.done(w, failures)
 		}

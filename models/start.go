@@ -113,10 +113,10 @@ func (r *Registry) bring(ctx context.Context, sources map[repository.Identity]*c
 }
 
 // bringGroup changes some models in one operation and returns what went wrong.
-func (r *Registry) bringGroup(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*catalog.Source, named repository.Set, contexts map[repository.Identity]context.Context) map[repository.Identity]error {
+func (r *Registry) bringGroup(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*catalog.Source, named repository.Set, w *work) map[repository.Identity]error {
 	op := r.begin(group[0].Name, nil)
 	defer r.locks.End(op)
-	c := &change{Registry: r, op: op, sources: make(map[repository.Identity]*catalog.Source), named: named, contexts: contexts}
+	c := &change{Registry: r, op: op, sources: make(map[repository.Identity]*catalog.Source), named: named, work: w}
 	for _, id := range group {
 		c.sources[id] = sources[id]
 	}

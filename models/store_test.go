@@ -211,6 +211,64 @@ func TestPollFollowsAStore(t *testing.T) {
 	}
 }
 
+// TestLookOvertakesNoCopyThatIsCurrent: a load that has listed the model anew itself, since it changed while it was copied,
+// goes on when the poller sees that listing.
+func TestLookOvertakesNoCopyThatIsCurrent(t *testing.T) {
+	s := storing(t, nil, []string{"other"}, nil)
+	s.start()
+	putModel(s.store, "m")
+	s.renew()
+	second, goOn := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	begun := 0 // only one copy is made at a time
+	s.store.Before(func(call mirrortest.Call, key string) {
+		if call != mirrortest.Open || key != "m/1/weights" {
+			return
+		}
+		switch begun++; begun {
+		case 1:
+			s.store.Put(key, "new")
+		case 2:
+			close(second)
+			<-goOn
+		}
+	})
+	s.poller.look(s.polling)
+	<-second
+	s.poller.look(s.polling)
+	release()
+	s.polls.Wait()
+	s.wantStates("m 1 READY; other 1 READY")
+	wantGeneration(t, s.Registry, "m", 1, 1)
+	s.wantLog(errOvertaken.Message, 0)
+	if n := s.store.Opened("m/1/weights"); n != 2 {
+		t.Errorf("the weights were read %d times, want twice", n)
+	}
+}
+
+// TestLookWaitsForALoadThatReadsAnew: only when it has read the model can be said whether that has changed since.
+func TestLookWaitsForALoadThatReadsAnew(t *testing.T) {
+	s := storing(t, nil, []string{"m"}, nil)
+	id := repository.Identity{Name: "m"}
+	s.store.Hang(mirrortest.Open)
+	s.poller.look(s.polling)
+	load := s.poller.works[id]
+	before := load.loadedFrom(id)
+	s.store.Put("m/1/weights", "new")
+	s.renew()
+	load.anew(id)(nil)
+	if found, err := s.poller.examine(id); found != nil || err != nil {
+		t.Errorf("while it is read anew: got %v, %v, want nothing", found, err)
+	}
+	load.anew(id)(before)
+	if found, err := s.poller.examine(id); found == nil || err != nil {
+		t.Errorf("when it was read as it was before: got %v, %v, want what it is now", found, err)
+	}
+	s.store.Resume(mirrortest.Open)
+	s.polls.Wait()
+}
+
 // TestOutageKeepsModels: a store that cannot be listed, or read from, takes nothing away.
 func TestOutageKeepsModels(t *testing.T) {
 	s := storing(t, nil, []string{"m", "n"}, []string{"near"})

@@ -97,7 +97,7 @@ func (x Examiner) one(ctx context.Context, id repository.Identity) *Model {
 	d, files, err := x.Repository.Read(id, nil)
 	if err == nil {
 		var local *copies.Copy // of a model that lies in a store
-		d, _, local, err = x.Repository.Fetch(ctx, d, files)
+		d, _, local, err = x.Repository.Fetch(ctx, d, files, nil)
 		defer local.Drop()
 	}
 	if err != nil {

@@ -221,8 +221,9 @@ func (d *Description) InStore() bool { return d.store != nil && d.Directory == "
 
 // Fetch copies the files of a model that lies in a store; others are returned as they are. The caller is the user of the
 // copy, which is nil for them. Where objects have changed since the model was read, it is read again: description and
-// footprint are those of what was copied.
-func (r *Roots) Fetch(ctx context.Context, d *Description, files Footprint) (*Description, Footprint, *copies.Copy, error) {
+// footprint are those of what was copied. Then anew, unless it is nil, is called by Fetch's goroutine: with nil before
+// the model is read, and with its footprint after that; with nil alone if it cannot be read.
+func (r *Roots) Fetch(ctx context.Context, d *Description, files Footprint, anew func(files *Footprint)) (*Description, Footprint, *copies.Copy, error) {
 	if !d.InStore() {
 		return d, files, nil, nil
 	}
@@ -242,8 +243,15 @@ func (r *Roots) Fetch(ctx context.Context, d *Description, files Footprint) (*De
 			return nil, files, nil, infer.Errorf(infer.Unavailable, "model '%s' of %s changes while it is copied: %d copies were begun, and none became complete; load it when its upload has ended",
 				d.Name, d.store.mirror.Location(), try)
 		}
+		if anew != nil {
+			anew(nil)
+		}
 		if d, files, err = r.again(ctx, d, files, time.Duration(try)*100*time.Millisecond); err != nil {
 			return nil, files, nil, err
+		}
+		if anew != nil {
+			read := files // anew may keep it
+			anew(&read)
 		}
 	}
 }
