@@ -101,8 +101,8 @@ func (o *Options) optionTable(serverVersion string, extensions []string) string 
 	add("server_version", serverVersion)
 	add("server_extensions", strings.Join(extensions, " "))
 	for i, path := range o.Repository.Paths {
-		if location, inStore, err := objects.Parse(path); inStore && err == nil {
-			path = location.String() // without what may be a secret
+		if location, inStore, _ := objects.Parse(path); inStore {
+			path = location.String() // without what may be a secret, also where it names no place
 		}
 		add(fmt.Sprintf("model_repository_path[%d]", i), path)
 	}

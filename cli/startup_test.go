@@ -92,6 +92,23 @@ func TestOptionTableShowsTheOptions(t *testing.T) {
 	}
 }
 
+// TestOptionTableShowsNoSecret of a repository in a store, of which some are no place.
+func TestOptionTableShowsNoSecret(t *testing.T) {
+	for path, want := range map[string]string{
+		"as://acct?sig=SECRET":               "as://acct?…",
+		"as://acct/container/dir?sig=SECRET": "as://acct/container/dir?…",
+		"s3://SECRET:SECRET@host:90/bucket":  "s3://…@host:90/bucket",
+		"gs://?key=SECRET":                   "gs://?…",
+	} {
+		o := defaults(noEnv)
+		o.Repository.Paths = []string{path}
+		got := o.optionTable("1", nil)
+		if strings.Contains(got, "SECRET") || !strings.Contains(got, " "+want+" ") {
+			t.Errorf("got\n%s\nwant %s in the place of %s", got, want, path)
+		}
+	}
+}
+
 func TestBackendTableShowsTheSettings(t *testing.T) {
 	o := defaults(noEnv)
 	o.Backends.MinComputeCapability = 0 // where there is a CUDA driver it is 6

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -92,6 +93,23 @@ func (s *runningServer) wantSamples(lines ...string) {
 			s.t.Errorf("no line %q in the metrics:\n%s", line, text)
 		}
 	}
+}
+
+// sample is the value of a series, which the metrics have.
+func (s *runningServer) sample(series string) float64 {
+	s.t.Helper()
+	page := s.scrape()
+	for line := range strings.Lines(page) {
+		if text, found := strings.CutPrefix(line, series+" "); found {
+			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			return value
+		}
+	}
+	s.t.Fatalf("no sample of %s in the metrics:\n%s", series, page)
+	return 0
 }
 
 // countingModel is as the example of custom metrics.

@@ -268,9 +268,7 @@ func TestObjectStoreThatFails(t *testing.T) {
 	store.set(false, http.StatusForbidden)
 	b.put("repo/far/1/word", "other")
 	s.until("the log names the outage", func() bool { return s.prints("failed to poll model repository '" + b.url + "/repo': ") })
-	s.until("several looks fail", func() bool {
-		return strings.Contains(s.scrape(), `nereid_repository_failures_total{repository="`+b.url+`/repo"} 3`)
-	})
+	s.until("several looks fail", func() bool { return s.sample(`nereid_repository_failures_total{repository="`+b.url+`/repo"}`) >= 3 })
 	if got := s.says("far"); got != "one folder 1 config.pbtxt" {
 		t.Errorf("in the outage: far says %q", got)
 	}

@@ -69,9 +69,9 @@ func (o *options) locate(names []string) error {
 	o.importing = o.importing || o.trying
 	if len(names) == 1 {
 		directory := names[0]
-		if _, inStore, err := objects.Parse(directory); inStore {
+		if location, inStore, err := objects.Parse(directory); inStore {
 			if o.writing {
-				return command.Usagef("--write-config writes into a folder, and %s is in an object store", directory)
+				return command.Usagef("--write-config writes into a folder, and %s is in an object store", location)
 			}
 			o.server.Repository.Paths = append(o.server.Repository.Paths, directory)
 			return err
