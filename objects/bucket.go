@@ -28,7 +28,7 @@ type Object struct {
 // returned.
 type Bucket interface {
 	// List calls each for every object whose key begins with prefix, in the store's order, until each returns an error. Objects below the prefix whose names no file can have are passed over; List returns a *RefusedError with them at
-	// the end if all else went well.
+	// the end if all else went well, or before the end if there are more than a million.
 	List(ctx context.Context, prefix string, each func(Object) error) error
 	// Open reads that very version: the error is ErrChanged if the key has another one by now, and the reader's is if it
 	// changes meanwhile. The reader ends in io.EOF after exactly o.Size bytes. Its reads end with ctx.
@@ -172,6 +172,10 @@ func (b *bucket) List(ctx context.Context, prefix string, each func(Object) erro
 		}
 		if err := b.pass(page, prefix, each, &refused); err != nil {
 			return err
+		}
+		if refused.Count > mostListedRefused {
+			refused.Partial = true
+			return &refused
 		}
 		if len(page) > 0 {
 			empty = 0

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -151,6 +152,20 @@ func TestListingsThatDoNotEnd(t *testing.T) {
 		if !errors.Is(err, objects.ErrUnreachable) || s.pageCalls > 200 {
 			t.Errorf("%s: got %v after %d calls", name, err, s.pageCalls)
 		}
+	}
+}
+
+// TestListingsOfRefusedKeysEnd though the store goes on.
+func TestListingsOfRefusedKeysEnd(t *testing.T) {
+	page := slices.Repeat([]objects.Entry{{Key: "a//b"}}, 1000)
+	s := &store{}
+	s.pages = func(string, string, int) ([]objects.Entry, string, error) {
+		return page, strconv.Itoa(s.pageCalls), nil
+	}
+	_, err := keys(t, s.open(t, "s3://bucket", environment{}.get), "")
+	var refused *objects.RefusedError
+	if !errors.As(err, &refused) || !refused.Partial || refused.Count > 1<<20+1000 {
+		t.Errorf("got %v, want a partial list of refused keys", err)
 	}
 }
 

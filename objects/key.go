@@ -59,15 +59,25 @@ func cleanText(text string) string {
 	}, text)
 }
 
-// mostRefused is how many refused keys an error lists; it counts the others.
-const mostRefused = 20
+const (
+	// mostRefused is how many refused keys an error lists; it counts the others.
+	mostRefused = 20
+	// mostNames bounds the first components that it keeps, at some 300 bytes each.
+	mostNames = 10_000
+	// mostListedRefused ends a listing: no repository comes near it.
+	mostListedRefused = 1 << 20
+)
 
 // RefusedError lists the keys of a listing that no file can have. Its text is Triton's for the first of them.
 type RefusedError struct {
 	// Keys are the first of them, as the store has them below the location's path: for comparing and quoting, never a path.
 	Keys  []string
 	Count int
-	text  string
+	// Names are the first components of all of them, without those that are too long for any key.
+	Names map[string]struct{}
+	// Partial is true if Names lacks some, or the listing was ended for the number of refused keys.
+	Partial bool
+	text    string
 }
 
 // Error gives the first key with the reason.
@@ -79,6 +89,9 @@ func (e *RefusedError) Refuse(l Location, key string, why error) {
 	if len(e.Keys) < mostRefused {
 		e.Keys = append(e.Keys, strings.Clone(key))
 	}
+	if name, _, _ := strings.Cut(key, "/"); len(name) <= maxComponent {
+		e.name(name)
+	}
 	if e.text == "" {
 		shown := cleanText(key[:min(len(key), maxKey)])
 		directory, _, _ := strings.Cut(shown, "//")
@@ -87,4 +100,18 @@ func (e *RefusedError) Refuse(l Location, key string, why error) {
 		}
 		e.text = fmt.Sprintf("Cannot handle item with empty name at %s (the object %q has no name that a file can have: %v)", l.Join(strings.TrimPrefix(directory, ".")), shown, why)
 	}
+}
+
+func (e *RefusedError) name(name string) {
+	if _, has := e.Names[name]; has {
+		return
+	}
+	if len(e.Names) == mostNames {
+		e.Partial = true
+		return
+	}
+	if e.Names == nil {
+		e.Names = make(map[string]struct{})
+	}
+	e.Names[strings.Clone(name)] = struct{}{}
 }

@@ -2,6 +2,7 @@ package objects_test
 
 import (
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -61,7 +62,30 @@ func TestRefusedKeysAreListed(t *testing.T) {
 	if want := `Cannot handle item with empty name at s3://bucket/models/bert (the object "bert// model.py" has no name that a file can have: it has an empty component)`; refused.Error() != want {
 		t.Errorf("got  %s\nwant %s", refused.Error(), want)
 	}
+	if _, has := refused.Names["bert"]; !has || len(refused.Names) != 1 || refused.Partial {
+		t.Errorf("got the names %v, want bert alone, and all", refused.Names)
+	}
 	if refused.Count != 30 || len(refused.Keys) != 20 || refused.Keys[0] != "bert//\nmodel.py" {
 		t.Errorf("got %d keys, %d listed: %q", refused.Count, len(refused.Keys), refused.Keys)
+	}
+}
+
+// TestNamesOfRefusedKeysAreBounded and it is said that there are others. Names that no key can have do not count.
+func TestNamesOfRefusedKeysAreBounded(t *testing.T) {
+	l, _, _ := objects.Parse("s3://bucket")
+	var refused objects.RefusedError
+	why := objects.CheckKey("")
+	refused.Refuse(l, strings.Repeat("a", 256)+"/x", why)
+	for range 2 {
+		for i := range 10_000 {
+			refused.Refuse(l, strconv.Itoa(i)+"//", why)
+		}
+	}
+	if len(refused.Names) != 10_000 || refused.Partial {
+		t.Fatalf("got %d names, partial %v, want 10000, and all", len(refused.Names), refused.Partial)
+	}
+	refused.Refuse(l, "other//", why)
+	if len(refused.Names) != 10_000 || !refused.Partial {
+		t.Errorf("got %d names, partial %v, want 10000, and not all", len(refused.Names), refused.Partial)
 	}
 }

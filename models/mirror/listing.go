@@ -138,7 +138,7 @@ func (m *Mirror) list(ctx context.Context, before map[string]*Model) (map[string
 		return nil, err
 	}
 	if refused != nil {
-		if refused.Count > len(refused.Keys) { // nobody knows which models the others belong to
+		if refused.Partial { // half of some model would be served
 			return nil, refused
 		}
 		m.refuse(models, refused)
@@ -158,10 +158,11 @@ func (m *Mirror) objectsOf(ctx context.Context, prefix string) (models map[strin
 	defer w.stop()
 	models = make(map[string]*Model)
 	count := 0
+	tooMany := infer.Errorf(infer.Internal, "%s has more than %d objects, which is as many as a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxObjects)
 	err = m.bucket.List(w.ctx, prefix, func(o objects.Object) error {
 		w.progress()
 		if count++; count > m.config.MaxObjects {
-			return infer.Errorf(infer.Internal, "%s has more than %d objects, which is as many as a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxObjects)
+			return tooMany
 		}
 		name, rest, inside := strings.Cut(o.Key, "/")
 		if !inside && !o.Directory { // a file beside the models
@@ -180,6 +181,9 @@ func (m *Mirror) objectsOf(ctx context.Context, prefix string) (models map[strin
 	})
 	if errors.As(err, &refused) {
 		err = nil
+		if count+refused.Count > m.config.MaxObjects {
+			err = tooMany
+		}
 	}
 	for _, model := range models {
 		model.Objects = ordered(model.Objects)
@@ -214,8 +218,7 @@ func byKey(a, b objects.Object) int {
 
 // refuse has the models not be read that have objects whose names no file can have: half of a model would be served.
 func (m *Mirror) refuse(models map[string]*Model, refused *objects.RefusedError) {
-	for _, key := range refused.Keys {
-		name, _, _ := strings.Cut(key, "/")
+	for name := range refused.Names {
 		if model := models[name]; model != nil {
 			model.Fault = refused
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -411,6 +412,23 @@ func TestKeysThatAreNoFiles(t *testing.T) {
 	var refused *objects.RefusedError
 	if _, err := w.mirror.Look(t.Context(), "b"); !errors.As(err, &refused) {
 		t.Errorf("got error %v, want the refused key", err)
+	}
+}
+
+// TestManyKeysThatAreNoFiles concern their models alone, however many they are, and count as objects.
+func TestManyKeysThatAreNoFiles(t *testing.T) {
+	keys := []string{"good/1/x", "bad/1/x"}
+	for i := range 100 {
+		keys = append(keys, "bad//"+strconv.Itoa(i))
+	}
+	w := newWorld(t, func(c *Config) { c.MaxObjects = len(keys) }, keys...)
+	if good, bad := w.mirror.Model("good").Fault, w.mirror.Model("bad").Fault; good != nil || bad == nil {
+		t.Errorf("got the faults %v and %v, want one of bad alone", good, bad)
+	}
+	w.store.Put("bad//more", "")
+	w.renew()
+	if n := w.mirror.Figures().Failures; n != 1 || !strings.Contains(w.log.String(), "has more than 102 objects") {
+		t.Errorf("got %d failures, want one: %s", n, w.log.String())
 	}
 }
 
