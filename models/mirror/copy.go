@@ -87,7 +87,6 @@ func (m *Mirror) fill(ctx context.Context, directory string, model *Model, wante
 	}
 	files := make(map[string]madeFile)
 	var todo []objects.Object
-	var bytes int64
 	for _, o := range model.Objects {
 		if !wanted(o.Key) {
 			continue
@@ -105,15 +104,16 @@ func (m *Mirror) fill(ctx context.Context, directory string, model *Model, wante
 			m.counts.taken.Add(uint64(o.Size))
 		default:
 			todo = append(todo, o)
-			bytes += o.Size
 		}
 	}
-	if err := m.checkRoom(directory, model, bytes); err != nil {
+	room, err := m.reserve(directory, model, todo)
+	if err != nil {
 		return nil, err
 	}
+	defer room.giveBack()
 	made := make([]madeFile, len(todo)) // each written by the goroutine that fetches it
 	err = m.inParallel(ctx, len(todo), func(ctx context.Context, i int) (err error) {
-		made[i], err = m.fetch(ctx, root, model, todo[i])
+		made[i], err = m.fetch(ctx, root, model, todo[i], room)
 		return err
 	})
 	if err != nil {
@@ -164,7 +164,7 @@ func (m *Mirror) link(from *living, directory string, o objects.Object, files ma
 }
 
 // fetch makes one file.
-func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objects.Object) (made madeFile, err error) {
+func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objects.Object, room *room) (made madeFile, err error) {
 	w := m.watch(ctx)
 	defer w.stop()
 	inStore := o
@@ -179,7 +179,7 @@ func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objec
 		return made, m.unplaceable(model, o, err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	size, err := m.pour(file, watchedReader{body, w})
+	size, err := m.pour(file, watchedReader{body, w}, room)
 	if err != nil {
 		return made, changedOr(stallOf(w, err))
 	}
@@ -194,7 +194,7 @@ func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objec
 }
 
 // pour copies a body, whose length the bucket bounds, into a file.
-func (m *Mirror) pour(file *os.File, body io.Reader) (size int64, err error) {
+func (m *Mirror) pour(file *os.File, body io.Reader, room *room) (size int64, err error) {
 	piece := make([]byte, pieceBytes)
 	for {
 		n, err := body.Read(piece)
@@ -204,6 +204,7 @@ func (m *Mirror) pour(file *os.File, body io.Reader) (size int64, err error) {
 			if _, werr := file.Write(piece[:n]); werr != nil {
 				return size, m.unwritable(filepath.Dir(file.Name()), werr)
 			}
+			room.used(int64(n))
 		}
 		if errors.Is(err, io.EOF) {
 			return size, nil
@@ -220,20 +221,6 @@ func changedOr(err error) error {
 		return errors.Join(err, objects.ErrChanged)
 	}
 	return err
-}
-
-// checkRoom fails if the disk has not as many bytes as are to be fetched.
-func (m *Mirror) checkRoom(directory string, model *Model, bytes int64) error {
-	var disk unix.Statfs_t
-	if unix.Statfs(directory, &disk) != nil {
-		return nil
-	}
-	free := disk.Bavail
-	if bytes <= 0 || uint64(bytes)/uint64(disk.Bsize) < free {
-		return nil
-	}
-	return infer.Errorf(infer.Internal, "model '%s' of %s needs %d bytes in %s, which has %d free: make room, or have %s name a directory with more",
-		model.Name, m.config.Location, bytes, m.config.Place.Base(), free*uint64(disk.Bsize), m.config.Variable)
 }
 
 // unwritable is the error of a file that cannot be written.

@@ -19,8 +19,10 @@
 // States: a Mirror works from Open to Close. Close ends renewals and waits for them; copies are removed by their users or
 // with their copies.Place.
 //
-// Locks: Mirror.mu, over the listing, what is renewed and the living copies. It is a leaf, and no call of the store is made
-// under it. Any goroutine may call anything here.
+// Locks: Mirror.mu, over the listing, what is renewed and the living copies, and Mirror.space, over the disk space that copies
+// have been granted, under which the disk is asked what is free. Both are leaves, and no call of the store is made under them.
+// Any goroutine may call anything here.
 //
-// Memory: a listing holds some 200 bytes for each object, and each configuration. Models do not change.
+// Memory: a listing holds some 100 bytes for each object, its key and version, and each configuration. Config.MaxObjects and
+// Config.MaxBytes bound them. A renewal shares what has not changed with the listing before. Models do not change.
 package mirror

@@ -111,7 +111,7 @@ func (m *Mirror) Look(ctx context.Context, name string) (*Model, error) {
 func (m *Mirror) look(ctx context.Context, name string) (*Model, error) {
 	before := map[string]*Model{name: m.Model(name)}
 	for try := 1; ; try++ {
-		found, refused, err := m.objectsOf(ctx, name+"/")
+		found, refused, err := m.objectsOf(ctx, name+"/", before)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +133,7 @@ func (m *Mirror) look(ctx context.Context, name string) (*Model, error) {
 
 // list takes a listing of the location. What has not changed since before is taken from there.
 func (m *Mirror) list(ctx context.Context, before map[string]*Model) (map[string]*Model, error) {
-	models, refused, err := m.objectsOf(ctx, "")
+	models, refused, err := m.objectsOf(ctx, "", before)
 	if err != nil {
 		return nil, err
 	}
@@ -152,17 +152,20 @@ func (m *Mirror) list(ctx context.Context, before map[string]*Model) (map[string
 	return models, nil
 }
 
-// objectsOf lists the objects below a prefix by model.
-func (m *Mirror) objectsOf(ctx context.Context, prefix string) (models map[string]*Model, refused *objects.RefusedError, err error) {
+// objectsOf lists the objects below a prefix by model. Of models that are as before the objects are those from there.
+func (m *Mirror) objectsOf(ctx context.Context, prefix string, before map[string]*Model) (models map[string]*Model, refused *objects.RefusedError, err error) {
 	w := m.watch(ctx)
 	defer w.stop()
 	models = make(map[string]*Model)
-	count := 0
+	count, bytes := 0, 0
 	tooMany := infer.Errorf(infer.Internal, "%s has more than %d objects, which is as many as a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxObjects)
 	err = m.bucket.List(w.ctx, prefix, func(o objects.Object) error {
 		w.progress()
 		if count++; count > m.config.MaxObjects {
 			return tooMany
+		}
+		if bytes += len(o.Key) + len(o.Version); bytes > m.config.MaxBytes {
+			return m.tooLong()
 		}
 		name, rest, inside := strings.Cut(o.Key, "/")
 		if !inside && !o.Directory { // a file beside the models
@@ -175,6 +178,11 @@ func (m *Mirror) objectsOf(ctx context.Context, prefix string) (models map[strin
 		}
 		if inside {
 			o.Key = rest
+			if old := before[name]; old != nil { // what the store sent is not kept a second time
+				if was, has := old.object(rest); has && was.Version == o.Version {
+					o.Key, o.Version = was.Key, was.Version
+				}
+			}
 			model.Objects = append(model.Objects, o)
 		}
 		return nil
@@ -185,10 +193,17 @@ func (m *Mirror) objectsOf(ctx context.Context, prefix string) (models map[strin
 			err = tooMany
 		}
 	}
-	for _, model := range models {
+	for name, model := range models {
 		model.Objects = ordered(model.Objects)
+		if old := before[name]; old != nil && slices.EqualFunc(old.Objects, model.Objects, sameListed) {
+			model.Objects = old.Objects
+		}
 	}
 	return models, refused, w.blame(err)
+}
+
+func (m *Mirror) tooLong() error {
+	return infer.Errorf(infer.Internal, "the keys and configurations of %s have more than %d bytes, which is as many as those of a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxBytes)
 }
 
 // ordered sorts objects by key. Each store has an order of its own, and one that changes while it lists may name a key twice: the
@@ -229,7 +244,11 @@ func (m *Mirror) refuse(models map[string]*Model, refused *objects.RefusedError)
 // readTexts reads the configurations of models, but for those that are as before.
 func (m *Mirror) readTexts(ctx context.Context, models, before map[string]*Model) error {
 	var todo []*Model
+	bytes := 0
 	for _, model := range models {
+		for _, o := range model.Objects {
+			bytes += len(o.Key) + len(o.Version)
+		}
 		for _, name := range m.config.Texts {
 			if model.Has(name) {
 				model.TextName = name
@@ -240,6 +259,12 @@ func (m *Mirror) readTexts(ctx context.Context, models, before map[string]*Model
 			continue
 		}
 		now, _ := model.object(model.TextName)
+		if now.Size <= maxTextBytes {
+			bytes += int(now.Size)
+		}
+		if bytes > m.config.MaxBytes {
+			return m.tooLong()
+		}
 		if old := before[model.Name]; old != nil && old.TextName == model.TextName && old.Fault == nil {
 			if was, _ := old.object(old.TextName); same(was, now) {
 				model.Text = old.Text

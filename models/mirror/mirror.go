@@ -19,6 +19,7 @@ import (
 const (
 	DefaultStall      = 30 * time.Second
 	DefaultMaxObjects = 1 << 20
+	DefaultMaxBytes   = 256 << 20
 	DefaultParallel   = 8
 )
 
@@ -38,10 +39,11 @@ type Config struct {
 	// Changed is called when a renewed listing differs from the one before. It returns at once. Nil: nothing is.
 	Changed func()
 	// Stall is how long a call of the store may go without progress, MaxObjects how many objects a listing may have, and
-	// Parallel how many are read at once for one model or listing; 0 is the default.
-	Stall                time.Duration
-	MaxObjects, Parallel int
-	Log                  zerolog.Logger
+	// Parallel how many are read at once for one model or listing; 0 is the default. MaxBytes bounds the keys, versions and
+	// configurations of a listing.
+	Stall                          time.Duration
+	MaxObjects, MaxBytes, Parallel int
+	Log                            zerolog.Logger
 }
 
 // Mirror is one location of a store.
@@ -63,12 +65,16 @@ type Mirror struct {
 	looked   map[string]*Model // what Look has found while a renewal is under way; nil: the model is gone
 	outage   outage
 	living   map[string]*living // the newest copy of each model
+
+	space    sync.Mutex
+	reserved int64 // bytes that copies have still to write
 }
 
 // Open opens the location and lists it. The error has Triton's text.
 func Open(ctx context.Context, config Config) (*Mirror, error) {
 	config.Stall = cmp.Or(config.Stall, DefaultStall)
 	config.MaxObjects = cmp.Or(config.MaxObjects, DefaultMaxObjects)
+	config.MaxBytes = cmp.Or(config.MaxBytes, DefaultMaxBytes)
 	config.Parallel = cmp.Or(config.Parallel, DefaultParallel)
 	m := &Mirror{config: config, living: make(map[string]*living), copying: make(chan struct{}, mostCopies)}
 	m.lifetime, m.end = context.WithCancel(context.Background())

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -213,6 +214,49 @@ func TestModelThatDoesNotFitIsRefused(t *testing.T) {
 	}
 	if n := w.store.Opened("a/1/x"); n != 0 {
 		t.Errorf("it was read %d times, want 0", n)
+	}
+}
+
+// TestSizesThatOverflowAreRefused and do not look like room enough.
+func TestSizesThatOverflowAreRefused(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x", "a/1/y", "a/1/z")
+	huge := *w.mirror.Model("a")
+	huge.Objects = slices.Clone(huge.Objects)
+	for i := range huge.Objects {
+		huge.Objects[i].Size = 1 << 62
+	}
+	_, err := w.mirror.Copy(t.Context(), &huge, func(string) bool { return true })
+	if err == nil || !strings.HasPrefix(err.Error(), "model 'a' of s3://bucket/models needs more than 9223372036854775807 bytes") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// TestCopiesShareTheFreeSpace and do not each count on all of it; what a copy has written, and what it leaves, is given back.
+func TestCopiesShareTheFreeSpace(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x")
+	var disk unix.Statfs_t
+	if err := unix.Statfs(w.place, &disk); err != nil {
+		t.Fatal(err)
+	}
+	most := []objects.Object{{Key: "1/x", Size: int64(disk.Bavail) * disk.Bsize / 4 * 3}}
+	model := w.mirror.Model("a")
+	first, err := w.mirror.reserve(w.place, model, most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.mirror.reserve(w.place, model, most); err == nil || !strings.Contains(err.Error(), "make room, or have MOUNT name a directory with more") {
+		t.Errorf("a second copy: got error %v", err)
+	}
+	first.used(most[0].Size) // had it been written, the disk would say so
+	second, err := w.mirror.reserve(w.place, model, most)
+	if err != nil {
+		t.Errorf("after the first has written: got error %v", err)
+	}
+	second.giveBack()
+	first.giveBack()
+	w.mustCopy("a").Drop()
+	if w.mirror.reserved != 0 {
+		t.Errorf("%d bytes are reserved after all copies", w.mirror.reserved)
 	}
 }
 
@@ -429,6 +473,44 @@ func TestManyKeysThatAreNoFiles(t *testing.T) {
 	w.renew()
 	if n := w.mirror.Figures().Failures; n != 1 || !strings.Contains(w.log.String(), "has more than 102 objects") {
 		t.Errorf("got %d failures, want one: %s", n, w.log.String())
+	}
+}
+
+// TestListingsAreBoundedInBytes of keys, versions and configurations.
+func TestListingsAreBoundedInBytes(t *testing.T) {
+	const most = 400
+	for name, more := range map[string]func(*mirrortest.Store){
+		"keys": func(s *mirrortest.Store) {
+			s.Put("a/1/"+strings.Repeat("x", 200), "")
+			s.Put("a/1/"+strings.Repeat("y", 200), "")
+		},
+		"texts": func(s *mirrortest.Store) {
+			s.Put("a/config.pbtxt", strings.Repeat("x", 200))
+			s.Put("b/config.pbtxt", strings.Repeat("x", 200))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(c *Config) { c.MaxBytes = most }, "a/1/x")
+			more(w.store)
+			w.renew()
+			if f := w.mirror.Figures(); f.Failures != 1 || !strings.Contains(w.log.String(), "the keys and configurations of s3://bucket/models have more than 400 bytes") {
+				t.Errorf("got %d failures, want one: %s", f.Failures, w.log.String())
+			}
+		})
+	}
+}
+
+// TestRenewalsShareWhatHasNotChanged with the listing before.
+func TestRenewalsShareWhatHasNotChanged(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x", "b/1/x", "b/1/y")
+	a, b := w.mirror.Model("a"), w.mirror.Model("b")
+	w.store.Put("b/1/y", "b/1/x") // of the same size
+	w.renew()
+	if now := w.mirror.Model("a"); &now.Objects[0] != &a.Objects[0] {
+		t.Error("the objects of a are there twice")
+	}
+	if now := w.mirror.Model("b"); &now.Objects[0] == &b.Objects[0] || now.Objects[1].Version == b.Objects[1].Version {
+		t.Error("b is as it was")
 	}
 }
 

@@ -68,6 +68,9 @@ func same(a, b objects.Object) bool {
 	return a.Key == b.Key && a.Size == b.Size && a.Version == b.Version && a.Directory == b.Directory
 }
 
+// sameListed reports whether two objects say the same, so that one can stand for the other.
+func sameListed(a, b objects.Object) bool { return same(a, b) && a.Modified.Equal(b.Modified) }
+
 func sameModel(a, b *Model) bool {
 	return a != nil && b != nil && slices.EqualFunc(a.Objects, b.Objects, same) && (a.Fault == nil) == (b.Fault == nil)
 }
