@@ -30,6 +30,8 @@ type check struct {
 	log    *capture
 	server *nereid.Server
 	found  []*examination.Model
+	// uncopied is why models of object stores could not be copied, by the path of their copy, which is empty.
+	uncopied map[string]error
 }
 
 // everything makes a server without endpoints, asks it, and ends it.
@@ -63,6 +65,9 @@ func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err e
 		return err
 	}
 	for _, e := range c.found {
+		if err := c.uncopied[filepath.Clean(e.Directory)]; err != nil {
+			e.Description, e.Errors = nil, []error{err}
+		}
 		c.examined(e)
 	}
 	if c.model == "" {

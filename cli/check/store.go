@@ -26,11 +26,12 @@ func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), e
 	if err != nil {
 		return nil, err
 	}
-	directories, err := opened.FetchAll(ctx)
+	directories, faults, err := opened.FetchAll(ctx)
 	if err != nil {
 		opened.Close()
 		return nil, err
 	}
+	c.uncopied = faults
 	o.Repository.Paths = slices.Clone(o.Repository.Paths)
 	var names []string
 	for i, path := range o.Repository.Paths {

@@ -292,32 +292,52 @@ func (d *Description) serves(key string) bool {
 }
 
 // FetchAll copies whole repositories from stores, with all versions of all models, into one directory each, by the URL as
-// the operator wrote it. Close removes them.
-func (r *Roots) FetchAll(ctx context.Context) (directories map[string]string, err error) {
-	directories = make(map[string]string)
+// the operator wrote it. Close removes them. Of a model that cannot be copied, though its store answers, there is an empty
+// directory, and faults has the reason by its path.
+func (r *Roots) FetchAll(ctx context.Context) (directories map[string]string, faults map[string]error, err error) {
+	directories, faults = make(map[string]string), make(map[string]error)
 	for _, o := range r.all() {
 		if o.store == nil {
 			continue
 		}
 		whole, err := o.copies.Make("repository")
 		if err != nil {
-			return nil, infer.Errorf(infer.Internal, "make a directory for %s: %v", o.shown, err)
+			return nil, nil, infer.Errorf(infer.Internal, "make a directory for %s: %v", o.shown, err)
 		}
 		directories[o.store.Location().Text] = whole.Path()
 		for _, name := range o.store.Models() {
-			model := o.store.Model(name)
-			if model.Fault != nil {
-				return nil, model.Fault
-			}
-			c, err := o.store.Copy(ctx, model, func(string) bool { return true })
+			at := filepath.Join(whole.Path(), name)
+			fault, err := o.copyTo(ctx, o.store.Model(name), at)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			if err := os.Rename(c.Path(), filepath.Join(whole.Path(), name)); err != nil {
-				return nil, infer.Errorf(infer.Internal, "place model '%s' of %s: %v", name, o.shown, err)
+			if fault != nil {
+				faults[at] = fault
 			}
+		}
+	}
+	return directories, faults, nil
+}
+
+// copyTo copies a model whole to a path, at which there is nothing. A fault is of that model alone: then there is an empty
+// directory.
+func (o *rootDir) copyTo(ctx context.Context, model *mirror.Model, at string) (fault, err error) {
+	if fault = model.Fault; fault == nil {
+		var c *copies.Copy
+		if c, fault = o.store.Copy(ctx, model, func(string) bool { return true }); fault == nil {
+			err = os.Rename(c.Path(), at)
 			c.Drop()
 		}
 	}
-	return directories, nil
+	switch {
+	case fault == nil:
+	case ctx.Err() != nil || errors.Is(fault, objects.ErrUnreachable):
+		return nil, fault
+	default:
+		err = os.Mkdir(at, 0o700)
+	}
+	if err != nil {
+		return nil, infer.Errorf(infer.Internal, "place model '%s' of %s: %v", model.Name, o.shown, err)
+	}
+	return fault, nil
 }
