@@ -173,6 +173,7 @@ func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objec
 	if err != nil {
 		return made, changedOr(stallOf(w, err))
 	}
+	w.progress()
 	defer body.Close()
 	file, err := root.OpenFile(o.Key, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -193,15 +194,23 @@ func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objec
 	return madeFile{object: o, inode: inodeOf(info), time: info.ModTime().UnixNano()}, nil
 }
 
+// named is a file.
+type named interface {
+	io.Writer
+	Name() string
+}
+
 // pour copies a body, whose length the bucket bounds, into a file.
-func (m *Mirror) pour(file *os.File, body io.Reader, room *room) (size int64, err error) {
+func (m *Mirror) pour(file named, body watchedReader, room *room) (size int64, err error) {
 	piece := make([]byte, pieceBytes)
 	for {
 		n, err := body.Read(piece)
 		if n > 0 {
 			m.counts.bytes.Add(uint64(n))
 			size += int64(n)
-			if _, werr := file.Write(piece[:n]); werr != nil {
+			var werr error
+			body.apart(func() { _, werr = file.Write(piece[:n]) }) // a slow disk is not a slow store
+			if werr != nil {
 				return size, m.unwritable(filepath.Dir(file.Name()), werr)
 			}
 			room.used(int64(n))

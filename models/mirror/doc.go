@@ -14,7 +14,8 @@
 // after an error. Files have mode 0600, directories 0700; links and other modes do not come from a store.
 //
 // Time: a call of the store ends when it has made no progress for Config.Stall, which is counted from the last object of a
-// listing or the last byte of a body. A large model may take as long as it likes.
+// listing or the last 64 KiB of a body, without the time that the disk takes. A large model may take as long as it likes, and one
+// that trickles gives its place up.
 //
 // States: a Mirror works from Open to Close. Close ends renewals and waits for them; copies are removed by their users or
 // with their copies.Place.

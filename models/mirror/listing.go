@@ -300,6 +300,7 @@ func (m *Mirror) readText(ctx context.Context, model string, o objects.Object) (
 	if err != nil {
 		return nil, stallOf(w, err)
 	}
+	w.progress()
 	defer body.Close()
 	text, err := io.ReadAll(io.LimitReader(watchedReader{body, w}, maxTextBytes+1))
 	if err == nil && int64(len(text)) != o.Size {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -198,65 +197,6 @@ func TestCopiesThatFailLeaveNothing(t *testing.T) {
 				t.Errorf("%q is left", places)
 			}
 		})
-	}
-}
-
-// TestModelThatDoesNotFitIsRefused before anything is fetched.
-func TestModelThatDoesNotFitIsRefused(t *testing.T) {
-	w := newWorld(t, nil, "a/1/x")
-	huge := *w.mirror.Model("a")
-	huge.Objects = slices.Clone(huge.Objects)
-	huge.Objects[0].Size = 1 << 60
-	_, err := w.mirror.Copy(t.Context(), &huge, func(string) bool { return true })
-	if err == nil || !strings.Contains(err.Error(), "model 'a' of s3://bucket/models needs 1152921504606846976 bytes in "+w.place+", which has ") ||
-		!strings.HasSuffix(err.Error(), " free: make room, or have MOUNT name a directory with more") {
-		t.Errorf("got error %v", err)
-	}
-	if n := w.store.Opened("a/1/x"); n != 0 {
-		t.Errorf("it was read %d times, want 0", n)
-	}
-}
-
-// TestSizesThatOverflowAreRefused and do not look like room enough.
-func TestSizesThatOverflowAreRefused(t *testing.T) {
-	w := newWorld(t, nil, "a/1/x", "a/1/y", "a/1/z")
-	huge := *w.mirror.Model("a")
-	huge.Objects = slices.Clone(huge.Objects)
-	for i := range huge.Objects {
-		huge.Objects[i].Size = 1 << 62
-	}
-	_, err := w.mirror.Copy(t.Context(), &huge, func(string) bool { return true })
-	if err == nil || !strings.HasPrefix(err.Error(), "model 'a' of s3://bucket/models needs more than 9223372036854775807 bytes") {
-		t.Errorf("got error %v", err)
-	}
-}
-
-// TestCopiesShareTheFreeSpace and do not each count on all of it; what a copy has written, and what it leaves, is given back.
-func TestCopiesShareTheFreeSpace(t *testing.T) {
-	w := newWorld(t, nil, "a/1/x")
-	var disk unix.Statfs_t
-	if err := unix.Statfs(w.place, &disk); err != nil {
-		t.Fatal(err)
-	}
-	most := []objects.Object{{Key: "1/x", Size: int64(disk.Bavail) * disk.Bsize / 4 * 3}}
-	model := w.mirror.Model("a")
-	first, err := w.mirror.reserve(w.place, model, most)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.mirror.reserve(w.place, model, most); err == nil || !strings.Contains(err.Error(), "make room, or have MOUNT name a directory with more") {
-		t.Errorf("a second copy: got error %v", err)
-	}
-	first.used(most[0].Size) // had it been written, the disk would say so
-	second, err := w.mirror.reserve(w.place, model, most)
-	if err != nil {
-		t.Errorf("after the first has written: got error %v", err)
-	}
-	second.giveBack()
-	first.giveBack()
-	w.mustCopy("a").Drop()
-	if w.mirror.reserved != 0 {
-		t.Errorf("%d bytes are reserved after all copies", w.mirror.reserved)
 	}
 }
 

@@ -4,31 +4,64 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// watch ends a call of the store that makes no progress.
+// leastBytes is what a body has to bring in each period, or its rest: a store that trickles would have one of the few places for
+// copies without end.
+const leastBytes = 64 << 10
+
+// watch ends a call of the store that makes no progress for a period. One goroutine makes the call and uses the watch.
 type watch struct {
 	ctx   context.Context
 	end   context.CancelCauseFunc
 	timer *time.Timer
 	stall time.Duration
+	until time.Time    // the end of the period
+	came  atomic.Int64 // bytes of a body in this period; the timer reads them
 }
 
 // watch begins to watch a call, which is given the context of the watch. The caller stops the watch.
 func (m *Mirror) watch(ctx context.Context) *watch {
 	w := &watch{stall: m.config.Stall}
 	w.ctx, w.end = context.WithCancelCause(ctx)
-	stalled := infer.Errorf(infer.Unavailable, "the store of %s has sent nothing for %s", m.config.Location, m.config.Stall)
-	w.timer = boundary.AfterFunc(m.config.Log, boundary.Models, w.stall, func() { w.end(stalled) }, nil)
+	w.until = time.Now().Add(w.stall)
+	w.timer = boundary.AfterFunc(m.config.Log, boundary.Models, w.stall, func() {
+		if came := w.came.Load(); came > 0 {
+			w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent %d bytes of an object in %s, at least %d are wanted", m.config.Location, came, w.stall, leastBytes))
+			return
+		}
+		w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent nothing for %s", m.config.Location, w.stall))
+	}, nil)
 	return w
 }
 
-// progress says that something has come.
-func (w *watch) progress() { w.timer.Reset(w.stall) }
+// progress begins another period.
+func (w *watch) progress() {
+	w.came.Store(0)
+	w.until = time.Now().Add(w.stall)
+	w.timer.Reset(w.stall)
+}
+
+// received says that bytes of a body have come.
+func (w *watch) received(n int) {
+	if w.came.Add(int64(n)) >= leastBytes {
+		w.progress()
+	}
+}
+
+// apart calls f, whose time is not the store's: the period goes on after it.
+func (w *watch) apart(f func()) {
+	left := time.Until(w.until)
+	w.timer.Stop()
+	f()
+	w.until = time.Now().Add(left)
+	w.timer.Reset(left)
+}
 
 // stop ends the watch. The context is not used any more.
 func (w *watch) stop() {
@@ -44,7 +77,7 @@ func (w *watch) blame(err error) error {
 	return err
 }
 
-// watchedReader counts each piece that comes as progress.
+// watchedReader is a body of which the watch knows what has come.
 type watchedReader struct {
 	io.Reader
 	*watch
@@ -54,7 +87,7 @@ type watchedReader struct {
 func (r watchedReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	if n > 0 {
-		r.progress()
+		r.received(n)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = r.blame(err)

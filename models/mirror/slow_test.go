@@ -1,0 +1,128 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// slow is a bucket that sends its objects, but for one, in pieces with a wait before each.
+type slow struct {
+	objects.Bucket
+	quick string
+	piece int
+	wait  time.Duration
+}
+
+// Open implements objects.Bucket.
+func (s slow) Open(ctx context.Context, o objects.Object) (io.ReadCloser, error) {
+	body, err := s.Bucket.Open(ctx, o)
+	if err != nil || o.Key == s.quick {
+		return body, err
+	}
+	return slowBody{body, ctx, s}, nil
+}
+
+type slowBody struct {
+	io.ReadCloser
+	ctx context.Context //nolint:containedctx // as that of an answer of net/http
+	slow
+}
+
+// Read implements io.Reader.
+func (b slowBody) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(b.wait):
+		return b.ReadCloser.Read(p[:min(len(p), b.piece)])
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
+	}
+}
+
+// slowly has the store of a world be slow.
+func slowly(s slow) func(*Config) {
+	return func(c *Config) {
+		open := c.Open
+		c.Open = func(ctx context.Context, at objects.Location) (_ objects.Bucket, err error) {
+			s.Bucket, err = open(ctx, at)
+			return s, err
+		}
+	}
+}
+
+// TestTricklesGiveTheirPlacesUp to other copies.
+func TestTricklesGiveTheirPlacesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, slowly(slow{quick: "quick/1/x", piece: 1, wait: 7 * time.Second}), "a/1/x", "b/1/x", "c/1/x", "d/1/x", "quick/1/x")
+		for _, name := range []string{"a", "b", "c", "d"} {
+			w.store.Put(name+"/1/x", strings.Repeat("x", 100))
+		}
+		w.renew()
+		began := time.Now()
+		failed := make(chan error)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			go func() {
+				_, err := w.copyOf(name)
+				failed <- err
+			}()
+		}
+		synctest.Wait() // all places are taken
+		go func() {
+			for range mostCopies {
+				if err := <-failed; !errors.Is(err, objects.ErrUnreachable) || !strings.Contains(err.Error(), "has sent 4 bytes of an object in 30s, at least 65536 are wanted") {
+					t.Errorf("got error %v", err)
+				}
+			}
+		}()
+		w.mustCopy("quick").Drop()
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("another copy took %s, want 30s", took)
+		}
+		synctest.Wait()
+	})
+}
+
+// TestSlowStoresAreWaitedFor while they bring enough.
+func TestSlowStoresAreWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, slowly(slow{piece: leastBytes, wait: 29 * time.Second}), "a/1/x")
+		w.store.Put("a/1/x", strings.Repeat("x", 10*leastBytes))
+		w.renew()
+		w.mustCopy("a").Drop()
+	})
+}
+
+// slowDisk takes a minute for each piece.
+type slowDisk struct{ bytes.Buffer }
+
+func (*slowDisk) Name() string { return "slow" }
+
+// Write implements io.Writer.
+func (d *slowDisk) Write(p []byte) (int, error) {
+	time.Sleep(time.Minute)
+	return d.Buffer.Write(p)
+}
+
+// TestSlowDiskIsNotAStall of the store, nor does it give the store more time.
+func TestSlowDiskIsNotAStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a/1/x")
+		for wait, want := range map[time.Duration]string{time.Second: "", 11 * time.Second: "the store of s3://bucket/models has sent 2 bytes of an object in 30s, at least 65536 are wanted"} {
+			var disk slowDisk
+			watch := w.mirror.watch(t.Context())
+			body := slowBody{io.NopCloser(strings.NewReader("text")), watch.ctx, slow{piece: 1, wait: wait}}
+			size, err := w.mirror.pour(&disk, watchedReader{body, watch}, &room{mirror: w.mirror})
+			watch.stop()
+			if got := errorText(err); got != want || want == "" && (size != 4 || disk.String() != "text") {
+				t.Errorf("a byte each %s: got %d bytes, error %q, want %q", wait, size, got, want)
+			}
+		}
+	})
+}
