@@ -161,7 +161,8 @@ func (o *Options) run(running context.Context, s *nereid.Server, manager *notify
 	switch {
 	case running.Err() != nil: // a signal came while models were loaded
 		return exitStatus(s.Shutdown())
-	case loaded != nil && o.ExitOnError:
+	// nereid serve stays for models that can be mended; what is no repository has none.
+	case loaded != nil && (o.ExitOnError || o.Log.Desk && s.RepositoryError() != nil):
 		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
 		fmt.Fprintln(shown.stderr, creatingServer(loaded))
 		fmt.Fprint(shown.stderr, notLoaded(loaded, func(string) bool { return false }))

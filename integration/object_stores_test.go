@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"crypto/md5" //nolint:gosec // an ETag of S3 is one
 	"encoding/hex"
 	"encoding/xml"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/objects/objectstest"
 )
 
@@ -363,5 +365,34 @@ func TestStartWithoutAStore(t *testing.T) {
 		if err == nil || !strings.Contains(string(output), test.want+"\n") {
 			t.Errorf("%s: got %v, %s; want %s", test.path, err, output, test.want)
 		}
+	}
+}
+
+// TestDeskWithAStore serves from a store as from a directory, and ends where there is none.
+func TestDeskWithAStore(t *testing.T) {
+	store := newSimpleStore(t)
+	b := store.bucket(t)
+	mounts := b.setUp(t)
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.putStored("m", "1", "first")
+	store.set(false, http.StatusForbidden)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, binary, "serve", b.url+"/repo", "--allow-grpc=false", "--allow-metrics=false", "--http-ui=false", fmt.Sprintf("--http-port=%d", freePorts(t, 1)[0])).CombinedOutput()
+	if want := "error: creating server: Internal - Unable to create S3 filesystem client. Check account credentials."; err == nil || !strings.Contains(string(output), want) {
+		t.Errorf("a store that refuses: got %v, %s; want %s", err, output, want)
+	}
+	store.set(false, 0)
+	s := launchProgram(t, []string{binary, "serve"}, testkit.Python(t).Path, b.url+"/repo")
+	s.waitReady()
+	if got := s.says("m"); got != "first folder 1 config.pbtxt" {
+		t.Errorf("m says %q", got)
+	}
+	s.stop()
+	if left := copiesIn(t, mounts); len(left) > 0 {
+		t.Errorf("%v are left", left)
 	}
 }
