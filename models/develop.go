@@ -68,6 +68,9 @@ func (d *developer) look(ctx context.Context) {
 		if _, no := rejected[id]; no || d.config.Explicit && !d.catalog.Follows(id) || !d.isDue(id, busy) {
 			continue
 		}
+		if path := d.catalog.ChangedImport(id, d.tried[id]); path != "" {
+			d.config.Log.Info().Msgf("model '%s' is loaded anew: %s has changed", id, path)
+		}
 		// From here on its work holds the gate.
 		delete(d.changing, id)
 		s, err := d.source(id, nil)

@@ -250,6 +250,27 @@ func (k *Catalog) Imported(id repository.Identity) []string {
 	return nil
 }
 
+// ChangedImport is a file outside of a model's directory that its versions which serve, or whose last load has failed, have
+// imported, and which has changed since; "" if there is none.
+func (k *Catalog) ChangedImport(id repository.Identity, files repository.Footprint) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	if m == nil {
+		return ""
+	}
+	imports := slices.Clone(m.failed)
+	for _, number := range m.readyLocked() {
+		imports = append(imports, m.versions[number].loaded.Imports())
+	}
+	for _, i := range imports {
+		if path := i.Changed(files); path != "" {
+			return path
+		}
+	}
+	return ""
+}
+
 // IsAsTried reports whether the imports of the versions whose last load has failed are as they were then.
 func (k *Catalog) IsAsTried(id repository.Identity, files repository.Footprint) bool {
 	k.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash"
 	"hash/fnv"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -18,7 +19,7 @@ import (
 )
 
 // Footprint is what the files of a model looked like at one time: their names,
-// sizes and times, but not what is in them. Two footprints tell whether
+// sizes and times, and of modules elsewhere what is in them. Two footprints tell whether
 // something has changed in between, and for which versions of the model.
 //
 // The time of a directory is not in it, only what the directory has: what
@@ -83,12 +84,35 @@ func outside(paths ...string) map[string]uint64 {
 		sum := fnv.New64a()
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			add(sum, "directory")
-		} else {
+		} else if filepath.Ext(path) != ".py" || !addContent(sum, path) {
 			addFile(sum, path, "")
 		}
 		sums[path] = sum.Sum64()
 	}
 	return sums
+}
+
+// maxContent bounds the bytes of a file that are looked at.
+const maxContent = 1 << 20
+
+// addContent adds what is in a file: a model that writes a module anew as it was, at each load or in each instance, has
+// not changed by it. It reports false, and adds nothing, if that is no file, or a large one.
+func addContent(sum hash.Hash64, path string) bool {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // of a pipe nothing is waited for
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxContent+1))
+	if err != nil || len(content) > maxContent {
+		return false
+	}
+	add(sum, "content", uint64(len(content)))
+	_, _ = sum.Write(content)
+	return true
 }
 
 // environmentOf is where the execution environment of a model lies, if that is outside of

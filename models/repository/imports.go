@@ -70,9 +70,13 @@ func (i *Imports) Paths() []string {
 }
 
 // Same reports whether the files that later has looked at are as they were imported.
-func (i *Imports) Same(later Footprint) bool {
+func (i *Imports) Same(later Footprint) bool { return i.Changed(later) == "" }
+
+// Changed is the first path, in their order, of those files that later has looked at and that are not as they were
+// imported, "" if there is none.
+func (i *Imports) Changed(later Footprint) (first string) {
 	if i == nil {
-		return true
+		return ""
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -81,9 +85,9 @@ func (i *Imports) Same(later Footprint) bool {
 		if !looked {
 			now, looked = later.imported[path]
 		}
-		if looked && now != sum {
-			return false
+		if looked && now != sum && (first == "" || path < first) {
+			first = path
 		}
 	}
-	return true
+	return first
 }

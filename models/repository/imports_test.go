@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // TestImportsChangeWithTheirFiles: a file that is saved, removed, or comes where one was missed is a change, until
@@ -75,6 +77,41 @@ func TestImportsChangeWithTheirFiles(t *testing.T) {
 		change()
 		check(false, name)
 	}
+}
+
+// TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged, but for those that are too large to be read at each look. What
+// is no file is not opened for good.
+func TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "helper.py")
+	small, large := "x = 1", strings.Repeat("#", maxContent+1)
+	for _, c := range []struct {
+		name, before, after string
+		same                bool
+	}{
+		{"as it was", small, small, true},
+		{"of the same size", small, "x = 2", false},
+		{"large", large, large, false},
+		{"grown large", small, large, false},
+	} {
+		imports := NewImports()
+		for i, text := range []string{c.before, c.after} {
+			if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(at, time.Time{}, time.Unix(int64(1e9+i), 0)); err != nil {
+				t.Fatal(err)
+			}
+			imports.Add([]string{at}) // of which the first counts
+		}
+		if got := imports.Same(Footprint{Outside: outside(at)}); got != c.same {
+			t.Errorf("%s: got %t, want %t", c.name, got, c.same)
+		}
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe.py")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	NewImports().Add([]string{pipe})
 }
 
 // TestImportsAreBounded: what a process reports is not trusted.
