@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,10 +37,14 @@ const maxCredentialFile = 1 << 20
 // Find returns the credential for a location: that of the file which TRITON_CLOUD_CREDENTIAL_PATH names, where it names one, and
 // else that of the other variables. It reads both anew with each call. The error has no secret.
 func Find(getenv func(string) string, l Location) (Credential, error) {
+	c, err := fromEnvironment(getenv, l), error(nil)
 	if file := getenv(CredentialFile); file != "" {
-		return fromFile(file, l)
+		c, err = fromFile(file, l)
 	}
-	return fromEnvironment(getenv, l), nil
+	if c.AuthType == "default" { // as in the chain of Azure's SDK
+		c.ClientID = cmp.Or(c.ClientID, getenv("AZURE_CLIENT_ID"))
+	}
+	return c, err
 }
 
 func fromEnvironment(getenv func(string) string, l Location) Credential {
@@ -130,14 +135,4 @@ func pathless(err error) error {
 		return number
 	}
 	return err
-}
-
-// Redact takes the secrets out of a text.
-func (c Credential) Redact(text string) string {
-	for _, secret := range []string{c.SecretKey, c.SessionToken, c.AccountKey} {
-		if secret != "" {
-			text = strings.ReplaceAll(text, secret, "…")
-		}
-	}
-	return text
 }

@@ -39,6 +39,9 @@ func TestCredentialsOfTheEnvironment(t *testing.T) {
 		{"file of Google", "gs://b", environment{"GOOGLE_APPLICATION_CREDENTIALS": "/k.json", "AWS_PROFILE": "p"}, objects.Credential{File: "/k.json"}},
 		{"key of Azure", "as://a/c", environment{"AZURE_STORAGE_ACCOUNT": "other", "AZURE_STORAGE_KEY": "k"}, objects.Credential{Account: "other", AccountKey: "k"}},
 		{"identity of Azure", "as://a/c", environment{"AZURE_STORAGE_AUTH_TYPE": "managed_identity", "AZURE_STORAGE_CLIENT_ID": "c"}, objects.Credential{AuthType: "managed_identity", ClientID: "c"}},
+		{"identity of Azure's chain", "as://a/c", environment{"AZURE_STORAGE_AUTH_TYPE": "default", "AZURE_CLIENT_ID": "sdk"}, objects.Credential{AuthType: "default", ClientID: "sdk"}},
+		{"Triton's before the chain's", "as://a/c", environment{"AZURE_STORAGE_AUTH_TYPE": "default", "AZURE_STORAGE_CLIENT_ID": "c", "AZURE_CLIENT_ID": "sdk"}, objects.Credential{AuthType: "default", ClientID: "c"}},
+		{"a managed identity has Triton's alone", "as://a/c", environment{"AZURE_STORAGE_AUTH_TYPE": "managed_identity", "AZURE_CLIENT_ID": "sdk"}, objects.Credential{AuthType: "managed_identity"}},
 	} {
 		got, err := objects.Find(test.env.get, parse(t, test.url))
 		if err != nil || got != test.want {

@@ -2,7 +2,9 @@ package clouds
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -43,7 +45,11 @@ func (k connector) connectAzure(l objects.Location, c objects.Credential) (objec
 	}
 	client, err := newContainer(endpoint+"/"+url.PathEscape(l.Bucket), account, c, &container.ClientOptions{ClientOptions: options})
 	if err != nil {
-		return nil, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredential", Message: c.Redact(err.Error())}
+		cause := objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredential", Message: "the endpoint and the credentials make no client"}
+		if base64 := base64.CorruptInputError(0); errors.As(err, &base64) {
+			cause.Message = "the key of the account is not base64"
+		}
+		return nil, cause
 	}
 	return &azureClient{container: client, transport: transport}, nil
 }
@@ -156,7 +162,7 @@ func causeOfAzure(err error) objects.Cause {
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &identity):
-		return objects.Cause{Reason: objects.ErrDenied, Name: "AuthenticationFailed", Message: identity.Error()}
+		return objects.Cause{Reason: objects.ErrDenied, Name: "AuthenticationFailed", Message: whyNoToken(identity)}
 	case errors.As(err, &response):
 		// Its text has the URL and all headers of the reply.
 		cause := objects.Cause{Reason: reasonOf(response.StatusCode), Name: response.ErrorCode, Message: http.StatusText(response.StatusCode)}
@@ -165,7 +171,15 @@ func causeOfAzure(err error) objects.Cause {
 		}
 		return cause
 	case errors.As(err, &unavailable):
-		return objects.Cause{Reason: objects.ErrDenied, Name: "NoCredentials", Message: err.Error()}
+		return objects.Cause{Reason: objects.ErrDenied, Name: "NoCredentials", Message: "neither the environment nor the pod nor the machine has an identity"}
 	}
 	return broken(err)
+}
+
+// whyNoToken gives the status alone: the SDK's text has the whole reply.
+func whyNoToken(err *azidentity.AuthenticationFailedError) string {
+	if err.RawResponse == nil {
+		return "the service of identities gives no token"
+	}
+	return fmt.Sprintf("the service of identities gives no token: it answers %d %s", err.RawResponse.StatusCode, http.StatusText(err.RawResponse.StatusCode))
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"cloud.google.com/go/compute/metadata"
@@ -195,23 +196,23 @@ func (t *googleTokens) fetch(ctx context.Context) (string, time.Time, error) {
 	}
 	key, err := os.ReadFile(t.file)
 	if err != nil {
-		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "NoCredentials", Message: err.Error()}
+		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "NoCredentials", Message: "the file with the key cannot be read: " + errnoOf(err)}
 	}
 	var kind struct {
 		Type google.CredentialsType `json:"type"`
 	}
 	if err := json.Unmarshal(key, &kind); err != nil {
-		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: "the file " + t.file + " is no JSON"}
+		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: "the file with the key is no JSON"}
 	}
 	// The source made here gets one token. It passes no context to its requests: the client does.
 	client := &http.Client{Transport: called{ctx, t.client.Transport}, CheckRedirect: t.client.CheckRedirect}
 	made, err := google.CredentialsFromJSONWithType(context.WithValue(ctx, oauth2.HTTPClient, client), key, kind.Type, gcsScope)
 	if err != nil {
-		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: "the file " + t.file + " has no key of a known kind"}
+		return "", time.Time{}, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: "the file with the key has no key of a known kind"}
 	}
 	token, err := made.TokenSource.Token()
 	if err != nil {
-		return "", time.Time{}, causeOfToken(err)
+		return "", time.Time{}, causeOfToken(err, kind.Type)
 	}
 	return token.AccessToken, token.Expiry, nil
 }
@@ -226,14 +227,29 @@ func (c called) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.base.RoundTrip(r.WithContext(c.ctx))
 }
 
-func causeOfToken(err error) objects.Cause {
+// errnoOf gives the reason of a failed system call without the path.
+func errnoOf(err error) string {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return number.Error()
+	}
+	return "it is no file"
+}
+
+// causeOfToken shows what a server of tokens says of its refusal, and of all else no text: with identities that are federated it
+// may have what a program has printed, or a file's path.
+func causeOfToken(err error, kind google.CredentialsType) objects.Cause {
 	var refused *oauth2.RetrieveError
 	var unanswered *url.Error
 	switch {
 	case errors.As(err, &unanswered):
 		return broken(err)
 	case !errors.As(err, &refused) || refused.Response == nil:
-		return objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: err.Error()}
+		message := "the file with the key gives no token"
+		if kind == google.ServiceAccount {
+			message = "the private key of the file cannot be read: want RSA in PEM"
+		}
+		return objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredentials", Message: message}
 	}
 	var reply struct {
 		Error       string `json:"error"`
@@ -259,6 +275,10 @@ func (t *googleTokens) ofMachine(ctx context.Context) (string, time.Time, error)
 	var missing metadata.NotDefinedError
 	if errors.As(err, &missing) { // a machine without a service account
 		return "", time.Now().Add(time.Hour), nil
+	}
+	var refused *metadata.Error
+	if errors.As(err, &refused) { // its text has the whole reply
+		return "", time.Time{}, objects.Cause{Reason: objects.ErrUnreachable, Name: "NoCredentials", Message: fmt.Sprintf("the metadata server answers %d %s", refused.Code, http.StatusText(refused.Code))}
 	}
 	if err != nil {
 		return "", time.Time{}, broken(err)

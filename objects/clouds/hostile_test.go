@@ -332,6 +332,25 @@ func TestMalformedListings(t *testing.T) {
 	})
 }
 
+// TestTruncatedListings has a server that knows the first version of listings alone: it names no token of the next page.
+func TestTruncatedListings(t *testing.T) {
+	p := protocols[0]
+	var truncated atomic.Bool
+	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+		page := p.page("f")
+		if truncated.Load() {
+			page = strings.Replace(page, "<IsTruncated>false</IsTruncated>", "<IsTruncated>true</IsTruncated><NextMarker>f</NextMarker>", 1)
+		}
+		_, _ = io.WriteString(w, page)
+	})
+	b := opened(t, l)
+	truncated.Store(true)
+	err := b.List(t.Context(), "", func(objects.Object) error { return nil })
+	if want := "MalformedListing, error message: the listing is truncated and names no next page"; err == nil || !strings.HasSuffix(err.Error(), want) || !errors.Is(err, objects.ErrUnreachable) {
+		t.Errorf("got %v, want …%s", err, want)
+	}
+}
+
 // TestStoresThatAreNotThere asks a port that nobody has.
 func TestStoresThatAreNotThere(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p protocol) {

@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
 	"github.com/nereid-serving/nereid/objects"
 )
 
@@ -136,6 +138,7 @@ func TestKeysOfGoogleThatCannotBeRead(t *testing.T) {
 		"{":                           "is no JSON",
 		`{"type": "SECRET"}`:          "has no key of a known kind",
 		`{"type": "service_account"}`: "private key",
+		`{"type": "external_account", "audience": "a", "subject_token_type": "t", "token_url": "https://sts.googleapis.com/v1/token", "credential_source": {"file": "` + path + `.SECRET"}}`: "the file with the key gives no token",
 	} {
 		_ = os.Remove(path)
 		if content != "" {
@@ -144,7 +147,7 @@ func TestKeysOfGoogleThatCannotBeRead(t *testing.T) {
 			}
 		}
 		_, err := g.open(t)
-		if err == nil || !strings.HasPrefix(err.Error(), "Unable to create GCS client. Check account credentials. (") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "SECRET") {
+		if err == nil || !strings.HasPrefix(err.Error(), "Unable to create GCS client. Check account credentials. (") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "SECRET") || strings.Contains(err.Error(), path) {
 			t.Errorf("%q: got %v, want …%s…", content, err, want)
 		}
 	}
@@ -258,5 +261,89 @@ func TestDirectoriesOfAzure(t *testing.T) {
 	got := list(t, opened(t, l), "")
 	if !got["a"].Directory || !got["b"].Directory || got["c"].Directory || len(got) != 3 {
 		t.Errorf("got %+v, want a and b as directories", got)
+	}
+}
+
+// TestTextsOfIdentitiesStayHere has programs, servers and files that say secrets where they should have given credentials.
+func TestTextsOfIdentitiesStayHere(t *testing.T) {
+	reply := func(status int) *httptest.Server {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, `{"error": "SECRET", "code": "the SECRET", "message": "SECRET"}`)
+		}))
+		t.Cleanup(server.Close)
+		return server
+	}
+	write := func(content string) string {
+		path := filepath.Join(t.TempDir(), "SECRET")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	noProgram := "[profile p]\ncredential_process = cat " + write(`{"Version": 1, "SecretAccessKey": "SECRET"`) + "\n"
+	refusing := reply(http.StatusBadRequest)
+	for _, test := range []struct {
+		name, scheme string
+		env          map[string]string
+		want         string
+	}{
+		{"program", "s3", map[string]string{"AWS_PROFILE": "p", "AWS_CONFIG_FILE": write(noProgram)},
+			`Exception: 'NoCredentials' Message: 'the credentials of profile "p" cannot be had: the program of credential_process fails, or prints something else than credentials'`},
+		{"profile", "s3", map[string]string{"AWS_PROFILE": "q", "AWS_CONFIG_FILE": write(noProgram)},
+			`Exception: 'InvalidConfiguration' Message: 'the profile "q" is in neither file of Amazon's configuration'`},
+		{"role", "s3", map[string]string{"AWS_PROFILE": "p", "AWS_CONFIG_FILE": write("[profile p]\nrole_arn = SECRET\ncredential_source = SECRET\n")},
+			`Exception: 'InvalidConfiguration' Message: 'a variable or a file of Amazon's configuration has a value that cannot be used'`},
+		{"token's file", "s3", map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": "/nowhere/SECRET", "AWS_ROLE_ARN": "arn:aws:iam::1:role/a"},
+			`Exception: 'NoCredentials' Message: 'the credentials of Amazon's configuration cannot be had'`},
+		{"container", "s3", map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": refusing.URL},
+			`Exception: 'NoCredentials' Message: 'the credentials of Amazon's configuration cannot be had`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := serve(t, protocol{scheme: test.scheme}, func(w http.ResponseWriter, r *http.Request) { t.Errorf("the store is asked: %s", r.URL) })
+			t.Setenv("AWS_ACCESS_KEY_ID", "")
+			t.Setenv("AZURE_STORAGE_KEY", "")
+			for name, value := range test.env {
+				t.Setenv(name, value)
+			}
+			_, err := Open(t.Context(), l)
+			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "SECRET") {
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+// machine answers in place of a machine's service of identities.
+type machine struct{ asked []string } // the client_id of each question
+
+func (m *machine) Do(r *http.Request) (*http.Response, error) {
+	m.asked = append(m.asked, r.URL.Query().Get("client_id"))
+	return &http.Response{StatusCode: http.StatusBadRequest, Request: r, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"error": "SECRET", "error_description": "SECRET"}`))}, nil
+}
+
+// TestIdentitiesByClientID has a machine with several identities: the variable of Azure's SDK chooses one in the default chain.
+func TestIdentitiesByClientID(t *testing.T) {
+	l := locate(t, "as", "127.0.0.1:1")
+	t.Setenv("AZURE_CLIENT_ID", "of-the-sdk")
+	t.Setenv("AZURE_STORAGE_AUTH_TYPE", "default")
+	for _, test := range []struct{ own, want string }{{"", "of-the-sdk"}, {"own", "own"}} {
+		t.Setenv("AZURE_STORAGE_CLIENT_ID", test.own)
+		c, err := objects.Find(os.Getenv, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &machine{}
+		identity, err := newIdentity(c, policy.ClientOptions{Transport: m, Retry: policy.RetryOptions{MaxRetries: -1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = identity.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}})
+		if err == nil || len(m.asked) == 0 || m.asked[0] != test.want {
+			t.Errorf("with %q: asked for %q, %v; want %q", test.own, m.asked, err, test.want)
+		}
+		if cause := causeOfAzure(err); !errors.Is(cause, objects.ErrDenied) || strings.Contains(cause.Error(), "SECRET") {
+			t.Errorf("got %v, want a refusal without the reply", cause)
+		}
 	}
 }

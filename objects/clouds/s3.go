@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -14,10 +15,12 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/processcreds"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/logging"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/nereid-serving/nereid/objects"
 )
@@ -29,6 +32,7 @@ type s3Client struct {
 	client      *s3.Client
 	bucket      string
 	credentials aws.CredentialsProvider
+	profile     string // that the operator names
 	transport   *http.Transport
 	follow      bool                   // the store may name another region
 	region      atomic.Pointer[string] // that it has named
@@ -56,7 +60,7 @@ func (k connector) connectS3(ctx context.Context, l objects.Location, c objects.
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
-		return nil, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidConfiguration", Message: c.Redact(err.Error())}
+		return nil, objects.Cause{Reason: objects.ErrDenied, Name: "InvalidConfiguration", Message: whyNoConfiguration(err)}
 	}
 	if cfg.Region == "" {
 		cfg.Region = anyRegion
@@ -72,7 +76,7 @@ func (k connector) connectS3(ctx context.Context, l objects.Location, c objects.
 			o.BaseEndpoint = aws.String(l.Endpoint)
 		}
 	})
-	return &s3Client{client: client, bucket: l.Bucket, credentials: cfg.Credentials, transport: transport, follow: l.Endpoint == "" && cfg.BaseEndpoint == nil}, nil
+	return &s3Client{client: client, bucket: l.Bucket, credentials: cfg.Credentials, profile: c.Profile, transport: transport, follow: l.Endpoint == "" && cfg.BaseEndpoint == nil}, nil
 }
 
 func (c *s3Client) Close() { c.transport.CloseIdleConnections() }
@@ -99,10 +103,14 @@ func (c *s3Client) Page(ctx context.Context, prefix, from string, most int) ([]o
 		}
 		page = append(page, objects.Entry{Key: key, Size: aws.ToInt64(o.Size), Modified: aws.ToTime(o.LastModified), Version: aws.ToString(o.ETag)})
 	}
-	if !aws.ToBool(output.IsTruncated) {
+	next := aws.ToString(output.NextContinuationToken)
+	switch {
+	case !aws.ToBool(output.IsTruncated):
 		return page, "", nil
+	case next == "": // of a server that knows the first version of listings alone: what follows would count as deleted
+		return nil, "", objects.Cause{Reason: objects.ErrUnreachable, Name: "MalformedListing", Message: "the listing is truncated and names no next page"}
 	}
-	return page, aws.ToString(output.NextContinuationToken), nil
+	return page, next, nil
 }
 
 func (c *s3Client) Read(ctx context.Context, key string, o objects.Object, offset int64) (io.ReadCloser, error) {
@@ -130,7 +138,7 @@ func ask[T any](ctx context.Context, c *s3Client, do func(func(*s3.Options)) (T,
 	// Asked for by itself, since the SDK's errors do not say that it was this that failed. It is kept until it expires.
 	if _, err := c.credentials.Retrieve(ctx); err != nil {
 		var none T
-		return none, objects.Cause{Reason: objects.ErrDenied, Name: "NoCredentials", Message: err.Error()}
+		return none, objects.Cause{Reason: objects.ErrDenied, Name: "NoCredentials", Message: c.whyNoCredentials(err)}
 	}
 	result, err := do(c.inRegion)
 	if err == nil {
@@ -147,6 +155,47 @@ func ask[T any](ctx context.Context, c *s3Client, do func(func(*s3.Options)) (T,
 		}
 	}
 	return result, causeOfS3(err)
+}
+
+// whyNoConfiguration says why the files and variables of Amazon's make no configuration. The SDK's texts quote them.
+func whyNoConfiguration(err error) string {
+	var missing config.SharedConfigProfileNotExistError
+	var unread config.SharedConfigLoadError
+	switch {
+	case errors.As(err, &missing):
+		return fmt.Sprintf("the profile %q is in neither file of Amazon's configuration", missing.Profile)
+	case errors.As(err, &unread):
+		return "a file of Amazon's configuration cannot be read"
+	}
+	return "a variable or a file of Amazon's configuration has a value that cannot be used"
+}
+
+// whyNoCredentials says why there are none. The SDK's texts may quote all that a program has printed, or a server has sent.
+func (c *s3Client) whyNoCredentials(err error) string {
+	text := "the credentials of Amazon's configuration cannot be had"
+	if c.profile != "" {
+		text = fmt.Sprintf("the credentials of profile %q cannot be had", c.profile)
+	}
+	var program *processcreds.ProviderError
+	var api smithy.APIError
+	var response *smithyhttp.ResponseError
+	var network *net.OpError
+	switch {
+	case errors.As(err, &program):
+		return text + ": the program of credential_process fails, or prints something else than credentials"
+	case errors.As(err, &network):
+		return text + ": the service that gives them cannot be reached"
+	case errors.As(err, &api) && isWord(api.ErrorCode()):
+		return text + ": the service that gives them answers " + api.ErrorCode()
+	case errors.As(err, &response):
+		return fmt.Sprintf("%s: the service that gives them answers %d", text, response.HTTPStatusCode())
+	}
+	return text
+}
+
+// isWord reports whether a name of an error is short and of letters.
+func isWord(name string) bool {
+	return name != "" && len(name) < 64 && !strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') })
 }
 
 // isRegion reports whether a region can become part of a host's name.
