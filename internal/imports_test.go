@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"cli/replay":     {"cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
 	"cli/command":    {"infer/spelling"},
 	"cli/completion": {"cli/command"},
-	"cli/desk":       {"boundary", "cli/logs", "models/diagnosis"},
+	"cli/desk":       {"boundary", "cli/logs", "models/diagnosis", "objects"},
 	"cli/entry":      {},
 	"cli/env":        {"cli/command", "conda", "conda/cache"},
 	"cli/notify":     {"boundary"},

@@ -100,6 +100,12 @@ func parseS3(l Location, rest string) (Location, bool, error) {
 	return l, true, nil
 }
 
+// Same reports whether both are one place, however the user has written each.
+func (l Location) Same(other Location) bool {
+	l.Text, other.Text = "", ""
+	return l == other
+}
+
 // String is the text without what may be a secret: a user before a host, and a query.
 func (l Location) String() string {
 	if strings.Contains(l.Text, "?") {

@@ -67,6 +67,27 @@ func TestURLsAreReadAsByTriton(t *testing.T) {
 	}
 }
 
+func TestPlacesAreTheSameHoweverTheyAreWritten(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want bool
+	}{
+		{"s3://bucket/models", "s3://bucket//models/", true},
+		{"s3://host:9000/bucket", "s3://http://host:9000/bucket/", true},
+		{"as://account/container/m?sig=a", "as://account.blob.core.windows.net/container/m/?sig=b", true},
+		{"gs://bucket", "gs://bucket/", true},
+		{"gs://bucket/a", "gs://bucket/b", false},
+		{"s3://bucket/a", "gs://bucket/a", false},
+		{"s3://host:9000/bucket", "s3://https://host:9000/bucket", false},
+	} {
+		a, _, errA := objects.Parse(test.a)
+		b, _, errB := objects.Parse(test.b)
+		if errA != nil || errB != nil || a.Same(b) != test.want {
+			t.Errorf("%s and %s: got %v, %v, %v; want %v", test.a, test.b, a.Same(b), errA, errB, test.want)
+		}
+	}
+}
+
 func TestOtherPathsAreLocal(t *testing.T) {
 	for _, path := range []string{"", "/models", "models", "s3:/bucket", "S3://bucket", "http://host/bucket", "file:///models", "./s3://bucket", "s3a://bucket"} {
 		if _, cloud, err := objects.Parse(path); cloud || err != nil {

@@ -35,8 +35,12 @@ func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), e
 	o.Repository.Paths = slices.Clone(o.Repository.Paths)
 	var names []string
 	for i, path := range o.Repository.Paths {
-		if directory, fetched := directories[path]; fetched {
-			location, _, _ := objects.Parse(path)
+		location, remote, _ := objects.Parse(path)
+		for url, directory := range directories {
+			fetched, _, _ := objects.Parse(url)
+			if !remote || !fetched.Same(location) { // a place that is named twice is fetched once
+				continue
+			}
 			o.Repository.Paths[i] = directory
 			names = append(names, directory, location.Join(""))
 		}

@@ -118,6 +118,21 @@ func TestTimeLeftFromEarlierStarts(t *testing.T) {
 	}
 }
 
+// TestTimesHaveNoSecretOfAStore: the file names a store without query and user.
+func TestTimesHaveNoSecretOfAStore(t *testing.T) {
+	folder := t.TempDir()
+	times := ReadTimes(folder, []string{"as://account/container/m?sig=SECRET"})
+	times.note("a", time.Second)
+	times.write()
+	text, err := os.ReadFile(filepath.Join(folder, "load-times.json"))
+	if err != nil || strings.Contains(string(text), "SECRET") || !strings.Contains(string(text), `"as://account/container/m?…"`) {
+		t.Errorf("got %s, %v", text, err)
+	}
+	if again := ReadTimes(folder, []string{"as://account/container/m?sig=other"}); again.of("a") != time.Second {
+		t.Errorf("with another query: got %v, want 1 s", again.of("a"))
+	}
+}
+
 // TestTimesAreBounded, and survive a file that is damaged.
 func TestTimesAreBounded(t *testing.T) {
 	folder := t.TempDir()

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nereid-serving/nereid/objects"
 )
 
 // What the file keeps at most.
@@ -31,12 +33,14 @@ type repositoryTimes struct {
 	Seconds map[string]float64 `json:"seconds"` // by model
 }
 
-// ReadTimes reads the times of the repository that lies in the given directories. Folder is where the file lies,
+// ReadTimes reads the times of the repository that lies in the given directories and stores. Folder is where the file lies,
 // such as os.UserCacheDir()/nereid; "": they are not kept.
 func ReadTimes(folder string, directories []string) *Times {
 	var whole []string
 	for _, d := range directories {
-		if absolute, err := filepath.Abs(d); err == nil {
+		if location, remote, _ := objects.Parse(d); remote {
+			d = location.String() // the file has no secret of a URL
+		} else if absolute, err := filepath.Abs(d); err == nil {
 			d = absolute
 		}
 		whole = append(whole, d)

@@ -117,7 +117,7 @@ func Open(roots []string, options Options) (*Roots, error) {
 			return refuse(err)
 		}
 		if remote {
-			if slices.ContainsFunc(list, func(o *rootDir) bool { return o.store != nil && o.store.Location() == location }) {
+			if slices.ContainsFunc(list, func(o *rootDir) bool { return o.store != nil && o.store.Location().Same(location) }) {
 				continue
 			}
 			o, err := r.openStore(location)

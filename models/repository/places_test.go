@@ -1,0 +1,44 @@
+package repository
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// oneModel is a store with the configuration of one model.
+type oneModel struct{}
+
+const oneConfig = "backend: \"python\""
+
+func (oneModel) List(_ context.Context, _ string, each func(objects.Object) error) error {
+	return each(objects.Object{Key: "m/config.pbtxt", Size: int64(len(oneConfig)), Version: "1"})
+}
+
+func (oneModel) Open(context.Context, objects.Object) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader(oneConfig)), nil
+}
+
+func (oneModel) Close() error { return nil }
+
+// TestOnePlaceInAStoreCountsOnce, though its URLs differ: its models are not in two repositories.
+func TestOnePlaceInAStoreCountsOnce(t *testing.T) {
+	stop, opened := make(chan struct{}), 0
+	defer close(stop)
+	t.Setenv("TMPDIR", t.TempDir())
+	r, err := Open([]string{"as://account/c/m?sig=a", "as://account/c/m/", "as://account.blob.core.windows.net/c/m?sig=b"}, Options{Stop: stop,
+		Objects: func(context.Context, objects.Location) (objects.Bucket, error) {
+			opened++
+			return oneModel{}, nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if ids, rejected, err := r.Scan(); opened != 1 || len(ids) != 1 || len(rejected) != 0 || err != nil {
+		t.Errorf("got %v, rejected %v, %v of %d places", ids, rejected, err, opened)
+	}
+}
