@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -344,6 +345,32 @@ func TestIdentitiesByClientID(t *testing.T) {
 		}
 		if cause := causeOfAzure(err); !errors.Is(cause, objects.ErrDenied) || strings.Contains(cause.Error(), "SECRET") {
 			t.Errorf("got %v, want a refusal without the reply", cause)
+		}
+	}
+}
+
+// TestNoProxyForTheMachine keeps the questions for a machine's identity from proxies.
+func TestNoProxyForTheMachine(t *testing.T) {
+	proxy := pastMachine(func(r *http.Request) (*url.URL, error) { return r.URL, nil })
+	for at, want := range map[string]bool{
+		"http://169.254.169.254/latest": false, "http://169.254.170.2/v2": false, "http://[fd00:ec2::23]/v1": false, "http://metadata.google.internal/": false,
+		"https://storage.googleapis.com/": true, "http://10.0.0.1:9000/bucket": true, "http://minio:9000/": true,
+	} {
+		r := httptest.NewRequest(http.MethodGet, at, nil)
+		if got, err := proxy(r); err != nil || (got != nil) != want {
+			t.Errorf("%s: got proxy %v, %v; want one: %v", at, got, err, want)
+		}
+	}
+	// The transports that clients are made with have it, whatever the environment says.
+	k := connector{stallTime, mostReply}
+	client, err := k.connectS3(t.Context(), locate(t, "s3", "127.0.0.1:1"), objects.Credential{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for name, transport := range map[string]*http.Transport{"ours": k.newTransport(), "the SDK's": client.(*s3Client).transport} {
+		if got, err := transport.Proxy(httptest.NewRequest(http.MethodGet, "http://169.254.169.254/", nil)); err != nil || got != nil {
+			t.Errorf("%s: got proxy %v, %v", name, got, err)
 		}
 	}
 }

@@ -43,6 +43,7 @@ func (k connector) connectS3(ctx context.Context, l objects.Location, c objects.
 	options := []func(*config.LoadOptions) error{
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 			made := k.newTransport()
+			t.Proxy = made.Proxy
 			t.DialContext, t.IdleConnTimeout, t.DisableCompression = made.DialContext, made.IdleConnTimeout, made.DisableCompression
 			t.MaxResponseHeaderBytes, t.MaxIdleConnsPerHost = made.MaxResponseHeaderBytes, made.MaxIdleConnsPerHost
 		})),

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"time"
 
 	"github.com/nereid-serving/nereid/objects"
@@ -23,7 +25,7 @@ const (
 func (k connector) newTransport() *http.Transport {
 	dialer := net.Dialer{Timeout: dialTime}
 	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment,
+		Proxy: pastMachine(http.ProxyFromEnvironment),
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err != nil {
@@ -37,6 +39,19 @@ func (k connector) newTransport() *http.Transport {
 		IdleConnTimeout:        min(idleTime, k.stall),
 		MaxResponseHeaderBytes: 1 << 20,
 		DisableCompression:     true,
+	}
+}
+
+// pastMachine asks the services of the machine itself, which give its identity, without a proxy: one would answer with its own.
+// They have addresses of the link, or those below fd00:ec2:: at Amazon's.
+func pastMachine(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	amazons := netip.MustParsePrefix("fd00:ec2::/32")
+	return func(r *http.Request) (*url.URL, error) {
+		host := r.URL.Hostname()
+		if at, err := netip.ParseAddr(host); host == "metadata.google.internal" || err == nil && (at.IsLinkLocalUnicast() || amazons.Contains(at)) {
+			return nil, nil
+		}
+		return proxy(r)
 	}
 }
 
