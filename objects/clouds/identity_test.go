@@ -374,3 +374,35 @@ func TestNoProxyForTheMachine(t *testing.T) {
 		}
 	}
 }
+
+// TestBucketsForAll has no credentials at all, as on a machine that is in no cloud: requests go without a signature.
+func TestBucketsForAll(t *testing.T) {
+	p := protocols[0]
+	var private atomic.Bool
+	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "":
+			t.Errorf("got a signature %s, want none", r.Header.Get("Authorization"))
+		case private.Load():
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, "<Error><Code>AccessDenied</Code></Error>")
+		case isListing(r):
+			_, _ = io.WriteString(w, p.page("f"))
+		}
+	})
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
+	b := opened(t, l)
+	if err := b.List(t.Context(), "", func(objects.Object) error { return nil }); err != nil {
+		t.Errorf("a bucket for all: %v", err)
+	}
+	private.Store(true)
+	err := b.List(t.Context(), "", func(objects.Object) error { return nil })
+	if want := "NoCredentials, error message: there are none, and the store answers AccessDenied to a request without a signature"; err == nil || !strings.HasSuffix(err.Error(), want) || !errors.Is(err, objects.ErrDenied) {
+		t.Errorf("a private bucket: got %v, want …%s", err, want)
+	}
+	t.Setenv("AWS_PROFILE", "absent")
+	if _, err := Open(t.Context(), l); err == nil || !strings.Contains(err.Error(), "profile") {
+		t.Errorf("a profile that is named and is not there: got %v", err)
+	}
+}

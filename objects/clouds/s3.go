@@ -15,6 +15,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/ec2rolecreds"
 	"github.com/aws/aws-sdk-go-v2/credentials/processcreds"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -33,9 +34,12 @@ type s3Client struct {
 	bucket      string
 	credentials aws.CredentialsProvider
 	profile     string // that the operator names
+	unnamed     bool   // nothing names credentials: the identity of the machine is the last source, and may give none
 	transport   *http.Transport
 	follow      bool                   // the store may name another region
 	region      atomic.Pointer[string] // that it has named
+	signed      atomic.Bool            // there have been credentials
+	unsigned    atomic.Bool            // there are none, and requests go without a signature
 }
 
 func (k connector) connectS3(ctx context.Context, l objects.Location, c objects.Credential) (objects.Client, error) {
@@ -77,7 +81,10 @@ func (k connector) connectS3(ctx context.Context, l objects.Location, c objects.
 			o.BaseEndpoint = aws.String(l.Endpoint)
 		}
 	})
-	return &s3Client{client: client, bucket: l.Bucket, credentials: cfg.Credentials, profile: c.Profile, transport: transport, follow: l.Endpoint == "" && cfg.BaseEndpoint == nil}, nil
+	return &s3Client{
+		client: client, bucket: l.Bucket, credentials: cfg.Credentials, profile: c.Profile, transport: transport, follow: l.Endpoint == "" && cfg.BaseEndpoint == nil,
+		unnamed: c.Profile == "" && aws.IsCredentialsProvider(cfg.Credentials, (*ec2rolecreds.Provider)(nil)),
+	}, nil
 }
 
 func (c *s3Client) Close() { c.transport.CloseIdleConnections() }
@@ -136,12 +143,11 @@ func (c *s3Client) Read(ctx context.Context, key string, o objects.Object, offse
 
 // ask makes one call, and a second one if the store names another region.
 func ask[T any](ctx context.Context, c *s3Client, do func(func(*s3.Options)) (T, error)) (T, error) {
-	// Asked for by itself, since the SDK's errors do not say that it was this that failed. It is kept until it expires.
-	if _, err := c.credentials.Retrieve(ctx); err != nil {
+	if err := c.identify(ctx); err != nil {
 		var none T
-		return none, objects.Cause{Reason: objects.ErrDenied, Name: "NoCredentials", Message: c.whyNoCredentials(err)}
+		return none, err
 	}
-	result, err := do(c.inRegion)
+	result, err := do(c.options)
 	if err == nil {
 		return result, nil
 	}
@@ -150,12 +156,39 @@ func ask[T any](ctx context.Context, c *s3Client, do func(func(*s3.Options)) (T,
 		region, known := response.Response.Header.Get("X-Amz-Bucket-Region"), c.region.Load()
 		if isRegion(region) && (known == nil || *known != region) {
 			c.region.Store(&region)
-			if result, err = do(c.inRegion); err == nil {
+			if result, err = do(c.options); err == nil {
 				return result, nil
 			}
 		}
 	}
-	return result, causeOfS3(err)
+	cause := causeOfS3(err)
+	if c.unsigned.Load() && errors.Is(cause.Reason, objects.ErrDenied) {
+		cause.Name, cause.Message = noCredentials, "there are none, and the store answers "+cause.Name+" to a request without a signature"
+	}
+	return result, cause
+}
+
+// noCredentials is the name of the error where there are none.
+const noCredentials = "NoCredentials"
+
+// identify makes sure that there are credentials, or that requests are to go without. A client that has had some does not fall back:
+// where a machine's service fails for once, the store would refuse what it serves. Where the store refuses a request without a signature,
+// another client is made, which asks for credentials anew.
+func (c *s3Client) identify(ctx context.Context) error {
+	if c.unsigned.Load() {
+		return nil
+	}
+	// Asked for by itself, since the SDK's errors do not say that it was this that failed. It is kept until it expires.
+	_, err := c.credentials.Retrieve(ctx)
+	switch {
+	case err == nil:
+		c.signed.Store(true)
+		return nil
+	case c.unnamed && !c.signed.Load() && ctx.Err() == nil:
+		c.unsigned.Store(true)
+		return nil
+	}
+	return objects.Cause{Reason: objects.ErrDenied, Name: noCredentials, Message: c.whyNoCredentials(err)}
 }
 
 // whyNoConfiguration says why the files and variables of Amazon's make no configuration. The SDK's texts quote them.
@@ -206,7 +239,11 @@ func isRegion(name string) bool {
 	})
 }
 
-func (c *s3Client) inRegion(o *s3.Options) {
+// options sets the options of a call.
+func (c *s3Client) options(o *s3.Options) {
+	if c.unsigned.Load() {
+		o.Credentials = nil
+	}
 	if region := c.region.Load(); region != nil {
 		o.Region = *region
 	}
