@@ -1,14 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
 
@@ -39,7 +36,7 @@ type server struct {
 
 // start runs a server over a repository until it is ready. The prefix is a command line that takes another one.
 func (v rival) start(repository string, prefix []string, more ...string) (*server, error) {
-	ports, err := freePorts(3)
+	ports, err := measure.FreePorts(3)
 	if err != nil {
 		return nil, err
 	}
@@ -182,21 +179,4 @@ func (p *server) repeat(span time.Duration, ask func() ([]byte, error)) (c cost,
 	}
 	c.wall, c.cpu = times.Quantile(0.5), times.CPUEach()
 	return c, nil
-}
-
-// freePorts finds ports without a listener, below those that the system gives to clients.
-func freePorts(n int) ([]string, error) {
-	var ports []string
-	for port := 20_000 + os.Getpid()%5_000; len(ports) < n && port < 32_000; port++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		_ = l.Close()
-		ports = append(ports, strconv.Itoa(port))
-	}
-	if len(ports) < n {
-		return nil, errors.New("no port is free")
-	}
-	return ports, nil
 }

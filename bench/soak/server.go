@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -48,7 +46,7 @@ type server struct {
 
 // startServer starts it in a control group of its own, where one can be made.
 func startServer(ctx context.Context, s settings) (*server, error) {
-	ports, err := freePorts(3)
+	ports, err := measure.FreePorts(3)
 	if err != nil {
 		return nil, err
 	}
@@ -265,21 +263,4 @@ func sharedNames() map[string]bool {
 		names[e.Name()] = true
 	}
 	return names
-}
-
-// freePorts finds ports below those that the system gives to clients.
-func freePorts(n int) ([]string, error) {
-	var ports []string
-	for port := 20_000 + os.Getpid()%5_000; len(ports) < n && port < 32_000; port++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		_ = l.Close()
-		ports = append(ports, strconv.Itoa(port))
-	}
-	if len(ports) < n {
-		return nil, errors.New("no port is free")
-	}
-	return ports, nil
 }
