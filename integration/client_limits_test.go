@@ -159,11 +159,12 @@ func (c *rawConn) endsUnread(text string) {
 	}
 }
 
-// TestLimitsOfHTTPClientsAreThoseOfTheFlags reaches each limit that a flag has set low.
+// TestLimitsOfHTTPClientsAreThoseOfTheFlags reaches each limit that a flag has set low, but for that of connections:
+// a connection counts until the server sees its end, so that those of one story would refuse the next.
 func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 	s, _ := startForClients(t, "--http-max-header-size=1000", "--http-max-chunks=5", "--http-max-discard-size=2000", "--http-max-input-size=5000",
 		"--http-header-timeout-seconds=1", "--http-body-bytes-per-second=10000000", "--http-body-grace-seconds=1", "--http-write-timeout-seconds=1",
-		"--http-idle-timeout-seconds=1", "--http-max-connections=2", "--grpc-write-timeout-seconds=1", "--allow-client-shm=true", "--client-shm-max-regions=1")
+		"--http-idle-timeout-seconds=1", "--grpc-write-timeout-seconds=1", "--allow-client-shm=true", "--client-shm-max-regions=1")
 	const post = "POST /v2/models/%s/infer HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s"
 	one := `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1],"data":[1]}]}`
 	binary := `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[900000],"parameters":{"binary_data_size":900000}}]}`
@@ -211,25 +212,6 @@ func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 		c.send(call(1, "ModelStreamInfer") + message(t, 1, ofBytes("large", 2)))
 		c.endsUnread(frame(frameWindow, 0, 0, "\x00\x00\x00\x01"))
 	})
-	t.Run("connections", func(t *testing.T) {
-		for range 2 { // which have had an answer a moment ago
-			c := dialRaw(t, s.http)
-			testkit.Eventually(t, startLimit, func() bool { // those from before are gone
-				c.send("GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n")
-				r, err := http.ReadResponse(c.Reader, nil) //nolint:bodyclose // it has none
-				if err != nil || r.StatusCode != http.StatusOK {
-					c = dialRaw(t, s.http)
-					return false
-				}
-				return true
-			})
-		}
-		c := dialRaw(t, s.http)
-		text, err := io.ReadAll(c.Reader)
-		if os.IsTimeout(err) || len(text) > 0 && !strings.HasPrefix(string(text), "HTTP/1.1 503") {
-			t.Errorf("a third connection got %q and %v", text, err)
-		}
-	})
 	t.Run("regions", func(t *testing.T) {
 		path := filepath.Join("/dev/shm", fmt.Sprintf("nereid-test-%d", os.Getpid()))
 		if err := os.WriteFile(path, make([]byte, 100), 0o600); err != nil {
@@ -237,15 +219,36 @@ func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 		}
 		defer os.Remove(path)
 		body := `{"key":"/` + filepath.Base(path) + `","offset":0,"byte_size":100}`
-		testkit.Eventually(t, startLimit, func() bool { // the connections from before are gone
-			status, _ := s.request("POST", "/v2/systemsharedmemory/region/first/register", body)
-			return status == http.StatusOK
-		})
+		if status, text := s.request("POST", "/v2/systemsharedmemory/region/first/register", body); status != http.StatusOK {
+			t.Fatalf("the first region: status %d: %s", status, text)
+		}
 		status, text := s.request("POST", "/v2/systemsharedmemory/region/second/register", body)
 		if status != http.StatusServiceUnavailable || !strings.Contains(text, "--client-shm-max-regions") {
 			t.Errorf("a second region: status %d: %s", status, text)
 		}
 	})
+}
+
+// TestConnectionsAreLimited fills the places of a server with connections that stay open.
+func TestConnectionsAreLimited(t *testing.T) {
+	s, _ := startForClients(t, "--http-max-connections=2")
+	for range 2 { // which have had an answer a moment ago
+		c := dialRaw(t, s.http)
+		testkit.Eventually(t, startLimit, func() bool { // those from before are gone
+			_, _ = io.WriteString(c.Conn, "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n") // a refused connection may have ended
+			r, err := http.ReadResponse(c.Reader, nil) //nolint:bodyclose // it has none
+			if err != nil || r.StatusCode != http.StatusOK {
+				c = dialRaw(t, s.http)
+				return false
+			}
+			return true
+		})
+	}
+	c := dialRaw(t, s.http)
+	text, err := io.ReadAll(c.Reader)
+	if os.IsTimeout(err) || len(text) > 0 && !strings.HasPrefix(string(text), "HTTP/1.1 503") {
+		t.Errorf("a third connection got %q and %v", text, err)
+	}
 }
 
 // The frames of HTTP/2 that the tests write and read.
