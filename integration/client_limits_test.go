@@ -236,7 +236,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 		c := dialRaw(t, s.http)
 		testkit.Eventually(t, startLimit, func() bool { // those from before are gone
 			_, _ = io.WriteString(c.Conn, "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n") // a refused connection may have ended
-			r, err := http.ReadResponse(c.Reader, nil) //nolint:bodyclose // it has none
+			r, err := http.ReadResponse(c.Reader, nil)                                       //nolint:bodyclose // it has none
 			if err != nil || r.StatusCode != http.StatusOK {
 				c = dialRaw(t, s.http)
 				return false
