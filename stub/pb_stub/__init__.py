@@ -15,6 +15,7 @@
                         ├ regions  inputs in regions of clients, mapped
                         ├ places   outputs in regions of clients, written there
                         ├ pool     outputs: blocks of our own
+                        ├ ondevice the same on devices: devicepool (outputs), deviceloans (inputs), deviceplaces
                         ├ logs     Logger's messages
                         ├ handlers signal handlers: where their exceptions come out
                         ├ service  a thread that reads frames while no other does

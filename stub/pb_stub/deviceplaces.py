@@ -6,8 +6,8 @@ device, or says that it cannot: then the output goes to the host, and the server
 * if the allocation does not open, as its client has ended, or a copy fails;
 * if the output is an array of the host and this process has no context of the device: it makes none for that.
 
-The allocation is opened once, for inputs and outputs (ondevice.Opening), and models do not see it: an input of a client
-is copied at the model's first look. What was not looked at yet, and lies where an output goes, is copied before.
+The allocation is opened once, for inputs and outputs (deviceloans.Opening), and models do not see it: an input of a
+client is copied at the model's first look. What was not looked at yet, and lies where an output goes, is copied before.
 
 The supervisor says FREED when the request is answered, and no sooner. A DeviceTarget has but the number, so that a
 request which a model keeps does not keep a client's memory open.
@@ -23,8 +23,9 @@ from c_python_backend_utils.memory import DeviceError, DeviceMemory
 from c_python_backend_utils.tensor import Tensor
 
 from . import layout
+from .deviceloans import ClientBorrowed
 from .errors import NotUnderstood
-from .ondevice import ClientBorrowed, OnDevice
+from .ondevice import OnDevice
 from .places import WRITE_MIN
 
 if TYPE_CHECKING:

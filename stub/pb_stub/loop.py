@@ -36,7 +36,8 @@ from .undeclared import Undeclared
 from .windows import limits
 
 if TYPE_CHECKING:
-    from .ondevice import DevicePool, OnDevice
+    from .devicepool import DevicePool
+    from .ondevice import OnDevice
 
 _now = time.monotonic_ns
 

@@ -35,8 +35,8 @@ from .loans import _MAP_NORESERVE
 if TYPE_CHECKING:
     import weakref
 
+    from .deviceloans import ClientBorrowed
     from .deviceplaces import DeviceTarget
-    from .ondevice import ClientBorrowed
     from .regions import ClientLoan
 
 _PAGE = mmap.PAGESIZE

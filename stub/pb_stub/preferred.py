@@ -1,6 +1,6 @@
 """Outputs of BLS requests whose PreferredMemory names a device: they are brought there, whatever made them.
 
-The process that has asked brings them, into its pool of that device (ondevice): from the host by a copy up, from
+The process that has asked brings them, into its pool of that device (devicepool): from the host by a copy up, from
 another device by a copy between the two. The server looks at "prefers the CPU" alone. BYTES and tensors without
 elements lie on the host always.
 
@@ -18,7 +18,7 @@ from c_python_backend_utils.datatypes import BYTES
 from c_python_backend_utils.memory import DeviceError, DeviceMemory
 from c_python_backend_utils.tensor import Tensor
 
-from .ondevice import DeviceBlock, DevicePool
+from .devicepool import DeviceBlock, DevicePool
 from .pool import PoolExhausted
 
 _BYTE = np.dtype(np.uint8)

@@ -36,7 +36,7 @@ from .places import Places, Target
 from .windows import Window
 
 if TYPE_CHECKING:
-    from .ondevice import ClientBorrowed
+    from .deviceloans import ClientBorrowed
 
 _PAGE = mmap.PAGESIZE
 

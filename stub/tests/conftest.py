@@ -1,4 +1,4 @@
-"""Fixtures: the unpacked distribution, and stubs of a model."""
+"""Fixtures: the unpacked distribution, stubs of a model, and what tests of devices need besides."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import textwrap
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
+import fakecuda
 import pytest
 import supervisor
+from devicemodels import HEAD, MISTAKES, Maker
+from fakecuda import State
 from supervisor import Supervisor
 
 Start = Callable[..., Supervisor]
+Begin = Callable[..., Supervisor]
+Counts = Callable[[], State]
 
 
 @pytest.fixture(scope="session")
@@ -56,3 +61,30 @@ def fail(root: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[str, Superv
     yield begin
     for stub in started:
         stub.close()
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    """Reads what the fake driver has counted."""
+    return lambda: State(tmp_path / "counts")
+
+
+@pytest.fixture
+def begin(start: Start, tmp_path: Path) -> Iterator[Begin]:
+    """Starts a stub of a model that begins with HEAD, on the fake driver: `begin(source, fail=..., **settings)`."""
+
+    def begin(source: str, fail: str = "", memory: int = 1 << 30, **settings: Any) -> Supervisor:
+        environment = fakecuda.environment(tmp_path / "counts", fail=fail, memory=memory)
+        return start(HEAD + source, environment=environment, **settings)
+
+    yield begin
+    state = State(tmp_path / "counts")
+    assert {name: state.counts.get(name, 0) for name in MISTAKES} == dict.fromkeys(MISTAKES, 0)
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> Iterator[Maker]:
+    """A process that has lent memory of the first device."""
+    made = Maker(tmp_path / "counts")
+    yield made
+    made.process.communicate()

@@ -6,7 +6,8 @@ import textwrap
 from typing import Any
 
 from conftest import Start
-from supervisor import Request, Response, Supervisor
+from frames import Request, Response
+from supervisor import Supervisor
 from test_execute import BATCH_ERROR
 
 RESCHEDULE = 8

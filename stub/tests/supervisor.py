@@ -1,7 +1,4 @@
-"""A supervisor for tests: makes the shared files, starts a real stub, and speaks docs/protocol.md with it.
-
-It holds its own numbers and its own coding of every frame, so that a slip in the stub's cannot cancel itself out.
-"""
+"""A supervisor for tests: makes the shared files, starts a real stub, and speaks docs/protocol.md with it (frames)."""
 
 from __future__ import annotations
 
@@ -19,11 +16,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
-import numpy as np
+from frames import KINDS, NAMES, Executed, Frame, InDevice, InRegion, Lent, Output, Request, Response, flatten, pad8
 from pb_stub import _msgpack
 from ring import Ring
 
@@ -32,19 +28,6 @@ SOURCES = HERE.parent, HERE.parent.parent / "pyutils"
 
 MAX_BODY = 32768  # a longer one is spilled
 F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 2, 4  # in fcntl since Python 3.9
-KINDS = {
-    "PAD": 0, "INITIALIZE": 1, "EXECUTE": 2, "FINALIZE": 3, "CANCEL": 4, "NAME": 5, "LOG_SETTINGS": 6,
-    "CREDIT": 10, "READY?": 7, "AUTO_COMPLETE": 12, "INFER_RESPONSE": 8, "RESULT": 9,
-    "READY": 72, "COMPLETED": 75, "INFER": 73, "CALL": 74, "DEMAND": 76, "STOP_INFER": 77,
-    "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71, "METRIC": 78,
-    "MAP": 13, "UNMAP": 14, "MAPPED": 79, "ALLOCATION": 15, "FREED": 16, "LEND": 80, "UNLEND": 81,
-}  # fmt: skip
-NAMES = {number: name for name, number in KINDS.items()}
-TYPES: list[Any] = [
-    None, np.bool_, np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64,
-    np.float16, np.float32, np.float64, np.object_, np.uint16,
-]  # fmt: skip
-BYTES, BF16 = 13, 14
 
 
 def distribution(directory: Path) -> Path:
@@ -65,127 +48,6 @@ def interpreters() -> list[str]:
         if path and path not in found:
             found.append(path)
     return found
-
-
-@dataclass
-class Frame:
-    kind: str
-    id: int
-    raw: bytes  # the whole frame, a spilled body put in its place
-
-    def fields(self) -> dict[str, Any]:
-        value: dict[str, Any] = _msgpack.unpack(self.raw[24:])
-        return value
-
-
-@dataclass
-class Request:
-    handle: int = 1
-    inputs: Sequence[tuple[str, Any]] = ()  # name and array, or (type, shape, bytes)
-    outputs: Sequence[str] | None = None
-    id: str = ""
-    parameters: str = ""
-    correlation: Any = 0
-    flags: int = 0
-    timeout: int = 0
-    trace: str = ""
-    places: Sequence[tuple[str, int, int, int]] = ()  # of outputs: name, number of the region, offset, bytes
-    stays: Sequence[str] | None = None  # outputs that may stay on their device; empty: all
-    there: Sequence[tuple[str, int, int, int]] = ()  # places as above, in allocations on devices
-
-
-@dataclass
-class InRegion:
-    """An input that lies in a region of a client."""
-
-    number: int
-    offset: int
-    type: int
-    shape: tuple[int, ...]
-    size: int
-
-
-@dataclass
-class InDevice:
-    """An input that lies on a device, in an allocation that was announced, or in one of the stub's own."""
-
-    number: int
-    offset: int
-    shape: tuple[int, ...]
-    size: int
-    type: int = 11  # FP32
-    sole: bool = True
-    own: bool = False
-    client: bool = False  # the bytes are a client's
-
-
-@dataclass
-class Lent:
-    """An allocation on a device that the stub has lent."""
-
-    device: int
-    size: int
-    uuid: bytes
-    handle: bytes
-
-
-@dataclass
-class Output:
-    name: str
-    type: int
-    shape: tuple[int, ...]
-    region: int
-    data: bytes  # of region 4 the offset
-    ticket: int
-    element: int
-    number: int  # of the client's region
-
-    def array(self) -> np.ndarray:
-        if self.type == BYTES:
-            return np.array(decode_bytes(self.data), np.object_).reshape(self.shape)
-        return np.frombuffer(self.data, TYPES[self.type]).reshape(self.shape)
-
-
-@dataclass
-class Response:
-    handle: int
-    flags: int
-    code: int
-    parameters: str
-    error: str
-    outputs: list[Output]
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        (output,) = (output for output in self.outputs if output.name == name)
-        return output.array()
-
-
-@dataclass
-class Executed:
-    batch: int
-    status: int
-    start: int
-    end: int
-    text: str
-    tickets: list[int]
-    responses: list[Response] = field(default_factory=list)
-
-
-def encode_bytes(elements: Sequence[bytes]) -> bytes:
-    return b"".join(struct.pack("<I", len(element)) + element for element in elements)
-
-
-def decode_bytes(data: bytes) -> list[bytes]:
-    elements, at = [], 0
-    while at < len(data):
-        (size,) = struct.unpack_from("<I", data, at)
-        elements.append(data[at + 4 : at + 4 + size])
-        at += 4 + size
-    return elements
-
-
-def pad8(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 8)
 
 
 class Supervisor:
@@ -691,17 +553,6 @@ class Supervisor:
 
 class StubDied(Exception):
     pass
-
-
-def flatten(value: Any) -> tuple[int, tuple[int, ...], bytes]:
-    """An array, or a triple, as it goes over the wire."""
-    if isinstance(value, tuple):
-        return value
-    array = np.asarray(value)
-    if array.dtype == np.object_:
-        elements = [e if isinstance(e, bytes) else str(e).encode() for e in array.ravel().tolist()]
-        return BYTES, array.shape, encode_bytes(elements)
-    return TYPES.index(array.dtype.type), array.shape, array.tobytes()
 
 
 def pidfd_open(pid: int) -> int:

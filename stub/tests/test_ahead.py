@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Start
-from supervisor import Request, Supervisor
+from frames import Request
+from supervisor import Supervisor
 from test_execute import IDENTITY, model
 
 WITHDRAWN, BEGUN = 0x140, 0x140  # in down, in up

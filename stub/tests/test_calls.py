@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conftest import Start
-from supervisor import Request
+from frames import Request
 
 
 def test_refused_while_the_thread_reads_or_writes(start: Start) -> None:

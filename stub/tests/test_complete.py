@@ -12,7 +12,8 @@ from typing import Any, Iterator
 
 import pytest
 import supervisor
-from supervisor import Request, StubDied, Supervisor
+from frames import Request
+from supervisor import StubDied, Supervisor
 
 CONFIG = {"name": "m", "max_batch_size": 4, "input": [], "output": []}
 

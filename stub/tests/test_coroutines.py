@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Start
+from frames import Request, Response
 from sending import DROPPED, errors, executing
-from supervisor import Request, Response
 from test_execute import BATCH_ERROR, ERROR, FINAL, PRESENT
 
 

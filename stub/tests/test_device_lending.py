@@ -1,38 +1,16 @@
-"""Memory of devices that a stub lends to others, and borrows of them, in real stubs with the fake driver."""
+"""Memory of devices that a stub lends to others, in real stubs with the fake driver."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
-import fakecuda
 import numpy as np
 import pytest
-from conftest import Start
-from fakecuda import State
-from supervisor import InDevice, Lent, Request, Supervisor
-
-HERE = Path(__file__).resolve().parent
-
-HEAD = f"""
-import sys
-sys.path.append({str(HERE)!r})
-import numpy as np
-import triton_python_backend_utils as pb_utils
-from c_python_backend_utils import InferenceResponse, Tensor
-from producer import OnDevice
-
-def on_device(array, device=0, name="OUT"):
-    return Tensor.from_dlpack(name, OnDevice(array, device))
-
-def values(tensor):
-    return np.frombuffer(tensor._data.read(), np.float32)
-"""
+from conftest import Begin, Counts
+from devicemodels import SOME, may_stay
+from frames import Request
 
 #: Answers with the input, doubled, on a device.
 DOUBLES = """
@@ -44,62 +22,9 @@ class TritonPythonModel:
         ]
 """
 
-#: Keeps its inputs until "clear", and looks at them, as the request's id says.
-KEEPS = """
-class TritonPythonModel:
-    def initialize(self, args):
-        self.kept = []
-
-    def execute(self, requests):
-        responses = []
-        for r in requests:
-            seen = np.zeros(0, np.float32)
-            if r.request_id() == "clear":
-                self.kept.clear()
-            for x in r.inputs():
-                if r.request_id() != "leave":
-                    seen = values(x)
-                if r.request_id() != "drop":
-                    self.kept.append(x)
-            responses.append(InferenceResponse([Tensor("OUT", seen)]))
-        x = r = None
-        return responses
-"""
-
-MISTAKES = (
-    "double_free", "double_close", "freed_while_open", "wrong_context", "without_context", "out_of_bounds", "after_fork",
-)  # fmt: skip
-
-Begin = Callable[..., Supervisor]
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Callable[[], State]:
-    return lambda: State(tmp_path / "counts")
-
-
-@pytest.fixture
-def begin(start: Start, tmp_path: Path) -> Iterator[Begin]:
-    """Starts a stub whose environment has the fake: `begin(source, fail=..., **settings)`."""
-
-    def begin(source: str, fail: str = "", memory: int = 1 << 30, **settings: Any) -> Supervisor:
-        environment = fakecuda.environment(tmp_path / "counts", fail=fail, memory=memory)
-        return start(HEAD + source, environment=environment, **settings)
-
-    yield begin
-    state = State(tmp_path / "counts")
-    assert {name: state.counts.get(name, 0) for name in MISTAKES} == dict.fromkeys(MISTAKES, 0)
-
-
-def may_stay(*arrays: np.ndarray) -> list[Request]:
-    return [Request(number + 1, [("IN", array)], stays=[]) for number, array in enumerate(arrays)]
-
-
-SOME = np.arange(5000, dtype=np.float32)
-
 
 class TestLending:
-    def test_where_it_may_an_output_stays(self, begin: Begin, counts: Callable[[], State]) -> None:
+    def test_where_it_may_an_output_stays(self, begin: Begin, counts: Counts) -> None:
         stub = begin(DOUBLES)
         executed = stub.execute(*may_stay(SOME, SOME, SOME))
         outputs = [response.outputs[0] for response in executed.responses]
@@ -119,7 +44,7 @@ class TestLending:
         assert response.outputs[0].region == 2 and response.outputs[0].data == (SOME * 2).tobytes()
         assert stub.lent == {}
 
-    def test_what_comes_back_is_used_again(self, begin: Begin, counts: Callable[[], State]) -> None:
+    def test_what_comes_back_is_used_again(self, begin: Begin, counts: Counts) -> None:
         stub = begin(DOUBLES)
         places = set()
         for _ in range(10):
@@ -130,7 +55,7 @@ class TestLending:
         kept = [stub.execute(*may_stay(SOME)).responses[0].outputs[0] for _ in range(3)]
         assert len({(o.number, o.data) for o in kept}) == 3, "bytes that are out were used again"
 
-    def test_memory_that_is_not_used_is_freed(self, begin: Begin, counts: Callable[[], State]) -> None:
+    def test_memory_that_is_not_used_is_freed(self, begin: Begin, counts: Counts) -> None:
         stub = begin(DOUBLES)
         large = np.zeros(9 << 20, np.float32)  # 36 MiB, so each has an allocation
         outputs = [response.outputs[0] for response in stub.execute(*may_stay(*[large] * 5)).responses]
@@ -166,7 +91,7 @@ class TestLending:
         assert answers == [{"error": ""}]
 
     def test_its_end_does_not_wait_for_ever(self, begin: Begin) -> None:
-        stub = begin("from pb_stub import ondevice\n\nondevice.LINGER_SECONDS = 0.01\n" + DOUBLES)
+        stub = begin("from pb_stub import devicepool\n\ndevicepool.LINGER_SECONDS = 0.01\n" + DOUBLES)
         stub.execute(*may_stay(SOME))
         assert stub.finalize() == {"error": ""} and len(stub.logs) == 1
 
@@ -216,9 +141,9 @@ class TritonPythonModel:
     def test_too_many_allocations_go_by_the_host(self, begin: Begin) -> None:
         stub = begin(
             """
-from pb_stub import ondevice
+from pb_stub import devicepool
 
-ondevice.MOST_LENT = 2
+devicepool.MOST_LENT = 2
 """
             + DOUBLES
         )
@@ -240,9 +165,7 @@ ondevice.MOST_LENT = 2
         "function", ["cuMemAlloc_v2:2", "cuIpcGetMemHandle:1", "cuMemcpyDtoD_v2:1", "cuDeviceGetUuid_v2:1"]
     )
     @pytest.mark.parametrize("code", [1, 2, 801])
-    def test_what_cannot_be_lent_goes_by_the_host(
-        self, begin: Begin, counts: Callable[[], State], function: str, code: int
-    ) -> None:
+    def test_what_cannot_be_lent_goes_by_the_host(self, begin: Begin, counts: Counts, function: str, code: int) -> None:
         stub = begin(DOUBLES, fail=f"{function}={code}")
         (output,) = stub.execute(*may_stay(SOME)).responses[0].outputs
         if (function, code) == ("cuMemAlloc_v2:2", 2):
@@ -256,7 +179,7 @@ ondevice.MOST_LENT = 2
             stub.give_back(output.ticket)
         assert counts().live("allocation") == 1
 
-    def test_by_many_threads(self, begin: Begin, counts: Callable[[], State]) -> None:
+    def test_by_many_threads(self, begin: Begin, counts: Counts) -> None:
         stub = begin(
             """
 import threading
@@ -345,278 +268,3 @@ class TritonPythonModel:
                 for output in stub.response(frame).outputs:
                     assert output.region == 0 or output.number in stub.lent, "a descriptor names what was not announced"
         assert list(stub.lent) == [1]
-
-
-#: A process that makes an allocation on the first device, tells of it, and ends with its input.
-MAKES = """
-import sys
-sys.path[:0] = sys.argv[1:]
-import numpy as np
-from c_python_backend_utils import cuda
-from producer import OnDevice
-
-made = OnDevice(np.arange(5000, dtype=np.float32))
-device = cuda.device(0)
-print(device.uuid().hex(), device.handle_of(made.address).hex(), flush=True)
-sys.stdin.read()
-"""
-
-
-class Maker:
-    """Another process, which has lent the values 0, 1, …"""
-
-    def __init__(self, state: Path) -> None:
-        self.array = np.arange(5000, dtype=np.float32)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", MAKES, str(HERE), str(HERE.parents[1] / "pyutils")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **fakecuda.environment(state)},
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        uuid, handle = map(bytes.fromhex, self.process.stdout.readline().split())
-        self.lent = Lent(0, self.array.nbytes, uuid, handle)
-
-    def input(self, number: int = 1, offset: int = 0, **how: Any) -> tuple[str, InDevice]:
-        return "IN", InDevice(number, offset, self.array.shape, self.array.nbytes, **how)
-
-
-@pytest.fixture
-def maker(tmp_path: Path) -> Iterator[Maker]:
-    made = Maker(tmp_path / "counts")
-    yield made
-    made.process.communicate()
-
-
-CANNOT_OPEN = "Failed to open the cudaIpcHandle. error: "
-
-
-class TestBorrowing:
-    def settled(self, stub: Supervisor) -> None:
-        """Have the stub say what it has to say of tickets, with answers if it has not said it before."""
-        for _ in range(2):
-            stub.execute(Request(9))
-        assert stub.loans == {}, "tickets did not come back"
-
-    @pytest.mark.parametrize("sole", [True, False])
-    def test_a_tensor_is_seen(self, begin: Begin, maker: Maker, counts: Callable[[], State], sole: bool) -> None:
-        stub = begin(KEEPS)
-        stub.announce(1, maker.lent)
-        for _ in range(3):
-            executed = stub.execute(Request(1, [maker.input(sole=sole)], id="drop"))
-            assert executed.text == "" and (executed.responses[0]["OUT"] == maker.array).all()
-        self.settled(stub)
-        state = counts()
-        assert state.counts["cuIpcOpenMemHandle_v2"] == 1 == state.live("opened"), "it is opened once"
-        assert state.counts["cuMemcpyDtoD_v2"] == (0 if sole else 3)
-        stub.send("FREED", 1)
-        self.settled(stub)
-        assert counts().live("opened") == 0
-
-    def test_a_sole_one_is_held_and_a_shared_one_is_not(self, begin: Begin, maker: Maker) -> None:
-        stub = begin(KEEPS)
-        stub.announce(1, maker.lent)
-        stub.execute(Request(1, [maker.input(sole=False)]))
-        self.settled(stub)  # it was copied, and the model still has it
-        stub.execute(Request(2, [maker.input(sole=True)]))
-        assert len(stub.loans) == 1
-        stub.execute(Request(3, id="clear"))
-        self.settled(stub)
-
-    def test_one_that_is_not_looked_at_loads_no_driver(
-        self, begin: Begin, maker: Maker, counts: Callable[[], State]
-    ) -> None:
-        stub = begin(KEEPS)
-        before = counts().counts
-        stub.announce(1, maker.lent)
-        assert stub.execute(Request(1, [maker.input(sole=False)], id="leave")).text == ""
-        assert len(stub.loans) == 1
-        stub.execute(Request(2, id="clear"))
-        self.settled(stub)
-        assert counts().counts == before
-
-    def test_one_that_is_smaller_than_was_said(
-        self, begin: Begin, maker: Maker, counts: Callable[[], State]
-    ) -> None:
-        stub = begin(KEEPS)
-        lent = maker.lent
-        stub.announce(1, Lent(lent.device, lent.size * 4, lent.uuid, lent.handle))
-        executed = stub.execute(Request(1, [maker.input()]))
-        (response,) = executed.responses or (None,)
-        said = executed.text or (response is not None and str(response.error)) or ""
-        assert f"{CANNOT_OPEN}the allocation has less than the {lent.size * 4} bytes" in said, said
-        stub.execute(Request(2, id="clear"))
-        self.settled(stub)
-        assert counts().live("opened") == 0
-
-    def test_freed_while_it_is_held(self, begin: Begin, maker: Maker, counts: Callable[[], State]) -> None:
-        stub = begin(KEEPS)
-        stub.announce(1, maker.lent)
-        stub.execute(Request(1, [maker.input()]))
-        stub.send("FREED", 1)
-        assert stub.execute(Request(2, [maker.input()])).status == 1, "it is not known any more"
-        assert counts().live("opened") == 1
-        stub.execute(Request(3, id="clear"))
-        stub.execute(Request(4))
-        assert counts().live("opened") == 0
-
-    def test_its_own_comes_back(self, begin: Begin, counts: Callable[[], State]) -> None:
-        stub = begin(
-            """
-class TritonPythonModel:
-    def execute(self, requests):
-        (x,) = requests[0].inputs()
-        if x.is_cpu():
-            return [InferenceResponse([on_device(x.as_numpy())])]
-        return [InferenceResponse([Tensor("OUT", values(x))])]
-"""
-        )
-        (output,) = stub.execute(*may_stay(SOME)).responses[0].outputs
-        own = InDevice(output.number, int.from_bytes(output.data, "little"), (5000,), 20_000, own=True)
-        assert (stub.execute(Request(2, [("IN", own)])).responses[0]["OUT"] == SOME).all()
-        stub.give_back(output.ticket)
-        self.settled(stub)
-        assert counts().counts["cuIpcOpenMemHandle_v2"] == 0
-
-    @pytest.mark.parametrize(
-        "change", [{"number": 2}, {"offset": 4}, {"offset": 1 << 63}, {"own": True}, {"number": 0}]
-    )
-    def test_what_is_not_understood(self, begin: Begin, maker: Maker, change: dict[str, Any]) -> None:
-        stub = begin(KEEPS)
-        stub.announce(1, maker.lent)
-        stub.execute(Request(1, [maker.input()], id="drop"))
-        executed = stub.execute(Request(1, [maker.input(), maker.input(**change)]))
-        assert executed.status == 1 and "is not understood" in executed.text
-        assert (stub.execute(Request(1, [maker.input()], id="drop")).responses[0]["OUT"] == maker.array).all()
-        self.settled(stub)  # that of the fault too
-
-    def test_an_allocation_is_announced_once(self, begin: Begin, maker: Maker) -> None:
-        stub = begin(KEEPS)
-        for _ in range(2):
-            stub.announce(1, maker.lent)
-        stub.send("ALLOCATION", 2, b"short")
-        stub.send("FREED", 7)
-        stub.execute(Request(1, [maker.input()], id="drop"))
-        self.settled(stub)
-        assert sum("is not understood" in log["message"] for log in stub.logs) == 2
-
-    @pytest.mark.parametrize("sole", [True, False])
-    @pytest.mark.parametrize(
-        "function",
-        [
-            "cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetUuid_v2", "cuDevicePrimaryCtxRetain",
-            "cuCtxPushCurrent_v2", "cuIpcOpenMemHandle_v2", "cuMemcpyDtoH_v2", "cuCtxSynchronize", "cuMemAlloc_v2",
-            "cuIpcGetMemHandle", "cuMemcpyDtoD_v2", "cuStreamSynchronize", "cuIpcCloseMemHandle",
-        ],
-    )  # fmt: skip
-    def test_a_call_that_fails_is_an_error_of_its_request(
-        self, begin: Begin, maker: Maker, counts: Callable[[], State], function: str, sole: bool
-    ) -> None:
-        stub = begin(KEEPS, fail=f"{function}:1=999")
-        stub.announce(1, maker.lent)
-        executed = stub.execute(Request(1, [maker.input(sole=sole)], id="drop"))
-        if executed.text:
-            assert "unknown error" in executed.text or "999" in executed.text, executed.text
-        else:
-            assert (executed.responses[0]["OUT"] == maker.array).all()
-        if function == "cuIpcOpenMemHandle_v2":
-            assert CANNOT_OPEN in executed.text
-        for _ in range(3):
-            executed = stub.execute(Request(1, [maker.input(sole=sole)], id="drop"))
-            if function == "cuInit":
-                break  # a driver that fails so is asked no more
-            assert executed.text == "" and (executed.responses[0]["OUT"] == maker.array).all()
-        self.settled(stub)
-        stub.send("FREED", 1)
-        self.settled(stub)
-        assert counts().live("opened") == (1 if function == "cuIpcCloseMemHandle" else 0)
-
-    def test_a_maker_that_has_gone(self, begin: Begin, maker: Maker, counts: Callable[[], State]) -> None:
-        stub = begin(KEEPS)
-        gone = Lent(0, maker.lent.size, maker.lent.uuid, bytes(64))
-        other = Lent(0, maker.lent.size, bytes(range(16)), maker.lent.handle)
-        for number, lent in enumerate((gone, other, maker.lent), 1):
-            stub.announce(number, lent)
-        for number in (1, 2):
-            for sole in (True, False):
-                assert CANNOT_OPEN in stub.execute(Request(1, [maker.input(number, sole=sole)], id="drop")).text
-        assert (stub.execute(Request(1, [maker.input(3)], id="drop")).responses[0]["OUT"] == maker.array).all()
-        self.settled(stub)
-        assert counts().live("opened") == 1
-
-    def test_many_threads_look(self, begin: Begin, maker: Maker, counts: Callable[[], State]) -> None:
-        stub = begin(
-            """
-import threading
-
-class TritonPythonModel:
-    def execute(self, requests):
-        seen = []
-        def look(x):
-            seen.append(values(x).sum())
-        threads = [threading.Thread(target=look, args=(x,)) for x in requests[0].inputs() for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return [InferenceResponse([Tensor("OUT", np.array(seen))])]
-"""
-        )
-        stub.announce(1, maker.lent)
-        for _ in range(5):
-            inputs = [maker.input(sole=False) for _ in range(4)]
-            (response,) = stub.execute(Request(1, inputs)).responses
-            assert response["OUT"].shape == (16,) and len(set(response["OUT"])) == 1
-        self.settled(stub)
-        state = counts()
-        assert state.counts["cuMemcpyDtoD_v2"] == 20 and state.counts["cuIpcOpenMemHandle_v2"] == 1
-
-    def test_a_fork_leaves_tickets_and_allocations_alone(
-        self, begin: Begin, maker: Maker, counts: Callable[[], State]
-    ) -> None:
-        stub = begin(
-            """
-import gc, os
-
-class TritonPythonModel:
-    def execute(self, requests):
-        (x,) = requests[0].inputs()
-        seen = values(x)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                values(x)
-            except pb_utils.TritonModelException as error:
-                code = 0 if "forked" in str(error) else 2
-            del x
-            requests.clear()
-            gc.collect()
-            os._exit(code)
-        _, status = os.waitpid(child, 0)
-        return [InferenceResponse([Tensor("OUT", seen), Tensor("STATUS", np.array([status]))])]
-""",
-            outputs=["OUT", "STATUS"],
-        )
-        stub.announce(1, maker.lent)
-        (response,) = stub.execute(Request(1, [maker.input()])).responses
-        assert (response["OUT"] == maker.array).all() and response["STATUS"][0] == 0
-        self.settled(stub)
-        assert counts().live("opened") == 1
-
-    def test_the_end_with_tensors_held(self, begin: Begin, maker: Maker) -> None:
-        stub = begin(
-            KEEPS
-            + """
-held = []
-class TritonPythonModel(TritonPythonModel):
-    def execute(self, requests):
-        held.extend(x for r in requests for x in r.inputs())
-        held.append(on_device(np.arange(3000)))
-        return super().execute(requests)
-"""
-        )
-        stub.announce(1, maker.lent)
-        stub.execute(Request(1, [maker.input()]))
-        stub.execute(Request(2, [maker.input(sole=False)]))
-        assert stub.finalize()["error"] == ""
-        assert stub.wait_exit() == 0
-        assert "Traceback" not in stub.stderr() and "Exception" not in stub.stderr()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import fakecuda
 import numpy as np
 import pytest
-from conftest import Start
-from fakecuda import State
-from supervisor import Request, Supervisor
+from conftest import Begin, Counts, Start
+from frames import Request
+from supervisor import Supervisor
 from test_regions import Client
 
 HERE = str(Path(__file__).resolve().parent)
@@ -33,13 +33,6 @@ NOT_COPIED = (
     "Failed to process the request(s) for model 'm_0_0', message: An error occurred while trying to load GPU buffers in "
     "the Python backend stub: failed to copy data: "
 )
-
-Begin = Callable[..., Supervisor]
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Callable[[], State]:
-    return lambda: State(tmp_path / "counts")
 
 
 @pytest.fixture
@@ -68,7 +61,7 @@ def requests(*arrays: np.ndarray) -> list[Request]:
 
 
 @pytest.mark.parametrize("size", [1, 1024, 1025, 1 << 18, 3 << 20])
-def test_each_output_is_copied_once(begin: Begin, counts: Callable[[], State], size: int) -> None:
+def test_each_output_is_copied_once(begin: Begin, counts: Counts, size: int) -> None:
     stub = begin(DOUBLES)
     array = np.arange(size, dtype=np.float32)
     for turn in (1, 2, 3):
@@ -136,7 +129,7 @@ class TritonPythonModel:
         ]  # fmt: skip
 
 
-def test_what_is_sent_again_is_what_was_sent_first(begin: Begin, counts: Callable[[], State]) -> None:
+def test_what_is_sent_again_is_what_was_sent_first(begin: Begin, counts: Counts) -> None:
     stub = begin(
         """
 class TritonPythonModel:
@@ -155,7 +148,7 @@ class TritonPythonModel:
     assert counts().counts["cuMemcpyDtoH_v2"] == 1
 
 
-def test_outputs_that_are_not_wanted_are_not_copied(begin: Begin, counts: Callable[[], State]) -> None:
+def test_outputs_that_are_not_wanted_are_not_copied(begin: Begin, counts: Counts) -> None:
     stub = begin(
         """
 class TritonPythonModel:
@@ -170,7 +163,7 @@ class TritonPythonModel:
 
 
 @pytest.mark.parametrize("fail", ["", "cuMemcpyDtoH_v2:1=2"])
-def test_outputs_for_regions_of_clients_are_copied_there(begin: Begin, counts: Callable[[], State], fail: str) -> None:
+def test_outputs_for_regions_of_clients_are_copied_there(begin: Begin, counts: Counts, fail: str) -> None:
     client = Client(1 << 20)
     stub = begin(DOUBLES, fail=fail)
     assert stub.map_region(2, client.fd, 1 << 20, writable=True) == 0
@@ -189,7 +182,7 @@ def test_outputs_for_regions_of_clients_are_copied_there(begin: Begin, counts: C
 
 class TestFailures:
     @pytest.mark.parametrize("size", [10, 10_000])
-    def test_of_one_copy_fails_one_response(self, begin: Begin, counts: Callable[[], State], size: int) -> None:
+    def test_of_one_copy_fails_one_response(self, begin: Begin, counts: Counts, size: int) -> None:
         stub = begin(DOUBLES, fail="cuMemcpyDtoH_v2:2=700")
         array = np.arange(size)
         executed = stub.execute(*requests(array, array, array))
@@ -202,7 +195,7 @@ class TestFailures:
         (response,) = stub.execute(*requests(array)).responses
         assert response.outputs[0].data == (array * 2).tobytes()
 
-    def test_of_a_batch_of_one(self, begin: Begin, counts: Callable[[], State]) -> None:
+    def test_of_a_batch_of_one(self, begin: Begin, counts: Counts) -> None:
         stub = begin(DOUBLES, fail="cuMemcpyDtoH_v2:1=2")
         executed = stub.execute(*requests(np.arange(5000)))
         assert executed.text == NOT_COPIED + "out of memory"
@@ -237,7 +230,7 @@ class TritonPythonModel:
             executed = stub.execute(*requests(np.arange(5000)))
             assert executed.text == NOT_COPIED + "an illegal memory access was encountered"
 
-    def test_without_memory_nothing_is_copied(self, begin: Begin, counts: Callable[[], State]) -> None:
+    def test_without_memory_nothing_is_copied(self, begin: Begin, counts: Counts) -> None:
         stub = begin(DOUBLES, max_bytes=1 << 20)
         assert "Failed to increase the shared memory pool size" in stub.execute(*requests(np.arange(1 << 20))).text
         assert counts().counts["bytes_to_host"] == 0 == counts().live("allocation")
@@ -265,14 +258,14 @@ class TritonPythonModel:
             pb_utils.Logger.log_error("; ".join(told))
 """
 
-    def test_responses_of_a_decoupled_model(self, begin: Begin, counts: Callable[[], State]) -> None:
+    def test_responses_of_a_decoupled_model(self, begin: Begin, counts: Counts) -> None:
         stub = begin(self.STREAMS, decoupled=True)
         stub.execute(Request())
         sent = [response.outputs[0].data for response in stub.responses]
         assert sent == [(np.arange(5000) + number).tobytes() for number in range(4)]
         assert counts().counts["cuMemcpyDtoH_v2"] == 4 and counts().live("allocation") == 0
 
-    def test_a_copy_that_fails_is_told_to_the_model(self, begin: Begin, counts: Callable[[], State]) -> None:
+    def test_a_copy_that_fails_is_told_to_the_model(self, begin: Begin, counts: Counts) -> None:
         stub = begin(self.STREAMS, decoupled=True, fail="cuMemcpyDtoH_v2:2=2")
         stub.execute(Request())
         sent = [response.outputs[0].data for response in stub.responses]
@@ -329,7 +322,7 @@ class TritonPythonModel:
         assert stub.execute(Request()).text == ""
 
 
-def test_a_model_of_the_cpu_has_no_driver(begin: Begin, counts: Callable[[], State]) -> None:
+def test_a_model_of_the_cpu_has_no_driver(begin: Begin, counts: Counts) -> None:
     stub = begin(
         """
 class TritonPythonModel:
@@ -345,7 +338,7 @@ class TritonPythonModel:
     assert sum(counts().counts.values()) == 0
 
 
-def test_a_process_that_the_model_forks_is_told(begin: Begin, counts: Callable[[], State]) -> None:
+def test_a_process_that_the_model_forks_is_told(begin: Begin, counts: Counts) -> None:
     stub = begin(
         """
 import os

@@ -8,15 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import fakecuda
 import numpy as np
 import pytest
-from conftest import Start
+from conftest import Begin, Counts, Start
+from devicemodels import HEAD, HERE, MISTAKES
 from fakecuda import State
-from supervisor import InDevice, Lent, Output, Request, Supervisor
-from test_device_lending import HEAD, HERE, MISTAKES
+from frames import InDevice, Lent, Output, Request
+from supervisor import Supervisor
 from test_memory import eventually
 
 FRAME, ARENA, PLACED = 0, 2, 6
@@ -122,15 +123,6 @@ class Client:
 def at(part: int, name: str = "A", room: int = SIZE, by: int = 0, number: int = 1) -> tuple[str, int, int, int]:
     """A part as the place of an output."""
     return name, number, part * SIZE + 4 * by, room
-
-
-Begin = Callable[..., Supervisor]
-Counts = Callable[[], State]
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return lambda: State(tmp_path / "counts")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import Start
+from frames import Request
 from sending import (
     CLOSED,
     DROPPED,
@@ -14,7 +15,6 @@ from sending import (
     flags_of,
     run,
 )
-from supervisor import Request
 from test_execute import BATCH_ERROR, ERROR, FINAL, PRESENT
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Start
-from supervisor import BYTES, TYPES, Request, Supervisor
+from frames import BYTES, TYPES, Request
+from supervisor import Supervisor
 
 IDENTITY = """
     import triton_python_backend_utils as pb_utils

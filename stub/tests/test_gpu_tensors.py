@@ -388,7 +388,7 @@ TORCH_MODEL = """
 class TestStub:
     @pytest.mark.parametrize("size", [4, 1024, 1025, 1 << 20, 1 << 24])
     def test_a_model_answers_with_tensors_of_torch(self, torch: Any, start: Any, size: int) -> None:
-        from supervisor import Request
+        from frames import Request
 
         assert torch is not None
         stub = start(TORCH_MODEL)

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Start
+from frames import Request
 from sending import executing
-from supervisor import Request, StubDied, Supervisor
+from supervisor import StubDied, Supervisor
 from test_execute import BATCH_ERROR
 
 MODEL = """

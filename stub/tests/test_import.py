@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import supervisor
 from conftest import Start
-from supervisor import Request, Supervisor
+from frames import Request
+from supervisor import Supervisor
 
 #: A model that answers with the value of an expression, evaluated during execute.
 TELL = """

@@ -9,7 +9,8 @@ from typing import Callable
 
 import supervisor
 from conftest import Start
-from supervisor import Request, Supervisor
+from frames import Request
+from supervisor import Supervisor
 
 MODEL = """
 import numpy as np

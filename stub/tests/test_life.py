@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import supervisor
 from conftest import Start
-from supervisor import Request, StubDied, Supervisor
+from frames import Request
+from supervisor import StubDied, Supervisor
 from test_execute import IDENTITY
 
 Fail = Callable[..., "tuple[str, Supervisor]"]

@@ -6,9 +6,10 @@ import time
 
 import numpy as np
 from conftest import Start
+from frames import Request
 from pb_stub import _msgpack
 from ring import RING
-from supervisor import Request, Supervisor
+from supervisor import Supervisor
 
 MODEL = """
     import threading

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Callable, Iterator
 
 import fakecuda
 import pytest
-from conftest import Start
+from conftest import Begin, Start
+from devicemodels import CANNOT_OPEN, HEAD, KEEPS, SOME, Maker
 from fakecuda import State
-from supervisor import Executed, Request, Supervisor
-from test_device_lending import CANNOT_OPEN, HEAD, KEEPS, SOME, Maker
+from frames import Executed, Request
+from supervisor import Supervisor
 
 #: Answers from the host, or with a tensor that it has had on a device since "make".
 COMPUTES = """
@@ -40,9 +40,6 @@ class Lost:
         fresh.replace(self.path)
 
 
-Begin = Callable[[str], Supervisor]
-
-
 @pytest.fixture
 def lost(tmp_path: Path) -> Lost:
     return Lost(tmp_path / "lost")
@@ -52,13 +49,6 @@ def lost(tmp_path: Path) -> Lost:
 def begin(start: Start, tmp_path: Path, lost: Lost) -> Begin:
     environment = fakecuda.environment(tmp_path / "counts", lost=lost.path)
     return lambda source: start(HEAD + source, environment=environment)
-
-
-@pytest.fixture
-def maker(tmp_path: Path) -> Iterator[Maker]:
-    made = Maker(tmp_path / "counts")
-    yield made
-    made.process.communicate()
 
 
 def ask(stub: Supervisor, *said: str, stays: bool = True) -> Executed:

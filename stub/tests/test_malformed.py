@@ -6,12 +6,14 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import frames
 import numpy as np
 import pytest
 import supervisor
 from conftest import Start
+from frames import Request
 from pb_stub import _msgpack
-from supervisor import Request, Supervisor
+from supervisor import Supervisor
 
 IDENTITY = """
     import triton_python_backend_utils as pb_utils
@@ -82,7 +84,7 @@ def strings(ident: bytes = b"", parameters: bytes = b"", text: bytes = b"", trac
     head = struct.pack(
         "<QQQIHHIIIIIIQ", 1 << 32, 0, 0, 0, bool(inputs), 0xFFFF, len(ident), len(parameters), len(text), len(trace), 1, 0, 0
     )
-    return struct.pack("<II", 1, 0) + head + inputs + supervisor.pad8(ident + parameters + text + trace)
+    return struct.pack("<II", 1, 0) + head + inputs + frames.pad8(ident + parameters + text + trace)
 
 
 BATCHES = [

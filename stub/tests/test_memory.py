@@ -9,8 +9,9 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 from conftest import Start
+from frames import Request
 from pb_stub.pool import size_class
-from supervisor import Request, Supervisor
+from supervisor import Supervisor
 from test_execute import BATCH_ERROR, IDENTITY, model
 
 BIG = 100000  # elements of 8 bytes: larger than what is copied at once

@@ -12,6 +12,7 @@ import pytest
 from golden import LIFE, TESTDATA, Stand
 from pb_stub import messages
 from pb_stub.batch import Reader
+from pb_stub.deviceloans import Opening
 from pb_stub.errors import NotUnderstood
 from pb_stub.execution import Execution
 from pb_stub.loans import Loans
@@ -19,7 +20,7 @@ from pb_stub.logs import Logs
 from pb_stub.loop import Loop
 from pb_stub.messages import AutoComplete, Initialize
 from pb_stub.names import Names
-from pb_stub.ondevice import OnDevice, Opening
+from pb_stub.ondevice import OnDevice
 from pb_stub.places import Places, Target
 from pb_stub.regions import Regions
 from pb_stub.senders import Senders

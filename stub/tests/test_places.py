@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from c_python_backend_utils.tensor import Tensor
 from conftest import Start
+from frames import InRegion, Request
 from pb_stub.places import Places, Target
-from supervisor import InRegion, Request, StubDied, Supervisor
+from supervisor import StubDied, Supervisor
 from test_execute import IDENTITY, model
 from test_memory import eventually
 from test_regions import PAGE, SIZE, UINT8, Client

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Start
-from supervisor import Request
+from frames import Request
 
 MODEL = """
     import os, time

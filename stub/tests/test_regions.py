@@ -13,7 +13,8 @@ from typing import Iterator
 import numpy as np
 import pytest
 from conftest import Start
-from supervisor import InRegion, Request, StubDied, Supervisor
+from frames import InRegion, Request
+from supervisor import StubDied, Supervisor
 from test_execute import IDENTITY, model
 from test_memory import eventually
 

@@ -9,7 +9,8 @@ import fakecuda
 import numpy as np
 import pytest
 from conftest import Start
-from supervisor import Request, Supervisor
+from frames import Request
+from supervisor import Supervisor
 
 HERE = Path(__file__).resolve().parent
 

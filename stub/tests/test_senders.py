@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import Start
+from frames import Request, Response
 from sending import (
     CLOSED,
     EARLY_FINAL,
@@ -16,7 +17,7 @@ from sending import (
     flags_of,
     run,
 )
-from supervisor import Request, Response, Supervisor
+from supervisor import Supervisor
 from test_execute import BATCH_ERROR, ERROR, FINAL, PRESENT
 
 

@@ -13,8 +13,9 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 import supervisor
+from frames import Request
 from pb_stub import _msgpack
-from supervisor import Request, Supervisor
+from supervisor import Supervisor
 from test_execute import IDENTITY
 
 PR_SET_CHILD_SUBREAPER = 36

@@ -7,8 +7,9 @@ from typing import Any, Callable
 
 import numpy as np
 from conftest import Start
+from frames import Request
 from pb_stub.windows import CELL
-from supervisor import Request, Supervisor
+from supervisor import Supervisor
 from test_execute import model
 
 LIMITED = """
