@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -46,6 +47,7 @@ var variants = map[string]string{
 	"recreate":             "strategy: { type: Recreate }",
 	"many pods":            "replicaCount: 3\ntopologySpreadConstraints: [ { maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway } ]\npreStopSleepSeconds: 5",
 	"ingress":              "ingress: { enabled: true, className: nginx, httpHost: a.example.com, grpcHost: b.example.com, grpcAnnotations: { nginx.ingress.kubernetes.io/backend-protocol: GRPC } }\nnetworkPolicy: { enabled: true, clients: [ { podSelector: { matchLabels: { app: web } } } ], monitoring: [ { namespaceSelector: { matchLabels: { name: monitoring } } } ] }",
+	"overrides":            "extraEnv: [ { name: HOME, value: /scratch }, { name: OMP_NUM_THREADS, value: '3' } ]\nresources: { limits: { cpu: 2 } }\nextraVolumes: [ { name: scratch, emptyDir: {} } ]\nextraVolumeMounts: [ { name: scratch, mountPath: /scratch } ]\npodLabels: { app.kubernetes.io/component: mine }\npodAnnotations: { prometheus.io/scrape: 'false' }\nprobes: { startup: { grpc: { port: 8001 } }, readiness: { exec: { command: [ nereid, health, --ready ] } } }\nnameOverride: '123'\nfullnameOverride: test-nereid",
 	"extras": "extraEnv: [ { name: A, value: b } ]\nextraEnvFrom: [ { configMapRef: { name: c } } ]\nextraVolumes: [ { name: v, emptyDir: {} } ]\nextraVolumeMounts: [ { name: v, mountPath: /v } ]\ninitContainers: [ { name: i, image: i } ]\n" +
 		"sidecars: [ { name: s, image: s } ]\npodAnnotations: { a: b }\npodLabels: { c: d }\nconfigFiles: { a.json: '{}' }\nnodeSelector: { gpu: 'true' }\npriorityClassName: high\nimagePullSecrets: [ { name: pull } ]\nimage: { digest: 'sha256:" + strings64 + "' }\nscrapeAnnotations: false\nsharedMemorySizeLimit: ''\nservice: { headless: false }\npodDisruptionBudget: { enabled: false }",
 }
@@ -120,9 +122,21 @@ func consistent(t *testing.T, objects []object) {
 		if slices.Contains([]any{"s", "i", "rclone/rclone"}, container["image"]) { // of those who give values
 			continue
 		}
-		security, _ := json.Marshal(container["securityContext"])
-		if want := `{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true}`; string(security) != want {
-			t.Errorf("container %v has the security context %s, want %s", container["name"], security, want)
+		security, _ := container["securityContext"].(map[string]any)
+		for key, want := range map[string]any{"allowPrivilegeEscalation": false, "capabilities": map[string]any{"drop": []any{"ALL"}}, "readOnlyRootFilesystem": true} {
+			if !reflect.DeepEqual(security[key], want) {
+				t.Errorf("container %v has %s %v in its security context, want %v", container["name"], key, security[key], want)
+			}
+		}
+		// The API refuses two of one key.
+		for of, key := range map[string]string{"env": "name", "volumeMounts": "mountPath", "ports": "containerPort"} {
+			once := map[any]bool{}
+			for _, entry := range list(container[of]) {
+				if once[entry[key]] {
+					t.Errorf("container %v has %v twice in %s", container["name"], entry[key], of)
+				}
+				once[entry[key]] = true
+			}
 		}
 	}
 	if autoscaler := find(objects, "HorizontalPodAutoscaler"); autoscaler != nil && at(autoscaler.fields, "spec", "scaleTargetRef", "name") != deployment.name {
@@ -144,6 +158,21 @@ func TestValuesThatContradict(t *testing.T) {
 		{"models: { store: { url: 'https://bucket' } }", "url"},
 		{"models: { volume: { emptyDir: {} }, store: { url: 's3://bucket' } }", "models has volume and store, want at most one"},
 		{"ports: { http: http }", "http"},
+		{"image: nereid:2", "image"},
+		{"probes: { startup: { failureTreshold: 3 } }", "failureTreshold"},
+		{"probes: { liveness: { failureThreshold: 0 } }", "failureThreshold"},
+		{"sharedMemorySizeLimit: 1 GB", "sharedMemorySizeLimit"},
+		{"podMonitor: { interval: '15' }", "interval"},
+		{"autoscaling: { hpa: { enabled: true, minReplicas: 5 } }", "autoscaling.hpa.minReplicas is 5, want at most autoscaling.hpa.maxReplicas, which is 4"},
+		{"autoscaling: { keda: { enabled: true, maxReplicas: 2, minReplicas: 3 } }", "autoscaling.keda.minReplicas is 3, want at most"},
+		{"autoscaling: { hpa: { busyShare: much } }", "busyShare"},
+		{"autoscaling: { hpa: { averageValue: 0 } }", "averageValue"},
+		{"server: { extraArgs: [ --exit-timeout-secs=120 ] }", "server.extraArgs has --exit-timeout-secs=120, want the value server.exitTimeoutSeconds"},
+		{"server: { extraArgs: [ --http-port, '80' ] }", "want the value ports.http"},
+		{"podLabels: { app.kubernetes.io/name: mine }", "podLabels has app.kubernetes.io/name, want other labels"},
+		{"ingress: { enabled: true }", "ingress.enabled is true without a host"},
+		{"models: { path: 'C:/models' }", "path"},
+		{"fullnameOverride: My_Server", "fullnameOverride"},
 	} {
 		if _, err := render(t, test.values); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got error %v, want one that says %q", test.values, err, test.want)
@@ -238,8 +267,14 @@ func values(t *testing.T, text string) map[string]any {
 	return read
 }
 
-// render renders the chart as `helm template` does.
+// render renders the chart as `helm template test` does.
 func render(t *testing.T, text string) ([]object, error) {
+	t.Helper()
+	return renderAs(t, "test", text)
+}
+
+// renderAs renders the chart for a release of this name.
+func renderAs(t *testing.T, release, text string) ([]object, error) {
 	t.Helper()
 	var loaded *chart.Chart
 	loaded, err := loader.Load(chartFolder)
@@ -248,7 +283,7 @@ func render(t *testing.T, text string) ([]object, error) {
 	}
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.33.0", Major: "1", Minor: "33"}
-	rendered, err := chartutil.ToRenderValues(loaded, values(t, text), chartutil.ReleaseOptions{Name: "test", Namespace: "serving", IsInstall: true}, capabilities)
+	rendered, err := chartutil.ToRenderValues(loaded, values(t, text), chartutil.ReleaseOptions{Name: release, Namespace: "serving", IsInstall: true}, capabilities)
 	if err != nil {
 		return nil, err
 	}

@@ -260,7 +260,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 
 	folder, port := t.TempDir(), freePort(t)
 	config := filepath.Join(folder, "prometheus.yml")
-	text := fmt.Sprintf("scrape_configs:\n- job_name: pods\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n  static_configs:\n  - targets: ['127.0.0.1:%d']\n    labels: { namespace: serving, pod: test-nereid-7c9-abc }\n", p.ports["metrics-port"])
+	text := fmt.Sprintf("scrape_configs:\n- job_name: pods\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n  static_configs:\n  - targets: ['127.0.0.1:%d']\n    labels: { namespace: serving, pod: test-nereid-7c9d86bd54-x2bqz }\n", p.ports["metrics-port"])
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -347,14 +347,14 @@ func TestQueriesByPrometheus(t *testing.T) {
 	for _, rule := range rules.Rules {
 		known[rule.Name.As] = true
 		series, _, _ := strings.Cut(rule.SeriesQuery, "{")
-		expand := strings.NewReplacer("<<.Series>>", series, "<<.LabelMatchers>>", `namespace="serving",pod="test-nereid-7c9-abc"`, "<<.GroupBy>>", "pod")
+		expand := strings.NewReplacer("<<.Series>>", series, "<<.LabelMatchers>>", `namespace="serving",pod="test-nereid-7c9d86bd54-x2bqz"`, "<<.GroupBy>>", "pod")
 		if rule.Name.As == "nereid_busy_share" {
 			busy = expand.Replace(rule.MetricsQuery)
 		}
 		// Rates begin with the second scrape.
 		eventually(t, rule.Name.As, func() bool {
 			values, labels, _ := ask(expand.Replace(rule.MetricsQuery))
-			return len(values) == 1 && labels[0]["pod"] == "test-nereid-7c9-abc" && values[0] != "NaN" && (rule.Name.As != "nv_inference_pending_request_count" || values[0] == strconv.Itoa(waiting))
+			return len(values) == 1 && labels[0]["pod"] == "test-nereid-7c9d86bd54-x2bqz" && values[0] != "NaN" && (rule.Name.As != "nv_inference_pending_request_count" || values[0] == strconv.Itoa(waiting))
 		})
 		if values, _, failure := ask(rule.SeriesQuery); len(values) == 0 {
 			t.Errorf("the adapter does not find %s: %s", rule.SeriesQuery, failure)

@@ -7,12 +7,30 @@
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
 {{- else }}
 {{- $name := include "nereid.name" . }}
-{{- if contains $name .Release.Name }}
-{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- /* A release's name may have dots, and a service's may not. */}}
+{{- $release := .Release.Name | replace "." "-" }}
+{{- if regexMatch "^[0-9]" $release }}
+{{- fail (printf "the release is called %s, want a name that begins with a letter, as services have to, or fullnameOverride" .Release.Name) }}
+{{- end }}
+{{- if contains $name $release }}
+{{- $release | trunc 63 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{- printf "%s-%s" $release $name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* The name of the headless service, within the 63 characters that services have. */}}
+{{- define "nereid.headless" -}}
+{{- printf "%s-headless" (include "nereid.fullname" . | trunc 54 | trimSuffix "-") }}
+{{- end }}
+
+{{/*
+The names of the Deployment's pods, as a regular expression: those of its ReplicaSet, of which Kubernetes keeps 58 characters, and five more. Pods of
+another release, whose name begins as this one's, are not among them.
+*/}}
+{{- define "nereid.pods" -}}
+{{- printf "%s-" (include "nereid.fullname" .) | trunc 58 }}[0-9a-z]*-?[0-9a-z]{5}
 {{- end }}
 
 {{- define "nereid.chart" -}}
@@ -20,14 +38,14 @@
 {{- end }}
 
 {{- define "nereid.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "nereid.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "nereid.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* Those of the test's pod, which no selector of the servers' pods may find: the autoscaler and the disruption budget would count it. */}}
 {{- define "nereid.testLabels" -}}
 app.kubernetes.io/name: {{ include "nereid.name" . | trunc 58 | trimSuffix "-" }}-test
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "nereid.labels" -}}
@@ -35,8 +53,23 @@ helm.sh/chart: {{ include "nereid.chart" . }}
 {{ include "nereid.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/component: inference-server
-app.kubernetes.io/part-of: {{ include "nereid.name" . }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: {{ include "nereid.name" . | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+{{- end }}
+
+{{/* The chart's labels and those of a value, which go before. */}}
+{{- define "nereid.labelsWith" -}}
+{{- mergeOverwrite (include "nereid.labels" (index . 0) | fromYaml) (index . 1) | toYaml }}
+{{- end }}
+
+{{/* Labels of pods: those that the selector wants stay. */}}
+{{- define "nereid.podLabels" -}}
+{{- range $key, $value := include "nereid.selectorLabels" . | fromYaml }}
+{{- if hasKey $.Values.podLabels $key }}
+{{- fail (printf "podLabels has %s, want other labels: the selector finds the pods by this one" $key) }}
+{{- end }}
+{{- end }}
+{{- include "nereid.labelsWith" (list . .Values.podLabels) }}
 {{- end }}
 
 {{- define "nereid.serviceAccountName" -}}
@@ -87,6 +120,48 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{/* The variables that the chart sets. Those of extraEnv go before: the API refuses two of one name. */}}
+{{- define "nereid.env" -}}
+{{- $given := list }}
+{{- range .Values.extraEnv }}{{ $given = append $given .name }}{{ end }}
+{{- $own := list }}
+{{- /* Models find a place to write in /tmp, as the root is read-only. */}}
+{{- if not (has "HOME" $given) }}{{ $own = append $own (dict "name" "HOME" "value" "/tmp") }}{{ end }}
+{{- $limit := dict "resourceFieldRef" (dict "resource" "limits.cpu") }}
+{{- range list "OMP_NUM_THREADS" "MKL_NUM_THREADS" "OPENBLAS_NUM_THREADS" }}
+{{- if has . $given }}
+{{- else if $.Values.server.ompThreads }}{{ $own = append $own (dict "name" . "value" (int64 $.Values.server.ompThreads | toString)) }}
+{{- else if dig "limits" "cpu" "" $.Values.resources }}{{ $own = append $own (dict "name" . "valueFrom" $limit) }}
+{{- end }}
+{{- end }}
+{{- if eq (include "nereid.source" .) "store" }}
+{{- range list "TRITON_AWS_MOUNT_DIRECTORY" "TRITON_GCS_MOUNT_DIRECTORY" "TRITON_AZURE_MOUNT_DIRECTORY" }}
+{{- if not (has . $given) }}{{ $own = append $own (dict "name" . "value" $.Values.models.path) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- concat $own .Values.extraEnv | toYaml }}
+{{- end }}
+
+{{/* A probe of a path over HTTP, unless the values ask otherwise. */}}
+{{- define "nereid.probe" -}}
+{{- $path := index . 0 }}
+{{- $given := index . 1 }}
+{{- if not (or $given.exec $given.grpc $given.httpGet $given.tcpSocket) }}
+{{- $given = mergeOverwrite (dict "httpGet" (dict "path" $path "port" "http")) $given }}
+{{- end }}
+{{- toYaml $given }}
+{{- end }}
+
+{{/* Flags that other objects and fields follow have values of their own. */}}
+{{- define "nereid.checkArgs" -}}
+{{- $values := dict "--http-port" "ports.http" "--grpc-port" "ports.grpc" "--metrics-port" "ports.metrics" "--exit-delay-secs" "server.exitDelaySeconds" "--exit-timeout-secs" "server.exitTimeoutSeconds" "--model-repository" "models" "--model-store" "models" "--model-control-mode" "server.modelControlMode" }}
+{{- range $argument := .Values.server.extraArgs }}
+{{- with get $values (splitList "=" $argument | first) }}
+{{- fail (printf "server.extraArgs has %s, want the value %s: probes, ports and the time to end follow it" $argument .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* An autoscaler decides how many pods there are. */}}
 {{- define "nereid.autoscaled" -}}
 {{- if and .Values.autoscaling.hpa.enabled .Values.autoscaling.keda.enabled }}
@@ -95,17 +170,25 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if or .Values.autoscaling.hpa.enabled .Values.autoscaling.keda.enabled }}true{{ end }}
 {{- end }}
 
+{{/* What an autoscaler's limits have to be. */}}
+{{- define "nereid.checkReplicas" -}}
+{{- $of := index . 1 }}
+{{- if gt (int64 $of.minReplicas) (int64 $of.maxReplicas) }}
+{{- fail (printf "%s.minReplicas is %d, want at most %s.maxReplicas, which is %d" (index . 0) (int64 $of.minReplicas) (index . 0) (int64 $of.maxReplicas)) }}
+{{- end }}
+{{- end }}
+
 {{/* The most pods there can be. */}}
 {{- define "nereid.mostReplicas" -}}
-{{- if .Values.autoscaling.hpa.enabled }}{{ .Values.autoscaling.hpa.maxReplicas }}
-{{- else if .Values.autoscaling.keda.enabled }}{{ .Values.autoscaling.keda.maxReplicas }}
-{{- else }}{{ .Values.replicaCount }}
+{{- if .Values.autoscaling.hpa.enabled }}{{ int64 .Values.autoscaling.hpa.maxReplicas }}
+{{- else if .Values.autoscaling.keda.enabled }}{{ int64 .Values.autoscaling.keda.maxReplicas }}
+{{- else }}{{ int64 .Values.replicaCount }}
 {{- end }}
 {{- end }}
 
 {{/* What git-sync is told, but for how often. */}}
 {{- define "nereid.gitSync" -}}
-image: {{ .Values.models.git.image }}
+image: {{ .Values.models.git.image | quote }}
 env:
   - { name: GITSYNC_REPO, value: {{ .Values.models.git.url | quote }} }
   - { name: GITSYNC_REF, value: {{ .Values.models.git.ref | quote }} }
@@ -114,14 +197,17 @@ env:
   - { name: GITSYNC_DEPTH, value: "1" }
   {{- with .Values.models.git.existingSecret }}
   - name: GITSYNC_USERNAME
-    valueFrom: { secretKeyRef: { name: {{ . }}, key: username, optional: true } }
+    valueFrom: { secretKeyRef: { name: {{ . | quote }}, key: username, optional: true } }
   - name: GITSYNC_PASSWORD
-    valueFrom: { secretKeyRef: { name: {{ . }}, key: password, optional: true } }
+    valueFrom: { secretKeyRef: { name: {{ . | quote }}, key: password, optional: true } }
   - { name: GITSYNC_SSH_KEY_FILE, value: /etc/git-secret/ssh }
   - { name: GITSYNC_SSH_KNOWN_HOSTS_FILE, value: /etc/git-secret/known_hosts }
   {{- end }}
 securityContext:
-  {{- toYaml .Values.securityContext | nindent 2 }}
+  {{- /* ssh runs as a user that its image knows, which is this one. */}}
+  {{- $user := dict }}
+  {{- if not .Values.openshift }}{{ $user = dict "runAsUser" 65533 "runAsGroup" 65533 }}{{ end }}
+  {{- mergeOverwrite $user .Values.securityContext | toYaml | nindent 2 }}
 volumeMounts:
   - { name: models, mountPath: {{ .Values.models.path | quote }} }
   - { name: tmp, mountPath: /tmp }
@@ -132,11 +218,11 @@ volumeMounts:
 
 {{/* The share of time that instances of each pod's busiest model execute, summed over the pods. */}}
 {{- define "nereid.busyQuery" -}}
-{{- $pods := printf "namespace=%q,pod=~%q" .Release.Namespace (printf "%s-.*" (include "nereid.fullname" .)) -}}
+{{- $pods := printf "namespace=%q,pod=~%q" .Release.Namespace (include "nereid.pods" .) -}}
 sum(max by (pod) (sum by (namespace, pod, model, version) (rate(nv_inference_compute_infer_duration_us{ {{ $pods }} }[2m]) * rate(nv_inference_exec_count{ {{ $pods }} }[2m]) / clamp_min(rate(nv_inference_request_success{ {{ $pods }} }[2m]), 0.001)) / 1e6 / count by (namespace, pod, model, version) (nereid_instance_resident_bytes{ {{ $pods }} })) or 0 * max by (pod) (nv_inference_pending_request_count{ {{ $pods }} }))
 {{- end }}
 
 {{/* Requests that wait, as one number for the whole workload. */}}
 {{- define "nereid.pendingQuery" -}}
-sum(nv_inference_pending_request_count{namespace="{{ .Release.Namespace }}",pod=~"{{ include "nereid.fullname" . }}-.*"})
+sum(nv_inference_pending_request_count{namespace="{{ .Release.Namespace }}",pod=~"{{ include "nereid.pods" . }}"})
 {{- end }}
