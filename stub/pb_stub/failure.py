@@ -32,6 +32,12 @@ _HANDLERS = os.path.join(_STUB, "handlers.py")  # between a signal handler and t
 
 _UNAVAILABLE = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
 _EMPTY = "<EMPTY MESSAGE>"
+#: A class of the model, or its metaclass, may override any attribute, or fail for each that it does not know
+#: (`__getattr__`). These are CPython's own.
+_name = type.__dict__["__name__"].__get__
+_traceback = BaseException.__dict__["__traceback__"].__get__
+_cause = BaseException.__dict__["__cause__"].__get__
+_context = BaseException.__dict__["__context__"].__get__
 #: An exception whose message fails with one of its own kind has no last one.
 _DEEPEST = 3
 
@@ -43,8 +49,8 @@ def describe(error: BaseException, called: str = "", within: int = 0) -> str:
     Called is a place that comes behind all others, of code that was not begun.
     """
     message, unavailable = _message(error)
-    text = f"{type(error).__name__}: {message}"
-    places = _places(error.__traceback__)
+    text = f"{_name(type(error))}: {message}"
+    places = _places(_traceback(error))
     if called:
         places.append(called)
     if places:
@@ -59,17 +65,17 @@ def trace(error: BaseException) -> str:
     # It takes 5 ms to import, and only failures need it.
     from traceback import format_exception
 
-    if type(error).__name__ == "BdbQuit":  # of bdb, which is not imported for this
+    if _name(type(error)) == "BdbQuit":  # of bdb, which is not imported for this
         return "a debugger was left, or found no terminal: nereid serve DIR --dev gives it that of the server"
-    outermost = error.__traceback__
+    outermost = _traceback(error)
     while outermost is not None and outermost.tb_frame.f_code.co_filename.startswith(_STUB):
         outermost = outermost.tb_next
-    if outermost is None and error.__cause__ is None and error.__context__ is None:
+    if outermost is None and _cause(error) is None and _context(error) is None:
         return ""
     try:
         text = "".join(format_exception(type(error), error, outermost))
-    except Exception as failed:
-        text = f"<TRACEBACK UNAVAILABLE DUE TO {type(failed).__name__}>"
+    except BaseException as failed:  # of the model's code, sys.exit() for one
+        text = f"<TRACEBACK UNAVAILABLE DUE TO {_name(type(failed))}>"
     return text.rstrip("\n").encode("utf-8", "backslashreplace").decode()
 
 
@@ -77,13 +83,16 @@ def _message(error: BaseException) -> tuple[str, BaseException | None]:
     """What an exception says, and why it does not."""
     unavailable = None
     try:
-        text = str(error)
+        text = str.__str__(str(error))  # a subclass of str may have methods of its own
     except BaseException as other:
         text, unavailable = _UNAVAILABLE, other
-    notes = getattr(error, "__notes__", None)
-    if isinstance(notes, list):
-        lines = (note if isinstance(note, str) else repr(note) for note in notes)
-        text += f"\n__notes__ (len={len(notes)}):" + "".join(f"\n{line}" for line in lines)
+    try:
+        notes = getattr(error, "__notes__", None)
+        if isinstance(notes, list):
+            lines = [note if isinstance(note, str) else repr(note) for note in notes]
+            text += f"\n__notes__ (len={len(notes)}):" + "".join(f"\n{line}" for line in lines)
+    except BaseException:  # of __getattr__ or __repr__; the message stands without them
+        pass
     return text.replace(_ROOT, "") or _EMPTY, unavailable
 
 

@@ -438,6 +438,40 @@ class TestExceptions:
     def test_kinds_are_named(self, start: Start, body: str, first: str) -> None:
         assert self.text(start, body).split("\n\nAt:\n")[0] == first
 
+    def test_attributes_that_fail(self, start: Start) -> None:
+        """Of an exception only what it says is asked of the model's code, and the process lives on."""
+        stub = start("""
+            import sys
+            class Meta(type):
+                __name__ = property(lambda cls: 1 / 0)
+                __repr__ = __str__ = None
+            class Text(str):
+                replace = __format__ = None
+            class Note:
+                def __repr__(self): sys.exit()
+
+            def forwards(self, name): return getattr(self.missing, name)
+            def lacks(self, name): raise KeyError(name)
+            def ends(self, name): sys.exit()
+            fails = property(lambda self: 1 / 0)
+            CLASSES = [
+                type("E", (Exception,), {"__getattr__": forwards}),
+                type("E", (Exception,), {"__getattr__": lacks}),
+                type("E", (Exception,), {"__getattribute__": ends}),
+                type("E", (Exception,), {"__traceback__": fails, "__cause__": fails, "__context__": fails}),
+                type("E", (Exception,), {"__notes__": [Note()]}),
+                type("E", (Exception,), {"__str__": lambda self: Text("why")}),
+                Meta("E", (Exception,), {}),
+            ]
+
+            class TritonPythonModel:
+                def execute(self, requests):
+                    raise CLASSES[int(requests[0].request_id())]("why")
+        """)
+        for number in range(7):
+            text = stub.execute(Request(1, id=str(number))).text
+            assert text.startswith(BATCH_ERROR + "E: why\n\nAt:\n"), number
+
     def test_message_that_fails(self, start: Start) -> None:
         """The reason of that is told too, even where each reason has another one."""
         text = self.text(start, "class E(Exception):\n    def __str__(self): raise RuntimeError('why')\nraise E")
