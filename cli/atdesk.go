@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/cli/desk"
+	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/catalog"
@@ -42,19 +43,19 @@ All options of the server can be given: nereid --help lists them. docs/serve.md 
 
 // serveAtDesk is the command serve.
 func serveAtDesk(args []string, getenv func(string) string, stdout, stderr io.Writer, extensions []nereid.Extension) int {
-	o, err := parseAtDesk(args, getenv, stderr)
-	var syntax *syntaxError
+	o, err := flags.ParseAtDesk(args, getenv, stderr)
+	var syntax *flags.SyntaxError
 	switch {
-	case errors.Is(err, errHelp):
-		command.Show(stdout, command.Description{Call: serveCall, Summary: serveSummary, Flags: describeFlags()}, serveHelp)
+	case errors.Is(err, flags.ErrHelp):
+		command.Show(stdout, command.Description{Call: serveCall, Summary: serveSummary, Flags: flags.Describe()}, serveHelp)
 		return command.StatusOK
-	case errors.Is(err, errVersion):
+	case errors.Is(err, flags.ErrVersion):
 		fmt.Fprintln(stdout, "nereid", version)
 		return command.StatusOK
 	case err != nil:
 		hint := ""
-		if errors.As(err, &syntax) && syntax.hint != "" {
-			hint = syntax.hint + " "
+		if errors.As(err, &syntax) && syntax.Hint != "" {
+			hint = syntax.Hint + " "
 		}
 		fmt.Fprintf(stderr, "nereid serve: %v\n%snereid serve --help says more\n", err, hint)
 		return command.StatusUsage
@@ -62,45 +63,15 @@ func serveAtDesk(args []string, getenv func(string) string, stdout, stderr io.Wr
 	for _, extend := range extensions {
 		extend(&o.Options)
 	}
-	if err := errors.Join(checkFolders(o.Repository.Paths), o.checkFree()); err != nil {
+	if err := errors.Join(checkFolders(o.Repository.Paths), checkFree(o)); err != nil {
 		fmt.Fprintf(stderr, "nereid serve: %v\n", err)
 		return command.StatusTrouble
 	}
 	return serve(o, getenv, stdout, stderr)
 }
 
-// parseAtDesk reads the arguments of serve. Errors are those of parseOptions.
-func parseAtDesk(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
-	p := &parser{o: defaults(getenv), stderr: stderr}
-	p.o.HTTP.Address, p.o.GRPC.Address = "127.0.0.1", "127.0.0.1"
-	p.o.ExitOnError = false
-	p.o.Log.Desk = true
-	folders, err := scanFlags(args, flagTable(), p.found)
-	if err != nil {
-		return nil, err
-	}
-	p.o.Repository.Paths = append(p.o.Repository.Paths, folders...)
-	if err := p.finish(); err != nil {
-		return nil, err
-	}
-	if len(p.o.Repository.Paths) == 0 {
-		return nil, &valueError{"no folder of models is given: nereid serve DIR serves those in DIR, and nereid new model NAME writes a first one"}
-	}
-	return p.o, p.o.checkRange()
-}
-
-// checkRange refuses ports that no machine has.
-func (o *Options) checkRange() error {
-	for _, e := range o.endpoints() {
-		if e.on && (e.port < 0 || e.port > 65535) {
-			return &valueError{fmt.Sprintf("--%s is %d, want a port from 0 to 65535", e.flag, e.port)}
-		}
-	}
-	return nil
-}
-
 // waiting says what the end of the server waits for; it is empty where that is nothing.
-func (o *Options) waiting(requests map[*models.Info]int) string {
+func waiting(o *flags.Options, requests map[*models.Info]int) string {
 	sum := 0
 	for _, n := range requests {
 		sum += n
@@ -108,10 +79,10 @@ func (o *Options) waiting(requests map[*models.Info]int) string {
 	if sum == 0 {
 		return ""
 	}
-	return o.waitingFor(fmt.Sprintf("%d %s to end", sum, map[bool]string{true: "request", false: "requests"}[sum == 1]))
+	return waitingFor(o, fmt.Sprintf("%d %s to end", sum, map[bool]string{true: "request", false: "requests"}[sum == 1]))
 }
 
-func (o *Options) waitingFor(what string) string {
+func waitingFor(o *flags.Options, what string) string {
 	limit := int((max(o.ExitDelay, 0) + max(o.ExitTimeout, 0)).Seconds())
 	return fmt.Sprintf("waiting up to %d s for %s; Ctrl-C again ends the server at once\n", limit, what)
 }
@@ -126,8 +97,8 @@ const (
 
 // tellOfEnd says what the end of the server waits for: the requests, and when these are over, models that take long to end.
 // It returns when it has said so, or the server has ended.
-func (o *Options) tellOfEnd(ended context.Context, registry *models.Registry, w io.Writer) {
-	fmt.Fprint(w, o.waiting(registry.InFlight()))
+func tellOfEnd(o *flags.Options, ended context.Context, registry *models.Registry, w io.Writer) {
+	fmt.Fprint(w, waiting(o, registry.InFlight()))
 	look := time.NewTicker(endInterval)
 	defer look.Stop()
 	for looks := time.Duration(0); looks*endInterval < endPatience; {
@@ -147,7 +118,7 @@ func (o *Options) tellOfEnd(ended context.Context, registry *models.Registry, w 
 	if more := len(names) - mostEnding; more > 0 {
 		names = append(names[:mostEnding], fmt.Sprintf("%d more", more))
 	}
-	fmt.Fprint(w, o.waitingFor(strings.Join(names, ", ")+" to finalize"))
+	fmt.Fprint(w, waitingFor(o, strings.Join(names, ", ")+" to finalize"))
 }
 
 // ending are the names of models with versions that are being unloaded.
@@ -199,14 +170,14 @@ func parentOf(path string) string {
 }
 
 // checkFree finds ports that are taken before models are loaded, which may take minutes.
-func (o *Options) checkFree() error {
-	for _, e := range o.endpoints() {
-		if !e.on || e.port == 0 || e.reuse {
+func checkFree(o *flags.Options) error {
+	for _, e := range o.Endpoints() {
+		if !e.On || e.Port == 0 || e.Reuse {
 			continue
 		}
-		listener, err := net.Listen("tcp", net.JoinHostPort(e.address, strconv.Itoa(e.port)))
+		listener, err := net.Listen("tcp", net.JoinHostPort(e.Address, strconv.Itoa(e.Port)))
 		if err != nil {
-			return fmt.Errorf("%s cannot be served: %w: end the program that has the port, or choose another by --%s", e.name, err, e.flag)
+			return fmt.Errorf("%s cannot be served: %w: end the program that has the port, or choose another by --%s", e.Name, err, e.Flag)
 		}
 		_ = listener.Close()
 	}
@@ -214,7 +185,7 @@ func (o *Options) checkFree() error {
 }
 
 // newProgress shows the start at a desk; nil elsewhere.
-func (o *Options) newProgress(lines *logs.Writer, out *logs.Console, getenv func(string) string, log zerolog.Logger) *desk.Progress {
+func newProgress(o *flags.Options, lines *logs.Writer, out *logs.Console, getenv func(string) string, log zerolog.Logger) *desk.Progress {
 	if !lines.AtDesk() {
 		return nil
 	}
@@ -226,7 +197,7 @@ func (o *Options) newProgress(lines *logs.Writer, out *logs.Console, getenv func
 }
 
 // addresses are the last lines of a start at a desk.
-func (o *Options) addresses(s *nereid.Server) string {
+func addresses(o *flags.Options, s *nereid.Server) string {
 	var b strings.Builder
 	ready := 0
 	for _, m := range s.Registry().Attempted() {
@@ -251,13 +222,13 @@ func (o *Options) addresses(s *nereid.Server) string {
 		}
 	}
 	if len(s.Registry().Attempted()) == 0 {
-		b.WriteString(o.firstModel())
+		b.WriteString(firstModel(o))
 	}
 	return b.String()
 }
 
 // firstModel says how a folder without models gets one; it is empty where that is no matter of files here, or where clients load models.
-func (o *Options) firstModel() string {
+func firstModel(o *flags.Options) string {
 	for _, path := range o.Repository.Paths {
 		entries, err := os.ReadDir(path)
 		if err != nil || o.Repository.Control == nereid.ControlExplicit || slices.ContainsFunc(entries, os.DirEntry.IsDir) {

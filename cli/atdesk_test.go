@@ -11,17 +11,18 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/models"
 )
 
 // TestServeDiffersInItsDefaultsAlone from the command line without a command.
 func TestServeDiffersInItsDefaultsAlone(t *testing.T) {
-	flags := []string{"--http-port=1", "--log-verbose=2", "--allow-client-shm=true"}
-	desk, err := parseAtDesk(append([]string{"b", "a"}, flags...), noEnv, &strings.Builder{})
+	more := []string{"--http-port=1", "--log-verbose=2", "--allow-client-shm=true"}
+	desk, err := flags.ParseAtDesk(append([]string{"b", "a"}, more...), noEnv, &strings.Builder{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := parseOptions(append([]string{"--model-repository=a", "--model-store=b"}, flags...), noEnv, &strings.Builder{})
+	plain, err := flags.Parse(append([]string{"--model-repository=a", "--model-store=b"}, more...), noEnv, &strings.Builder{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestServeDiffersInItsDefaultsAlone(t *testing.T) {
 	if !reflect.DeepEqual(desk, plain) {
 		t.Errorf("got  %+v\nwant %+v", desk, plain)
 	}
-	if o, err := parseAtDesk([]string{"a", "--http-address=0.0.0.0", "--exit-on-error=true"}, noEnv, &strings.Builder{}); err != nil ||
+	if o, err := flags.ParseAtDesk([]string{"a", "--http-address=0.0.0.0", "--exit-on-error=true"}, noEnv, &strings.Builder{}); err != nil ||
 		o.HTTP.Address != "0.0.0.0" || o.Metrics.Address != "0.0.0.0" || !o.ExitOnError {
 		t.Errorf("got %+v and error %v, want flags before defaults", o, err)
 	}
@@ -90,14 +91,14 @@ func TestServeMistakes(t *testing.T) {
 }
 
 func TestWaitingCountsRequests(t *testing.T) {
-	o := &Options{}
+	o := &flags.Options{}
 	o.ExitTimeout, o.ExitDelay = 30*time.Second, 5*time.Second
 	for want, counts := range map[string]map[*models.Info]int{
 		"": {},
 		"waiting up to 35 s for 1 request to end; Ctrl-C again ends the server at once\n":  {{}: 1},
 		"waiting up to 35 s for 5 requests to end; Ctrl-C again ends the server at once\n": {{Name: "a"}: 2, {Name: "b"}: 3},
 	} {
-		if got := o.waiting(counts); got != want {
+		if got := waiting(o, counts); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -119,9 +120,9 @@ func TestFirstModelIsForEmptyFolders(t *testing.T) {
 		{[]string{empty, full}, nereid.ControlNone, ""},
 		{[]string{"s3://bucket/models"}, nereid.ControlNone, ""},
 	} {
-		o := &Options{}
+		o := &flags.Options{}
 		o.Repository.Paths, o.Repository.Control = test.paths, test.control
-		if got := o.firstModel(); !strings.HasSuffix(got, test.want) || (got == "") != (test.want == "") {
+		if got := firstModel(o); !strings.HasSuffix(got, test.want) || (got == "") != (test.want == "") {
 			t.Errorf("%q, %s: got %q, want %q", test.paths, test.control, got, test.want)
 		}
 	}

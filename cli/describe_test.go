@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/cli/flags"
 )
 
 // TestEveryCommandIsDescribed: a command whose usage is not written by package command would have neither
@@ -67,11 +68,9 @@ func TestManualNamesEveryFlagAndCommand(t *testing.T) {
 	if status != 0 || stderr != "" {
 		t.Fatalf("got status %d and %q", status, stderr)
 	}
-	for _, g := range flagTable() {
-		for _, f := range g.flags {
-			if want := "\n.B " + strings.ReplaceAll("--"+f.name, "-", `\-`); !strings.Contains(page, want+"\n") && !strings.Contains(page, want+" ") {
-				t.Errorf("the page does not contain --%s", f.name)
-			}
+	for _, f := range flags.Describe() {
+		if want := "\n.B " + strings.ReplaceAll("--"+f.Name, "-", `\-`); !strings.Contains(page, want+"\n") && !strings.Contains(page, want+" ") {
+			t.Errorf("the page does not contain --%s", f.Name)
 		}
 	}
 	for _, c := range commands(noEnvironment) {

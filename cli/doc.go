@@ -1,13 +1,12 @@
 // Package cli is the command nereid: it serves Triton model repositories of Python models over HTTP and
 // gRPC. Its command line is that of tritonserver; entry below it decides by the name of the program and
-// the first argument which form that has. It owns flags, signals, the start-up tables and the exit status; the server
-// itself is package nereid in the root, and logs below it writes what is printed. Subcommands are
+// the first argument which form that has, and flags below it reads it. It owns signals, the start-up tables and the exit
+// status; the server itself is package nereid in the root, and logs below it writes what is printed. Subcommands are
 // packages below it, each chosen by the first argument alone; completion and manual are made of what the
 // others tell of themselves (describe). The command serve is here, since it starts the same server (atdesk.go).
-// The package has more than 15 files because the flags have one for each group.
 //
-//	Main ── run ── parseOptions ── Options ── serve ── nereid.New ── Load ── tables ── Listen ── Run ── exit status
-//	        └─ commands flags_*.go                 └─ watchSignals
+//	Main ── run ── flags.Parse ── Options ── serve ── nereid.New ── Load ── tables ── Listen ── Run ── exit status
+//	        └─ commands                          └─ watchSignals
 //
 // States: a process parses, loads, serves and drains. The first SIGINT or SIGTERM ends the
 // context graceful, which takes it from loading or serving to draining; a second one, which comes
@@ -19,7 +18,8 @@
 // second signal, that ends the process whatever Main waits for. Options are not changed once they
 // are parsed. There is no lock.
 //
-// Callers: cmd/nereid, and main functions of those who build a server of their own. Tests call run, with arguments, environment and outputs of their own.
+// Callers: cmd/nereid, and main functions of servers with backends linked in. Tests call run, with arguments, environment and
+// outputs of their own.
 //
 // Memory: nothing is kept that grows.
 package cli

@@ -20,12 +20,14 @@ import (
 	"github.com/nereid-serving/nereid/cli/completion"
 	"github.com/nereid-serving/nereid/cli/entry"
 	"github.com/nereid-serving/nereid/cli/env"
+	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/cli/health"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/manual"
 	"github.com/nereid-serving/nereid/cli/replay"
 	"github.com/nereid-serving/nereid/cli/skeleton"
 	"github.com/nereid-serving/nereid/cli/top"
+	"github.com/nereid-serving/nereid/infer/spelling"
 )
 
 // version is set by the linker.
@@ -51,7 +53,7 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 		{"bench", "Sends load to a model and measures it", bench.Run},
 		{"check", "Says what is wrong with a model repository", func(args []string, stdout, stderr io.Writer) int {
 			return check.Run(args, func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
-				return readFlags(own, args, getenv, stderr, extensions...)
+				return flags.ParseWith(own, args, getenv, stderr, extensions...)
 			}, stdout, stderr)
 		}},
 		{"completion", "Prints scripts for completion by shells", func(args []string, stdout, stderr io.Writer) int {
@@ -81,7 +83,7 @@ const summary = `Serves Triton model repositories over HTTP and gRPC. Without a 
 
 // describe describes the program, its flags and its commands, for completion and the manual page.
 func describe() command.Description {
-	root := command.Description{Name: "nereid", Call: "nereid [options]", Summary: summary, Flags: describeFlags()}
+	root := command.Description{Name: "nereid", Call: "nereid [options]", Summary: summary, Flags: flags.Describe()}
 	for _, c := range commands(noEnvironment) {
 		told := command.Describe(c.name, c.run)
 		if told.Summary == "" {
@@ -92,26 +94,11 @@ func describe() command.Description {
 	return root
 }
 
-// describeFlags describes the flags of the server.
-func describeFlags() []command.Flag {
-	var list []command.Flag
-	for _, g := range flagTable() {
-		title := g.title
-		if title == "" {
-			title = "General"
-		}
-		for _, f := range g.flags {
-			list = append(list, command.Flag{Group: title, Name: f.name, Value: f.value, Help: f.wholeHelp(), Models: f.name == "load-model"})
-		}
-	}
-	return list
-}
-
 // showVersion is the command version.
 func showVersion(args []string, stdout, stderr io.Writer) int {
-	flags := command.Flags("version")
-	asJSON := flags.Bool("json", false, "show version, protocol, compiler and platform as an object")
-	names, err := command.Parse(flags, args)
+	own := command.Flags("version")
+	asJSON := own.Bool("json", false, "show version, protocol, compiler and platform as an object")
+	names, err := command.Parse(own, args)
 	switch {
 	case err != nil:
 	case len(names) > 0:
@@ -124,7 +111,7 @@ func showVersion(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, "nereid", version)
 	}
 	usage := func(w io.Writer) {
-		command.Usage(w, "nereid version [--json]", "Shows the version of this binary.", flags)
+		command.Usage(w, "nereid version [--json]", "Shows the version of this binary.", own)
 	}
 	return command.End("nereid version", err, usage, stdout, stderr)
 }
@@ -162,8 +149,8 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 		}
 		meant = nearestCommand(line.Args[0])
 	}
-	options, err := parseOptions(line.Args, getenv, stderr)
-	if errors.Is(err, errVersion) {
+	options, err := flags.Parse(line.Args, getenv, stderr)
+	if errors.Is(err, flags.ErrVersion) {
 		fmt.Fprintln(stdout, "nereid", version)
 		return 0
 	}
@@ -184,18 +171,18 @@ func explain(err error, program, meant string, stderr io.Writer) {
 	if meant != "" {
 		meant = "did you mean nereid " + meant + "?"
 	}
-	var syntax *syntaxError
-	if logs.IsTerminal(stderr) && !errors.Is(err, errHelp) {
+	var syntax *flags.SyntaxError
+	if logs.IsTerminal(stderr) && !errors.Is(err, flags.ErrHelp) {
 		text := err.Error()
 		if errors.As(err, &syntax) {
-			text = program + ": " + syntax.complaint
+			text = program + ": " + syntax.Complaint
 		}
 		hint := ""
 		switch {
 		case meant != "":
 			hint = meant + " "
-		case syntax != nil && syntax.hint != "":
-			hint = syntax.hint + " "
+		case syntax != nil && syntax.Hint != "":
+			hint = syntax.Hint + " "
 		}
 		fmt.Fprintf(stderr, "%s\n%s%s --help lists all flags\n", text, hint, program)
 		return
@@ -204,15 +191,15 @@ func explain(err error, program, meant string, stderr io.Writer) {
 		defer fmt.Fprintln(stderr, meant)
 	}
 	if errors.As(err, &syntax) {
-		fmt.Fprintf(stderr, "%s: %s\n", program, syntax.complaint)
+		fmt.Fprintf(stderr, "%s: %s\n", program, syntax.Complaint)
 		writeUsage(stderr, program)
-		if syntax.hint != "" {
-			fmt.Fprintf(stderr, "%s: %s\n", syntax.complaint, syntax.hint)
+		if syntax.Hint != "" {
+			fmt.Fprintf(stderr, "%s: %s\n", syntax.Complaint, syntax.Hint)
 		}
 		return
 	}
 	writeUsage(stderr, program)
-	if !errors.Is(err, errHelp) {
+	if !errors.Is(err, flags.ErrHelp) {
 		fmt.Fprintln(stderr, err)
 	}
 }
@@ -227,7 +214,7 @@ func nearestCommand(argument string) string {
 	}
 	best, fewest := "", min(2, (len(argument)+1)/2)+1
 	for _, c := range append(commands(noEnvironment), subcommand{name: help}) {
-		if n := distance(argument, c.name); n < fewest {
+		if n := spelling.Distance(argument, c.name); n < fewest {
 			best, fewest = c.name, n
 		}
 	}
@@ -250,17 +237,13 @@ const helpWidth = 72
 func writeUsage(w io.Writer, program string) {
 	var b strings.Builder
 	b.WriteString("Usage: " + program + " [options]\n")
-	for i, g := range flagTable() {
-		if i > 0 {
-			b.WriteString("\n")
+	described := flags.Describe()
+	for i, f := range described {
+		if i > 0 && f.Group != described[i-1].Group {
+			b.WriteString("\n" + f.Group + ":\n")
 		}
-		if g.title != "" {
-			b.WriteString(g.title + ":\n")
-		}
-		for _, f := range g.flags {
-			b.WriteString(strings.TrimRight("  --"+f.name+" "+f.value, " ") + "\n")
-			writeWrapped(&b, f.wholeHelp())
-		}
+		b.WriteString(strings.TrimRight("  --"+f.Name+" "+f.Value, " ") + "\n")
+		writeWrapped(&b, f.Help)
 	}
 	b.WriteString("\nCommands:\n")
 	for _, c := range commands(noEnvironment) {

@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/cli/desk"
 	"github.com/nereid-serving/nereid/cli/entry"
+	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/notify"
 	"github.com/nereid-serving/nereid/infer"
@@ -28,7 +29,7 @@ const rootLimit = 5 * time.Minute
 
 // serve starts the server and runs it until a signal ends it. It returns the
 // exit status.
-func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int {
+func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Writer) int {
 	if err := o.HostPolicies.Validate(); err != nil {
 		fmt.Fprintln(stderr, settingHostPolicy(err))
 		return 1
@@ -54,7 +55,7 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	for _, name := range o.NoEffect {
 		log.Warn().Msg("--" + name + " is accepted but has no effect")
 	}
-	for _, strange := range o.strangeSettings() {
+	for _, strange := range o.StrangeSettings() {
 		log.Warn().Msg(strange)
 	}
 	manager := notify.Open(getenv, log)
@@ -65,8 +66,8 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		manager.Stopping(max(o.ExitDelay, 0) + max(o.ExitTimeout, 0) + stopReserve)
 	}, nil))()
 
-	if err := o.checkRepository(); err != nil {
-		lines.Table(o.optionTable(nereid.ProtocolVersion, server.Extensions()))
+	if err := checkRepository(o); err != nil {
+		lines.Table(optionTable(o, nereid.ProtocolVersion, server.Extensions()))
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1
 	}
@@ -80,13 +81,13 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 			return 1
 		}
 	}
-	options, err := o.serverOptions(settings, getenv, log, out, errs)
+	options, err := o.ServerOptions(settings, getenv, log, out, errs)
 	if err != nil {
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1
 	}
 	options.Lines, options.Build = kept, version
-	shown := screen{settings: settings, lines: lines, progress: o.newProgress(lines, out, getenv, log), stdout: stdout, stderr: stderr}
+	shown := screen{settings: settings, lines: lines, progress: newProgress(o, lines, out, getenv, log), stdout: stdout, stderr: stderr}
 	if shown.progress != nil {
 		options.Loads = shown.progress
 		defer shown.progress.Close()
@@ -114,12 +115,12 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	ended, end := context.WithCancel(context.Background())
 	defer context.AfterFunc(running, boundary.Guard(log, boundary.Server, func() {
 		if lines.AtDesk() {
-			o.tellOfEnd(ended, s.Registry(), stdout)
+			tellOfEnd(o, ended, s.Registry(), stdout)
 		}
 	}, nil))()
 	defer s.Close()
 	defer end()
-	return o.run(running, s, manager, shown, log)
+	return runServer(o, running, s, manager, shown, log)
 }
 
 // stopReserve is what the end of the process may take besides what its flags say.
@@ -133,9 +134,9 @@ type screen struct {
 	stdout, stderr io.Writer
 }
 
-// run loads the models, shows the start-up tables and serves until running ends. It
+// runServer loads the models, shows the start-up tables and serves until running ends. It
 // returns the exit status.
-func (o *Options) run(running context.Context, s *nereid.Server, manager *notify.Manager, shown screen, log zerolog.Logger) int {
+func runServer(o *flags.Options, running context.Context, s *nereid.Server, manager *notify.Manager, shown screen, log zerolog.Logger) int {
 	shown.settings.SetStarting(true)
 	loaded := s.Load(running)
 	shown.settings.SetStarting(false)
@@ -144,7 +145,7 @@ func (o *Options) run(running context.Context, s *nereid.Server, manager *notify
 	}
 	if s.RepositoryError() == nil {
 		shown.lines.Table(agentTable())
-		backends, versions := o.startRows(s)
+		backends, versions := startRows(o, s)
 		shown.lines.Table(backendTable(backends))
 		shown.lines.Table(modelTable(versions))
 	}
@@ -156,8 +157,8 @@ func (o *Options) run(running context.Context, s *nereid.Server, manager *notify
 	if o.Metrics.Allow && o.Metrics.Series.CPU {
 		log.Info().Msg("Collecting CPU metrics")
 	}
-	o.fillPools(s.Devices())
-	shown.lines.Table(o.optionTable(nereid.ProtocolVersion, server.Extensions()))
+	fillPools(o, s.Devices())
+	shown.lines.Table(optionTable(o, nereid.ProtocolVersion, server.Extensions()))
 	switch {
 	case running.Err() != nil: // a signal came while models were loaded
 		return exitStatus(s.Shutdown())
@@ -180,7 +181,7 @@ func (o *Options) run(running context.Context, s *nereid.Server, manager *notify
 		return 1
 	}
 	if shown.progress != nil {
-		fmt.Fprint(shown.stdout, o.addresses(s))
+		fmt.Fprint(shown.stdout, addresses(o, s))
 	}
 	manager.Ready(serving(s), notify.Probe([]net.Addr{s.HTTPAddr(), s.MetricsAddr(), s.SageMakerAddr(), s.VertexAIAddr(), s.OpenAIAddr()}, func() error {
 		_, err := s.Registry().Live()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/devices"
 	"github.com/nereid-serving/nereid/infer"
@@ -54,7 +55,7 @@ func modelTable(models []modelRow) string {
 
 // startRows are the backends that models use and the models that loading was
 // tried for, as the start-up tables show them.
-func (o *Options) startRows(server *nereid.Server) (backends []backendRow, models []modelRow) {
+func startRows(o *flags.Options, server *nereid.Server) (backends []backendRow, models []modelRow) {
 	type use struct{ name, path string }
 	used := make(map[use]bool)
 	for _, s := range server.Registry().Attempted() {
@@ -92,7 +93,7 @@ func (o *Options) startRows(server *nereid.Server) (backends []backendRow, model
 
 // optionTable is the fourth table. The version and the extensions are those of
 // the server's metadata.
-func (o *Options) optionTable(serverVersion string, extensions []string) string {
+func optionTable(o *flags.Options, serverVersion string, extensions []string) string {
 	var rows [][]string
 	add := func(option, value string) { rows = append(rows, []string{option, value}) }
 	flag := func(on bool) string { return map[bool]string{false: "0", true: "1"}[on] }
@@ -117,7 +118,7 @@ func (o *Options) optionTable(serverVersion string, extensions []string) string 
 		limit = "EXEC_COUNT"
 	}
 	add("rate_limit", limit)
-	for i, r := range o.sortedResources() {
+	for i, r := range sortedResources(o) {
 		// Triton forgets the second comma, and scripts have learnt it.
 		add(fmt.Sprintf("rate_limit_resource[%d]", i), fmt.Sprintf(`{"name":"%s", "count":%d "device":%d}`, r.Name, r.Count, r.Device))
 	}
@@ -137,7 +138,7 @@ const poolBytes = 64 << 20
 
 // fillPools completes the pools that the start-up table shows: Triton's has one for each
 // device.
-func (o *Options) fillPools(list []devices.Device) {
+func fillPools(o *flags.Options, list []devices.Device) {
 	if o.Memory.CUDAPoolBytes == nil {
 		o.Memory.CUDAPoolBytes = make(map[int]uint64)
 	}
@@ -151,7 +152,7 @@ func (o *Options) fillPools(list []devices.Device) {
 
 // sortedResources are the resources by device and name; of the same one the
 // first counts.
-func (o *Options) sortedResources() []nereid.Resource {
+func sortedResources(o *flags.Options) []nereid.Resource {
 	first := map[[2]string]nereid.Resource{}
 	for _, r := range o.RateLimit.Resources {
 		key := [2]string{r.Name, strconv.Itoa(r.Device)}
@@ -194,7 +195,7 @@ func settingHostPolicy(err error) string {
 
 // checkRepository says why a server cannot be made of these options, as
 // creatingServer shows it.
-func (o *Options) checkRepository() error {
+func checkRepository(o *flags.Options) error {
 	switch models := o.Repository.StartupModels; {
 	case len(o.Repository.Paths) == 0:
 		return infer.Errorf(infer.InvalidArg, "--model-repository must be specified")

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/cli/logs"
 )
 
@@ -59,7 +60,7 @@ func TestTablesAreDrawnAsTritonDraws(t *testing.T) {
 
 func TestOptionTableShowsTheOptions(t *testing.T) {
 	var stderr strings.Builder
-	o, err := parseOptions(strings.Fields("--model-repository=/r --model-repository=/q --model-control-mode=explicit --load-model=m "+
+	o, err := flags.Parse(strings.Fields("--model-repository=/r --model-repository=/q --model-control-mode=explicit --load-model=m "+
 		"--strict-readiness=0 --rate-limit-resource=R:2 --cuda-memory-pool-byte-size=0:7 --min-supported-compute-capability=0"), noEnv, &stderr)
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +88,7 @@ func TestOptionTableShowsTheOptions(t *testing.T) {
 | cache_enabled                    | 0                                   |
 +----------------------------------+-------------------------------------+
 `
-	if got := o.optionTable("1.2.3", []string{"a", "b(c)"}); got != want[1:] {
+	if got := optionTable(o, "1.2.3", []string{"a", "b(c)"}); got != want[1:] {
 		t.Errorf("got\n%s\nwant%s", got, want)
 	}
 }
@@ -100,9 +101,9 @@ func TestOptionTableShowsNoSecret(t *testing.T) {
 		"s3://SECRET:SECRET@host:90/bucket":  "s3://…@host:90/bucket",
 		"gs://?key=SECRET":                   "gs://?…",
 	} {
-		o := defaults(noEnv)
+		o := flags.Defaults(noEnv)
 		o.Repository.Paths = []string{path}
-		got := o.optionTable("1", nil)
+		got := optionTable(o, "1", nil)
 		if strings.Contains(got, "SECRET") || !strings.Contains(got, " "+want+" ") {
 			t.Errorf("got\n%s\nwant %s in the place of %s", got, want, path)
 		}
@@ -110,7 +111,7 @@ func TestOptionTableShowsNoSecret(t *testing.T) {
 }
 
 func TestBackendTableShowsTheSettings(t *testing.T) {
-	o := defaults(noEnv)
+	o := flags.Defaults(noEnv)
 	o.Backends.MinComputeCapability = 0 // where there is a CUDA driver it is 6
 	o.Backends.Settings = map[string]map[string]string{"": {"zz": "1", "aa": `"<\`}, "python": {"zz": "9"}, "other": {"a": "b"}}
 	got := backendTable([]backendRow{{"python", "p", o.BackendMessage("python")}})

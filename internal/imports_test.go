@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"cli/completion": {"cli/command"},
 	"cli/desk":       {"boundary", "cli/logs", "models/diagnosis", "objects"},
 	"cli/entry":      {},
+	"cli/flags":      {".", "backend/native", "backend/python", "cli/command", "cli/logs", "devices", "infer", "infer/spelling", "memory", "metrics", "models/cache", "models/repository", "server/openai", "server/page/admission", "server/rest/origins", "server/tracing"},
 	"cli/env":        {"cli/command", "conda", "conda/cache"},
 	"cli/notify":     {"boundary"},
 	"cli/health":     {"cli/command"},
@@ -169,6 +170,7 @@ var mayImport = map[string][]string{
 var tested = map[string][]string{
 	"backends":            {"backend", "infer", "sdk/conformance"}, // as authors test theirs
 	"backend/native":      {"ipc", "shm"},
+	"cli/flags":           {"backend/process", "backend/process/hostcalls", "backend/process/output", "server/recording"},
 	"cli/skeleton":        {"models/config"},
 	"backend/process":     {"backend/python", "shm/foreign", "stub", "pyutils"}, // whose stubs they host
 	"backend/python":      {"ipc", "memory", "pyutils", "stub"},

@@ -18,7 +18,7 @@ func Nearest(word string, known []string) string {
 		if len(k) > maxWord || k == word { // a word that is known elsewhere is wrong here
 			continue
 		}
-		if d := distance(plain, fold(k)); d < least && d < len(k) {
+		if d := Distance(plain, fold(k)); d < least && d < len(k) {
 			best, least = k, d
 		}
 	}
@@ -29,9 +29,9 @@ var folder = strings.NewReplacer("-", "", "_", "")
 
 func fold(word string) string { return folder.Replace(strings.ToLower(word)) }
 
-// distance counts the letters that are to be inserted, removed, replaced, or exchanged with
+// Distance counts the letters that are to be inserted, removed, replaced, or exchanged with
 // their neighbour, to make b of a.
-func distance(a, b string) int {
+func Distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j

@@ -1,4 +1,4 @@
-package cli
+package flags
 
 import (
 	"os"
@@ -15,7 +15,7 @@ import (
 // TestOperationsNamesEveryFlag keeps docs/operations.md true: each flag stands
 // in one of its two sections, and in the right one.
 func TestOperationsNamesEveryFlag(t *testing.T) {
-	text, err := os.ReadFile("../docs/operations.md")
+	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestOperationsNamesEveryFlag(t *testing.T) {
 // TestOperationsNamesEveryLimit keeps the table of limits true: it has each flag of
 // a limit with its default, in the line's own words or as a number.
 func TestOperationsNamesEveryLimit(t *testing.T) {
-	text, err := os.ReadFile("../docs/operations.md")
+	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func numberOf(t *testing.T, text string) string {
 
 // TestOperationsNamesEverySetting does the same for the keys of the Python backend, and of plugins.
 func TestOperationsNamesEverySetting(t *testing.T) {
-	text, err := os.ReadFile("../docs/operations.md")
+	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}

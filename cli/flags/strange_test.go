@@ -1,4 +1,4 @@
-package cli
+package flags
 
 import (
 	"os"
@@ -23,7 +23,7 @@ func TestStrangeSettingsAreNamed(t *testing.T) {
 		"--backend-config: the setting 'exec-timeout-seconds' is not known",
 		"--backend-config=pyton,stub-template: there is no backend 'pyton'",
 	}
-	if got := o.strangeSettings(); !slices.Equal(got, want) {
+	if got := o.StrangeSettings(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -45,7 +45,7 @@ func TestSettingsOfPluginsAreTheirOwn(t *testing.T) {
 		"--backend-config: the setting 'start-timeout-seconds' is not known",
 		"--backend-config=of*,what: there is no backend 'of*'",
 	}
-	if got := o.strangeSettings(); !slices.Equal(got, want) {
+	if got := o.StrangeSettings(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package flags
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 // limitFlags say how much clients may ask of the front ends. docs/operations.md
 // has them, and those of modelLimitFlags, in its table of limits.
 func limitFlags() []flag {
-	d := defaults(func(string) string { return "" })
+	d := Defaults(func(string) string { return "" })
 	return []flag{
 		most(d, "client-shm-max-regions", "Regions of shared memory that clients have registered.",
 			func(o *Options) *int { return &o.MaxClientRegions }),
@@ -67,7 +67,7 @@ func limitFlags() []flag {
 
 // modelLimitFlags say how much models, and requests about them, may ask.
 func modelLimitFlags() []flag {
-	d := defaults(func(string) string { return "" })
+	d := Defaults(func(string) string { return "" })
 	return []flag{
 		most(d, "model-max-queued-requests", "Requests that may wait for one version of a model.",
 			func(o *Options) *int { return &o.Limits.QueuedRequests }),

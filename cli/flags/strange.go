@@ -1,4 +1,4 @@
-package cli
+package flags
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/backend/python"
 )
 
-// strangeSettings lists the settings of backends that nothing reads. Those of plugins are their own.
-func (o *Options) strangeSettings() []string {
+// StrangeSettings lists the settings of backends that nothing reads. Those of plugins are their own.
+func (o *Options) StrangeSettings() []string {
 	common := []string{"auto-complete-config", "backend-directory", "min-compute-capability", "default-max-batch-size"}
 	ofPython := slices.Concat(common, python.Settings())
 	ofAll := slices.Concat(ofPython, native.Settings())

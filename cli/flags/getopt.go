@@ -1,6 +1,10 @@
-package cli
+package flags
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer/spelling"
+)
 
 // A command line is read as the GNU C library's getopt_long reads it, because
 // scripts rely on that: "--flag value" or "--flag=value", any prefix that
@@ -8,7 +12,7 @@ import "strings"
 // A flag either takes a value or does not; a value may begin with dashes.
 
 // scanFlags calls found with each flag of args in turn and returns the other
-// arguments. A line that getopt_long would complain about is a syntaxError with
+// arguments. A line that getopt_long would complain about is a SyntaxError with
 // its complaint.
 func scanFlags(args []string, table []group, found func(f *flag, value string) error) ([]string, error) {
 	var rest []string
@@ -22,7 +26,7 @@ func scanFlags(args []string, table []group, found func(f *flag, value string) e
 			rest = append(rest, arg)
 			continue
 		case !strings.HasPrefix(arg, "--"):
-			return nil, &syntaxError{complaint: "invalid option -- '" + arg[1:2] + "'"}
+			return nil, &SyntaxError{Complaint: "invalid option -- '" + arg[1:2] + "'"}
 		}
 
 		f, err := lookUp(arg, table)
@@ -32,10 +36,10 @@ func scanFlags(args []string, table []group, found func(f *flag, value string) e
 		_, value, given := strings.Cut(arg, "=")
 		switch {
 		case f.value == "" && given:
-			return nil, &syntaxError{complaint: "option '--" + f.name + "' doesn't allow an argument"}
+			return nil, &SyntaxError{Complaint: "option '--" + f.name + "' doesn't allow an argument"}
 		case f.value != "" && !given:
 			if len(args) == 0 {
-				return nil, &syntaxError{complaint: "option '--" + f.name + "' requires an argument"}
+				return nil, &SyntaxError{Complaint: "option '--" + f.name + "' requires an argument"}
 			}
 			value, args = args[0], args[1:]
 		}
@@ -72,9 +76,9 @@ func lookUp(arg string, table []group) (*flag, error) {
 	}
 	switch len(matches) {
 	case 0:
-		return nil, &syntaxError{
-			complaint: "unrecognized option '" + arg + "'",
-			hint:      "did you mean --" + nearest(name, table) + "?",
+		return nil, &SyntaxError{
+			Complaint: "unrecognized option '" + arg + "'",
+			Hint:      "did you mean --" + nearest(name, table) + "?",
 		}
 	case 1:
 		return matches[0], nil
@@ -83,7 +87,7 @@ func lookUp(arg string, table []group) (*flag, error) {
 	for _, f := range matches {
 		complaint += " '--" + f.name + "'"
 	}
-	return nil, &syntaxError{complaint: complaint}
+	return nil, &SyntaxError{Complaint: complaint}
 }
 
 // nearest returns the flag whose name takes the fewest edits to make of name.
@@ -91,32 +95,10 @@ func nearest(name string, table []group) string {
 	best, fewest := "", -1
 	for _, g := range table {
 		for _, f := range g.flags {
-			if n := distance(name, f.name); fewest < 0 || n < fewest {
+			if n := spelling.Distance(name, f.name); fewest < 0 || n < fewest {
 				best, fewest = f.name, n
 			}
 		}
 	}
 	return best
-}
-
-// distance is the number of insertions, deletions and replacements of one byte
-// that make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1) // the distances of a[:i] and every b[:j]
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -1,4 +1,4 @@
-package cli
+package flags
 
 import (
 	"reflect"
@@ -14,6 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/server/recording"
 )
+
+func noEnv(string) string { return "" }
 
 func TestFlagsFillOptions(t *testing.T) {
 	for _, test := range []struct {
@@ -104,11 +106,11 @@ func TestFlagsFillOptions(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var stderr strings.Builder
-			got, err := parseOptions(test.args, noEnv, &stderr)
+			got, err := Parse(test.args, noEnv, &stderr)
 			if err != nil {
 				t.Fatalf("got error %v, want none", err)
 			}
-			want := defaults(noEnv)
+			want := Defaults(noEnv)
 			want.Metrics.Address = "0.0.0.0"
 			test.want(want)
 			if !reflect.DeepEqual(got, want) {
@@ -120,59 +122,9 @@ func TestFlagsFillOptions(t *testing.T) {
 
 func TestVertexFollowsTheEnvironment(t *testing.T) {
 	env := map[string]string{"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "9000"}
-	o := defaults(func(name string) string { return env[name] })
+	o := Defaults(func(name string) string { return env[name] })
 	if !o.VertexAI.Allow || o.VertexAI.Port != 9000 {
 		t.Errorf("got %+v, want it allowed on port 9000", o.VertexAI)
-	}
-}
-
-func TestWrongFlagsAreExplained(t *testing.T) {
-	bad := func(option, reason string) string {
-		return "<usage>\nBad option: \"" + option + "\".\n" + reason + "\n"
-	}
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--http-prot=3"}, "tritonserver: unrecognized option '--http-prot=3'\n<usage>\n" +
-			"unrecognized option '--http-prot=3': did you mean --http-port?\n"},
-		{[]string{"-h"}, "tritonserver: invalid option -- 'h'\n<usage>\n"},
-		{[]string{"--http-port"}, "tritonserver: option '--http-port' requires an argument\n<usage>\n"},
-		{[]string{"--help=3"}, "tritonserver: option '--help' doesn't allow an argument\n<usage>\n"},
-		{[]string{"--strict"}, "tritonserver: option '--strict' is ambiguous; possibilities: '--strict-readiness' " +
-			"'--strict-model-config'\n<usage>\n"},
-		{[]string{"a", "--id=x", "b"}, "<usage>\nUnexpected argument: a\n"},
-		{[]string{"--", "--id=x"}, "<usage>\nUnexpected argument: --id=x\n"},
-		{[]string{"--http-port=x"}, bad("--http-port", "Invalid option value. Got x")},
-		{[]string{"--log-verbose=2147483648"}, bad("--log-verbose", "Provided option value is out of bound. Got 2147483648")},
-		{[]string{"--log-info="}, bad("--log-info", "invalid value for bool option: ")},
-		{[]string{"--model-config-name="}, bad("--model-config-name", "Error: empty argument for --model-config-name")},
-		{[]string{"--openai-restricted-api=embedding:k=v"}, bad("--openai-restricted-api", "Unknown API 'embedding'. Available APIs: "+
-			"['inference', 'model-repository', 'metrics', 'health']")},
-		{[]string{"--openai-restricted-api=health:k=v", "--openai-restricted-api=health:k=w"}, bad("--openai-restricted-api",
-			"restricted api 'health' can not be specified in multiple config groups")},
-		{[]string{"--openai-backend=other"}, bad("--openai-backend", "invalid argument for --openai-backend. Must be vllm or tensorrtllm.")},
-		{[]string{"--openai-tensor=text_input"}, bad("--openai-tensor", "--openai-tensor option format is <tensor>=<name>. Got text_input")},
-		{[]string{"--openai-default-max-tokens=0"}, bad("--openai-default-max-tokens", "--openai-default-max-tokens must be greater than 0")},
-		{[]string{"--http-cors-allow-origin=a.example"}, bad("--http-cors-allow-origin", `origin "a.example": want a scheme and a host, and a port if it is not the usual one, such as https://example.org, or *`)},
-		{[]string{"--http-max-input-size=0"}, bad("--http-max-input-size", "--http-max-input-size must be greater than 0")},
-		{[]string{"--model-max-queued-requests=0"}, bad("--model-max-queued-requests", "--model-max-queued-requests must be greater than 0")},
-		{[]string{"--model-max-printed-line-size=16777217"}, bad("--model-max-printed-line-size",
-			"--model-max-printed-line-size must be 1 to 16777216")},
-		{[]string{"--grpc-stream-window-size=1"}, bad("--grpc-stream-window-size", "--grpc-stream-window-size must be 65536 to 536870912")},
-		{[]string{"--grpc-infer-thread-count=1"}, bad("--grpc-infer-thread-count",
-			"invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.")},
-		{[]string{"--trace-config=mode=x"}, bad("--trace-config mode",
-			`invalid value for trace mode option: x. Available options are "triton" and "opentelemetry"`)},
-		{[]string{"--load-model=m"}, "<usage>\nError: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.\n"},
-		{[]string{"--grpc-port=8000"}, "<usage>\nThe server cannot listen to HTTP requests and GRPC requests at the same address " +
-			"and port 0.0.0.0:8000\n"},
-		{[]string{"--log-file=/nonexistent/x"}, "error: --log-file: open /nonexistent/x: no such file or directory\n"},
-	} {
-		status, stdout, stderr := runHere(test.args...)
-		if status != 1 || stdout != "" || stderr != test.want {
-			t.Errorf("%q: got status %d, stdout %q, stderr\n%s\nwant\n%s", test.args, status, stdout, stderr, test.want)
-		}
 	}
 }
 
@@ -201,7 +153,7 @@ func FuzzParseOptions(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		var stderr strings.Builder
-		o, err := parseOptions(strings.Split(line, "\x00"), noEnv, &stderr)
+		o, err := Parse(strings.Split(line, "\x00"), noEnv, &stderr)
 		if (o == nil) == (err == nil) {
 			t.Fatalf("got options %v and error %v, want one of them", o, err)
 		}
@@ -229,7 +181,7 @@ func TestStrictModelConfigTurnsAutoCompleteOff(t *testing.T) {
 		{[]string{"--disable-auto-complete-config", "--strict-model-config=true"}, true, old},
 	} {
 		var stderr strings.Builder
-		o, err := parseOptions(append(test.args, "--model-repository=r"), noEnv, &stderr)
+		o, err := Parse(append(test.args, "--model-repository=r"), noEnv, &stderr)
 		if err != nil {
 			t.Errorf("%q: %v", test.args, err)
 			continue

@@ -1,4 +1,4 @@
-package cli
+package flags
 
 import (
 	"errors"
@@ -12,54 +12,6 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// flag is one row of the command line.
-type flag struct {
-	name  string
-	value string // what --help calls its value; empty if it takes none
-	help  string // one or a few sentences
-	set   func(p *parser, text string) error
-}
-
-// wholeHelp says whether anything acts on the flag, too.
-func (f *flag) wholeHelp() string {
-	if slices.Contains(noEffect, f.name) {
-		return f.help + " Accepted without effect."
-	}
-	return f.help
-}
-
-// group is what --help shows under one heading.
-type group struct {
-	title string
-	ours  bool // flags that tritonserver does not have
-	flags []flag
-}
-
-// noEffect lists the flags that are read and checked, as Triton does, but on
-// which nothing acts. A change that makes one act removes it here.
-var noEffect = []string{
-	"buffer-manager-thread-count",
-	"cache-directory",
-	"cuda-memory-pool-byte-size",
-	"cuda-virtual-address-size",
-	"enable-peer-access",
-	"grpc-http2-max-ping-strikes",
-	"grpc-http2-max-pings-without-data",
-	"grpc-infer-allocation-pool-size",
-	"grpc-infer-thread-count",
-	"http-thread-count",
-	"pinned-memory-pool-byte-size",
-	"repoagent-directory",
-	"sagemaker-thread-count",
-	"vertex-ai-thread-count",
-}
-
-// flagTable is every flag, in the order in which --help shows them and an
-// ambiguous prefix lists them.
-func flagTable() []group {
-	return slices.Concat(serverFlags(), endpointFlags(), backendFlags(), deprecatedFlags(), ourFlags())
-}
-
 // parser reads one command line.
 type parser struct {
 	o      *Options
@@ -71,13 +23,14 @@ type parser struct {
 	cacheGiven bool
 }
 
-// syntaxError is a complaint of getopt_long's: it is shown before the usage,
+// SyntaxError is a complaint of getopt_long's: it is shown before the usage,
 // and the hint, if any, after it.
-type syntaxError struct {
-	complaint, hint string
+type SyntaxError struct {
+	Complaint, Hint string
 }
 
-func (e *syntaxError) Error() string { return e.complaint }
+// Error implements error.
+func (e *SyntaxError) Error() string { return e.Complaint }
 
 // valueError is a bad value, or a pair of options that do not agree: it is
 // shown after the usage.
@@ -95,16 +48,16 @@ type optionError struct {
 
 func (e *optionError) Error() string { return e.err.Error() }
 
-// errHelp is --help, and errVersion --version.
+// ErrHelp is --help, and ErrVersion --version.
 var (
-	errHelp    = errors.New("help was asked for")
-	errVersion = errors.New("the version was asked for")
+	ErrHelp    = errors.New("help was asked for")
+	ErrVersion = errors.New("the version was asked for")
 )
 
-// parseOptions reads the arguments that follow the program's name. An error is
-// errHelp, errVersion, a *syntaxError or a *valueError.
-func parseOptions(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
-	p := &parser{o: defaults(getenv), stderr: stderr}
+// Parse reads the arguments that follow the program's name. An error is
+// ErrHelp, ErrVersion, a *SyntaxError or a *valueError.
+func Parse(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
+	p := &parser{o: Defaults(getenv), stderr: stderr}
 	rest, err := scanFlags(args, flagTable(), p.found)
 	if err != nil {
 		return nil, err
@@ -125,10 +78,30 @@ func (p *parser) finish() error {
 	return nil
 }
 
-// readFlags reads the command line of a subcommand that has flags of its own and takes those of the
+// ParseAtDesk reads the arguments of the command serve, whose defaults are those of a desk. Errors are those of Parse.
+func ParseAtDesk(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
+	p := &parser{o: Defaults(getenv), stderr: stderr}
+	p.o.HTTP.Address, p.o.GRPC.Address = "127.0.0.1", "127.0.0.1"
+	p.o.ExitOnError = false
+	p.o.Log.Desk = true
+	folders, err := scanFlags(args, flagTable(), p.found)
+	if err != nil {
+		return nil, err
+	}
+	p.o.Repository.Paths = append(p.o.Repository.Paths, folders...)
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	if len(p.o.Repository.Paths) == 0 {
+		return nil, &valueError{"no folder of models is given: nereid serve DIR serves those in DIR, and nereid new model NAME writes a first one"}
+	}
+	return p.o, p.o.checkRange()
+}
+
+// ParseWith reads the command line of a subcommand that has flags of its own and takes those of the
 // server. What it returns beside the options are the other arguments. An error is flag.ErrHelp or a
 // *command.UsageError.
-func readFlags(own *stdflag.FlagSet, args []string, getenv func(string) string, stderr io.Writer, extensions ...nereid.Extension) (names []string, server nereid.Options, err error) {
+func ParseWith(own *stdflag.FlagSet, args []string, getenv func(string) string, stderr io.Writer, extensions ...nereid.Extension) (names []string, server nereid.Options, err error) {
 	table := []group{{}}
 	own.VisitAll(func(f *stdflag.Flag) {
 		value := "<value>"
@@ -158,7 +131,7 @@ func readFlags(own *stdflag.FlagSet, args []string, getenv func(string) string, 
 	})
 	var o *Options
 	if err == nil {
-		o, err = parseOptions(theirs, getenv, stderr)
+		o, err = Parse(theirs, getenv, stderr)
 	}
 	if err == nil {
 		for _, extend := range extensions {
@@ -167,12 +140,12 @@ func readFlags(own *stdflag.FlagSet, args []string, getenv func(string) string, 
 		return names, o.Options, nil
 	}
 	var wrong *command.UsageError
-	var syntax *syntaxError
+	var syntax *SyntaxError
 	switch {
 	case errors.Is(err, stdflag.ErrHelp), errors.As(err, &wrong):
 		return nil, server, err
-	case errors.As(err, &syntax) && syntax.hint != "":
-		return nil, server, command.Usagef("%s: %s", syntax.complaint, syntax.hint)
+	case errors.As(err, &syntax) && syntax.Hint != "":
+		return nil, server, command.Usagef("%s: %s", syntax.Complaint, syntax.Hint)
 	}
 	return nil, server, command.Usagef("%v", err)
 }
@@ -180,9 +153,9 @@ func readFlags(own *stdflag.FlagSet, args []string, getenv func(string) string, 
 func (p *parser) found(f *flag, value string) error {
 	switch f.name {
 	case "help":
-		return errHelp
+		return ErrHelp
 	case "version":
-		return errVersion
+		return ErrVersion
 	}
 	if err := f.set(p, value); err != nil {
 		option := "--" + f.name

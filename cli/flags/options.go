@@ -1,4 +1,4 @@
-package cli
+package flags
 
 import (
 	"cmp"
@@ -21,10 +21,10 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// Options is the command line, read. defaults returns what holds where a flag
+// Options is the command line, read. Defaults returns what holds where a flag
 // is not given; the comments name the flags.
 type Options struct {
-	nereid.Options // what the server itself is told; serverOptions completes it
+	nereid.Options // what the server itself is told; ServerOptions completes it
 
 	Log             logs.Options
 	MetricsSettings []Setting // --metrics-config, in order
@@ -84,8 +84,8 @@ type ThreadOptions struct {
 	MaxPingStrikes      int // --grpc-http2-max-ping-strikes
 }
 
-// defaults returns the options of an empty command line. getenv is os.Getenv.
-func defaults(getenv func(string) string) *Options {
+// Defaults returns the options of an empty command line. getenv is os.Getenv.
+func Defaults(getenv func(string) string) *Options {
 	o := &Options{
 		Options: nereid.Defaults(),
 		Log:     logs.Options{Info: true, Warning: true, Error: true},
@@ -166,19 +166,19 @@ func (o *Options) finish(twoCaches bool) error {
 
 const sageMaker = "SageMaker"
 
-// endpoint is one of the places where the server listens.
-type endpoint struct {
-	name    string
-	on      bool
-	address string
-	port    int
-	flag    string // that sets the port
-	reuse   bool   // other programs may listen at the port
+// Endpoint is one of the places where the server listens.
+type Endpoint struct {
+	Name    string // as Triton's errors name it
+	On      bool
+	Address string
+	Port    int
+	Flag    string // that sets the port, without dashes
+	Reuse   bool   // other programs may listen at the port
 }
 
-// endpoints are all of them, also those that are off.
-func (o *Options) endpoints() []endpoint {
-	return []endpoint{
+// Endpoints are all of them, also those that are off.
+func (o *Options) Endpoints() []Endpoint {
+	return []Endpoint{
 		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port, "http-port", o.HTTP.ReusePort},
 		{"HTTPS", o.HTTPS.Allow, cmp.Or(o.HTTPS.Address, o.HTTP.Address), o.HTTPS.Port, "https-port", false},
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port, "grpc-port", o.GRPC.ReusePort},
@@ -193,25 +193,35 @@ func (o *Options) endpoints() []endpoint {
 // checkPorts refuses two endpoints at one address, and ports that SageMaker does not
 // allow to those beside its own.
 func (o *Options) checkPorts() error {
-	endpoints := o.endpoints()
+	endpoints := o.Endpoints()
 	for i, a := range endpoints {
 		for _, b := range endpoints[i+1:] {
-			if a.on && b.on && a.address == b.address && a.port == b.port {
+			if a.On && b.On && a.Address == b.Address && a.Port == b.Port {
 				return fmt.Errorf("The server cannot listen to %s requests and %s requests at the same address and port %s:%d",
-					a.name, b.name, a.address, a.port)
+					a.Name, b.Name, a.Address, a.Port)
 			}
 		}
-		if first, last := o.SafePorts[0], o.SafePorts[1]; o.SageMaker.Allow && o.SafePorts != [2]int{} && a.on && a.name != sageMaker &&
-			a.address == nereid.CloudAddress && (a.port < first || a.port > last) {
-			return fmt.Errorf("The server cannot listen to %s requests at port %d, allowed port range is [%d, %d]", a.name, a.port, first, last)
+		if first, last := o.SafePorts[0], o.SafePorts[1]; o.SageMaker.Allow && o.SafePorts != [2]int{} && a.On && a.Name != sageMaker &&
+			a.Address == nereid.CloudAddress && (a.Port < first || a.Port > last) {
+			return fmt.Errorf("The server cannot listen to %s requests at port %d, allowed port range is [%d, %d]", a.Name, a.Port, first, last)
 		}
 	}
 	return nil
 }
 
-// serverOptions returns what the server is told: the flags, the log and the
+// checkRange refuses ports that no machine has.
+func (o *Options) checkRange() error {
+	for _, e := range o.Endpoints() {
+		if e.On && (e.Port < 0 || e.Port > 65535) {
+			return &valueError{fmt.Sprintf("--%s is %d, want a port from 0 to 65535", e.Flag, e.Port)}
+		}
+	}
+	return nil
+}
+
+// ServerOptions returns what the server is told: the flags, the log and the
 // consoles. A bad setting of the metrics or the cache is the end of the start.
-func (o *Options) serverOptions(settings *logs.Settings, getenv func(string) string, log zerolog.Logger, stdout, stderr io.Writer) (nereid.Options, error) {
+func (o *Options) ServerOptions(settings *logs.Settings, getenv func(string) string, log zerolog.Logger, stdout, stderr io.Writer) (nereid.Options, error) {
 	all := o.Options
 	all.Logger, all.Logging, all.Stdout, all.Stderr = log, logs.Control{Settings: settings}, stdout, stderr
 	all.SoleParent, all.LimitGoHeap = true, getenv("GOMEMLIMIT") == ""
