@@ -20,7 +20,8 @@ func init() {
 	process.NewPython = func(supervisor *process.Supervisor, options process.Options, log zerolog.Logger) (process.PythonBackend, error) {
 		return python.New(python.Environment{
 			Supervisor: supervisor, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log,
-			Config: python.Config{Config: options.Config, Executable: options.Executable, NoTemplate: options.NoTemplate, InterpreterTimeout: options.InterpreterTimeout},
+			Config: python.Config{Config: options.Config, Executable: options.Executable, NoTemplate: options.NoTemplate, InterpreterTimeout: options.InterpreterTimeout,
+				TemplateIdle: options.TemplateIdle},
 		})
 	}
 }

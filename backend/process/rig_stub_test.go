@@ -31,6 +31,8 @@ type Options struct {
 	NoTemplate bool
 	// InterpreterTimeout bounds the start of the interpreter; 0: it is not bounded.
 	InterpreterTimeout time.Duration
+	// TemplateIdle is how long the template of an interpreter is kept that models have of their own; 0: it is kept.
+	TemplateIdle time.Duration
 }
 
 // PythonBackend is what these tests use of the backend of package python. That imports

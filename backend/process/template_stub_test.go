@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,6 +101,27 @@ func TestIdleTemplateEndsAndComesBack(t *testing.T) {
 	if text := r.log.String(); strings.Contains(text, "template did not") {
 		t.Errorf("the end of an idle template counts as its death:\n%s", text)
 	}
+}
+
+// TestLastTemplateEndsWhenAnotherComes: a template that was kept beyond its time because it was the only one ends with the start of
+// another.
+func TestLastTemplateEndsWhenAnotherComes(t *testing.T) {
+	r := newRig(t, func(c *Options) { c.TemplateIdle = time.Nanosecond })
+	config := modelConfig("first", 1, infer.Uint8)
+	environment := filepath.Dir(filepath.Dir(testkit.Python(t).Path))
+	config.Parameters = map[string]*kserve.ModelParameter{"EXECUTION_ENV_PATH": {StringValue: environment}}
+	first, err := r.open(r.copyModel("identity"), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := r.template()
+	second := r.start("identity", infer.Uint8) // has the interpreter of the backend
+	first.wantGood()
+	second.wantGood()
+	testkit.Eventually(t, patience, func() bool {
+		now := r.templates()
+		return len(now) == 1 && now[0] != kept
+	})
 }
 
 // TestLastTemplateIsHandedOn: a template ends what models leave behind if this process is

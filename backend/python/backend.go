@@ -111,23 +111,25 @@ func (b *Backend) release(p *python) {
 	}
 }
 
-// rest ends the template of an interpreter that has started nothing for a while. The last
+// rest ends the templates of interpreters that have started nothing for a while. The last
 // template of this process stays: it ends what models leave behind if this process is killed.
-func (b *Backend) rest(p *python) {
+func (b *Backend) rest() {
 	b.pythons.Lock()
-	others := 0
-	for _, other := range b.pythons.byWish {
-		if other != p && other.hasTemplate.Load() {
-			others++
+	defer b.pythons.Unlock()
+	living := 0
+	for _, p := range b.pythons.byWish {
+		if p.hasTemplate.Load() {
+			living++
 		}
 	}
-	var t *template
-	if others > 0 {
-		t = p.takeIdle()
-	}
-	b.pythons.Unlock()
-	if t != nil {
-		t.close()
+	for _, p := range b.pythons.byWish {
+		if living < 2 {
+			return
+		}
+		if t := p.takeIdle(); t != nil {
+			living--
+			b.supervisor.Children().Later(t.close)
+		}
 	}
 }
 

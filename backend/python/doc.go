@@ -21,7 +21,8 @@
 // Close, and ends with the last of them, but for the backend's own. A template lives as long
 // as its python, but for three cases: it fails and is replaced, at most maxTemplateRestarts
 // times; nothing was forked for a while, and another template is there (Backend.rest): the
-// next start of a stub replaces it; it is the last template, and stays although it is idle.
+// next start of a stub replaces it; it is the last template, and stays although it is idle,
+// until there is another.
 // Stubs that a template has forked live on. Backend.Close is called when all models have
 // been closed, and before the Supervisor is.
 //

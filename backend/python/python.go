@@ -56,6 +56,7 @@ type python struct {
 	tries     int             // restarts of a template that died
 	starting  int             // processes that are being started
 	timer     *time.Timer     // of rest; nil until it is needed
+	rested    bool            // nothing was started for the time after which the template is ended
 	closed    bool
 
 	// hasTemplate is whether current is not nil, and isFound is found, for Backend, which
@@ -188,6 +189,7 @@ func (p *python) close() {
 func (p *python) begin() {
 	p.mu.Lock()
 	p.starting++
+	p.rested = false
 	if p.timer != nil {
 		p.timer.Stop()
 	}
@@ -195,28 +197,37 @@ func (p *python) begin() {
 }
 
 // end is the end of begin. Some time after the last one the template is ended: it takes
-// memory, and starting it anew takes no longer than starting a process without it.
+// memory, and starting it anew takes no longer than starting a process without it. A template
+// that was started in between may be the one for which another, the last until now, was kept.
 func (p *python) end() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.starting--
-	if p.starting > 0 || p.wish.idle == 0 || p.closed || p.wish == p.backend.config.wish() {
-		return
+	if p.starting == 0 && p.wish.idle > 0 && !p.closed && p.wish != p.backend.config.wish() {
+		if p.timer != nil {
+			p.timer.Stop()
+		}
+		p.timer = boundary.AfterFunc(p.backend.log, boundary.Life, p.wish.idle, p.rest, nil)
 	}
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-	p.timer = boundary.AfterFunc(p.backend.log, boundary.Life, p.wish.idle, func() { p.backend.rest(p) }, nil)
+	p.mu.Unlock()
+	p.backend.rest()
+}
+
+// rest says that nothing was started for a while.
+func (p *python) rest() {
+	p.mu.Lock()
+	p.rested = p.starting == 0 // else the timer had run out when begin stopped it
+	p.mu.Unlock()
+	p.backend.rest()
 }
 
 // takeIdle takes the template out of service, which the caller ends. It is nil if there is
 // none, or if it is needed.
 func (p *python) takeIdle() *template {
-	if !p.mu.TryLock() { // as it is while a template is started
+	if !p.mu.TryLock() { // as it is while a template is started, whose end looks again
 		return nil
 	}
 	defer p.mu.Unlock()
-	if p.starting > 0 {
+	if !p.rested {
 		return nil
 	}
 	t := p.current
