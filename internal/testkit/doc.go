@@ -6,7 +6,7 @@
 //
 //	func TestMain(m *testing.M) { testkit.Main(m) }
 //
-// and Main fails the run if, five seconds after the last test, there is still
+// and Main fails the run if, half a minute after the last test, there is still
 // one of these that was not there before the first:
 //
 //	goroutine    started by the tests or by what they tested

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// patience is how long after the last test something may take to go away.
-var patience = 5 * time.Second
+// patience is how long after the last test something may take to go away, on a
+// machine that is busy with other tests.
+var patience = 30 * time.Second
 
 // markVariable marks the descendants of a test binary, so that those which have
 // lost their parent are found too.

@@ -74,9 +74,11 @@ const environmentBytes = 256 << 10
 // isMarked reports whether the process was started with our mark in its
 // environment, by us or by something that we started. space is where the environment is read.
 func isMarked(pid int, mark string, space []byte) bool {
-	// A process in the middle of exec shows no environment for a moment. It would pass for
-	// gone: so it is looked at again, but not for ever, as some processes have none.
-	for range 20 {
+	// A process in the middle of exec shows no environment, for as long as the machine leaves it there.
+	// It would pass for gone: so it is looked at again. Some processes have none; the kernel may also
+	// be about to find the end of it, which takes it no time.
+	deadline := time.Now().Add(patience)
+	for empty := 0; empty < 20 && time.Now().Before(deadline); {
 		n, err := readOnce(procPath(pid, "environ"), space)
 		if err != nil || n > 0 {
 			return err == nil && bytes.Contains(space[:n], []byte(markVariable+"="+mark+"\x00"))
@@ -84,9 +86,23 @@ func isMarked(pid int, mark string, space []byte) bool {
 		if _, err := os.Readlink(procPath(pid, "exe")); err != nil {
 			return false // dead, or a thread of the kernel
 		}
+		if !execs(pid) {
+			empty++
+		}
 		time.Sleep(time.Millisecond)
 	}
 	return false
+}
+
+// execs reports whether a process is becoming another program, so that the kernel has not yet noted where its environment ends.
+func execs(pid int) bool {
+	stat, err := os.ReadFile(procPath(pid, "stat"))
+	if err != nil {
+		return false
+	}
+	const end = 51 - 3 // proc(5) counts from 1, and the name is the second
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	return len(fields) > end && fields[end] == "0"
 }
 
 // readOnce reads a file by one call. Of a file of /proc later calls may find nothing, if
