@@ -38,7 +38,7 @@ LABEL org.opencontainers.image.title="nereid" \
 	com.nvidia.tritonserver.version="2.51.0" \
 	com.amazonaws.sagemaker.capabilities.accept-bind-to-port="true" \
 	com.amazonaws.sagemaker.capabilities.multi-models="true"
-ENV PATH=/usr/local/bin:/opt/tritonserver/bin HOME=/tmp TRITON_SERVER_VERSION=2.51.0
+ENV PATH=/usr/local/bin:/opt/tritonserver/bin HOME=/tmp USER=nereid TRITON_SERVER_VERSION=2.51.0
 USER 1000:1000
 WORKDIR /tmp
 EXPOSE 8000 8001 8002
@@ -67,8 +67,9 @@ LABEL org.opencontainers.image.title="nereid" \
 	com.nvidia.tritonserver.version="2.51.0" \
 	com.amazonaws.sagemaker.capabilities.accept-bind-to-port="true" \
 	com.amazonaws.sagemaker.capabilities.multi-models="true"
-# What models and their libraries write goes to /tmp, the one place that has to be writable.
-ENV PATH=/usr/local/bin:/usr/bin:/bin:/opt/tritonserver/bin HOME=/tmp XDG_CACHE_HOME=/tmp/.cache TRITON_SERVER_VERSION=2.51.0
+# What models and their libraries write goes to /tmp, the one place that has to be writable. Users that /etc/passwd does not have
+# get a name by USER: libraries such as torch name their caches by it.
+ENV PATH=/usr/local/bin:/usr/bin:/bin:/opt/tritonserver/bin HOME=/tmp USER=nereid XDG_CACHE_HOME=/tmp/.cache TRITON_SERVER_VERSION=2.51.0
 USER 1000:1000
 WORKDIR /tmp
 EXPOSE 8000 8001 8002

@@ -109,7 +109,7 @@ func TestImageServes(t *testing.T) {
 	python := testkit.Python(t).Path
 	models := writeFiles(t, map[string]string{
 		"m/config.pbtxt": `backend: "python" input { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } output { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }`,
-		"m/1/model.py": "import os, subprocess, tempfile\ntempfile.TemporaryFile().close()\nsubprocess.run(['sh', '-c', 'true & true &'])\n" +
+		"m/1/model.py": "import getpass, os, subprocess, tempfile\nassert getpass.getuser() == 'nereid'\ntempfile.TemporaryFile().close()\nsubprocess.run(['sh', '-c', 'true & true &'])\n" +
 			returning(`pb_utils.Tensor("OUT", np.array([f"{os.getuid()}:{os.getgid()} {os.path.exists('/dev/shm')} {os.access('/', os.W_OK)}"], object))`),
 	})
 	const request = `{"inputs":[{"name":"IN","shape":[1],"datatype":"FP32","data":[1]}]}`
@@ -217,7 +217,7 @@ func TestDockerfileIsThatOfTheLayout(t *testing.T) {
 	}
 	text := string(content)
 	for _, want := range []string{
-		"deploy/image/layout bin/nereid /out", "deploy/image/zones ", "\nCOPY --from=build /zones/ /\n", "\nFROM scratch AS binary\n", "\nFROM ${PYTHON_IMAGE} AS python\n", "\nUSER 1000:1000\n",
+		"deploy/image/layout bin/nereid /out", "deploy/image/zones ", "\nCOPY --from=build /zones/ /\n", "\nFROM scratch AS binary\n", "\nFROM ${PYTHON_IMAGE} AS python\n", "\nUSER 1000:1000\n", " HOME=/tmp USER=nereid ",
 		"\nSTOPSIGNAL SIGTERM\n", "\nEXPOSE 8000 8001 8002\n", "\nENTRYPOINT [\"nereid-entrypoint\"]\n", `CMD ["nereid", "health"]`,
 		`com.nvidia.tritonserver.version="` + nereid.ProtocolVersion + `"`, "TRITON_SERVER_VERSION=" + nereid.ProtocolVersion + "\n",
 	} {

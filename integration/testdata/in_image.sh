@@ -37,5 +37,5 @@ for device in null zero urandom random; do
 done
 mount -o remount,bind,ro "$root"
 # shellcheck disable=SC2086 # IMAGE_ENV is a list
-exec "$environment" -i PATH=/usr/local/bin:/usr/bin:/bin:/opt/tritonserver/bin HOME=/tmp XDG_CACHE_HOME=/tmp/.cache ${IMAGE_ENV:-} \
+exec "$environment" -i PATH=/usr/local/bin:/usr/bin:/bin:/opt/tritonserver/bin HOME=/tmp USER=nereid XDG_CACHE_HOME=/tmp/.cache ${IMAGE_ENV:-} \
 	"$become" --no-new-privs "$change" --userspec="+$uid:+$gid" --groups="" "$root" "$@"
