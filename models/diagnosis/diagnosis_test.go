@@ -37,6 +37,10 @@ func TestFaultNamesPlaceReasonAndRemedy(t *testing.T) {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.name, got, c.want)
 		}
 	}
+	if got, want := Of("1", "/mnt/models/1", "/mnt/models/1/config.pbtxt", infer.Errorf(infer.InvalidArg, "Invalid model name: Could not determine backend for model '1' with no backend in model configuration.")).String(),
+		"1: /mnt/models/1/config.pbtxt: Invalid model name: Could not determine backend for model '1' with no backend in model configuration; a folder with a number is one of a version: if /mnt/models is a model, the repository is the folder that it lies in, which KServe's storageUri names, too"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 	if got, want := Of("m", "", "", infer.Errorf(infer.NotFound, "failed to poll model 'm': model not found in any model repository.")).String(),
 		"m: failed to poll model 'm': model not found in any model repository; it is looked for by the name of its folder"; got != want {
 		t.Errorf("got %s, want %s", got, want)

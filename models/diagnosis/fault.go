@@ -42,6 +42,8 @@ var (
 	pythonPlace = regexp.MustCompile(`(?m)^At:\n  (.+)\((\d+)\): `)
 	// pythonSyntax is what Python says of a file that it cannot parse.
 	pythonSyntax = regexp.MustCompile(`\(([^\s()]+\.py), line (\d+)\)`)
+	// versionFolder is the name of a version's folder.
+	versionFolder = regexp.MustCompile(`^[0-9]+$`)
 	// versionFailed begins the text of a version in the error of its model.
 	versionFailed = regexp.MustCompile(`^version (\d+) is at UNAVAILABLE state: `)
 )
@@ -117,6 +119,10 @@ var remedies = []struct{ text, remedy string }{
 }
 
 func remedy(text, directory string) string {
+	if strings.Contains(text, "Could not determine backend for model") && versionFolder.MatchString(filepath.Base(directory)) {
+		model := filepath.Dir(directory)
+		return "a folder with a number is one of a version: if " + model + " is a model, the repository is the folder that it lies in, which KServe's storageUri names, too"
+	}
 	for _, r := range remedies {
 		if strings.Contains(text, r.text) {
 			if directory == "" {
