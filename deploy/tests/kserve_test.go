@@ -41,7 +41,11 @@ type inferenceService struct {
 			TerminationGracePeriodSeconds int64 `json:"terminationGracePeriodSeconds"`
 			MinReplicas                   int   `json:"minReplicas,omitempty"`
 			MaxReplicas                   int   `json:"maxReplicas,omitempty"`
-			AutoScaling                   struct {
+			Logger                        *struct {
+				Mode string `json:"mode"`
+				URL  string `json:"url"`
+			} `json:"logger,omitempty"`
+			AutoScaling struct {
 				Metrics []struct {
 					Type     string `json:"type"`
 					External struct {
@@ -121,8 +125,8 @@ func TestInferenceServicesUseTheRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	examples := split(t, "inferenceservice.yaml", text)
-	if len(examples) != 3 {
-		t.Errorf("got %d examples, want three", len(examples))
+	if len(examples) != 4 {
+		t.Errorf("got %d examples, want four", len(examples))
 	}
 	for _, example := range examples {
 		var service inferenceService
