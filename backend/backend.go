@@ -303,6 +303,8 @@ type Report struct {
 	// Refused is true if nothing of the batch was looked at: no task was
 	// answered, and all of them may be given to another instance.
 	Refused bool
+	// Reported is true if the four times are those that a backend's author has reported.
+	Reported bool
 	// Rescheduled are tasks of the batch that the model has released in order to
 	// get them again; they have not been answered.
 	Rescheduled []*Task

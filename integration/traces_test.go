@@ -424,3 +424,48 @@ class TritonPythonModel:
 		t.Errorf("eight requests have %d times at which a queue took them", len(queued))
 	}
 }
+
+// TestActivitiesOfBackends has the tutorial's identity report what it does, as a plugin and linked in, in a file and to a collector.
+func TestActivitiesOfBackends(t *testing.T) {
+	for _, way := range []string{"plugins", "linked"} {
+		t.Run(way, func(t *testing.T) {
+			flags := []string{"--model-control-mode=explicit", "--load-model=identity", "--trace-config=level=TIMESTAMPS", "--trace-config=rate=1"}
+			path := filepath.Join(t.TempDir(), "trace.json")
+			ask := func(s *runningServer) {
+				t.Helper()
+				status, body := s.request("POST", "/v2/models/identity/infer", `{"id":"r","inputs":[{"name":"INPUT1","datatype":"BYTES","shape":[1],"data":["x"]}]}`)
+				if status != http.StatusOK {
+					t.Fatalf("status %d: %s", status, body)
+				}
+				s.stop()
+			}
+			ask(startBackends(t, way, copyBackendModels(t), append(flags, "--trace-config=triton,file="+path)...))
+			entries, _ := readTraces(t, path)
+			want := "HTTP_RECV_START HTTP_RECV_END model REQUEST_START QUEUE_START CUSTOM_ACTIVITY_START CUSTOM_SINGLE_ACTIVITY CUSTOM_ACTIVITY_END " + tracedRun + tracedSent
+			if got := entries["identity/1 r"]; got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+
+			var r spanReceiver
+			collector := httptest.NewServer(&r)
+			defer collector.Close()
+			ask(startBackends(t, way, copyBackendModels(t), append(flags, "--trace-config=mode=opentelemetry", "--trace-config=opentelemetry,url="+collector.URL+"/v1/traces")...))
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			spans := r.below("", "")
+			slices.Sort(spans) // which of compute and the activity begins first is the backend's affair
+			if want := []string{"    CUSTOM_ACTIVITY", "    compute", "  identity r", "InferRequest"}; !slices.Equal(spans, want) {
+				t.Errorf("got spans %q, want %q", spans, want)
+			}
+			for _, s := range r.spans {
+				var names []string
+				for _, e := range s.GetEvents() {
+					names = append(names, e.GetName())
+				}
+				if got := strings.Join(names, " "); s.GetName() == "CUSTOM_ACTIVITY" && got != "CUSTOM_ACTIVITY_START CUSTOM_SINGLE_ACTIVITY CUSTOM_ACTIVITY_END" {
+					t.Errorf("the span of the activity has %s", got)
+				}
+			}
+		})
+	}
+}

@@ -118,7 +118,7 @@ var mayImport = map[string][]string{
 	"backend/process/bls":         {"backend", "backend/process/frames", "backend/process/ondevice", "boundary", "infer", "ipc", "shm"},
 	"backend/process/cores":       {"infer", "kserve"},
 	"backend/process/frames":      {"backend/process/ondevice", "backend/process/output", "infer", "ipc", "memory", "shm", "shm/foreign"},
-	"backend/process/hostcalls":   {"backend", "backend/process/frames", "backend/process/output", "boundary", "infer", "ipc", "metrics"},
+	"backend/process/hostcalls":   {"backend", "backend/process/frames", "backend/process/output", "boundary", "infer", "infer/trace", "ipc", "metrics"},
 	"backend/process/launch":      {"boundary"},
 	"backend/process/mapping":     {"ipc", "shm"},
 	"backend/process/ondevice":    {"infer", "ipc", "shm", "shm/foreign"},
@@ -140,7 +140,7 @@ var mayImport = map[string][]string{
 
 	"sdk":                    {"backend", "infer", "kserve", "sdk/internal/execution"},
 	"sdk/engine":             {"backend", "boundary", "infer", "kserve", "metrics", "sdk", "sdk/internal/execution"},
-	"sdk/internal/execution": {"backend", "boundary", "infer"},
+	"sdk/internal/execution": {"backend", "boundary", "infer", "infer/trace"},
 	"sdk/linked":             {"backend", "backend/placement", "backend/process/cores", "boundary", "infer", "kserve", "metrics", "sdk", "sdk/engine"},
 	"sdk/plugin":             {"backend", "boundary", "infer", "ipc", "ipc/peer", "metrics", "sdk", "sdk/engine", "sdk/wire"},
 	"sdk/conformance":        {"backend", "boundary", "infer", "kserve", "models/config", "sdk", "sdk/linked"},
@@ -177,6 +177,7 @@ var tested = map[string][]string{
 	"models":              {"metrics", "scheduler/ratelimit"},
 	"models/signature":    {"models/config"},
 	"models/version":      {"infer/trace"},
+	"sdk/engine":          {"infer/trace"},
 	"sdk/plugin":          {"backend/native", "backend/process", "infer/trace", "kserve", "shm"}, // which host its processes
 	"server/rest/body":    {"boundary"},
 	"server/grpc/message": {"kserve"},

@@ -110,10 +110,13 @@ type ExecutedBody struct {
 	Responses uint32
 	Failed    bool
 	Skipped   bool   // not executed: the batch was withdrawn
-	Called    uint64 // CLOCK_MONOTONIC ns
+	Reported  bool   // Begun and Ended are told
+	Called    uint64 // CLOCK_MONOTONIC ns, as the next three
 	Returned  uint64
+	Begun     uint64 // by the author of a plugin
+	Ended     uint64
 	Tickets   []byte // 8 bytes each
-	Text      []byte
+	Text      []byte // why the batch has failed
 
 	r reader
 }
@@ -138,14 +141,22 @@ func ParseExecuted(body []byte) (ExecutedBody, error) {
 		if e.Responses != 0 {
 			return e, Broken("frame", "EXECUTED of a batch that was skipped has %d responses", e.Responses)
 		}
+	case StatusReported:
+		e.Reported = true
+		if text != ReportedSize {
+			return e, Broken("frame", "times of EXECUTED have %d bytes, want %d", text, ReportedSize)
+		}
 	default:
-		return e, Broken("frame", "status of EXECUTED is %d, want at most %d", status, StatusSkipped)
+		return e, Broken("frame", "status of EXECUTED is %d, want at most %d", status, StatusReported)
 	}
 	// Both are numbers of 32 bits, so the products do not overflow, and nothing is allocated
 	// for them: what take returns lies in the body.
 	e.Tickets = e.r.take(8*uint64(tickets), "tickets of EXECUTED")
 	e.Text = e.r.take(uint64(text), "text of EXECUTED")
 	e.r.pad()
+	if e.Reported && e.r.err == nil {
+		e.Begun, e.Ended, e.Text = le.Uint64(e.Text), le.Uint64(e.Text[8:]), nil
+	}
 	if e.r.err == nil && !utf8.Valid(e.Text) {
 		e.r.err = Broken("utf8", "text of EXECUTED is no UTF-8")
 	}

@@ -55,6 +55,13 @@ func (h *ExecutedHead) Put(b []byte) []byte {
 	return b[ExecutedSize:]
 }
 
+// PutReported writes the text of EXECUTED with StatusReported.
+func PutReported(b []byte, begun, ended int64) {
+	_ = b[ReportedSize-1]
+	le.PutUint64(b[0:], uint64(begun))
+	le.PutUint64(b[8:], uint64(ended))
+}
+
 // PutTickets writes tickets one after another and returns the rest of b.
 func PutTickets(b []byte, tickets []uint64) []byte {
 	for _, ticket := range tickets {

@@ -79,6 +79,10 @@ func TestGoldenExecutedIsEncoded(t *testing.T) {
 	head = ExecutedHead{Status: StatusSkipped}
 	head.Put(body[:ExecutedSize])
 	wantGolden(t, "executed_skipped", encode(Executed, 0, 3, body[:ExecutedSize]))
+	reported := make([]byte, ExecutedSize+ReportedSize)
+	head = ExecutedHead{Status: StatusReported, Called: 2000, Returned: 3000, Text: ReportedSize}
+	PutReported(head.Put(reported), 1000, 4000)
+	wantGolden(t, "executed_reported", encode(Executed, 0, 4, reported))
 
 	// A response with its bytes in the frame.
 	d := Descriptor{Name: 1, Type: 8, Region: InFrame, Length: 4, Shape: []int64{1}}

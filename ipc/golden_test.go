@@ -236,6 +236,24 @@ func TestGoldenExecutedFailedIsDecoded(t *testing.T) {
 	}
 }
 
+// TestGoldenTimesAreDecoded decodes what plugins alone say of when they executed a batch.
+func TestGoldenTimesAreDecoded(t *testing.T) {
+	_, body := golden(t, "executed_reported", Executed, 0, 4)
+	e, err := ParseExecuted(body)
+	if err != nil || !e.Reported || e.Failed || e.Begun != 1000 || e.Called != 2000 || e.Returned != 3000 || e.Ended != 4000 || len(e.Text) != 0 {
+		t.Errorf("got %+v, error %v", e, err)
+	}
+	for n := range len(body) {
+		if _, err := ParseExecuted(body[:n]); err == nil {
+			t.Errorf("%d bytes of it are taken", n)
+		}
+	}
+	body[28]++ // the length of the times
+	if _, err := ParseExecuted(append(body, 0)); err == nil {
+		t.Error("times of 17 bytes are taken")
+	}
+}
+
 func TestGoldenExecutedSkippedIsDecoded(t *testing.T) {
 	frame, body := golden(t, "executed_skipped", Executed, 0, 3)
 	e, err := ParseExecuted(body)

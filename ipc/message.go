@@ -82,6 +82,7 @@ const (
 	ExecuteSize    = 8        // head of EXECUTE's body
 	PlaceSize      = 24       // place of an output in EXECUTE
 	ExecutedSize   = 32       // head of EXECUTED's body
+	ReportedSize   = 16       // text of EXECUTED with StatusReported
 	CreditSize     = 16       // body of CREDIT
 	MapSize        = 24       // body of MAP
 	MappedSize     = 8        // body of MAPPED
@@ -104,6 +105,7 @@ const (
 	StatusExecuted uint32 = 0
 	StatusFailed   uint32 = 1
 	StatusSkipped  uint32 = 2 // the batch was withdrawn before it was begun
+	StatusReported uint32 = 3 // executed; the text is when that began and ended, as the author has reported
 )
 
 // Regions that a descriptor's bytes can lie in.

@@ -63,6 +63,11 @@ func (r *Request) Trace() (Trace, bool) {
 	return Trace{id, context}, ok
 }
 
+// TraceActivity notes in the request's trace what its backend has done, at a time of Now; 0 is now. Of a request that is not traced it does nothing. In
+// OpenTelemetry mode names that end in "_START" and "_END" make spans, one inside another. A trace takes 1,000 activities, a name has up to 256 bytes. It is called before
+// the release.
+func (r *Request) TraceActivity(name string, at int64) error { return r.own().Activity(name, at) }
+
 // BatchSize returns the first dimension of the inputs of a model with max_batch_size, 0 of others.
 func (r *Request) BatchSize() int64 { return r.own().Infer().BatchSize }
 

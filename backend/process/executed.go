@@ -70,9 +70,15 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Failed: failed, Executed: true, GPU: l.in.gpu}
 	_, itself := l.in.model.program.(Timekeeper)
+	last := report.ComputeEnd
 	if itself { // what it says is bounded by what is known
-		report.ComputeStart = between(sent, body.Called, report.ComputeEnd)
-		report.ComputeEnd = between(report.ComputeStart, body.Returned, report.ComputeEnd)
+		from := sent
+		if body.Reported {
+			report.Start = between(sent, body.Begun, last)
+			from = report.Start
+		}
+		report.ComputeStart = between(from, body.Called, last)
+		report.ComputeEnd = between(report.ComputeStart, body.Returned, last)
 	}
 
 	credits, ok := l.conclude(&first, responses, rescheduled, &report, arrived)
@@ -90,7 +96,10 @@ func (l *life) executed(f ipc.Frame) error {
 	// Done first: the next batch is on its way to the stub while this one's
 	// responses go up.
 	end := arrived
-	if !itself || len(batch.Tasks) > 1 || !short(f.Body, responses[0]) {
+	switch {
+	case itself && body.Reported:
+		end = between(report.ComputeEnd, body.Ended, last)
+	case !itself || len(batch.Tasks) > 1 || !short(f.Body, responses[0]):
 		end = backend.Now()
 	}
 	report.End = max(end, sent)

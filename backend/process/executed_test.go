@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -247,3 +248,49 @@ func TestShortAnswersEndWhenTheyCome(t *testing.T) {
 		}
 	}
 }
+
+// TestReportedTimesAreBounded has a plugin report when it executed a batch: in order, after it was sent and before its answer came.
+func TestReportedTimesAreBounded(t *testing.T) {
+	const early, late = 0, math.MaxUint64
+	for name, told := range map[string][4]uint64{ // begun, called, returned, ended: early, late, or ns after the batch was sent
+		"in order": {10, 20, 30, 40}, "before it was sent": {early, early, early, early}, "to come": {late, late, late, late},
+		"backwards": {40, 30, 20, 10}, "begun later": {late, early, early, early}, "negative": {1 << 63, 1 << 63, 1 << 63, 1 << 63},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStandIn(t, processtest.Backings["sealed"])
+			l := s.newLife()
+			program := &timed{}
+			l.in.model.program = program
+			sent := uint64(backend.Now())
+			for i := range told {
+				if told[i] > 0 && told[i] < 1000 {
+					told[i] += sent
+				}
+			}
+			s.begun = int64(sent)
+			v := s.answer(l, func(shm.Ticket, uint64) []byte {
+				body := make([]byte, ipc.ExecutedSize+ipc.ReportedSize)
+				head := ipc.ExecutedHead{Status: ipc.StatusReported, Called: int64(told[1]), Returned: int64(told[2]), Text: ipc.ReportedSize}
+				ipc.PutReported(head.Put(body), int64(told[0]), int64(told[3]))
+				return body
+			})
+			if v.err != nil {
+				t.Fatal(v.err)
+			}
+			after := backend.Now()
+			r := v.report
+			if r.Start < int64(sent) || r.Start > r.ComputeStart || r.ComputeStart > r.ComputeEnd || r.ComputeEnd > r.End || r.End > after {
+				t.Errorf("got times %d %d %d %d, want them in order and between %d and %d", r.Start, r.ComputeStart, r.ComputeEnd, r.End, sent, after)
+			}
+			if name == "in order" && (r.Start != int64(told[0]) || r.ComputeStart != int64(told[1]) || r.ComputeEnd != int64(told[2]) || r.End != int64(told[3])) {
+				t.Errorf("got times %d %d %d %d, want %v", r.Start, r.ComputeStart, r.ComputeEnd, r.End, told)
+			}
+			s.release(l, v)
+		})
+	}
+}
+
+// timed is a program whose processes say themselves when they executed.
+type timed struct{ words }
+
+func (*timed) KeepsTime() {}

@@ -142,8 +142,8 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 	}
 	l.calls = hostcalls.New(hostcalls.Config{
 		Host: in.model.env.Host, Metrics: s.metrics.Custom(in.model.env.Name), Encoder: l.encoder, Responses: in.model.env.Responses,
-		Imported: in.model.env.Imported,
-		Fail:     l.fail, Limits: s.limits.Calls, Log: in.log,
+		Imported: in.model.env.Imported, Traced: l.tracedBy,
+		Fail: l.fail, Limits: s.limits.Calls, Log: in.log,
 	})
 	l.newDevices()
 	l.handshake.begin()

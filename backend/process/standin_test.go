@@ -28,6 +28,7 @@ type standIn struct {
 	peer    ipc.PeerFiles
 	pool    *shm.Pool
 	wanted  *wantedPlace // of OUT0 of each request
+	begun   int64        // when the batch of answer was given to the instance
 }
 
 func newStandIn(t testing.TB, backing shm.Backing) *standIn {
@@ -81,6 +82,7 @@ func unhealthy(instance string) *infer.Error {
 type verdict struct {
 	err       error // a protocol error ends the life
 	responses []*infer.Response
+	report    backend.Report
 	reports   int
 }
 
@@ -102,7 +104,10 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 	at := block.Offset()
 	block.Release()
 	v := verdict{responses: make([]*infer.Response, 3)}
-	batch := &backend.Batch{Done: func(*backend.Batch, backend.Report) { v.reports++ }}
+	batch := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) {
+		v.report = report
+		v.reports++
+	}}
 	for i := range v.responses {
 		batch.Tasks = append(batch.Tasks, &backend.Task{Request: s.request(), Send: func(r *infer.Response) {
 			if v.responses[i] != nil {
@@ -111,7 +116,7 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 			v.responses[i] = r
 		}})
 	}
-	l.current[0] = batchInFlight{batch: batch, number: number}
+	l.current[0] = batchInFlight{batch: batch, number: number, begin: s.begun, sent: s.begun}
 	l.count = 1
 	l.encoded.Store(number)
 	v.err = l.handle(ipc.Frame{Kind: ipc.Executed, ID: number, Body: body(ticket, at)})

@@ -1,5 +1,6 @@
 // Package identity executes models whose outputs are their inputs, by their order in the config, of any types and
-// shapes. Output bytes are those of the input: nothing is copied, however large it is.
+// shapes. Output bytes are those of the input: nothing is copied, however large it is. Of a request that is traced it reports activities, by the names that
+// Triton's identity backend gives them.
 package identity
 
 import (
@@ -46,10 +47,14 @@ type instance struct{ model *model }
 // Execute answers each request by itself: with nothing to compute, nothing is gained by a batch.
 func (i instance) Execute(_ context.Context, requests []*sdk.Request) error {
 	for _, request := range requests {
+		_ = request.TraceActivity("CUSTOM_ACTIVITY_START", 0)
 		response, err := request.NewResponse()
 		if err == nil {
-			_ = response.Send(sdk.SendFinal, i.forward(request, response))
+			err = i.forward(request, response)
+			_ = request.TraceActivity("CUSTOM_SINGLE_ACTIVITY", 0)
+			_ = response.Send(sdk.SendFinal, err)
 		}
+		_ = request.TraceActivity("CUSTOM_ACTIVITY_END", 0)
 		_ = request.Release(sdk.ReleaseAll)
 	}
 	return nil

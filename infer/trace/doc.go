@@ -40,6 +40,6 @@
 //
 // A Trace keeps no reference to tensors: Tensor makes a text of the bytes that it is lent.
 // Before it does, it takes the memory of the longest text that they could become from
-// Config.Memory, and without room leaves the tensor out; what Done's receiver has of the
+// Config.Memory, and without room leaves the tensor out; so does Activity with its name; what Done's receiver has of the
 // tree counts until it calls Release.
 package trace

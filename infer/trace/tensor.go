@@ -50,6 +50,9 @@ func (t *Trace) Tensor(name Name, tensor, dataType string, shape []int64, data [
 // JSON until its trace has been kept.
 const copies = 3
 
+// entrySize is more than an entry has beside its text, in memory or as JSON.
+const entrySize = 64
+
 // sizes are the bytes of an element, and those of its longest text with a comma.
 var sizes = map[string]struct{ element, text int }{
 	"BOOL": {1, 4}, "UINT8": {1, 4}, "INT8": {1, 5}, "UINT16": {2, 6}, "INT16": {2, 7}, "UINT32": {4, 11}, "INT32": {4, 12},

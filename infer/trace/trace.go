@@ -1,6 +1,9 @@
 package trace
 
-import "strconv"
+import (
+	"strconv"
+	"unicode/utf8"
+)
 
 // Trace is the record of one request. Its methods may be called from any goroutine, and
 // on nil.
@@ -11,6 +14,8 @@ type Trace struct {
 	// Guarded by tree.mu until the tree is complete.
 	record
 	begun, queued, given, responded, ended bool
+	since                                  int64 // of Begin
+	activities                             int
 }
 
 // record is what Record shows.
@@ -35,6 +40,7 @@ type Entry struct {
 	Name   Name
 	At     int64   // ns of the Config's clock
 	Tensor *Tensor // of the names that begin with TENSOR_, else nil
+	Own    bool    // a backend has reported it: its name is the backend's choice
 }
 
 // Name says what happened, in Triton's words.
@@ -89,7 +95,7 @@ func (t *Trace) begin(model string, version int64, request string, at int64) {
 	if tree.complete || t.begun {
 		return
 	}
-	t.begun = true
+	t.begun, t.since = true, at
 	tree.open++
 	if t.parent != nil {
 		t.ParentID = t.parent.ID
@@ -149,6 +155,47 @@ func (t *Trace) executed(start, inputEnd, outputStart, end int64) {
 		t.endLocked()
 	}
 	tree.unlock()
+}
+
+// What backends may report of one request.
+const (
+	mostActivities   = 1000
+	mostActivityName = 256 // bytes
+)
+
+// ActivityName reports whether Activity takes a name.
+func ActivityName(name string) bool {
+	return name != "" && len(name) <= mostActivityName && utf8.ValidString(name)
+}
+
+// Activity notes what a backend has done for the request, at a time that is moved into that of the request. Beyond
+// mostActivities, or without room in Memory, it is left out. ActivityName takes the name.
+func (t *Trace) Activity(name string, at int64) {
+	if t != nil && t.tree.config.Timestamps {
+		t.activity(name, at)
+	}
+}
+
+func (t *Trace) activity(name string, at int64) {
+	tree := t.tree
+	bytes := copies * int64(len(name)+entrySize)
+	room := tree.take(bytes)
+	tree.mu.Lock()
+	switch {
+	case !t.recordingLocked():
+	case !room || t.activities == mostActivities:
+		tree.left++
+	default:
+		t.activities++
+		at = max(t.since, min(at, tree.config.Now()))
+		t.Entries = append(t.Entries, Entry{Name: Name(name), At: at, Own: true})
+		tree.taken += bytes
+		bytes = 0
+	}
+	tree.mu.Unlock()
+	if room {
+		tree.give(bytes)
+	}
 }
 
 // Returned notes that the instance has given the request back without a look at it.

@@ -236,3 +236,71 @@ func TestTreesAreForManyGoroutines(t *testing.T) {
 		t.Errorf("the tree has %d records, want %d", len(got), steps+1)
 	}
 }
+
+// account is a Memory of so many bytes.
+type account struct{ left int64 }
+
+func (a *account) Take(n int64) bool {
+	if n > a.left {
+		return false
+	}
+	a.left -= n
+	return true
+}
+
+func (a *account) Give(n int64) { a.left += n }
+
+// TestActivitiesOfBackends are entries between the begin and the end of their request, bounded in number, in time and in memory.
+func TestActivitiesOfBackends(t *testing.T) {
+	var r recording
+	memory := &account{1 << 20}
+	root := r.root(func(c *trace.Config) { c.Memory = memory })
+	root.Activity("too early", 1)
+	root.Begin("m", 1, "", 100)
+	r.now.Store(200)
+	for _, at := range []int64{150, math.MinInt64, 0, 99, math.MaxInt64} {
+		root.Activity("A", at)
+	}
+	for range 2000 {
+		root.Activity("B", 120)
+	}
+	root.Refused()
+	root.Activity("too late", 130)
+	root.Finish()
+	tree := <-r.done
+	entries := tree.Records()[0].Entries
+	var at []int64
+	for _, e := range entries[2:7] {
+		if e.Name != "A" || !e.Own {
+			t.Errorf("got entry %+v, want activity A", e)
+		}
+		at = append(at, e.At)
+	}
+	if at[4] <= 200 || at[4] > 210 { // now
+		t.Errorf("an activity of the future is at %d, want now", at[4])
+	}
+	if at[4] = 0; !slices.Equal(at, []int64{150, 100, 100, 100, 0}) {
+		t.Errorf("activities are at %v, want those before the request at 100", at)
+	}
+	if n, left := len(entries)-3, tree.LeftOut(); n != 1000 || left != 1005 { // but model, begin and end
+		t.Errorf("%d activities are recorded and %d left out, want 1000 and 1005", n, left)
+	}
+	if tree.Release(); memory.left != 1<<20 {
+		t.Errorf("%d bytes are left of the account, want all", memory.left)
+	}
+
+	memory.left = 100
+	root = r.root(func(c *trace.Config) { c.Memory = memory })
+	root.Begin("m", 1, "", 100)
+	root.Activity("A", 150)
+	root.Refused()
+	root.Finish()
+	if tree = <-r.done; len(tree.Records()[0].Entries) != 3 || tree.LeftOut() != 1 || memory.left != 100 {
+		t.Errorf("without room: got %d entries, %d left out, %d bytes", len(tree.Records()[0].Entries), tree.LeftOut(), memory.left)
+	}
+	for name, want := range map[string]bool{"": false, "a": true, strings.Repeat("a", 256): true, strings.Repeat("a", 257): false, "\xff": false, "\"\n": true} {
+		if trace.ActivityName(name) != want {
+			t.Errorf("ActivityName(%q) is not %v", name, want)
+		}
+	}
+}

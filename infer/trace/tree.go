@@ -19,7 +19,7 @@ type Config struct {
 	Parent  SpanID
 	State   string
 
-	Memory Memory // for texts of tensors; nil: there is room for all
+	Memory Memory // for texts of tensors and names of activities; nil: there is room for all
 
 	IDs  *atomic.Uint64 // the number of the last trace that has begun
 	Now  func() int64   // ns of the clock that schedulers and backends use
@@ -45,6 +45,7 @@ type Tree struct {
 	complete  bool
 	taken     int64 // of Memory
 	omitted   int   // tensors for which Memory had no room
+	left      int   // activities for which there was none, or that were too many
 }
 
 // New makes the tree of a request that a client has sent, and returns the trace of that
@@ -71,6 +72,10 @@ func (tree *Tree) Records() []*Record {
 // Omitted returns how many tensors are not recorded for want of memory, of a tree that is
 // complete.
 func (tree *Tree) Omitted() int { return tree.omitted }
+
+// LeftOut returns how many activities are not recorded for want of memory or because they were too many, of a tree that is
+// complete.
+func (tree *Tree) LeftOut() int { return tree.left }
 
 // Release gives the memory of texts back, of a tree that is complete.
 func (tree *Tree) Release() {

@@ -39,8 +39,10 @@ type Environment struct {
 	// answered goes up right behind it. nil: nobody wants to know.
 	Later func()
 	// Trace returns what trace.Trace.Text gives of a request; nil: the request has its trace itself.
-	Trace  func(*infer.Request) string
-	Window Window
+	Trace func(*infer.Request) string
+	// Activity takes what the author reports of a request that is traced, at ns of CLOCK_MONOTONIC; nil: the request has its trace itself.
+	Activity func(r *infer.Request, name string, at int64)
+	Window   Window
 }
 
 // Backend is an author's backend that has been initialized.

@@ -147,7 +147,7 @@ func (m *Model) newInstance(p Placement) *Instance {
 	in.custody = execution.New(execution.Config{
 		Backend: b.env.Name, Model: m.version.Name, Instance: p.Name, Life: in.life,
 		Decoupled: m.decoupled(), Sequences: sequences != nil, Iterative: sequences.GetIterativeSequence(),
-		Outputs: outputs, Allocate: b.env.Allocate, AnswersFirst: b.env.AnswersFirst, Later: b.env.Later, Trace: b.env.Trace, Window: b.env.Window, GPU: gpu,
+		Outputs: outputs, Allocate: b.env.Allocate, AnswersFirst: b.env.AnswersFirst, Later: b.env.Later, Trace: b.env.Trace, Activity: b.env.Activity, Window: b.env.Window, GPU: gpu,
 		Fault: func(text string) { b.env.Own.Error().Msg(text) }, Log: b.env.Own,
 	})
 	in.env = &sdk.InstanceEnv{

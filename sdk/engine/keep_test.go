@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/sdk"
 )
@@ -451,6 +454,12 @@ func TestStatistics(t *testing.T) {
 			_ = s.Request(r, true, at(now))
 			_ = s.Batch(1, at(now+10))
 		}, 10, "[]"},
+		"too early": {func(s sdk.Statistics, _ *sdk.Request, now int64) {
+			_ = s.Batch(1, sdk.Times{ExecStart: math.MinInt64, ComputeEnd: now, ExecEnd: now})
+		}, -1, "[]"},
+		"to come": {func(s sdk.Statistics, _ *sdk.Request, now int64) {
+			_ = s.Batch(1, sdk.Times{ExecStart: now, ComputeStart: now, ComputeEnd: math.MaxInt64, ExecEnd: math.MaxInt64})
+		}, -1, "[]"},
 		"out of order": {func(s sdk.Statistics, r *sdk.Request, now int64) {
 			bad := sdk.Times{ExecStart: now + 1, ComputeStart: now}
 			must(t, s.Request(r, true, bad), "want them in order")
@@ -549,5 +558,43 @@ func TestARequestTakesTwoAllocations(t *testing.T) {
 	})
 	if n > 2 {
 		t.Errorf("got %v allocations, want 2", n)
+	}
+}
+
+// TestActivitiesAreTraced with the request that they are reported for, until its release.
+func TestActivitiesAreTraced(t *testing.T) {
+	var before int64
+	r := start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {
+		q := requests[0]
+		if _, traced := q.Trace(); !traced {
+			mustNot(t, q.TraceActivity("of no trace", 0))
+			return identity(ctx, requests)
+		}
+		before = sdk.Now()
+		mustNot(t, q.TraceActivity("now", 0))
+		mustNot(t, q.TraceActivity("then", before))
+		must(t, q.TraceActivity("", 0), "want 1 to 256 bytes of UTF-8")
+		must(t, q.TraceActivity(strings.Repeat("x", 257), 0), "want 1 to 256 bytes of UTF-8")
+		mustNot(t, identity(ctx, requests))
+		must(t, q.TraceActivity("late", 0), "a trace activity was reported after the release of the request")
+		return nil
+	}}, with(""))
+	untraced := ask(t, 1)
+	<-r.execute(untraced)
+	untraced.wait(1)
+	c := ask(t, 1)
+	done := make(chan *trace.Tree, 1)
+	c.task.Request.Trace = trace.New(trace.Config{Timestamps: true, IDs: new(atomic.Uint64), Now: backend.Now, Done: func(tree *trace.Tree) { done <- tree }})
+	c.task.Request.Trace.Begin("m", 1, "", 1)
+	<-r.execute(c)
+	c.wait(1)
+	c.task.Request.Trace.Responded(true)
+	c.task.Request.Trace.Finish()
+	entries := (<-done).Records()[0].Entries
+	if len(entries) != 6 || entries[2].Name != "now" || entries[2].At < before || entries[3].Name != "then" || entries[3].At != before {
+		t.Errorf("got %+v, want an activity at %d and one after it", entries, before)
+	}
+	if !strings.Contains(r.log.String(), "instance 'm_0_0': [request id: r] a trace activity was reported after the release of the request") {
+		t.Errorf("the log does not name the fault: %s", r.log.String())
 	}
 }

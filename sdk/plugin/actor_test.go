@@ -229,6 +229,10 @@ func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
 		if err := in.env.Statistics.Batch(1, sdk.Times{ExecStart: now, ComputeStart: now + 1, ComputeEnd: now + 4, ExecEnd: now + 9}); err != nil {
 			return err
 		}
+	case "acts":
+		if err := errors.Join(r.TraceActivity("äct_START", 1), r.TraceActivity("äct_END", 0), p.Forward(name, nil, input)); err != nil {
+			return err
+		}
 	case "polls":
 		p.Discard()
 		for !r.Cancelled() {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/peer"
@@ -124,18 +125,28 @@ func (a *answers) sendResponse(s *session, handle uint64) error {
 	})
 }
 
-// sendExecuted answers a batch; text is why it has failed, "" if it has not. at is when, by a clock that was just read; 0: it was not.
-func (a *answers) sendExecuted(s *session, at int64, number uint64, called, returned int64, failure string) error {
+// sendExecuted answers a batch, with the times of its report; failure is why it has failed, "" if it has not. at is when, by a clock that was just
+// read; 0: it was not.
+func (a *answers) sendExecuted(s *session, at int64, number uint64, times *backend.Report, failure string) error {
 	failure = strings.ToValidUTF8(failure, "\uFFFD")
-	prefix := ipc.ExecutedSize + 8*len(a.tickets) + ipc.Align8(len(failure))
-	head := ipc.ExecutedHead{
-		Responses: uint32(len(a.list)), Called: called, Returned: returned, Tickets: uint32(len(a.tickets)), Text: uint32(len(failure)),
+	text, status := len(failure), ipc.StatusExecuted
+	switch {
+	case failure != "":
+		status = ipc.StatusFailed
+	case times.Reported:
+		text, status = ipc.ReportedSize, ipc.StatusReported
 	}
-	if failure != "" {
-		head.Status = ipc.StatusFailed
+	prefix := ipc.ExecutedSize + 8*len(a.tickets) + ipc.Align8(text)
+	head := ipc.ExecutedHead{
+		Responses: uint32(len(a.list)), Status: status, Called: times.ComputeStart, Returned: times.ComputeEnd, Tickets: uint32(len(a.tickets)), Text: uint32(text),
 	}
 	return a.publish(s, at, ipc.Executed, number, prefix, func(body []byte) {
-		copy(ipc.PutTickets(head.Put(body), a.tickets), failure)
+		b := ipc.PutTickets(head.Put(body), a.tickets)
+		if status == ipc.StatusReported {
+			ipc.PutReported(b, times.Start, times.End)
+		} else {
+			copy(b, failure)
+		}
 		a.write(body, prefix)
 	})
 }

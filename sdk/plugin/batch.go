@@ -227,8 +227,9 @@ func (s *session) refuse(number uint64, text string) {
 	a.tickets = s.peer.TakeTickets(a.tickets)
 	s.peer.HoldTickets(false)
 	now := backend.Now()
-	if err := a.sendExecuted(s, now, number, now, now, text); exhausted(err) {
-		_ = a.sendExecuted(s, now, number, now, now, text[:min(len(text), mostMessage)])
+	times := &backend.Report{ComputeStart: now, ComputeEnd: now}
+	if err := a.sendExecuted(s, now, number, times, text); exhausted(err) {
+		_ = a.sendExecuted(s, now, number, times, text[:min(len(text), mostMessage)])
 	}
 }
 
@@ -378,7 +379,7 @@ func (e *execution) done(report backend.Report) {
 	if len(a.blocks) > 0 || a.head > mostInline { // copied meanwhile, or about to be
 		at = 0
 	}
-	err := a.sendExecuted(s, at, e.number, report.ComputeStart, report.ComputeEnd, text)
+	err := a.sendExecuted(s, at, e.number, &report, text)
 	if exhausted(err) {
 		s.failWhole(e, a, report, err)
 	}
@@ -393,7 +394,7 @@ func (s *session) failWhole(e *execution, a *answers, report backend.Report, err
 	b.tickets = append(b.tickets, a.tickets...)
 	text := err.Error()
 	s.logs.complain(e.number, text)
-	_ = b.sendExecuted(s, 0, e.number, report.ComputeStart, report.ComputeEnd, text)
+	_ = b.sendExecuted(s, 0, e.number, &report, text)
 }
 
 // over says that EXECUTED has been sent, and when; 0: the clock was not read.

@@ -113,6 +113,21 @@ func (c *calls) response(r backend.ResponseReport) {
 	_ = c.session.sendMap(ipc.Call, 0, &responseCall{"response", r.Index, r.Start, r.OutputStart, r.End, uint8(r.Outcome)})
 }
 
+// activity reports what the author has done for a request. An error is the connection's.
+func (c *calls) activity(r *infer.Request, name string, at int64) {
+	if text := traceOf(r); text != "" {
+		_ = c.session.sendMap(ipc.Call, 0, &activityCall{"activity", text, name, at})
+	}
+}
+
+// activityCall is the body of a call that plugins alone make.
+type activityCall struct {
+	Operation string `msgpack:"operation"`
+	Trace     string `msgpack:"trace"`
+	Name      string `msgpack:"name"`
+	At        int64  `msgpack:"at"`
+}
+
 // responseCall is the body of a call that plugins alone make.
 type responseCall struct {
 	Operation   string `msgpack:"operation"`

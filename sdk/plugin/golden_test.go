@@ -26,6 +26,10 @@ func TestGoldenFramesOfPluginsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ipctest.Want(t, "call_response", ipc.Call, 0, body)
+	if body, err = msgpack.Marshal(&activityCall{"activity", `7{"traceparent":"x"}`, "nöte_START", 1000}); err != nil {
+		t.Fatal(err)
+	}
+	ipctest.Want(t, "call_activity", ipc.Call, 0, body)
 	var a answers
 	a.fail(answer{ResponseHead: ipc.ResponseHead{Handle: 1<<32 | 1, Flags: ipc.FlagFinal}}, infer.Errorf(infer.Unsupported, "nöt"))
 	a.failure(1 << 32)

@@ -247,8 +247,8 @@ func TestTimesAreTheAuthors(t *testing.T) {
 	m := r.start("times", nil)
 	e := m.execute(t.Context(), r.request([]byte{1}))
 	e.next(0).Release()
-	if report := e.done(); report.ComputeEnd-report.ComputeStart != 3 || report.ComputeStart <= report.Start {
-		t.Errorf("got %+v, want a computation of 3 ns", report)
+	if report := e.done(); report.ComputeStart-report.Start != 1 || report.ComputeEnd-report.ComputeStart != 3 || report.End-report.ComputeEnd != 5 {
+		t.Errorf("got %+v, want inputs in 1 ns, a computation of 3 ns and outputs in 5 ns", report)
 	}
 	m.close()
 }
@@ -512,4 +512,24 @@ func switches(t *testing.T, pid int) (text string) {
 		}
 	}
 	return text
+}
+
+// TestActivitiesAreTracedByTheServer has an author report what it does for a request that is traced, and for one that is not.
+func TestActivitiesAreTracedByTheServer(t *testing.T) {
+	r := newRig(t)
+	m := r.start("acts", nil)
+	m.infer(r.request([]byte{1})).Release()
+	request := r.request([]byte{1})
+	done := make(chan *trace.Tree, 1)
+	request.Trace = trace.New(trace.Config{Timestamps: true, IDs: new(atomic.Uint64), TraceID: trace.TraceID{1}, Now: backend.Now, Done: func(tree *trace.Tree) { done <- tree }})
+	begun := backend.Now()
+	request.Trace.Begin("acts", 1, "", begun)
+	m.infer(request).Release()
+	request.Trace.Responded(true)
+	request.Trace.Finish()
+	entries := (<-done).Records()[0].Entries
+	if len(entries) != 6 || entries[2].Name != "äct_START" || entries[2].At != begun || entries[3].Name != "äct_END" || entries[3].At <= begun || !entries[3].Own {
+		t.Errorf("got %+v, want activities at %d and later", entries, begun)
+	}
+	m.close()
 }

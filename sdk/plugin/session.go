@@ -323,7 +323,7 @@ func (s *session) opening(m peer.Message, more *settings) (wire.Model, error) {
 	opened, err := engine.Open(s.initialize, engine.Environment{
 		Name: b.Name, Directory: b.Directory, Settings: b.Settings, Message: b.Message,
 		Log: s.logs.log, Enabled: s.logs.enabled, Own: s.own, Allocate: s.allocate, AnswersFirst: true,
-		Later: s.later, Trace: traceOf, Window: s.window,
+		Later: s.later, Trace: traceOf, Activity: s.calls.activity, Window: s.window,
 	})
 	if err != nil {
 		return model, err

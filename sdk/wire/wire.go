@@ -12,7 +12,7 @@ const (
 
 // Version is that of the contract between server and plugin: of docs/protocol.md as plugins use it, and
 // of the bodies below. A plugin names the versions that it was built with, and is refused if the server's is none of them.
-const Version = 2
+const Version = 3
 
 // VersionsEnv is the variable with the versions that the server speaks, with commas between. The plugin chooses the highest
 // that it speaks too; where there is none it says its own highest, and is refused.

@@ -192,7 +192,7 @@ func (c *collector) keep(tree *trace.Tree, _ *setting) {
 	}
 	above := map[uint64]context.Context{}
 	for i, r := range records {
-		front, model, compute := divide(r.Entries)
+		front, model, compute, own := divide(r.Entries)
 		parent, known := above[r.ParentID]
 		if i == 0 {
 			parent, known = s.span(ctx, "InferRequest", trace.NewSpanID(), front), true
@@ -205,13 +205,55 @@ func (c *collector) keep(tree *trace.Tree, _ *setting) {
 		for _, execution := range compute {
 			s.span(within, "compute", trace.NewSpanID(), execution)
 		}
+		for _, one := range own {
+			s.own(within, one)
+		}
+	}
+}
+
+// work is a span that a backend has begun by an activity, with its events.
+type work struct {
+	name   string
+	events []trace.Entry
+	below  []*work
+}
+
+// own makes the span of a backend's work, and those below it.
+func (s *spans) own(ctx context.Context, w *work) {
+	within := s.span(ctx, w.name, trace.NewSpanID(), w.events)
+	for _, one := range w.below {
+		s.own(within, one)
 	}
 }
 
 // divide divides the entries of a request among the spans: of the front end, of the model's
-// queue, and of each execution.
-func divide(entries []trace.Entry) (front, model []trace.Entry, compute [][]trace.Entry) {
+// queue, of each execution, and of what its backend has said of its work. A span that its backend has not ended gets the
+// model's end, as an event without a name.
+func divide(entries []trace.Entry) (front, model []trace.Entry, compute [][]trace.Entry, own []*work) {
+	var open []*work // each below the one before it
 	for _, e := range entries {
+		if e.Own {
+			name, starts := strings.CutSuffix(string(e.Name), "_START")
+			switch {
+			case starts && name != "" && len(open) < mostOpen:
+				w := &work{name: name}
+				if n := len(open); n > 0 {
+					open[n-1].below = append(open[n-1].below, w)
+				} else {
+					own = append(own, w)
+				}
+				open = append(open, w)
+			case len(open) == 0:
+				model = append(model, e)
+				continue
+			}
+			last := open[len(open)-1]
+			last.events = append(last.events, e)
+			if strings.HasSuffix(string(e.Name), "_END") {
+				open = open[:len(open)-1]
+			}
+			continue
+		}
 		switch e.Name {
 		case trace.Model:
 		case trace.RequestStart, trace.QueueStart, trace.RequestEnd:
@@ -224,8 +266,16 @@ func divide(entries []trace.Entry) (front, model []trace.Entry, compute [][]trac
 			front = append(front, e)
 		}
 	}
-	return front, model, compute
+	if n := len(model); n > 0 {
+		for _, w := range open {
+			w.events = append(w.events, trace.Entry{At: model[n-1].At})
+		}
+	}
+	return front, model, compute, own
 }
+
+// mostOpen is how deep spans of a backend's work may lie; activities that would begin one below are events.
+const mostOpen = 64
 
 func attributesOf(r *trace.Record) []attribute.KeyValue {
 	list := []attribute.KeyValue{
@@ -267,7 +317,9 @@ func (s *spans) span(ctx context.Context, name string, id trace.SpanID, entries 
 	}
 	ctx, span := s.tracer.Start(ctx, name, append(options, oteltrace.WithTimestamp(first))...)
 	for _, e := range entries {
-		span.AddEvent(string(e.Name), oteltrace.WithTimestamp(wall(e)))
+		if e.Name != "" {
+			span.AddEvent(string(e.Name), oteltrace.WithTimestamp(wall(e)))
+		}
 	}
 	span.End(oteltrace.WithTimestamp(last))
 	return ctx

@@ -218,3 +218,42 @@ func TestACollectorThatRefuses(t *testing.T) {
 		t.Errorf("the log says nothing of lost traces: %s", log.String())
 	}
 }
+
+// TestActivitiesOfBackendsMakeSpans has activities as Triton makes spans of them: those whose names end in _START and _END, and what lies between.
+func TestActivitiesOfBackendsMakeSpans(t *testing.T) {
+	tracer, r := collecting(t, nil)
+	headers := map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+	root := tracer.Sample("m", false, func(name string) (string, bool) { v, ok := headers[name]; return v, ok })
+	root.Begin("m", 1, "", 1)
+	root.Given()
+	for _, name := range []string{"alone", "A_START", "in A", "B_START", "in B", "any_END", "A_END", "none_END", "_START", "REQUEST_START", "left open_START"} {
+		root.Activity(name, 2)
+	}
+	root.Executed(3, 4, 5, 6)
+	root.Responded(true)
+	root.Finish()
+	if err := tracer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"InferRequest INFER_RESPONSE_COMPLETE ",
+		"  m REQUEST_START alone none_END _START REQUEST_END triton.model_name=m triton.model_version=1 triton.trace_id=1 triton.trace_parent_id=0",
+		"    compute COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END ",
+		"    A A_START in A A_END ", "      B B_START in B any_END ", "    REQUEST REQUEST_START ", "      left open left open_START ",
+	}
+	if got := r.below([]byte("\xb7\xad\x6b\x71\x69\x20\x33\x31"), ""); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	var model, open *tracepb.Span
+	for _, s := range r.spans {
+		switch s.GetName() {
+		case "m":
+			model = s
+		case "left open":
+			open = s
+		}
+	}
+	if model == nil || open == nil || open.GetEndTimeUnixNano() != model.GetEndTimeUnixNano() {
+		t.Error("a span that its backend has not ended does not end with its model's")
+	}
+}

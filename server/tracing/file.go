@@ -167,7 +167,12 @@ func appendEntry(b []byte, r *trace.Record, e *trace.Entry) []byte {
 		b = append(append(b, `","dtype":"`...), e.Tensor.DataType...)
 		return append(b, `"}}`...)
 	}
-	b = append(append(b, `,"timestamps":[{"name":"`...), e.Name...)
-	b = strconv.AppendInt(append(b, `","ns":`...), e.At, 10)
+	b = append(b, `,"timestamps":[{"name":`...)
+	if e.Own {
+		b = jsontext.AppendString(b, string(e.Name))
+	} else {
+		b = append(append(append(b, '"'), e.Name...), '"')
+	}
+	b = strconv.AppendInt(append(b, `,"ns":`...), e.At, 10)
 	return append(b, `}]}`...)
 }

@@ -137,6 +137,9 @@ func (r *recorder) do(j job) {
 		if n := j.tree.Omitted(); n > 0 {
 			r.log.Warn().Int("tensors", n).Msg("a trace lacks tensors, the server has no memory left for their texts")
 		}
+		if n := j.tree.LeftOut(); n > 0 {
+			r.log.Warn().Int("activities", n).Msg("a trace lacks activities of backends, which are too many or for which the server has no memory left")
+		}
 	}
 	for _, s := range j.retired {
 		r.sink.retire(s)

@@ -40,7 +40,7 @@ type Config struct {
 	// Now is the clock of schedulers and backends: ns of CLOCK_MONOTONIC. Required.
 	Now    func() int64
 	Getenv func(string) string // of OTEL_BSP_…; nil: there is none
-	// Memory is charged for texts of tensors; nil charges nothing.
+	// Memory is charged for texts of tensors and names of activities; nil charges nothing.
 	Memory *memory.Account
 	Log    zerolog.Logger
 }
@@ -188,14 +188,14 @@ func (t *Tracer) Sample(model string, frontEndLast bool, header func(name string
 			c.TraceID = trace.NewTraceID()
 		}
 	}
-	if c.Tensors && t.config.Memory != nil {
+	if t.config.Memory != nil {
 		c.Memory = texts{t.config.Memory}
 	}
 	c.Done = func(tree *trace.Tree) { t.recorder.put(tree, s) }
 	return trace.New(c)
 }
 
-// texts charges texts of tensors.
+// texts charges texts of tensors and names of activities.
 type texts struct{ account *memory.Account }
 
 // Take implements trace.Memory. It does not ask others to give way: a scheduler may hold a lock.

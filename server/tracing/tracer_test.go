@@ -433,3 +433,32 @@ func TestDroppedTracesGiveTheirMemoryBack(t *testing.T) {
 		t.Errorf("%d bytes are still charged", n)
 	}
 }
+
+// TestActivitiesInFiles has the names that backends choose in the file as they are, and told what was left out.
+func TestActivitiesInFiles(t *testing.T) {
+	var log testkit.Buffer
+	tracer, path := tracerOf(t, func(c *Config) { c.Log = zerolog.New(&log) })
+	root := tracer.Sample("m", false, noHeader)
+	root.Begin("m", 1, "r", 5)
+	for _, name := range []string{"CUSTOM_ACTIVITY_START", "a\"\n{"} {
+		root.Activity(name, 7)
+	}
+	for range 1000 {
+		root.Activity("many", 7)
+	}
+	root.Responded(true)
+	root.Finish()
+	if err := tracer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid(content) || !strings.Contains(string(content), `{"id":1,"timestamps":[{"name":"CUSTOM_ACTIVITY_START","ns":7}]},{"id":1,"timestamps":[{"name":"a\"\n{","ns":7}]},`) {
+		t.Errorf("the file has %.600s", content)
+	}
+	if !strings.Contains(log.String(), `"activities":2`) {
+		t.Errorf("the log does not say that 2 activities are missing: %s", log.String())
+	}
+}

@@ -24,6 +24,9 @@ type callBody struct {
 	End         int64 `msgpack:"end"`
 	Outcome     uint8 `msgpack:"outcome"`
 
+	Trace string `msgpack:"trace"`
+	At    int64  `msgpack:"at"`
+
 	Family      uint64      `msgpack:"family"`
 	Name        string      `msgpack:"name"`
 	Description string      `msgpack:"description"`

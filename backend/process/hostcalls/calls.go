@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/rs/zerolog"
@@ -43,6 +44,8 @@ type Config struct {
 	Encoder *frames.Encoder // of the frames that the process is sent
 	// Responses takes what the process reports of single responses; nil: nobody counts them.
 	Responses func(backend.ResponseReport)
+	// Traced returns the request whose trace the process means by a text, nil if it has none; a nil Traced knows none.
+	Traced func(text []byte) *infer.Request
 	// Imported takes the files that the process has imported, as backend.Env has it; nil: none is watched.
 	Imported func(paths []string) (refused int)
 	// Fail ends the life of the process because of an error. It does not wait.
@@ -127,6 +130,16 @@ func (c *Calls) Receive(f ipc.Frame) error {
 			c.Responses(r)
 		}
 		return nil
+	case "activity":
+		if !trace.ActivityName(body.Name) {
+			return ipc.Broken("call", "CALL \"activity\" has a name of %d bytes, want 1 to 256 of UTF-8", len(body.Name))
+		}
+		if c.Traced != nil {
+			if r := c.Traced([]byte(body.Trace)); r != nil {
+				r.Trace.Activity(body.Name, body.At)
+			}
+		}
+		return nil
 	case "imported":
 		if c.Imported != nil {
 			if refused := c.Imported(body.Paths); refused > 0 {
@@ -154,7 +167,7 @@ func (c *Calls) Receive(f ipc.Frame) error {
 }
 
 // unanswered are the operations without a RESULT.
-var unanswered = []string{"drop_family", "memory", "response", "imported"}
+var unanswered = []string{"drop_family", "memory", "response", "imported", "activity"}
 
 // errDropped is for a thread that asks for a metric while another one drops it.
 var errDropped = errors.New("Invalid metric operation as the corresponding 'MetricFamily' has been deleted. " +

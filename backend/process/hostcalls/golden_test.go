@@ -24,6 +24,7 @@ func TestGoldenCallsAreDecodedAndAnswered(t *testing.T) {
 		"call_memory":      {Operation: "memory", Bytes: 5 << 40},
 		"call_imported":    {Operation: "imported", Paths: []string{"/srv/hëlper.py", "/srv/pkg/__init__.py"}},
 		"call_response":    {Operation: "response", Index: 2, Start: 1000, OutputStart: 2000, End: 3000, Outcome: 1},
+		"call_activity":    {Operation: "activity", Trace: `7{"traceparent":"x"}`, Name: "nöte_START", At: 1000},
 		"call_new_family":  {Operation: "new_family", Family: 1, Name: "f", Description: "wörds", Kind: 2},
 		"call_new_metric":  {Operation: "new_metric", Family: 1, Metric: 300, Labels: [][2]string{{"a", "ä"}, {"b", ""}}, Buckets: []float64{0.5, 1}},
 		"call_value":       {Operation: "value", Metric: 300},

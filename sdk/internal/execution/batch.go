@@ -128,6 +128,8 @@ func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool
 	b.executing = false
 	if b.timed == byClock {
 		b.times = [4]int64{b.begun, b.started, ended, ended}
+	} else {
+		b.boundTimesLocked(ended)
 	}
 	var taken []*entry // against the rules
 	left := 0
@@ -190,7 +192,7 @@ func (b *Batch) concludesLocked() bool {
 func (b *Batch) conclude(at int64) {
 	c := b.custody
 	b.mu.Lock()
-	report := backend.Report{Start: b.times[0], ComputeStart: b.times[1], ComputeEnd: b.times[2], End: b.times[3], Executed: true, GPU: c.GPU, Made: at}
+	report := backend.Report{Start: b.times[0], ComputeStart: b.times[1], ComputeEnd: b.times[2], End: b.times[3], Executed: true, Reported: b.timed != byClock, GPU: c.GPU, Made: at}
 	if b.failure != nil {
 		report.Err = b.failure
 	}

@@ -30,9 +30,11 @@ type Config struct {
 	// right behind it. nil: nobody wants to know.
 	Later func()
 	// Trace returns what trace.Trace.Text gives of a request; nil: the request has its trace itself.
-	Trace  func(*infer.Request) string
-	Window Window
-	GPU    int32 // backend.Report.GPU
+	Trace func(*infer.Request) string
+	// Activity takes what the author reports of a request that is traced, at ns of CLOCK_MONOTONIC; nil: the request has its trace itself.
+	Activity func(r *infer.Request, name string, at int64)
+	Window   Window
+	GPU      int32 // backend.Report.GPU
 	// Fault is told what the backend did wrong, a sentence each time.
 	Fault func(text string)
 	Log   zerolog.Logger // of panics in what is called above

@@ -5,7 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 )
 
 // Flags of Release.
@@ -57,18 +59,49 @@ func (r *Request) Cancelled() bool { return r.task.Err() != nil }
 
 // Trace returns the number and the W3C context of the request's trace; false if there is none.
 func (r *Request) Trace() (id uint64, context string, ok bool) {
-	var text string
-	if of := r.entry.batch.custody.Trace; of != nil {
-		text = of(r.request)
-	} else {
-		text = r.request.Trace.Text()
-	}
+	text := r.text()
 	number, context := text, ""
 	if at := strings.IndexByte(text, '{'); at >= 0 {
 		number, context = text[:at], text[at:]
 	}
 	id, err := strconv.ParseUint(number, 10, 64)
 	return id, context, err == nil
+}
+
+// text is what identifies the request's trace, "" if there is none.
+func (r *Request) text() string {
+	if of := r.entry.batch.custody.Trace; of != nil {
+		return of(r.request)
+	}
+	return r.request.Trace.Text()
+}
+
+// Activity notes in the request's trace what the author has done; at is 0 for now.
+func (r *Request) Activity(name string, at int64) error {
+	if r.text() == "" {
+		return nil
+	}
+	if !trace.ActivityName(name) {
+		return infer.Errorf(infer.InvalidArg, "the name of a trace activity is %q, want 1 to 256 bytes of UTF-8", name[:min(len(name), 300)])
+	}
+	e, b := r.entry, r.entry.batch
+	b.mu.Lock()
+	released := e.released
+	b.mu.Unlock()
+	if released {
+		const fault = "a trace activity was reported after the release of the request"
+		b.custody.fault(r.request, fault)
+		return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
+	}
+	if at == 0 {
+		at = backend.Now()
+	}
+	if take := b.custody.Activity; take != nil {
+		take(r.request, name, at)
+	} else {
+		r.request.Trace.Activity(name, at)
+	}
+	return nil
 }
 
 // CorrelationNumber returns the correlation id of a request that has a number, 0 if it has none.
@@ -221,4 +254,14 @@ func (b *Batch) setTimesLocked(start, computeStart, computeEnd, end int64) {
 	t[1] = max(computeStart, t[0])
 	t[2] = max(computeEnd, t[1])
 	t[3] = max(end, t[2])
+	if !b.executing { // else Returned bounds them
+		b.boundTimesLocked(backend.Now())
+	}
+}
+
+// boundTimesLocked has no time of the report lie behind a moment.
+func (b *Batch) boundTimesLocked(last int64) {
+	for i := range b.times {
+		b.times[i] = min(b.times[i], last)
+	}
 }
