@@ -296,6 +296,7 @@ func TestPluginsThatCannotBeLoaded(t *testing.T) {
 type pluginFault struct {
 	does   string
 	want   string // part of the error that the client gets; "": it is answered
+	answer string // part of the answer
 	logged []string
 	// waits: the request is answered when the model is unloaded.
 	waits bool
@@ -308,6 +309,15 @@ var pluginFaults = []pluginFault{
 	{does: "panic", want: "Execute panicked", logged: []string{"as the request says", "Execute panicked"}, lives: true},
 	{does: "nil", want: "Execute panicked", logged: []string{"invalid memory address or nil pointer dereference"}, lives: true},
 	{does: "error", want: "not today", lives: true},
+	{does: "end the goroutine", want: "Execute ended its goroutine", logged: []string{faultOf + "Execute ended its goroutine"}, lives: true},
+	{does: "close descriptors", want: "the process of backend 'many' for instance '%s' has ended unexpectedly"},
+	{does: "leave a child", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"process exited with code 4"}},
+	{does: "eat memory", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"process exited with code 2"}},
+	{does: "print", lives: true},
+	{does: "huge output", want: "pool size to 4398046511104 bytes", lives: true},
+	{does: "deep output", want: "output 'OUTPUT0' has 300 dimensions, at most 64 can be", lives: true},
+	{does: "float parameter", answer: `"parameters":{"share":0.25}`, lives: true},
+	{does: "use it later", logged: []string{"used later: 0 <nil>", faultOf, "the request was released twice"}, lives: true},
 	{does: "panic beside", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"panic: in a goroutine of its own", "process exited with code 2"}},
 	{does: "exit", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"last words", "process exited with code 3"}},
 	{does: "hang", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"execute did not return within 2s"}},
@@ -373,6 +383,8 @@ func TestPluginsThatMisbehave(t *testing.T) {
 			switch got := <-answer; {
 			case f.want == "" && !strings.HasPrefix(got, "200 "):
 				t.Errorf("got %s, want an answer", got)
+			case !strings.Contains(got, f.answer):
+				t.Errorf("got %s, want %s in it", got, f.answer)
 			case f.want != "" && (strings.HasPrefix(got, "200 ") || !strings.Contains(got, say(f.want))):
 				t.Errorf("got %s, want the error %q", got, say(f.want))
 			}
@@ -408,6 +420,48 @@ func TestPluginsThatMisbehave(t *testing.T) {
 		t.Errorf("%d processes were lost, want %d", n, lost)
 	}
 	s.until("rid of all requests", func() bool { return s.figure(`nereid_memory_bytes{kind="blocks"}`) < 1<<20 })
+}
+
+// TestPluginsThatWriteNonsenseIntoConfigs has models complete their configs by what no config should be: each load fails with a sentence, or the model refuses requests, and nothing is left.
+func TestPluginsThatWriteNonsenseIntoConfigs(t *testing.T) {
+	backends := t.TempDir()
+	plugin(t, filepath.Join(backends, "many", "nereid_many"))
+	wants := map[string]string{ // "": it is loaded, as by Triton
+		"negative dims": "model input 'INPUT0' dimension must be integer >= 1, or -1", "no dims": "model output 'OUTPUT0' must specify 'dims'", "huge dims": "",
+		"no name": "model output must specify 'name'", "no UTF-8": "the config of SetConfig cannot be written", "no type": "", "no batch": "'max_batch_size' must be non-negative value",
+		"equal names": "", "a long name": "bytes as JSON, want at most 1024000", "many outputs": "bytes as JSON, want at most 1024000",
+	}
+	files := map[string]string{"good/config.pbtxt": manyConfig(""), "good/1/none": ""}
+	for does := range wants {
+		name := strings.ReplaceAll(does, " ", "_")
+		files[name+"/config.pbtxt"], files[name+"/1/none"] = manyConfig(does), ""
+	}
+	s := start(t, "", writeFiles(t, files), "--backend-directory="+backends, "--model-control-mode=explicit", "--load-model=good")
+	before := s.holds()
+	for does, want := range wants {
+		model := strings.ReplaceAll(does, " ", "_")
+		switch status, body := s.load(model); {
+		case want != "" && (status != http.StatusBadRequest || !strings.Contains(errorOf(t, body), want)):
+			t.Errorf("%s: got status %d, %.300s, want 400 and %q", does, status, body, want)
+		case want == "" && status != http.StatusOK:
+			t.Errorf("%s: got status %d, %.300s, want it loaded", does, status, body)
+		case want == "":
+			if got := s.tryNumber(model, 1); !strings.HasPrefix(got, "400 ") && !strings.HasPrefix(got, "200 ") {
+				t.Errorf("%s: got %.300s", does, got)
+			}
+			if status, body := s.request("POST", "/v2/repository/models/"+model+"/unload", ""); status != http.StatusOK {
+				t.Errorf("unload %s: status %d: %s", model, status, body)
+			}
+		}
+		s.wantNumber("good", 1, 2)
+	}
+	var after held
+	if !testkit.Within(startLimit, func() bool {
+		after = s.holds()
+		return after.files <= before.files && after.mappings <= before.mappings && after.processes <= before.processes
+	}) {
+		t.Errorf("the server holds %v, before it held %v", after, before)
+	}
 }
 
 // TestPluginsThatFailAtTheirEnds has Ready and each Close panic, or end its goroutine: the log names them, a model whose Ready does so is not

@@ -101,7 +101,10 @@ func (b *Backend) hook(name, of string, f func() error) (err error) {
 			err = b.panicked(name, of, value)
 		}
 	}()
-	return f()
+	if failure := execution.Failure(f()); failure != nil {
+		return failure
+	}
+	return nil
 }
 
 // apart is hook for functions that the caller's goroutine must survive: an author's function may end its own, by runtime.Goexit, which is

@@ -252,12 +252,8 @@ func (in *Instance) execute(w work) {
 		}
 		b.Returned(requests, in.model.backend.gone("Execute", in.log), true)
 	}()
-	err := in.instance.Execute(b.Context(), list)
+	failure := execution.Failure(in.instance.Execute(b.Context(), list))
 	returned = true
-	var failure *infer.Error
-	if err != nil {
-		failure = infer.AsError(err)
-	}
 	b.Returned(requests, failure, false)
 }
 
@@ -388,8 +384,8 @@ func (s *statistics) Response(_ *sdk.ResponseFactory, index int, start, outputSt
 	}
 	r := backend.ResponseReport{Index: index, Start: start, OutputStart: max(outputStart, 0), End: end}
 	switch {
-	case failure == nil:
-	case infer.AsError(failure).Code == infer.Cancelled:
+	case execution.Failure(failure) == nil:
+	case execution.Failure(failure).Code == infer.Cancelled:
 		r.Outcome = backend.ResponseCancelled
 	default:
 		r.Outcome = backend.ResponseFailed

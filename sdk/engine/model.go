@@ -57,6 +57,7 @@ type Model struct {
 
 	mu        sync.Mutex
 	model     sdk.Model // nil until NewModel has returned
+	strategy  *strategy // nil until Strategy has made it
 	within    bool      // NewModel has not returned: SetConfig may be called
 	completed *kserve.ModelConfig
 	closed    bool
@@ -229,9 +230,13 @@ func (a *alive) ended() <-chan struct{} {
 // Close closes the author's model. All of its instances have been closed.
 func (m *Model) Close() {
 	m.mu.Lock()
-	made := m.model
+	made, asked := m.model, m.strategy
 	m.model, m.closed = nil, true
 	m.mu.Unlock()
+	if asked != nil {
+		close(asked.over)
+		m.strategy = nil
+	}
 	if made != nil {
 		m.closeModel(made)
 	}
@@ -244,46 +249,8 @@ func (m *Model) decoupled() bool {
 	return m.config.Load().parsed.GetModelTransactionPolicy().GetDecoupled()
 }
 
-// Strategy returns the author's batching strategy, nil if the model has none. The model has been made.
-func (m *Model) Strategy() backend.Strategy {
-	m.mu.Lock()
-	made := m.model
-	m.mu.Unlock()
-	if s, ok := made.(sdk.Strategist); ok {
-		return &strategy{model: m, strategist: s}
-	}
-	return nil
-}
-
-// strategy asks an author's Strategist.
-type strategy struct {
-	model      *Model
-	strategist sdk.Strategist
-}
-
-// Begin implements backend.Strategy. A panic includes everything.
-func (s *strategy) Begin() func(*infer.Request) bool {
-	var include func(int64) bool
-	_ = s.model.backend.hook("BeginBatch", s.model.log, func() error {
-		include = s.strategist.BeginBatch()
-		return nil
-	})
-	if include == nil {
-		return nil
-	}
-	return func(r *infer.Request) (yes bool) {
-		var bytes int64
-		for i := range r.Inputs {
-			bytes += r.Inputs[i].Size()
-		}
-		yes = true
-		_ = s.model.backend.hook("the function of BeginBatch", s.model.log, func() error {
-			yes = include(bytes)
-			return nil
-		})
-		return yes
-	}
-}
+// mostConfig is how large a completed config may be, in bytes of JSON: less than a frame of a process to its server takes, with what else that has.
+const mostConfig = 1000 << 10
 
 // modelHost stands behind the author's ModelEnv.
 type modelHost Model
@@ -311,6 +278,9 @@ func (h *modelHost) SetConfig(changed *kserve.ModelConfig) error {
 	json, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(own)
 	if err != nil {
 		return infer.Errorf(infer.InvalidArg, "%s: the config of SetConfig cannot be written: %v", m.log, err)
+	}
+	if len(json) > mostConfig {
+		return infer.Errorf(infer.InvalidArg, "%s: the config of SetConfig has %d bytes as JSON, want at most %d", m.log, len(json), mostConfig)
 	}
 	m.completed = own
 	m.config.Store(&config{own, json})

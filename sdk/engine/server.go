@@ -77,6 +77,9 @@ func (s *server) begin(ctx context.Context, q *sdk.InferRequest, stream, waits b
 	if host == nil {
 		return nil, infer.Errorf(infer.Unavailable, "%s can make no requests here", m.log)
 	}
+	if ctx == nil || q == nil {
+		return nil, infer.Errorf(infer.InvalidArg, "%s makes a request of another model without a context, or without a request", m.log)
+	}
 	c := &call{of: m, arrived: make(chan struct{}, 1)}
 	if err := c.read(q); err != nil {
 		c.release()
@@ -308,21 +311,39 @@ func (s *server) Infer(ctx context.Context, q *sdk.InferRequest) (*sdk.InferResp
 
 // InferAsync implements sdk.Server.
 func (s *server) InferAsync(ctx context.Context, q *sdk.InferRequest, receive func(*sdk.InferResponse)) error {
+	if receive == nil {
+		return infer.Errorf(infer.InvalidArg, "%s makes a request of another model without a function for its responses", s.model.log)
+	}
 	c, err := s.begin(ctx, q, true, false)
 	if err != nil {
 		return err
 	}
-	boundary.Go(s.model.backend.env.Own, boundary.Request, func() {
-		for last := false; !last; {
-			r, _ := c.next(context.Background()) // the last response comes in any case
-			last = r.Final
-			_ = s.model.backend.hook("the function of InferAsync", s.model.log, func() error {
-				receive(s.response(r))
-				return nil
-			})
-		}
-	}, nil)
+	boundary.Go(s.model.backend.env.Own, boundary.Request, func() { s.hand(c, receive) }, nil)
 	return nil
+}
+
+// hand hands the responses to a call to an author's function. Where that ends the goroutine, another one goes on.
+func (s *server) hand(c *call, receive func(*sdk.InferResponse)) {
+	const name = "the function of InferAsync"
+	last, returned := false, true
+	defer func() {
+		if returned {
+			return
+		}
+		_ = s.model.backend.gone(name, s.model.log)
+		if !last {
+			boundary.Go(s.model.backend.env.Own, boundary.Request, func() { s.hand(c, receive) }, nil)
+		}
+	}()
+	for !last {
+		r, _ := c.next(context.Background()) // the last response comes in any case
+		last, returned = r.Final, false
+		_ = s.model.backend.hook(name, s.model.log, func() error {
+			receive(s.response(r))
+			return nil
+		})
+		returned = true
+	}
 }
 
 // InferStream implements sdk.Server.

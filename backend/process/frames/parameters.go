@@ -3,6 +3,7 @@ package frames
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -35,6 +36,12 @@ func ParseParameters(text []byte) ([]infer.Parameter, *infer.Error) {
 			p.Kind, p.Bool = infer.BoolParameter, v
 		case json.Number:
 			n, err := v.Int64()
+			if err != nil && strings.ContainsAny(v.String(), ".eE") {
+				if p.Double, err = v.Float64(); err == nil { // plugins have them
+					p.Kind = infer.DoubleParameter
+					break
+				}
+			}
 			if err != nil {
 				return nil, infer.Errorf(infer.Internal, "Unsupported value type on parameters")
 			}

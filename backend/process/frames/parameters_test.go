@@ -42,10 +42,11 @@ func TestRequestParametersBecomeJSON(t *testing.T) {
 }
 
 func TestResponseParametersAreParsed(t *testing.T) {
-	got, failure := ParseParameters([]byte(`{"s":"ü","i":-5,"b":true,"i":6}`))
+	got, failure := ParseParameters([]byte(`{"s":"ü","i":-5,"b":true,"i":6,"d":1.5,"d":2.0,"d":1e3}`))
 	want := []infer.Parameter{
 		{Name: "s", Kind: infer.StringParameter, String: "ü"}, {Name: "i", Kind: infer.IntParameter, Int: -5},
 		{Name: "b", Kind: infer.BoolParameter, Bool: true}, {Name: "i", Kind: infer.IntParameter, Int: 6},
+		{Name: "d", Kind: infer.DoubleParameter, Double: 1.5}, {Name: "d", Kind: infer.DoubleParameter, Double: 2}, {Name: "d", Kind: infer.DoubleParameter, Double: 1000},
 	}
 	if failure != nil || len(got) != len(want) {
 		t.Fatalf("got %+v, error %v, want %+v", got, failure, want)
@@ -56,7 +57,7 @@ func TestResponseParametersAreParsed(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "[]", "5", "null", `{"a":1`, `{"a":}`, `{"a":1.5}`, `{"a":1e3}`, `{"a":null}`, `{"a":[1]}`, `{"a":{}}`,
+		"", "[]", "5", "null", `{"a":1`, `{"a":}`, `{"a":1e999}`, `{"a":1.}`, `{"a":null}`, `{"a":[1]}`, `{"a":{}}`,
 		`{"a":99999999999999999999}`, `{1:2}`, strings.Repeat("[", 100_000),
 	} {
 		if _, failure := ParseParameters([]byte(text)); failure == nil {

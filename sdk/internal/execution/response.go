@@ -3,6 +3,7 @@ package execution
 import (
 	"math"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -73,7 +74,7 @@ func (p *Response) OutputSize(name string, dataType infer.DataType, shape []int6
 
 // add adds an output and allocates it.
 func (p *Response) add(name string, dataType infer.DataType, shape []int64, size int64) ([]byte, error) {
-	if err := p.accepts(name); err != nil {
+	if err := p.accepts(name, shape); err != nil {
 		return nil, err
 	}
 	c := p.request.entry.batch.custody
@@ -105,7 +106,7 @@ func (p *Response) Forward(name string, shape []int64, in *Input) error {
 	if shape == nil {
 		shape = t.Shape
 	}
-	if err := p.accepts(name); err != nil {
+	if err := p.accepts(name, shape); err != nil {
 		return err
 	}
 	have, ok := infer.Elements(t.Shape)
@@ -170,8 +171,11 @@ func (in *Input) retain() bool {
 	return true
 }
 
-// accepts refuses names that are not in the config, or are there twice.
-func (p *Response) accepts(name string) error {
+// accepts refuses names that are not in the config, or are there twice, and shapes that nothing else in the server takes.
+func (p *Response) accepts(name string, shape []int64) error {
+	if len(shape) > infer.MaxRank {
+		return infer.Errorf(infer.InvalidArg, "output '%s' has %d dimensions, at most %d can be", name, len(shape), infer.MaxRank)
+	}
 	if p.state.Load() != 0 {
 		return infer.Errorf(infer.Internal, "output '%s' is added to a response that has been sent", name)
 	}
@@ -227,6 +231,9 @@ func (p *Response) SetParameter(name string, value any) error {
 // NewParameter makes a parameter of a Go value.
 func NewParameter(name string, value any) (infer.Parameter, error) {
 	p := infer.Parameter{Name: name}
+	if text, _ := value.(string); !utf8.ValidString(name) || !utf8.ValidString(text) {
+		return p, infer.Errorf(infer.InvalidArg, "parameter %q is no UTF-8, in its name or its value", name)
+	}
 	switch v := value.(type) {
 	case string:
 		p.Kind, p.String = infer.StringParameter, v
@@ -246,6 +253,9 @@ func NewParameter(name string, value any) (infer.Parameter, error) {
 		p.Kind, p.Double = infer.DoubleParameter, float64(v)
 	default:
 		return p, infer.Errorf(infer.InvalidArg, "parameter '%s' has a value of type %T, want a string, an integer, a bool or a float", name, value)
+	}
+	if math.IsNaN(p.Double) || math.IsInf(p.Double, 0) {
+		return p, infer.Errorf(infer.InvalidArg, "parameter '%s' is %v, want a number that JSON has", name, p.Double)
 	}
 	return p, nil
 }
@@ -276,16 +286,17 @@ func (p *Response) Send(flags uint32, err error) error {
 		p.drop()
 		return infer.Errorf(infer.InvalidArg, "flags of a response are %#x, want 0 or 1 (final)", flags)
 	}
-	if err == nil {
-		err = checkStrings(p.up.Outputs)
+	failure := Failure(err)
+	if failure == nil {
+		failure = checkStrings(p.up.Outputs)
 	}
-	if err == nil && !p.retain() {
-		err = infer.Errorf(infer.Internal, "%sa response was sent with the bytes of an input whose request had been released", r.request.LogPrefix())
+	if failure == nil && !p.retain() {
+		failure = infer.Errorf(infer.Internal, "%sa response was sent with the bytes of an input whose request had been released", r.request.LogPrefix())
 		r.entry.batch.custody.fault(r.request, "a response was sent with the bytes of an input whose request had been released; its client gets an error")
 	}
-	if err != nil {
+	if failure != nil {
 		p.drop()
-		p.up.Err = infer.AsError(err)
+		p.up.Err = failure
 	}
 	var bytes int64
 	for i := range p.up.Outputs {
@@ -296,7 +307,7 @@ func (p *Response) Send(flags uint32, err error) error {
 }
 
 // checkStrings refuses outputs of BYTES whose elements are not what their shapes say.
-func checkStrings(outputs []infer.Tensor) error {
+func checkStrings(outputs []infer.Tensor) *infer.Error {
 	for i := range outputs {
 		t := &outputs[i]
 		if t.DataType != infer.Bytes {

@@ -2,12 +2,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"os/signal"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 
 	"google.golang.org/protobuf/proto"
 
@@ -68,10 +75,35 @@ func (b *backend) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
 			return nil, err
 		}
 	}
+	if change := nonsense[m.does]; change != nil && env.AutoComplete {
+		c := proto.Clone(env.Config()).(*kserve.ModelConfig)
+		change(c)
+		if err := env.SetConfig(c); err != nil {
+			return nil, err
+		}
+	}
 	if m.does == "refuse" {
 		return nil, sdk.Errorf(sdk.InvalidArg, "model '%s' is refused by its backend", env.Name)
 	}
 	return m, nil
+}
+
+// nonsense is what models make of their configs.
+var nonsense = map[string]func(*kserve.ModelConfig){
+	"negative dims": func(c *kserve.ModelConfig) { c.Input[0].Dims = []int64{-7, math.MinInt64} },
+	"no dims":       func(c *kserve.ModelConfig) { c.Output[0].Dims = nil },
+	"huge dims":     func(c *kserve.ModelConfig) { c.Input[0].Dims = []int64{math.MaxInt64, math.MaxInt64} },
+	"no name":       func(c *kserve.ModelConfig) { c.Output[0].Name = "" },
+	"no UTF-8":      func(c *kserve.ModelConfig) { c.Output[0].Name = "\xff" },
+	"no type":       func(c *kserve.ModelConfig) { c.Input[0].DataType = 77 },
+	"no batch":      func(c *kserve.ModelConfig) { c.MaxBatchSize = math.MinInt32 },
+	"equal names":   func(c *kserve.ModelConfig) { c.Input = append(c.Input, c.Input[0]) },
+	"a long name":   func(c *kserve.ModelConfig) { c.Output[0].Name = strings.Repeat("x", 3<<20) },
+	"many outputs": func(c *kserve.ModelConfig) {
+		for i := range 100_000 {
+			c.Output = append(c.Output, &kserve.ModelOutput{Name: fmt.Sprint("O", i), DataType: kserve.DataType_TYPE_INT32, Dims: []int64{1}})
+		}
+	},
 }
 
 func (m *model) Close() {
@@ -104,6 +136,10 @@ func (m *model) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
 func (in *instance) Close() {
 	in.late = in.final
 	m := in.model
+	if m.does == "never close" {
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+		select {}
+	}
 	m.maybe("Instance.Close")
 }
 
@@ -197,6 +233,49 @@ func (in *instance) fail(requests []*sdk.Request) (done bool, err error) {
 	case "panic beside":
 		go panic("in a goroutine of its own")
 		select {}
+	case "end the goroutine":
+		runtime.Goexit()
+	case "close descriptors":
+		for fd := 3; fd < 1000; fd++ {
+			_ = syscall.Close(fd)
+		}
+		select {}
+	case "leave a child":
+		return true, leaveChild()
+	case "eat memory":
+		return true, eat()
+	case "print":
+		_, _ = os.Stdout.Write(bytes.Repeat([]byte("1|3|unix|none|nereid\x00\xff"), 10_000))
+		return false, respond(r, value0, nil)
+	case "huge output":
+		response, err := r.NewResponse()
+		if err == nil {
+			_, err = response.Output("OUTPUT0", sdk.Int32, []int64{1 << 40})
+			err = response.Send(sdk.SendFinal, err)
+		}
+		return false, errors.Join(err, r.Release(sdk.ReleaseAll))
+	case "deep output":
+		response, err := r.NewResponse()
+		if err == nil {
+			_, err = response.Output("OUTPUT0", sdk.Int32, slices.Repeat([]int64{1}, 300))
+			err = response.Send(sdk.SendFinal, err)
+		}
+		return false, errors.Join(err, r.Release(sdk.ReleaseAll))
+	case "float parameter":
+		response, err := r.NewResponse()
+		if err != nil {
+			return true, err
+		}
+		return false, errors.Join(fill(response, 0), response.SetParameter("share", 0.25), response.Send(sdk.SendFinal, nil), r.Release(sdk.ReleaseAll))
+	case "use it later":
+		if err := respond(r, value0, nil); err != nil {
+			return true, err
+		}
+		go func() {
+			input, err := r.Input("INPUT0")
+			_, late := r.NewResponse()
+			fmt.Fprintln(os.Stderr, "used later:", len(input.Data()), err, late, r.Release(sdk.ReleaseAll))
+		}()
 	case "nil":
 		var none *model
 		none.does = ""
@@ -236,6 +315,56 @@ func (in *instance) fail(requests []*sdk.Request) (done bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+const value0 = 0
+
+// leaveChild starts a process in a session of its own that keeps all descriptors, and exits.
+func leaveChild() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	var files []uintptr
+	for range 3 {
+		files = append(files, 2)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			if _, err := os.Stat("/proc/self/fd/" + e.Name()); err == nil { // that of the directory has been closed
+				files = append(files, uintptr(fd))
+			}
+		}
+	}
+	_, err = syscall.ForkExec("/bin/sleep", []string{"sleep", "600"}, &syscall.ProcAttr{Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return err
+	}
+	os.Exit(4)
+	return nil
+}
+
+// eat takes memory until there is no more: 256 MiB more than it has.
+func eat() error {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return err
+	}
+	var pages uint64
+	if _, err := fmt.Sscan(string(text), &pages); err != nil {
+		return err
+	}
+	limit := syscall.Rlimit{Cur: pages*uint64(os.Getpagesize()) + 256<<20, Max: math.MaxUint64}
+	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &limit); err != nil {
+		return err
+	}
+	var eaten [][]byte
+	for {
+		eaten = append(eaten, make([]byte, 32<<20))
+		if len(eaten) > 1000 {
+			return errors.New("it is never enough")
+		}
+	}
 }
 
 // batch answers each request with how many there are in the batch.

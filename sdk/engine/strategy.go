@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"sync"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/sdk"
+)
+
+// Strategy returns the author's batching strategy, nil if the model has none. The model has been made.
+func (m *Model) Strategy() backend.Strategy {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	author, ok := m.model.(sdk.Strategist)
+	if !ok {
+		return nil
+	}
+	if m.strategy == nil {
+		m.strategy = &strategy{model: m, author: author, asked: make(chan question), answered: make(chan verdict), over: make(chan struct{})}
+	}
+	return m.strategy
+}
+
+// strategy asks an author's Strategist, in a goroutine of its own: a function that ends its goroutine, by runtime.Goexit, must not end the
+// scheduler's, which has locked itself. The goroutine starts with the first question and ends with the model.
+//
+// Questions come one at a time, as their callers hold the scheduler's lock. Each is sent on asked and answered on answered, so the author's
+// functions see what the caller did before, and the caller what they did.
+type strategy struct {
+	model  *Model
+	author sdk.Strategist
+
+	begin    sync.Once
+	asked    chan question // sent by the scheduler; never closed
+	answered chan verdict  // sent by the goroutine, once for each question; never closed
+	over     chan struct{} // closed by Model.Close
+}
+
+// question is about a batch to begin, or about a request that include decides on.
+type question struct {
+	include func(bytes int64) bool // nil: a batch begins
+	bytes   int64
+}
+
+type verdict struct {
+	include func(bytes int64) bool // of the batch that begins
+	yes     bool
+}
+
+// Begin implements backend.Strategy. A function that panics, or ends its goroutine, includes everything.
+func (s *strategy) Begin() func(*infer.Request) bool {
+	include := s.ask(question{}).include
+	if include == nil {
+		return nil
+	}
+	return func(r *infer.Request) bool {
+		var bytes int64
+		for i := range r.Inputs {
+			bytes += r.Inputs[i].Size()
+		}
+		return s.ask(question{include, bytes}).yes
+	}
+}
+
+// ask has the goroutine answer a question. A model that has been closed excludes nothing.
+func (s *strategy) ask(q question) verdict {
+	s.begin.Do(func() { boundary.Go(s.model.backend.env.Own, boundary.Models, s.run, nil) })
+	select {
+	case s.asked <- q:
+		return <-s.answered
+	case <-s.over:
+		return verdict{yes: true}
+	}
+}
+
+// run is the goroutine.
+func (s *strategy) run() {
+	var q question
+	a, asked := verdict{}, false
+	defer func() {
+		if !asked {
+			return
+		}
+		_ = s.model.backend.gone(q.hook(), s.model.log) // hook recovers panics
+		boundary.Go(s.model.backend.env.Own, boundary.Models, s.run, nil)
+		s.answered <- verdict{yes: true}
+	}()
+	for {
+		select {
+		case q = <-s.asked:
+		case <-s.over:
+			return
+		}
+		a, asked = verdict{yes: true}, true
+		_ = s.model.backend.hook(q.hook(), s.model.log, func() error {
+			if q.include == nil {
+				a.include = s.author.BeginBatch()
+			} else {
+				a.yes = q.include(q.bytes)
+			}
+			return nil
+		})
+		asked = false
+		s.answered <- a
+	}
+}
+
+// hook names the author's function that is asked.
+func (q *question) hook() string {
+	if q.include == nil {
+		return "BeginBatch"
+	}
+	return "the function of BeginBatch"
+}
