@@ -24,8 +24,9 @@ var table = slices.Concat(
 	},
 )
 
-// forcedGrace is for the engine of a plugin to answer what its author has forgotten, and to name it in the log.
-const forcedGrace = 2 * time.Second
+// forcedGrace is for the engine of a plugin to answer what its author has forgotten, and to name it in the log. The plugin waits for 0.5 s of it (settleGrace),
+// and on a machine under load for seconds until it runs at all.
+const forcedGrace = 5 * time.Second
 
 const startTimeout = "start-timeout-seconds"
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
@@ -159,8 +158,8 @@ func TestCallsThatCannotBe(t *testing.T) {
 		_, err = s.Infer(ctx, nil)
 		must(t, err, "without a context, or without a request")
 		must(t, s.InferAsync(ctx, request, nil), "without a function for its responses")
-		for range s.InferStream(ctx, nil) {
-			break
+		for _, err := range s.InferStream(ctx, nil) {
+			must(t, err, "without a context, or without a request")
 		}
 		mustNot(t, s.InferAsync(context.Background(), request, func(*sdk.InferResponse) {
 			got.Add(1)
@@ -217,7 +216,7 @@ func TestStrategiesThatFail(t *testing.T) {
 			}
 			m := b.Model(Version{Name: "m"})
 			mustNot(t, m.Start(t.Context(), &kserve.ModelConfig{}, nil))
-			var s backend.Strategy = m.Strategy()
+			s := m.Strategy()
 			for range 3 {
 				include := s.Begin()
 				if deep != (include != nil) || deep && !include(&infer.Request{}) {
