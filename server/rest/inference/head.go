@@ -248,6 +248,9 @@ func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 		q.req.Places = append(q.req.Places, infer.Place{Output: form.name, Memory: form.place})
 		return form, nil
 	}
+	if _, _, err = readRange(regionOffset, regionLen); err != nil {
+		return form, err
+	}
 	if binary.Exists() {
 		if form.binary, err = binary.Bool(); err != nil {
 			return form, values.UnableTo("parse", "binary_data", err)

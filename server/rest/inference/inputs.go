@@ -197,11 +197,17 @@ func (q *Request) readShape(v jsontext.Value) ([]int64, error) {
 func (q *Request) readInputData(f *inputFields, t *infer.Tensor) error {
 	switch {
 	case f.data.Exists():
+		if _, _, err := readRange(f.regionOffset, f.regionLen); err != nil {
+			return err
+		}
 		return q.readJSONData(f.data, t)
 	case f.binarySize.Exists():
 		size, err := f.binarySize.Uint()
 		if err != nil {
 			return values.UnableTo("parse", "binary_data_size", err)
+		}
+		if _, _, err := readRange(f.regionOffset, f.regionLen); err != nil {
+			return err
 		}
 		return q.readBinary(t, size)
 	default:
@@ -221,19 +227,27 @@ func (q *Request) findRegion(region, offset, size jsontext.Value) (*regions.Slic
 	if err != nil {
 		return nil, values.UnableTo("parse", "shared_memory_region", err)
 	}
-	var from, n uint64
-	for _, field := range [...]struct {
-		v    jsontext.Value
-		name string
-		to   *uint64
-	}{{offset, "shared_memory_offset", &from}, {size, "shared_memory_byte_size", &n}} {
-		if field.v.Exists() {
-			if *field.to, err = field.v.Uint(); err != nil {
-				return nil, values.UnableTo("parse", field.name, err)
-			}
-		}
+	from, n, err := readRange(offset, size)
+	if err != nil {
+		return nil, err
 	}
 	return q.codec.regions.Find(name.String(), from, n)
+}
+
+// readRange reads where in a region a tensor lies: its offset and bytes, 0 where they are
+// not given. Triton reads them of tensors in no region, too, and uses them for nothing.
+func readRange(offset, size jsontext.Value) (from, n uint64, err error) {
+	if offset.Exists() {
+		if from, err = offset.Uint(); err != nil {
+			return 0, 0, values.UnableTo("parse", "shared_memory_offset", err)
+		}
+	}
+	if size.Exists() {
+		if n, err = size.Uint(); err != nil {
+			return 0, 0, values.UnableTo("parse", "shared_memory_byte_size", err)
+		}
+	}
+	return from, n, nil
 }
 
 // readJSONData decodes the elements that stand in the JSON. Nothing is allocated
