@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/sdk"
 )
 
@@ -347,4 +350,43 @@ func (none) Request(*sdk.Request, bool, sdk.Times) error { return nil }
 func (none) Batch(int, sdk.Times) error                  { return nil }
 func (none) Response(*sdk.ResponseFactory, int, int64, int64, int64, error) error {
 	return nil
+}
+
+// completing is a parrot that completes its model's config.
+type completing struct{ *parrot }
+
+func (b completing) open(env *sdk.BackendEnv) (sdk.Backend, error) {
+	if _, err := b.parrot.open(env); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b completing) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
+	if env.AutoComplete {
+		c := proto.Clone(env.Config()).(*kserve.ModelConfig)
+		c.MaxBatchSize = 4
+		c.Input = []*kserve.ModelInput{{Name: "IN", DataType: kserve.DataType_TYPE_INT32, Dims: []int64{-1}}}
+		c.Output = []*kserve.ModelOutput{{Name: "OUT", DataType: kserve.DataType_TYPE_INT32, Dims: []int64{-1}}}
+		if err := env.SetConfig(c); err != nil {
+			return nil, err
+		}
+	}
+	return b.parrot.NewModel(env)
+}
+
+// TestRequestsAreAsTheCompletedConfigSays asks a model whose config has neither inputs nor outputs before its backend completes it.
+func TestRequestsAreAsTheCompletedConfigSays(t *testing.T) {
+	report, err := Check(t.Context(), Linked(completing{&parrot{}}.open), Options{}, Model{Config: `name: "m" backend: "parrot"`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range report.Results {
+		if r.Status != Passed && r.Rule != ruleProcess { // there is none
+			t.Errorf("%s: got %s (%v), want it passed", r.Rule, r.Status, r.Why)
+		}
+	}
+	if len(report.Notes) != 0 {
+		t.Errorf("got notes %q, want none", report.Notes)
+	}
 }

@@ -17,7 +17,8 @@ type check struct {
 	way     Way
 	options Options
 	model   Model
-	config  *kserve.ModelConfig
+	written *kserve.ModelConfig
+	config  *kserve.ModelConfig // as the backend has completed it, once it has
 
 	found    map[string][]string // violations, by rule
 	tried    map[string]bool

@@ -135,7 +135,7 @@ func Check(ctx context.Context, way Way, options Options, models ...Model) (*Rep
 		if err != nil {
 			return nil, err
 		}
-		check := &check{ctx: ctx, way: way, options: options, model: model, config: c, found: map[string][]string{}, tried: map[string]bool{}, untested: map[string]string{}}
+		check := &check{ctx: ctx, way: way, options: options, model: model, written: c, config: c, found: map[string][]string{}, tried: map[string]bool{}, untested: map[string]string{}}
 		check.run()
 		check.report(report)
 	}

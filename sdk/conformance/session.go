@@ -30,7 +30,7 @@ type session struct {
 
 // open starts the backend and loads the model with so many instances. After an error nothing is left.
 func (c *check) open(count int32) (_ *session, err error) {
-	s := &session{journal: &journal{}, backend: c.config.Backend, limit: c.options.Limit}
+	s := &session{journal: &journal{}, backend: c.written.Backend, limit: c.options.Limit}
 	b, closeBackend, err := c.way.Open(s.backend, zerolog.New(s.journal).With().Logger())
 	if err != nil {
 		return nil, err
@@ -48,12 +48,13 @@ func (c *check) open(count int32) (_ *session, err error) {
 		}
 		return nil, err
 	}
+	c.config = s.config // requests and answers are as it says
 	return s, nil
 }
 
 // load does what a server does to load a version.
 func (s *session) load(ctx context.Context, c *check, b backend.Backend, count int32) (err error) {
-	written := proto.Clone(c.config).(*kserve.ModelConfig)
+	written := proto.Clone(c.written).(*kserve.ModelConfig)
 	kind := kserve.ModelInstanceGroup_KIND_CPU
 	if written.InstanceGroup[0].Kind == kserve.ModelInstanceGroup_KIND_MODEL {
 		kind = kserve.ModelInstanceGroup_KIND_MODEL
