@@ -1,8 +1,11 @@
 package process
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +36,58 @@ func TestStoppedTemplateDelaysNoRestart(t *testing.T) {
 		}
 		m.wantGoodAtLast()
 	}
+}
+
+// TestTemplateDiesBeforeItTells kills a template that has forked a stub, before it can say so. That stub is ended before another one
+// is started for the same instance: both would read the same rings.
+func TestTemplateDiesBeforeItTells(t *testing.T) {
+	dir := t.TempDir()
+	site := `
+import os
+
+wait = os.waitpid
+
+def stubs():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as title, open(f"/proc/{pid}/stat") as stat:
+                parent, group = stat.read().rpartition(")")[2].split()[1:3]
+                if title.read().startswith(b"triton_python_backend_stub") and int(parent) == os.getppid() and group == pid:
+                    yield pid
+        except OSError:
+            continue
+
+def lost(pid, options):
+    wait(pid, options)
+    while not list(stubs()):
+        pass
+    os.kill(os.getpid(), 9)
+
+os.waitpid = lost
+`
+	if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte(site), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHONPATH", dir)
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	m.wantGood()
+	if !strings.Contains(r.log.String(), "template did not fork a stub, it is started as a program") {
+		t.Error("the template has not died in a fork")
+	}
+	pid := strconv.Itoa(m.instance().current.Load().process.PID())
+	testkit.Eventually(t, patience, func() bool {
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(entries, func(entry os.DirEntry) bool {
+			line, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+			stat, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "stat"))
+			ours := strings.Contains(string(stat), fmt.Sprintf(" %d ", os.Getpid()))
+			return ours && entry.Name() != pid && (strings.Contains(string(stat), ") Z ") || strings.Contains(string(line), "triton_python_backend_stub"))
+		})
+	})
 }
 
 // TestInterpreterThatLeavesThreads starts stubs as programs where the start of

@@ -257,9 +257,13 @@ func (p *python) start(instance string, files *process.Files) (*launch.Process, 
 	b, children := p.backend, p.backend.supervisor.Children()
 	if !p.wish.noTemplate && len(i.Threads) == 0 {
 		if t := p.usable(); t != nil {
-			stub, err := children.Bear(func() (*launch.Process, error) { return t.fork(instance, children.NewMark(), files) })
+			mark := children.NewMark()
+			stub, err := children.Bear(func() (*launch.Process, error) { return t.fork(instance, mark, files) })
 			if err == nil {
 				return stub, nil
+			}
+			if !t.usable() && !t.undo(children, mark) {
+				return nil, fmt.Errorf("%w, and has not ended %s after it was killed", err, forkTimeout)
 			}
 			b.log.Warn().Err(err).Msg("template did not fork a stub, it is started as a program")
 		}

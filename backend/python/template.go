@@ -174,6 +174,18 @@ func (t *template) fork(instance, mark string, files *process.Files) (*launch.Pr
 	return launch.Adopt(reply.PID, -1, mark), nil
 }
 
+// undo ends a stub that a lost template has forked without a word of it, if there is one: the stub that takes its
+// place reads the same rings. It reports whether the template is gone, without which nothing is certain.
+func (t *template) undo(children *launch.Children, mark string) bool {
+	select {
+	case <-t.gone: // with its group, in which a stub is until it has its mark
+		children.KillMarked(mark)
+		return true
+	case <-time.After(forkTimeout):
+		return false
+	}
+}
+
 // receive reads one message; limit 0 is no limit.
 func (t *template) receive(into any, limit time.Duration) error {
 	var deadline time.Time

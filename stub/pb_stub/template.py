@@ -178,9 +178,17 @@ def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Places)
         os.close(report)
         if reporter >= 0:
             os.close(reporter)
-    if not said.isdigit():
+    if not said.isdigit() or not _leads(int(said)):
         raise _Bad(said.decode("utf-8", "replace") or "the forked process ended before it had become a stub")
     return int(said)
+
+
+def _leads(stub: int) -> bool:
+    """Whether a process has a group of its own, as a stub has when it has become one."""
+    try:
+        return os.getpgid(stub) == stub
+    except ProcessLookupError:
+        return False
 
 
 def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], fds: list[int], where: Places) -> _Stub:
@@ -196,7 +204,11 @@ def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], 
         except Exception as error:
             os.write(reporter, f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
             os._exit(process.EXIT_LOST)
+        # If the template is lost meanwhile, this process ends with its group, or has a mark of its own by which the
+        # supervisor ends it before it gives these descriptors to another: no step lies between. The template reads to
+        # the end, which comes when the caller has closed the reporter.
         os.write(reporter, b"%d" % os.getpid())
+        os.setpgid(0, 0)
         return _Stub(request["instance"], Descriptors(*fds[:-2]))
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -209,7 +221,6 @@ def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], 
 def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[int], where: Places) -> None:
     """Shed what belongs to the template."""
     supervisor.close()
-    os.setpgid(0, 0)
     null = os.open(os.devnull, os.O_RDONLY)
     for number, fd in enumerate((null, *fds[-2:])):
         os.dup2(fd, number)

@@ -135,6 +135,9 @@ func (p *Process) KillFamily() {
 // KillOrphans ends what a process has started that has outlived it and has its mark.
 func (c *Children) KillOrphans(of *Process) { c.killMarked(of.mark) }
 
+// KillMarked ends a process that was forked with this mark and has never been watched, if there is one.
+func (c *Children) KillMarked(mark string) { c.killMarked(mark) }
+
 // killMarked ends the orphans whose mark begins with this, and those that their
 // ends bring here. It returns when there are none, or after groupLimit.
 func (c *Children) killMarked(mark string) {
