@@ -160,11 +160,12 @@ func (c *rawConn) endsUnread(text string) {
 }
 
 // TestLimitsOfHTTPClientsAreThoseOfTheFlags reaches each limit that a flag has set low, but for that of connections:
-// a connection counts until the server sees its end, so that those of one story would refuse the next.
+// a connection counts until the server sees its end, so that those of one story would refuse the next. Limits that are
+// times have a server of their own: a client that the machine lets wait reaches them as well.
 func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 	s, _ := startForClients(t, "--http-max-header-size=1000", "--http-max-chunks=5", "--http-max-discard-size=2000", "--http-max-input-size=5000",
-		"--http-header-timeout-seconds=1", "--http-body-bytes-per-second=10000000", "--http-body-grace-seconds=1", "--http-write-timeout-seconds=1",
-		"--http-idle-timeout-seconds=1", "--grpc-write-timeout-seconds=1", "--allow-client-shm=true", "--client-shm-max-regions=1")
+		"--http-body-bytes-per-second=10000000", "--http-body-grace-seconds=1", "--allow-client-shm=true", "--client-shm-max-regions=1")
+	hurried, _ := startForClients(t, "--http-header-timeout-seconds=1", "--http-write-timeout-seconds=1", "--http-idle-timeout-seconds=1", "--grpc-write-timeout-seconds=1")
 	const post = "POST /v2/models/%s/infer HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s"
 	one := `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1],"data":[1]}]}`
 	binary := `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[900000],"parameters":{"binary_data_size":900000}}]}`
@@ -185,13 +186,14 @@ func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 			len(binary), len(binary)+900_000, binary) + strings.Repeat("x", 500_000), "request body came too slowly", 400, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := dialRaw(t, s.http)
-			c.t = t
-			c.send(tt.request)
 			if tt.status == 0 {
+				c := dialRaw(t, hurried.http)
+				_, _ = io.WriteString(c.Conn, tt.request)
 				c.ends()
 				return
 			}
+			c := dialRaw(t, s.http)
+			c.send(tt.request)
 			status, text, closes := c.reply()
 			if status != tt.status || !strings.Contains(text, tt.want) || closes != tt.closes {
 				t.Errorf("got %d %q, closes %v; want %d, %q, %v", status, text, closes, tt.status, tt.want, tt.closes)
@@ -200,14 +202,14 @@ func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 		})
 	}
 	t.Run("write time", func(t *testing.T) {
-		c := dialRaw(t, s.http)
+		c := dialRaw(t, hurried.http)
 		of := strings.Replace(one, `"data":[1]`, `"data":[64]`, 1)
 		of = strings.Replace(of, `{"inputs"`, `{"parameters":{"binary_data_output":true},"inputs"`, 1)
 		c.send(fmt.Sprintf(post, "large", len(of), of))
 		c.endsUnread("G")
 	})
 	t.Run("write time of gRPC", func(t *testing.T) { // which ends the streams of the other tests as well
-		c := dialRaw(t, s.grpc)
+		c := dialRaw(t, hurried.grpc)
 		c.begin()
 		c.send(call(1, "ModelStreamInfer") + message(t, 1, ofBytes("large", 2)))
 		c.endsUnread(frame(frameWindow, 0, 0, "\x00\x00\x00\x01"))
@@ -321,8 +323,8 @@ func dialGRPC(t *testing.T, s *runningServer, options ...grpc.DialOption) kserve
 	return kserve.NewGRPCInferenceServiceClient(conn)
 }
 
-// stalls has a stream end from which nothing is read.
-func stalls(ctx context.Context, t *testing.T, s *runningServer, marks string) {
+// stalls has a stream end within limit from which nothing is read.
+func stalls(ctx context.Context, t *testing.T, s *runningServer, marks string, limit time.Duration) {
 	stream, err := dialGRPC(t, s, grpc.WithStaticStreamWindowSize(1<<16)).ModelStreamInfer(ctx)
 	if err == nil {
 		err = stream.Send(ofBytes("endless", 1))
@@ -330,7 +332,7 @@ func stalls(ctx context.Context, t *testing.T, s *runningServer, marks string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, shorter, func() bool { return exists(filepath.Join(marks, "left")) })
+	testkit.Eventually(t, limit, func() bool { return exists(filepath.Join(marks, "left")) })
 	for err == nil {
 		_, err = stream.Recv()
 	}
@@ -344,16 +346,17 @@ func stalls(ctx context.Context, t *testing.T, s *runningServer, marks string) {
 func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 	const window = 100_000
 	s, marks := startForClients(t, "--grpc-max-stream-byte-size=2000000", "--grpc-max-stream-requests=1", "--grpc-max-connections=2",
-		fmt.Sprintf("--grpc-stream-window-size=%d", window))
+		"--grpc-stream-stall-timeout-seconds=3600", fmt.Sprintf("--grpc-stream-window-size=%d", window))
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	stalls(ctx, t, s, marks)
+	stalls(ctx, t, s, marks, startLimit)
 	_ = os.Remove(filepath.Join(marks, "begun"))
 
 	c := dialRaw(t, s.grpc)
 	c.begin()
 	c.send(call(1, "ModelStreamInfer") + message(t, 1, ofBytes("endless", 1)))
 	testkit.Eventually(t, startLimit, func() bool { return exists(filepath.Join(marks, "begun")) })
+	_ = c.SetDeadline(time.Now().Add(startLimit))
 	one := message(t, 1, ofBytes("large", make([]byte, 10_000)...)) // the server reads no second request before the first is over
 	for range window/len(one) + 2 {
 		c.send(one)
@@ -376,12 +379,12 @@ func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 	}
 }
 
-// TestLimitsOfGRPCClientsAreThoseOfTheFlags reaches each limit that a flag has set low.
+// TestLimitsOfGRPCClientsAreThoseOfTheFlags reaches each limit that a flag has set low. Those that are times have servers
+// of their own, as any client reaches them that the machine lets wait.
 func TestLimitsOfGRPCClientsAreThoseOfTheFlags(t *testing.T) {
-	s, marks := startForClients(t, "--grpc-max-message-size=50000", "--grpc-max-header-size=2000", "--grpc-max-calls=2", "--grpc-max-stream-requests=2",
-		"--grpc-stream-stall-timeout-seconds=1", "--grpc-read-timeout-seconds=1",
-		"--grpc-handshake-timeout-seconds=1")
-	ctx, cancel := context.WithTimeout(context.Background(), shorter*2)
+	s, _ := startForClients(t, "--grpc-max-message-size=50000", "--grpc-max-header-size=2000", "--grpc-max-calls=2", "--grpc-max-stream-requests=2")
+	hurried, _ := startForClients(t, "--grpc-read-timeout-seconds=1", "--grpc-handshake-timeout-seconds=1")
+	ctx, cancel := context.WithTimeout(context.Background(), 2*startLimit)
 	defer cancel()
 	client := dialGRPC(t, s)
 	_, err := client.ModelInfer(ctx, ofBytes("large", make([]byte, 50_000)...))
@@ -415,11 +418,12 @@ func TestLimitsOfGRPCClientsAreThoseOfTheFlags(t *testing.T) {
 			t.Errorf("%d requests of a stream are executed at once, want 2", most)
 		}
 	})
-	t.Run("stall time", func(t *testing.T) { stalls(ctx, t, s, marks) })
-	raw := func(name string, try func(t *testing.T, c *rawConn)) {
-		t.Run(name, func(t *testing.T) { try(t, dialRaw(t, s.grpc)) })
-	}
-	raw("calls", func(t *testing.T, c *rawConn) {
+	t.Run("stall time", func(t *testing.T) {
+		s, marks := startForClients(t, "--grpc-stream-stall-timeout-seconds=1")
+		stalls(ctx, t, s, marks, shorter)
+	})
+	t.Run("calls", func(t *testing.T) {
+		c := dialRaw(t, s.grpc)
 		c.begin()
 		for stream := uint32(1); stream <= 5; stream += 2 {
 			c.send(call(stream, "ModelStreamInfer"))
@@ -428,8 +432,9 @@ func TestLimitsOfGRPCClientsAreThoseOfTheFlags(t *testing.T) {
 			t.Errorf("a third call: got frame %d %q", kind, payload)
 		}
 	})
-	raw("handshake time", func(_ *testing.T, c *rawConn) { c.ends() })
-	raw("read time", func(_ *testing.T, c *rawConn) {
+	t.Run("handshake time", func(t *testing.T) { dialRaw(t, hurried.grpc).ends() })
+	t.Run("read time", func(t *testing.T) {
+		c := dialRaw(t, hurried.grpc)
 		c.begin()
 		c.send(call(1, "ModelInfer") + frame(frameData, 0, 1, "\x00\x00\x00\x10\x00half"))
 		c.ends()

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -20,10 +19,8 @@ import (
 func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig + "dynamic_batching { preserve_ordering: true }\n", "count/1/model.py": countModel,
-	}))
-	// A server ends the stream of such a client after 30 s; the others are not to
-	// wait for that.
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+	}), "--grpc-stream-stall-timeout-seconds=3600") // the others are not to wait for the end of such a stream
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	ask := func(counts ...int) grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse] {
 		conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", s.grpc),

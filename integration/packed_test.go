@@ -37,7 +37,10 @@ func smallEnvironment(t *testing.T, marker string) []entry {
 func pack(t *testing.T, path string, entries []entry) {
 	t.Helper()
 	var b bytes.Buffer
-	zip := gzip.NewWriter(&b)
+	zip, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
 	archive := tar.NewWriter(zip)
 	for _, e := range entries {
 		head := &tar.Header{Name: e.name, Mode: 0o755, Typeflag: e.kind, Linkname: e.target, Size: int64(len(e.content))}

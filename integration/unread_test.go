@@ -40,7 +40,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 `,
 		"m/1/model.py": doublesModel,
 	})
-	s := start(t, testkit.Python(t).Path, repository)
+	s := start(t, testkit.Python(t).Path, repository, "--grpc-stream-stall-timeout-seconds=3600") // what is unread stays so
 	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", s.grpc),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(1<<16))
 	if err != nil {
