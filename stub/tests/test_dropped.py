@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from conftest import Start
 from frames import Request
@@ -122,13 +124,22 @@ class TestDropped:
         assert {(r.handle, r.error) for r in stub.responses} == {(1, DROPPED), (2, "")}
 
     @pytest.mark.parametrize("decoupled, text", [(True, DROPPED), (False, UNANSWERED)])
-    def test_in_a_cycle_of_an_idle_stub(self, start: Start, decoupled: bool, text: str) -> None:
+    def test_in_a_cycle_of_an_idle_stub(self, start: Start, tmp_path: Path, decoupled: bool, text: str) -> None:
         """Nothing happens in the stub that would have Python collect garbage."""
         stub = start(
             executing(
-                """
+                f"""
+                import os, threading, time
                 (loop,) = (o for o in gc.get_objects() if type(o).__name__ == "Loop")
                 loop._senders.forgotten.patience = 0.05
+                gc.set_threshold(0)
+                gc.disable()  # or a circle that is found before the batch is over would end with it
+                over = {str(tmp_path)!r} + "/" + requests[0].request_id()
+                def enable():
+                    while not os.path.exists(over):
+                        time.sleep(0.001)
+                    gc.enable()
+                threading.Thread(target=enable, daemon=True).start()
                 cycle = [requests[0].get_response_sender(), requests[0]]
                 cycle.append(cycle)
                 """
@@ -136,7 +147,8 @@ class TestDropped:
             decoupled=decoupled,
         )
         for handle in (1, 2):  # its thread has slept in between
-            assert stub.execute(Request(handle)).status == 0
+            assert stub.execute(Request(handle, id=f"over{handle}")).status == 0
+            (tmp_path / f"over{handle}").touch()
             response = stub.next_response()
             assert (response.handle, response.flags, response.error) == (handle, PRESENT | FINAL | ERROR, text)
         assert stub.finalize()["error"] == "" and stub.wait_exit() == 0 and not stub.stderr()
