@@ -397,12 +397,16 @@ const (
 // comes back; what else there is wrong with it is an error.
 func (s *session) allocate(n int64) ([]byte, infer.Memory, error) {
 	block, err := s.arena.Take(n)
-	for wait := memoryLookFirst; s.decoupled && exhausted(err) && s.arena.Lent(); wait = min(2*wait, memoryLookLast) {
-		select {
-		case <-s.peer.Done():
-			return nil, nil, infer.Errorf(infer.Internal, "%s", err.Error())
-		case <-time.After(wait):
+	lent := true
+	for wait := memoryLookFirst; s.decoupled && lent && exhausted(err); wait = min(2*wait, memoryLookLast) {
+		if lent = s.arena.Lent(); lent {
+			select {
+			case <-s.peer.Done():
+				return nil, nil, infer.Errorf(infer.Internal, "%s", err.Error())
+			case <-time.After(wait):
+			}
 		}
+		// With nothing lent one more try decides: the last of it may have come back since the one before.
 		block, err = s.arena.Take(n)
 	}
 	if err != nil {

@@ -306,6 +306,7 @@ class Outlet:
         senders = self._senders
         if senders.decoupled and not final:
             self._await_room()
+        lent = True
         while True:
             answers = senders.answers()
             try:
@@ -316,8 +317,12 @@ class Outlet:
                 break
             except PoolExhausted:
                 answers.withdraw()
-                if not senders.decoupled or not senders.can_wait_for_memory():
+                # With nothing lent one more try decides: the last of it may have come back since this one.
+                if not senders.decoupled or not lent:
                     raise
+                lent = senders.can_wait_for_memory()
+                if not lent:
+                    continue
             except BaseException:
                 answers.withdraw()
                 raise

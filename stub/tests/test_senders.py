@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import Start
@@ -462,6 +465,44 @@ class TestWindow:
         assert last.flags == PRESENT | FINAL | ERROR and "Failed to increase the shared memory pool size" in last.error
         executed = stub.finish_batch()
         assert executed.status == 1 and "TritonModelException: Failed to increase the shared memory" in executed.text
+
+    def test_memory_comes_back_between_a_try_and_the_look(self, start: Start, tmp_path: Path) -> None:
+        """Without memory nothing is lent any more when send looks whether it can wait: it tries again before it fails."""
+        looks = tmp_path / "looks"
+        stub = start(
+            executing(
+                f"""
+                import time
+                (loop,) = (o for o in gc.get_objects() if type(o).__name__ == "Loop")
+                lent = loop._pool.lent
+                def late(senders):
+                    open({str(looks)!r}, "w").close()
+                    while lent():
+                        time.sleep(0.001)
+                    return False
+                type(loop._senders).can_wait_for_memory = late
+                s = requests[0].get_response_sender()
+                for i in range(3):
+                    s.send(answer(*[i] * 100000))
+                s.send(answer(*[0] * 400000), 1)
+                """
+            ),
+            decoupled=True,
+            max_bytes=1 << 20,
+            window_bytes=1 << 30,
+        )
+        stub.start_batch(Request(1))
+        kept = [stub.next_response() for _ in range(2)]  # there is no room for a third
+        while not looks.exists():
+            time.sleep(0.001)
+        for response in kept:
+            stub.give_back(response.outputs[0].ticket)
+        response = stub.next_response()
+        assert set(response["OUT"].tolist()) == {2}
+        stub.give_back(response.outputs[0].ticket)
+        last = stub.next_response()
+        assert last.flags == PRESENT | FINAL | ERROR and "Failed to increase the shared memory pool size" in last.error
+        assert stub.finish_batch().status == 1
 
 
 class TestNotDecoupled:
