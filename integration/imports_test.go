@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -93,6 +96,160 @@ func TestDevWatchesImportsElsewhere(t *testing.T) {
 	put("absent/number.py", "N = 8")
 	put("absent/__init__.py", "from .number import N")
 	s.modelAnswers(t, "never", "8")
+	s.Type("\x03")
+	if status := s.Wait(startLimit); status != 0 {
+		t.Errorf("got status %d after Ctrl-C, want 0", status)
+	}
+}
+
+// fastModule is an extension module, for Pythons that have no headers here: its parts are laid out as all of them have them.
+const fastModule = `
+typedef struct { long references; void *type; void *init; long index; void *copy; const char *name, *doc; long size; void *rest[5]; } definition;
+void *PyModule_Create2(definition *, int);
+int PyModule_AddIntConstant(void *, const char *, long);
+static definition fast = {1, 0, 0, 0, 0, "fast", 0, -1};
+void *PyInit_fast(void) { void *module = PyModule_Create2(&fast, 1013); PyModule_AddIntConstant(module, "N", %s); return module; }
+`
+
+// TestDevWatchesExtensionModules builds a module anew that two models import, in a directory of its own and in one of theirs.
+func TestDevWatchesExtensionModules(t *testing.T) {
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("this machine has no C compiler (cc)")
+	}
+	build := func(number, path string) {
+		t.Helper()
+		source := filepath.Join(t.TempDir(), "fast.c")
+		save(t, source, fmt.Sprintf(fastModule, number))
+		if output, err := exec.Command(compiler, "-shared", "-fPIC", "-o", source+".so", source).CombinedOutput(); err != nil {
+			t.Fatalf("build the module: %v\n%s", err, output)
+		}
+		library, err := os.ReadFile(source + ".so")
+		if err != nil {
+			t.Fatal(err)
+		}
+		save(t, path, string(library))
+	}
+	modules := t.TempDir()
+	t.Setenv("PYTHONPATH", modules)
+	text := strings.Replace(fmt.Sprintf(modelThatAnswers, "fast.N"), "import numpy", "import fast\nimport numpy", 1)
+	repository := writeFiles(t, map[string]string{"elsewhere/1/model.py": text, "within/1/model.py": strings.Replace(text, "import fast", "from . import fast", 1)})
+	elsewhere, within := filepath.Join(modules, "fast.so"), filepath.Join(repository, "within", "1", "fast.so")
+	build("1", elsewhere)
+	build("2", within)
+	s := takeSeat(t, repository, "--dev")
+	s.Await("serving 2 models", startLimit)
+	s.modelAnswers(t, "elsewhere", "1")
+	s.modelAnswers(t, "within", "2")
+	build("3", elsewhere)
+	s.modelAnswers(t, "elsewhere", "3")
+	build("4", within)
+	s.modelAnswers(t, "within", "4")
+	save(t, within, "no library")
+	s.Await("model 'within' serves on as it was before", startLimit)
+	build("5", within)
+	s.modelAnswers(t, "within", "5")
+	s.Type("\x03")
+	if status := s.Wait(startLimit); status != 0 {
+		t.Errorf("got status %d after Ctrl-C, want 0", status)
+	}
+}
+
+// modelThatWrites is a model that at each load of an instance counts it, and writes the number into a module that it imports later.
+const modelThatWrites = `
+import pathlib, sys, time
+counter = pathlib.Path(__file__).with_name("loads.txt")
+with counter.open("a") as lines:
+    lines.write(".")
+loads = counter.stat().st_size
+made = pathlib.Path(%s)
+made.write_text(f"N = {loads}")
+time.sleep(%s)
+sys.path.insert(0, str(made.parent))
+sys.dont_write_bytecode = True
+module = __import__(made.stem)
+`
+
+// TestDevPassesOverWhatLoadsWrite has models that write other code into a module of theirs at each load: in the model's directory, quickly or
+// long before the load ends, and outside of it by each of two instances. They are not loaded for ever, and still for what a person saves.
+func TestDevPassesOverWhatLoadsWrite(t *testing.T) {
+	modules := t.TempDir()
+	writing := func(path, wait string) string {
+		return fmt.Sprintf(modelThatWrites, path, wait) + fmt.Sprintf(modelThatAnswers, "loads")
+	}
+	repository := writeFiles(t, map[string]string{
+		"calm/1/model.py":      fmt.Sprintf(modelThatAnswers, "0"),
+		"quick/1/model.py":     writing("__file__).with_name('quickly_made.py'", "0"),
+		"slow/1/model.py":      writing("__file__).with_name('slowly_made.py'", "0.6"),
+		"several/1/model.py":   writing("'"+filepath.Join(modules, "made_elsewhere.py")+"'", "0"),
+		"several/config.pbtxt": "instance_group [ { count: 2 kind: KIND_CPU } ]",
+		"failing/1/model.py":   writing("__file__).with_name('made_in_vain.py'", "0") + "raise ValueError('in vain')\n",
+	})
+	s := takeSeat(t, repository, "--dev")
+	s.Await("serving 4 models", startLimit)
+	resave := func(model string) {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(repository, model, "1", "model.py"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		save(t, filepath.Join(repository, model, "1", "model.py"), string(text)+"\n")
+	}
+	settled := map[string]string{"quick": "quick/1/quickly_made.py", "slow": "slow/1/slowly_made.py", "several": "", "failing": "failing/1/made_in_vain.py"}
+	for model := range settled {
+		resave(model)
+	}
+	for model, path := range settled {
+		file := filepath.Join(repository, path)
+		if path == "" {
+			file = filepath.Join(modules, "made_elsewhere.py")
+		}
+		want := fmt.Sprintf("model '%s' writes %s whenever it is loaded: it is not loaded again for that", model, file)
+		if !testkit.Within(startLimit, func() bool { return strings.Contains(s.Shown(), want) }) {
+			t.Fatalf("the terminal does not show %q", want)
+		}
+	}
+	loads := func(model string) int64 { // of all instances
+		t.Helper()
+		counter, err := os.Stat(filepath.Join(repository, model, "1", "loads.txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return counter.Size()
+	}
+	number := 0
+	rest := func() {
+		t.Helper()
+		before := make(map[string]int64)
+		for model := range settled {
+			before[model] = loads(model)
+		}
+		for range 2 { // looks that find this have looked at all
+			number++
+			save(t, filepath.Join(repository, "calm/1/model.py"), fmt.Sprintf(modelThatAnswers, strconv.Itoa(number)))
+			s.modelAnswers(t, "calm", strconv.Itoa(number))
+		}
+		for model, count := range before {
+			if now := loads(model); now != count {
+				t.Errorf("model %s has been loaded %d times, and %d times since nobody changes it", model, count, now)
+			}
+		}
+	}
+	rest()
+	for model, instances := range map[string]int64{"quick": 1, "several": 2} {
+		before := loads(model)
+		resave(model)
+		if !testkit.Within(startLimit, func() bool { return loads(model) >= before+instances }) {
+			t.Fatalf("model %s is not loaded for what a person saves", model)
+		}
+	}
+	rest()
+	before := loads("quick")
+	save(t, filepath.Join(repository, "quick/1/quickly_made.py"), "N = 'mine'")
+	if !testkit.Within(startLimit, func() bool { return loads("quick") != before }) {
+		t.Fatal("a model is not loaded for what a person saves in the file that loads write")
+	}
+	rest()
 	s.Type("\x03")
 	if status := s.Wait(startLimit); status != 0 {
 		t.Errorf("got status %d after Ctrl-C, want 0", status)

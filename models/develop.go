@@ -2,6 +2,8 @@ package models
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -26,12 +28,19 @@ type developer struct {
 	tried map[repository.Identity]repository.Footprint // the sources of the last try
 	// changing are sources that differ from those of the last try, and have been found once. Each holds the gate.
 	changing map[repository.Identity]repository.Footprint
+	writes   map[repository.Identity]*repository.Writes // what loads change themselves
+	passed   map[repository.Identity][]string           // files that the last load has changed, whose state in tried counts as loaded
+
+	mu    sync.Mutex
+	ready map[repository.Identity]repository.Footprint // what sources were when a load has ended, until the next look; loads write it
 }
 
 func newDeveloper(r *Registry) *developer {
 	d := &developer{
 		poller: newPoller(r), first: true,
 		tried: make(map[repository.Identity]repository.Footprint), changing: make(map[repository.Identity]repository.Footprint),
+		writes: make(map[repository.Identity]*repository.Writes), passed: make(map[repository.Identity][]string),
+		ready: make(map[repository.Identity]repository.Footprint),
 	}
 	d.done = d.ended
 	return d
@@ -68,8 +77,8 @@ func (d *developer) look(ctx context.Context) {
 		if _, no := rejected[id]; no || d.config.Explicit && !d.catalog.Follows(id) || !d.isDue(id, busy) {
 			continue
 		}
-		if path := d.catalog.ChangedImport(id, d.tried[id]); path != "" {
-			d.config.Log.Info().Msgf("model '%s' is loaded anew: %s has changed", id, path)
+		if changed := d.catalog.ChangedImports(id, d.tried[id], true); len(changed) > 0 {
+			d.config.Log.Info().Msgf("model '%s' is loaded anew: %s has changed", id, changed[0])
 		}
 		// From here on its work holds the gate.
 		delete(d.changing, id)
@@ -81,6 +90,7 @@ func (d *developer) look(ctx context.Context) {
 			d.gates.open(id.Name)
 			continue
 		}
+		d.writes[id].Begin(d.tried[id])
 		sources[id] = s
 	}
 	d.first = false
@@ -98,7 +108,23 @@ func (d *developer) isDue(id repository.Identity, busy bool) bool {
 		return false
 	}
 	before, changing := d.changing[id]
-	if d.catalog.IsServed(id, files) || known && tried.Same(files) && d.catalog.IsAsTried(id, files) || !known && (d.first || d.catalog.IsWanted(id, files)) {
+	w := d.writes[id]
+	if w == nil {
+		w = new(repository.Writes)
+		d.writes[id] = w
+	}
+	loading := d.works[id] != nil
+	if w.UnderWay() && !loading { // it has ended since the last look
+		then := d.leftBehind(id, files)
+		own, first := w.End(then, d.catalog.ChangedImports(id, then, false))
+		if d.passed[id] = own; own != nil {
+			tried = then
+		}
+		if first {
+			d.config.Log.Warn().Msgf("model '%s' writes %s whenever it is loaded: it is not loaded again for that, but for a change at another time", id, d.inModel(id, own[0]))
+		}
+	}
+	if d.catalog.IsServed(id, files) || known && tried.Same(files) && d.catalog.IsAsTried(id, files, d.passed[id]) || !known && (d.first || d.catalog.IsWanted(id, files)) {
 		d.tried[id] = files
 		if changing { // it is as it was
 			delete(d.changing, id)
@@ -113,11 +139,32 @@ func (d *developer) isDue(id repository.Identity, busy bool) bool {
 		}
 	}
 	d.changing[id] = files
-	if busy || !changing || !before.Same(files) {
+	if busy || !changing || !before.Same(files) || loading && w.UnderWay() && !w.MayOvertake(files) {
 		return false
 	}
+	delete(d.passed, id)
 	d.tried[id] = files
 	return true
+}
+
+// leftBehind is what the sources of a model were when its load had ended, or now, where that is not known.
+func (d *developer) leftBehind(id repository.Identity, now repository.Footprint) repository.Footprint {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if files, known := d.ready[id]; known {
+		delete(d.ready, id)
+		return files
+	}
+	return now
+}
+
+// inModel is a source of a model as the operator would write it.
+func (d *developer) inModel(id repository.Identity, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	directory, _ := d.config.Repository.Where(id)
+	return filepath.Join(directory, path)
 }
 
 // ended is told of a work that begin has begun, by its goroutine.
@@ -125,6 +172,13 @@ func (d *developer) ended(w *work, failures map[repository.Identity]error) {
 	for id, source := range w.sources {
 		if source == nil { // it has held no gate
 			continue
+		}
+		if !errors.Is(failures[id], errOvertaken) {
+			if files, err := d.config.Repository.Footprint(id, d.catalog.Outside(id)...); err == nil {
+				d.mu.Lock()
+				d.ready[id] = files
+				d.mu.Unlock()
+			}
 		}
 		if failures[id] != nil {
 			d.servesOn(id)

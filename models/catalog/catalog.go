@@ -250,33 +250,37 @@ func (k *Catalog) Imported(id repository.Identity) []string {
 	return nil
 }
 
-// ChangedImport is a file outside of a model's directory that its versions which serve, or whose last load has failed, have
-// imported, and which has changed since; "" if there is none.
-func (k *Catalog) ChangedImport(id repository.Identity, files repository.Footprint) string {
+// ChangedImports are the files, in the order of their paths, that the processes of a model have imported and that have changed
+// since: those of the last load, and with all those of the versions that serve on where it has failed.
+func (k *Catalog) ChangedImports(id repository.Identity, files repository.Footprint, all bool) (paths []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
 	if m == nil {
-		return ""
+		return nil
 	}
 	imports := slices.Clone(m.failed)
-	for _, number := range m.readyLocked() {
-		imports = append(imports, m.versions[number].loaded.Imports())
-	}
-	for _, i := range imports {
-		if path := i.Changed(files); path != "" {
-			return path
+	if all || len(imports) == 0 {
+		for _, number := range m.readyLocked() {
+			imports = append(imports, m.versions[number].loaded.Imports())
 		}
 	}
-	return ""
+	for _, i := range imports {
+		paths = append(paths, i.Changed(files)...)
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
 }
 
-// IsAsTried reports whether the imports of the versions whose last load has failed are as they were then.
-func (k *Catalog) IsAsTried(id repository.Identity, files repository.Footprint) bool {
+// IsAsTried reports whether the imports of the versions whose last load has failed are as they were then, but for those that
+// are passed over.
+func (k *Catalog) IsAsTried(id repository.Identity, files repository.Footprint, passed []string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
-	return m == nil || !slices.ContainsFunc(m.failed, func(i *repository.Imports) bool { return !i.Same(files) })
+	return m == nil || !slices.ContainsFunc(m.failed, func(i *repository.Imports) bool {
+		return slices.ContainsFunc(i.Changed(files), func(path string) bool { return !slices.Contains(passed, path) })
+	})
 }
 
 // IsServed reports whether a model is served as its files are now.

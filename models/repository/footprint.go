@@ -32,6 +32,8 @@ type Footprint struct {
 	// Outside has what the config names outside of the model's directory, by its path: the
 	// archive of an execution environment. It is nil mostly.
 	Outside map[string]uint64
+	// files are the sources in the model's directory, each by itself, by their paths in it, where these alone are looked at.
+	files map[string]uint64
 	// imported has files that versions have imported from outside of the model's directory, as Read has found them.
 	// Imports.Same compares them: another version may not need them any more.
 	imported map[string]uint64
@@ -49,6 +51,9 @@ func (f *Folder) footprint() Footprint {
 	if err != nil {
 		return p
 	}
+	if f.sourcesAlone {
+		p.files = make(map[string]uint64)
+	}
 	left := maxFootprintEntries
 	for _, e := range entries {
 		if passing(e.name) {
@@ -57,13 +62,13 @@ func (f *Folder) footprint() Footprint {
 		sum := fnv.New64a()
 		switch top := filepath.Join(f.path, e.name); {
 		case e.dir: // a slash follows a link
-			if files := addDirectory(sum, top+string(filepath.Separator), f.sourcesAlone, &left); f.sourcesAlone && files == 0 && !isDigits(e.name) {
+			if files := p.addDirectory(sum, top+string(filepath.Separator), e.name, &left); f.sourcesAlone && files == 0 && !isDigits(e.name) {
 				continue
 			}
 		case f.sourcesAlone && !isSource(e.name):
 			continue
 		default:
-			addFile(sum, top, "")
+			p.addSource(sum, top, "", e.name)
 		}
 		p.Parts[e.name] = sum.Sum64()
 	}
@@ -84,7 +89,7 @@ func outside(paths ...string) map[string]uint64 {
 		sum := fnv.New64a()
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			add(sum, "directory")
-		} else if filepath.Ext(path) != ".py" || !addContent(sum, path) {
+		} else if extension := filepath.Ext(path); extension != ".py" && extension != ".so" || !addContent(sum, path) {
 			addFile(sum, path, "")
 		}
 		sums[path] = sum.Sum64()
@@ -138,9 +143,9 @@ func isSource(name string) bool {
 	return extension == ".py" || extension == ".pbtxt"
 }
 
-// addDirectory adds what lies below a directory, or the sources alone, and returns how many files these are. Links
+// addDirectory adds to sum what lies below a directory of the model, or the sources alone, and returns how many files these are. Links
 // to directories are not followed.
-func addDirectory(sum hash.Hash64, top string, sourcesAlone bool, left *int) (files int) {
+func (p *Footprint) addDirectory(sum hash.Hash64, top, name string, left *int) (files int) {
 	_ = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
 		if *left--; *left < 0 {
 			return filepath.SkipAll
@@ -156,16 +161,28 @@ func addDirectory(sum hash.Hash64, top string, sourcesAlone bool, left *int) (fi
 		}
 		relative := strings.TrimPrefix(path, top)
 		switch {
-		case sourcesAlone && (e.IsDir() || !isSource(e.Name())), emptyFile4913(e):
+		case p.files != nil && (e.IsDir() || !isSource(e.Name())), emptyFile4913(e):
 		case e.IsDir():
 			add(sum, relative, 0)
 		default:
-			addFile(sum, path, relative)
+			p.addSource(sum, path, relative, filepath.Join(name, relative))
 			files++
 		}
 		return nil
 	})
 	return files
+}
+
+// addSource adds a file to sum by one name, and to the files of p, if p has any, by another.
+func (p *Footprint) addSource(sum hash.Hash64, path, name, inModel string) {
+	if p.files == nil {
+		addFile(sum, path, name)
+		return
+	}
+	own := fnv.New64a()
+	addFile(own, path, "")
+	p.files[inModel] = own.Sum64()
+	add(sum, name, own.Sum64())
 }
 
 // addFile adds a file; of a link, both itself and what it leads to.
@@ -254,6 +271,27 @@ func (p Footprint) Same(later Footprint) bool {
 		}
 	}
 	return true
+}
+
+// differences are the sources that are in one of both footprints alone, or differ: in the model's directory by their paths in it,
+// outside of it, where both have looked, by absolute paths.
+func (p Footprint) differences(later Footprint) (paths []string) {
+	for path, sum := range p.files {
+		if other, there := later.files[path]; !there || other != sum {
+			paths = append(paths, path)
+		}
+	}
+	for path := range later.files {
+		if _, there := p.files[path]; !there {
+			paths = append(paths, path)
+		}
+	}
+	for path, sum := range p.Outside {
+		if other, looked := later.Outside[path]; looked && other != sum {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // SameFor reports whether nothing has changed that one version is made of: its

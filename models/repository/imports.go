@@ -14,8 +14,8 @@ const (
 	maxImportPath = 4096
 )
 
-// Imports are the source files outside of a model's directory that the processes of one version have imported, and those
-// whose lack has made an import fail. The nil Imports take none and have not changed.
+// Imports are the source files outside of a model's directory that the processes of one version have imported, extension
+// modules (.so) wherever they lie, and files whose lack has made an import fail. The nil Imports take none and have not changed.
 //
 // A process reports a file right behind its import: what the file looks like then is what was imported. A later report
 // changes nothing, since another process of the version may still run the code of the first.
@@ -70,13 +70,12 @@ func (i *Imports) Paths() []string {
 }
 
 // Same reports whether the files that later has looked at are as they were imported.
-func (i *Imports) Same(later Footprint) bool { return i.Changed(later) == "" }
+func (i *Imports) Same(later Footprint) bool { return len(i.Changed(later)) == 0 }
 
-// Changed is the first path, in their order, of those files that later has looked at and that are not as they were
-// imported, "" if there is none.
-func (i *Imports) Changed(later Footprint) (first string) {
+// Changed are the paths, in no order, of those files that later has looked at and that are not as they were imported.
+func (i *Imports) Changed(later Footprint) (paths []string) {
 	if i == nil {
-		return ""
+		return nil
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -85,9 +84,9 @@ func (i *Imports) Changed(later Footprint) (first string) {
 		if !looked {
 			now, looked = later.imported[path]
 		}
-		if looked && now != sum && (first == "" || path < first) {
-			first = path
+		if looked && now != sum {
+			paths = append(paths, path)
 		}
 	}
-	return first
+	return paths
 }

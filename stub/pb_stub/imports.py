@@ -1,4 +1,7 @@
-"""The files outside of its directory that a model has imported, for `--dev`: the server watches them.
+"""The files that a model has imported, for `--dev`: the server watches them.
+
+These are the source files outside of the model's directory, in which the server looks at sources by itself, and
+extension modules anywhere: other files in the model's directory do not count until the model imports them.
 
 A file is reported once, behind the call of the model that has imported it and before that call is answered. So the
 server sees the file as it was imported.
@@ -10,6 +13,7 @@ import os
 import sys
 import sysconfig
 from contextlib import suppress
+from importlib.machinery import EXTENSION_SUFFIXES
 from types import CoroutineType
 from typing import Any, Callable, Iterator
 
@@ -25,6 +29,7 @@ _REPORT = 16 << 10
 #: How many exceptions of a chain are looked at.
 _DEEPEST = 64
 
+_CODE = (".py", ".so")
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
@@ -34,10 +39,11 @@ class Imports:
     def __init__(self, channel: Channel, root: str, directory: str) -> None:
         self._channel = channel
         paths = sysconfig.get_paths()
-        # What lies there is the interpreter's, the stub's, or watched by the server anyway.
-        others = {paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__), root, os.path.dirname(directory)}
+        # What lies there is the interpreter's or the stub's.
+        others = {paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__), root}
         self._others = tuple(os.path.join(os.path.realpath(path), "") for path in others)
-        self._ours: dict[str, bool] = {}  # by directory: whether the user writes there
+        self._model = os.path.join(os.path.realpath(os.path.dirname(directory)), "")
+        self._kinds: dict[str, tuple[str, ...]] = {}  # by directory: the endings of the files in it that are reported
         self._names: set[str] = set()  # of the modules that were looked at
         self._count = 0  # of sys.modules at the last look
         self._told: set[str] = set()
@@ -56,7 +62,7 @@ class Imports:
         part: list[str] = []
         size = 0
         for path in map(os.path.abspath, files):
-            if path in self._told or len(self._told) >= _MOST or not self._is_ours(os.path.dirname(path)):
+            if path in self._told or len(self._told) >= _MOST or not self._is_ours(path):
                 continue
             try:
                 length = len(path.encode())
@@ -76,7 +82,7 @@ class Imports:
             self._channel.publish(messages.call(self._channel.life, 0, "imported", paths=paths))
 
     def _modules(self) -> Iterator[str]:
-        """The source files of modules that are new."""
+        """The files of modules that are new."""
         if len(sys.modules) == self._count:
             return
         modules = sys.modules.copy()
@@ -87,7 +93,7 @@ class Imports:
                 file = object.__getattribute__(modules[name], "__dict__").get("__file__")
             except AttributeError:
                 continue
-            if isinstance(file, str) and file.endswith(".py"):
+            if isinstance(file, str) and file.endswith(_CODE):
                 yield file
 
     def _blamed(self, error: BaseException) -> Iterator[str]:
@@ -109,6 +115,9 @@ class Imports:
             if isinstance(error, SyntaxError) and isinstance(error.filename, str) and error.filename.endswith(".py"):
                 yield error.filename
             if isinstance(error, ImportError):
+                # It may lack a symbol, or be of another Python.
+                if isinstance(error.path, str) and error.path.endswith(".so"):
+                    yield error.path
                 yield from self._missed(error)
 
     def _missed(self, error: ImportError) -> Iterator[str]:
@@ -126,17 +135,25 @@ class Imports:
         for folder in list(folders):
             if isinstance(folder, str) and os.path.isdir(folder or os.curdir):
                 yield os.path.join(folder, f"{last}.py")
+                for suffix in EXTENSION_SUFFIXES:
+                    yield os.path.join(folder, last + suffix)
                 yield os.path.join(folder, last)
                 yield os.path.join(folder, last, "__init__.py")
 
-    def _is_ours(self, directory: str) -> bool:
-        """Whether a directory is one that the user writes to: an editable install is, what was installed is not."""
-        ours = self._ours.get(directory)
-        if ours is None:
+    def _is_ours(self, path: str) -> bool:
+        """Whether a file is one that the user writes, and the server does not look at by itself."""
+        directory = os.path.dirname(path)
+        kinds = self._kinds.get(directory)
+        if kinds is None:  # an editable install is the user's, what was installed is not
             real = os.path.join(os.path.realpath(directory), "")
-            ours = not real.startswith(self._others) and _INSTALLED.isdisjoint(real.split(os.sep))
-            self._ours[directory] = ours
-        return ours
+            if real.startswith(self._others) or not _INSTALLED.isdisjoint(real.split(os.sep)):
+                kinds = ()
+            elif real.startswith(self._model):
+                kinds = (".so",)
+            else:
+                kinds = ("",)
+            self._kinds[directory] = kinds
+        return path.endswith(kinds)
 
     def _reporting(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def reporting(*arguments: Any) -> Any:

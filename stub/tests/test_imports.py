@@ -154,3 +154,22 @@ sys.modules["strange"] = 5
     stub = start(model(before), dev=True, environment=code.environment)
     assert sum(len(paths) for paths in stub.imported) == 4096
     assert max(sum(len(path) for path in paths) for paths in stub.imported) <= 16 << 10
+
+
+def test_extension_modules_are_reported_wherever_they_lie(start: Start, root: Path, tmp_path: Path) -> None:
+    """Those of the model's own directory, too; the places of one that is missing; one that cannot be loaded."""
+    code = Folder(tmp_path / "code")
+    before = """
+import sys, types
+for name, path in (("one", "{code}/one.so"), ("own", __file__.rpartition("/")[0] + "/own.cpython-313.so"), ("of_python", json.__file__.replace("__init__.py", "x.so"))):
+    module = types.ModuleType(name)
+    module.__file__ = path
+    sys.modules[name] = module
+""".replace("{code}", str(code.path))
+    code.path.mkdir()
+    stub = start(model("import json\n" + before), dev=True, environment=code.environment)
+    assert [sorted(paths) for paths in stub.imported] == [sorted([f"{code.path}/one.so", str(tmp_path / "m0" / "1" / "own.cpython-313.so")])]
+    reported = failed(root, tmp_path, model("import missing"), code)[1]
+    assert f"{code.path}/missing.so" in reported
+    broken = code.put("broken.so", "no library")
+    assert broken in failed(root, tmp_path, model("import broken"), code)[1]
