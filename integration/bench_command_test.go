@@ -133,6 +133,16 @@ func TestBenchCommand(t *testing.T) {
 			}
 		}
 	}
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for protocol, port := range map[string]int{"http": s.http, "grpc": s.grpc} {
+		output, err := exec.Command(binary, "bench", "batchs", "--protocol="+protocol, fmt.Sprintf("--url=127.0.0.1:%d", port)).CombinedOutput()
+		if err == nil || !strings.Contains(string(output), "; did you mean batches? models that are ready: batches, sequences, streams, texts") {
+			t.Errorf("a model that is not there, by %s: got %v and %q", protocol, err, output)
+		}
+	}
 	if n := s.figure("nereid_client_regions"); n != 0 {
 		t.Errorf("%v regions are left, want none", n)
 	}

@@ -185,6 +185,9 @@ func TestTopAsText(t *testing.T) {
 			} `json:"instance_list"`
 		}
 	}
+	if text, errs, status = s.top("--once", "--metrics-url=", fmt.Sprintf("--url=http://127.0.0.1:%d", s.http)); status != 0 || strings.Contains(text, "guess") || !strings.Contains(text, "instances of beta version 1") {
+		t.Errorf("top is not told the port of the metrics: got status %d, %s and\n%s", status, errs, text)
+	}
 	text, errs, status = s.top("--json")
 	if err := json.Unmarshal([]byte(text), &view); err != nil || status != 0 {
 		t.Fatalf("got status %d, %s, %v of %s", status, errs, err, text)

@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"cmd/nereid": {".", "cli", "objects/clouds"},
 
 	"cli":            everything,
-	"cli/bench":      {"cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
+	"cli/bench":      {"cli/command", "cli/tensors", "infer", "infer/spelling", "kserve", "server/recording"},
 	"cli/check":      {".", "cli/command", "cli/tensors", "conda", "infer", "infer/spelling", "kserve", "models", "models/config", "models/diagnosis", "models/examination", "models/repository", "models/version", "objects", "server/rest/inference", "server/tracing"},
 	"cli/tensors":    {"infer"},
 	"cli/replay":     {"cli/command", "cli/tensors", "infer", "kserve", "server/recording"},

@@ -52,7 +52,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		return fmt.Errorf("no server answers at %s over %s: %w", o.url, o.protocol, otherPort(err))
 	}
 	if p.model, err = t.config(ctx); err != nil {
-		return err
+		return p.unserved(ctx, t, err)
 	}
 	if err := p.check(); err != nil {
 		return err

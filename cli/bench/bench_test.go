@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -414,5 +415,38 @@ func TestComparison(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 3 || strings.Join(strings.Fields(lines[2]), " ") != "1 ×1.50 ×0.50 ×1.00 -" {
 		t.Errorf("got\n%s", &out)
+	}
+}
+
+// TestModelsThatAreNotThere wants the models that there are, the nearest first, and of one that is there why it is not ready.
+func TestModelsThatAreNotThere(t *testing.T) {
+	entry := func(name, version, state, reason string) *kserve.RepositoryIndexResponse_ModelIndex {
+		return &kserve.RepositoryIndexResponse_ModelIndex{Name: name, Version: version, State: state, Reason: reason}
+	}
+	index := []*kserve.RepositoryIndexResponse_ModelIndex{
+		entry("churn", "1", "READY", ""), entry("churn", "3", "READY", ""), entry("bert", "1", "READY", ""),
+		entry("broken", "1", "UNAVAILABLE", "ValueError: no\nTraceback"), entry("late", "1", "LOADING", ""), entry("idle", "", "", ""),
+	}
+	many := index
+	for i := range 12 {
+		many = append(many, entry(fmt.Sprintf("m%02d", i), "1", "READY", ""))
+	}
+	for _, c := range []struct {
+		model string
+		index []*kserve.RepositoryIndexResponse_ModelIndex
+		want  string
+	}{
+		{"chrun", index, "did you mean churn? models that are ready: bert, churn"},
+		{"other", index, "models that are ready: bert, churn"},
+		{"other", many, "models that are ready: bert, churn, m00, m01, m02, m03, m04, m05, m06, m07 and 4 more"},
+		{"churn", index, "versions that are ready: 1, 3"},
+		{"broken", index, "it is UNAVAILABLE: ValueError: no"},
+		{"late", index, "it is LOADING"},
+		{"idle", index, "the repository has it, and it is not loaded"},
+		{"other", nil, "the server has no model that is ready"},
+	} {
+		if got := instead(c.model, c.index); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.model, got, c.want)
+		}
 	}
 }

@@ -88,6 +88,13 @@ func (t *grpcTarget) config(ctx context.Context) (*kserve.ModelConfig, error) {
 	return reply.GetConfig(), nil
 }
 
+func (t *grpcTarget) index(ctx context.Context) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
+	ctx, cancel := t.within(ctx)
+	defer cancel()
+	reply, err := t.client.RepositoryIndex(ctx, &kserve.RepositoryIndexRequest{})
+	return reply.GetModels(), err
+}
+
 func (t *grpcTarget) statistics(ctx context.Context) ([]*kserve.ModelStatistics, error) {
 	ctx, cancel := t.within(ctx)
 	defer cancel()

@@ -105,6 +105,15 @@ func (t *httpTarget) config(ctx context.Context) (*kserve.ModelConfig, error) {
 	return &config, t.askMessage(ctx, t.modelPath()+"/config", &config)
 }
 
+func (t *httpTarget) index(ctx context.Context) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
+	text, err := t.ask(ctx, http.MethodPost, "/v2/repository/index", struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	var list []*kserve.RepositoryIndexResponse_ModelIndex
+	return list, json.Unmarshal(text, &list)
+}
+
 func (t *httpTarget) statistics(ctx context.Context) ([]*kserve.ModelStatistics, error) {
 	var all kserve.ModelStatisticsResponse
 	err := t.askMessage(ctx, t.modelPath()+"/stats", &all)

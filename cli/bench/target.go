@@ -12,6 +12,8 @@ type target interface {
 	// serverName is what the server says that it is.
 	serverName(ctx context.Context) (string, error)
 	config(ctx context.Context) (*kserve.ModelConfig, error)
+	// index lists the versions of the models of the server's repository.
+	index(ctx context.Context) ([]*kserve.RepositoryIndexResponse_ModelIndex, error)
 	// statistics are of the model's versions, or of the one that was asked for.
 	statistics(ctx context.Context) ([]*kserve.ModelStatistics, error)
 	register(ctx context.Context, name, key string, bytes int64) error

@@ -216,6 +216,18 @@ func TestOneModelIsChecked(t *testing.T) {
 			t.Errorf("%s: got %q, %s, want %q", name, lines, stderr, want)
 		}
 	}
+	for names, want := range map[string]string{
+		"good": "1 model: 0 errors, 0 warnings, 0 differences from Triton", "good bare good": "2 models: 0 errors, 1 warning, 0 differences from Triton",
+		"both": "2 models: 0 errors, 0 warnings, 0 differences from Triton", "both broken": "3 models: 1 error, 0 warnings, 0 differences from Triton",
+	} {
+		var flags []string
+		for name := range strings.FieldsSeq(names) {
+			flags = append(flags, "--model", name)
+		}
+		if _, lines, stderr := run(t, directory, flags...); lines[len(lines)-1] != want {
+			t.Errorf("--model %s: got %q, %s, want %q", names, lines, stderr, want)
+		}
+	}
 }
 
 // TestJSONHasAllFindings reads what --json writes.
@@ -252,14 +264,18 @@ func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"m/1/model.py": script, "bare/model.py": script, "file": ""})
 	for want, args := range map[string][]string{
-		"is not there: want a model repository or a model":               {filepath.Join(directory, "absent")},
-		"is no directory: want a model repository or a model":            {filepath.Join(directory, "file")},
-		"is the folder of a version: want the model, which is the":       {filepath.Join(directory, "m", "1")},
-		"bare has a model.py that is in no folder of a version: move it": {filepath.Join(directory, "bare")},
-		"got 2 directories, want one":                                    {directory, directory},
-		"--write-config and --request are for one model":                 {directory, "--write-config"},
-		"--request is for --try or --write-config":                       {filepath.Join(directory, "m"), "--request=x"},
-		"flag provided but not defined: --nonsense":                      {directory, "--nonsense"},
+		"is not there: want a model repository or a model":                             {filepath.Join(directory, "absent")},
+		"is no directory: want a model repository or a model":                          {filepath.Join(directory, "file")},
+		"is the folder of a version: want the model, which is the":                     {filepath.Join(directory, "m", "1")},
+		"bare has a model.py that is in no folder of a version: move it":               {filepath.Join(directory, "bare")},
+		"got 2 directories, want one":                                                  {directory, directory},
+		"--write-config and --request are for one model":                               {directory, "--write-config"},
+		"--request is for --try or --write-config":                                     {filepath.Join(directory, "m"), "--request=x"},
+		`--model is "baer", which ` + directory + ` does not have; did you mean bare?`: {directory, "--model=baer"},
+		`--model is "other", which ` + directory + ` does not have`:                    {directory, "--model=m", "--model", "other"},
+		"m is a model: --model chooses from a repository, such as " + directory:        {filepath.Join(directory, "m"), "--model=m"},
+		"want the name of a model":                                                     {directory, "--model="},
+		"flag provided but not defined: --nonsense":                                    {directory, "--nonsense"},
 	} {
 		if status, _, stderr := run(t, args[0], args[1:]...); status != command.StatusUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%q: got status %d, %q, want 2 and %q", args, status, stderr, want)

@@ -2,12 +2,14 @@ package check
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,8 +33,10 @@ type options struct {
 	request                    string // a file
 
 	server nereid.Options
-	// model is the only one that is checked, "" if all of the repository are.
-	model string
+	// models are those that are checked, with what ensembles among them are composed of; none if all of the repository are. model
+	// is the only one, else "".
+	models []string
+	model  string
 }
 
 // Run runs the command line that follows `nereid check`. It returns the exit status.
@@ -47,6 +51,15 @@ func Run(args []string, read ReadFlags, stdout, stderr io.Writer) int {
 	flags.BoolVar(&o.writing, "write-config", false, "write the config.pbtxt of one model that has none, from a first request")
 	flags.BoolVar(&o.strict, "strict", false, "exit with status 1 for warnings, too")
 	flags.BoolVar(&o.json, "json", false, "write one JSON object instead of lines")
+	flags.Func("model", "`MODEL` to check, with the models of an ensemble; all unless it is given, may be repeated", func(name string) error {
+		if name == "" {
+			return errors.New("want the name of a model")
+		}
+		if !slices.Contains(o.models, name) {
+			o.models = append(o.models, name)
+		}
+		return nil
+	})
 	names, server, err := read(flags, args)
 	if err == nil {
 		o.server = server
@@ -93,6 +106,9 @@ func (o *options) locate(names []string) error {
 			if err != nil {
 				return err
 			}
+			if len(o.models) > 0 {
+				return command.Usagef("%s is a model: --model chooses from a repository, such as %s", directory, filepath.Dir(filepath.Clean(directory)))
+			}
 			o.model, directory = filepath.Base(absolute), filepath.Dir(filepath.Clean(directory))
 			if filepath.Base(filepath.Join(directory, o.model)) != filepath.Base(filepath.Clean(names[0])) { // "." or ".."
 				directory = filepath.Dir(absolute)
@@ -101,8 +117,14 @@ func (o *options) locate(names []string) error {
 		o.server.Repository.Paths = append(o.server.Repository.Paths, directory)
 	}
 	switch {
+	case o.model != "":
+		o.models = []string{o.model}
+	case len(o.models) == 1:
+		o.model = o.models[0]
+	}
+	switch {
 	case (o.writing || o.request != "") && o.model == "":
-		return command.Usagef("--write-config and --request are for one model: name its folder, such as models/greeter")
+		return command.Usagef("--write-config and --request are for one model: name its folder, such as models/greeter, or say --model greeter")
 	case o.request != "" && !o.trying && !o.writing:
 		return command.Usagef("--request is for --try or --write-config")
 	}

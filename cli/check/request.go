@@ -153,7 +153,7 @@ var sequenceCode = regexp.MustCompile(`(?m)^[^#\n]*\.correlation_id\(`)
 func (c *check) try(ctx context.Context) error {
 	for _, e := range c.found {
 		m := c.modelReport(e)
-		if !*m.Loaded || e.Description == nil || c.report.hasError(m.Name) || c.model != "" && e.Identity.Name != c.model {
+		if !*m.Loaded || e.Description == nil || c.report.hasError(m.Name) || len(c.models) > 0 && !slices.Contains(c.models, e.Identity.Name) {
 			continue
 		}
 		info, err := c.server.Registry().Model(e.Identity.Name, infer.LatestVersion)

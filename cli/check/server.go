@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,11 +16,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/spelling"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/examination"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
@@ -45,8 +48,8 @@ func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err e
 	o.Logger, o.Stdout, o.Stderr = zerolog.New(c.log).Level(zerolog.WarnLevel), stderr, stderr
 	o.Repository.Control = nereid.ControlExplicit
 	o.Repository.StartupModels = []string{"*"}
-	if c.model != "" {
-		o.Repository.StartupModels = []string{c.model}
+	if len(c.models) > 0 {
+		o.Repository.StartupModels = c.models
 	}
 	restore, err := c.fetch(ctx, &o)
 	if err != nil {
@@ -57,20 +60,19 @@ func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err e
 		return err
 	}
 	defer c.server.Close()
-	var names []string
-	if c.model != "" {
-		names = []string{c.model}
-	}
-	if c.found, err = c.server.Registry().Examine(ctx, names); err != nil {
+	if c.found, err = c.server.Registry().Examine(ctx, c.models); err != nil {
 		return err
 	}
 	for _, e := range c.found {
+		if len(e.Errors) == 1 && e.Errors[0].Error() == repository.NotFound(e.Identity.Name).Error() {
+			return notThere(e.Identity.Name, o.Repository.Paths)
+		}
 		if err := c.uncopied[filepath.Clean(e.Directory)]; err != nil {
 			e.Description, e.Errors = nil, []error{err}
 		}
 		c.examined(e)
 	}
-	if c.model == "" {
+	if len(c.models) == 0 {
 		c.folders(o.Repository.Paths)
 		if len(c.found) == 0 {
 			c.report.add(finding{Severity: severityWarning, Rule: "empty", File: o.Repository.Paths[0], Text: "there is no model", Remedy: "each folder in a repository is a model, such as greeter, with greeter/config.pbtxt and greeter/1/model.py"})
@@ -87,6 +89,24 @@ func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err e
 	}
 	c.told()
 	return ctx.Err()
+}
+
+// notThere says that no repository has a model which the command line names, and which one it may mean.
+func notThere(name string, repositories []string) error {
+	var known []string
+	for _, path := range repositories {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			continue
+		}
+		for _, entry := range entries {
+			known = append(known, entry.Name())
+		}
+	}
+	if near := spelling.Nearest(name, known); near != "" {
+		return command.Usagef("--model is %q, which %s does not have; did you mean %s?", name, strings.Join(repositories, ", "), near)
+	}
+	return command.Usagef("--model is %q, which %s does not have", name, strings.Join(repositories, ", "))
 }
 
 // examined reports what the files of a model say.

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -25,7 +24,7 @@ const summary = `Shows models, instances, queues, rates, latencies, errors and t
 
 // options are what the command line asks for.
 type options struct {
-	server, metrics *url.URL
+	server, metrics *url.URL // metrics is nil unless the user says it
 	header          http.Header
 	interval        time.Duration
 	once, json      bool
@@ -50,7 +49,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{header: make(http.Header)}
 	var server, metrics string
 	flags.StringVar(&server, "url", "http://localhost:8000", "`ADDRESS` of the server's HTTP endpoint")
-	flags.StringVar(&metrics, "metrics-url", "", "`ADDRESS` of its metrics endpoint; port 8002 of the same host unless it is given")
+	flags.StringVar(&metrics, "metrics-url", "", "`ADDRESS` of its metrics endpoint; unless it is given, the port of the same host that the server names, or else the port of --url and 2")
 	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between two looks at the server, 100ms at least")
 	flags.BoolVar(&o.once, "once", false, "show it once, as plain text; so it is where the output is no terminal")
 	flags.BoolVar(&o.json, "json", false, "show it once, as JSON")
@@ -81,7 +80,6 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 		return nil, err
 	}
 	if metrics == "" {
-		o.metrics = &url.URL{Scheme: "http", Host: net.JoinHostPort(o.server.Hostname(), "8002")}
 		return o, nil
 	}
 	o.metrics, err = parseURL("--metrics-url", metrics)

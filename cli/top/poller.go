@@ -29,6 +29,7 @@ const (
 type poller struct {
 	options *options
 	client  client
+	where   whereabouts
 
 	last    *View
 	started time.Time // of the server, as its status says
@@ -55,7 +56,7 @@ type processTime struct {
 
 func newPoller(o *options) *poller {
 	return &poller{
-		options: o, client: client{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}, header: o.header},
+		options: o, where: whereabouts{url: o.metrics, settled: o.metrics != nil}, client: client{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}, header: o.header},
 		seen: make(map[key][]counts), first: make(map[key]*measuredVersion), cpu: make(map[int]processTime),
 	}
 }
@@ -109,7 +110,7 @@ func (p *poller) poll(ctx context.Context) *View {
 		p.last = v
 		return v
 	}
-	v.Notes = append(v.Notes, f.notes(p.options)...)
+	v.Notes = append(v.Notes, f.notes(p.options, p.where)...)
 	p.noticeRestart(f.status)
 	v.Server.Name, v.Server.Version = f.meta.Name, f.meta.Version
 	if f.status != nil {
@@ -133,6 +134,7 @@ func versionNumber(text string) int64 {
 
 // find asks all endpoints at once.
 func (p *poller) find(ctx context.Context) *found {
+	p.locate(ctx)
 	f := &found{}
 	var all sync.WaitGroup
 	o := p.options
@@ -147,14 +149,14 @@ func (p *poller) find(ctx context.Context) *found {
 	all.Go(func() { read(&f.indexErr, &f.index, http.MethodPost, "/v2/repository/index") })
 	all.Go(func() { read(&f.statisticsErr, &f.statistics, http.MethodGet, "/v2/models/stats") })
 	all.Go(func() {
-		text, err := p.client.ask(ctx, askLimit, http.MethodGet, o.metrics, "/metrics", nil)
+		text, err := p.askThere(ctx, "/metrics")
 		if err == nil {
 			f.metrics, err = readMetrics(text)
 		}
 		f.metricsErr = err
 	})
 	all.Go(func() {
-		text, err := p.client.ask(ctx, askLimit, http.MethodGet, o.metrics, fmt.Sprintf("/status?lines=%d&after=%d", maxLines, p.lines), nil)
+		text, err := p.askThere(ctx, fmt.Sprintf("/status?lines=%d&after=%d", maxLines, p.lines))
 		switch {
 		case err != nil:
 		case len(text) == 0:
@@ -183,19 +185,22 @@ func (f *found) lost() error {
 }
 
 // notes say what could not be had.
-func (f *found) notes(o *options) (list []string) {
+func (f *found) notes(o *options, at whereabouts) (list []string) {
 	for _, of := range []struct {
 		err           error
 		what, missing string
 	}{
 		{f.indexErr, "index of models at " + o.server.String(), "models that are not loaded are missing"},
 		{f.statisticsErr, "statistics at " + o.server.String(), "rates are those of the status alone"},
-		{f.metricsErr, "metrics at " + o.metrics.String() + "/metrics", "queues, memory and GPUs are missing where the status does not have them"},
-		{f.statusErr, "status at " + o.metrics.String() + "/status", "states of instances, errors and log are missing"},
+		{f.metricsErr, "metrics" + at.named("/metrics"), "queues, memory and GPUs are missing where the status does not have them"},
+		{f.statusErr, "status" + at.named("/status"), "states of instances, errors and log are missing"},
 	} {
 		if of.err != nil {
 			list = append(list, fmt.Sprintf("no %s: %v; %s", of.what, of.err, of.missing))
 		}
+	}
+	if text := at.note(f.metricsErr == nil || f.statusErr == nil); text != "" {
+		list = append(list, text)
 	}
 	return list
 }

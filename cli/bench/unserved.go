@@ -1,0 +1,66 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// mostNamed is how many models an error names.
+const mostNamed = 10
+
+// unserved adds to the error with which a server refuses a model what that server has instead, where it says so.
+func (p *prepared) unserved(ctx context.Context, t target, err error) error {
+	index, noIndex := t.index(ctx)
+	if noIndex != nil {
+		return err
+	}
+	if text := instead(p.options.model, index); text != "" {
+		return fmt.Errorf("%w; %s", err, text)
+	}
+	return err
+}
+
+// instead says what an index has in the place of a model, or of a version of it; "" if it has nothing to say.
+func instead(model string, index []*kserve.RepositoryIndexResponse_ModelIndex) string {
+	var ready, names []string
+	for _, entry := range index {
+		if entry.GetState() == "READY" {
+			names = append(names, entry.GetName())
+		}
+		if entry.GetName() == model && entry.GetState() == "READY" {
+			ready = append(ready, entry.GetVersion())
+		}
+	}
+	if len(ready) > 0 {
+		return "versions that are ready: " + strings.Join(ready, ", ")
+	}
+	for _, entry := range index {
+		switch reason, _, _ := strings.Cut(strings.TrimSpace(entry.GetReason()), "\n"); {
+		case entry.GetName() != model:
+		case entry.GetState() == "" || entry.GetState() == "UNKNOWN":
+			return "the repository has it, and it is not loaded"
+		case reason != "":
+			return "it is " + entry.GetState() + ": " + reason
+		default:
+			return "it is " + entry.GetState()
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) == 0 {
+		return "the server has no model that is ready"
+	}
+	text := "models that are ready: " + strings.Join(names[:min(len(names), mostNamed)], ", ")
+	if more := len(names) - mostNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if near := spelling.Nearest(model, names); near != "" {
+		text = "did you mean " + near + "? " + text
+	}
+	return text
+}
