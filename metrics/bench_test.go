@@ -1,6 +1,12 @@
 package metrics
 
-import "testing"
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
 
 // BenchmarkSuccess counts one request, with and without the histograms of its stages.
 func BenchmarkSuccess(b *testing.B) {
@@ -11,6 +17,51 @@ func BenchmarkSuccess(b *testing.B) {
 			for b.Loop() {
 				m.Success(1, Durations{Total: 200_000, Queue: 20_000, Input: 10_000, Infer: 150_000, Output: 5_000})
 			}
+		})
+	}
+}
+
+// counted is a client that counts what it gets.
+type counted struct {
+	header http.Header
+	bytes  int
+}
+
+func (c *counted) Header() http.Header         { return c.header }
+func (*counted) WriteHeader(int)               {}
+func (c *counted) Write(b []byte) (int, error) { c.bytes += len(b); return len(b), nil }
+
+// BenchmarkPage renders the page of a thousand models, idle ones, and used ones with the default buckets and
+// with all.
+func BenchmarkPage(b *testing.B) {
+	for _, tt := range []struct {
+		name   string
+		used   bool
+		config Config
+	}{{"idle", false, Config{}}, {"used", true, Config{}}, {"all buckets", true, Config{AllBuckets: true}}} {
+		b.Run(tt.name, func(b *testing.B) {
+			tt.config.Interval = time.Hour
+			r := New(tt.config)
+			var list []Process
+			for i := range 1000 {
+				name := fmt.Sprint("model_", i)
+				m := r.Model(name, 1, ModelOptions{})
+				r.StubStarted(name)
+				m.Loaded(time.Duration(i) * 1234567)
+				if tt.used {
+					m.Success(1, Durations{Total: 200_000, Queue: 20_000, Input: 10_000, Infer: 150_000, Output: 5_000})
+				}
+				list = append(list, Process{Model: name, Version: 1, Instance: name + "_0_0", CPU: time.Second + time.Duration(i)*time.Millisecond, Resident: 30 << 20})
+			}
+			r.Processes(func() []Process { return list })
+			request := httptest.NewRequest("GET", "/metrics", nil)
+			var w counted
+			b.ReportAllocs()
+			for b.Loop() {
+				w = counted{header: http.Header{}}
+				r.Handler().ServeHTTP(&w, request)
+			}
+			b.ReportMetric(float64(w.bytes), "B/page")
 		})
 	}
 }

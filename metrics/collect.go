@@ -1,47 +1,47 @@
 package metrics
 
 import (
-	"cmp"
-	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/metrics/exposition"
 )
+
+const counter, gauge = "counter", "gauge"
 
 // family is a family of one sample for each model.
 type family struct {
 	name, help string
-	kind       prometheus.ValueType
+	kind       string
 	duration   bool // left out with the duration counters
 	version    bool // of the version alone, not of what a GPU executes
 	value      func(*Model) float64
 }
 
 var families = []family{
-	{"nv_inference_request_success", "Number of successful inference requests, all batch sizes", prometheus.CounterValue, false, false,
+	{"nv_inference_request_success", "Number of successful inference requests, all batch sizes", counter, false, false,
 		func(m *Model) float64 { return float64(m.success.Load()) }},
-	{"nv_inference_count", "Number of inferences performed (does not include cached requests)", prometheus.CounterValue, false, false,
+	{"nv_inference_count", "Number of inferences performed (does not include cached requests)", counter, false, false,
 		func(m *Model) float64 { return float64(m.inferences.Load()) }},
-	{"nv_inference_exec_count", "Number of model executions performed (does not include cached requests)", prometheus.CounterValue, false, false,
+	{"nv_inference_exec_count", "Number of model executions performed (does not include cached requests)", counter, false, false,
 		func(m *Model) float64 { return float64(m.executions.Load()) }},
 	{"nv_inference_request_duration_us", "Cumulative inference request duration in microseconds (includes cached requests)",
-		prometheus.CounterValue, true, false, func(m *Model) float64 { return float64(m.total.Load()) }},
+		counter, true, false, func(m *Model) float64 { return float64(m.total.Load()) }},
 	{"nv_inference_queue_duration_us", "Cumulative inference queuing duration in microseconds (includes cached requests)",
-		prometheus.CounterValue, true, false, func(m *Model) float64 { return float64(m.queue.Load()) }},
+		counter, true, false, func(m *Model) float64 { return float64(m.queue.Load()) }},
 	{"nv_inference_compute_input_duration_us", inputHelp,
-		prometheus.CounterValue, true, false, func(m *Model) float64 { return float64(m.input.Load()) }},
+		counter, true, false, func(m *Model) float64 { return float64(m.input.Load()) }},
 	{"nv_inference_compute_infer_duration_us", inferHelp,
-		prometheus.CounterValue, true, false, func(m *Model) float64 { return float64(m.infer.Load()) }},
+		counter, true, false, func(m *Model) float64 { return float64(m.infer.Load()) }},
 	{"nv_inference_compute_output_duration_us", outputHelp,
-		prometheus.CounterValue, true, false, func(m *Model) float64 { return float64(m.output.Load()) }},
+		counter, true, false, func(m *Model) float64 { return float64(m.output.Load()) }},
 	{"nv_inference_pending_request_count", "Instantaneous number of pending requests awaiting execution per-model.",
-		prometheus.GaugeValue, false, true, func(m *Model) float64 { return float64(m.pending.Load()) }},
+		gauge, false, true, func(m *Model) float64 { return float64(m.pending.Load()) }},
 	{"nv_model_load_duration_secs", "Model load time in seconds",
-		prometheus.GaugeValue, false, true, func(m *Model) float64 { return time.Duration(m.loadNanos.Load()).Seconds() }},
+		gauge, false, true, func(m *Model) float64 { return time.Duration(m.loadNanos.Load()).Seconds() }},
 }
 
 // Triton gives the compute counters and summaries the same texts.
@@ -89,69 +89,70 @@ const (
 	firstResponseName = "nv_inference_first_response_histogram_ms"
 )
 
-// modelCollector renders the models' counters. It describes nothing in advance:
-// models differ in their labels.
-type modelCollector Registry
+// reasonOrder has the reasons sorted by their labels.
+var reasonOrder = [...]Reason{ReasonBackend, ReasonCanceled, ReasonOther, ReasonRejected}
 
-func (*modelCollector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect runs in a goroutine of the library's.
-func (c *modelCollector) Collect(out chan<- prometheus.Metric) {
-	for _, m := range c.sorted() {
-		boundary.Guard(c.config.Log, boundary.Server, func() { c.collect(m, out) }, nil)()
-	}
-}
-
-func (c *modelCollector) sorted() []*Model {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var list []*Model
-	for _, m := range slices.SortedFunc(maps.Values(c.models), func(a, b *Model) int {
-		return cmp.Or(cmp.Compare(a.key.name, b.key.name), cmp.Compare(a.key.version, b.key.version), cmp.Compare(a.key.tags, b.key.tags))
-	}) {
-		list = append(list, m)
-		for _, uuid := range slices.Sorted(maps.Keys(m.gpus)) {
-			list = append(list, m.gpus[uuid])
+// modelFamilies are those of models that are written without the library.
+func modelFamilies(config *Config) (list []ownFamily) {
+	for _, f := range families {
+		if f.duration && config.NoCounters {
+			continue
 		}
+		list = append(list, ownFamily{f.name, f.help, f.kind, func(page *exposition.Page, now *view) {
+			for _, m := range now.models {
+				if !f.version || !m.onGPU {
+					page.Sample("", m.full, "", f.value(m))
+				}
+			}
+		}})
+	}
+	list = append(list, ownFamily{failureName, failureHelp, counter, func(page *exposition.Page, now *view) {
+		for _, m := range now.models {
+			for i, labels := range m.failureLabels {
+				page.Sample("", labels, "", float64(m.failures[reasonOrder[i]].Load()))
+			}
+		}
+	}})
+	for _, f := range cacheFamilies {
+		if config.NoCounters {
+			break
+		}
+		list = append(list, ownFamily{f.name, f.help, counter, func(page *exposition.Page, now *view) {
+			for _, m := range now.models {
+				if c := m.cache.Load(); c != nil && !m.onGPU {
+					page.Sample("", m.full, "", float64(f.value(c).Load()))
+				}
+			}
+		}})
 	}
 	return list
 }
 
-func (c *modelCollector) collect(m *Model, out chan<- prometheus.Metric) {
-	for _, f := range families {
-		if f.duration && c.config.NoCounters || f.version && m.onGPU {
-			continue
-		}
-		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(f.name, f.help, nil, m.labels), f.kind, f.value(m))
+// distributions has the library collect what it counts itself: summaries and the histogram of first
+// responses. It describes nothing in advance: models differ in their labels.
+type distributions Registry
+
+func (*distributions) Describe(chan<- *prometheus.Desc) {}
+
+// Collect runs in a goroutine of the library's.
+func (d *distributions) Collect(out chan<- prometheus.Metric) {
+	for _, m := range (*Registry)(d).shown() {
+		boundary.Guard(d.config.Log, boundary.Server, func() { m.collect(out) }, nil)()
 	}
-	failures := prometheus.NewDesc(failureName, failureHelp, []string{"reason"}, m.labels)
-	for i, reason := range reasonLabels {
-		out <- prometheus.MustNewConstMetric(failures, prometheus.CounterValue, float64(m.failures[i].Load()), reason)
-	}
+}
+
+func (m *Model) collect(out chan<- prometheus.Metric) {
 	cache := m.cache.Load()
 	for i, s := range m.summaries {
 		if i > 0 || cache == nil {
 			out <- s
 		}
 	}
-	if cache != nil && !m.onGPU {
-		cache.collect(out, m.labels, c.config.NoCounters)
+	if cache != nil && !m.onGPU && cache.hitSummary != nil {
+		out <- cache.hitSummary
+		out <- cache.missSummary
 	}
 	if m.first != nil {
 		out <- m.first
-	}
-	m.collectStages(out)
-}
-
-func (c *cacheCounters) collect(out chan<- prometheus.Metric, labels prometheus.Labels, noCounters bool) {
-	for _, f := range cacheFamilies {
-		if noCounters {
-			break
-		}
-		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(f.name, f.help, nil, labels), prometheus.CounterValue, float64(f.value(c).Load()))
-	}
-	if c.hitSummary != nil {
-		out <- c.hitSummary
-		out <- c.missSummary
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
 // Kind is the kind of a custom metric, in the numbers of pb_utils.MetricKind.
@@ -202,7 +204,7 @@ func (h *Holder) NewMetric(family, number uint64, labels [][2]string, buckets []
 	if err := checkBuckets(buckets); err != nil {
 		return err
 	}
-	text := string(appendLabels(nil, labels))
+	text := exposition.Labels(labels...)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
 func must(t *testing.T, err error) {
@@ -101,7 +103,7 @@ func TestNumbersAreWrittenAsTritonWrites(t *testing.T) {
 		// Where Triton's 16 digits would be another number.
 		{12345678901234568, "1.2345678901234568e+16"}, {math.Nextafter(0.3, 1), "0.30000000000000004"},
 	} {
-		if got := string(appendNumber(nil, tt.value)); got != tt.want {
+		if got := string(exposition.AppendNumber(nil, tt.value)); got != tt.want {
 			t.Errorf("%g: got %q, want %q", tt.value, got, tt.want)
 		}
 	}

@@ -1,110 +1,173 @@
 package metrics
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
-// Handler renders all metrics in the text format of Prometheus, as Triton does:
-// the library's own would write a million as 1e+06.
+// Handler renders all metrics in the text format of Prometheus. It writes the page piece by
+// piece, and holds no lock meanwhile: a client that reads slowly holds one piece.
 func (r *Registry) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		families, err := r.gatherer.Gather()
-		if err != nil && len(families) == 0 {
+		rest, err := r.gatherer.Gather()
+		if err != nil && len(rest) == 0 {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		var page []byte
-		for _, f := range families {
-			page = appendOwn(page, f)
-		}
-		page = r.custom.appendTo(page)
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = w.Write(page) // the client has gone, if anything
+		page := exposition.NewPage(w)
+		r.write(page, rest)
+		_ = page.Flush() // the client has gone, if anything
 	})
 }
 
-// appendOwn appends one of the server's own families.
-func appendOwn(b []byte, f *dto.MetricFamily) []byte {
-	name := f.GetName()
-	b = appendHead(b, name, f.GetHelp(), strings.ToLower(f.GetType().String()))
+// write merges what the registry writes itself, which is all that grows with models, with the
+// families that the library has gathered. Both are sorted by name.
+func (r *Registry) write(page *exposition.Page, rest []*dto.MetricFamily) {
+	now := r.view()
+	for _, f := range r.own {
+		at, _ := slices.BinarySearchFunc(rest, f.name, func(g *dto.MetricFamily, name string) int { return strings.Compare(g.GetName(), name) })
+		for _, g := range rest[:at] {
+			writeGathered(page, g)
+		}
+		rest = rest[at:]
+		if page.Failed() {
+			return
+		}
+		page.Family(f.name, f.help, f.kind)
+		boundary.Guard(r.config.Log, boundary.Server, func() { f.write(page, now) }, nil)()
+	}
+	for _, g := range rest {
+		writeGathered(page, g)
+	}
+	r.custom.write(page)
+}
+
+// ownFamily is a family that is written without the library: its collectors make some ten
+// allocations for each sample.
+type ownFamily struct {
+	name, help, kind string
+	write            func(*exposition.Page, *view)
+}
+
+// add keeps the families sorted. It is for the time before the page is read.
+func (r *Registry) add(families ...ownFamily) {
+	r.own = append(r.own, families...)
+	slices.SortFunc(r.own, func(a, b ownFamily) int { return strings.Compare(a.name, b.name) })
+}
+
+// view is what a page shows.
+type view struct {
+	models    []*Model
+	processes processRows
+}
+
+func (r *Registry) view() *view {
+	now := &view{models: r.shown()}
+	if r.processes != nil {
+		boundary.Guard(r.config.Log, boundary.Server, func() { now.processes = r.processes.now() }, nil)()
+	}
+	return now
+}
+
+// shown returns the versions and their GPUs as the library would sort them: by the number of labels, then by
+// their values. The list is made anew after a change, and is not changed then.
+func (r *Registry) shown() []*Model {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.order == nil {
+		for _, m := range r.models {
+			r.order = append(r.order, m)
+			r.order = slices.AppendSeq(r.order, maps.Values(m.gpus))
+		}
+		slices.SortFunc(r.order, func(a, b *Model) int {
+			return cmp.Or(cmp.Compare(len(a.values), len(b.values)), slices.Compare(a.values, b.values), strings.Compare(a.full, b.full))
+		})
+	}
+	return r.order
+}
+
+// writeGathered writes a family that the library has gathered.
+func writeGathered(page *exposition.Page, f *dto.MetricFamily) {
+	page.Family(f.GetName(), f.GetHelp(), strings.ToLower(f.GetType().String()))
 	for _, m := range f.GetMetric() {
 		pairs := make([][2]string, len(m.GetLabel()))
 		for i, l := range m.GetLabel() {
 			pairs[i] = [2]string{l.GetName(), l.GetValue()}
 		}
-		labels := string(appendLabels(nil, pairs))
+		labels := exposition.Labels(pairs...)
 		switch {
 		case m.GetCounter() != nil:
-			b = appendSample(b, name, "", labels, "", 0, m.GetCounter().GetValue())
+			page.Sample("", labels, "", m.GetCounter().GetValue())
 		case m.GetGauge() != nil:
-			b = appendSample(b, name, "", labels, "", 0, m.GetGauge().GetValue())
+			page.Sample("", labels, "", m.GetGauge().GetValue())
 		case m.GetSummary() != nil:
 			s := m.GetSummary()
-			b = appendSample(b, name, "_count", labels, "", 0, float64(s.GetSampleCount()))
-			b = appendSample(b, name, "_sum", labels, "", 0, s.GetSampleSum())
+			page.Sample("_count", labels, "", float64(s.GetSampleCount()))
+			page.Sample("_sum", labels, "", s.GetSampleSum())
 			for _, q := range s.GetQuantile() {
-				b = appendSample(b, name, "", labels, "quantile", q.GetQuantile(), q.GetValue())
+				page.Sample("", labels, exposition.Last("quantile", q.GetQuantile()), q.GetValue())
 			}
 		case m.GetHistogram() != nil:
 			h := m.GetHistogram()
-			b = appendSample(b, name, "_count", labels, "", 0, float64(h.GetSampleCount()))
-			b = appendSample(b, name, "_sum", labels, "", 0, h.GetSampleSum())
+			page.Sample("_count", labels, "", float64(h.GetSampleCount()))
+			page.Sample("_sum", labels, "", h.GetSampleSum())
 			for _, bucket := range h.GetBucket() {
-				b = appendSample(b, name, "_bucket", labels, "le", bucket.GetUpperBound(), float64(bucket.GetCumulativeCount()))
+				page.Sample("_bucket", labels, exposition.Last("le", bucket.GetUpperBound()), float64(bucket.GetCumulativeCount()))
 			}
-			b = appendSample(b, name, "_bucket", labels, "le", math.Inf(1), float64(h.GetSampleCount()))
+			page.Sample("_bucket", labels, aboveAll, float64(h.GetSampleCount()))
 		}
 	}
-	return b
 }
+
+// aboveAll is the label of the last bucket.
+var aboveAll = exposition.Last("le", math.Inf(1))
 
 var kindNames = [...]string{Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
 
-// appendTo appends the families of models that have a series.
-func (c *custom) appendTo(b []byte) []byte {
-	type shown struct {
-		*customFamily
-		series []*series
-	}
+// write writes the families of models that have a series.
+func (c *custom) write(page *exposition.Page) {
 	c.mu.Lock()
-	var list []shown
-	for _, name := range slices.Sorted(maps.Keys(c.families)) {
+	names := slices.Sorted(maps.Keys(c.families))
+	c.mu.Unlock()
+	for _, name := range names {
+		if page.Failed() {
+			return
+		}
+		c.mu.Lock()
 		f := c.families[name]
-		if len(f.series) == 0 {
+		if f == nil { // it has gone meanwhile
+			c.mu.Unlock()
 			continue
 		}
-		s := shown{customFamily: f}
-		for _, labels := range slices.Sorted(maps.Keys(f.series)) {
-			s.series = append(s.series, f.series[labels])
-		}
-		list = append(list, s)
-	}
-	c.mu.Unlock()
-	for _, f := range list {
-		b = appendHead(b, f.name, f.description, kindNames[f.kind])
-		for _, s := range f.series {
+		list := slices.Collect(maps.Values(f.series))
+		c.mu.Unlock()
+		slices.SortFunc(list, func(a, b *series) int { return strings.Compare(a.labels, b.labels) })
+		page.Family(f.name, f.description, kindNames[f.kind])
+		for _, s := range list {
 			if s.histogram == nil {
-				b = appendSample(b, f.name, "", s.labels, "", 0, s.value())
+				page.Sample("", s.labels, "", s.value())
 				continue
 			}
 			counts, sum := s.histogram.read()
 			all := float64(counts[len(counts)-1])
-			b = appendSample(b, f.name, "_count", s.labels, "", 0, all)
-			b = appendSample(b, f.name, "_sum", s.labels, "", 0, sum)
+			page.Sample("_count", s.labels, "", all)
+			page.Sample("_sum", s.labels, "", sum)
 			for i, bound := range s.histogram.bounds {
-				b = appendSample(b, f.name, "_bucket", s.labels, "le", bound, float64(counts[i]))
+				page.Sample("_bucket", s.labels, exposition.Last("le", bound), float64(counts[i]))
 			}
-			b = appendSample(b, f.name, "_bucket", s.labels, "le", math.Inf(1), all)
+			page.Sample("_bucket", s.labels, aboveAll, all)
 		}
 	}
-	return b
 }
 
 // Sample is one line of the page. Labels are as between its braces.
@@ -122,84 +185,7 @@ func (r *Registry) Samples(family string) []Sample {
 	}
 	list := make([]Sample, 0, len(f.series))
 	for _, labels := range slices.Sorted(maps.Keys(f.series)) {
-		list = append(list, Sample{labels, string(appendNumber(nil, f.series[labels].value()))})
+		list = append(list, Sample{labels, string(exposition.AppendNumber(nil, f.series[labels].value()))})
 	}
 	return list
-}
-
-var (
-	escapeHelp  = strings.NewReplacer("\\", `\\`, "\n", `\n`)
-	escapeValue = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
-)
-
-func appendHead(b []byte, name, help, kind string) []byte {
-	if help != "" {
-		b = append(b, "# HELP "...)
-		b = append(b, name...)
-		b = append(b, ' ')
-		b = append(b, escapeHelp.Replace(help)...)
-		b = append(b, '\n')
-	}
-	b = append(b, "# TYPE "...)
-	b = append(b, name...)
-	b = append(b, ' ')
-	b = append(b, kind...)
-	return append(b, '\n')
-}
-
-// appendLabels appends labels as they stand between the braces.
-func appendLabels(b []byte, labels [][2]string) []byte {
-	for i, l := range labels {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, l[0]...)
-		b = append(b, `="`...)
-		b = append(b, escapeValue.Replace(l[1])...)
-		b = append(b, '"')
-	}
-	return b
-}
-
-// appendSample appends one line. The label last, if there is one, has a number
-// and stands behind the others.
-func appendSample(b []byte, name, suffix, labels, last string, bound, value float64) []byte {
-	b = append(b, name...)
-	b = append(b, suffix...)
-	if labels != "" || last != "" {
-		b = append(b, '{')
-		b = append(b, labels...)
-		if last != "" {
-			if labels != "" {
-				b = append(b, ',')
-			}
-			b = append(b, last...)
-			b = append(b, `="`...)
-			b = appendNumber(b, bound)
-			b = append(b, '"')
-		}
-		b = append(b, '}')
-	}
-	b = append(b, ' ')
-	b = appendNumber(b, value)
-	return append(b, '\n')
-}
-
-// appendNumber appends a number as Triton does, with up to 16 digits and no
-// exponent below 10¹⁶, and with a digit more where it would be another one.
-func appendNumber(b []byte, v float64) []byte {
-	switch {
-	case math.IsNaN(v):
-		return append(b, "Nan"...)
-	case math.IsInf(v, 1):
-		return append(b, "+Inf"...)
-	case math.IsInf(v, -1):
-		return append(b, "-Inf"...)
-	}
-	begin := len(b)
-	b = strconv.AppendFloat(b, v, 'g', 16, 64)
-	if same, err := strconv.ParseFloat(string(b[begin:]), 64); err != nil || same != v {
-		b = strconv.AppendFloat(b[:begin], v, 'g', -1, 64)
-	}
-	return b
 }

@@ -40,7 +40,7 @@ var gpuFamilies = [...]struct {
 
 // gpus shows how busy the GPUs are.
 type gpus struct {
-	reading reading[GPU]
+	reading reading[[]GPU]
 	log     zerolog.Logger
 }
 
@@ -50,7 +50,7 @@ func (r *Registry) GPUs(list func() []GPU) {
 	for _, f := range gpuFamilies {
 		r.custom.reserved[f.name] = true
 	}
-	r.gatherer.MustRegister(&gpus{reading[GPU]{list: list, interval: r.config.Interval}, r.config.Log})
+	r.gatherer.MustRegister(&gpus{reading[[]GPU]{make: list, interval: r.config.Interval}, r.config.Log})
 }
 
 // Describe describes nothing in advance, as modelCollector does.

@@ -195,7 +195,7 @@ func TestServerCountersAreShown(t *testing.T) {
 }
 
 func TestStagesAreShownAsHistograms(t *testing.T) {
-	r := New(Config{})
+	r := New(Config{AllBuckets: true})
 	m := r.Model("m", 1, ModelOptions{Cache: true})
 	defer m.Close()
 	m.Success(1, Durations{Total: 61e9, Queue: 50_000, Input: 50_001, Infer: 2_000_000, Output: -5})

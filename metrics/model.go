@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
 // Reason is why a request failed, as the label of the failure counter says it.
@@ -33,12 +35,15 @@ type Durations struct{ Total, Queue, Input, Infer, Output int64 }
 // Model counts for one version of a model. Its methods are safe for concurrent
 // use.
 type Model struct {
-	registry *Registry
-	key      modelKey
-	onGPU    bool // it counts for one GPU alone
-	labels   prometheus.Labels
-	users    int               // under registry.mu
-	gpus     map[string]*Model // by UUID, under registry.mu; nil mostly
+	registry      *Registry
+	key           modelKey
+	onGPU         bool // it counts for one GPU alone
+	labels        prometheus.Labels
+	full          string                    // the labels as the page has them
+	values        []string                  // of the labels, in that order
+	failureLabels [len(reasonLabels)]string // with each reason, in the order of reasonOrder
+	users         int                       // under registry.mu
+	gpus          map[string]*Model         // by UUID, under registry.mu; nil mostly
 
 	success, inferences, executions    atomic.Int64
 	failures                           [len(reasonLabels)]atomic.Int64
@@ -79,11 +84,12 @@ func (r *Registry) Model(name string, version int64, options ModelOptions) *Mode
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	tags := tagLabels(options.Tags)
-	key := modelKey{options.Namespace, name, version, string(appendLabels(nil, tags))}
+	key := modelKey{options.Namespace, name, version, exposition.Labels(tags...)}
 	m := r.models[key]
 	if m == nil {
 		m = r.newModel(key, tags, options)
 		r.models[key] = m
+		r.order = nil
 	}
 	m.users++
 	if options.Cache && m.cache.Load() == nil {
@@ -108,6 +114,7 @@ func (m *Model) OnGPU(uuid string) *Model {
 		g = r.newModel(m.key, nil, ModelOptions{})
 		g.labels = maps.Clone(m.labels)
 		g.labels[gpuLabel] = uuid
+		g.writeLabels()
 		g.summaries = r.newSummaries(g.labels)
 		g.onGPU, g.first = true, nil
 		g.cache.Store(m.cache.Load())
@@ -115,6 +122,7 @@ func (m *Model) OnGPU(uuid string) *Model {
 			m.gpus = make(map[string]*Model)
 		}
 		m.gpus[uuid] = g
+		r.order = nil
 	}
 	return g
 }
@@ -148,6 +156,7 @@ func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions
 	for _, tag := range tags {
 		m.labels[tag[0]] = tag[1]
 	}
+	m.writeLabels()
 	m.summaries = r.newSummaries(m.labels)
 	if !r.config.NoStages {
 		m.stages = new([len(stages)]stage)
@@ -164,6 +173,26 @@ func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions
 		})
 	}
 	return m
+}
+
+// writeLabels puts the labels down as the page has them: sorted by their names.
+func (m *Model) writeLabels() {
+	pairs := func(labels prometheus.Labels) (list [][2]string) {
+		for _, name := range slices.Sorted(maps.Keys(labels)) {
+			list = append(list, [2]string{name, labels[name]})
+		}
+		return list
+	}
+	m.full = exposition.Labels(pairs(m.labels)...)
+	m.values = m.values[:0]
+	for _, pair := range pairs(m.labels) {
+		m.values = append(m.values, pair[1])
+	}
+	failed := maps.Clone(m.labels)
+	for i, reason := range reasonOrder {
+		failed["reason"] = reasonLabels[reason]
+		m.failureLabels[i] = exposition.Labels(pairs(failed)...)
+	}
 }
 
 // newSummaries are in the order of Durations, nil if not wanted.
@@ -198,6 +227,7 @@ func (m *Model) Close() {
 	defer r.mu.Unlock()
 	if m.users--; m.users == 0 {
 		delete(r.models, m.key)
+		r.order = nil
 	}
 }
 

@@ -2,15 +2,11 @@ package metrics
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
-
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
 // Process is what the process of an instance takes.
@@ -30,78 +26,83 @@ type Process struct {
 // processNames are the families below.
 var processNames = [...]string{"nereid_instance_cpu_seconds_total", "nereid_instance_resident_bytes", "nereid_arena_bytes", "nereid_device_lent_bytes"}
 
-// processes shows what the processes of instances take.
-type processes struct {
-	reading reading[Process]
-	log     zerolog.Logger
+// processRow is what an instance or a version has in two families, with its labels as the page has them.
+type processRow struct {
+	labels        string
+	first, second int64
 }
+
+// processRows are what the page shows of processes: CPU time in ns and resident memory of instances, arenas
+// and lent memory of versions.
+type processRows struct{ instances, versions []processRow }
 
 // Processes shows what the processes of instances take. list is called when the metrics
-// are read, unless its last result is younger than Config.Interval. It is for the time
-// before models make metrics.
+// are read, unless its last result is younger than Config.Interval; what it returns is put into another
+// order. It is for the time before models make metrics.
 func (r *Registry) Processes(list func() []Process) {
-	r.gatherer.MustRegister(&processes{reading[Process]{list: list, interval: r.config.Interval}, r.config.Log})
-}
-
-// Describe describes nothing in advance, as modelCollector does.
-func (*processes) Describe(chan<- *prometheus.Desc) {}
-
-// Collect runs in a goroutine of the library's.
-func (p *processes) Collect(out chan<- prometheus.Metric) {
-	boundary.Guard(p.log, boundary.Server, func() { p.collect(p.reading.now(), out) }, nil)()
-}
-
-// collect adds up what has equal labels: two loads of a version may live at the same
-// time, and the library refuses a series that comes twice.
-func (p *processes) collect(list []Process, out chan<- prometheus.Metric) {
-	// Instances of one group on several GPUs have the same name.
-	type key struct {
-		namespace, model, instance, gpu string
-		version                         int64
-	}
-	instances, versions := make(map[key]Process), make(map[key]Process)
-	for _, one := range list {
-		of := key{one.Namespace, one.Model, one.Instance, one.GPU, one.Version}
-		sum := instances[of]
-		sum.CPU += one.CPU
-		sum.Resident += one.Resident
-		instances[of] = sum
-		of.instance, of.gpu = "", ""
-		sum = versions[of]
-		sum.Arena += one.Arena
-		sum.Lent += one.Lent
-		versions[of] = sum
-	}
-	order := func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.model, b.model), cmp.Compare(a.version, b.version),
-			cmp.Compare(a.instance, b.instance), cmp.Compare(a.gpu, b.gpu))
-	}
-	labels := func(of key) prometheus.Labels {
-		labels := prometheus.Labels{"model": of.model, "version": strconv.FormatInt(of.version, 10)}
-		for name, value := range map[string]string{
-			"instance_name": of.instance, // not "instance", which is Prometheus's own name for what it scrapes
-			"namespace":     of.namespace, gpuLabel: of.gpu,
-		} {
-			if value != "" {
-				labels[name] = value
+	r.processes = &reading[processRows]{make: func() processRows { return sumUp(list()) }, interval: r.config.Interval}
+	r.add(
+		ownFamily{processNames[0], "CPU time of the process of an instance", counter, func(page *exposition.Page, now *view) {
+			for _, row := range now.processes.instances {
+				page.Sample("", row.labels, "", time.Duration(row.first).Seconds())
 			}
+		}},
+		ownFamily{processNames[1], "Resident memory of the process of an instance, what it shares with others among it", gauge, func(page *exposition.Page, now *view) {
+			for _, row := range now.processes.instances {
+				page.Sample("", row.labels, "", float64(row.second))
+			}
+		}},
+		ownFamily{processNames[2], "Shared memory that is real for outputs of a version's processes", gauge, func(page *exposition.Page, now *view) {
+			for _, row := range now.processes.versions {
+				if row.first > 0 { // idle models have none
+					page.Sample("", row.labels, "", float64(row.first))
+				}
+			}
+		}},
+		ownFamily{processNames[3], "Memory of devices that a version's processes have made to lend tensors to others", gauge, func(page *exposition.Page, now *view) {
+			for _, row := range now.processes.versions {
+				if row.second > 0 { // most models have no device
+					page.Sample("", row.labels, "", float64(row.second))
+				}
+			}
+		}},
+	)
+}
+
+// sumUp adds up what has equal labels: two loads of a version may live at the same time, and a series
+// must not come twice.
+func sumUp(list []Process) (rows processRows) {
+	slices.SortFunc(list, func(a, b Process) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Version, b.Version),
+			cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.GPU, b.GPU))
+	})
+	for i := range list {
+		p := &list[i]
+		same := i > 0 && list[i-1].Namespace == p.Namespace && list[i-1].Model == p.Model && list[i-1].Version == p.Version
+		if !same {
+			rows.versions = append(rows.versions, processRow{labels: processLabels(p, "", "")})
 		}
-		return labels
-	}
-	show := func(name, help string, kind prometheus.ValueType, value float64, labels prometheus.Labels) {
-		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, labels), kind, value)
-	}
-	for _, of := range slices.SortedFunc(maps.Keys(instances), order) {
-		sum, labels := instances[of], labels(of)
-		show(processNames[0], "CPU time of the process of an instance", prometheus.CounterValue, sum.CPU.Seconds(), labels)
-		show(processNames[1], "Resident memory of the process of an instance, what it shares with others among it",
-			prometheus.GaugeValue, float64(sum.Resident), labels)
-	}
-	for _, of := range slices.SortedFunc(maps.Keys(versions), order) {
-		sum, labels := versions[of], labels(of)
-		show(processNames[2], "Shared memory that is real for outputs of a version's processes", prometheus.GaugeValue, float64(sum.Arena), labels)
-		if sum.Lent > 0 { // most models have no device
-			show(processNames[3], "Memory of devices that a version's processes have made to lend tensors to others", prometheus.GaugeValue, float64(sum.Lent), labels)
+		// Instances of one group on several GPUs have the same name.
+		if !same || list[i-1].Instance != p.Instance || list[i-1].GPU != p.GPU {
+			rows.instances = append(rows.instances, processRow{labels: processLabels(p, p.Instance, p.GPU)})
 		}
+		version, instance := &rows.versions[len(rows.versions)-1], &rows.instances[len(rows.instances)-1]
+		instance.first += int64(p.CPU)
+		instance.second += p.Resident
+		version.first += p.Arena
+		version.second += p.Lent
 	}
+	return rows
+}
+
+// processLabels are sorted by their names; those without a value are left out.
+func processLabels(p *Process, instance, gpu string) string {
+	pairs := [...][2]string{
+		{gpuLabel, gpu},
+		{"instance_name", instance}, // not "instance", which is Prometheus's own name for what it scrapes
+		{"model", p.Model},
+		{"namespace", p.Namespace},
+		{"version", strconv.FormatInt(p.Version, 10)},
+	}
+	return exposition.Labels(slices.DeleteFunc(pairs[:], func(l [2]string) bool { return l[1] == "" })...)
 }

@@ -25,6 +25,8 @@ type Config struct {
 	Summaries, Histograms bool
 	// NoStages leaves out the histograms of the stages of requests.
 	NoStages bool
+	// AllBuckets gives each of these all buckets that are counted, in place of a choice.
+	AllBuckets bool
 	// Quantiles of the summaries with the error allowed; nil is DefaultQuantiles.
 	Quantiles map[float64]float64
 	// CPU adds the machine's utilisation and memory.
@@ -52,16 +54,19 @@ var DefaultQuantiles = map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.95: 0.001, 0.
 
 // Registry holds all metrics of one server. It is safe for concurrent use.
 type Registry struct {
-	config   Config
-	gatherer *prometheus.Registry
-	starts   *prometheus.CounterVec
-	losses   *prometheus.CounterVec
-	restarts *prometheus.CounterVec
-	errors   *prometheus.CounterVec
-	custom   *custom
+	config    Config
+	gatherer  *prometheus.Registry
+	starts    *prometheus.CounterVec
+	losses    *prometheus.CounterVec
+	restarts  *prometheus.CounterVec
+	errors    *prometheus.CounterVec
+	custom    *custom
+	own       []ownFamily           // by name
+	processes *reading[processRows] // nil: there are none to show
 
 	mu     sync.Mutex
 	models map[modelKey]*Model
+	order  []*Model // what the page shows of them; nil: to be made, as models have changed
 }
 
 type modelKey struct {
@@ -103,7 +108,12 @@ func New(config Config) *Registry {
 			Name: "nereid_stub_protocol_errors_total", Help: "Stub processes that were ended because they broke a rule of the protocol",
 		}, []string{"rule"}),
 	}
-	r.gatherer.MustRegister(r.starts, r.losses, r.restarts, r.errors, (*modelCollector)(r))
+	r.gatherer.MustRegister(r.starts, r.losses, r.restarts, r.errors)
+	if config.Summaries || config.Histograms {
+		r.gatherer.MustRegister((*distributions)(r))
+	}
+	r.add(modelFamilies(&r.config)...)
+	r.add(stageFamilies(&r.config)...)
 	boundary.Counts(func(where boundary.Where, panics func() uint64) {
 		r.gatherer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: internalErrorsName, Help: "Panics of the server that ended in their own request, life, load or connection",

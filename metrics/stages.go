@@ -3,16 +3,19 @@ package metrics
 import (
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
 // stages are the histograms of each version, in the order of the fields of Durations.
-var stages = [...]struct{ name, help string }{
-	{"nereid_inference_request_seconds", "Time of a successful request from its acceptance to the end of its execution"},
-	{"nereid_inference_queue_seconds", "Time of a successful request in the queue"},
-	{"nereid_inference_compute_input_seconds", "Time until the model had the inputs of a successful request"},
-	{"nereid_inference_compute_infer_seconds", "Time in which the model executed a successful request"},
-	{"nereid_inference_compute_output_seconds", "Time from the model's answer to the end of the execution of a successful request"},
+var stages = [...]struct {
+	name, help string
+	shown      []int // buckets; nil: all
+}{
+	{"nereid_inference_request_seconds", "Time of a successful request from its acceptance to the end of its execution", nil},
+	{"nereid_inference_queue_seconds", "Time of a successful request in the queue", coarse},
+	{"nereid_inference_compute_input_seconds", "Time until the model had the inputs of a successful request", roughest},
+	{"nereid_inference_compute_infer_seconds", "Time in which the model executed a successful request", coarse},
+	{"nereid_inference_compute_output_seconds", "Time from the model's answer to the end of the execution of a successful request", roughest},
 }
 
 // stageBounds are the upper bounds of the buckets in ns: 50 µs to 60 s.
@@ -38,23 +41,64 @@ func (s *stage) observe(ns int64) {
 	s.ns.Add(max(ns, 0))
 }
 
-// collect renders the histogram.
-func (s *stage) collect(out chan<- prometheus.Metric, desc *prometheus.Desc) {
-	buckets, all := make(map[float64]uint64, len(stageBounds)), uint64(0)
-	for i, bound := range stageBounds {
-		all += s.counts[i].Load()
-		buckets[float64(bound)/1e9] = all
+// coarse are the buckets of stageBounds that most stages show, and roughest those of the stages that
+// are short unless tensors are large.
+var (
+	coarse   = []int{1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 18}
+	roughest = []int{2, 4, 7, 10, 13}
+)
+
+// stageFamilies write the histograms. All versions have the same buckets, so that they can be added up.
+func stageFamilies(config *Config) (list []ownFamily) {
+	if config.NoStages {
+		return nil
 	}
-	all += s.counts[len(stageBounds)].Load()
-	out <- prometheus.MustNewConstHistogram(desc, all, float64(s.ns.Load())/1e9, buckets)
+	for i, s := range stages {
+		var last [len(stageBounds)]string // of the buckets that are shown
+		shown := s.shown
+		if shown == nil || config.AllBuckets {
+			shown = everyBucket()
+		}
+		for _, k := range shown {
+			last[k] = exposition.Last("le", float64(stageBounds[k])/1e9)
+		}
+		list = append(list, ownFamily{s.name, s.help, "histogram", func(page *exposition.Page, now *view) {
+			for _, m := range now.models {
+				if m.stages != nil {
+					m.stages[i].write(page, m.full, &last)
+				}
+			}
+		}})
+	}
+	return list
 }
 
-// collectStages renders those of a version, if there are any.
-func (m *Model) collectStages(out chan<- prometheus.Metric) {
-	if m.stages == nil {
+func everyBucket() (list []int) {
+	for k := range stageBounds {
+		list = append(list, k)
+	}
+	return list
+}
+
+// write shows the histogram, unless nothing has been counted: of many models most are idle. The counts are
+// read once, as requests go on.
+func (s *stage) write(page *exposition.Page, labels string, last *[len(stageBounds)]string) {
+	var upTo [len(stageBounds)]uint64
+	all := uint64(0)
+	for k := range upTo {
+		all += s.counts[k].Load()
+		upTo[k] = all
+	}
+	all += s.counts[len(stageBounds)].Load()
+	if all == 0 {
 		return
 	}
-	for i := range m.stages {
-		m.stages[i].collect(out, prometheus.NewDesc(stages[i].name, stages[i].help, nil, m.labels))
+	page.Sample("_count", labels, "", float64(all))
+	page.Sample("_sum", labels, "", float64(s.ns.Load())/1e9)
+	for k, bound := range last {
+		if bound != "" {
+			page.Sample("_bucket", labels, bound, float64(upTo[k]))
+		}
 	}
+	page.Sample("_bucket", labels, aboveAll, float64(all))
 }

@@ -11,7 +11,7 @@ import (
 // measureModels starts servers over repositories of more and more models, and asks them what is said of all models.
 func (s *settings) measureModels(r *report) error {
 	var with measure.Table
-	with.Row("models", "server", "idle, CPU ms/s", "index KiB", "CPU ms", "ms", "metrics KiB", "CPU ms", "ms",
+	with.Row("models", "server", "idle, CPU ms/s", "index KiB", "CPU ms", "ms", "metrics KiB", "CPU ms", "ms", "of used models KiB", "CPU ms", "ms",
 		"load, CPU ms", "ms", "unload, CPU ms", "ms", "infer p50 µs", "p99 µs", "CPU µs")
 	err := r.each("Models: start", []any{"models", "server", "start s", "CPU s", "processes", "threads", "descriptors", "server PSS MiB", "PSS MiB of each model", "of the rest", "end s", "CPU s"},
 		s.models, func(v rival, models int) ([]any, error) {
@@ -69,10 +69,15 @@ func (s *settings) asking(p *server, models int) (row []any, err error) {
 		return nil, err
 	}
 	row = append(row, perSecond(idle, s.idle))
-	for _, ask := range []func() ([]byte, error){
-		func() ([]byte, error) { return p.want(http.MethodPost, p.http, "/v2/repository/index", "") },
-		func() ([]byte, error) { return p.want(http.MethodGet, p.metrics, "/metrics", "") },
+	page := func() ([]byte, error) { return p.want(http.MethodGet, p.metrics, "/metrics", "") }
+	for i, ask := range []func() ([]byte, error){
+		func() ([]byte, error) { return p.want(http.MethodPost, p.http, "/v2/repository/index", "") }, page, page,
 	} {
+		if i == 2 {
+			if err := atOnce(models, 2, func(i int) error { return p.infer(modelName(i)) }); err != nil {
+				return nil, err
+			}
+		}
 		c, err := p.repeat(s.span, ask)
 		if err != nil {
 			return nil, err

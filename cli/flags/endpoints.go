@@ -241,7 +241,7 @@ func metricsFlags() []flag {
 		{"metrics-interval-ms", "<integer>", "Milliseconds after which CPU and memory, also of the instances' processes, and GPUs are looked at again. Default: 2000.",
 			setWith(parseMillis64, func(o *Options) *time.Duration { return &o.Metrics.Series.Interval })},
 		{"metrics-config", "<<string>=<string>>", "What is measured: counter_latencies (default true), summary_latencies " +
-			"(false), histogram_latencies (false), stage_histograms (true), summary_quantiles (<quantile>:<error>, separated by commas); and how many " +
+			"(false), histogram_latencies (false), stage_histograms (true; all: with every bucket), summary_quantiles (<quantile>:<error>, separated by commas); and how many " +
 			"series models may make: custom_series_per_model (10000), custom_series (100000), custom_bytes_per_model (33554432). May be given several times.",
 			setMetricsConfig},
 	}

@@ -250,7 +250,10 @@ func (o *Options) applyMetricsSettings(c *metrics.Config, log zerolog.Logger) er
 		case "histogram_latencies":
 			c.Histograms, err = parseBool(s.Value)
 		case "stage_histograms":
-			on, err = parseBool(s.Value)
+			on, c.AllBuckets = true, s.Value == "all"
+			if !c.AllBuckets {
+				on, err = parseBool(s.Value)
+			}
 			c.NoStages = !on
 		case "custom_series_per_model":
 			c.ModelSeries, err = parseLimit(s.Value, "series")

@@ -3,6 +3,7 @@ package top
 import (
 	"bytes"
 	"math"
+	"strings"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -15,16 +16,18 @@ type measured struct {
 	losses     map[string]float64 // by model
 	cpu        *float64           // of the machine, share of 1
 	gpus       []GPU
-	histograms bool
+	nereid     bool // the page is a Nereid's
+	histograms bool // some version has counted requests in one
 }
 
 type measuredVersion struct {
-	pending   *float64
-	request   []uint64 // counts of the buckets, that above the last bound too
-	queue     []uint64
-	bounds    []float64
-	resident  float64
-	instances []string
+	pending *float64
+	request []uint64 // counts of the buckets, that above the last bound too
+	queue   []uint64
+
+	requestBounds, queueBounds []float64 // of the buckets, in seconds
+	resident                   float64
+	instances                  []string
 }
 
 // readMetrics reads a page of metrics.
@@ -35,6 +38,9 @@ func readMetrics(text []byte) (*measured, error) {
 		return nil, err
 	}
 	m := &measured{versions: make(map[key]*measuredVersion), losses: make(map[string]float64)}
+	for name := range families {
+		m.nereid = m.nereid || strings.HasPrefix(name, "nereid_")
+	}
 	each := func(name string, do func(v *measuredVersion, labels map[string]string, sample *dto.Metric)) {
 		for _, sample := range families[name].GetMetric() {
 			labels := make(map[string]string)
@@ -60,12 +66,12 @@ func readMetrics(text []byte) (*measured, error) {
 	each("nereid_inference_request_seconds", func(v *measuredVersion, _ map[string]string, s *dto.Metric) {
 		if v != nil {
 			m.histograms = true
-			v.bounds, v.request = addHistogram(v.request, s.GetHistogram())
+			v.requestBounds, v.request = addHistogram(v.request, s.GetHistogram())
 		}
 	})
 	each("nereid_inference_queue_seconds", func(v *measuredVersion, _ map[string]string, s *dto.Metric) {
 		if v != nil {
-			v.bounds, v.queue = addHistogram(v.queue, s.GetHistogram())
+			v.queueBounds, v.queue = addHistogram(v.queue, s.GetHistogram())
 		}
 	})
 	each("nereid_instance_resident_bytes", func(v *measuredVersion, labels map[string]string, s *dto.Metric) {

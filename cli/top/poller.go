@@ -359,8 +359,8 @@ func (v *View) addMetrics(m *measured, p *poller) {
 			continue
 		}
 		r.Queue = one.pending
-		if m.histograms {
-			r.Losses = number(m.losses[r.Model]) // a Nereid's page
+		if m.nereid {
+			r.Losses = number(m.losses[r.Model])
 			r.Total = number(len(one.instances))
 		}
 		if one.resident > 0 {
@@ -374,8 +374,8 @@ func (v *View) addMetrics(m *measured, p *poller) {
 			p.first[r.key()] = one
 			continue
 		}
-		r.Percentiles = []*status.Percentiles{between(first.request, one.request, one.bounds)}
-		r.Queueing = []*status.Percentiles{between(first.queue, one.queue, one.bounds)}
+		r.Percentiles = []*status.Percentiles{between(first.request, one.request, one.requestBounds)}
+		r.Queueing = []*status.Percentiles{between(first.queue, one.queue, one.queueBounds)}
 		if r.Percentiles[0] != nil {
 			r.P99 = number(r.Percentiles[0].P99)
 		}
@@ -392,7 +392,12 @@ func fell(before, now []uint64) bool {
 	return false
 }
 
+// between returns the percentiles of what was counted between two looks. A version has no histogram before
+// its first request.
 func between(before, now []uint64, bounds []float64) *status.Percentiles {
+	if len(before) == 0 {
+		before = make([]uint64, len(now))
+	}
 	if fell(before, now) || len(before) != len(now) {
 		return nil
 	}

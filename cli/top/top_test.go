@@ -247,6 +247,48 @@ nv_gpu_utilization{gpu_uuid="GPU-1"} 0.5
 	}
 }
 
+// TestPercentilesOfAVersionThatWasIdle: it has no histogram before its first request, and those of the queue
+// and of the whole have different buckets.
+func TestPercentilesOfAVersionThatWasIdle(t *testing.T) {
+	f := newFake(t)
+	f.reply("POST /v2/repository/index", `[{"name":"m","version":"1","state":"READY"}]`)
+	f.reply("GET /status", "")
+	f.reply("GET /v2/models/stats", `{"model_stats":[]}`)
+	const idle = `# TYPE nereid_instance_resident_bytes gauge
+nereid_instance_resident_bytes{model="m",version="1",instance_name="m_0_0"} 1000
+`
+	f.reply("GET /metrics", idle)
+	p := f.poller(t)
+	m := p.poll(t.Context()).row(t, "m")
+	if !is(m.Losses, 0) || !is(m.Total, 1) || m.percentiles(2) != nil {
+		t.Errorf("got %+v of a version that was idle, want its instance, no loss and no percentiles", m)
+	}
+	f.reply("GET /metrics", idle+`# TYPE nereid_inference_queue_seconds histogram
+nereid_inference_queue_seconds_bucket{model="m",version="1",le="0.5"} 0
+nereid_inference_queue_seconds_bucket{model="m",version="1",le="0.7"} 10
+nereid_inference_queue_seconds_bucket{model="m",version="1",le="+Inf"} 10
+nereid_inference_queue_seconds_count{model="m",version="1"} 10
+# TYPE nereid_inference_request_seconds histogram
+nereid_inference_request_seconds_bucket{model="m",version="1",le="0.001"} 0
+nereid_inference_request_seconds_bucket{model="m",version="1",le="0.002"} 10
+nereid_inference_request_seconds_bucket{model="m",version="1",le="1"} 10
+nereid_inference_request_seconds_bucket{model="m",version="1",le="+Inf"} 10
+nereid_inference_request_seconds_count{model="m",version="1"} 10
+`)
+	v := p.poll(t.Context())
+	m = v.row(t, "m")
+	if p := m.percentiles(2); p == nil || p.P50 < 0.0014 || p.P50 > 0.0016 {
+		t.Errorf("got the percentiles %+v, want those of its first 10 requests", p)
+	}
+	if len(m.Queueing) != 1 || m.Queueing[0] == nil || m.Queueing[0].P50 < 0.59 || m.Queueing[0].P50 > 0.61 {
+		t.Errorf("got %+v of the queue, want half of the requests within 0.6 s", m.Queueing)
+	}
+	f.reply("GET /metrics", idle) // it was loaded anew
+	if m = p.poll(t.Context()).row(t, "m"); m.percentiles(2) != nil {
+		t.Errorf("got the percentiles %+v of a version that has been loaded anew, want none", m.percentiles(2))
+	}
+}
+
 // many is a view with so many models.
 func many(n int) *View {
 	v := &View{At: time.Unix(5000, 0), URL: "http://host:8000", Notes: []string{"no metrics at x"}, Server: Server{Name: "triton", Control: "explicit", GPUs: []GPU{{UUID: "GPU-1"}}}, hasStatus: true}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/rs/zerolog"
@@ -75,19 +76,47 @@ func WriteExposition(w *http1.Reply, r *http1.Request, exposition http.Handler, 
 	// client accepts.
 	scrape := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{}, Body: http.NoBody}).WithContext(r.Context())
-	page := rendered{header: http.Header{}, status: http.StatusOK}
-	exposition.ServeHTTP(&page, scrape)
 	w.ContentType = contentType
-	w.Send(page.status, page.body)
+	page := piecewise{reply: w, header: http.Header{}, status: http.StatusOK}
+	exposition.ServeHTTP(&page, scrape)
+	page.end()
 }
 
-// rendered keeps what a handler replies, so that it can be sent as one.
-type rendered struct {
+// piecewise replies what a handler writes: as a whole what it writes at once, and otherwise piece by
+// piece, so that a client that reads slowly has no more of the page held for it than a piece.
+type piecewise struct {
+	reply  *http1.Reply
 	header http.Header
 	status int
-	body   []byte
+	first  []byte // the first piece, until there is another one
+	begun  bool   // the reply has been begun
 }
 
-func (p *rendered) Header() http.Header         { return p.header }
-func (p *rendered) WriteHeader(status int)      { p.status = status }
-func (p *rendered) Write(b []byte) (int, error) { p.body = append(p.body, b...); return len(b), nil }
+func (p *piecewise) Header() http.Header    { return p.header }
+func (p *piecewise) WriteHeader(status int) { p.status = status }
+
+func (p *piecewise) Write(b []byte) (n int, err error) {
+	switch {
+	case p.begun:
+		err = p.reply.Continue(b)
+	case p.first == nil:
+		p.first = slices.Clone(b)
+	default:
+		p.begun = true
+		p.reply.Begin(p.status)
+		err = p.reply.Continue(p.first, b)
+		p.first = nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func (p *piecewise) end() {
+	if p.begun {
+		p.reply.End()
+		return
+	}
+	p.reply.Send(p.status, p.first)
+}

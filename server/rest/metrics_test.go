@@ -3,8 +3,13 @@ package rest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +17,7 @@ import (
 
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/status"
 )
 
@@ -46,6 +52,67 @@ func TestMetricsServeThePage(t *testing.T) {
 		if got := s.do(t, tt.method, tt.path, "", "Accept: application/openmetrics-text", "Accept-Encoding: gzip").String(); got != tt.want {
 			t.Errorf("%s %s: got %q, want %q", tt.method, tt.path, got, tt.want)
 		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run: got %v, want nil", err)
+	}
+}
+
+// TestLongPagesAreSentPieceByPiece: a page that is written at once has its length, a longer one is chunked, and
+// the writing of one ends when its client goes away.
+func TestLongPagesAreSentPieceByPiece(t *testing.T) {
+	var most atomic.Int64       // pieces of a page
+	left := make(chan error, 1) // gets what the handler was told when its client had gone
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+		for i := range most.Load() {
+			piece := fmt.Appendf(nil, "piece %d %s\n", i, strings.Repeat("x", 64<<10))
+			_, err := w.Write(piece)
+			clear(piece) // it must not be kept
+			if err != nil {
+				left <- err
+				return
+			}
+		}
+	})
+	m, err := NewMetrics(Config{Address: "127.0.0.1"}, page, nil, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	get := func() *http.Response {
+		t.Helper()
+		response, err := client.Get("http://" + m.Addr().String() + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	for _, pieces := range []int64{0, 1, 2, 5} {
+		most.Store(pieces)
+		response := get()
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusAccepted || int64(strings.Count(string(body), "xxx\n")) != pieces ||
+			pieces > 0 && !strings.Contains(string(body), fmt.Sprintf("piece %d x", pieces-1)) {
+			t.Errorf("a page of %d pieces: got %d bytes with status %d and error %v, want all of it", pieces, len(body), response.StatusCode, err)
+		}
+		if known := response.ContentLength >= 0; known != (pieces < 2) {
+			t.Errorf("a page of %d pieces: got the length %d, want one below 2 pieces alone", pieces, response.ContentLength)
+		}
+	}
+	most.Store(math.MaxInt64)
+	_ = get().Body.Close()
+	if err := <-left; !errors.Is(err, http1.ErrClientGone) {
+		t.Errorf("the handler was told %v, want that its client has gone", err)
 	}
 	cancel()
 	if err := <-done; err != nil {
