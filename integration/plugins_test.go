@@ -512,6 +512,25 @@ func TestPluginsThatFailAtTheirEnds(t *testing.T) {
 	}
 }
 
+// TestPluginsThatNeverClose has a plugin ignore signals and hang in Close: it is killed at its time limit, which the log names, and nothing of it is left.
+func TestPluginsThatNeverClose(t *testing.T) {
+	backends := t.TempDir()
+	plugin(t, filepath.Join(backends, "many", "nereid_many"))
+	s := start(t, "", writeFiles(t, map[string]string{
+		"m/config.pbtxt": manyConfig("never close"), "m/1/none": "", "good/config.pbtxt": manyConfig(""), "good/1/none": "",
+	}), "--backend-directory="+backends, "--model-control-mode=explicit", "--load-model=*", "--backend-config=many,finalize-timeout-seconds=1")
+	s.wantNumber("m", 1, 2)
+	if status, body := s.request("POST", "/v2/repository/models/m/unload", ""); status != http.StatusOK {
+		t.Fatalf("unload: status %d: %s", status, body)
+	}
+	s.until("unloaded", func() bool { return s.index()["m"].State == "UNAVAILABLE" && s.index()["m"].Reason == "unloaded" })
+	if !s.prints("finalize did not return in time, process is killed") {
+		t.Error("the log does not say that the process was killed")
+	}
+	s.until("rid of the process", func() bool { return len(s.plugins()) == 1 })
+	s.wantNumber("good", 1, 2)
+}
+
 // plugins lists the processes of plugins, ascending.
 func (s *runningServer) plugins() (pids []int) {
 	for _, pid := range s.descendants() {
