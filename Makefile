@@ -192,7 +192,7 @@ charts: build client-venv $(SCHEMAS) ## the Helm chart and the KServe runtime in
 .PHONY: stores
 stores: venvs client-venv $(STORES) ## object stores that are real servers: SeaweedFS and fake-gcs-server, and with AZURITE=1, which wants npm, Azurite
 	$(if $(AZURITE),$(MAKE) $(STORES)/azurite-blob)
-	NEREID_TEST_STORES='$(STORES)' $(GO) test $(RACE) -count=1 -run '^Test(S3|GCS|Azure|RepositoryInARealObjectStore|ServedFromGCS|StoresThatRefuse)$$' ./objects/clouds ./integration
+	NEREID_TEST_STORES='$(STORES)' $(GO) test $(RACE) -count=1 -run '^Test(S3|GCS|Azure|RepositoryInARealObjectStore|EnvironmentInRealObjectStores|ServedFromGCS|StoresThatRefuse)$$' ./objects/clouds ./integration
 
 KUBERNETES := v1.37.2
 KSERVE     := v0.20.0

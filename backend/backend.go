@@ -22,6 +22,8 @@ type Env struct {
 	Directory string // the model's directory; Directory/Version holds its files
 	// Config as read and normalised; a backend does not change it.
 	Config *kserve.ModelConfig
+	// Environment is the file that EXECUTION_ENV_PATH of the config means if it came from an object store; "": its value says.
+	Environment string
 	// Runtime is the model.py of a Python-based backend that serves this model, ""
 	// if the version's own directory has the code.
 	Runtime string

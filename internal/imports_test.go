@@ -89,7 +89,7 @@ var mayImport = map[string][]string{
 	"models/config":            {"infer", "infer/spelling", "kserve"},
 	"models/copies":            {},
 	"models/diagnosis":         {"infer", "models/config"},
-	"models/examination":       {"backend", "infer", "kserve", "models/config", "models/copies", "models/repository", "models/version"},
+	"models/examination":       {"backend", "infer", "kserve", "models/config", "models/repository", "models/version"},
 	"models/locktable":         {"models/repository"},
 	"models/mirror":            {"boundary", "infer", "models/copies", "objects"},
 	"models/mirror/mirrortest": {"objects"},

@@ -11,7 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/catalog"
-	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
@@ -31,7 +30,7 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 		r.config.Log.Warn().Msg(w)
 	}
 	fresh, serving, leave := r.catalog.Begin(id, s)
-	files := &fetched{fetch: func() (*repository.Description, repository.Footprint, *copies.Copy, error) {
+	files := &fetched{fetch: func() (repository.Fetched, error) {
 		return r.roots.Fetch(ctx, d, s.Files, c.work.anew(id))
 	}}
 	defer files.drop() // the versions hold them by then
@@ -70,7 +69,9 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 			if r.config.Develop {
 				imports = repository.NewImports()
 			}
-			v, err := r.loadVersion(ctx, c.op, local, number, cmp.Or(s.Upload, files.copy), imports)
+			v, err := r.loadVersion(ctx, c.op, version.Source{
+				Description: local.Description, Version: number, Copy: cmp.Or(s.Upload, local.Copy), Environment: local.Environment, Imports: imports,
+			})
 			results[i] = catalog.Result{Number: number, Loaded: v, Err: err, Imports: imports}
 		}, func(err error) { results[i] = catalog.Result{Number: number, Exchanged: serving[i] != nil, Err: err} }))
 	}
@@ -139,7 +140,8 @@ func (r *Registry) restore(id repository.Identity, s *catalog.Source, failure st
 }
 
 // loadVersion brings up one version, with the retries that are allowed.
-func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64, held *copies.Copy, imports *repository.Imports) (*version.Version, error) {
+func (r *Registry) loadVersion(ctx context.Context, op *operation, s version.Source) (*version.Version, error) {
+	d, number := s.Description, s.Version
 	select {
 	case r.loading <- struct{}{}:
 	case <-ctx.Done():
@@ -156,7 +158,7 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	for try := 0; try <= r.config.LoadRetries && ctx.Err() == nil; try++ {
 		r.config.Log.Info().Msgf("loading: %s:%d", d.Identity(), number)
 		var v *version.Version
-		if v, err = r.tryLoad(ctx, op, d, number, held, imports, slot); err == nil {
+		if v, err = r.tryLoad(ctx, op, s, slot); err == nil {
 			return v, nil
 		}
 	}
@@ -170,54 +172,53 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	return nil, err
 }
 
-func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, held *copies.Copy, imports *repository.Imports, slot func()) (*version.Version, error) {
-	up := &bringing{model: d.Name, op: op, slot: slot}
+func (r *Registry) tryLoad(ctx context.Context, op *operation, s version.Source, slot func()) (*version.Version, error) {
+	up := &bringing{model: s.Description.Name, op: op, slot: slot}
 	defer up.end()
-	return r.loader.Load(ctx, version.Source{Description: d, Version: number, Copy: held, Imports: imports, Host: host{r, up}})
+	s.Host = host{r, up}
+	return r.loader.Load(ctx, s)
 }
 
 // fetched are the files of a model that is being loaded. Those that lie in a store are copied when the first version
 // wants them, once for all versions: versions that only exchange their instances want none.
 type fetched struct {
-	fetch func() (*repository.Description, repository.Footprint, *copies.Copy, error)
+	fetch func() (repository.Fetched, error)
 
-	once        sync.Once
-	description *repository.Description // of what was copied, with its directory
-	footprint   repository.Footprint
-	copy        *copies.Copy // nil if the model lies in a directory
-	err         error
+	once sync.Once
+	got  repository.Fetched
+	err  error
 }
 
 // do fetches. The fields below once are read after it.
 func (f *fetched) do() {
-	f.once.Do(func() { f.description, f.footprint, f.copy, f.err = f.fetch() })
+	f.once.Do(func() { f.got, f.err = f.fetch() })
 }
 
 // successor fetches, and returns what the model was read as if that is another than s. Nil: it is s, or there is an error,
 // which get returns.
 func (f *fetched) successor(s *catalog.Source) *catalog.Source {
 	f.do()
-	if f.err != nil || f.copy == nil || s.Files.Same(f.footprint) {
+	if f.err != nil || !f.got.Any() || s.Files.Same(f.got.Files) {
 		return nil
 	}
-	if s.IsEnsemble() || f.description.IsEnsemble() { // it may call other models, which this operation has not locked
+	if s.IsEnsemble() || f.got.IsEnsemble() { // it may call other models, which this operation has not locked
 		f.err = infer.Errorf(infer.Unavailable, "the ensemble '%s' has changed while it was copied: load it again", s.Name)
 		return nil
 	}
-	return &catalog.Source{Description: f.description, Files: f.footprint}
+	return &catalog.Source{Description: f.got.Description, Files: f.got.Files}
 }
 
-// get returns the description of a model that is loaded from s, with its directory.
-func (f *fetched) get(s *catalog.Source) (*repository.Description, error) {
+// get returns a model that is loaded from s, with its directory.
+func (f *fetched) get(s *catalog.Source) (repository.Fetched, error) {
 	f.do()
 	switch {
 	case f.err != nil:
-		return nil, f.err
-	case f.copy != nil && !s.Files.Same(f.footprint): // it was fetched for a version that could not exchange its instances
-		return nil, infer.Errorf(infer.Unavailable, "model '%s' has changed while it was copied: load it again", s.Name)
+		return f.got, f.err
+	case f.got.Any() && !s.Files.Same(f.got.Files): // it was fetched for a version that could not exchange its instances
+		return f.got, infer.Errorf(infer.Unavailable, "model '%s' has changed while it was copied: load it again", s.Name)
 	}
-	return f.description, nil
+	return f.got, nil
 }
 
-// drop gives the copy up. No other method is running.
-func (f *fetched) drop() { f.copy.Drop() }
+// drop gives the copies up. No other method is running.
+func (f *fetched) drop() { f.got.Drop() }

@@ -46,7 +46,11 @@ func (r reader) read(ctx context.Context, id repository.Identity, o override) (*
 	case o.config != nil:
 		return r.source(id, o.config)
 	}
-	files, err := r.roots.Footprint(id, r.catalog.Outside(id)...)
+	outside := r.catalog.Outside(id)
+	if err := r.roots.LookOutside(ctx, outside...); err != nil {
+		return nil, err
+	}
+	files, err := r.roots.Footprint(id, outside...)
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ import (
 type fakeBackend struct {
 	mu        sync.Mutex
 	opened    map[string]int
+	archives  map[string]string        // backend.Env.Environment when it was opened last
 	instances map[string]*fakeInstance // that have come up last
 	failures  map[string]error         // what Start returns, by name:version; "" for the version is all
 	held      map[string]chan struct{}
@@ -37,7 +38,7 @@ type fakeBackend struct {
 }
 
 func newFakeBackend() *fakeBackend {
-	return &fakeBackend{opened: map[string]int{}, instances: map[string]*fakeInstance{}, failures: map[string]error{}, held: map[string]chan struct{}{}, closed: map[string]int{}}
+	return &fakeBackend{opened: map[string]int{}, archives: map[string]string{}, instances: map[string]*fakeInstance{}, failures: map[string]error{}, held: map[string]chan struct{}{}, closed: map[string]int{}}
 }
 
 func (b *fakeBackend) Open(env backend.Env) (backend.Model, error) {
@@ -45,6 +46,7 @@ func (b *fakeBackend) Open(env backend.Env) (backend.Model, error) {
 	defer b.mu.Unlock()
 	key := fmt.Sprintf("%s:%d", env.Name, env.Version)
 	b.opened[key]++
+	b.archives[key] = env.Environment
 	return &fakeModel{backend: b, key: key, generation: b.opened[key]}, nil
 }
 

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"path"
 	"regexp"
 	"strings"
 
@@ -51,11 +52,11 @@ func Parse(url string) (Location, bool, error) {
 	case S3:
 		return parseS3(l, rest)
 	case GCS:
-		bucket, path, _ := strings.Cut(rest, "/")
+		bucket, below, _ := strings.Cut(rest, "/")
 		if bucket == "" {
 			return l, true, internal("No bucket name found in path: %s", l)
 		}
-		l.Bucket, l.Path = bucket, strings.Trim(path, "/")
+		l.Bucket, l.Path = bucket, strings.Trim(below, "/")
 	case Azure:
 		match := azureURL.FindStringSubmatch(url)
 		if match == nil {
@@ -98,6 +99,46 @@ func parseS3(l Location, rest string) (Location, bool, error) {
 	}
 	l.Bucket, l.Path = components[0], strings.Join(components[1:], "/")
 	return l, true, nil
+}
+
+// At is the location with that path in the same bucket. Its text begins as l's does, as that decides which credentials open it.
+func (l Location) At(path string) Location {
+	text, _, _ := strings.Cut(l.Text, "?")
+	start := strings.Index(text, "://") + len("://")
+	if l.Endpoint != "" {
+		for _, word := range []string{"https://", "http://"} {
+			if strings.HasPrefix(text[start:], word) {
+				start += len(word)
+				break
+			}
+		}
+	}
+	components := 1 // up to the bucket
+	if l.Endpoint != "" || l.Scheme == Azure {
+		components = 2
+	}
+	end := start
+	for range components {
+		end += len(text[end:]) - len(strings.TrimLeft(text[end:], "/"))
+		length := strings.IndexByte(text[end:], '/')
+		if length < 0 {
+			length = len(text) - end
+		}
+		end += length
+	}
+	l.Path, l.Text = path, strings.TrimSuffix(text[:end]+"/"+path, "/")
+	return l
+}
+
+// Object divides a location that is to be one object into the location of its directory and its key there. It reports false if
+// the path names none, or leaves the bucket by "..", which counts textually, as in Triton.
+func (l Location) Object() (directory Location, key string, named bool) {
+	clean := path.Clean(l.Path)
+	if l.Path == "" || clean == "." || clean == ".." || strings.HasPrefix(clean, "../") || strings.HasPrefix(clean, "/") {
+		return l, "", false
+	}
+	parent, key := path.Split(clean)
+	return l.At(strings.TrimSuffix(parent, "/")), key, true
 }
 
 // Same reports whether both are one place, however the user has written each.

@@ -160,3 +160,32 @@ func TestErrorsAreTritons(t *testing.T) {
 		}
 	}
 }
+
+// TestObjectsOfLocations keeps the beginning of the text, which decides on credentials.
+func TestObjectsOfLocations(t *testing.T) {
+	for _, test := range []struct{ url, path, directory, key string }{
+		{"s3://bucket/models", "models/a/../env.tar.gz", "s3://bucket/models", "env.tar.gz"},
+		{"s3://bucket/models", "env.tar.gz", "s3://bucket", "env.tar.gz"},
+		{"s3:////bucket//models", "models/../x y/env", "s3:////bucket/x y", "env"},
+		{"s3://host:9000/bucket/models", "models/../envs/e", "s3://host:9000/bucket/envs", "e"},
+		{"s3://https://host:9000//bucket/models", "e", "s3://https://host:9000//bucket", "e"},
+		{"gs://bucket", "a/b/c", "gs://bucket/a/b", "c"},
+		{"as://account/container/models?sig=x", "models/e", "as://account/container/models", "e"},
+		{"as://account.blob.core.windows.net/container", "e", "as://account.blob.core.windows.net/container", "e"},
+		{"s3://bucket/models", "models/../../other/e", "", ""},
+		{"s3://bucket/models", "", "", ""},
+		{"s3://bucket/models", "models/..", "", ""},
+	} {
+		l, _, err := objects.Parse(test.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		directory, key, named := l.At(test.path).Object()
+		if named != (test.key != "") || key != test.key || named && directory.Text != test.directory {
+			t.Errorf("%s at %s: got %q of %q, %v; want %q of %q", test.url, test.path, key, directory.Text, named, test.key, test.directory)
+		}
+		if again, _, err := objects.Parse(directory.Text); named && !strings.Contains(test.path, " ") && (err != nil || !again.Same(directory)) {
+			t.Errorf("%s: got %+v, %v; want %+v", directory.Text, again, err, directory)
+		}
+	}
+}

@@ -30,7 +30,9 @@ const libraryVariable = "NEREID_LIBRARY_PATH"
 func (c *code) locate() (*conda.Place, error) {
 	value := ""
 	if p, named := c.env.Config.GetParameters()[environmentParameter]; named {
-		value = p.GetStringValue()
+		if value = p.GetStringValue(); c.env.Environment != "" {
+			value = c.env.Environment
+		}
 	} else {
 		if c.env.Runtime == "" {
 			return nil, nil //nolint:nilnil // as the doc says

@@ -10,7 +10,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
-	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -96,8 +95,9 @@ func (x Examiner) one(ctx context.Context, id repository.Identity) *Model {
 	e.Directory, e.File = x.Repository.Where(id)
 	d, files, err := x.Repository.Read(id, nil)
 	if err == nil {
-		var local *copies.Copy // of a model that lies in a store
-		d, _, local, err = x.Repository.Fetch(ctx, d, files, nil)
+		var local repository.Fetched
+		local, err = x.Repository.Fetch(ctx, d, files, nil)
+		d = local.Description
 		defer local.Drop()
 	}
 	if err != nil {

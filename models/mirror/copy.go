@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,12 +18,8 @@ import (
 	"github.com/nereid-serving/nereid/objects"
 )
 
-const (
-	// folderPrefix begins the names of copies, as in Triton.
-	folderPrefix = "folder"
-	// pieceBytes is how much is read and written at once.
-	pieceBytes = 256 << 10
-)
+// folderPrefix begins the names of copies, as in Triton.
+const folderPrefix = "folder"
 
 // living is the newest copy of a model, with what its files were made of.
 type living struct {
@@ -51,12 +45,9 @@ func (m *Mirror) Copy(ctx context.Context, model *Model, wanted func(key string)
 	defer func() { <-m.copying }()
 	began := time.Now()
 	defer func() { m.counts.spent.Add(int64(time.Since(began))) }()
-	c, err := m.config.Place.Make(folderPrefix)
-	switch {
-	case errors.Is(err, copies.ErrClosed):
-		return nil, infer.Errorf(infer.Unavailable, "Server exiting")
-	case err != nil:
-		return nil, infer.Errorf(infer.Internal, "Failed to create local temp folder: %s/folderXXXXXX, errno:%s (%s names the directory)", m.config.Place.Base(), reason(err), m.config.Variable)
+	c, err := m.folder()
+	if err != nil {
+		return nil, err
 	}
 	files, err := m.fill(ctx, c.Path(), model, wanted)
 	if err != nil {
@@ -106,7 +97,7 @@ func (m *Mirror) fill(ctx context.Context, directory string, model *Model, wante
 			todo = append(todo, o)
 		}
 	}
-	room, err := m.reserve(directory, model, todo)
+	room, err := m.reserve(directory, fmt.Sprintf("model '%s' of %s", model.Name, m.config.Location), todo)
 	if err != nil {
 		return nil, err
 	}
@@ -165,79 +156,21 @@ func (m *Mirror) link(from *living, directory string, o objects.Object, files ma
 
 // fetch makes one file.
 func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objects.Object, room *room) (made madeFile, err error) {
-	w := m.watch(ctx)
-	defer w.stop()
-	inStore := o
-	inStore.Key = model.Name + "/" + o.Key
-	body, err := m.bucket.Open(w.ctx, inStore)
-	if err != nil {
-		return made, changedOr(stallOf(w, err))
-	}
-	w.progress()
-	defer body.Close()
 	file, err := root.OpenFile(o.Key, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return made, m.unplaceable(model, o, err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	size, err := m.pour(file, watchedReader{body, w}, room)
-	if err != nil {
-		return made, changedOr(stallOf(w, err))
-	}
-	if size != o.Size {
-		return made, fmt.Errorf("%s has %d bytes, and its listing said %d: %w", m.config.Location.Join(inStore.Key), size, o.Size, objects.ErrChanged)
+	inStore := o
+	inStore.Key = model.Name + "/" + o.Key
+	if err := m.fetcher.fetch(ctx, file, inStore, room); err != nil {
+		return made, err
 	}
 	info, err := file.Stat()
 	if err != nil {
 		return made, m.unwritable(root.Name(), err)
 	}
 	return madeFile{object: o, inode: inodeOf(info), time: info.ModTime().UnixNano()}, nil
-}
-
-// named is a file.
-type named interface {
-	io.Writer
-	Name() string
-}
-
-// pour copies a body, whose length the bucket bounds, into a file.
-func (m *Mirror) pour(file named, body watchedReader, room *room) (size int64, err error) {
-	piece := make([]byte, pieceBytes)
-	for {
-		n, err := body.Read(piece)
-		if n > 0 {
-			m.counts.bytes.Add(uint64(n))
-			size += int64(n)
-			var werr error
-			body.apart(func() { _, werr = file.Write(piece[:n]) }) // a slow disk is not a slow store
-			if werr != nil {
-				return size, m.unwritable(filepath.Dir(file.Name()), werr)
-			}
-			room.used(int64(n))
-		}
-		if errors.Is(err, io.EOF) {
-			return size, nil
-		}
-		if err != nil {
-			return size, err
-		}
-	}
-}
-
-// changedOr marks that an object has gone since it was listed as a change.
-func changedOr(err error) error {
-	if errors.Is(err, objects.ErrAbsent) {
-		return errors.Join(err, objects.ErrChanged)
-	}
-	return err
-}
-
-// unwritable is the error of a file that cannot be written.
-func (m *Mirror) unwritable(directory string, err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return infer.Errorf(infer.Internal, "%s is full: make room, or have %s name a directory with more", m.config.Place.Base(), m.config.Variable)
-	}
-	return infer.Errorf(infer.Internal, "Failed to create local folder: %s, errno:%s", directory, reason(err))
 }
 
 // unplaceable is the error of an object for which there is no place in the copy.
@@ -256,16 +189,6 @@ func twice(model *Model, key string) string {
 		}
 	}
 	return key
-}
-
-// reason is what the kernel said.
-func reason(err error) string {
-	var number syscall.Errno
-	if errors.As(err, &number) {
-		text := number.Error()
-		return strings.ToUpper(text[:1]) + text[1:]
-	}
-	return err.Error()
 }
 
 func inodeOf(info fs.FileInfo) uint64 {

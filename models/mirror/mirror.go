@@ -48,12 +48,10 @@ type Config struct {
 
 // Mirror is one location of a store.
 type Mirror struct {
-	config   Config
-	bucket   objects.Bucket
+	fetcher
 	lifetime context.Context // of renewals
 	end      context.CancelFunc
 	renewals boundary.WaitGroup
-	counts   counts
 	copying  chan struct{} // has a value for each copy that is being made; the buffer bounds them
 
 	mu       sync.Mutex
@@ -65,9 +63,6 @@ type Mirror struct {
 	looked   map[string]*Model // what Look has found while a renewal is under way; nil: the model is gone
 	outage   outage
 	living   map[string]*living // the newest copy of each model
-
-	space    sync.Mutex
-	reserved int64 // bytes that copies have still to write
 }
 
 // Open opens the location and lists it. The error has Triton's text.
@@ -76,16 +71,12 @@ func Open(ctx context.Context, config Config) (*Mirror, error) {
 	config.MaxObjects = cmp.Or(config.MaxObjects, DefaultMaxObjects)
 	config.MaxBytes = cmp.Or(config.MaxBytes, DefaultMaxBytes)
 	config.Parallel = cmp.Or(config.Parallel, DefaultParallel)
-	m := &Mirror{config: config, living: make(map[string]*living), copying: make(chan struct{}, mostCopies)}
+	m := &Mirror{fetcher: fetcher{config: config}, living: make(map[string]*living), copying: make(chan struct{}, mostCopies)}
 	m.lifetime, m.end = context.WithCancel(context.Background())
-	w := m.watch(ctx)
-	defer w.stop()
-	bucket, err := config.Open(w.ctx, config.Location)
-	if err != nil {
+	if err := m.open(ctx); err != nil {
 		m.end()
-		return nil, w.blame(err)
+		return nil, err
 	}
-	m.bucket = bucket
 	began := time.Now()
 	models, err := m.list(ctx, nil)
 	if err != nil {

@@ -48,16 +48,15 @@ func TestCopiesShareTheFreeSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	most := []objects.Object{{Key: "1/x", Size: int64(disk.Bavail) * disk.Bsize / 4 * 3}}
-	model := w.mirror.Model("a")
-	first, err := w.mirror.reserve(w.place, model, most)
+	first, err := w.mirror.reserve(w.place, "a model", most)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.mirror.reserve(w.place, model, most); err == nil || !strings.Contains(err.Error(), "make room, or have MOUNT name a directory with more") {
+	if _, err := w.mirror.reserve(w.place, "a model", most); err == nil || !strings.Contains(err.Error(), "make room, or have MOUNT name a directory with more") {
 		t.Errorf("a second copy: got error %v", err)
 	}
 	first.used(most[0].Size) // had it been written, the disk would say so
-	second, err := w.mirror.reserve(w.place, model, most)
+	second, err := w.mirror.reserve(w.place, "a model", most)
 	if err != nil {
 		t.Errorf("after the first has written: got error %v", err)
 	}

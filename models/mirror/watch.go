@@ -26,16 +26,16 @@ type watch struct {
 }
 
 // watch begins to watch a call, which is given the context of the watch. The caller stops the watch.
-func (m *Mirror) watch(ctx context.Context) *watch {
-	w := &watch{stall: m.config.Stall}
+func (f *fetcher) watch(ctx context.Context) *watch {
+	w := &watch{stall: f.config.Stall}
 	w.ctx, w.end = context.WithCancelCause(ctx)
 	w.until = time.Now().Add(w.stall)
-	w.timer = boundary.AfterFunc(m.config.Log, boundary.Models, w.stall, func() {
+	w.timer = boundary.AfterFunc(f.config.Log, boundary.Models, w.stall, func() {
 		if came := w.came.Load(); came > 0 {
-			w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent %d bytes of an object in %s, at least %d are wanted", m.config.Location, came, w.stall, leastBytes))
+			w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent %d bytes of an object in %s, at least %d are wanted", f.config.Location, came, w.stall, leastBytes))
 			return
 		}
-		w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent nothing for %s", m.config.Location, w.stall))
+		w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent nothing for %s", f.config.Location, w.stall))
 	}, nil)
 	return w
 }

@@ -29,6 +29,10 @@ type Description struct {
 	// Warnings are lines for the log.
 	Warnings []string
 
+	// Environment is the file that EXECUTION_ENV_PATH means, once Fetch has brought it from an object store; "": its value says.
+	Environment string
+
+	archive    *archive // nil unless a store has the environment
 	repository *Roots
 	place      func() (*Folder, error) // opens Directory
 	store      *source                 // nil unless the model lies in a store
@@ -59,7 +63,9 @@ func (r *Roots) read(f modelFiles, store *mirror.Mirror, id Identity, given *kse
 		return nil, Footprint{}, err
 	}
 	path, _ := f.place()
-	files.Outside = outside(environmentOf(c, path)...)
+	inStore, _ := f.(*listed)
+	archive := r.archiveOf(c, inStore)
+	files.Outside = r.outside(append(environmentOf(c, path), archive.names()...)...)
 	if f.isRenamed() {
 		c.Name = id.Name
 	}
@@ -67,10 +73,10 @@ func (r *Roots) read(f modelFiles, store *mirror.Mirror, id Identity, given *kse
 	if err != nil {
 		return nil, Footprint{}, err
 	}
-	d.Namespace = id.Namespace
+	d.Namespace, d.archive = id.Namespace, archive
 	d.place = func() (*Folder, error) { return r.Open(id) }
-	if l, remote := f.(*listed); remote {
-		d.store = &source{store, l.model, given}
+	if inStore != nil {
+		d.store = &source{store, inStore.model, given}
 	}
 	return d, files, nil
 }
@@ -88,6 +94,7 @@ func (r *Roots) ReadUpload(u *copies.Copy, name string, given *kserve.ModelConfi
 		return nil, err
 	}
 	d.place = func() (*Folder, error) { return openCopy(u, name) }
+	d.archive = r.archiveOf(d.Config, nil)
 	return d, nil
 }
 

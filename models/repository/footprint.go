@@ -16,6 +16,7 @@ import (
 
 	"github.com/nereid-serving/nereid/conda"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/objects"
 )
 
 // Footprint is what the files of a model looked like at one time: their names,
@@ -29,8 +30,8 @@ import (
 type Footprint struct {
 	Config string            // the top-level entry that is or has the configuration
 	Parts  map[string]uint64 // by top-level entry
-	// Outside has what the config names outside of the model's directory, by its path: the
-	// archive of an execution environment. It is nil mostly.
+	// Outside has what the config names outside of the model's directory, by its path, or by the name that mirror.Archives has
+	// for it: the archive of an execution environment. It is nil mostly.
 	Outside map[string]uint64
 	// files are the sources in the model's directory, each by itself, by their paths in it, where these alone are looked at.
 	files map[string]uint64
@@ -123,8 +124,11 @@ func addContent(sum hash.Hash64, path string) bool {
 // environmentOf is where the execution environment of a model lies, if that is outside of
 // its directory.
 func environmentOf(c *kserve.ModelConfig, directory string) []string {
-	value := c.GetParameters()["EXECUTION_ENV_PATH"].GetStringValue()
-	if value == "" || directory == "" && !filepath.IsAbs(value) { // in a store: what lies beside the model is not fetched
+	value := environmentValue(c)
+	if value == "" || directory == "" && !filepath.IsAbs(value) { // of a model in a store: archiveOf
+		return nil
+	}
+	if _, remote, _ := objects.Parse(value); remote {
 		return nil
 	}
 	path, err := conda.Named(value, directory)

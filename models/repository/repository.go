@@ -75,6 +75,8 @@ type Roots struct {
 	// changed has a value when the listing of a store has changed; mirrors send, the poller takes. One is enough: it
 	// looks at everything.
 	changed chan struct{}
+	// archives are the execution environments that lie in stores; nil of the zero value, which has no models.
+	archives *mirror.Archives
 }
 
 // rootDir is one of the directories, or a location in a store. It does not change.
@@ -106,9 +108,14 @@ const reasonDuplicate = "model appears in two or more repositories"
 // counts once. Errors are *infer.Error with Triton's text.
 func Open(roots []string, options Options) (*Roots, error) {
 	r := &Roots{options: options, changed: make(chan struct{}, 1)}
+	r.archives = mirror.NewArchives(mirror.ArchivesConfig{
+		Open: options.Objects, Base: func(scheme string) string { return options.Mounts[scheme] }, Variable: func(scheme string) string { return mountVariables[scheme] },
+		Changed: r.storeChanged, Stall: options.StoreStall, Log: options.Log,
+	})
 	var list []*rootDir
 	refuse := func(err error) (*Roots, error) {
 		closeAll(list)
+		r.archives.Close()
 		return nil, err
 	}
 	for _, path := range roots {
@@ -157,6 +164,9 @@ func (r *Roots) Close() {
 	defer r.changing.Unlock()
 	closeAll(r.all())
 	r.list.Store(nil)
+	if r.archives != nil {
+		r.archives.Close()
+	}
 }
 
 func closeAll(list []*rootDir) {
@@ -377,7 +387,7 @@ func (r *Roots) Footprint(id Identity, paths ...string) (Footprint, error) {
 	}
 	defer f.Close()
 	files := f.footprint()
-	files.Outside = outside(paths...)
+	files.Outside = r.outside(paths...)
 	return files, nil
 }
 

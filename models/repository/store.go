@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -163,8 +164,12 @@ func (r *Roots) storeChanged() {
 // Changed has a value when the listing of a store has changed since the last value was taken.
 func (r *Roots) Changed() <-chan struct{} { return r.changed }
 
-// Renew has the stores listed whose last listing is older than age, unless that is under way. It does not wait.
+// Renew has the stores listed whose last listing is older than age, unless that is under way, and archives of environments
+// looked at. It does not wait.
 func (r *Roots) Renew(age time.Duration) {
+	if r.archives != nil && age == 0 {
+		r.archives.Renew()
+	}
 	for _, o := range r.all() {
 		if o.store != nil {
 			o.store.Renew(age)
@@ -219,14 +224,54 @@ type source struct {
 // InStore reports whether the files of the model lie in a store: Fetch copies them.
 func (d *Description) InStore() bool { return d.store != nil && d.Directory == "" }
 
-// Fetch copies the files of a model that lies in a store; others are returned as they are. The caller is the user of the
-// copy, which is nil for them. Where objects have changed since the model was read, it is read again: description and
+// Fetched is a model whose files are on the disk.
+type Fetched struct {
+	*Description
+	Files Footprint // of what was fetched
+	// Copy has the model's files, Environment that of its execution environment; each is nil unless it lies in a store. The
+	// caller of Fetch is a user of both.
+	Copy, Environment *copies.Copy
+}
+
+// Any reports whether anything was fetched.
+func (f Fetched) Any() bool { return f.Copy != nil || f.Environment != nil }
+
+// Drop gives the copies up.
+func (f Fetched) Drop() {
+	f.Copy.Drop()
+	f.Environment.Drop()
+}
+
+// Fetch copies the files of a model that lies in a store, and the archive of its execution environment if that does; others are
+// returned as they are. Where objects have changed since the model was read, it is read again: description and
 // footprint are those of what was copied. Then anew, unless it is nil, is called by Fetch's goroutine: with nil before
-// the model is read, and with its footprint after that; with nil alone if it cannot be read.
-func (r *Roots) Fetch(ctx context.Context, d *Description, files Footprint, anew func(files *Footprint)) (*Description, Footprint, *copies.Copy, error) {
-	if !d.InStore() {
-		return d, files, nil, nil
+// the model is read or its environment looked at, and with its footprint after that; with nil alone if that fails.
+func (r *Roots) Fetch(ctx context.Context, d *Description, files Footprint, anew func(files *Footprint)) (f Fetched, err error) {
+	f.Description, f.Files = d, files
+	if d.InStore() {
+		if f.Description, f.Files, f.Copy, err = r.fetchModel(ctx, d, files, anew); err != nil {
+			return Fetched{}, err
+		}
 	}
+	if f.archive == nil {
+		return f, nil
+	}
+	if anew != nil {
+		anew(nil)
+	}
+	if f.Description, f.Files, f.Environment, err = r.fetchEnvironment(ctx, f.Description, f.Files); err != nil {
+		f.Drop()
+		return Fetched{}, err
+	}
+	if anew != nil {
+		read := f.Files // anew may keep it
+		anew(&read)
+	}
+	return f, nil
+}
+
+// fetchModel is Fetch for the files of a model alone, which lies in a store.
+func (r *Roots) fetchModel(ctx context.Context, d *Description, files Footprint, anew func(files *Footprint)) (*Description, Footprint, *copies.Copy, error) {
 	for try := 1; ; try++ {
 		c, err := d.store.mirror.Copy(ctx, d.store.model, d.serves)
 		if err == nil {
@@ -280,7 +325,7 @@ func (r *Roots) again(ctx context.Context, d *Description, files Footprint, paus
 // environment may lie in any of them.
 func (d *Description) serves(key string) bool {
 	top, _, _ := strings.Cut(key, "/")
-	if !isDigits(top) || strings.Contains(d.Config.GetParameters()["EXECUTION_ENV_PATH"].GetStringValue(), "$$TRITON_MODEL_DIRECTORY") {
+	if !isDigits(top) || strings.Contains(environmentValue(d.Config), directoryVariable) {
 		return true
 	}
 	for _, number := range d.Versions {
@@ -311,12 +356,60 @@ func (r *Roots) FetchAll(ctx context.Context) (directories map[string]string, fa
 			if err != nil {
 				return nil, nil, err
 			}
+			if fault == nil {
+				fault, err = r.fetchBeside(ctx, o, o.store.Model(name), whole.Path())
+			}
+			if err != nil {
+				return nil, nil, err
+			}
 			if fault != nil {
 				faults[at] = fault
 			}
 		}
 	}
 	return directories, faults, nil
+}
+
+// fetchBeside has the execution environment of a model that lies beside it in the location lie beside its copy. A fault is of
+// that model alone.
+func (r *Roots) fetchBeside(ctx context.Context, o *rootDir, model *mirror.Model, whole string) (fault, err error) {
+	location := o.store.Location()
+	l := &listed{model, location}
+	c, err := r.readConfig(l)
+	if err != nil {
+		return nil, nil //nolint:nilerr // it is read again from the copy
+	}
+	a := r.archiveOf(c, l)
+	if _, remote, _ := objects.Parse(environmentValue(c)); a == nil || remote || a.inside != "" {
+		return nil, nil
+	}
+	if a.err != nil {
+		return a.err, nil
+	}
+	below, inside := path.Clean(a.location.Path), true
+	if location.Path != "" {
+		below, inside = strings.CutPrefix(below, location.Path+"/")
+	}
+	at := filepath.Join(whole, filepath.FromSlash(below))
+	if _, err := os.Lstat(at); err == nil || !inside {
+		return nil, nil
+	}
+	fetched, fault := r.archives.Fetch(ctx, a.location)
+	switch {
+	case fault == nil:
+	case ctx.Err() != nil || errors.Is(fault, objects.ErrUnreachable):
+		return nil, fault
+	default:
+		return fault, nil
+	}
+	defer fetched.Drop()
+	if err = os.MkdirAll(filepath.Dir(at), 0o700); err == nil {
+		err = os.Rename(fetched.Path, at)
+	}
+	if err != nil {
+		return nil, infer.Errorf(infer.Internal, "place the execution environment %s: %v", a.location, err)
+	}
+	return nil, nil
 }
 
 // copyTo copies a model whole to a path, at which there is nothing. A fault is of that model alone: then there is an empty

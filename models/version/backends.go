@@ -114,7 +114,7 @@ func find(directories []string, name string) string {
 func (e *executor) env(s Source, d *repository.Description, responses func(backend.ResponseReport)) backend.Env {
 	env := backend.Env{
 		Name: d.Name, Namespace: d.Namespace, Version: s.Version, Directory: d.Directory, Config: d.Config,
-		Runtime: e.script, Plugin: e.plugin, Settings: e.settings, Host: s.Host, Responses: responses,
+		Environment: d.Environment, Runtime: e.script, Plugin: e.plugin, Settings: e.settings, Host: s.Host, Responses: responses,
 	}
 	if s.Imports != nil {
 		env.Imported = s.Imports.Add

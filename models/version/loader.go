@@ -132,6 +132,9 @@ type Source struct {
 	// Copy is where the model lies, nil if that is a directory of the repository. The version
 	// uses it until it is closed.
 	Copy *copies.Copy
+	// Environment has the archive of the execution environment if that came from an object store, else nil. The version uses it
+	// as it does Copy.
+	Environment *copies.Copy
 	// Imports take what processes of the version import from outside of the model's directory; nil: they report nothing.
 	Imports *repository.Imports
 	// Host is what instances may ask of the registry.
@@ -166,7 +169,7 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 		v.abandon()
 		return nil, err
 	}
-	v.copy, v.imports = s.Copy.Hold(), s.Imports
+	v.copy, v.archive, v.imports = s.Copy.Hold(), s.Environment.Hold(), s.Imports
 	v.statistics.Metrics.Loaded(time.Since(began))
 	return v, nil
 }

@@ -43,6 +43,7 @@ type Version struct {
 	mapper     backend.Mapper   // nil if inputs in foreign memory are always copied
 	parts      repository.Set   // what an ensemble calls; nil for other models
 	copy       *copies.Copy     // what it is a user of, nil if it lies in a directory of the repository
+	archive    *copies.Copy     // of its execution environment, nil if that came from no store
 	imports    *repository.Imports
 	holds      *holds
 	odd        *oddOutputs // nil for an ensemble, whose models are looked at
@@ -238,6 +239,7 @@ func (v *Version) Close() error {
 	v.barrier.Close()
 	v.share.Release()
 	v.copy.Drop()
+	v.archive.Drop()
 	v.cache.Close()
 	v.statistics.Metrics.Close()
 	// What was still in flight has ended with the stubs, if those were killed.

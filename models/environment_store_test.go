@@ -1,0 +1,208 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
+)
+
+// in is the configuration of a model with an execution environment.
+func in(environment string) string {
+	return latestConfig + `parameters { key: "EXECUTION_ENV_PATH" value { string_value: "` + environment + `" } }`
+}
+
+const (
+	besideModel = "$$TRITON_MODEL_DIRECTORY/../env.tar.gz" // as seen from a model in the store
+	byURL       = "s3://bucket/models/env.tar.gz"
+)
+
+// writeConfig gives a model of the folder a configuration.
+func (s *stored) writeConfig(name, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.folder, name, "config.pbtxt"), []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// environmentOf reads the archive that the backend was shown for version 1 of a model.
+func (s *stored) environmentOf(name string) (path, content string) {
+	s.t.Helper()
+	s.b.mu.Lock()
+	path = s.b.archives[name+":1"]
+	s.b.mu.Unlock()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return path, string(text)
+}
+
+func (s *stored) openedTimes(name string) int {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	return s.b.opened[name+":1"]
+}
+
+// TestEnvironmentsInAStore are fetched once for all that name the same object, models of stores and of directories. Another object
+// is noticed, and what was fetched goes with the last model.
+func TestEnvironmentsInAStore(t *testing.T) {
+	s := storing(t, nil, []string{"far", "plain"}, []string{"near"})
+	s.store.Put("far/config.pbtxt", in(besideModel))
+	s.writeConfig("near", in(byURL))
+	s.store.Put("env.tar.gz", "one")
+	s.renew()
+	s.start()
+	s.wantStates("far 1 READY; near 1 READY; plain 1 READY")
+	far, content := s.environmentOf("far")
+	near, _ := s.environmentOf("near")
+	if far != near || content != "one" || filepath.Base(far) != "env.tar.gz" || s.store.Opened("env.tar.gz") != 1 {
+		t.Errorf("got %s and %s with %q, read %d times; want one file, read once", far, near, content, s.store.Opened("env.tar.gz"))
+	}
+	for range 3 {
+		s.look()
+	}
+	if s.openedTimes("far") != 1 || s.openedTimes("near") != 1 {
+		t.Errorf("nothing has changed, and they were loaded %d and %d times", s.openedTimes("far"), s.openedTimes("near"))
+	}
+	s.store.Put("env.tar.gz", "two")
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		s.look()
+		return s.openedTimes("far") == 2 && s.openedTimes("near") == 2
+	})
+	if _, content := s.environmentOf("near"); content != "two" || s.store.Opened("env.tar.gz") != 2 || s.openedTimes("plain") != 1 {
+		t.Errorf("got %q, read %d times; want two, read once more", content, s.store.Opened("env.tar.gz"))
+	}
+	if got := s.copies(); len(got) != 3 {
+		t.Errorf("got the copies %q, want two models and an environment", got)
+	}
+	s.store.Delete("env.tar.gz")
+	s.look()
+	s.look()
+	s.wantStates("far 1 READY; near 1 READY; plain 1 READY") // what is loaded keeps it
+	s.store.Delete("far/config.pbtxt")
+	s.store.Delete("far/1/weights")
+	if err := os.RemoveAll(filepath.Join(s.folder, "near")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		s.look()
+		return len(s.copies()) == 1
+	})
+	s.wantStates("plain 1 READY")
+}
+
+// TestEnvironmentsInAStoreByRequest are looked at by each request, which waits for a store that hangs and holds up no other.
+func TestEnvironmentsInAStoreByRequest(t *testing.T) {
+	s := storing(t, byRequest, []string{"far"}, []string{"near", "other"})
+	s.writeConfig("near", in(byURL))
+	s.store.Put("env.tar.gz", "one")
+	s.start()
+	load := func(name string, want int) {
+		t.Helper()
+		if err := s.Load(t.Context(), name, "", nil); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.openedTimes(name); n != want {
+			t.Errorf("%s was loaded %d times, want %d", name, n, want)
+		}
+	}
+	load("near", 1)
+	load("near", 1)
+	s.store.Put("env.tar.gz", "two")
+	load("near", 2)
+	if _, content := s.environmentOf("near"); content != "two" {
+		t.Errorf("got %q, want two", content)
+	}
+	if err := s.Unload(t.Context(), "near", false); err != nil {
+		t.Fatal(err)
+	}
+	s.ending.Wait()
+	if got := s.copies(); len(got) != 0 {
+		t.Errorf("after the unload: got the copies %q, want none", got)
+	}
+
+	s.store.Hang(mirrortest.Read)
+	ctx, end := context.WithCancelCause(t.Context())
+	failed := make(chan error)
+	go func() { failed <- s.Load(ctx, "near", "", nil) }()
+	testkit.Eventually(t, 10*time.Second, func() bool { return s.store.Waiting(mirrortest.Read) == 1 })
+	load("other", 1)
+	end(infer.Errorf(infer.Unavailable, "over"))
+	if err := <-failed; err == nil {
+		t.Error("a load from a store that hangs has succeeded")
+	}
+	s.store.Resume(mirrortest.Read)
+	load("near", 3)
+
+	s.store.Fail(mirrortest.List, infer.Errorf(infer.Internal, "Failed to list objects: AccessDenied"))
+	if err := s.Load(t.Context(), "near", "", nil); err == nil {
+		t.Error("a load whose environment cannot be looked at has succeeded")
+	}
+	s.wantLog("AccessDenied", 1)
+	wantGeneration(t, s.Registry, "near", 1, 3)
+	s.store.Fail(mirrortest.List, nil)
+	testkit.Eventually(t, 10*time.Second, func() bool { return len(s.copies()) == 1 })
+}
+
+// TestEnvironmentsOfUploads are fetched as those of other models.
+func TestEnvironmentsOfUploads(t *testing.T) {
+	s := storing(t, byRequest, []string{"far"}, nil)
+	s.store.Put("env.tar.gz", "one")
+	s.start()
+	const text = `{"backend": "fake", "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}], "parameters": {"EXECUTION_ENV_PATH": {"string_value": "` + byURL + `"}}}`
+	if err := s.Load(t.Context(), "new", text, map[string][]byte{"1/w": nil}); err != nil {
+		t.Fatal(err)
+	}
+	if _, content := s.environmentOf("new"); content != "one" {
+		t.Errorf("got %q, want one", content)
+	}
+	if err := s.Unload(t.Context(), "new", false); err != nil {
+		t.Fatal(err)
+	}
+	s.ending.Wait()
+	if got := s.copies(); len(got) != 0 {
+		t.Errorf("after the unload: got the copies %q, want none", got)
+	}
+}
+
+// TestEnvironmentsThatAStoreDoesNotHave fail the load with Triton's text.
+func TestEnvironmentsThatAStoreDoesNotHave(t *testing.T) {
+	for value, want := range map[string]string{
+		"$$TRITON_MODEL_DIRECTORY/../other.tar.gz":     "directory or file does not exist at s3://bucket/models/other.tar.gz",
+		"$$TRITON_MODEL_DIRECTORY/../../../env.tar.gz": "directory or file does not exist at s3://bucket/models/far/../../../env.tar.gz (it names no object of the bucket)",
+		"s3://bucket/models/none":                      "directory or file does not exist at s3://bucket/models/none",
+		"s3://bucket/models/far":                       "directory or file does not exist at s3://bucket/models/far (it is a directory: an environment that lies in a store is an archive, as conda-pack makes it)",
+		"s3://":                                        "Invalid bucket name: ''",
+		"as://account":                                 "Invalid azure storage path: as://account",
+	} {
+		s := storing(t, byRequest, []string{"far"}, nil)
+		s.store.Put("far/config.pbtxt", in(value))
+		s.start()
+		err := s.Load(t.Context(), "far", "", nil)
+		var shown *infer.Error
+		if !errors.As(err, &shown) || !strings.HasSuffix(strings.TrimSpace(shown.Message), want+";") {
+			t.Errorf("%s: got error %v, want …%s", value, err, want)
+		}
+		if got := s.copies(); len(got) != 0 {
+			t.Errorf("%s: the copies %q are left", value, got)
+		}
+	}
+	s := storing(t, byRequest, []string{"far"}, nil)
+	s.store.Put("far/config.pbtxt", in("$$TRITON_MODEL_DIRECTORY/../far/env.tar.gz"))
+	s.store.Put("far/env.tar.gz", "inside")
+	s.start()
+	if err := s.Load(t.Context(), "far", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if path, content := s.environmentOf("far"); content != "inside" || !strings.HasPrefix(path, s.copies()[0]+"/") {
+		t.Errorf("got %s with %q, want a file of the copy", path, content)
+	}
+}

@@ -1,0 +1,131 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/copies"
+	"github.com/nereid-serving/nereid/objects"
+)
+
+// pieceBytes is how much is read and written at once.
+const pieceBytes = 256 << 10
+
+// fetcher puts objects of one location on the disk.
+type fetcher struct {
+	config Config
+	bucket objects.Bucket
+	counts counts
+
+	space    sync.Mutex
+	reserved int64 // bytes that copies have still to write
+}
+
+// open opens the location. The error has Triton's text.
+func (f *fetcher) open(ctx context.Context) error {
+	w := f.watch(ctx)
+	defer w.stop()
+	bucket, err := f.config.Open(w.ctx, f.config.Location)
+	if err != nil {
+		return w.blame(err)
+	}
+	f.bucket = bucket
+	return nil
+}
+
+// folder makes an empty directory for a copy.
+func (f *fetcher) folder() (*copies.Copy, error) {
+	c, err := f.config.Place.Make(folderPrefix)
+	switch {
+	case errors.Is(err, copies.ErrClosed):
+		return nil, infer.Errorf(infer.Unavailable, "Server exiting")
+	case err != nil:
+		return nil, infer.Errorf(infer.Internal, "Failed to create local temp folder: %s/folderXXXXXX, errno:%s (%s names the directory)", f.config.Place.Base(), reason(err), f.config.Variable)
+	}
+	return c, nil
+}
+
+// fetch pours the very version of an object into a file.
+func (f *fetcher) fetch(ctx context.Context, file named, o objects.Object, room *room) error {
+	w := f.watch(ctx)
+	defer w.stop()
+	body, err := f.bucket.Open(w.ctx, o)
+	if err != nil {
+		return changedOr(stallOf(w, err))
+	}
+	w.progress()
+	defer body.Close()
+	size, err := f.pour(file, watchedReader{body, w}, room)
+	switch {
+	case err != nil:
+		return changedOr(stallOf(w, err))
+	case size != o.Size:
+		return fmt.Errorf("%s has %d bytes, and its listing said %d: %w", f.config.Location.Join(o.Key), size, o.Size, objects.ErrChanged)
+	}
+	return nil
+}
+
+// named is a file.
+type named interface {
+	io.Writer
+	Name() string
+}
+
+// pour copies a body, whose length the bucket bounds, into a file.
+func (f *fetcher) pour(file named, body watchedReader, room *room) (size int64, err error) {
+	piece := make([]byte, pieceBytes)
+	for {
+		n, err := body.Read(piece)
+		if n > 0 {
+			f.counts.bytes.Add(uint64(n))
+			size += int64(n)
+			var werr error
+			body.apart(func() { _, werr = file.Write(piece[:n]) }) // a slow disk is not a slow store
+			if werr != nil {
+				return size, f.unwritable(filepath.Dir(file.Name()), werr)
+			}
+			room.used(int64(n))
+		}
+		if errors.Is(err, io.EOF) {
+			return size, nil
+		}
+		if err != nil {
+			return size, err
+		}
+	}
+}
+
+// changedOr marks that an object has gone since it was listed as a change.
+func changedOr(err error) error {
+	if errors.Is(err, objects.ErrAbsent) {
+		return errors.Join(err, objects.ErrChanged)
+	}
+	return err
+}
+
+// unwritable is the error of a file that cannot be written.
+func (f *fetcher) unwritable(directory string, err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return infer.Errorf(infer.Internal, "%s is full: make room, or have %s name a directory with more", f.config.Place.Base(), f.config.Variable)
+	}
+	return infer.Errorf(infer.Internal, "Failed to create local folder: %s, errno:%s", directory, reason(err))
+}
+
+// reason is what the kernel said.
+func reason(err error) string {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		text := number.Error()
+		return strings.ToUpper(text[:1]) + text[1:]
+	}
+	return err.Error()
+}
