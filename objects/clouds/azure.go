@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -43,6 +44,13 @@ func (k connector) connectAzure(l objects.Location, c objects.Credential) (objec
 		}
 		endpoint = "https://" + account + ".blob.core.windows.net"
 	}
+	if usesIdentity(c) && !strings.HasPrefix(endpoint, "https://") {
+		// The SDK refuses it as well, in the same form as an identity that is not there. Emulators and sidecars of this machine may read the token.
+		if !isLoopback(endpoint) {
+			return nil, objects.Cause{Reason: objects.ErrDenied, Name: "InsecureEndpoint", Message: "the token of an identity is sent by HTTPS alone, and " + azureEndpoint + " names an endpoint without it"}
+		}
+		options.InsecureAllowCredentialWithHTTP = true
+	}
 	client, err := newContainer(endpoint+"/"+url.PathEscape(l.Bucket), account, c, &container.ClientOptions{ClientOptions: options})
 	if err != nil {
 		cause := objects.Cause{Reason: objects.ErrDenied, Name: "InvalidCredential", Message: "the endpoint and the credentials make no client"}
@@ -56,7 +64,7 @@ func (k connector) connectAzure(l objects.Location, c objects.Credential) (objec
 
 func newContainer(at, account string, c objects.Credential, options *container.ClientOptions) (*container.Client, error) {
 	switch {
-	case c.AuthType == "managed_identity" || c.AuthType == "default":
+	case usesIdentity(c):
 		identity, err := newIdentity(c, options.ClientOptions)
 		if err != nil {
 			return nil, err
@@ -70,6 +78,21 @@ func newContainer(at, account string, c objects.Credential, options *container.C
 		return container.NewClientWithSharedKeyCredential(at, key, options)
 	}
 	return container.NewClientWithNoCredential(at, options)
+}
+
+// usesIdentity reports whether requests carry a token.
+func usesIdentity(c objects.Credential) bool {
+	return c.AuthType == "managed_identity" || c.AuthType == "default"
+}
+
+// isLoopback reports whether a URL leads to this machine by an address that no other has.
+func isLoopback(at string) bool {
+	parsed, err := url.Parse(at)
+	if err != nil {
+		return false
+	}
+	address, err := netip.ParseAddr(parsed.Hostname())
+	return err == nil && address.IsLoopback()
 }
 
 // newIdentity makes what gets tokens. The chain of "default" has what servers have: none of the tools of developers, which the

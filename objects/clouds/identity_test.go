@@ -406,3 +406,108 @@ func TestBucketsForAll(t *testing.T) {
 		t.Errorf("a profile that is named and is not there: got %v", err)
 	}
 }
+
+// azureIdentities is a container that wants a token, and the service that gives them to apps and containers of Azure.
+type azureIdentities struct {
+	location objects.Location
+	status   atomic.Int32 // of the service's replies
+	token    atomic.Value // that it gives
+	valid    atomic.Value // that the container takes
+	asked    atomic.Int32 // how often the service was asked
+	client   atomic.Value // the client_id of the last question
+}
+
+func newAzureIdentities(t *testing.T) *azureIdentities {
+	t.Helper()
+	a := &azureIdentities{}
+	a.status.Store(http.StatusOK)
+	a.token.Store("one")
+	a.valid.Store("one")
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.asked.Add(1)
+		a.client.Store(r.URL.Query().Get("client_id"))
+		if r.URL.Path != "/msi/token" || r.Header.Get("X-Identity-Header") != "SECRET" || r.URL.Query().Get("resource") != "https://storage.azure.com" {
+			t.Errorf("the service is asked %s with %v", r.URL, r.Header)
+		}
+		w.WriteHeader(int(a.status.Load()))
+		if a.status.Load() != http.StatusOK {
+			_, _ = io.WriteString(w, `{"error": "SECRET", "error_description": "SECRET"}`)
+			return
+		}
+		fmt.Fprintf(w, `{"access_token": %q, "expires_on": "4102444800", "resource": "https://storage.azure.com", "token_type": "Bearer"}`, a.token.Load())
+	}))
+	t.Cleanup(service.Close)
+	p := protocols[2]
+	a.location = serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+a.valid.Load().(string) {
+			p.refusal(w, http.StatusForbidden, "AuthorizationPermissionMismatch")
+			return
+		}
+		_, _ = io.WriteString(w, p.page("f"))
+	})
+	t.Setenv("AZURE_STORAGE_KEY", "")
+	t.Setenv("IDENTITY_ENDPOINT", service.URL+"/msi/token")
+	t.Setenv("IDENTITY_HEADER", "SECRET")
+	return a
+}
+
+// TestIdentitiesOfApps are asked for at IDENTITY_ENDPOINT, as App Service, Functions and Container Apps have it.
+func TestIdentitiesOfApps(t *testing.T) {
+	for _, test := range []struct{ kind, variable string }{{"managed_identity", "AZURE_STORAGE_CLIENT_ID"}, {"default", "AZURE_STORAGE_CLIENT_ID"}, {"default", "AZURE_CLIENT_ID"}} {
+		t.Run(test.kind+" "+test.variable, func(t *testing.T) {
+			a := newAzureIdentities(t)
+			client := newClientID(t)
+			t.Setenv("AZURE_STORAGE_AUTH_TYPE", test.kind)
+			t.Setenv(test.variable, client)
+			list(t, opened(t, a.location), "")
+			if a.asked.Load() != 1 || a.client.Load() != client {
+				t.Errorf("the service was asked %d times, for %q; want once, for %q", a.asked.Load(), a.client.Load(), client)
+			}
+		})
+	}
+}
+
+// newClientID names an identity that no test has had: Azure's SDK keeps the tokens of a process.
+func newClientID(t *testing.T) string {
+	t.Helper()
+	var id [16]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// TestIdentitiesOfAppsThatFail name what has failed: the service of identities, the container, or the endpoint.
+func TestIdentitiesOfAppsThatFail(t *testing.T) {
+	set := func(name, value string) func(*testing.T, *azureIdentities) {
+		return func(t *testing.T, _ *azureIdentities) { t.Setenv(name, value) }
+	}
+	for name, test := range map[string]struct {
+		change func(*testing.T, *azureIdentities)
+		want   string
+		asked  bool
+	}{
+		"refused":     {func(_ *testing.T, a *azureIdentities) { a.status.Store(http.StatusBadRequest) }, "(AuthenticationFailed: the service of identities gives no token: it answers 400 Bad Request)", true},
+		"no rights":   {func(_ *testing.T, a *azureIdentities) { a.valid.Store("other") }, "(AuthorizationPermissionMismatch: Forbidden)", true},
+		"no service":  {set("IDENTITY_ENDPOINT", "http://127.0.0.1:1/msi/token"), "(AuthenticationFailed: the service of identities gives no token)", false},
+		"no HTTPS":    {set(azureEndpoint, "http://store.example"), "(InsecureEndpoint: the token of an identity is sent by HTTPS alone, and AZURE_STORAGE_SERVICE_ENDPOINT names an endpoint without it)", false},
+		"looks local": {set(azureEndpoint, "http://127.0.0.1.example"), "(InsecureEndpoint: ", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAzureIdentities(t)
+			t.Setenv("AZURE_STORAGE_AUTH_TYPE", "managed_identity")
+			t.Setenv("AZURE_STORAGE_CLIENT_ID", newClientID(t))
+			test.change(t, a)
+			b, err := Open(t.Context(), a.location)
+			if err == nil {
+				_ = b.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), "Unable to create Azure filesystem client. Check account credentials. "+test.want) || strings.Contains(err.Error(), "SECRET") {
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+			if (a.asked.Load() > 0) != test.asked {
+				t.Errorf("the service was asked %d times", a.asked.Load())
+			}
+		})
+	}
+}
