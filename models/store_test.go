@@ -483,3 +483,28 @@ func TestConfigOverrideOfAStoredModel(t *testing.T) {
 		t.Errorf("got the copies %q, and the weights were read %d times; want one and once", s.copies(), s.store.Opened("m/1/weights"))
 	}
 }
+
+// TestModelWithoutAFileThatCanBeServesOn: all of its keys are refused, which says that somebody has damaged it, and not that it
+// is gone.
+func TestModelWithoutAFileThatCanBeServesOn(t *testing.T) {
+	s := storing(t, nil, []string{"m", "n"}, nil)
+	s.start()
+	for _, key := range []string{"m/config.pbtxt", "m/1/weights"} {
+		s.store.Delete(key)
+	}
+	s.store.Put("m//config.pbtxt", latestConfig)
+	s.store.Put("other//x", "of no model")
+	s.look()
+	s.look()
+	s.wantStates("m 1 READY; n 1 READY")
+	wantGeneration(t, s.Registry, "m", 1, 1)
+	if text := s.log.String(); !strings.Contains(text, "Cannot handle item with empty name at s3://bucket/models/m") {
+		t.Errorf("the log does not say it: %s", text)
+	}
+	s.store.Delete("m//config.pbtxt")
+	s.look()
+	s.wantStates("n 1 READY") // now it is gone
+	putModel(s.store, "m")
+	s.look()
+	s.wantStates("m 1 READY; n 1 READY")
+}

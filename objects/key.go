@@ -73,7 +73,7 @@ type RefusedError struct {
 	// Keys are the first of them, as the store has them below the location's path: for comparing and quoting, never a path.
 	Keys  []string
 	Count int
-	// Names are the first components of all of them, without those that are too long for any key.
+	// Names are the first components of those that have more than one, without those that are too long for any key.
 	Names map[string]struct{}
 	// Partial is true if Names lacks some, or the listing was ended for the number of refused keys.
 	Partial bool
@@ -89,7 +89,7 @@ func (e *RefusedError) Refuse(l Location, key string, why error) {
 	if len(e.Keys) < mostRefused {
 		e.Keys = append(e.Keys, strings.Clone(key))
 	}
-	if name, _, _ := strings.Cut(key, "/"); len(name) <= maxComponent {
+	if name, _, inside := strings.Cut(key, "/"); inside && len(name) <= maxComponent {
 		e.name(name)
 	}
 	if e.text == "" {

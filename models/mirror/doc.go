@@ -18,8 +18,8 @@
 // it has users. It remembers which version of each was seen last: Seen tells that without a wait, and Renew looks anew behind its
 // caller, each directory of a store in a goroutine of its own.
 //
-// Time: a call of the store ends when it has made no progress for Config.Stall, which is counted from the last object of a
-// listing or the last 64 KiB of a body, without the time that the disk takes. A large model may take as long as it likes, and one
+// Time: a call of the store ends when it has made no progress for Config.Stall, which is counted from the last 100 objects of a
+// listing or the last 64 KiB of a body, without the time that the disk takes. A listing ends after an hour. A large model may take as long as it likes, and one
 // that trickles gives its place up.
 //
 // States: a Mirror works from Open to Close. Close ends renewals and waits for them; copies are removed by their users or

@@ -141,7 +141,7 @@ func (m *Mirror) list(ctx context.Context, before map[string]*Model) (map[string
 		if refused.Partial { // half of some model would be served
 			return nil, refused
 		}
-		m.refuse(models, refused)
+		m.refuse(models, before, refused)
 	}
 	if len(models) == 0 && m.config.Location.Path != "" { // a store whose volume is missing shows that too: nothing is unloaded for it
 		return nil, infer.Errorf(infer.InvalidArg, "repository path is not a valid directory")
@@ -156,11 +156,12 @@ func (m *Mirror) list(ctx context.Context, before map[string]*Model) (map[string
 func (m *Mirror) objectsOf(ctx context.Context, prefix string, before map[string]*Model) (models map[string]*Model, refused *objects.RefusedError, err error) {
 	w := m.watch(ctx)
 	defer w.stop()
+	defer w.limit(m.config.Log, m.config.Location, mostListing)()
 	models = make(map[string]*Model)
 	count, bytes := 0, 0
 	tooMany := infer.Errorf(infer.Internal, "%s has more than %d objects, which is as many as a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxObjects)
 	err = m.bucket.List(w.ctx, prefix, func(o objects.Object) error {
-		w.progress()
+		w.listed()
 		if count++; count > m.config.MaxObjects {
 			return tooMany
 		}
@@ -231,9 +232,13 @@ func byKey(a, b objects.Object) int {
 	return strings.Compare(a.Key, b.Key)
 }
 
-// refuse has the models not be read that have objects whose names no file can have: half of a model would be served.
-func (m *Mirror) refuse(models map[string]*Model, refused *objects.RefusedError) {
+// refuse has the models not be read that have objects whose names no file can have: half of a model would be served. A model that
+// was there before and has no other objects now is there all the same: it is not gone, and what serves goes on.
+func (m *Mirror) refuse(models, before map[string]*Model, refused *objects.RefusedError) {
 	for name := range refused.Names {
+		if models[name] == nil && before[name] != nil {
+			models[name] = &Model{Name: name}
+		}
 		if model := models[name]; model != nil {
 			model.Fault = refused
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -125,4 +126,68 @@ func TestSlowDiskIsNotAStall(t *testing.T) {
 			}
 		}
 	})
+}
+
+// slowList is a bucket that lists objects without end, with a wait before each.
+type slowList struct {
+	objects.Bucket
+	wait  *time.Duration
+	count *int
+}
+
+// List implements objects.Bucket.
+func (s slowList) List(ctx context.Context, prefix string, each func(objects.Object) error) error {
+	if *s.wait == 0 {
+		return s.Bucket.List(ctx, prefix, each)
+	}
+	for i := range *s.count {
+		select {
+		case <-time.After(*s.wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := each(objects.Object{Key: fmt.Sprintf("a/1/%d", i), Version: "1"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestListingsThatTrickleAreGivenUp and leave the listing before them. One that brings enough is waited for, but not for ever.
+func TestListingsThatTrickleAreGivenUp(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		wait  time.Duration
+		count int
+		took  time.Duration
+		want  string
+	}{
+		{"one each 29 s", 29 * time.Second, 1 << 20, 30 * time.Second, "has listed 1 objects in 30s, at least 100 are wanted"},
+		{"one each second", time.Second, 1 << 20, 30 * time.Second, "has listed 29 objects in 30s, at least 100 are wanted"},
+		{"without end", 290 * time.Millisecond, 1 << 20, time.Hour, "has not ended its listing in 1h0m0s"},
+		{"enough", 290 * time.Millisecond, 1000, 290 * time.Second, ""},
+		{"few and late", 7 * time.Second, 4, 28 * time.Second, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := slowList{wait: new(time.Duration), count: &test.count}
+				w := newWorld(t, func(c *Config) {
+					open := c.Open
+					c.Open = func(ctx context.Context, at objects.Location) (_ objects.Bucket, err error) {
+						s.Bucket, err = open(ctx, at)
+						return s, err
+					}
+				}, "b/1/x")
+				*s.wait = test.wait
+				began := time.Now()
+				_, err := w.mirror.list(t.Context(), nil)
+				if took := time.Since(began).Round(time.Second); took != test.took {
+					t.Errorf("it took %s, want %s", took, test.took)
+				}
+				if got := errorText(err); (test.want == "") != (got == "") || !strings.HasSuffix(got, test.want) {
+					t.Errorf("got error %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
 }

@@ -7,13 +7,22 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/objects"
 )
 
 // leastBytes is what a body has to bring in each period, or its rest: a store that trickles would have one of the few places for
 // copies without end.
 const leastBytes = 64 << 10
+
+// leastObjects is what a listing has to bring in each period, or its end: loads wait for it.
+const leastObjects = 100
+
+// mostListing bounds a listing as a whole: the 1,048,576 objects that a location may have come in a tenth of it.
+const mostListing = time.Hour
 
 // watch ends a call of the store that makes no progress for a period. One goroutine makes the call and uses the watch.
 type watch struct {
@@ -23,6 +32,7 @@ type watch struct {
 	stall time.Duration
 	until time.Time    // the end of the period
 	came  atomic.Int64 // bytes of a body in this period; the timer reads them
+	named atomic.Int64 // objects of a listing, likewise
 }
 
 // watch begins to watch a call, which is given the context of the watch. The caller stops the watch.
@@ -35,6 +45,10 @@ func (f *fetcher) watch(ctx context.Context) *watch {
 			w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent %d bytes of an object in %s, at least %d are wanted", f.config.Location, came, w.stall, leastBytes))
 			return
 		}
+		if named := w.named.Load(); named > 0 {
+			w.end(infer.Errorf(infer.Unavailable, "the store of %s has listed %d objects in %s, at least %d are wanted", f.config.Location, named, w.stall, leastObjects))
+			return
+		}
 		w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent nothing for %s", f.config.Location, w.stall))
 	}, nil)
 	return w
@@ -43,6 +57,7 @@ func (f *fetcher) watch(ctx context.Context) *watch {
 // progress begins another period.
 func (w *watch) progress() {
 	w.came.Store(0)
+	w.named.Store(0)
 	w.until = time.Now().Add(w.stall)
 	w.timer.Reset(w.stall)
 }
@@ -52,6 +67,21 @@ func (w *watch) received(n int) {
 	if w.came.Add(int64(n)) >= leastBytes {
 		w.progress()
 	}
+}
+
+// listed says that an object of a listing has come.
+func (w *watch) listed() {
+	if w.named.Add(1) >= leastObjects {
+		w.progress()
+	}
+}
+
+// limit ends the call, whatever progress it makes, when time has passed. The caller calls stop at the end of the call.
+func (w *watch) limit(log zerolog.Logger, location objects.Location, most time.Duration) (stop func()) {
+	timer := boundary.AfterFunc(log, boundary.Models, most, func() {
+		w.end(infer.Errorf(infer.Unavailable, "the store of %s has not ended its listing in %s", location, most))
+	}, nil)
+	return func() { timer.Stop() }
 }
 
 // apart calls f, whose time is not the store's: the period goes on after it.
