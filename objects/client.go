@@ -14,7 +14,8 @@ type Client interface {
 	// Page lists objects whose whole key begins with prefix: at most most of them, from where the last page said, "" at first.
 	// next is "" after the last page. It does not keep the keys' order.
 	Page(ctx context.Context, prefix, from string, most int) (page []Entry, next string, err error)
-	// Read reads a version of the object with that whole key, from byte offset on. It need not check the length.
+	// Read reads a version of the object with that whole key, from byte offset on. It need not check the length. From the first
+	// byte on it is a body WithSum if the store tells one.
 	Read(ctx context.Context, key string, o Object, offset int64) (io.ReadCloser, error)
 	// Close ends connections that are idle. Bodies that are being read go on.
 	Close()

@@ -14,7 +14,7 @@
 // goroutine of its caller alone, until the context of the call ends.
 //
 // Trust: a store is written by others. Its keys are checked before anybody sees them (CheckKey); a body that is longer or
-// shorter than the listing said, or that is another version by now, is an error. A body that breaks off is read on from there, a
+// shorter than the listing said, that is another version by now, or whose checksum is another than the store tells, is an error. A body that breaks off is read on from there, a
 // few times. How many objects and bytes there may be is for
 // the caller of List to bound: each returns an error.
 //

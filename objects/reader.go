@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 )
 
@@ -17,8 +18,10 @@ type reader struct {
 	body    io.ReadCloser
 	offset  int64
 	resumes int
-	broken  error // why the body ended too early
-	ended   error // returned by every later read
+	sum     Sum       // that the store has told of the whole object
+	hash    hash.Hash // of what has been read; nil: the store has told no sum
+	broken  error     // why the body ended too early
+	ended   error     // returned by every later read
 }
 
 func (r *reader) open() error {
@@ -26,10 +29,17 @@ func (r *reader) open() error {
 		body, err := c.Read(r.ctx, r.bucket.whole(r.object.Key), r.object, r.offset)
 		return body, struct{}{}, err
 	})
-	if err == nil {
-		r.body = body
+	if err != nil {
+		return err
 	}
-	return err
+	r.body = body
+	if r.offset == 0 {
+		r.hash = nil
+		if s, told := body.(summed); told {
+			r.sum, r.hash = s.sum, s.sum.hash()
+		}
+	}
+	return nil
 }
 
 // fail makes the error that all later reads return.
@@ -54,6 +64,9 @@ func (r *reader) Read(p []byte) (int, error) {
 		}
 		n, err := r.body.Read(p[:min(int64(len(p)), rest)])
 		r.offset += int64(n)
+		if r.hash != nil {
+			_, _ = r.hash.Write(p[:n])
+		}
 		switch {
 		case err == io.EOF && r.offset < r.object.Size:
 			r.broken = Cause{Reason: ErrUnreachable, Name: "ShortBody", Message: fmt.Sprintf("%d bytes came, %d were listed", r.offset, r.object.Size)}
@@ -89,13 +102,18 @@ func (r *reader) resume() error {
 	}
 }
 
-// finish makes sure that the body ends where the listing said, and that its client, which may have summed it up, is content.
+// finish makes sure that the body ends where the listing said, and that its bytes have the checksum that the store has told.
 func (r *reader) finish() error {
 	switch n, err := io.ReadFull(r.body, make([]byte, 1)); {
 	case n > 0:
 		return r.fail(Cause{Reason: ErrChanged, Name: "LongBody", Message: fmt.Sprintf("more bytes came than the %d that were listed", r.object.Size)})
 	case err != io.EOF:
 		return r.fail(brokenBody(err))
+	}
+	if r.hash != nil {
+		if err := r.sum.check(r.hash); err != nil {
+			return r.fail(err)
+		}
 	}
 	r.ended = io.EOF
 	return io.EOF

@@ -173,7 +173,10 @@ func (c *azureClient) Read(ctx context.Context, key string, o objects.Object, of
 	if err != nil {
 		return nil, causeOfAzure(err)
 	}
-	return output.Body, nil
+	if offset > 0 {
+		return output.Body, nil
+	}
+	return withAnySum(output.Body, map[string]string{"md5": base64.StdEncoding.EncodeToString(output.ContentMD5)}), nil
 }
 
 func causeOfAzure(err error) objects.Cause {

@@ -3,6 +3,7 @@ package clouds
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -35,6 +36,19 @@ func (k connector) connect(ctx context.Context, l objects.Location, c objects.Cr
 		return k.connectGCS(l, c), nil
 	}
 	return k.connectAzure(l, c)
+}
+
+// sumsByCost are the kinds of checksums that stores tell, the cheapest first.
+var sumsByCost = []string{"crc32c", "crc32", "crc64nvme", "sha1", "sha256", "md5", "sha512"}
+
+// withAnySum has a body be compared with the cheapest of the checksums that the store has told of its whole object, by kind in base64.
+func withAnySum(body io.ReadCloser, sums map[string]string) io.ReadCloser {
+	for _, kind := range sumsByCost {
+		if sum, known := objects.ParseSum(kind, sums[kind]); known {
+			return objects.WithSum(body, sum)
+		}
+	}
+	return body
 }
 
 // reasonOf says what a status of HTTP means for the caller.

@@ -107,7 +107,22 @@ func (c *gcsClient) Read(ctx context.Context, key string, o objects.Object, offs
 		_ = response.Body.Close()
 		return nil, objects.Cause{Reason: objects.ErrChanged, Name: "Precondition Failed", Message: "the object has another generation than the listing"}
 	}
-	return response.Body, nil
+	if offset > 0 {
+		return response.Body, nil
+	}
+	return withAnySum(response.Body, googleSums(response.Header)), nil
+}
+
+// googleSums are the checksums of a whole object as it is stored, by kind.
+func googleSums(h http.Header) map[string]string {
+	sums := make(map[string]string)
+	for _, line := range h.Values("X-Goog-Hash") {
+		for part := range strings.SplitSeq(line, ",") {
+			kind, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+			sums[kind] = value
+		}
+	}
+	return sums
 }
 
 // get gets what is at a URL from an offset on. The caller closes the body.

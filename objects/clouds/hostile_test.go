@@ -366,3 +366,68 @@ func TestStoresThatAreNotThere(t *testing.T) {
 		}
 	})
 }
+
+// TestChecksums has each store tell checksums in its own way: what comes is compared with one of them, over bodies that were resumed
+// too, and with none where the store tells none that can be computed.
+func TestChecksums(t *testing.T) {
+	const crc, md5 = "KAwGng==", "eB5eJF1ptWaXm4bijSPyxw==" // of content
+	tell := map[string]func(h http.Header, crc, md5 string){
+		"s3": func(h http.Header, crc, _ string) { h.Set("X-Amz-Checksum-Crc32c", crc) },
+		"gs": func(h http.Header, crc, md5 string) {
+			h.Add("X-Goog-Hash", "crc32c="+crc)
+			h.Add("X-Goog-Hash", "md5="+md5)
+		},
+		"as": func(h http.Header, _, md5 string) { h.Set("Content-MD5", md5) },
+	}
+	for _, test := range []struct {
+		name     string
+		crc, md5 string
+		breaks   bool // the first body
+		fails    bool
+	}{
+		{"right", crc, md5, false, false},
+		{"right and resumed", crc, md5, true, false},
+		{"wrong", "KAwGnw==", "eB5eJF1ptWaXm4bijSPyxg==", false, true},
+		{"wrong and resumed", "KAwGnw==", "eB5eJF1ptWaXm4bijSPyxg==", true, true},
+		{"of parts", "KAwGnw==-2", "", false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			eachProtocol(t, func(t *testing.T, p protocol) {
+				l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+					if isListing(r) {
+						_, _ = io.WriteString(w, p.page("f"))
+						return
+					}
+					if mode := r.Header.Get("X-Amz-Checksum-Mode"); p.scheme == "s3" && mode != "ENABLED" {
+						t.Errorf("got the checksum mode %q", mode)
+					}
+					tell[p.scheme](w.Header(), test.crc, test.md5)
+					if p.scheme == "as" && test.md5 == "" {
+						w.Header().Del("Content-MD5")
+					}
+					w.Header().Set("ETag", map[string]string{"s3": `"v1"`, "as": "v1"}[p.scheme])
+					if r.Header.Get("Range") == "" && r.Header.Get("X-Ms-Range") == "" {
+						w.Header().Set("Content-Length", "10")
+						if test.breaks {
+							_, _ = io.WriteString(w, content[:4])
+							return
+						}
+						_, _ = io.WriteString(w, content)
+						return
+					}
+					w.Header().Set("Content-Range", "bytes 4-9/10")
+					w.WriteHeader(http.StatusPartialContent)
+					_, _ = io.WriteString(w, content[4:])
+				})
+				b := opened(t, l)
+				text, err := read(t.Context(), b, list(t, b, "")["f"])
+				switch {
+				case !test.fails && (err != nil || text != content):
+					t.Errorf("got %q, %v", text, err)
+				case test.fails && (err == nil || !strings.Contains(err.Error(), "ChecksumMismatch: the bytes that came have the ") && !strings.Contains(err.Error(), "ChecksumMismatch, error message: the bytes that came have the ")):
+					t.Errorf("got %q, %v; want that the sums differ", text, err)
+				}
+			})
+		})
+	}
+}

@@ -34,6 +34,7 @@ type s3Client struct {
 	bucket      string
 	credentials aws.CredentialsProvider
 	profile     string // that the operator names
+	asksSums    bool   // requests for objects ask for their checksums; a variable or a file may turn it off for old servers
 	unnamed     bool   // nothing names credentials: the identity of the machine is the last source, and may give none
 	transport   *http.Transport
 	follow      bool                   // the store may name another region
@@ -77,13 +78,15 @@ func (k connector) connectS3(ctx context.Context, l objects.Location, c objects.
 	transport := made.GetTransport()
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
 		o.HTTPClient, o.UsePathStyle = k.newClient(transport), true
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired // package objects compares it, over bodies that were resumed too
 		if l.Endpoint != "" {
 			o.BaseEndpoint = aws.String(l.Endpoint)
 		}
 	})
 	return &s3Client{
 		client: client, bucket: l.Bucket, credentials: cfg.Credentials, profile: c.Profile, transport: transport, follow: l.Endpoint == "" && cfg.BaseEndpoint == nil,
-		unnamed: c.Profile == "" && aws.IsCredentialsProvider(cfg.Credentials, (*ec2rolecreds.Provider)(nil)),
+		asksSums: cfg.ResponseChecksumValidation != aws.ResponseChecksumValidationWhenRequired,
+		unnamed:  c.Profile == "" && aws.IsCredentialsProvider(cfg.Credentials, (*ec2rolecreds.Provider)(nil)),
 	}, nil
 }
 
@@ -130,7 +133,9 @@ func (c *s3Client) Read(ctx context.Context, key string, o objects.Object, offse
 	if offset > 0 {
 		input.Range = aws.String(fmt.Sprintf("bytes=%d-", offset))
 	}
-	output, err := ask(ctx, c, func(f func(*s3.Options)) (*s3.GetObjectOutput, error) { return c.client.GetObject(ctx, input, f) })
+	output, err := ask(ctx, c, func(f func(*s3.Options)) (*s3.GetObjectOutput, error) {
+		return c.client.GetObject(ctx, input, f, c.askSum)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +143,14 @@ func (c *s3Client) Read(ctx context.Context, key string, o objects.Object, offse
 		_ = output.Body.Close()
 		return nil, objects.Cause{Reason: objects.ErrChanged, Name: "PreconditionFailed", Message: "the object has another ETag than the listing"}
 	}
-	return output.Body, nil
+	if offset > 0 || output.ChecksumType == types.ChecksumTypeComposite {
+		return output.Body, nil
+	}
+	return withAnySum(output.Body, map[string]string{
+		"crc32": aws.ToString(output.ChecksumCRC32), "crc32c": aws.ToString(output.ChecksumCRC32C), "crc64nvme": aws.ToString(output.ChecksumCRC64NVME),
+		"md5": aws.ToString(output.ChecksumMD5), "sha1": aws.ToString(output.ChecksumSHA1), "sha256": aws.ToString(output.ChecksumSHA256),
+		"sha512": aws.ToString(output.ChecksumSHA512),
+	}), nil
 }
 
 // ask makes one call, and a second one if the store names another region.
@@ -237,6 +249,13 @@ func isRegion(name string) bool {
 	return name != "" && len(name) < 64 && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
 	})
+}
+
+// askSum has a request for an object ask for its checksum. The SDK's own field would have it be compared by the SDK as well.
+func (c *s3Client) askSum(o *s3.Options) {
+	if c.asksSums {
+		o.APIOptions = append(o.APIOptions, smithyhttp.SetHeaderValue("X-Amz-Checksum-Mode", "ENABLED"))
+	}
 }
 
 // options sets the options of a call.
