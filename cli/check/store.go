@@ -2,10 +2,12 @@ package check
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/objects"
 )
@@ -15,9 +17,14 @@ import (
 func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), err error) {
 	var urls []string
 	for _, path := range o.Repository.Paths {
-		if _, inStore, _ := objects.Parse(path); inStore {
-			urls = append(urls, path)
+		location, inStore, _ := objects.Parse(path)
+		if !inStore {
+			continue
 		}
+		if err := noModel(ctx, o.Repository.Objects, location); err != nil {
+			return nil, err
+		}
+		urls = append(urls, path)
 	}
 	if len(urls) == 0 {
 		return func() {}, nil
@@ -49,6 +56,40 @@ func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), e
 		c.report.rename(strings.NewReplacer(names...))
 		opened.Close()
 	}, nil
+}
+
+// errFound ends a listing.
+var errFound = errors.New("found")
+
+// noModel refuses the URL of a model, or of a version, in place of a repository's. A store that does not answer is no such case.
+func noModel(ctx context.Context, open objects.Opener, l objects.Location) error {
+	if open == nil {
+		return nil
+	}
+	bucket, err := open(ctx, l)
+	if err != nil {
+		return nil //nolint:nilerr // repository.Open says it
+	}
+	defer bucket.Close()
+	has := func(name string) bool {
+		return errors.Is(bucket.List(ctx, name, func(o objects.Object) error {
+			if o.Key == name && !o.Directory {
+				return errFound
+			}
+			return nil
+		}), errFound)
+	}
+	parent, name, below := l.Object()
+	switch {
+	case has("config.pbtxt"), has("1/" + scriptName):
+		if !below {
+			return command.Usagef("%s is a model: move it into a folder of the bucket, and name the folder that it lies in", l)
+		}
+		return command.Usagef("%s is a model: want the repository that it lies in, which is %s", l, parent)
+	case has(scriptName) && numbered(name) && below:
+		return command.Usagef("%s is the folder of a version: want the repository, which is two folders above it", l)
+	}
+	return nil
 }
 
 // rename has the report name other places.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -71,4 +72,90 @@ func TestStoreTellsOfEachModel(t *testing.T) {
 	if status != command.StatusTrouble || stderr.String() != "" || !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Errorf("got status %d, %s\n%swant these lines to begin\n%s", status, stderr.String(), out.String(), strings.Join(want, "\n"))
 	}
+}
+
+// TestStoreOfOneModel names the repository to give in place of a model, or of a version.
+func TestStoreOfOneModel(t *testing.T) {
+	for _, test := range []struct {
+		url, key, want string
+	}{
+		{"s3://bucket/models/greeter", "config.pbtxt", "s3://bucket/models/greeter is a model: want the repository that it lies in, which is s3://bucket/models\n"},
+		{"s3://bucket/greeter/", "1/model.py", "s3://bucket/greeter/ is a model: want the repository that it lies in, which is s3://bucket\n"},
+		{"s3://bucket", "config.pbtxt", "s3://bucket is a model: move it into a folder of the bucket, and name the folder that it lies in\n"},
+		{"s3://bucket/models/greeter/1", "model.py", "s3://bucket/models/greeter/1 is the folder of a version: want the repository, which is two folders above it\n"},
+		{"as://account/container/greeter?sig=SECRET", "config.pbtxt", "as://account/container/greeter?… is a model: want the repository that it lies in, which is as://account/container\n"},
+	} {
+		store := mirrortest.New()
+		store.Put(test.key, two)
+		store.Put("1/w", "")
+		var out, stderr strings.Builder
+		status := Run([]string{test.url}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+			names, err := command.Parse(own, args)
+			o := nereid.Defaults()
+			o.Repository.Objects = store.Opener
+			return names, o, err
+		}, &out, &stderr)
+		if status != command.StatusUsage || !strings.Contains(stderr.String(), test.want) {
+			t.Errorf("%s: got status %d, %s; want %s", test.url, status, stderr.String(), test.want)
+		}
+	}
+}
+
+// TestStoreHasEnvironmentsBesideModels: they are fetched with the models, and what is not there is a finding of its model.
+func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
+	in := func(value string) string {
+		return two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"" + value + "\" } }\n"
+	}
+	store := mirrortest.New()
+	for key, text := range map[string]string{
+		"beside/config.pbtxt": in("$$TRITON_MODEL_DIRECTORY/../envs/env.tar.gz"), "beside/1/model.py": script,
+		"again/config.pbtxt": in("$$TRITON_MODEL_DIRECTORY/../env.tar.gz"), "again/1/model.py": script,
+		"absent/config.pbtxt": in("$$TRITON_MODEL_DIRECTORY/../envs/none.tar.gz"), "absent/1/model.py": script,
+		"url/config.pbtxt": in("s3://bucket/models/envs.tar.gz"), "url/1/model.py": script,
+		"env.tar.gz": "\x1f\x8bpacked", "envs/env.tar.gz": "\x1f\x8bpacked", "envs.tar.gz": "\x1f\x8bpacked",
+	} {
+		store.Put(key, text)
+	}
+	mounts := t.TempDir()
+	var out, stderr strings.Builder
+	status := Run([]string{"s3://bucket/models"}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+		names, err := command.Parse(own, args)
+		o := nereid.Defaults()
+		o.Repository.Mounts = map[string]string{"s3": mounts}
+		o.Repository.Objects = func(ctx context.Context, at objects.Location) (objects.Bucket, error) {
+			bucket, err := store.Opener(ctx, at)
+			return below{bucket, strings.TrimPrefix(strings.TrimPrefix(at.Path, "models"), "/")}, err
+		}
+		return names, o, err
+	}, &out, &stderr)
+	if n := strings.Count(out.String(), ": error: "); status != command.StatusTrouble || n != 2 ||
+		!strings.Contains(out.String(), "s3://bucket/models/absent/config.pbtxt: error: directory or file does not exist at s3://bucket/models/envs/none.tar.gz") ||
+		!strings.Contains(out.String(), "s3://bucket/models/envs: error: ") { // a folder in a repository is a model
+		t.Errorf("got status %d, %s\n%s", status, stderr.String(), out.String())
+	}
+	if left, err := os.ReadDir(mounts); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// below is a directory of a store whose keys are those of the repository.
+type below struct {
+	objects.Bucket
+	directory string
+}
+
+func (b below) key(name string) string { return strings.TrimPrefix(b.directory+"/"+name, "/") }
+
+// List implements objects.Bucket.
+func (b below) List(ctx context.Context, prefix string, each func(objects.Object) error) error {
+	return b.Bucket.List(ctx, b.key(prefix), func(o objects.Object) error {
+		o.Key = strings.TrimPrefix(strings.TrimPrefix(o.Key, b.directory), "/")
+		return each(o)
+	})
+}
+
+// Open implements objects.Bucket.
+func (b below) Open(ctx context.Context, o objects.Object) (io.ReadCloser, error) {
+	o.Key = b.key(o.Key)
+	return b.Bucket.Open(ctx, o)
 }

@@ -356,9 +356,16 @@ func (r *Roots) FetchAll(ctx context.Context) (directories map[string]string, fa
 			if err != nil {
 				return nil, nil, err
 			}
-			if fault == nil {
-				fault, err = r.fetchBeside(ctx, o, o.store.Model(name), whole.Path())
+			if fault != nil {
+				faults[at] = fault
 			}
+		}
+		for _, name := range o.store.Models() { // after all: what looks like a model may be a directory of environments
+			at := filepath.Join(whole.Path(), name)
+			if faults[at] != nil {
+				continue
+			}
+			fault, err := r.fetchBeside(ctx, o, o.store.Model(name), whole.Path())
 			if err != nil {
 				return nil, nil, err
 			}
