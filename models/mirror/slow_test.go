@@ -163,7 +163,7 @@ func TestListingsThatTrickleAreGivenUp(t *testing.T) {
 		want  string
 	}{
 		{"one each 29 s", 29 * time.Second, 1 << 20, 30 * time.Second, "has listed 1 objects in 30s, at least 100 are wanted"},
-		{"one each second", time.Second, 1 << 20, 30 * time.Second, "has listed 29 objects in 30s, at least 100 are wanted"},
+		{"one a second", 1100 * time.Millisecond, 1 << 20, 30 * time.Second, "has listed 27 objects in 30s, at least 100 are wanted"},
 		{"without end", 290 * time.Millisecond, 1 << 20, time.Hour, "has not ended its listing in 1h0m0s"},
 		{"enough", 290 * time.Millisecond, 1000, 290 * time.Second, ""},
 		{"few and late", 7 * time.Second, 4, 28 * time.Second, ""},
