@@ -24,10 +24,6 @@ const (
 	// directRead is the least that is read from the socket straight to where it
 	// is wanted.
 	directRead = 1 << 10
-	// keptOut bounds the memory of a reply that a connection keeps.
-	keptOut = 64 << 10
-	// keptFields bounds the headers whose memory a connection keeps.
-	keptFields = 256
 	// lingerTime is how long a connection that ends with unread input waits for
 	// its client to take the last reply.
 	lingerTime = 500 * time.Millisecond
@@ -55,11 +51,15 @@ type conn struct {
 	state  atomic.Int32
 	member connections.Member
 
+	// The buffers that are lent to the connection, nil while it waits for a request, and what they have:
+	// of these fields, and of req.Fields, none may be used then.
+	lent       *buffers
 	buf        []byte // input; buf[start:end] has not been taken yet
 	start, end int
 	out        []byte   // head of the reply
 	vector     [][]byte // parts of the reply
 	step       net.Buffers
+	wait       waiter            // for the next request
 	req        Request           // the current one
 	reply      Reply             // to it
 	watch      disconnectWatcher // looks whether the client leaves meanwhile
@@ -73,10 +73,12 @@ type conn struct {
 }
 
 func newConn(s *Server, raw net.Conn, life context.Context) *conn {
-	c := &conn{server: s, socket: raw, raw: raw, buf: make([]byte, s.cfg.MaxHeaderBytes)}
+	c := &conn{server: s, socket: raw, raw: raw}
 	if s.cfg.TLS != nil {
 		c.secure = newSecureConn(raw, s.cfg.TLS)
 		c.raw = c.secure
+	} else {
+		c.wait.begin(c)
 	}
 	c.state.Store(connWaits)
 	c.member.Close = c.closeIdle
@@ -89,12 +91,14 @@ func newConn(s *Server, raw net.Conn, life context.Context) *conn {
 
 // serve returns when the connection has ended.
 func (c *conn) serve() {
+	defer c.giveBack()
 	defer c.watch.cancel()
 	if c.secure != nil {
 		if err := c.secure.begin(c.server.cfg.HeaderTimeout); err != nil {
 			c.server.log.Debug().Err(err).Msg("connection ends before its first request")
 			if isPlain(err) {
 				c.raw, c.secure = c.socket, nil
+				c.borrow(c.server.buffers.take())
 				c.refuse(errPlain)
 			}
 			_ = c.socket.Close()
@@ -153,12 +157,6 @@ func (c *conn) serveRequest() bool {
 	c.reply = Reply{c: c, ContentType: PlainText}
 	c.handle()
 	if !c.reply.close && c.req.body.discard(c.server.cfg.MaxDiscardBytes) {
-		if cap(c.out) > keptOut {
-			c.out = nil
-		}
-		if cap(c.req.Fields) > keptFields {
-			c.req.Fields = nil
-		}
 		c.member.Replied()
 		c.state.Store(connWaits) // before the look at ending, see Server.Run
 		if !c.server.ending.Load() {
@@ -216,7 +214,8 @@ func (c *conn) readHead() (string, error) {
 		if err := c.setReadDeadline(c.server.cfg.IdleTimeout); err != nil {
 			return "", err
 		}
-		if err := c.fill(); err != nil {
+		c.giveBack()
+		if err := c.wait.first(c); err != nil {
 			return "", err
 		}
 	}

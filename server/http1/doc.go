@@ -37,9 +37,9 @@
 // connections may be held when an idle connection is closed, which takes none.
 //
 // Memory: the texts of a Request are parts of one string and may be kept. A Reply keeps no
-// part of what it sends. A conn keeps its input buffer and the memory of small heads and
-// replies for the next request; all that connections take for good is charged when they
-// are let in.
+// part of what it sends. The buffers of a conn are lent to it with the first byte of a request and
+// given back behind the reply (buffers.go), so that a connection that waits has none; only through TLS
+// it keeps those for its input. What a connection may take while it serves is charged when it is let in.
 //
 // Trust: a client may send anything, at any speed. A head that two readers could
 // understand differently is refused and ends the connection; every wait for a client has

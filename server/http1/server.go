@@ -26,6 +26,7 @@ type Server struct {
 	ending  atomic.Bool   // connections end that wait for a request
 	fewer   chan struct{} // gets a value when a connection has ended; has room for one
 
+	buffers lender
 	members *connections.Set
 	// mu guards the set of connections, not the connections: a conn is added by the goroutine
 	// that accepts, before its own goroutine begins, and removed by its own at its end.
@@ -54,7 +55,7 @@ func NewServer(cfg Config, account *memory.Account, front Handler, log zerolog.L
 		cost += secureCost
 	}
 	return &Server{
-		cfg: cfg, front: front, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}),
+		cfg: cfg, front: front, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}), buffers: lender{inputBytes: cfg.MaxHeaderBytes},
 		members: connections.NewSet(cfg.Connections, cfg.MaxConnections, account, cost),
 	}
 }
