@@ -80,6 +80,32 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 	}
 }
 
+// TestInterpreterThatDoesNotStartIsNotShortOfNumpy wants Python's own words of a variable that
+// keeps it from starting, and no advice about packages.
+func TestInterpreterThatDoesNotStartIsNotShortOfNumpy(t *testing.T) {
+	good := testkit.Python(t)
+	dir := t.TempDir()
+	writeProgram(t, filepath.Join(dir, "python3"), fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", good.Path))
+	for _, test := range []struct{ name, executable, variable, value, want string }{
+		{"home", good.Path, "PYTHONHOME", dir, "python-executable " + good.Path + ": Python does not start: "},
+		{"home's exception", good.Path, "PYTHONHOME", dir, "(ModuleNotFoundError: No module named 'encodings')"},
+		{"hash seed", good.Path, "PYTHONHASHSEED", "bad", "PYTHONHASHSEED must be"},
+		{"on PATH", "", "PYTHONHASHSEED", "bad", "python3 on PATH: " + filepath.Join(dir, "python3") + ": Python does not start: "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv(test.variable, test.value)
+			if test.executable == "" {
+				t.Setenv("PATH", dir)
+			}
+			r := newRigWith(t, test.executable, nil)
+			_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "check PYTHONHOME") || strings.Contains(err.Error(), "numpy") {
+				t.Errorf("Start: got error %v, want one with %q and without numpy", err, test.want)
+			}
+		})
+	}
+}
+
 // TestInterpreterIsLookedForAgain: a search that found no interpreter with numpy is
 // not remembered, for numpy may have been installed since.
 func TestInterpreterIsLookedForAgain(t *testing.T) {

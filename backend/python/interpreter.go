@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nereid-serving/nereid/boundary"
 )
 
@@ -56,7 +58,10 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 		return nil, fmt.Errorf("python-executable %s: there is no such program", executable)
 	}
 	if executable != "" {
-		return nil, fmt.Errorf("python-executable %s: %w; install numpy with `%s -m pip install numpy`", executable, failures[0], executable)
+		return nil, fmt.Errorf("python-executable %s: %w%s", executable, failures[0], remedy(failures[0], executable))
+	}
+	if environmental(failures[0]) {
+		return nil, fmt.Errorf("python3 on PATH: %s: %w%s", candidates[0], failures[0], remedy(failures[0], candidates[0]))
 	}
 	var tried strings.Builder
 	for i, path := range candidates {
@@ -64,6 +69,56 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 	}
 	return nil, fmt.Errorf("no python3 on PATH can import numpy%s; install it with `%s -m pip install numpy`, or name an interpreter that has it with --backend-config=python,python-executable=PATH",
 		tried.String(), candidates[0])
+}
+
+// fatalError is an interpreter that ended before it ran any code.
+type fatalError struct {
+	err  error
+	said string // what Python calls its fatal error, and the exception behind it
+}
+
+func (e *fatalError) Error() string { return "Python does not start: " + e.said }
+func (e *fatalError) Unwrap() error { return e.err }
+
+// explained adds to err what an interpreter printed: of a fatal error of Python the line that
+// names it, which a list of its threads follows, else the last line that is not empty.
+func explained(err error, printed []string) error {
+	last := ""
+	for i, line := range printed {
+		if said, ok := strings.CutPrefix(line, "Fatal Python error: "); ok {
+			// The next lines are Python's state and the exception, where there is one.
+			if i+2 < len(printed) && strings.TrimSpace(printed[i+2]) != "" {
+				said += " (" + printed[i+2] + ")"
+			}
+			return &fatalError{err: err, said: said}
+		}
+		if strings.TrimSpace(line) != "" {
+			last = line
+		}
+	}
+	if last == "" {
+		return err
+	}
+	return fmt.Errorf("%w (it printed: %s)", err, last)
+}
+
+// environmental reports whether an interpreter failed for what surrounds it: variables, or a
+// limit of the system. Another one would fail as well, with or without numpy.
+func environmental(err error) bool {
+	var fatal *fatalError
+	return errors.As(err, &fatal) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EAGAIN)
+}
+
+// remedy is what to do about an interpreter that failed, "" where the error says enough.
+func remedy(err error, interpreter string) string {
+	var fatal *fatalError
+	switch {
+	case errors.As(err, &fatal):
+		return "; it gets the server's environment: check PYTHONHOME and the other variables that begin with PYTHON"
+	case environmental(err):
+		return ""
+	}
+	return fmt.Sprintf("; install numpy with `%s -m pip install numpy`", interpreter)
 }
 
 // besideBinary is the directory of this program if that is a virtual environment's: a server that

@@ -345,10 +345,7 @@ func (p *python) startTemplate(ctx context.Context, interpreter string) (*templa
 	_ = far[1].Close()
 	if err != nil {
 		out.Finish()
-		if lines := out.LastLines(); len(lines) > 0 {
-			err = fmt.Errorf("%w (it printed: %s)", err, lines[len(lines)-1])
-		}
-		return nil, err
+		return nil, explained(err, out.LastLines())
 	}
 	p.backend.supervisor.Children().Later(func() {
 		<-t.gone
