@@ -27,6 +27,10 @@ type dashboard struct {
 	}
 }
 
+// ofTarget are the matchers of labels that a server does not have: Prometheus gives them to what it scrapes in a cluster. Elsewhere all values,
+// which Grafana asks for by .*, include none.
+const ofTarget = `namespace=~"$namespace",pod=~"$pod"`
+
 // legendLabel is a label in a legend, as {{model}}.
 var legendLabel = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
 
@@ -78,7 +82,10 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 				continue
 			}
 			queries++
-			found, err := parsePromQL(strings.NewReplacer("$__rate_interval", "5m", "$model", ".*").Replace(target.Expr))
+			found, err := parsePromQL(strings.NewReplacer("{"+ofTarget+"}", "", ","+ofTarget, "", "$__rate_interval", "5m", "$model", ".*").Replace(target.Expr))
+			if got, want := strings.Count(target.Expr, ofTarget), len(found.selectors); got != want {
+				t.Errorf("panel %q: %d selectors of %d have %s", p.Title, got, want, ofTarget)
+			}
 			if err != nil {
 				t.Errorf("panel %q: %v", p.Title, err)
 				continue
@@ -90,6 +97,7 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 				}
 				labels = append(labels, match[1])
 			}
+			labels = slices.DeleteFunc(labels, func(label string) bool { return label == "pod" })
 			for _, of := range found.selectors {
 				if missing := all.missing(of); missing != "" {
 					t.Errorf("panel %q: %s", p.Title, missing)
@@ -105,14 +113,60 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	if queries == 0 {
 		t.Error("the dashboard has no query")
 	}
-	variable := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`)
+	variable := regexp.MustCompile(`^label_values\((\w+)(?:\{[^}]*\})?, (\w+)\)$`)
 	for _, v := range board.Templating.List {
 		if v.Type != "query" {
 			continue
 		}
 		match := variable.FindStringSubmatch(v.Query)
-		if match == nil || all.missing(selector{match[1], []matcher{{match[2], "=~", ".*"}}}) != "" {
-			t.Errorf("variable %s: %q names nothing that there is", v.Name, v.Query)
+		if match == nil {
+			t.Errorf("variable %s: %q asks for no values of a label", v.Name, v.Query)
+			continue
+		}
+		of := selector{match[1], []matcher{{match[2], "=~", ".*"}}}
+		if strings.Contains(ofTarget, match[2]+"=~") {
+			of.matchers = nil
+		}
+		if missing := all.missing(of); missing != "" {
+			t.Errorf("variable %s: %s", v.Name, missing)
+		}
+	}
+	deployedSeries(t, all)
+}
+
+var (
+	seriesName   = regexp.MustCompile(`\b(?:nv|nereid)_\w+`)
+	adaptersName = regexp.MustCompile(`\bas: (\w+)`)
+	groupedBy    = regexp.MustCompile(`\bby \(([\w, ]+)\) \((?:\w+\()*((?:nv|nereid)_\w+)`)
+)
+
+// deployedSeries wants the series that the chart's alerts, rules and queries and the examples for KServe name, and the labels by which they group.
+func deployedSeries(t *testing.T, all sampled) {
+	t.Helper()
+	own := map[string]bool{} // metrics that the adapter makes
+	for _, file := range []string{"helm/nereid/files/adapter-rules.yaml", "helm/nereid/files/alerts.yaml", "helm/nereid/templates/_helpers.tpl", "helm/nereid/templates/hpa.yaml", "helm/nereid/values.yaml", "kserve/inferenceservice.yaml"} {
+		content, err := os.ReadFile("../deploy/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range adaptersName.FindAllSubmatch(content, -1) {
+			own[string(match[1])] = true
+		}
+		names := seriesName.FindAllString(string(content), -1)
+		if len(names) == 0 {
+			t.Errorf("%s names no series", file)
+		}
+		for _, name := range names {
+			if !own[name] && all[name] == nil {
+				t.Errorf("%s: no metric %s", file, name)
+			}
+		}
+		for _, match := range groupedBy.FindAllStringSubmatch(string(content), -1) {
+			for label := range strings.SplitSeq(match[1], ", ") {
+				if !strings.Contains(ofTarget, label+"=~") && !slices.ContainsFunc(all[match[2]], func(has map[string]string) bool { return has[label] != "" }) {
+					t.Errorf("%s: %s has no label %s", file, match[2], label)
+				}
+			}
 		}
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -133,6 +135,60 @@ func TestReportHasARowForEachLoad(t *testing.T) {
 	for _, s := range scenarios {
 		if !strings.Contains(out.String(), "| "+s.what+" | ") {
 			t.Errorf("no row of %q in\n%s", s.what, out.String())
+		}
+	}
+}
+
+// TestScalePageHasTheSimulation: the tables of docs/scale.md are what the program prints, and its parameters are the chart's.
+func TestScalePageHasTheSimulation(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("elsewhere sums may be rounded otherwise, and so are random times")
+	}
+	page, err := os.ReadFile("../../../docs/scale.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]int{}
+	for line := range strings.Lines(string(page)) {
+		rows[strings.TrimSpace(line)]++
+	}
+	v, err := readChart(chart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hpa, keda := &v.Autoscaling.HPA, v.Autoscaling.KEDA
+	up, down := hpa.Behavior.ScaleUp, hpa.Behavior.ScaleDown
+	if hpa.AverageValue != keda.Threshold || hpa.BusyShare != keda.BusyShare || hpa.MinReplicas != keda.MinReplicas || hpa.MaxReplicas != keda.MaxReplicas ||
+		len(up.Policies) != 2 || up.Policies[0].PeriodSeconds != up.Policies[1].PeriodSeconds || up.Policies[0].Value != 100 || *up.StabilizationWindowSeconds != 0 {
+		t.Errorf("the page has one row for what the chart's hpa and keda say, %+v and %+v", *hpa, keda)
+	}
+	for _, row := range []string{
+		fmt.Sprintf("| requests that wait, for each pod | %s | `hpa.averageValue`, `keda.threshold` |", hpa.AverageValue),
+		fmt.Sprintf("| share of time that instances are busy | %s | `hpa.busyShare`, `keda.busyShare` |", hpa.BusyShare),
+		fmt.Sprintf("| going up | at once; doubled, or %v more, each %v s | `hpa.behavior.scaleUp` |", up.Policies[1].Value, up.Policies[1].PeriodSeconds),
+		fmt.Sprintf("| going down | after %v s in which no larger number was asked for | `hpa.behavior.scaleDown` |", *down.StabilizationWindowSeconds),
+		fmt.Sprintf("| pods | %d to %d | `minReplicas`, `maxReplicas` |", hpa.MinReplicas, hpa.MaxReplicas),
+		fmt.Sprintf("| scrape, HPA's sync, tolerance | %s, %v s, a tenth | `podMonitor.interval`; Kubernetes |", strings.Replace(v.PodMonitor.Interval, "s", " s", 1), syncPeriod),
+		fmt.Sprintf("| drain | %v s of service, then up to %v s | `exitDelaySeconds`, `exitTimeoutSeconds` |", v.Server.ExitDelaySeconds, v.Server.ExitTimeoutSeconds),
+	} {
+		if rows[row] != 1 {
+			t.Errorf("the page lacks %s", row)
+		}
+	}
+	for busy, shown := range map[string]int{hpa.BusyShare: 8, "": 4} {
+		hpa.BusyShare = busy
+		p, err := v.params(false, Model{4, 0.2, false}, 60) // as by the flags' defaults
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := show(&out, p, loads(p.Model.capacity())[:shown]); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if rows[strings.TrimSpace(line)] == 0 {
+				t.Errorf("with a share of %q the page lacks %s", busy, line)
+			}
 		}
 	}
 }
