@@ -57,7 +57,7 @@ func TestDrainFinishesAllKindsOfRequests(t *testing.T) {
 			for _, model := range []string{"http", "calls"} {
 				ways[model] = func() error {
 					status, body, err := s.try("POST", "/v2/models/"+model+"/infer", nil, fmt.Appendf(nil, `{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[%d]}]}`, n))
-					if err == nil && (status != http.StatusOK || !strings.Contains(string(body), fmt.Sprintf(`"data":[%d]`, n))) {
+					if err == nil && (status != http.StatusOK || !strings.Contains(body, fmt.Sprintf(`"data":[%d]`, n))) {
 						err = fmt.Errorf("status %d, %s", status, body)
 					}
 					return err

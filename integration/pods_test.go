@@ -56,6 +56,48 @@ func TestKServesCommandLineServes(t *testing.T) {
 	}
 }
 
+// TestKServesAgentLoadsAndUnloads: the server starts with an empty repository. KServe's agent puts a model there and has it loaded; it takes the
+// model's files away before it has the model unloaded, and for it only status 200 counts.
+func TestKServesAgentLoadsAndUnloads(t *testing.T) {
+	root := t.TempDir()
+	s := start(t, testkit.Python(t).Path, root, "--model-control-mode=explicit")
+	agent := func(name, action string) {
+		t.Helper()
+		if status, body := s.request("POST", "/v2/repository/models/"+name+"/"+action, "{}"); status != http.StatusOK {
+			t.Errorf("%s %s: got %d, %s; want 200", action, name, status, body)
+		}
+	}
+	for round := range 2 {
+		for _, name := range []string{"kept", "m"} {
+			testkit.WriteFiles(t, root, map[string]string{name + "/config.pbtxt": oneFloat, name + "/1/model.py": identityModel})
+			agent(name, "load")
+		}
+		if status, body := s.request("POST", "/v2/models/m/infer", oneValue); status != http.StatusOK {
+			t.Errorf("round %d: got %d, %s", round, status, body)
+		}
+		stubs := s.stubsOf("m")
+		if len(stubs) != 1 {
+			t.Errorf("round %d: the model has %d processes, want 1", round, len(stubs))
+		}
+		if err := os.RemoveAll(filepath.Join(root, "m")); err != nil {
+			t.Fatal(err)
+		}
+		agent("m", "unload")
+		s.until("m is unloaded", func() bool {
+			status, _ := s.request("GET", "/v2/models/m/ready", "")
+			return status != http.StatusOK
+		})
+		s.gone(stubs)
+		s.until("ready without the model", func() bool { // strictly, it is not while a model ends
+			status, _ := s.request("GET", "/v2/health/ready", "")
+			return status == http.StatusOK
+		})
+		if status, _ := s.request("POST", "/v2/models/kept/infer", oneValue); status != http.StatusOK {
+			t.Errorf("round %d: the other model: got %d, want 200", round, status)
+		}
+	}
+}
+
 // TestServerThatWaitsForItsRepositoryEndsBySIGTERM, as a pod that is deleted before its models have come.
 func TestServerThatWaitsForItsRepositoryEndsBySIGTERM(t *testing.T) {
 	t.Setenv("MODEL_INIT_MODE", "async")
