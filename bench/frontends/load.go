@@ -47,7 +47,7 @@ func (p *process) load(ctx context.Context, connect connector, clients int, span
 	if _, err := askFor(ctx, all, span/5); err != nil {
 		return measure.Times{}, err
 	}
-	tree, err := measure.Tree(p.command.Process.Pid)
+	tree, err := measure.Tree(p.PID())
 	if err != nil {
 		return measure.Times{}, err
 	}

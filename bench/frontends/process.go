@@ -5,15 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/bench/measure"
 )
@@ -23,10 +19,9 @@ const patience = time.Minute
 
 // process is a server under load.
 type process struct {
+	*measure.Process
 	name       string
-	command    *exec.Cmd
 	http, grpc string // addresses
-	ended      chan struct{}
 }
 
 // startNereid starts the server and waits until it is ready.
@@ -35,7 +30,7 @@ func startNereid(ctx context.Context, s *settings) (*process, error) {
 	if python == "" {
 		python = measure.NewestPython()
 	}
-	ports, err := freePorts(2)
+	ports, err := measure.FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
@@ -49,12 +44,11 @@ func startNereid(ctx context.Context, s *settings) (*process, error) {
 	}
 	command := exec.Command(s.binary, arguments...)
 	command.Stderr = os.Stderr
-	p := &process{
-		name: "nereid", command: command, http: "127.0.0.1:" + ports[0], grpc: "127.0.0.1:" + ports[1],
-	}
-	if err := p.start(); err != nil {
+	started, err := measure.Start(command)
+	if err != nil {
 		return nil, err
 	}
+	p := &process{Process: started, name: "nereid", http: "127.0.0.1:" + ports[0], grpc: "127.0.0.1:" + ports[1]}
 	if err := p.waitReady(ctx); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
@@ -70,10 +64,11 @@ func startBare(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	lines := bufio.NewReader(output)
-	p := &process{name: "bare server", command: command}
-	if err := p.start(); err != nil {
+	started, err := measure.Start(command)
+	if err != nil {
 		return nil, err
 	}
+	p := &process{Process: started, name: "bare server"}
 	line, err := lines.ReadString('\n')
 	fields := strings.Fields(line)
 	if err != nil || len(fields) != 2 {
@@ -83,71 +78,26 @@ func startBare(ctx context.Context) (*process, error) {
 	return p, ctx.Err()
 }
 
-// start starts the process in a group of its own, which Ctrl-C does not reach.
-func (p *process) start() error {
-	p.command.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	p.ended = make(chan struct{})
-	if err := p.command.Start(); err != nil {
-		return err
-	}
-	go func() {
-		_ = p.command.Wait() // how it ended is in ProcessState
-		close(p.ended)
-	}()
-	return nil
-}
-
 // stop ends the server as its operator would. A server that had ended before is
 // an error.
 func (p *process) stop() error {
-	_ = p.command.Process.Signal(unix.SIGTERM) // it may have ended
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		_ = p.command.Process.Kill()
-		<-p.ended
-		return fmt.Errorf("%s did not end within %v of SIGTERM", p.name, patience)
-	}
-	if !p.command.ProcessState.Success() {
-		return fmt.Errorf("%s: %v", p.name, p.command.ProcessState)
+	if err := p.Stop(patience); err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	return nil
 }
 
-// waitReady asks whether the server is ready until it says so.
+// waitReady asks whether the server is ready until it says so, or ctx ends.
 func (p *process) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	client := http.Client{Timeout: time.Second}
 	defer client.CloseIdleConnections()
-	for tick := time.NewTicker(20 * time.Millisecond); ; {
+	err := p.AwaitReady(patience, func() bool {
 		response, err := client.Get("http://" + p.http + "/v2/health/ready")
-		if err == nil {
-			_ = response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-p.ended:
-			return fmt.Errorf("it ended before it was ready: %v", p.command.ProcessState)
-		case <-ctx.Done():
-			return errors.Join(errors.New("it did not become ready"), ctx.Err())
-		}
-	}
-}
-
-// freePorts finds ports without a listener.
-func freePorts(n int) ([]string, error) {
-	var ports []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, err
+			return ctx.Err() != nil
 		}
-		defer l.Close()
-		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
-	}
-	return ports, nil
+		_ = response.Body.Close()
+		return response.StatusCode == http.StatusOK || ctx.Err() != nil
+	})
+	return errors.Join(err, ctx.Err())
 }

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -177,5 +178,40 @@ func TestTableForAPage(t *testing.T) {
 	}
 	if want := "| size | p50 |\n|---|---|\n| 16 B | 1.50 |\n"; b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// TestProcess starts a program that ends when its input does, or is told to.
+func TestProcess(t *testing.T) {
+	start := func() (*Process, io.Closer) {
+		command := exec.Command("cat")
+		input, err := command.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Start(command)
+		if err != nil {
+			t.Skipf("no program to start: %v", err)
+		}
+		return p, input
+	}
+	p, input := start()
+	asked := 0
+	if err := p.AwaitReady(time.Minute, func() bool { asked++; return asked == 3 }); err != nil || asked != 3 || p.State() != nil {
+		t.Errorf("got error %v after %d questions and the state %v, want it ready at the third, and running", err, asked, p.State())
+	}
+	if err := p.Stop(time.Minute); err == nil || !strings.Contains(err.Error(), "it ended with signal: terminated") {
+		t.Errorf("got error %v, want the signal", err)
+	}
+	p.Kill() // it has ended
+	_ = input.Close()
+
+	p, input = start()
+	_ = input.Close()
+	if err := p.AwaitReady(time.Minute, func() bool { return false }); err == nil || !strings.Contains(err.Error(), "it ended before it was ready: exit status 0") {
+		t.Errorf("got error %v, want its end", err)
+	}
+	if err := p.Stop(time.Minute); err != nil {
+		t.Errorf("got error %v for a program that had ended with success, want none", err)
 	}
 }

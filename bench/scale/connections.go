@@ -91,7 +91,7 @@ func (s *settings) withConnections(p *server, n int, open func(*server) (io.Clos
 	if with.descriptors < before.descriptors+n {
 		return nil, fmt.Errorf("the server has %d descriptors, had %d before: it has closed some of %d connections", with.descriptors, before.descriptors, n)
 	}
-	pids, err := measure.Tree(p.pid())
+	pids, err := measure.Tree(p.PID())
 	if err != nil {
 		return nil, err
 	}

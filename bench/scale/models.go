@@ -111,7 +111,7 @@ func (s *settings) asking(p *server, models int) (row []any, err error) {
 	for _, times := range []*measure.Times{&loads, &unloads} {
 		row = append(row, milliseconds(times.CPUEach()), milliseconds(times.Quantile(0.5)))
 	}
-	pids, err := measure.Tree(p.pid())
+	pids, err := measure.Tree(p.PID())
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (s *settings) asking(p *server, models int) (row []any, err error) {
 
 // watchIdle returns the processor time that a server spends while nothing asks it.
 func (s *settings) watchIdle(p *server) (time.Duration, error) {
-	pids, err := measure.Tree(p.pid())
+	pids, err := measure.Tree(p.PID())
 	if err != nil {
 		return 0, err
 	}

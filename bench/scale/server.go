@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nereid-serving/nereid/bench/measure"
 )
 
@@ -26,10 +24,9 @@ type rival struct {
 
 // server is one that runs.
 type server struct {
-	command             *exec.Cmd
+	*measure.Process
 	http, grpc, metrics string // addresses
 	log                 *os.File
-	ended               chan struct{}
 	took                time.Duration // from its start until it was ready
 	client              *http.Client
 }
@@ -45,65 +42,43 @@ func (v rival) start(repository string, prefix []string, more ...string) (*serve
 		"--http-address=127.0.0.1", "--http-port="+ports[0], "--grpc-address=127.0.0.1", "--grpc-port="+ports[1],
 		"--metrics-address=127.0.0.1", "--metrics-port="+ports[2])
 	p := &server{
-		command: exec.Command(arguments[0], append(arguments[1:], more...)...), ended: make(chan struct{}),
 		http: "127.0.0.1:" + ports[0], grpc: "127.0.0.1:" + ports[1], metrics: "127.0.0.1:" + ports[2],
 		client: &http.Client{Timeout: patience},
 	}
 	if p.log, err = os.CreateTemp("", "scale"); err != nil {
 		return nil, err
 	}
-	p.command.Stdout, p.command.Stderr = p.log, p.log
-	p.command.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	command := exec.Command(arguments[0], append(arguments[1:], more...)...)
+	command.Stdout, command.Stderr = p.log, p.log
 	began := time.Now()
-	if err := p.command.Start(); err != nil {
+	if p.Process, err = measure.Start(command); err != nil {
+		p.clear()
 		return nil, fmt.Errorf("%w (run \"make build\" first)", err)
 	}
-	go func() {
-		_ = p.command.Wait() // how it ended is in ProcessState
-		close(p.ended)
-	}()
-	for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
-		if status, _, err := p.ask(http.MethodGet, p.http, "/v2/health/ready"); err == nil && status == http.StatusOK {
-			p.took = time.Since(began)
-			return p, nil
-		}
-		select {
-		case <-p.ended:
-			text := p.printed()
-			p.clear()
-			return nil, fmt.Errorf("the server ended before it was ready: %v\n%s", p.command.ProcessState, text)
-		default:
-		}
-		if time.Since(began) > patience {
-			_ = p.command.Process.Kill()
-			<-p.ended
-			text := p.printed()
-			p.clear()
-			return nil, fmt.Errorf("the server was not ready within %v\n%s", patience, text)
-		}
+	err = p.AwaitReady(patience, func() bool {
+		status, _, err := p.ask(http.MethodGet, p.http, "/v2/health/ready")
+		return err == nil && status == http.StatusOK
+	})
+	if err != nil {
+		p.Kill()
+		text := p.printed()
+		p.clear()
+		return nil, fmt.Errorf("the server: %w\n%s", err, text)
 	}
+	p.took = time.Since(began)
+	return p, nil
 }
-
-func (p *server) pid() int { return p.command.Process.Pid }
 
 // stop ends the server as its operator would, and returns how long that took, and the processor time of all its life.
 func (p *server) stop() (took, cpu time.Duration, err error) {
 	defer p.clear()
 	p.client.CloseIdleConnections()
 	began := time.Now()
-	_ = p.command.Process.Signal(unix.SIGTERM) // it may have ended
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		_ = p.command.Process.Kill()
-		<-p.ended
-		return 0, 0, fmt.Errorf("the server did not end within %v of SIGTERM", patience)
+	if err := p.Stop(patience); err != nil {
+		return 0, 0, fmt.Errorf("the server: %w\n%s", err, p.printed())
 	}
-	took, cpu = time.Since(began), p.command.ProcessState.UserTime()+p.command.ProcessState.SystemTime()
-	if !p.command.ProcessState.Success() {
-		return took, cpu, fmt.Errorf("the server ended with %v\n%s", p.command.ProcessState, p.printed())
-	}
-	return took, cpu, nil
+	state := p.State()
+	return time.Since(began), state.UserTime() + state.SystemTime(), nil
 }
 
 func (p *server) clear() {
@@ -164,7 +139,7 @@ type cost struct {
 
 // repeat asks again and again for a span, and at least three times.
 func (p *server) repeat(span time.Duration, ask func() ([]byte, error)) (c cost, err error) {
-	pids, err := measure.Tree(p.pid())
+	pids, err := measure.Tree(p.PID())
 	if err != nil {
 		return c, err
 	}

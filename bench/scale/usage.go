@@ -29,7 +29,7 @@ const jiffy = 10 * time.Millisecond
 
 // look measures a server.
 func (p *server) look() (u usage, err error) {
-	pids, err := measure.Tree(p.pid())
+	pids, err := measure.Tree(p.PID())
 	if err != nil {
 		return u, err
 	}

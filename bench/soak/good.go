@@ -85,7 +85,7 @@ func (k *soak) askOften(ctx context.Context, r *rand.Rand, c goodClient) {
 			err := ask(asking, r)
 			cancel()
 			select {
-			case <-k.server.ended:
+			case <-k.server.Ended():
 				closed()
 				return
 			default:

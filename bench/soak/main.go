@@ -135,8 +135,8 @@ func (k *soak) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.server.ended:
-			k.tally.fault("the server ended: %v", k.server.command.ProcessState)
+		case <-k.server.Ended():
+			k.tally.fault("the server ended: %v", k.server.State())
 			return
 		case <-ticker.C:
 		}

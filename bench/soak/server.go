@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,8 +31,7 @@ const mark = "NEREID_SOAK"
 
 // server is the one under test.
 type server struct {
-	command             *exec.Cmd
-	ended               chan struct{}
+	*measure.Process
 	http, grpc, metrics string // addresses
 	group               *group // nil: memory is not limited
 	marked              string // mark=value
@@ -52,8 +52,8 @@ func startServer(ctx context.Context, s settings) (*server, error) {
 	}
 	v := &server{
 		http: "127.0.0.1:" + ports[0], grpc: "127.0.0.1:" + ports[1], metrics: "127.0.0.1:" + ports[2],
-		marked: fmt.Sprintf("%s=%d.%d", mark, os.Getpid(), time.Now().UnixNano()), ended: make(chan struct{}),
-		names: sharedNames(), logPath: s.log, keepLog: s.log != "",
+		marked: fmt.Sprintf("%s=%d.%d", mark, os.Getpid(), time.Now().UnixNano()),
+		names:  sharedNames(), logPath: s.log, keepLog: s.log != "",
 	}
 	if v.temporary, err = os.MkdirTemp("", "nereid-soak-"); err != nil {
 		return nil, err
@@ -93,17 +93,12 @@ func startServer(ctx context.Context, s settings) (*server, error) {
 	for _, model := range steadyModels {
 		arguments = append(arguments, "--load-model="+model)
 	}
-	v.command = exec.Command("/bin/sh", arguments...)
-	v.command.Env = append(os.Environ(), v.marked, "TMPDIR="+v.temporary, "XDG_CACHE_HOME="+filepath.Join(v.temporary, "cache"))
-	v.command.Stdout, v.command.Stderr = log, log
-	v.command.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	if err := v.command.Start(); err != nil {
+	command := exec.Command("/bin/sh", arguments...)
+	command.Env = append(os.Environ(), v.marked, "TMPDIR="+v.temporary, "XDG_CACHE_HOME="+filepath.Join(v.temporary, "cache"))
+	command.Stdout, command.Stderr = log, log
+	if v.Process, err = measure.Start(command); err != nil {
 		return nil, err
 	}
-	go func() {
-		_ = v.command.Wait() // how it ended is in ProcessState
-		close(v.ended)
-	}()
 	if err := v.waitReady(ctx); err != nil {
 		v.clear(true)
 		return nil, err
@@ -111,23 +106,16 @@ func startServer(ctx context.Context, s settings) (*server, error) {
 	return v, nil
 }
 
-func (v *server) pid() int { return v.command.Process.Pid }
-
+// waitReady asks whether the server is ready until it says so, or ctx ends.
 func (v *server) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		if status, _, err := v.get(ctx, "/v2/health/ready"); err == nil && status == http.StatusOK {
-			return nil
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-v.ended:
-			return fmt.Errorf("the server ended before it was ready: %v; see %s", v.command.ProcessState, v.logPath)
-		case <-ctx.Done():
-			return fmt.Errorf("the server was not ready within %v; see %s", patience, v.logPath)
-		}
+	err := v.AwaitReady(patience, func() bool {
+		status, _, err := v.get(ctx, "/v2/health/ready")
+		return err == nil && status == http.StatusOK || ctx.Err() != nil
+	})
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return fmt.Errorf("the server: %w; see %s", err, v.logPath)
 	}
+	return nil
 }
 
 // get asks over a connection of its own.
@@ -158,7 +146,7 @@ func ask(ctx context.Context, method, url, body string) (int, string, error) {
 
 // stubs are the processes of models that there are now.
 func (v *server) stubs() []int {
-	tree, err := measure.Tree(v.pid())
+	tree, err := measure.Tree(v.PID())
 	if err != nil {
 		return nil
 	}
@@ -174,22 +162,21 @@ func (v *server) stubs() []int {
 
 // stop ends the server as its operator would and lists what it left behind.
 func (v *server) stop() (left []string, err error) {
-	_ = v.command.Process.Signal(unix.SIGTERM) // it may have ended
+	v.Signal(unix.SIGTERM)
 	select {
-	case <-v.ended:
+	case <-v.Ended():
 	case <-time.After(patience):
-		_ = v.command.Process.Signal(unix.SIGQUIT) // its stacks go to the log
+		v.Signal(unix.SIGQUIT) // its stacks go to the log
 		v.keepLog = true
 		select {
-		case <-v.ended:
+		case <-v.Ended():
 		case <-time.After(10 * time.Second):
-			_ = v.command.Process.Kill()
-			<-v.ended
+			v.Kill()
 		}
 		return nil, fmt.Errorf("the server did not end within %v of SIGTERM; its stacks are in %s", patience, v.logPath)
 	}
-	if !v.command.ProcessState.Success() {
-		err = fmt.Errorf("the server ended with %v; see %s", v.command.ProcessState, v.logPath)
+	if !v.State().Success() {
+		err = fmt.Errorf("the server ended with %v; see %s", v.State(), v.logPath)
 		v.keepLog = true
 	}
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) {
@@ -236,12 +223,7 @@ func (v *server) markedProcesses() (pids []int) {
 
 // clear removes what the soak itself made, and ends what is still there.
 func (v *server) clear(keepLog bool) {
-	select {
-	case <-v.ended:
-	default:
-		_ = v.command.Process.Kill()
-		<-v.ended
-	}
+	v.Kill()
 	for _, pid := range v.markedProcesses() {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}

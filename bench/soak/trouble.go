@@ -46,7 +46,7 @@ func (k *soak) expect(ctx context.Context, what, path, body string, fine ...stri
 	}
 	status, text, err := k.server.post(context.WithoutCancel(ctx), path, body)
 	select {
-	case <-k.server.ended:
+	case <-k.server.Ended():
 		return
 	default:
 	}

@@ -53,7 +53,7 @@ func (v *server) peak() usage {
 }
 
 func (v *server) look() (u usage) {
-	proc := fmt.Sprintf("/proc/%d/", v.pid())
+	proc := fmt.Sprintf("/proc/%d/", v.PID())
 	status, _ := os.ReadFile(proc + "status")
 	for line := range strings.Lines(string(status)) {
 		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
@@ -76,7 +76,7 @@ func (v *server) look() (u usage) {
 			u.shared += st.Blocks * 512
 		}
 	}
-	if tree, err := measure.Tree(v.pid()); err == nil {
+	if tree, err := measure.Tree(v.PID()); err == nil {
 		u.processes = len(tree) - 1
 	}
 	if v.group != nil {
@@ -120,7 +120,7 @@ func (v *server) rest(ctx context.Context, before *usage) (usage, error) {
 			status, _, err := v.get(ctx, "/v2/models/"+model+"/ready")
 			ready = err == nil && status == http.StatusOK
 			select {
-			case <-v.ended:
+			case <-v.Ended():
 				return usage{}, errors.New("the server has ended")
 			default:
 			}
