@@ -20,7 +20,7 @@ var unbounded = map[string]string{
 
 // unserved are the packages that are not part of the server. Backends are written as their authors write them, who know package
 // sdk alone.
-var unserved = []string{"backends", "bench", "cli/bench", "cli/replay", "cli/top", "integration", "internal"}
+var unserved = []string{"backends", "bench", "integration", "internal"}
 
 // TestGoroutinesHaveBoundaries finds what starts a goroutine, and wants package
 // boundary there: boundary.Go, boundary.AfterFunc, or boundary.Guard around what a

@@ -34,10 +34,10 @@ var mayImport = map[string][]string{
 	"cmd/nereid": {".", "cli", "objects/clouds"},
 
 	"cli":            everything,
-	"cli/bench":      {"cli/command", "cli/tensors", "infer", "infer/spelling", "kserve", "server/recording"},
+	"cli/bench":      {"boundary", "cli/command", "cli/tensors", "infer", "infer/spelling", "kserve", "server/recording"},
 	"cli/check":      {".", "cli/command", "cli/tensors", "conda", "infer", "infer/spelling", "kserve", "models", "models/config", "models/diagnosis", "models/examination", "models/repository", "models/version", "objects", "server/rest/inference", "server/tracing"},
 	"cli/tensors":    {"infer"},
-	"cli/replay":     {"cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
+	"cli/replay":     {"boundary", "cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
 	"cli/command":    {"infer/spelling"},
 	"cli/completion": {"cli/command"},
 	"cli/desk":       {"boundary", "cli/logs", "models/diagnosis", "objects"},
@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"cli/manual":     {"cli/command"},
 	"cli/backends":   {"backend", "backend/native", "backend/process", "cli/command", "metrics", "models/config", "sdk/conformance", "shm"},
 	"cli/skeleton":   {"cli/command", "infer"},
-	"cli/top":        {"cli/command", "server/status"},
+	"cli/top":        {"boundary", "cli/command", "server/status"},
 
 	"server":                 {"infer", "kserve", "memory", "metrics", "models", "server/regions", "server/tracing"},
 	"server/certificates":    {},

@@ -6,15 +6,17 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"time"
 
-	"github.com/nereid-serving/nereid/kserve"
+	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // callersPerConnection is how many callers share a connection, as in Triton's clients.
@@ -255,7 +257,7 @@ func (c *grpcCaller) exchange(ctx context.Context, body []byte) (a answer, refus
 		}
 		c.stream, c.cancel = s, cancel
 	}
-	late := time.AfterFunc(c.target.options.timeout, c.cancel)
+	late := boundary.AfterFunc(zerolog.Nop(), boundary.Request, c.target.options.timeout, c.cancel, nil)
 	defer late.Stop()
 	if err := c.stream.SendMsg(body); err != nil {
 		return a, c.lost(err)

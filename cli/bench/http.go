@@ -16,9 +16,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nereid-serving/nereid/kserve"
+	"github.com/rs/zerolog"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // httpTarget is a server by HTTP.
@@ -225,7 +228,7 @@ func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 			return answer{}, brokenf("connect: %v", err)
 		}
 		c.conn, c.reader = conn, bufio.NewReaderSize(conn, 64<<10)
-		c.unhook = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+		c.unhook = context.AfterFunc(ctx, boundary.Guard(zerolog.Nop(), boundary.Request, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }, nil))
 	}
 	if err := c.conn.SetDeadline(time.Now().Add(c.target.options.timeout)); err != nil {
 		return answer{}, c.broken(err)

@@ -8,7 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // now is a clock that only goes forward, in ns.
@@ -78,7 +81,7 @@ type load struct {
 
 	mu      sync.Mutex
 	workers []*worker
-	failed  error // a caller could not be made
+	failed  error // a caller could not be made, or panicked
 	running sync.WaitGroup
 }
 
@@ -163,10 +166,14 @@ func (l *load) add(ctx context.Context) {
 	}
 	w := &worker{load: l, caller: c, number: len(l.workers)}
 	l.workers = append(l.workers, w)
-	l.running.Go(func() {
+	l.running.Go(boundary.Guard(zerolog.Nop(), boundary.Request, func() {
 		defer c.close()
 		w.work(ctx)
-	})
+	}, func(err error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.failed = err
+	}))
 }
 
 // work sends requests until the measurement is over, and then ends the sequence that it has begun.

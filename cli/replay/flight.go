@@ -5,6 +5,9 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
@@ -34,7 +37,7 @@ func (f *flight) start(r *recording.Record, send func(ctx context.Context) error
 		return false
 	}
 	before, mine := f.order(r)
-	f.running.Go(func() {
+	f.running.Go(boundary.Guard(zerolog.Nop(), boundary.Request, func() {
 		defer func() {
 			if mine != nil {
 				close(mine)
@@ -53,7 +56,7 @@ func (f *flight) start(r *recording.Record, send func(ctx context.Context) error
 		if err := send(f.ctx); err != nil {
 			f.cancel(err)
 		}
-	})
+	}, f.cancel))
 	return f.ctx.Err() == nil
 }
 

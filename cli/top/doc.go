@@ -9,8 +9,10 @@
 //
 // Memory: a poller keeps a View, the counters of the last rateSpan and maxLines lines of the log.
 //
-// Goroutines: that of Run alone touches the screen and the ui. One more polls, one reads the terminal's events, and one carries out a load
-// or unload while it lasts; each sends on a channel. Run returns when all have ended. There is no lock.
+// Goroutines: that of Run alone touches the screen and the ui. One more polls, with one for each endpoint while it looks, one reads
+// the terminal's events, and one carries out a load or unload while it lasts; each sends on a channel. Run returns when all have
+// ended. There is no lock. A panic behind one of their boundaries is a note of the View, or ends the session: its stack is written
+// when the terminal has been given back.
 //
 // Callers: package cli, once.
 package top

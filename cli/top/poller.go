@@ -13,6 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/server/status"
 )
 
@@ -30,6 +33,7 @@ type poller struct {
 	options *options
 	client  client
 	where   whereabouts
+	panics  zerolog.Logger // where they are told; without a writer that is standard error
 
 	last    *View
 	started time.Time // of the server, as its status says
@@ -145,17 +149,20 @@ func (p *poller) find(ctx context.Context) *found {
 		}
 		*err = failed
 	}
-	all.Go(func() { read(&f.metaErr, &f.meta, http.MethodGet, "/v2") })
-	all.Go(func() { read(&f.indexErr, &f.index, http.MethodPost, "/v2/repository/index") })
-	all.Go(func() { read(&f.statisticsErr, &f.statistics, http.MethodGet, "/v2/models/stats") })
-	all.Go(func() {
+	start := func(outcome *error, look func()) {
+		all.Go(boundary.Guard(p.panics, boundary.Request, look, func(err error) { *outcome = err }))
+	}
+	start(&f.metaErr, func() { read(&f.metaErr, &f.meta, http.MethodGet, "/v2") })
+	start(&f.indexErr, func() { read(&f.indexErr, &f.index, http.MethodPost, "/v2/repository/index") })
+	start(&f.statisticsErr, func() { read(&f.statisticsErr, &f.statistics, http.MethodGet, "/v2/models/stats") })
+	start(&f.metricsErr, func() {
 		text, err := p.askThere(ctx, "/metrics")
 		if err == nil {
 			f.metrics, err = readMetrics(text)
 		}
 		f.metricsErr = err
 	})
-	all.Go(func() {
+	start(&f.statusErr, func() {
 		text, err := p.askThere(ctx, fmt.Sprintf("/status?lines=%d&after=%d", maxLines, p.lines))
 		switch {
 		case err != nil:

@@ -1,16 +1,20 @@
 package top
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
 	"github.com/rivo/uniseg"
+	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
@@ -23,11 +27,14 @@ func watch(ctx context.Context, o *options, p *poller) error {
 	if err != nil {
 		return command.Usagef("the terminal %q cannot be used: %v; --once shows plain text", os.Getenv("TERM"), err)
 	}
+	var panics bytes.Buffer // of goroutines, which have ended when run returns
+	defer func() { _, _ = os.Stderr.Write(panics.Bytes()) }()
 	defer screen.Fini() // after a panic, too
 	s := &session{
 		options: o, client: &p.client, screen: screen, ui: &ui{sort: columnOf(o.sort), filter: o.filter},
-		outcomes: make(chan outcome, 1),
+		outcomes: make(chan outcome, 1), failed: make(chan error, 1), log: zerolog.New(zerolog.SyncWriter(&panics)),
 	}
+	p.panics = s.log
 	return s.run(ctx, p)
 }
 
@@ -40,15 +47,17 @@ type session struct {
 	view     *View
 	acting   bool         // an act is being carried out
 	outcomes chan outcome // of the act; capacity 1, as there is one at a time
+	failed   chan error   // of the first goroutine that panicked; capacity 1: run looks once
+	log      zerolog.Logger
 }
 
 func (s *session) run(ctx context.Context, p *poller) error {
 	ctx, cancel := context.WithCancel(ctx)
-	views := make(chan *View) // the poller sends, until ctx ends
-	polled := make(chan struct{})
-	go func() {
-		defer close(polled)
-		defer s.restore()
+	views := make(chan *View)  // the poller sends, until ctx ends
+	var running sync.WaitGroup // all goroutines of the session
+	running.Add(2)
+	boundary.Go(s.log, boundary.Request, func() {
+		defer running.Done()
 		for {
 			began := time.Now()
 			select {
@@ -62,14 +71,17 @@ func (s *session) run(ctx context.Context, p *poller) error {
 				return
 			}
 		}
-	}()
+	}, s.fail)
 	events := make(chan tcell.Event, 16) // ChannelEvents sends and closes
 	quit := make(chan struct{})
-	go s.screen.ChannelEvents(events, quit)
+	boundary.Go(s.log, boundary.Request, func() {
+		defer running.Done()
+		s.screen.ChannelEvents(events, quit)
+	}, s.fail)
 	defer func() {
 		cancel()
 		close(quit)
-		<-polled
+		running.Wait()
 		if s.acting {
 			<-s.outcomes
 		}
@@ -79,6 +91,8 @@ func (s *session) run(ctx context.Context, p *poller) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-s.failed:
+			return err
 		case v := <-views:
 			if !s.ui.paused || s.view == nil {
 				s.view = v
@@ -109,17 +123,20 @@ func (s *session) begin(ctx context.Context, a *act) {
 	}
 	s.acting = true
 	s.ui.tell(false, "%s of %s is under way", a.what, a.model)
-	go func() {
-		defer s.restore()
+	boundary.Go(s.log, boundary.Request, func() {
 		s.outcomes <- s.client.perform(ctx, s.options.server, *a)
-	}()
+	}, func(err error) {
+		s.fail(err)
+		s.outcomes <- outcome{err: err}
+	})
 }
 
-// restore gives the terminal back when a goroutine panics, so that what it says can be read.
-func (s *session) restore() {
-	if failure := recover(); failure != nil {
-		s.screen.Fini()
-		panic(failure)
+// fail ends the session for a panic in one of its goroutines: what the boundary has logged is written when the terminal has been
+// given back.
+func (s *session) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
 	}
 }
 

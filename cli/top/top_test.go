@@ -16,6 +16,7 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 	"github.com/rivo/uniseg"
+	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -566,5 +567,24 @@ func TestMistakesOfTheCommandLine(t *testing.T) {
 		if status := Run(c.args, &stdout, &stderr); status != c.status || !strings.Contains(stderr.String(), c.want) || stdout.Len() > 0 {
 			t.Errorf("%q: got status %d, %q and %q, want %d and %q", c.args, status, stderr.String(), stdout.String(), c.status, c.want)
 		}
+	}
+}
+
+type panics struct{}
+
+func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("transport") }
+
+// TestPanicOfALookIsItsOutcome: one goroutine for each endpoint, none of which may end the program.
+func TestPanicOfALookIsItsOutcome(t *testing.T) {
+	address := &url.URL{Scheme: "http", Host: "localhost"}
+	p := newPoller(&options{server: address, metrics: address})
+	p.client.http.Transport = panics{}
+	var told bytes.Buffer
+	p.panics = zerolog.New(zerolog.SyncWriter(&told))
+	if v := p.poll(t.Context()); v.Lost != "internal error" {
+		t.Errorf("got %q, want the panic in the place of the server", v.Lost)
+	}
+	if got := strings.Count(told.String(), `"error":"transport"`); got != 5 {
+		t.Errorf("got %d panics told, want those of 5 endpoints: %s", got, told.String())
 	}
 }
