@@ -167,7 +167,7 @@ func (s *Server) serve(running context.Context) error {
 	return failed
 }
 
-// leave goes on serving for ExitDelay, so that whoever sends clients here learns in time that they are to go elsewhere:
+// leave goes on serving for ExitDelay, so that load balancers learn in time to send clients elsewhere:
 // the server is not ready, and connections end with their next reply. It returns earlier where a front end ends by
 // itself, which it returns, or where abrupt ends.
 func (s *Server) leave(ended <-chan outcome, abrupt context.Context) (outcome, bool) {

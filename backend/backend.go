@@ -33,7 +33,7 @@ type Env struct {
 	// that the backend was made with.
 	Settings map[string]string
 	Host     Host
-	// Responses takes what instances report of single responses, from any goroutine; nil: nobody counts them.
+	// Responses takes what instances report of single responses, from any goroutine; nil: they are not counted.
 	Responses func(ResponseReport)
 	// Imported takes absolute paths of source files that an instance has imported, and of files that an import has
 	// missed, and returns how many of them it does not watch. Any goroutine may call it; it looks at the files. Nil: none

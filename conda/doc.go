@@ -7,7 +7,7 @@
 //	                    └─ then Inspect of its directory
 //
 // States: none. A Place and an Environment say what the files were when they were looked
-// at; whoever keeps one over a change of the files inspects anew. Nothing is written, and
+// at; a caller that keeps one inspects anew when the files change. Nothing is written, and
 // scripts of an environment are read, never run.
 //
 // Locks: none. A value may be used by several goroutines as long as none writes its fields.

@@ -9,7 +9,7 @@
 // package models/version finds the program (backend.Env.Plugin). program.Check looks at the file (check.go). Start starts the process in
 // our roster of children, so that its process group, mark, lifeline, limits and end are those of package process, and waits for the
 // line of the handshake (greeting.go). The process has, until then, a pipe of its own as stdout, and after it the outputs that
-// process.Files has. Of go-plugin nothing but the handshake is used: cookie, versions, time limit. Nobody dials the address of the line, and
+// process.Files has. Of go-plugin nothing but the handshake is used: cookie, versions, time limit. The address of the line is not dialled, and
 // Client.Kill is never called: package process ends the process.
 //
 // Lives: New starts nothing. Start returns with a process whose handshake is over, or with an error when the process has been

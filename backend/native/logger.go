@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// newLogger makes the logger of go-plugin's client: what it has to say is for those who look for a fault, and goes to the
+// newLogger makes the logger of go-plugin's client: its lines help to find a fault and go to the
 // log's lowest level. Errors of it are told by runner.diagnose.
 func newLogger(log zerolog.Logger) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{

@@ -98,7 +98,7 @@ func (r *runner) Start(context.Context) error {
 	return nil
 }
 
-// abandon ends the handshake: nobody waits for the process any more.
+// abandon ends the handshake: its caller does not wait for the process any more.
 func (r *runner) abandon() {
 	r.abandoned.Store(true)
 	r.mu.Lock()

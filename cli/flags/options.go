@@ -139,7 +139,7 @@ func vertexPort(getenv func(string) string) int {
 }
 
 // finish fills in what depends on several flags and checks what must agree.
-// twoCaches is true if the cache was described in the old way and the new.
+// twoCaches is true if --response-cache-byte-size and --cache-config both describe the cache.
 func (o *Options) finish(twoCaches bool) error {
 	if len(o.Repository.Paths) == 0 && o.defaultRepository != "" {
 		o.Repository.Paths = []string{o.defaultRepository}

@@ -23,8 +23,8 @@ const (
 // file is a file that has its name and is open for its content.
 //
 // Ownership: parts counts the parts that are still to be written, and one for the reader
-// of entries until it has queued the last. Who brings it to zero finishes the file:
-// nobody else has its descriptor then.
+// of entries until it has queued the last. The goroutine that brings it to zero finishes the file:
+// no other one has its descriptor then.
 type file struct {
 	fd    int
 	entry string

@@ -150,7 +150,7 @@ const (
 	AzureKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
-// Azure starts Azurite, which has no container: it lets nobody write without a signature.
+// Azure starts Azurite, which has no container: it refuses writes without a signature.
 func Azure(t testing.TB) *Store {
 	t.Helper()
 	program := find(t, "azurite-blob")
@@ -237,7 +237,7 @@ func escape(key string) string {
 	return strings.Join(components, "/")
 }
 
-// freePorts finds ports that nobody has, below those that the kernel gives to clients.
+// freePorts finds ports without a listener, below those that the kernel gives to clients.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	const first, end = 10_000, 22_000

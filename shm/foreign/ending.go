@@ -2,7 +2,7 @@ package foreign
 
 import "sync"
 
-// Ending tells those who use a piece of memory that it has ended. The zero Ending has not.
+// Ending tells the users of a piece of memory that it has ended. The zero Ending has not ended.
 type Ending struct {
 	mu    sync.Mutex
 	ended bool

@@ -42,7 +42,7 @@ type Config struct {
 	Host    backend.Host
 	Metrics *metrics.Holder // of what the process measures; used with the receive lock held
 	Encoder *frames.Encoder // of the frames that the process is sent
-	// Responses takes what the process reports of single responses; nil: nobody counts them.
+	// Responses takes what the process reports of single responses; nil: they are not counted.
 	Responses func(backend.ResponseReport)
 	// Traced returns the request whose trace the process means by a text, nil if it has none; a nil Traced knows none.
 	Traced func(text []byte) *infer.Request
