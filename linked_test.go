@@ -55,20 +55,7 @@ func TestLinkedBackendServes(t *testing.T) {
 	if err := os.WriteFile(config, []byte(strings.Replace(doubleConfig, `"python"`, `"doubler"`, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := nereid.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1) // the outcome of Run
-	go func() { ended <- s.Run(ctx) }()
+	s, stop, ended := serve(t, o)
 	body := `{"inputs":[{"name":"X","datatype":"INT32","shape":[3],"data":[1,2,3]}]}`
 	status, answer := request(t, "http://"+s.HTTPAddr().String()+"/v2/models/double/infer", body)
 	if status != http.StatusOK || !strings.Contains(answer, `"data":[2,4,6]`) {

@@ -2,7 +2,6 @@ package nereid_test
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -10,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid"
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid"
 )
 
 // listen makes a server with a page and has it listen; the log is what it has written.
@@ -68,20 +68,7 @@ func TestPageIsForThisMachine(t *testing.T) {
 func TestPageIsServedBesideTheOthers(t *testing.T) {
 	o := options(t, repository(t, doubleModel))
 	o.Page.Allow, o.HTTP.Limits.DrainTime = true, time.Hour
-	s, err := nereid.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1) // the outcome of Run
-	go func() { ended <- s.Run(ctx) }()
+	s, stop, ended := serve(t, o)
 
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()

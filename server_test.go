@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/rs/zerolog"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -68,6 +69,26 @@ func options(t testing.TB, repository string) nereid.Options {
 	o.Backends.Settings = map[string]map[string]string{"python": {"python-executable": testkit.Python(t).Path}}
 	o.Logger = zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
 	return o
+}
+
+// serve runs a server until stop is called or the test ends; ended has the outcome of Run then.
+func serve(t *testing.T, o nereid.Options) (s *nereid.Server, stop context.CancelFunc, ended <-chan error) {
+	t.Helper()
+	s, err := nereid.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	outcome := make(chan error, 1) // Run's goroutine sends, once
+	go func() { outcome <- s.Run(ctx) }()
+	return s, stop, outcome
 }
 
 // TestEmbeddedServerServesAndLeavesNothing serves a request of a Python model from inside
@@ -183,20 +204,7 @@ class TritonPythonModel:
 	root := repository(t, hangs)
 	o := options(t, root)
 	o.Logger = zerolog.Nop()
-	s, err := nereid.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1) // the outcome of Run
-	go func() { ended <- s.Run(ctx) }()
+	s, stop, ended := serve(t, o)
 	answered := make(chan struct{}) // closed by the goroutine
 	go func() {
 		defer close(answered)

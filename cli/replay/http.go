@@ -144,7 +144,7 @@ func decodeHTTP(text []byte, length string) (*recording.Message, error) {
 	}
 	m := &recording.Message{ID: fields.ID}
 	var err error
-	if m.Parameters, err = recording.ParseParameters(fields.Parameters); err != nil {
+	if m.Parameters, err = infer.ParseParameters(fields.Parameters); err != nil {
 		return nil, err
 	}
 	for _, out := range fields.Outputs {

@@ -84,10 +84,7 @@ func (p *Peer) Receive(box *Box, spin *Spin, since int64) (Message, error) {
 		// On the list before another try: the goroutine that reads looks at the list when it has unlocked, so one of
 		// the two sees the other.
 		if !enlisted {
-			p.waiting.Lock()
-			p.waiting.boxes = append(p.waiting.boxes, box)
-			p.waiting.count.Store(int32(len(p.waiting.boxes)))
-			p.waiting.Unlock()
+			p.enlist(box)
 			enlisted = true
 			continue
 		}
@@ -128,6 +125,14 @@ func (p *Peer) read(box *Box, spin *Spin, since int64) (Message, error) {
 			to.Put(m)
 		}
 	}
+}
+
+// enlist has the goroutine that reads nudge box when it ends.
+func (p *Peer) enlist(box *Box) {
+	p.waiting.Lock()
+	p.waiting.boxes = append(p.waiting.boxes, box)
+	p.waiting.count.Store(int32(len(p.waiting.boxes)))
+	p.waiting.Unlock()
 }
 
 // leave takes box off the list of those that wait.
@@ -189,10 +194,7 @@ func (p *Peer) Attend(box *Box, enough func() bool) error {
 			return err
 		}
 		if !enlisted { // as in Receive
-			p.waiting.Lock()
-			p.waiting.boxes = append(p.waiting.boxes, box)
-			p.waiting.count.Store(int32(len(p.waiting.boxes)))
-			p.waiting.Unlock()
+			p.enlist(box)
 			enlisted = true
 			continue
 		}

@@ -133,7 +133,7 @@ func (t *task) read(e *execution, p *ipc.RequestBody, body []byte, failed error)
 		r.Correlation.Number = h.Correlation
 	}
 	var err error
-	if r.Parameters, err = parseParameters(p.Parameters); err != nil {
+	if r.Parameters, err = infer.ParseParameters(p.Parameters); err != nil {
 		return err
 	}
 	if h.Outputs != ipc.AllOutputs {

@@ -161,7 +161,7 @@ func (i *inferences) arrived(s *session, m peer.Message) error {
 		r.Empty = true
 	default:
 		var wrong error
-		if r.Parameters, wrong = parseParameters(p.Parameters); wrong != nil {
+		if r.Parameters, wrong = infer.ParseParameters(p.Parameters); wrong != nil {
 			s.logs.complain(0, "parameters of a response cannot be read: "+wrong.Error())
 		}
 	}

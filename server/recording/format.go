@@ -2,7 +2,6 @@ package recording
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -190,47 +189,6 @@ func encodeParameters(parameters []infer.Parameter) json.RawMessage {
 	return infer.AppendParameters(nil, list)
 }
 
-// ParseParameters reads the object of parameters of a request or response, "" is none. Names may repeat.
-func ParseParameters(text json.RawMessage) (list []infer.Parameter, err error) {
-	if len(text) == 0 {
-		return nil, nil
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return nil, errors.New("parameters are no object")
-	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		value, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		p := infer.Parameter{Name: name.(string)} //nolint:forcetypeassert // a name of an object is a text
-		switch v := value.(type) {
-		case string:
-			p.Kind, p.String = infer.StringParameter, v
-		case bool:
-			p.Kind, p.Bool = infer.BoolParameter, v
-		case json.Number:
-			if n, err := v.Int64(); err == nil {
-				p.Kind, p.Int = infer.IntParameter, n
-			} else if f, err := v.Float64(); err == nil {
-				p.Kind, p.Double = infer.DoubleParameter, f
-			} else {
-				return nil, fmt.Errorf("parameter %s is %s, which is no number", p.Name, v)
-			}
-		default:
-			return nil, fmt.Errorf("parameter %s is neither a text, a number nor true or false", p.Name)
-		}
-		list = append(list, p)
-	}
-	return list, nil
-}
-
 // Open reads the record in a file.
 func Open(path string) (*Record, error) {
 	f, err := os.Open(path)
@@ -298,7 +256,7 @@ func readMessage(in io.Reader, described jsonMessage, rest *int64) (*Message, er
 	if err := json.Unmarshal(text, &h); err != nil {
 		return nil, err
 	}
-	parameters, err := ParseParameters(h.Parameters)
+	parameters, err := infer.ParseParameters(h.Parameters)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package plugin
+package infer
 
 import (
 	"bytes"
@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/nereid-serving/nereid/infer"
 )
 
-// parseParameters reads a JSON object of parameters, in its order; names may repeat.
-func parseParameters(text []byte) ([]infer.Parameter, error) {
+// ParseParameters reads what AppendParameters writes: a JSON object of parameters, in its order; names may repeat. No text
+// is no parameter.
+func ParseParameters(text []byte) ([]Parameter, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
@@ -24,7 +23,7 @@ func parseParameters(text []byte) ([]infer.Parameter, error) {
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
 		return nil, fmt.Errorf("parameters begin with %v, want an object", open)
 	}
-	var list []infer.Parameter
+	var list []Parameter
 	for d.More() {
 		name, err := d.Token()
 		if err != nil {
@@ -34,22 +33,22 @@ func parseParameters(text []byte) ([]infer.Parameter, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := infer.Parameter{Name: name.(string)} // the decoder lets nothing else pass
+		p := Parameter{Name: name.(string)} // the decoder lets nothing else pass
 		switch v := value.(type) {
 		case string:
-			p.Kind, p.String = infer.StringParameter, v
+			p.Kind, p.String = StringParameter, v
 			if rest, ok := strings.CutPrefix(v, doubleMark); ok {
-				p.Kind, p.String = infer.DoubleParameter, ""
+				p.Kind, p.String = DoubleParameter, ""
 				if p.Double, err = strconv.ParseFloat(rest, 64); err != nil {
 					return nil, err
 				}
 			}
 		case bool:
-			p.Kind, p.Bool = infer.BoolParameter, v
+			p.Kind, p.Bool = BoolParameter, v
 		case json.Number:
-			p.Kind = infer.IntParameter
+			p.Kind = IntParameter
 			if p.Int, err = v.Int64(); err != nil {
-				p.Kind = infer.DoubleParameter
+				p.Kind = DoubleParameter
 				if p.Double, err = v.Float64(); err != nil {
 					return nil, err
 				}
