@@ -126,6 +126,47 @@ func TestCheckTriesSequencesAndMetrics(t *testing.T) {
 	}
 }
 
+// TestTheServerWarnsAsCheckDoes has what a configuration says and its author cannot mean: the server says each once when it loads the model, as
+// `nereid check` does, which repeats nothing with --import.
+func TestTheServerWarnsAsCheckDoes(t *testing.T) {
+	const shaped = "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ 2 ] }\noutput { name: \"B\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"l.txt\" }\n"
+	files := map[string]string{
+		"twice/config.pbtxt":   shaped + "output { name: \"B\" data_type: TYPE_FP32 dims: [ 2 ] }\n",
+		"counted/config.pbtxt": shaped + "instance_group { count: -1 kind: KIND_CPU }\n",
+		"joined/config.pbtxt":  shaped + "dynamic_batching { }\n",
+		"warm/config.pbtxt":    shaped + "model_warmup { name: \"w\" inputs { key: \"A\" value { data_type: TYPE_FP32 dims: [ 2 ] zero_data: true } } }\n",
+		"labels/config.pbtxt":  shaped, "labels/2/model.py": checking("B"),
+	}
+	for _, model := range []string{"twice", "counted", "joined", "warm", "labels"} {
+		files[model+"/1/model.py"], files[model+"/l.txt"] = checking("B"), "x\ny\n"
+	}
+	files["labels/l.txt"] = "x\n"
+	files["labels/config.pbtxt"] += "version_policy { all { } }\n"
+	repository := writeFiles(t, files)
+	s := start(t, testkit.Python(t).Path, repository)
+	python := "--backend-config=python,python-executable=" + testkit.Python(t).Path
+	for _, how := range [][]string{nil, {"--import"}} {
+		status, out, stderr := command(t, append([]string{"check", repository, "--json", python}, how...)...)
+		var got struct {
+			Findings []struct{ Severity, Rule, Model, Text, Remedy string }
+		}
+		if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 {
+			t.Fatalf("%s: got status %d, %v, %s", how, status, err, stderr)
+		}
+		var rules []string
+		for _, f := range got.Findings {
+			rules = append(rules, f.Model+": "+f.Rule)
+			line := "model '" + f.Model + "': " + f.Text + ": " + f.Remedy
+			if n := strings.Count(s.log.String(), line); n != 1 {
+				t.Errorf("the server has said %d times, want once: %s", n, line)
+			}
+		}
+		if want := []string{"counted: instance-count", "joined: no-batches", "labels: labels", "twice: duplicate-name", "warm: warm-up"}; !slices.Equal(slices.Compact(rules), want) {
+			t.Errorf("%s: got %q, want %q", how, rules, want)
+		}
+	}
+}
+
 // TestCheckWritesAConfig makes one from the names in model.py, and one from a request; with either the model serves.
 func TestCheckWritesAConfig(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"bare/1/model.py": checking("B"), "q.json": `{"inputs": [{"name": "A", "shape": [1, 3], "datatype": "INT16", "data": [1, 2, 3]}]}`})

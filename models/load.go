@@ -29,6 +29,9 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 	for _, w := range s.Warnings {
 		r.config.Log.Warn().Msg(w)
 	}
+	for _, d := range s.Doubts {
+		r.config.Log.Warn().Msgf("model '%s': %s", id, d)
+	}
 	fresh, serving, leave := r.catalog.Begin(id, s)
 	files := &fetched{fetch: func() (repository.Fetched, error) {
 		return r.roots.Fetch(ctx, d, s.Files, c.work.anew(id))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer/spelling"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/examination"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -97,16 +98,8 @@ func (c *check) versionFiles(e *examination.Model, number int64, v *version.Exam
 			add(severityError, "model-class", path, "the class TritonPythonModel has no execute", "add def execute(self, requests), which returns a list with a response for each request")
 		}
 	}
-	for _, out := range v.Config.GetOutput() {
-		labels := v.Labels[out.GetName()]
-		if dims := out.GetDims(); labels != nil && len(dims) == 1 && dims[0] > 0 && int64(len(labels)) != dims[0] {
-			_, line := c.lineOf(e, configSource(e), "'"+out.GetLabelFilename()+"'")
-			c.report.add(finding{
-				Severity: severityWarning, Rule: "labels", Model: e.Identity.String(), File: e.File, Line: line,
-				Text:   fmt.Sprintf("%s has %d lines, and output '%s' has %d elements", out.GetLabelFilename(), len(labels), out.GetName(), dims[0]),
-				Remedy: "each line is the label of one element, in their order",
-			})
-		}
+	for _, d := range diagnosis.LabelDoubts(v.Config, v.Labels) {
+		c.doubt(e, configSource(e), d)
 	}
 }
 

@@ -2,90 +2,48 @@ package check
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
-	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/examination"
 )
 
-// meaning reports what a configuration says and its author cannot mean. Server and Triton pass over it. Source is the
+// meaning reports what a configuration says and its author cannot mean, which the server says, too, when it loads the model. Source is the
 // text, nil without a file; completes says that the model may change what is in it.
 func (c *check) meaning(e *examination.Model, source []byte, completes bool) {
 	written, err := config.ParseText(e.File, source)
 	if err != nil || source == nil {
 		return
 	}
-	warn := func(rule string, line int, text, remedy string) {
-		c.report.add(finding{Severity: severityWarning, Rule: rule, Model: e.Identity.String(), File: e.File, Line: line, Text: text, Remedy: remedy})
-	}
-	for _, kind := range []string{"input", "output"} {
-		named := make(map[string]int)
-		for _, name := range tensorNames(written, kind) {
-			if named[name]++; named[name] == 2 {
-				warn("duplicate-name", definition(source, kind, name, 2), fmt.Sprintf("there are several tensors '%s' among the %ss", name, kind), "tensors are told apart by their names: rename one, or remove it")
-			}
-		}
-	}
-	for _, group := range written.GetInstanceGroup() {
-		if group.GetCount() < 0 {
-			warn("instance-count", firstLine(source, fmt.Sprintf(`\bcount\s*:\s*%d\b`, group.GetCount())), fmt.Sprintf("the group has the count %d: the server starts 1 instance", group.GetCount()), "count is the number of instances, 1 or more")
-		}
-	}
-	if b := written.GetDynamicBatching(); b != nil && written.GetMaxBatchSize() == 0 && !completes && b.GetPriorityLevels() == 0 && b.GetDefaultQueuePolicy() == nil {
-		warn("no-batches", firstLine(source, `\bdynamic_batching\b`), "dynamic_batching joins no requests, since there is no max_batch_size",
-			"max_batch_size: 8 lets it join 8 of them; shapes of requests and of the model's arrays then have the batch in front")
-	}
-	c.warmupMeaning(written, source, completes, warn)
-}
-
-// warmupMeaning looks at the samples of model_warmup.
-func (c *check) warmupMeaning(written *kserve.ModelConfig, source []byte, completes bool, warn func(rule string, line int, text, remedy string)) {
-	known := slices.Concat(tensorNames(written, "input"), fedNames(written))
-	for _, sample := range written.GetModelWarmup() {
-		if sample.GetBatchSize() == 0 {
-			warn("warm-up", firstLine(source, `"`+regexp.QuoteMeta(sample.GetName())+`"`, `\bmodel_warmup\b`), fmt.Sprintf("sample '%s' of model_warmup has no batch_size: it is not sent", sample.GetName()),
-				"batch_size: 1 sends one, to models without batches as well")
-		}
-		for name := range sample.GetInputs() {
-			if !completes && !slices.Contains(known, name) {
-				warn("warm-up", firstLine(source, `\bkey\s*:\s*"`+regexp.QuoteMeta(name)+`"`), fmt.Sprintf("sample '%s' of model_warmup has '%s', which is no input of the model", sample.GetName(), name),
-					"the inputs are "+strings.Join(known, ", "))
-			}
+	for _, d := range diagnosis.Doubts(written) {
+		if !completes || !d.MayComplete() {
+			c.doubt(e, source, d)
 		}
 	}
 }
 
-func tensorNames(c *kserve.ModelConfig, kind string) (names []string) {
-	if kind == "output" {
-		for _, out := range c.GetOutput() {
-			names = append(names, out.GetName())
+// doubt reports a doubt about a configuration, with its line.
+func (c *check) doubt(e *examination.Model, source []byte, d diagnosis.Doubt) {
+	name, line := regexp.QuoteMeta(d.Name), 0
+	switch d.Rule {
+	case diagnosis.RuleDuplicateName:
+		line = definition(source, d.Field, d.Name, 2)
+	case diagnosis.RuleInstanceCount:
+		line = firstLine(source, `\bcount\s*:\s*`+name+`\b`)
+	case diagnosis.RuleNoBatches:
+		line = firstLine(source, `\bdynamic_batching\b`)
+	case diagnosis.RuleWarmup:
+		if line = firstLine(source, `\bkey\s*:\s*"`+name+`"`); d.Field == "batch_size" {
+			line = firstLine(source, `"`+name+`"`, `\bmodel_warmup\b`)
 		}
-		return names
+	case diagnosis.RuleLabels:
+		_, line = c.lineOf(e, source, "'"+d.Name+"'")
 	}
-	for _, in := range c.GetInput() {
-		names = append(names, in.GetName())
-	}
-	return names
-}
-
-// fedNames are the tensors that models get beside the inputs of requests.
-func fedNames(c *kserve.ModelConfig) (names []string) {
-	for _, control := range c.GetSequenceBatching().GetControlInput() {
-		names = append(names, control.GetName())
-	}
-	for _, state := range c.GetSequenceBatching().GetState() {
-		names = append(names, state.GetInputName())
-	}
-	for _, in := range c.GetBatchInput() {
-		names = append(names, in.GetTargetName()...)
-	}
-	return names
+	c.report.add(finding{Severity: severityWarning, Rule: d.Rule, Model: e.Identity.String(), File: e.File, Line: line, Text: d.Text, Remedy: d.Remedy})
 }
 
 // listed begins an input or an output, or gives a name.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/nereid-serving/nereid/models/diagnosis"
 )
 
 // Severities of findings, the worst first.
@@ -85,6 +87,13 @@ func (r *report) hasError(model string) bool {
 // hasText reports whether a finding says the same, perhaps with more around it.
 func (r *report) hasText(text string) bool {
 	return slices.ContainsFunc(r.Findings, func(f *finding) bool { return strings.Contains(f.Text, strings.TrimSpace(text)) })
+}
+
+// isDoubt reports whether a line of the log is one with which the server tells a warning that is here already.
+func (r *report) isDoubt(line string) bool {
+	return slices.ContainsFunc(r.Findings, func(f *finding) bool {
+		return f.Severity == severityWarning && strings.HasSuffix(line, "'"+f.Model+"': "+diagnosis.Doubt{Text: f.Text, Remedy: f.Remedy}.String())
+	})
 }
 
 // finish sorts the findings by model and place, leaves each once, and counts.

@@ -352,7 +352,7 @@ func (c *capture) forget() []logLine {
 // load, which have been reported with their place.
 func (c *check) told() {
 	for _, l := range c.log.forget() {
-		if l.Level != "warn" || c.report.hasText(l.Message) || strings.HasPrefix(l.Message, "model '") && strings.Contains(l.Message, "has no inputs and no outputs") {
+		if l.Level != "warn" || c.report.hasText(l.Message) || c.report.isDoubt(l.Message) || strings.HasPrefix(l.Message, "model '") && strings.Contains(l.Message, "has no inputs and no outputs") {
 			continue
 		}
 		var named *examination.Model

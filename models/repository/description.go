@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/copies"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/mirror"
 )
 
@@ -28,6 +29,8 @@ type Description struct {
 	Versions []int64
 	// Warnings are lines for the log.
 	Warnings []string
+	// Doubts are those about the configuration as it was written that its complete form does not show.
+	Doubts []diagnosis.Doubt
 
 	// Environment is the file that EXECUTION_ENV_PATH means, once Fetch has brought it from an object store; "": its value says.
 	Environment string
@@ -126,6 +129,7 @@ func (r *Roots) describe(f modelFiles, name string, c *kserve.ModelConfig) (*Des
 	if err != nil {
 		return nil, err
 	}
+	doubts := slices.DeleteFunc(diagnosis.Doubts(c), func(d diagnosis.Doubt) bool { return d.Rule != diagnosis.RuleInstanceCount })
 	if err := r.rules().Fill(c, name, content); err != nil {
 		return nil, err
 	}
@@ -136,7 +140,7 @@ func (r *Roots) describe(f modelFiles, name string, c *kserve.ModelConfig) (*Des
 		}
 	}
 	path, _ := f.place()
-	d := &Description{Name: name, Directory: path, Config: c, repository: r}
+	d := &Description{Name: name, Directory: path, Config: c, Doubts: doubts, repository: r}
 	present, ignored := config.PresentVersions(directories)
 	selected, missing := config.SelectVersions(c, present)
 	d.Versions = selected

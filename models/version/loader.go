@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -190,6 +191,16 @@ func (l *Loader) warnOfNoTensors(d *repository.Description, number int64) {
 		d.Name, filepath.Join(d.Directory, "config.pbtxt"), d.Directory, diagnosis.FirstConfig(source))
 }
 
+// warnOfDoubts says what the author of a complete configuration cannot mean, with the first version alone.
+func (l *Loader) warnOfDoubts(d *repository.Description, number int64, c *kserve.ModelConfig, labels map[string][]string) {
+	if number != slices.Min(d.Versions) {
+		return
+	}
+	for _, doubt := range slices.Concat(diagnosis.Doubts(c), diagnosis.LabelDoubts(c, labels)) {
+		l.settings.Log.Warn().Msgf("model '%s': %s", d.Identity(), doubt)
+	}
+}
+
 // discard ends a model that has not come up, by force when ctx has ended.
 func (l *Loader) discard(ctx context.Context, m backend.Model) {
 	bound, cancel := l.unloading(m)
@@ -232,6 +243,7 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 	if len(config.GetInput()) == 0 && len(config.GetOutput()) == 0 && !d.IsEnsemble() {
 		l.warnOfNoTensors(d, number)
 	}
+	l.warnOfDoubts(d, number, config, labels)
 	states, warnings, err := readStates(d, config)
 	if err != nil {
 		return err

@@ -1,0 +1,113 @@
+package diagnosis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// Doubt is something valid in a configuration that its author cannot mean: server and Triton pass over it.
+type Doubt struct {
+	Rule         string // as nereid check names it
+	Field, Name  string // what it is about
+	Text, Remedy string
+}
+
+// String is a line for the log.
+func (d Doubt) String() string { return d.Text + ": " + d.Remedy }
+
+// The rules of doubts.
+const (
+	RuleDuplicateName = "duplicate-name" // Field is input or output
+	RuleInstanceCount = "instance-count" // Name is the count
+	RuleNoBatches     = "no-batches"
+	RuleWarmup        = "warm-up" // Field is batch_size, and Name the sample, or inputs, and Name the input
+	RuleLabels        = "labels"  // Name is the file
+)
+
+// MayComplete reports whether the answer of a model to auto-complete may settle the doubt.
+func (d Doubt) MayComplete() bool {
+	return d.Rule == RuleNoBatches || d.Rule == RuleWarmup && d.Field == "inputs"
+}
+
+// Doubts are those about a configuration, as written or complete.
+func Doubts(c *kserve.ModelConfig) (list []Doubt) {
+	add := func(rule, field, name, text, remedy string) {
+		list = append(list, Doubt{rule, field, name, text, remedy})
+	}
+	for _, kind := range []string{"input", "output"} {
+		named := make(map[string]int)
+		for _, name := range tensorNames(c, kind) {
+			if named[name]++; named[name] == 2 {
+				add(RuleDuplicateName, kind, name, fmt.Sprintf("there are several tensors '%s' among the %ss", name, kind), "tensors are told apart by their names: rename one, or remove it")
+			}
+		}
+	}
+	for _, group := range c.GetInstanceGroup() {
+		if count := group.GetCount(); count < 0 {
+			add(RuleInstanceCount, "count", fmt.Sprint(count), fmt.Sprintf("the group has the count %d: the server starts 1 instance", count), "count is the number of instances, 1 or more")
+		}
+	}
+	if b := c.GetDynamicBatching(); b != nil && c.GetMaxBatchSize() == 0 && b.GetPriorityLevels() == 0 && b.GetDefaultQueuePolicy() == nil {
+		add(RuleNoBatches, "dynamic_batching", "", "dynamic_batching joins no requests, since there is no max_batch_size",
+			"max_batch_size: 8 lets it join 8 of them; shapes of requests and of the model's arrays then have the batch in front")
+	}
+	known := slices.Concat(tensorNames(c, "input"), fedNames(c))
+	for _, sample := range c.GetModelWarmup() {
+		if sample.GetBatchSize() == 0 {
+			add(RuleWarmup, "batch_size", sample.GetName(), fmt.Sprintf("sample '%s' of model_warmup has no batch_size: it is not sent", sample.GetName()),
+				"batch_size: 1 sends one, to models without batches as well")
+		}
+		for name := range sample.GetInputs() {
+			if !slices.Contains(known, name) {
+				add(RuleWarmup, "inputs", name, fmt.Sprintf("sample '%s' of model_warmup has '%s', which is no input of the model", sample.GetName(), name),
+					"the inputs are "+strings.Join(known, ", "))
+			}
+		}
+	}
+	return list
+}
+
+// LabelDoubts are those about the labels of outputs, by the names of the outputs.
+func LabelDoubts(c *kserve.ModelConfig, labels map[string][]string) (list []Doubt) {
+	for _, out := range c.GetOutput() {
+		given := labels[out.GetName()]
+		if dims := out.GetDims(); given != nil && len(dims) == 1 && dims[0] > 0 && int64(len(given)) != dims[0] {
+			list = append(list, Doubt{
+				RuleLabels, "label_filename", out.GetLabelFilename(),
+				fmt.Sprintf("%s has %d lines, and output '%s' has %d elements", out.GetLabelFilename(), len(given), out.GetName(), dims[0]),
+				"each line is the label of one element, in their order",
+			})
+		}
+	}
+	return list
+}
+
+func tensorNames(c *kserve.ModelConfig, kind string) (names []string) {
+	if kind == "output" {
+		for _, out := range c.GetOutput() {
+			names = append(names, out.GetName())
+		}
+		return names
+	}
+	for _, in := range c.GetInput() {
+		names = append(names, in.GetName())
+	}
+	return names
+}
+
+// fedNames are the tensors that models get beside the inputs of requests.
+func fedNames(c *kserve.ModelConfig) (names []string) {
+	for _, control := range c.GetSequenceBatching().GetControlInput() {
+		names = append(names, control.GetName())
+	}
+	for _, state := range c.GetSequenceBatching().GetState() {
+		names = append(names, state.GetInputName())
+	}
+	for _, in := range c.GetBatchInput() {
+		names = append(names, in.GetTargetName()...)
+	}
+	return names
+}

@@ -1,0 +1,56 @@
+package diagnosis
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/nereid-serving/nereid/models/config"
+)
+
+// TestDoubtsAreAboutWhatIsValid has one configuration for each rule, and one that gives no reason for doubt.
+func TestDoubtsAreAboutWhatIsValid(t *testing.T) {
+	const good = `input { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } output { name: "B" data_type: TYPE_FP32 dims: [ 2 ] label_filename: "l.txt" } `
+	for text, want := range map[string][]string{
+		good: nil,
+		good + `input { name: "A" } output { name: "B" }`: {
+			"there are several tensors 'A' among the inputs: tensors are told apart by their names: rename one, or remove it",
+			"there are several tensors 'B' among the outputs: tensors are told apart by their names: rename one, or remove it",
+		},
+		good + `instance_group { count: -1 }`: {"the group has the count -1: the server starts 1 instance: count is the number of instances, 1 or more"},
+		good + `dynamic_batching { }`: {
+			"dynamic_batching joins no requests, since there is no max_batch_size: max_batch_size: 8 lets it join 8 of them; shapes of requests and of the model's arrays then have the batch in front",
+		},
+		good + `dynamic_batching { } max_batch_size: 8`:                                                                       nil,
+		good + `dynamic_batching { priority_levels: 2 }`:                                                                      nil,
+		good + `model_warmup { name: "w" inputs { key: "A" } }`:                                                               {"sample 'w' of model_warmup has no batch_size: it is not sent: batch_size: 1 sends one, to models without batches as well"},
+		good + `model_warmup { name: "w" batch_size: 1 inputs { key: "C" } }`:                                                 {"sample 'w' of model_warmup has 'C', which is no input of the model: the inputs are A"},
+		good + `model_warmup { name: "w" batch_size: 1 inputs { key: "S" } } sequence_batching { state { input_name: "S" } }`: nil,
+	} {
+		c, err := config.ParseText("config.pbtxt", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, d := range Doubts(c) {
+			got = append(got, d.String())
+			if d.Rule == "" || d.Field == "" {
+				t.Errorf("%s: got %+v, want a rule and a field", text, d)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s:\n got %q\nwant %q", text, got, want)
+		}
+	}
+	c, err := config.ParseText("config.pbtxt", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, labels := range []map[string][]string{nil, {"B": {"x", "y"}}, {"other": {"x"}}} {
+		if got := LabelDoubts(c, labels); got != nil {
+			t.Errorf("labels %v: got %v, want nothing", labels, got)
+		}
+	}
+	if got := LabelDoubts(c, map[string][]string{"B": {"x"}}); len(got) != 1 || got[0].Text != "l.txt has 1 lines, and output 'B' has 2 elements" {
+		t.Errorf("too few labels: got %v", got)
+	}
+}
