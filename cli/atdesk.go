@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -139,7 +141,7 @@ func checkFolders(paths []string) error {
 		}
 		entries, err := os.ReadDir(path)
 		if err != nil {
-			return fmt.Errorf("the folder of models: %w", err)
+			return fmt.Errorf("the folder of models: %w%s", err, remedyOf(err, path))
 		}
 		if versions, _ := config.PresentVersions([]string{filepath.Base(path)}); len(versions) > 0 && isModelVersion(path) {
 			return fmt.Errorf("%s is the folder of a version, since it has model.py, and not a folder of models: give the one that its model lies in, %s", path, parentOf(parentOf(path)))
@@ -152,6 +154,19 @@ func checkFolders(paths []string) error {
 		}
 	}
 	return nil
+}
+
+// remedyOf is what to do when a folder of models cannot be read, behind the error; empty where the error says it.
+func remedyOf(err error, path string) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ": nereid serve takes the folder that the folders of the models lie in; nereid new model NAME writes a first one"
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Sprintf(": nereid serve takes the folder that the folders of the models lie in, as %s/NAME/1/model.py", parentOf(path))
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf(": user %d may not list it", os.Geteuid())
+	}
+	return ""
 }
 
 func isModelVersion(path string) bool {

@@ -69,8 +69,10 @@ func TestServeMistakes(t *testing.T) {
 		{nil, 2, "nereid serve: no folder of models is given: nereid serve DIR serves those in DIR, and nereid new model NAME writes a first one\nnereid serve --help says more\n"},
 		{[]string{in("repository"), "--http-prot=3"}, 2, "nereid serve: unrecognized option '--http-prot=3'\ndid you mean --http-port? nereid serve --help says more\n"},
 		{[]string{in("repository"), "--http-port", "70000"}, 2, "nereid serve: --http-port is 70000, want a port from 0 to 65535\nnereid serve --help says more\n"},
-		{[]string{in("none")}, 1, "nereid serve: the folder of models: open " + in("none") + ": no such file or directory\n"},
-		{[]string{in("file")}, 1, "nereid serve: the folder of models: "},
+		{[]string{in("none")}, 1, "nereid serve: the folder of models: open " + in("none") + ": no such file or directory: " +
+			"nereid serve takes the folder that the folders of the models lie in; nereid new model NAME writes a first one\n"},
+		{[]string{in("file")}, 1, "nereid serve: the folder of models: open " + in("file") + ": not a directory: " +
+			"nereid serve takes the folder that the folders of the models lie in, as " + folder + "/NAME/1/model.py\n"},
 		{[]string{in("repository/m")}, 1, "nereid serve: " + in("repository/m") + " is a model, since it has 1, and not a folder of models: give the one that it lies in, " + in("repository") + "\n"},
 		{[]string{in("repository/m/1")}, 1, "nereid serve: " + in("repository/m/1") + " is the folder of a version, since it has model.py, and not a folder of models: give the one that its model lies in, " + in("repository") + "\n"},
 		{[]string{in("configured")}, 1, "nereid serve: " + in("configured") + " is a model, since it has config.pbtxt, "},
