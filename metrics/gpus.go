@@ -53,7 +53,7 @@ func (r *Registry) GPUs(list func() []GPU) {
 	r.gatherer.MustRegister(&gpus{reading[[]GPU]{make: list, interval: r.config.Interval}, r.config.Log})
 }
 
-// Describe describes nothing in advance, as modelCollector does.
+// Describe describes nothing in advance, as distributions does.
 func (*gpus) Describe(chan<- *prometheus.Desc) {}
 
 // Collect runs in a goroutine of the library's.

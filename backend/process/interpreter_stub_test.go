@@ -106,6 +106,18 @@ func TestInterpreterThatDoesNotStartIsNotShortOfNumpy(t *testing.T) {
 	}
 }
 
+// TestCrashOfNumpyIsNoFaultOfTheEnvironment has a crash that Python's fault handler prints as a fatal error.
+func TestCrashOfNumpyIsNoFaultOfTheEnvironment(t *testing.T) {
+	without := t.TempDir()
+	writeProgram(t, filepath.Join(without, "numpy.py"), "import faulthandler, os, signal\nfaulthandler.enable()\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+	t.Setenv("PYTHONPATH", without)
+	r := newRigWith(t, testkit.Python(t).Path, nil)
+	_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
+	if err == nil || !strings.Contains(err.Error(), "install numpy") || strings.Contains(err.Error(), "PYTHONHOME") {
+		t.Errorf("Start: got error %v, want one with advice about numpy, and none about variables", err)
+	}
+}
+
 // TestInterpreterIsLookedForAgain: a search that found no interpreter with numpy is
 // not remembered, for numpy may have been installed since.
 func TestInterpreterIsLookedForAgain(t *testing.T) {

@@ -71,7 +71,7 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 		tried.String(), candidates[0])
 }
 
-// fatalError is an interpreter that ended before it ran any code.
+// fatalError is an interpreter that ended before it was initialized.
 type fatalError struct {
 	err  error
 	said string // what Python calls its fatal error, and the exception behind it
@@ -85,7 +85,7 @@ func (e *fatalError) Unwrap() error { return e.err }
 func explained(err error, printed []string) error {
 	last := ""
 	for i, line := range printed {
-		if said, ok := strings.CutPrefix(line, "Fatal Python error: "); ok {
+		if said, ok := strings.CutPrefix(line, "Fatal Python error: "); ok && begins(printed[i+1:]) {
 			// The next lines are Python's state and the exception, where there is one.
 			if i+2 < len(printed) && strings.TrimSpace(printed[i+2]) != "" {
 				said += " (" + printed[i+2] + ")"
@@ -100,6 +100,16 @@ func explained(err error, printed []string) error {
 		return err
 	}
 	return fmt.Errorf("%w (it printed: %s)", err, last)
+}
+
+// begins reports whether what Python prints behind a fatal error says that it is not initialized yet. Its fault handler
+// prints the same first line for a crash of a package, and no state.
+func begins(behind []string) bool {
+	if len(behind) == 0 {
+		return false
+	}
+	state, ok := strings.CutPrefix(behind[0], "Python runtime state: ")
+	return ok && strings.TrimSpace(state) != "initialized"
 }
 
 // environmental reports whether an interpreter failed for what surrounds it: variables, or a

@@ -23,6 +23,7 @@ import (
 	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/examination"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/objects"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
@@ -65,7 +66,7 @@ func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err e
 	}
 	for _, e := range c.found {
 		if len(e.Errors) == 1 && e.Errors[0].Error() == repository.NotFound(e.Identity.Name).Error() {
-			return notThere(e.Identity.Name, o.Repository.Paths)
+			return notThere(e.Identity.Name, o.Repository.Paths, c.options.server.Repository.Paths)
 		}
 		if err := c.uncopied[filepath.Clean(e.Directory)]; err != nil {
 			e.Description, e.Errors = nil, []error{err}
@@ -91,10 +92,11 @@ func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err e
 	return ctx.Err()
 }
 
-// notThere says that no repository has a model which the command line names, and which one it may mean.
-func notThere(name string, repositories []string) error {
+// notThere says that no repository has a model which the command line names, and which one it may mean. Given are the
+// repositories as the command line names them, of which some may lie in stores; read are their directories here.
+func notThere(name string, read, given []string) error {
 	var known []string
-	for _, path := range repositories {
+	for _, path := range read {
 		entries, err := os.ReadDir(path)
 		if err != nil {
 			continue
@@ -103,10 +105,17 @@ func notThere(name string, repositories []string) error {
 			known = append(known, entry.Name())
 		}
 	}
-	if near := spelling.Nearest(name, known); near != "" {
-		return command.Usagef("--model is %q, which %s does not have; did you mean %s?", name, strings.Join(repositories, ", "), near)
+	var places []string
+	for _, path := range given {
+		if location, inStore, _ := objects.Parse(path); inStore {
+			path = location.String()
+		}
+		places = append(places, path)
 	}
-	return command.Usagef("--model is %q, which %s does not have", name, strings.Join(repositories, ", "))
+	if near := spelling.Nearest(name, known); near != "" {
+		return command.Usagef("--model is %q, which %s does not have; did you mean %s?", name, strings.Join(places, ", "), near)
+	}
+	return command.Usagef("--model is %q, which %s does not have", name, strings.Join(places, ", "))
 }
 
 // examined reports what the files of a model say.

@@ -101,6 +101,24 @@ func TestStoreOfOneModel(t *testing.T) {
 	}
 }
 
+// TestStoreHasNoSuchModel names the store, without what is secret in its URL, and not the copies of its models.
+func TestStoreHasNoSuchModel(t *testing.T) {
+	store := mirrortest.New()
+	store.Put("greeter/config.pbtxt", two)
+	store.Put("greeter/1/model.py", script)
+	var out, stderr strings.Builder
+	status := Run([]string{"as://account/container/models?sig=SECRET", "--model=greater"}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+		names, err := command.Parse(own, args)
+		o := nereid.Defaults()
+		o.Repository.Objects = store.Opener
+		return names, o, err
+	}, &out, &stderr)
+	const want = "--model is \"greater\", which as://account/container/models?… does not have; did you mean greeter?\n"
+	if status != command.StatusUsage || !strings.Contains(stderr.String(), want) {
+		t.Errorf("got status %d, %s; want %s", status, stderr.String(), want)
+	}
+}
+
 // TestStoreHasEnvironmentsBesideModels: they are fetched with the models, and what is not there is a finding of its model.
 func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 	in := func(value string) string {

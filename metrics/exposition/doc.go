@@ -6,7 +6,7 @@
 //	number.go   numbers
 //
 // States: a Page writes until Flush, or until its writer fails; from then on it writes nothing, and
-// Failed tells whoever makes the page to stop.
+// Failed tells the maker of the page to stop.
 //
 // Callers: one goroutine for each Page. Nothing here takes a lock, and a caller of Sample holds
 // none: the writer may be a client that reads slowly.

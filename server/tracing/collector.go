@@ -231,11 +231,19 @@ func (s *spans) own(ctx context.Context, w *work) {
 // model's end, as an event without a name.
 func divide(entries []trace.Entry) (front, model []trace.Entry, compute [][]trace.Entry, own []*work) {
 	var open []*work // each below the one before it
+	tooDeep := 0     // starts that are events, whose ends are so too
 	for _, e := range entries {
 		if e.Own {
 			name, starts := strings.CutSuffix(string(e.Name), "_START")
+			starts = starts && name != ""
+			ends := strings.HasSuffix(string(e.Name), "_END")
 			switch {
-			case starts && name != "" && len(open) < mostOpen:
+			case starts && len(open) == mostOpen:
+				tooDeep++
+			case ends && tooDeep > 0:
+				tooDeep--
+				ends = false
+			case starts:
 				w := &work{name: name}
 				if n := len(open); n > 0 {
 					open[n-1].below = append(open[n-1].below, w)
@@ -249,7 +257,7 @@ func divide(entries []trace.Entry) (front, model []trace.Entry, compute [][]trac
 			}
 			last := open[len(open)-1]
 			last.events = append(last.events, e)
-			if strings.HasSuffix(string(e.Name), "_END") {
+			if ends {
 				open = open[:len(open)-1]
 			}
 			continue

@@ -257,3 +257,35 @@ func TestActivitiesOfBackendsMakeSpans(t *testing.T) {
 		t.Error("a span that its backend has not ended does not end with its model's")
 	}
 }
+
+// TestActivitiesAreDeep begins more spans below one another than there may be: those too deep are events of the deepest, with their ends.
+func TestActivitiesAreDeep(t *testing.T) {
+	var entries []trace.Entry
+	for _, suffix := range []string{"_START", "_END"} {
+		for i := range mostOpen + 6 {
+			n := i
+			if suffix == "_END" {
+				n = mostOpen + 5 - i
+			}
+			entries = append(entries, trace.Entry{Name: trace.Name(fmt.Sprint(n, suffix)), Own: true})
+		}
+	}
+	_, model, _, own := divide(entries)
+	if len(model) != 0 || len(own) != 1 {
+		t.Fatalf("got %d events of the model and %d spans, want 0 and 1", len(model), len(own))
+	}
+	for n := range mostOpen {
+		want, below := []string{fmt.Sprint(n, "_START"), fmt.Sprint(n, "_END")}, 1
+		if n == mostOpen-1 {
+			want, below = slices.Insert(want, 1, "64_START", "65_START", "66_START", "67_START", "68_START", "69_START", "69_END", "68_END", "67_END", "66_END", "65_END", "64_END"), 0
+		}
+		var got []string
+		for _, e := range own[0].events {
+			got = append(got, string(e.Name))
+		}
+		if !slices.Equal(got, want) || len(own[0].below) != below {
+			t.Errorf("span %d: got %q and %d spans below, want %q and %d", n, got, len(own[0].below), want, below)
+		}
+		own = own[0].below
+	}
+}

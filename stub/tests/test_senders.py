@@ -493,7 +493,9 @@ class TestWindow:
         )
         stub.start_batch(Request(1))
         kept = [stub.next_response() for _ in range(2)]  # there is no room for a third
+        until = time.monotonic() + 60
         while not looks.exists():
+            assert time.monotonic() < until, "send has not looked whether it can wait"
             time.sleep(0.001)
         for response in kept:
             stub.give_back(response.outputs[0].ticket)
