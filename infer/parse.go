@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
+	"math"
 )
 
 // ParseParameters reads what AppendParameters writes: a JSON object of parameters, in its order; names may repeat. No text
@@ -14,11 +13,12 @@ func ParseParameters(text []byte) ([]Parameter, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
-	// What is no JSON stands for no number that a client can have sent, but for a double of the server's.
-	d := json.NewDecoder(bytes.NewReader(text))
+	// Where a text is no JSON it may have doubles that JSON does not know.
+	var doubles map[int64]float64
 	if !json.Valid(text) {
-		d = json.NewDecoder(strings.NewReader(quoteDoubles(string(text))))
+		text, doubles = liftDoubles(text)
 	}
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
 		return nil, fmt.Errorf("parameters begin with %v, want an object", open)
@@ -37,12 +37,6 @@ func ParseParameters(text []byte) ([]Parameter, error) {
 		switch v := value.(type) {
 		case string:
 			p.Kind, p.String = StringParameter, v
-			if rest, ok := strings.CutPrefix(v, doubleMark); ok {
-				p.Kind, p.String = DoubleParameter, ""
-				if p.Double, err = strconv.ParseFloat(rest, 64); err != nil {
-					return nil, err
-				}
-			}
 		case bool:
 			p.Kind, p.Bool = BoolParameter, v
 		case json.Number:
@@ -53,8 +47,14 @@ func ParseParameters(text []byte) ([]Parameter, error) {
 					return nil, err
 				}
 			}
+		case nil:
+			lifted, ok := doubles[d.InputOffset()]
+			if !ok {
+				return nil, unknownValue(p.Name, value)
+			}
+			p.Kind, p.Double = DoubleParameter, lifted
 		default:
-			return nil, fmt.Errorf("parameter %q is %v, want a string, a number or a bool", p.Name, value)
+			return nil, unknownValue(p.Name, value)
 		}
 		list = append(list, p)
 	}
@@ -64,41 +64,41 @@ func ParseParameters(text []byte) ([]Parameter, error) {
 	return list, nil
 }
 
-// doubleMark begins a string that stands for a double which JSON does not know. No client's text has it: quoteDoubles is for texts with such doubles
-// alone, in which a string with it would have to be given on purpose, and would be a double then.
-const doubleMark = "\u0000double:"
+func unknownValue(name string, value any) error {
+	return fmt.Errorf("parameter %q is %v, want a string, a number or a bool", name, value)
+}
 
-// quoteDoubles makes strings of NaN, Infinity and -Infinity that stand outside of strings.
-func quoteDoubles(text string) string {
-	var b strings.Builder
-	for i := 0; i < len(text); {
-		rest := text[i:]
-		if text[i] == '"' {
-			n := 1
-			for n < len(rest) && rest[n] != '"' {
-				if rest[n] == '\\' {
+// unknownDoubles are the doubles that JSON does not know, as appendJSONDouble writes them.
+var unknownDoubles = []struct {
+	word  string
+	value float64
+}{{"NaN", math.NaN()}, {"Infinity", math.Inf(1)}, {"-Infinity", math.Inf(-1)}}
+
+// liftDoubles puts null in the place of each unknown double that stands outside of strings, and returns the doubles by the offset in the
+// new text at which their null ends. So no string, whatever a client has written into it, is taken for a double, and no null of the old text either.
+func liftDoubles(text []byte) ([]byte, map[int64]float64) {
+	var b []byte
+	doubles := map[int64]float64{}
+next:
+	for len(text) > 0 {
+		n := 1
+		if text[0] == '"' {
+			for n < len(text) && text[n] != '"' {
+				if text[n] == '\\' {
 					n++
 				}
 				n++
 			}
-			n = min(n+1, len(rest))
-			b.WriteString(rest[:n])
-			i += n
-			continue
+			n = min(n+1, len(text))
 		}
-		word := ""
-		for _, w := range []string{"NaN", "Infinity", "-Infinity"} {
-			if strings.HasPrefix(rest, w) {
-				word = w
+		for _, u := range unknownDoubles {
+			if rest, ok := bytes.CutPrefix(text, []byte(u.word)); ok {
+				b, text = append(b, "null"...), rest
+				doubles[int64(len(b))] = u.value
+				continue next
 			}
 		}
-		if word != "" {
-			b.WriteString(`"\u0000double:` + word + `"`)
-			i += len(word)
-			continue
-		}
-		b.WriteByte(text[i])
-		i++
+		b, text = append(b, text[:n]...), text[n:]
 	}
-	return b.String()
+	return b, doubles
 }
