@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/sdk"
 )
 
@@ -75,6 +76,61 @@ func BenchmarkIdentity(b *testing.B) {
 				<-got
 			}
 			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// countingStrategist has batches of four.
+type countingStrategist struct{ authorModel }
+
+func (*countingStrategist) BeginBatch() func(int64) bool {
+	n := 0
+	return func(int64) bool { n++; return n <= 4 }
+}
+
+type countingAuthor struct{ author }
+
+func (*countingAuthor) NewModel(*sdk.ModelEnv) (sdk.Model, error) { return &countingStrategist{}, nil }
+
+// BenchmarkStrategy is what one question costs the scheduler that asks, beside what the same functions cost when they are called
+// in its goroutine: a batch of four is five questions.
+func BenchmarkStrategy(b *testing.B) {
+	back, err := Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &countingAuthor{}, nil }, Environment{Name: "b"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer back.Close()
+	m := back.Model(Version{Name: "m"})
+	defer m.Close()
+	if err := m.Start(b.Context(), &kserve.ModelConfig{}, nil); err != nil {
+		b.Fatal(err)
+	}
+	s := m.Strategy()
+	request := &infer.Request{Inputs: []infer.Tensor{{Data: make([]byte, 8)}}}
+	for _, c := range []struct {
+		name  string
+		begin func() func(*infer.Request) bool
+	}{
+		{"asked", s.Begin},
+		{"called", func() func(*infer.Request) bool {
+			include := m.model.(sdk.Strategist).BeginBatch()
+			return func(*infer.Request) bool { return include(8) }
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			questions, began := 0, processorTime(b)
+			for b.Loop() {
+				include := c.begin()
+				for range 4 {
+					if !include(request) {
+						b.Fatal("a request is excluded")
+					}
+				}
+				questions += 5
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(questions), "ns/question")
+			b.ReportMetric(float64(processorTime(b)-began)/float64(questions), "cpu-ns/question")
 		})
 	}
 }

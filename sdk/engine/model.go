@@ -231,11 +231,10 @@ func (a *alive) ended() <-chan struct{} {
 func (m *Model) Close() {
 	m.mu.Lock()
 	made, asked := m.model, m.strategy
-	m.model, m.closed = nil, true
+	m.model, m.strategy, m.closed = nil, nil, true
 	m.mu.Unlock()
 	if asked != nil {
 		close(asked.over)
-		m.strategy = nil
 	}
 	if made != nil {
 		m.closeModel(made)

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -247,5 +249,34 @@ func TestStrategies(t *testing.T) {
 	}
 	if r := start(t, &author{execute: identity}, with("")); r.model.Strategy() != nil {
 		t.Error("a model without a strategy has one")
+	}
+}
+
+// TestModelClosedTwiceAtOnce ends its strategy once, and closes the author's model once.
+func TestModelClosedTwiceAtOnce(t *testing.T) {
+	var closed atomic.Int32
+	made := &wildStrategist{fails: func() {}}
+	made.closed = func(string) { closed.Add(1) }
+	b, err := Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &wildAuthor{model: made}, nil }, Environment{Name: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for n := range int32(50) {
+		m := b.Model(Version{Name: "m"})
+		mustNot(t, m.Start(t.Context(), &kserve.ModelConfig{}, nil))
+		s := m.Strategy()
+		s.Begin()
+		var closing sync.WaitGroup
+		for range 2 {
+			closing.Go(m.Close)
+		}
+		closing.Wait()
+		if m.Strategy() != nil || s.Begin() != nil {
+			t.Fatal("the strategy of a closed model is asked")
+		}
+		if got := closed.Load(); got != n+1 {
+			t.Fatalf("the author's model is closed %d times, want %d", got, n+1)
+		}
 	}
 }

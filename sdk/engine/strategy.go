@@ -24,7 +24,8 @@ func (m *Model) Strategy() backend.Strategy {
 }
 
 // strategy asks an author's Strategist, in a goroutine of its own: a function that ends its goroutine, by runtime.Goexit, must not end the
-// scheduler's, which has locked itself. The goroutine starts with the first question and ends with the model.
+// caller's, which is a client's or an instance's and holds the scheduler's lock. The goroutine starts with the first question and ends with
+// the model. A coroutine (iter.Pull) would be cheaper, but ends the process where an author or a caller has locked its goroutine to a thread.
 //
 // Questions come one at a time, as their callers hold the scheduler's lock. Each is sent on asked and answered on answered, so the author's
 // functions see what the caller did before, and the caller what they did.
