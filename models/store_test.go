@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -507,4 +508,36 @@ func TestModelWithoutAFileThatCanBeServesOn(t *testing.T) {
 	putModel(s.store, "m")
 	s.look()
 	s.wantStates("m 1 READY; n 1 READY")
+}
+
+// TestConfigurationWithAWrongSumIsOfItsModelAlone: uploaders set sums, and one that set a wrong one stops no other model, neither at the
+// start nor later.
+func TestConfigurationWithAWrongSumIsOfItsModelAlone(t *testing.T) {
+	var damaged atomic.Bool
+	damaged.Store(true)
+	s := storing(t, func(_ *RegistryConfig, o *repository.Options) {
+		o.Objects = mirrortest.WithSums(o.Objects, func(key string) bool { return damaged.Load() && key == "m/config.pbtxt" })
+	}, []string{"m", "n"}, nil)
+	if err := s.Start(t.Context()); err == nil || err.Error() != "failed to load all models" {
+		t.Errorf("got error %v, want that of a model that does not load", err)
+	}
+	if got := states(s.Registry); !strings.Contains(got, "n 1 READY") || strings.Contains(got, "m 1 READY") {
+		t.Errorf("got the index %q, want n alone to be ready", got)
+	}
+	putModel(s.store, "later")
+	s.look()
+	s.wantStates("later 1 READY; m; n 1 READY")
+	if text := s.log.String(); !strings.Contains(text, "s3://bucket/models/m/config.pbtxt") || !strings.Contains(text, "ChecksumMismatch") {
+		t.Errorf("the log does not name the object: %s", text)
+	}
+	s.wantLog("failed to poll model repository", 0)
+	damaged.Store(false)
+	s.look()
+	s.wantStates("later 1 READY; m 1 READY; n 1 READY")
+	damaged.Store(true)
+	s.store.Put("m/config.pbtxt", latestConfig)
+	s.look()
+	s.look()
+	s.wantStates("later 1 READY; m 1 READY; n 1 READY") // what serves goes on
+	wantGeneration(t, s.Registry, "m", 1, 1)
 }

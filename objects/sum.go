@@ -66,11 +66,12 @@ func shortSum(sum []byte) string {
 	return hex.EncodeToString(sum)
 }
 
-// check compares what a hash has seen with the sum.
+// check compares what a hash has seen with the sum. A difference is the object's fault, whose uploader may have left a wrong sum, and
+// not the store's: it has no reason.
 func (s Sum) check(of hash.Hash) error {
 	got := of.Sum(nil)
 	if string(got) == string(s.want) {
 		return nil
 	}
-	return Cause{Reason: ErrUnreachable, Name: "ChecksumMismatch", Message: fmt.Sprintf("the bytes that came have the %s %s, and the store has told %s", s.name, shortSum(got), shortSum(s.want))}
+	return Cause{Name: "ChecksumMismatch", Message: fmt.Sprintf("the bytes that came have the %s %s, and the store has told %s", s.name, shortSum(got), shortSum(s.want))}
 }

@@ -177,3 +177,34 @@ func (b below) Open(ctx context.Context, o objects.Object) (io.ReadCloser, error
 	o.Key = b.key(o.Key)
 	return b.Bucket.Open(ctx, o)
 }
+
+// TestStoreTellsOfWrongSums by the model, be it of a configuration or of another file, and the others are examined.
+func TestStoreTellsOfWrongSums(t *testing.T) {
+	store := mirrortest.New()
+	for key, text := range map[string]string{
+		"config/config.pbtxt": two, "config/1/model.py": script,
+		"good/config.pbtxt": two, "good/1/model.py": script,
+		"weights/config.pbtxt": two, "weights/1/model.py": script, "weights/1/w": "",
+	} {
+		store.Put(key, text)
+	}
+	mounts := t.TempDir()
+	var out, stderr strings.Builder
+	status := Run([]string{"s3://bucket/models"}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+		names, err := command.Parse(own, args)
+		o := nereid.Defaults()
+		o.Repository.Mounts = map[string]string{"s3": mounts}
+		o.Repository.Objects = mirrortest.WithSums(store.Opener, func(key string) bool { return key == "config/config.pbtxt" || key == "weights/1/w" })
+		return names, o, err
+	}, &out, &stderr)
+	const differ = ": error: Failed to get object at s3://bucket/models/%s due to exception: ChecksumMismatch, error message: "
+	for _, want := range []string{
+		"s3://bucket/models/config" + strings.Replace(differ, "%s", "config/config.pbtxt", 1),
+		"s3://bucket/models/weights" + strings.Replace(differ, "%s", "weights/1/w", 1),
+		"3 models: 2 errors, ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got status %d, %s\n%swant %s", status, stderr.String(), out.String(), want)
+		}
+	}
+}
