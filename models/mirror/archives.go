@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,6 +82,7 @@ type fetching struct {
 	over    bool
 	copy    *copies.Copy // the waiters' own, each once
 	path    string       // of the file
+	lost    bool         // the file was removed, by a cleaner of temporary files say, though it has users
 	err     error
 }
 
@@ -408,16 +410,25 @@ func (a *Archives) Fetch(ctx context.Context, l objects.Location) (*Archive, err
 // join waits for the fetch of a version, which it begins unless another caller has.
 func (a *Archives) join(ctx context.Context, known *archive, f *fetcher, o objects.Object) (*Archive, error) {
 	a.mu.Lock()
+	now, sum := known.newest, sumOf(o)
+	for !a.closed && now != nil && now.sum == sum && now.over && now.copy != nil && !now.lost && now.copy.TryHold() {
+		// The disk is asked without the lock: one that hangs holds up no other model. The hold keeps the server from removing the file
+		// meanwhile.
+		a.mu.Unlock()
+		if _, err := os.Lstat(now.path); err == nil {
+			return &Archive{now.copy, now.path, now.sum}, nil
+		}
+		now.copy.Drop()
+		a.mu.Lock()
+		// Another caller may have found it lost too, and have begun the next fetch.
+		now.lost = true
+		now = known.newest
+	}
 	if a.closed {
 		a.mu.Unlock()
 		return nil, infer.Errorf(infer.Unavailable, "Server exiting")
 	}
-	now := known.newest
-	switch sum := sumOf(o); {
-	case now != nil && now.sum == sum && now.over && now.copy != nil && now.copy.TryHold():
-		a.mu.Unlock()
-		return &Archive{now.copy, now.path, now.sum}, nil
-	case now == nil || now.sum != sum || now.over: // its file is gone, or there was none
+	if now == nil || now.sum != sum || now.over { // its file is gone, or there was none
 		now = a.beginLocked(known, f, o)
 	}
 	now.waiters++

@@ -352,3 +352,32 @@ func TestArchivesAreForgotten(t *testing.T) {
 		t.Errorf("got %d archives, closed %v and %v; want that in use", len(s.known), s.one.Closed(), s.two.Closed())
 	}
 }
+
+// TestArchivesThatACleanerHasRemoved are fetched again, once for all that want them, though models still use what was there.
+func TestArchivesThatACleanerHasRemoved(t *testing.T) {
+	s := newShelf(t, nil)
+	s.one.Put("env.tar.gz", "packed")
+	first := s.mustFetch("s3://one/env.tar.gz", "packed")
+	defer first.Drop()
+	if err := os.Remove(first.Path); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]*Archive, 8)
+	var all sync.WaitGroup
+	for i := range got {
+		all.Go(func() { got[i], _ = s.fetch("s3://one/env.tar.gz") })
+	}
+	all.Wait()
+	for _, a := range got {
+		if a == nil || a.Path != got[0].Path || a.Path == first.Path || a.Sum != first.Sum {
+			t.Fatalf("got %v, want one other file than %s, of the same version, for all", got, first.Path)
+		}
+		defer a.Drop()
+	}
+	if text, err := os.ReadFile(got[0].Path); err != nil || string(text) != "packed" {
+		t.Errorf("got %q, %v", text, err)
+	}
+	if n := s.one.Opened("env.tar.gz"); n != 2 {
+		t.Errorf("it was read %d times, want twice", n)
+	}
+}
