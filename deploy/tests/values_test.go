@@ -61,7 +61,7 @@ var unusual = map[string]struct{ value, with string }{
 	"gpus":                                 {"2", "resources: { limits: { memory: 1Gi } }"},
 	"probes.startup":                       {"{ grpc: { port: 8001 }, failureThreshold: 1000000 }", ""},
 	"probes.readiness":                     {"{ exec: { command: [ nereid, health, --ready ] } }", ""},
-	"probes.liveness":                      {"{ httpGet: { path: /v2/health/live, port: http, scheme: HTTPS }, terminationGracePeriodSeconds: 5 }", ""},
+	"probes.liveness":                      {"{ httpGet: { scheme: HTTPS }, terminationGracePeriodSeconds: 5 }", ""},
 	"preStopSleepSeconds":                  {"1000000", ""},
 	"terminationGracePeriodSeconds":        {"1000000", ""},
 	"strategy":                             {"{ rollingUpdate: { maxSurge: 25%, maxUnavailable: 1 } }", ""},

@@ -146,7 +146,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- define "nereid.probe" -}}
 {{- $path := index . 0 }}
 {{- $given := index . 1 }}
-{{- if not (or $given.exec $given.grpc $given.httpGet $given.tcpSocket) }}
+{{- if not (or $given.exec $given.grpc $given.tcpSocket) }}
 {{- $given = mergeOverwrite (dict "httpGet" (dict "path" $path "port" "http")) $given }}
 {{- end }}
 {{- toYaml $given }}
