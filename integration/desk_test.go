@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -273,6 +274,36 @@ func TestDevLoadsWhatIsSaved(t *testing.T) {
 	close(asking)
 	if wrong := <-asked; wrong != "" {
 		t.Error(wrong)
+	}
+	s.Type("\x03")
+	if status := s.Wait(startLimit); status != 0 {
+		t.Errorf("got status %d after Ctrl-C, want 0", status)
+	}
+}
+
+// TestDevOvertakesLoadsThatHang saves a model again and again whose load never ends. The third save of the same file in succession might be what
+// the load writes: a line says so, and the next save is loaded.
+func TestDevOvertakesLoadsThatHang(t *testing.T) {
+	repository := writeFiles(t, map[string]string{"m/1/model.py": fmt.Sprintf(modelThatAnswers, "1")})
+	path, begun := filepath.Join(repository, "m", "1", "model.py"), filepath.Join(t.TempDir(), "begun")
+	s := takeSeat(t, repository, "--dev")
+	s.Await("serving 1 model", startLimit)
+	s.answers(t, "1")
+	hang := func(number int) {
+		save(t, path, fmt.Sprintf("import pathlib, time\npathlib.Path('%s%d').touch()\ntime.sleep(3600)\n", begun, number))
+	}
+	for number := range 3 {
+		hang(number)
+		if !testkit.Within(startLimit, func() bool { _, err := os.Stat(begun + strconv.Itoa(number)); return err == nil }) {
+			t.Fatalf("save %d is not loaded", number)
+		}
+	}
+	hang(3)
+	s.Await("If you have changed it and do not want to wait, save it again", startLimit)
+	save(t, path, fmt.Sprintf(modelThatAnswers, "2"))
+	s.answers(t, "2")
+	if _, err := os.Stat(begun + "3"); err == nil {
+		t.Error("a save that was held back has been loaded")
 	}
 	s.Type("\x03")
 	if status := s.Wait(startLimit); status != 0 {

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
@@ -121,7 +122,7 @@ func (d *developer) isDue(id repository.Identity, busy bool) bool {
 			tried = then
 		}
 		if first {
-			d.config.Log.Warn().Msgf("model '%s' writes %s whenever it is loaded: it is not loaded again for that, but for a change at another time", id, d.inModel(id, own[0]))
+			d.config.Log.Warn().Msgf("model '%s' writes %s whenever it is loaded: it is not loaded again for that, but for a change at another time; if you have changed it, save it again", id, d.inModel(id, own[0]))
 		}
 	}
 	if d.catalog.IsServed(id, files) || known && tried.Same(files) && d.catalog.IsAsTried(id, files, d.passed[id]) || !known && (d.first || d.catalog.IsWanted(id, files)) {
@@ -139,12 +140,29 @@ func (d *developer) isDue(id repository.Identity, busy bool) bool {
 		}
 	}
 	d.changing[id] = files
-	if busy || !changing || !before.Same(files) || loading && w.UnderWay() && !w.MayOvertake(files) {
+	if busy || !changing || !before.Same(files) {
 		return false
+	}
+	if loading && w.UnderWay() {
+		may, path, further := w.MayOvertake(files)
+		if path != "" {
+			d.config.Log.Warn().Msgf("model '%s' is loaded again when the load that is under way has ended: %s has changed, as during the loads before, which may have written it. If you have changed it and do not want to wait, %s", id, d.inModel(id, path), saves(further))
+		}
+		if !may {
+			return false
+		}
 	}
 	delete(d.passed, id)
 	d.tried[id] = files
 	return true
+}
+
+// saves asks for a file to be saved again that often.
+func saves(times int) string {
+	if times == 1 {
+		return "save it again"
+	}
+	return fmt.Sprintf("save it %d times more, a second apart", times)
 }
 
 // leftBehind is what the sources of a model were when its load had ended, or now, where that is not known.

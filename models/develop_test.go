@@ -45,3 +45,12 @@ func TestGatesHoldRequestsUp(t *testing.T) {
 	g.shut("m") // too late
 	g.pass("m", never)
 }
+
+// TestSavesAsksInEnglish: the line of the log asks for one save, or several.
+func TestSavesAsksInEnglish(t *testing.T) {
+	for times, want := range map[int]string{1: "save it again", 2: "save it 2 times more, a second apart"} {
+		if got := saves(times); got != want {
+			t.Errorf("%d: got %q, want %q", times, got, want)
+		}
+	}
+}

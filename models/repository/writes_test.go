@@ -54,21 +54,27 @@ func TestWritesOfLoadsAreToldFromThoseOfPeople(t *testing.T) {
 	}
 }
 
+// may reports whether a load may be overtaken.
+func may(w *Writes, now Footprint) bool {
+	yes, _, _ := w.MayOvertake(now)
+	return yes
+}
+
 // TestLoadsThatChangeTheirSourcesAreLetEnd: a load is overtaken for what a person saves, and not for ever for what loads write.
 func TestLoadsThatChangeTheirSourcesAreLetEnd(t *testing.T) {
 	var w Writes
 	state := func(n uint64) Footprint { return sources(map[string]uint64{"made.py": n}, nil) }
 	for n := range uint64(maxOvertaken) {
 		w.Begin(state(n))
-		if !w.MayOvertake(state(n + 1)) {
+		if !may(&w, state(n+1)) {
 			t.Fatalf("load %d may not be overtaken", n+1)
 		}
 	}
 	w.Begin(state(10))
-	if w.MayOvertake(state(11)) {
+	if may(&w, state(11)) {
 		t.Error("a load may be overtaken once more for a file that each load changes")
 	}
-	if !w.MayOvertake(sources(map[string]uint64{"made.py": 11, "model.py": 1}, nil)) {
+	if !may(&w, sources(map[string]uint64{"made.py": 11, "model.py": 1}, nil)) {
 		t.Error("a load may not be overtaken for another file")
 	}
 	w.Begin(state(12))
@@ -76,12 +82,121 @@ func TestLoadsThatChangeTheirSourcesAreLetEnd(t *testing.T) {
 		t.Errorf("the first load that has ended: got %q, want nothing", own)
 	}
 	w.Begin(state(13))
-	if w.MayOvertake(state(14)) {
+	if may(&w, state(14)) {
 		t.Error("the load after one that has changed the file may be overtaken")
 	}
 	w.End(state(13), nil)
 	w.Begin(state(13))
-	if !w.MayOvertake(state(14)) {
+	if !may(&w, state(14)) {
 		t.Error("the load after one that has ended without a change may not be overtaken")
+	}
+}
+
+// TestLoadsThatHangAreOvertaken: a person who saves one file alone during each of many loads that never end is told of each save
+// that is held back how many more it takes, and each load is overtaken by as many.
+func TestLoadsThatHangAreOvertaken(t *testing.T) {
+	var w Writes
+	n := uint64(0)
+	state := func() Footprint { return sources(map[string]uint64{"model.py": n, "other.py": 1}, nil) }
+	for load, wanted := range []int{1, 1, 2, 2, 3, 3, 4} {
+		w.Begin(state())
+		for more := wanted - 1; more > 0; more-- {
+			n++
+			if yes, path, further := w.MayOvertake(state()); yes || path != "model.py" || further != more {
+				t.Fatalf("load %d: got %t, %q, %d, want that %d saves more of model.py are asked for", load, yes, path, further, more)
+			}
+			for range 2 {
+				if yes, path, _ := w.MayOvertake(state()); yes || path != "" {
+					t.Fatalf("load %d, looked at again: got %t, %q, want no word", load, yes, path)
+				}
+			}
+		}
+		n++
+		if yes, path, further := w.MayOvertake(state()); !yes || path != "" || further != 0 {
+			t.Fatalf("load %d, save %d: got %t, %q, %d, want that it is overtaken", load, wanted, yes, path, further)
+		}
+	}
+	w.Begin(state())
+	n++
+	if may(&w, state()) {
+		t.Fatal("a load is overtaken by one save")
+	}
+	if !may(&w, sources(map[string]uint64{"model.py": n, "other.py": 2}, nil)) {
+		t.Error("a load is not overtaken for another file")
+	}
+}
+
+// TestLoadsThatWriteTwiceAreLetEnd: a load that always writes a file twice, long before its end, is not overtaken for ever, and is known in the end.
+func TestLoadsThatWriteTwiceAreLetEnd(t *testing.T) {
+	var w Writes
+	n := uint64(0)
+	state := func() Footprint { return sources(map[string]uint64{"made.py": n}, nil) }
+	overtaken, told := 0, 0
+	for load := range 100 {
+		w.Begin(state())
+		ends := true
+		for range 2 {
+			n++
+			if ends {
+				ends = !may(&w, state())
+			}
+		}
+		if !ends {
+			overtaken++
+			continue
+		}
+		own, first := w.End(state(), nil)
+		if first {
+			told++
+		}
+		if known := load >= 2*maxOvertaken+2*habitual; known != (own != nil) {
+			t.Errorf("load %d: got %q, want it told %t", load+1, own, known)
+		}
+	}
+	if overtaken != 2*maxOvertaken || told != 1 {
+		t.Errorf("%d loads were overtaken, want %d, and it was told %d times, want once", overtaken, 2*maxOvertaken, told)
+	}
+	w.Begin(state())
+	n++
+	if yes, path, _ := w.MayOvertake(state()); yes || path != "" {
+		t.Errorf("a write that is known: got %t, %q, want no word", yes, path)
+	}
+}
+
+// TestSavesDuringSlowLoadsAreNotTheirs: a file that was at rest at more contents than in the loads before was not written by
+// the load alone, be it the first such load or one of a model that is known to write, and slow loads take longer to be known.
+func TestSavesDuringSlowLoadsAreNotTheirs(t *testing.T) {
+	var w Writes
+	n := uint64(0)
+	load := func(saves int, late bool) []string {
+		t.Helper()
+		state := func() Footprint { return sources(map[string]uint64{"model.py": n}, nil) }
+		w.Begin(state())
+		for range saves {
+			n++
+			w.MayOvertake(state()) // it may be overtaken, but has ended just now
+		}
+		if late {
+			n++
+		}
+		own, _ := w.End(state(), nil)
+		return own
+	}
+	for i := range 4 * habitual {
+		if own := load(i+1, false); own != nil {
+			t.Fatalf("load %d, with more saves than before: got %q, want a person's", i+1, own)
+		}
+	}
+	load(0, false)
+	for i := range 2*habitual + 1 {
+		if own, want := load(1, false), i >= 2*habitual-1; want != (own != nil) {
+			t.Errorf("slow load %d: got %q, want it known %t", i+1, own, want)
+		}
+	}
+	if own := load(1, true); own != nil {
+		t.Errorf("a save beside what the load writes: got %q, want a person's", own)
+	}
+	if own := load(1, false); own == nil {
+		t.Error("what loads write is forgotten after a person's save")
 	}
 }
