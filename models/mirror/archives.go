@@ -51,7 +51,13 @@ type Archives struct {
 	closed bool
 	known  map[string]*archive        // by name
 	doors  map[objects.Location]*door // by directory
-	places map[string]*copies.Place   // by scheme
+	places map[string]*place          // by scheme
+}
+
+// place is where the archives of a scheme lie.
+type place struct {
+	*copies.Place
+	sweep func() // removes what servers that were killed have left, once, and has other callers wait for that; not under Archives.mu
 }
 
 // archive is an object that models name. Archives.mu guards it.
@@ -60,6 +66,8 @@ type archive struct {
 	key      string           // in the directory of the location
 	door     *door
 	sum      uint64    // of the version that was seen last; 0: none was
+	begun    uint64    // looks so far, which are numbered by this
+	seenBy   uint64    // the look that has set sum: one that began earlier does not replace it
 	asked    time.Time // for the last time by a model
 	failing  bool      // the last look that Renew has begun has failed
 	newest   *fetching // nil until a model wanted the file
@@ -70,6 +78,7 @@ type door struct {
 	opening chan struct{} // has a value while the goroutine that put it there opens the fetcher
 	opened  *fetcher      // nil: not yet; under Archives.mu
 	looking bool          // Renew looks at its archives; under Archives.mu
+	sweep   func()        // that of its place
 	config  Config
 }
 
@@ -96,7 +105,7 @@ type Archive struct {
 // NewArchives makes one that knows no archive. Nothing is opened before a model names one.
 func NewArchives(config ArchivesConfig) *Archives {
 	config.Stall = cmp.Or(config.Stall, DefaultStall)
-	a := &Archives{config: config, known: make(map[string]*archive), doors: make(map[objects.Location]*door), places: make(map[string]*copies.Place)}
+	a := &Archives{config: config, known: make(map[string]*archive), doors: make(map[objects.Location]*door), places: make(map[string]*place)}
 	a.lifetime, a.end = context.WithCancel(context.Background())
 	return a
 }
@@ -170,14 +179,14 @@ func (a *Archives) doorLocked(directory objects.Location) *door {
 	at.Text = ""
 	d := a.doors[at]
 	if d == nil {
-		place := a.places[at.Scheme]
-		if place == nil {
-			place = copies.NewPlace(a.config.Base(at.Scheme), a.config.Log)
-			place.Sweep()
-			a.places[at.Scheme] = place
+		in := a.places[at.Scheme]
+		if in == nil {
+			made := copies.NewPlace(a.config.Base(at.Scheme), a.config.Log)
+			in = &place{made, sync.OnceFunc(made.Sweep)}
+			a.places[at.Scheme] = in
 		}
-		d = &door{opening: make(chan struct{}, 1), config: Config{
-			Location: directory, Open: a.config.Open, Place: place, Variable: a.config.Variable(at.Scheme), Stall: a.config.Stall, Log: a.config.Log,
+		d = &door{opening: make(chan struct{}, 1), sweep: in.sweep, config: Config{
+			Location: directory, Open: a.config.Open, Place: in.Place, Variable: a.config.Variable(at.Scheme), Stall: a.config.Stall, Log: a.config.Log,
 		}}
 		a.doors[at] = d
 	}
@@ -240,13 +249,19 @@ func (a *Archives) look(ctx context.Context, known *archive) (*fetcher, objects.
 	if err != nil {
 		return nil, objects.Object{}, err
 	}
+	a.mu.Lock()
+	known.begun++
+	number := known.begun
+	a.mu.Unlock()
 	o, err := f.find(ctx, known.key)
 	if err != nil {
 		return nil, o, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known.sum = sumOf(o)
+	if number > known.seenBy { // looks overtake each other
+		known.sum, known.seenBy = sumOf(o), number
+	}
 	return f, o, nil
 }
 
@@ -264,6 +279,7 @@ func (a *Archives) enter(ctx context.Context, d *door) (*fetcher, error) {
 	if opened != nil {
 		return opened, nil
 	}
+	d.sweep() // without the lock: what is left may be large
 	f := &fetcher{config: d.config}
 	if err := f.open(ctx); err != nil {
 		return nil, err
@@ -404,6 +420,23 @@ func (a *Archives) Fetch(ctx context.Context, l objects.Location) (*Archive, err
 		if try == archiveTries {
 			return nil, infer.Errorf(infer.Unavailable, "%s changes while it is fetched: %d fetches were begun, and none became complete; load the model when its upload has ended", known.location, try)
 		}
+		if err := a.pause(ctx, time.Duration(try)*100*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// pause waits before an archive is fetched again: its upload goes on.
+func (a *Archives) pause(ctx context.Context, length time.Duration) error {
+	wait := time.NewTimer(length)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-a.lifetime.Done():
+		return infer.Errorf(infer.Unavailable, "Server exiting")
 	}
 }
 
@@ -470,11 +503,12 @@ func (a *Archives) beginLocked(known *archive, f *fetcher, o objects.Object) *fe
 	a.work.Add()
 	finish := func(c *copies.Copy, path string, err error) {
 		cancel()
+		var late *copies.Copy          // what a context that has ended came too late for
+		defer func() { late.Drop() }() // without the lock: it removes a tree
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if now.waiters == 0 {
-			c.Drop() // what a context that has ended came too late for
-			c = nil
+			late, c = c, nil
 		}
 		for range now.waiters - 1 { // the first gets the maker's hold
 			c.Hold()

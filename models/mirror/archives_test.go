@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -379,5 +381,121 @@ func TestArchivesThatACleanerHasRemoved(t *testing.T) {
 	}
 	if n := s.one.Opened("env.tar.gz"); n != 2 {
 		t.Errorf("it was read %d times, want twice", n)
+	}
+}
+
+// TestArchivesAreFetchedAgainAfterPauses, as uploads take time; the pauses end with the context and with the server.
+func TestArchivesAreFetchedAgainAfterPauses(t *testing.T) {
+	for name, test := range map[string]struct {
+		after time.Duration // from when on the end is called
+		end   func(s *shelf, cancel func())
+		want  string
+		took  time.Duration
+	}{
+		"to the last":  {time.Hour, func(*shelf, func()) {}, "s3://one/env.tar.gz changes while it is fetched: 5 fetches", time.Second},
+		"with context": {250 * time.Millisecond, func(_ *shelf, cancel func()) { cancel() }, "context canceled", 250 * time.Millisecond},
+		"with server":  {250 * time.Millisecond, func(s *shelf, _ func()) { s.Close() }, "Server exiting", 250 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShelf(t, nil)
+				s.one.Put("env.tar.gz", "0")
+				s.one.Before(func(call mirrortest.Call, key string) {
+					if call == mirrortest.Open && key != "" {
+						s.one.Put("env.tar.gz", "new")
+					}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				timer := time.AfterFunc(test.after, func() { test.end(s, cancel) })
+				defer timer.Stop()
+				began := time.Now()
+				_, err := s.Fetch(ctx, s.at("s3://one/env.tar.gz"))
+				if took := time.Since(began); err == nil || !strings.HasPrefix(err.Error(), test.want) || took != test.took {
+					t.Errorf("got error %v after %s, want %s after %s", err, took, test.want, test.took)
+				}
+			})
+		})
+	}
+}
+
+// overtaken is a bucket whose first listing comes in when told, as it was when it began.
+type overtaken struct {
+	objects.Bucket
+	first *atomic.Bool  // has begun
+	taken chan struct{} // closed when the store has made it
+	goOn  chan struct{}
+}
+
+// List implements objects.Bucket.
+func (b overtaken) List(ctx context.Context, prefix string, each func(objects.Object) error) error {
+	if !b.first.CompareAndSwap(false, true) {
+		return b.Bucket.List(ctx, prefix, each)
+	}
+	var list []objects.Object
+	err := b.Bucket.List(ctx, prefix, func(o objects.Object) error {
+		list = append(list, o)
+		return nil
+	})
+	close(b.taken)
+	<-b.goOn
+	for _, o := range list {
+		if err := each(o); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// TestLooksThatAreOvertaken do not undo what later ones have seen.
+func TestLooksThatAreOvertaken(t *testing.T) {
+	taken, goOn := make(chan struct{}), make(chan struct{})
+	s := newShelf(t, func(c *ArchivesConfig) {
+		open, first := c.Open, new(atomic.Bool)
+		c.Open = func(ctx context.Context, l objects.Location) (objects.Bucket, error) {
+			b, err := open(ctx, l)
+			return overtaken{b, first, taken, goOn}, err
+		}
+	})
+	s.one.Put("env.tar.gz", "old")
+	name, err := s.Watch(s.at("s3://one/env.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	early := make(chan error)
+	go func() { early <- s.Look(s.Context(), name) }()
+	<-taken
+	s.one.Put("env.tar.gz", "new")
+	if err := s.Look(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	seen := s.Seen(name)
+	close(goOn)
+	if err := <-early; err != nil || s.Seen(name) != seen {
+		t.Errorf("got %v and the sum %d, want that of the later look, %d", err, s.Seen(name), seen)
+	}
+	s.one.Put("env.tar.gz", "newer")
+	if err := s.Look(t.Context(), name); err != nil || s.Seen(name) == seen {
+		t.Errorf("got %v and the sum that was, want that of the newer version", err)
+	}
+}
+
+// TestArchivesRemoveWhatOthersHaveLeft when a store is opened, and not while a model is described, which waits for nothing.
+func TestArchivesRemoveWhatOthersHaveLeft(t *testing.T) {
+	s := newShelf(t, nil)
+	s.one.Put("env.tar.gz", "packed")
+	left := filepath.Join(s.place, "nereid-models-1")
+	if err := os.MkdirAll(filepath.Join(left, "folder1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Watch(s.at("s3://one/env.tar.gz")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(left); err != nil {
+		t.Errorf("got %v, want that a name alone removes nothing", err)
+	}
+	s.mustFetch("s3://one/env.tar.gz", "packed").Drop()
+	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want what was left to be gone", err)
 	}
 }

@@ -28,7 +28,8 @@
 //
 // Locks: Mirror.mu, over the listing, what is renewed and the living copies; Archives.mu, over what is known and the fetches;
 // fetcher.space, over the disk space that copies have been granted, under which the disk is asked what is free. All are leaves,
-// and no call of the store is made under them. A door has a channel beside, whose holder opens the door and may wait for the store.
+// and no call of the store is made under them. No tree is removed under them either, but by Archives.Close. A door has a channel
+// beside, whose holder opens the door, removes what killed servers have left, and may wait for the store.
 // Any goroutine may call anything here.
 //
 // Memory: a listing holds some 100 bytes for each object, its key and version, and each configuration. Config.MaxObjects and
