@@ -278,5 +278,8 @@ func (g *gates) pass(model string, end <-chan struct{}) {
 
 // develop begins to follow the sources.
 func (r *Registry) develop() {
-	r.polls.Go(boundary.Guard(r.config.Log, boundary.Models, func() { newDeveloper(r).run(r.polling) }, nil))
+	d := newDeveloper(r)
+	// The first look says what counts as loaded: what is saved once the start is over is a change.
+	_ = boundary.Run(r.config.Log, boundary.Models, func() error { d.look(r.polling); return nil })
+	r.polls.Go(boundary.Guard(r.config.Log, boundary.Models, func() { d.run(r.polling) }, nil))
 }
