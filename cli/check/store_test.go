@@ -74,6 +74,18 @@ func TestStoreTellsOfEachModel(t *testing.T) {
 	}
 }
 
+// checkStore runs the command with a store behind its URLs.
+func checkStore(open objects.Opener, args ...string) (status int, stdout, stderr string) {
+	var out, errs strings.Builder
+	status = Run(args, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+		names, err := command.Parse(own, args)
+		o := nereid.Defaults()
+		o.Repository.Objects = open
+		return names, o, err
+	}, &out, &errs)
+	return status, out.String(), errs.String()
+}
+
 // TestStoreOfOneModel names the repository to give in place of a model, or of a version.
 func TestStoreOfOneModel(t *testing.T) {
 	for _, test := range []struct {
@@ -88,15 +100,8 @@ func TestStoreOfOneModel(t *testing.T) {
 		store := mirrortest.New()
 		store.Put(test.key, two)
 		store.Put("1/w", "")
-		var out, stderr strings.Builder
-		status := Run([]string{test.url}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
-			names, err := command.Parse(own, args)
-			o := nereid.Defaults()
-			o.Repository.Objects = store.Opener
-			return names, o, err
-		}, &out, &stderr)
-		if status != command.StatusUsage || !strings.Contains(stderr.String(), test.want) {
-			t.Errorf("%s: got status %d, %s; want %s", test.url, status, stderr.String(), test.want)
+		if status, _, stderr := checkStore(store.Opener, test.url); status != command.StatusUsage || !strings.Contains(stderr, test.want) {
+			t.Errorf("%s: got status %d, %s; want %s", test.url, status, stderr, test.want)
 		}
 	}
 }
@@ -106,16 +111,10 @@ func TestStoreHasNoSuchModel(t *testing.T) {
 	store := mirrortest.New()
 	store.Put("greeter/config.pbtxt", two)
 	store.Put("greeter/1/model.py", script)
-	var out, stderr strings.Builder
-	status := Run([]string{"as://account/container/models?sig=SECRET", "--model=greater"}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
-		names, err := command.Parse(own, args)
-		o := nereid.Defaults()
-		o.Repository.Objects = store.Opener
-		return names, o, err
-	}, &out, &stderr)
+	status, _, stderr := checkStore(store.Opener, "as://account/container/models?sig=SECRET", "--model=greater")
 	const want = "--model is \"greater\", which as://account/container/models?… does not have; did you mean greeter?\n"
-	if status != command.StatusUsage || !strings.Contains(stderr.String(), want) {
-		t.Errorf("got status %d, %s; want %s", status, stderr.String(), want)
+	if status != command.StatusUsage || !strings.Contains(stderr, want) {
+		t.Errorf("got status %d, %s; want %s", status, stderr, want)
 	}
 }
 
