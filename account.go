@@ -20,7 +20,7 @@ import (
 // as they may use, real only as far as it is used. A cache has a quarter more than
 // its size, as blocks are of classes of size.
 func (s *Server) makeAccount(limit, cacheSize int64, counters *metrics.Registry) error {
-	s.account = memory.New(memory.Config{Limit: limit, Cache: cacheSize + cacheSize/4})
+	s.account = memory.New(memory.Config{Limit: limit, Cache: cacheSize + cacheSize/4, Limits: s.options.ClientLimits})
 	size := max(s.account.Limit()+s.account.Most(memory.Cache), 1<<20)
 	region, err := shm.NewRegionUpTo(shm.Memfd{}, size, min(size, 1<<30), shm.ReadWrite)
 	if err != nil {
@@ -118,6 +118,9 @@ func (s *Server) lend(kind memory.Kind) func(n int) ([]byte, infer.Memory, error
 		if kind != memory.Blocks && !s.account.Fits(kind, int64(n)) {
 			return nil, nil, s.account.Refuse(kind, int64(n))
 		}
+		if err := s.account.Admit(int64(n)); err != nil {
+			return nil, nil, err
+		}
 		block, err := s.requests.Alloc(n)
 		if err != nil {
 			return nil, nil, server.Refusal(s.account, n, err)
@@ -133,6 +136,9 @@ func (s *Server) lend(kind memory.Kind) func(n int) ([]byte, infer.Memory, error
 
 // open lends the front ends blocks that become real as they are filled.
 func (s *Server) open(n, arrived int) (server.Filling, error) {
+	if err := s.account.Admit(int64(n)); err != nil {
+		return nil, err
+	}
 	block, err := s.requests.Open(n, arrived)
 	if errors.Is(err, shm.ErrUnproven) {
 		err = server.ErrUnproven

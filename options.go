@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/cores"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -38,6 +39,7 @@ type Options struct {
 	ExitDelay          time.Duration // --exit-delay-secs: how long the server goes on, and says that it is not ready, when it is told to end
 	ExitOnError        bool          // --exit-on-error: New fails for a bad repository, and Run for a model that does not load
 	RequestMemoryBytes uint64        // --request-memory-byte-size: for all that clients make the server take; 0 is half of the memory
+	ClientLimits       memory.Limits // --client-max-…: bounds of values that are small by nature
 	CacheBytes         int64         // of the response cache; 0 is none
 	AllowClientSHM     bool          // --allow-client-shm: clients may register regions of shared memory
 	StrictOutputs      bool          // --strict-outputs: outputs that are not as their model's config says are errors
@@ -290,6 +292,7 @@ func Defaults() Options {
 		ExitTimeout: 30 * time.Second,
 		ExitOnError: true,
 
+		ClientLimits:     memory.Limits{}.WithDefaults(),
 		MaxClientRegions: regions.DefaultMost,
 		Limits: ModelLimits{
 			QueuedRequests: scheduler.DefaultMaxQueue, GroupInstances: models.MaxInstances, LoadFiles: repository.DefaultUploadEntries,

@@ -30,6 +30,9 @@ func (o *Options) Validate() error {
 	case o.CacheBytes < 0:
 		return fmt.Errorf("CacheBytes is %d, want at least 0", o.CacheBytes)
 	}
+	if err := o.ClientLimits.Validate(); err != nil {
+		return fmt.Errorf("ClientLimits.%w", err)
+	}
 	if err := o.Limits.validate(); err != nil {
 		return fmt.Errorf("Limits.%w", err)
 	}

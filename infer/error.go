@@ -3,6 +3,7 @@ package infer
 import (
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 // Code classifies a failure. The numbers are those of TritonError in
@@ -54,9 +55,45 @@ type Error struct {
 	NoRoom bool
 }
 
-// Errorf returns an Error of the given code.
+// MaxEcho bounds each text that an error repeats, in bytes.
+const MaxEcho = 4 << 10
+
+// Errorf returns an Error of the given code. Strings, byte slices and texts of errors among
+// args are cut to MaxEcho bytes, so that a client cannot have large texts repeated to it; the
+// message of another Error stays whole.
 func Errorf(code Code, format string, args ...any) *Error {
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case string:
+			if len(v) > MaxEcho {
+				args[i] = Cut(v, MaxEcho)
+			}
+		case []byte:
+			if len(v) > MaxEcho {
+				args[i] = []byte(Cut(v[:MaxEcho+1], MaxEcho))
+			}
+		case *Error:
+		case error:
+			if text := v.Error(); len(text) > MaxEcho {
+				args[i] = Cut(text, MaxEcho)
+			}
+		}
+	}
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Cut returns text, or as many whole characters of it as fit into most bytes together with an
+// ellipsis.
+func Cut[T string | []byte](text T, most int) string {
+	const ellipsis = "…"
+	if len(text) <= most {
+		return string(text)
+	}
+	end := most - len(ellipsis)
+	for end > most-len(ellipsis)-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return string(text[:end]) + ellipsis
 }
 
 // Error returns the message alone; clients never see the code in the text.

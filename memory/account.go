@@ -14,6 +14,8 @@ type Config struct {
 	Limit int64
 	// Cache is what the response cache may take beyond the limit.
 	Cache int64
+	// Limits bounds single values of clients and models.
+	Limits Limits
 }
 
 // Account is the memory that may be taken, and what of it is taken.
@@ -25,8 +27,13 @@ type Account struct {
 	common  pot // taken of commons
 	kinds   [kinds]pot
 	// short are asked in turn to give free memory back.
-	short  []func()
-	keeper keeper
+	short   []func()
+	keeper  keeper
+	limits  Limits
+	holders holders
+	// pressed is true while the process has more memory than it should: large bodies are
+	// refused. The goroutine that watches the memory sets it.
+	pressed atomic.Bool
 }
 
 // pot counts bytes, in a cache line of its own.
@@ -40,7 +47,7 @@ func New(config Config) *Account {
 	if config.Limit <= 0 {
 		config.Limit = Limit() / 2
 	}
-	a := &Account{limit: config.Limit, commons: config.Limit}
+	a := &Account{limit: config.Limit, commons: config.Limit, limits: config.Limits.WithDefaults()}
 	for k := range a.kinds {
 		a.own[k] = part(config.Limit, shares[k].own)
 		a.most[k] = part(config.Limit, shares[k].most)
@@ -61,6 +68,9 @@ func (a *Account) OnShort(give func()) { a.short = append(a.short, give) }
 
 // Limit returns what all kinds but the cache may take together.
 func (a *Account) Limit() int64 { return a.limit }
+
+// Limits returns the bounds of single values.
+func (a *Account) Limits() *Limits { return &a.limits }
 
 // Most returns what one kind may take if no other has more than its own.
 func (a *Account) Most(k Kind) int64 { return min(a.most[k], a.own[k]+a.commons) }
@@ -84,6 +94,9 @@ func (a *Account) Total() int64 {
 func (a *Account) Take(k Kind, n int64) error {
 	if a.Try(k, n) {
 		return nil
+	}
+	if a.refuses(k, n) {
+		return errPressed
 	}
 	if n <= a.Most(k) {
 		// Only now, as it costs: owners lock what they own and give memory to the system. The
@@ -119,6 +132,9 @@ func (a *Account) Try(k Kind, n int64) bool {
 	if n <= 0 {
 		return true
 	}
+	if a.refuses(k, n) {
+		return false
+	}
 	pot := &a.kinds[k].used
 	for {
 		used := pot.Load()
@@ -137,6 +153,26 @@ func (a *Account) Try(k Kind, n int64) bool {
 		}
 		a.common.used.Add(-over)
 	}
+}
+
+// pressedMost is the largest body that is accepted while memory is short.
+const pressedMost = 64 << 10
+
+var errPressed = &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
+	"the server is short of memory and accepts no request of more than %d bytes until some has been freed", pressedMost)}
+
+// Admit refuses a body of more than 64 KiB while memory is short. It is for memory that is
+// charged before anybody asks for it.
+func (a *Account) Admit(n int64) error {
+	if n > pressedMost && a.pressed.Load() {
+		return errPressed
+	}
+	return nil
+}
+
+// refuses reports whether n bytes of a kind are refused because memory is short.
+func (a *Account) refuses(k Kind, n int64) bool {
+	return shares[k].body && a.Admit(n) != nil
 }
 
 // over returns how many of the n bytes above used are no longer the kind's own.

@@ -21,8 +21,17 @@
 //	}
 //	defer account.Give(memory.Replies, n)
 //
-// What one request takes bit by bit it keeps in a Charge, which gives all of it
-// back at once.
+// A Charge travels with one piece of work: a request, a reply, a load. Decoders, encoders,
+// templates and queues take it as an argument and grow it before they allocate, with Make,
+// Append and Text where they can. Settle gives all of it back at once.
+//
+// A Holder is an owner that outlives a Charge: a connection, a stream, the life of a model's
+// process. Charges name their Holder, so the account can say who has most, and a Holder with
+// bounds is refused alone, while others go on.
+//
+// Limits bounds what is small by nature, such as the id of a request.
+//
+// While memory is short (Admit), bodies of more than 64 KiB are refused.
 //
 // The Go heap does not shrink when memory of it is freed. Large bytes of the
 // heap that are given back stay on the account as Released until Keep has seen

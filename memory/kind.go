@@ -18,6 +18,7 @@ const (
 	Cache                     // responses in the cache
 	Arenas                    // what stubs have reserved for their outputs
 	Released                  // freed on the Go heap, and not yet seen to be reusable
+	Frames                    // strings, errors and small tensors from models, and the frames that they keep
 	kinds
 )
 
@@ -30,6 +31,7 @@ type share struct {
 	own  int64 // for it alone
 	most int64 // never more than this
 	heap bool  // what is given back stays a part of the process for a while
+	body bool  // bodies of requests lie in it: large ones are refused while memory is short
 }
 
 // shares are the rule of which kind may push which aside. Three quarters are common. The
@@ -37,9 +39,9 @@ type share struct {
 // inputs has been taken, and for small requests beside large ones. The cache's
 // share is Config.Cache, beyond the limit.
 var shares = [kinds]share{
-	Bodies:        {name: "bodies", own: 2, most: 48, heap: true},
-	JSON:          {name: "json", own: 2, most: 48, heap: true},
-	Decompression: {name: "decompression", own: 1, most: 32, heap: true},
+	Bodies:        {name: "bodies", own: 2, most: 48, heap: true, body: true},
+	JSON:          {name: "json", own: 2, most: 48, heap: true, body: true},
+	Decompression: {name: "decompression", own: 1, most: 32, heap: true, body: true},
 	Replies:       {name: "replies", own: 2, most: 32, heap: true},
 	Transport:     {name: "transport", own: 2, most: 16, heap: true},
 	States:        {name: "states", own: 1, most: 16, heap: true},
@@ -47,8 +49,9 @@ var shares = [kinds]share{
 	Stacked:       {name: "stacked", own: 1, most: 32},
 	Padding:       {name: "padding", own: 1, most: 16},
 	Cache:         {name: "cache"},
-	Arenas:        {name: "arenas", own: 4, most: 48},
+	Arenas:        {name: "arenas", own: 3, most: 48},
 	Released:      {name: "released", own: 0, most: 64},
+	Frames:        {name: "frames", own: 1, most: 16, heap: true},
 }
 
 // String returns the label of the kind in the metrics.

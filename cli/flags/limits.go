@@ -14,6 +14,15 @@ func limitFlags() []flag {
 	return []flag{
 		most(d, "client-shm-max-regions", "Regions of shared memory that clients have registered.",
 			func(o *Options) *int { return &o.MaxClientRegions }),
+		most(d, "client-max-small-body-size", "Bytes of the body of an HTTP request other than inference, generate and load, and of a "+
+			"unary gRPC message other than ModelInfer and RepositoryModelLoad.",
+			func(o *Options) *int64 { return &o.ClientLimits.SmallBody }),
+		most(d, "client-max-id-size", "Bytes of the id of an inference request.",
+			func(o *Options) *int64 { return &o.ClientLimits.RequestID }),
+		most(d, "client-max-parameters-size", "Bytes of the names and values of all parameters of a request.",
+			func(o *Options) *int64 { return &o.ClientLimits.Parameters }),
+		most(d, "client-max-config-size", "Bytes of the config that comes with a request to load a model.",
+			func(o *Options) *int64 { return &o.ClientLimits.ConfigOverride }),
 		most(d, "http-max-header-size", "Bytes of the request line and headers of an HTTP request.",
 			func(o *Options) *int { return &o.HTTP.Limits.MaxHeaderBytes }),
 		most(d, "http-max-chunks", "Chunks of the body of an HTTP request that are not empty.",

@@ -51,6 +51,8 @@ type Member struct {
 	// Close closes the connection and returns true, unless it is busy. It is called
 	// with the Set locked: it calls nothing of the Set.
 	Close func() bool
+	// Holder has what the connection and its requests take. Name and End are set before Enter.
+	Holder memory.Holder
 
 	idle  atomic.Int64 // since when it is idle, in ns, or from when on; busy: 0
 	since int64        // idle, as the heap has it
@@ -87,6 +89,10 @@ func (s *Set) Enter(m *Member) bool {
 		if !b.evictLocked() {
 			return false
 		}
+	}
+	if s.account != nil {
+		s.account.Enter(&m.Holder)
+		_ = m.Holder.Hold(memory.Transport, s.cost) // which has no bound of its own
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,6 +180,8 @@ func (s *Set) removeLocked(m *Member) {
 	heap.Remove(&s.heap, m.index)
 	if s.account != nil {
 		s.account.Give(memory.Transport, s.cost)
+		m.Holder.Drop(memory.Transport, s.cost)
+		m.Holder.Leave()
 	}
 }
 
