@@ -473,7 +473,7 @@ func walk(t *testing.T, visit func(name string, content []byte)) {
 			return fs.SkipDir
 		case entry.IsDir() && name != "." && isModule(filepath.Join(root, filepath.FromSlash(name))):
 			return fs.SkipDir // it imports none of the product's packages
-		case !entry.Type().IsRegular() || path.Ext(name) != ".go" && path.Ext(name) != ".py":
+		case !entry.Type().IsRegular() || !slices.Contains([]string{".go", ".py", ".md"}, path.Ext(name)):
 			return nil
 		}
 		content, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
