@@ -7,6 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 func TestJSONSyntax(t *testing.T) {
@@ -26,10 +30,10 @@ func TestJSONSyntax(t *testing.T) {
 		{`"\ud800x"`, "The surrogate pair in string is invalid. at 1"}, {`"\ud800\u0041"`, "The surrogate pair in string is invalid. at 1"},
 		{"1e309", "Number too big to be stored in double. at 0"}, {strings.Repeat("9", 400), "Number too big to be stored in double. at 0"},
 		{"1.", "Miss fraction part in number. at 2"}, {"1e+", "Miss exponent in number. at 3"},
-		{strings.Repeat("[", 1000) + strings.Repeat("]", 1000), ""}, {strings.Repeat("[", 1001), "JSON nesting depth exceeds maximum allowed limit (100)"},
+		{strings.Repeat("[", 103) + strings.Repeat("]", 103), ""}, {strings.Repeat("[", 104), "JSON nesting depth exceeds maximum allowed limit (100)"},
 	} {
 		got := ""
-		if _, err := new(Scanner).Scan([]byte(tt.text)); err != nil {
+		if _, err := new(Scanner).Scan(nil, []byte(tt.text)); err != nil {
 			got = err.Error()
 		}
 		if got != tt.want {
@@ -43,7 +47,7 @@ func TestJSONSyntax(t *testing.T) {
 func TestJSONValues(t *testing.T) {
 	long := strings.Repeat(`"]}\"",`, 300)
 	text := `{"a":{"x":[` + long + `1],"y":[[],{}]},"b\u0063":-7,"a":5,"d":[1,[2,` + long + `3],"e"]}`
-	v, err := new(Scanner).Scan([]byte(text))
+	v, err := new(Scanner).Scan(nil, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +84,91 @@ func TestJSONValues(t *testing.T) {
 	}
 }
 
+// TestScanChargesSpans scans arrays that nest around long strings, each of which has a span.
+func TestScanChargesSpans(t *testing.T) {
+	text := []byte("[" + strings.Repeat(nested(100, 1200)+",", 1000) + "0]")
+	account := memory.New(memory.Config{Limit: 64 << 20})
+	c := memory.Charge{Account: account}
+	var s Scanner
+	if _, err := s.Scan(&c, text); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := account.Used(memory.JSON), int64(s.Kept()*16); got != want || want < 100*1000*16 {
+		t.Errorf("got %d bytes charged for %d spans", got, s.Kept())
+	}
+	c.Settle()
+	short := memory.Charge{Account: memory.New(memory.Config{Limit: 1 << 20})}
+	var refused *infer.Error
+	if _, err := new(Scanner).Scan(&short, text); !errors.As(err, &refused) {
+		t.Errorf("an account that is too small: got error %v, want a refused charge", err)
+	}
+}
+
+// nested is a string of so many bytes in so many arrays.
+func nested(depth, size int) string {
+	return strings.Repeat("[", depth) + `"` + strings.Repeat("a", size) + `"` + strings.Repeat("]", depth)
+}
+
+// TestWalksAreLinear walks over everything in documents of one size whose nesting differs. Short
+// arrays have no span: without the memory of what was walked last each level would read all
+// levels below it again, and take about 50 times as long.
+func TestWalksAreLinear(t *testing.T) {
+	const size = 1 << 20
+	flat := scanned(t, "["+strings.Repeat("[],[],", size/6)+"0]")
+	deep := scanned(t, "["+strings.Repeat(nested(100, 0)+",", size/203)+"0]")
+	least := func(doc *Document) time.Duration {
+		best := time.Hour
+		for range 3 {
+			began := time.Now()
+			visit(doc.Root())
+			best = min(best, time.Since(began))
+		}
+		return best
+	}
+	if once, again := least(flat), least(deep); again > 10*once {
+		t.Errorf("nested arrays: got %v, want about the %v of flat ones", again, once)
+	}
+}
+
+func scanned(t *testing.T, text string) *Document {
+	t.Helper()
+	doc, err := new(Scanner).Scan(nil, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &doc
+}
+
+func visit(v Value) {
+	elements, err := v.Elements()
+	if err != nil {
+		return
+	}
+	for e, ok := elements.Next(); ok; e, ok = elements.Next() {
+		visit(e)
+	}
+}
+
+// BenchmarkScan scans a request of 1,000 numbers, and walks over its members.
+func BenchmarkScan(b *testing.B) {
+	text := []byte(`{"id":"1","inputs":[{"name":"INPUT0","shape":[1000],"datatype":"FP32","data":[` + strings.Repeat("0.125,", 999) + "1]}]}")
+	var s Scanner
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		doc, err := s.Scan(nil, text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		elements, _ := doc.Root().Member("inputs").Elements()
+		for e, ok := elements.Next(); ok; e, ok = elements.Next() {
+			if !e.Member("data").IsArray() {
+				b.Fatal("no data")
+			}
+		}
+	}
+}
+
 func TestAppendJSONFloat(t *testing.T) {
 	for _, tt := range []struct {
 		f    float64
@@ -110,7 +199,7 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		v, err := new(Scanner).Scan(text)
+		v, err := new(Scanner).Scan(nil, text)
 		if err != nil {
 			var syntax *SyntaxError
 			if json.Valid(text) && errors.As(err, &syntax) && syntax.reason != tooBig && syntax.reason != invalidSurrogate {

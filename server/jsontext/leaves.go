@@ -1,7 +1,6 @@
 package jsontext
 
-// leavesMaxDepth is how deep arrays may nest that are read as leaves.
-const leavesMaxDepth = 100
+import "github.com/nereid-serving/nereid/memory"
 
 // Leaves walks over the elements of an array, with all arrays inside flattened: in
 // row-major order, if they are the data of a tensor. Next goes to the next leaf, which
@@ -45,7 +44,7 @@ func (l *Leaves) Next() (more bool, err error) {
 			l.i++
 		case '[':
 			l.i++
-			if l.depth++; l.depth > leavesMaxDepth {
+			if l.depth++; l.depth > memory.MaxJSONDepth {
 				return false, ErrTooDeep
 			}
 		case ']':

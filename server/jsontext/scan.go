@@ -2,8 +2,9 @@ package jsontext
 
 import (
 	"errors"
-	"sort"
 	"strconv"
+
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // A Document is a JSON document whose syntax has been checked. It keeps no tree:
@@ -20,22 +21,25 @@ type Document struct {
 	// spans tells where long containers end, in the order of their starts, so
 	// that a walk over the members around them need not read them again.
 	spans []span
+	// walked is the container whose end was found last. A walk over everything thus
+	// reads each byte once: the end of a walk over a container is where the walk
+	// around it goes on.
+	walked span
 }
 
 type span struct{ start, end int }
 
 const (
-	// spanMin is the shortest container that gets a span. It bounds what the
-	// spans take to a small part of the document.
+	// spanMin is the shortest container that gets a span.
 	spanMin = 1024
-	// maxDepth bounds the nesting of any document. Leaves have a tighter bound,
-	// leavesMaxDepth, which the error text names for both.
-	maxDepth = 1000
+	// maxDepth bounds the nesting of a document: that of the data of a tensor, and of the
+	// object, the list of inputs and the input around it.
+	maxDepth = memory.MaxJSONDepth + 3
 )
 
 // ErrTooDeep is what a scan or a walk over leaves fails with where brackets nest
 // too deeply.
-var ErrTooDeep = errors.New("JSON nesting depth exceeds maximum allowed limit (" + strconv.Itoa(leavesMaxDepth) + ")")
+var ErrTooDeep = errors.New("JSON nesting depth exceeds maximum allowed limit (" + strconv.Itoa(memory.MaxJSONDepth) + ")")
 
 // SyntaxError says what is wrong with a document, and at which byte.
 type SyntaxError struct {
@@ -70,15 +74,18 @@ const (
 
 // Scanner is the working memory of a scan; it can be used again.
 type Scanner struct {
+	// spans are the open containers and the long ones, in the order of their starts. The end of
+	// an open one is the index of the container around it.
 	spans []span
-	open  []int // offsets of the containers that are open
+	depth int // how many are open
+	inner int // the index of the innermost of them
 }
 
-// Scan checks the syntax of buf. The result reads buf and the scanner's spans,
-// and is valid until either changes. The error is a *SyntaxError or, for a
-// document that nests too deeply, ErrTooDeep.
-func (s *Scanner) Scan(buf []byte) (Document, error) {
-	s.spans, s.open = s.spans[:0], s.open[:0]
+// Scan checks the syntax of buf, and charges the spans to c. The result reads buf and the
+// scanner's spans, and is valid until either changes. The error is a *SyntaxError, for a
+// document that nests too deeply ErrTooDeep, or that of a charge.
+func (s *Scanner) Scan(c *memory.Charge, buf []byte) (Document, error) {
+	s.spans, s.depth = s.spans[:0], 0
 	i := 0
 	if len(buf) >= 3 && buf[0] == 0xef && buf[1] == 0xbb && buf[2] == 0xbf {
 		i = 3
@@ -88,25 +95,22 @@ func (s *Scanner) Scan(buf []byte) (Document, error) {
 		return Document{}, &SyntaxError{emptyDocument, i}
 	}
 	root := i
-	i, err := s.scanValue(buf, i)
+	i, err := s.scanValue(c, buf, i)
 	if err != nil {
 		return Document{}, err
 	}
 	if i = skipSpace(buf, i); i < len(buf) && buf[i] != 0 {
 		return Document{}, &SyntaxError{trailing, i}
 	}
-	if len(s.spans) > 1 { // they were found in the order of their ends
-		sort.Slice(s.spans, func(a, b int) bool { return s.spans[a].start < s.spans[b].start })
-	}
 	return Document{buf: buf, root: root, spans: s.spans}, nil
 }
 
 // Kept returns how many entries the working memory has room for.
-func (s *Scanner) Kept() int { return cap(s.spans) + cap(s.open) }
+func (s *Scanner) Kept() int { return cap(s.spans) }
 
 // scanValue reads the value at b[i], to which no space leads, and returns the
 // offset after it. It does not recurse: depth costs the client, not the stack.
-func (s *Scanner) scanValue(b []byte, i int) (int, error) {
+func (s *Scanner) scanValue(c *memory.Charge, b []byte, i int) (int, error) {
 	var err error
 value:
 	if i >= len(b) {
@@ -114,7 +118,7 @@ value:
 	}
 	switch b[i] {
 	case '{':
-		if err = s.enter(i); err != nil {
+		if err = s.enter(c, i); err != nil {
 			return 0, err
 		}
 		i = skipSpace(b, i+1)
@@ -123,7 +127,7 @@ value:
 		}
 		goto member
 	case '[':
-		if err = s.enter(i); err != nil {
+		if err = s.enter(c, i); err != nil {
 			return 0, err
 		}
 		i = skipSpace(b, i+1)
@@ -146,11 +150,11 @@ value:
 		return 0, err
 	}
 after: // a value that ends at i
-	if len(s.open) == 0 {
+	if s.depth == 0 {
 		return i, nil
 	}
 	i = skipSpace(b, i)
-	if b[s.open[len(s.open)-1]] == '[' {
+	if b[s.spans[s.inner].start] == '[' {
 		switch {
 		case i < len(b) && b[i] == ',':
 			i = skipSpace(b, i+1)
@@ -182,20 +186,41 @@ member:
 	goto value
 leave: // the container whose closing bracket is b[i]
 	i++
-	start := s.open[len(s.open)-1]
-	s.open = s.open[:len(s.open)-1]
-	if i-start >= spanMin {
-		s.spans = append(s.spans, span{start, i})
-	}
+	s.leave(i)
 	goto after
 }
 
-func (s *Scanner) enter(i int) error {
-	if len(s.open) == maxDepth {
+// enter opens the container that starts at i.
+func (s *Scanner) enter(c *memory.Charge, i int) error {
+	if s.depth == maxDepth {
 		return ErrTooDeep
 	}
-	s.open = append(s.open, i)
+	one := span{i, s.inner}
+	if len(s.spans) < cap(s.spans) {
+		s.spans = append(s.spans, one) // bound: there is room
+	} else {
+		var err error
+		if s.spans, err = memory.Append(c, memory.JSON, s.spans, one); err != nil {
+			return err
+		}
+	}
+	s.depth++
+	s.inner = len(s.spans) - 1
 	return nil
+}
+
+// leave closes the innermost container, which ends before end. The span of a short one is
+// the last, since all containers inside are shorter.
+func (s *Scanner) leave(end int) {
+	one := &s.spans[s.inner]
+	around := one.end
+	if end-one.start >= spanMin {
+		one.end = end
+	} else {
+		s.spans = s.spans[:s.inner]
+	}
+	s.depth--
+	s.inner = around
 }
 
 func skipSpace(b []byte, i int) int {

@@ -131,18 +131,22 @@ func (v Value) end() int {
 	return i
 }
 
-func (t *Document) containerEnd(i int) int {
-	n := sort.Search(len(t.spans), func(n int) bool { return t.spans[n].start >= i })
-	if n < len(t.spans) && t.spans[n].start == i {
+func (t *Document) containerEnd(at int) int {
+	if t.walked.start == at && t.walked.end > 0 {
+		return t.walked.end
+	}
+	n := sort.Search(len(t.spans), func(n int) bool { return t.spans[n].start >= at })
+	if n < len(t.spans) && t.spans[n].start == at {
 		return t.spans[n].end
 	}
-	depth := 0
+	depth, i := 0, at
 	for b := t.buf; ; i++ {
 		switch b[i] {
 		case '{', '[':
 			depth++
 		case '}', ']':
 			if depth--; depth == 0 {
+				t.walked = span{at, i + 1}
 				return i + 1
 			}
 		case '"':
@@ -154,8 +158,9 @@ func (t *Document) containerEnd(i int) int {
 
 // Members walks over the members of an object.
 type Members struct {
-	value Value // the one that next returned last
-	i     int   // where the first name stands, until next has been called
+	t    *Document // nil after the last one
+	at   int       // of the object
+	last int       // offset of the value that Next returned last, or 0
 }
 
 // Members begins a walk; anything but an object has none.
@@ -163,33 +168,33 @@ func (v Value) Members() Members {
 	if !v.IsObject() {
 		return Members{}
 	}
-	return Members{value: Value{v.t, 0}, i: v.at + 1}
+	return Members{t: v.t, at: v.at}
 }
 
 // Next returns the next member; ok is false after the last one.
 func (m *Members) Next() (name String, v Value, ok bool) {
-	t := m.value.t
+	t := m.t
 	if t == nil {
 		return name, v, false
 	}
-	i := m.i
-	if i == 0 {
-		i = m.value.end()
+	i := m.at + 1
+	if m.last != 0 {
+		i = Value{t, m.last}.end()
 	}
-	m.i = 0
 	i = skipSpace(t.buf, i)
 	if t.buf[i] == ',' {
 		i = skipSpace(t.buf, i+1)
 	}
 	if t.buf[i] == '}' {
-		m.value.t = nil
+		t.walked = span{m.at, i + 1}
+		m.t = nil
 		return name, v, false
 	}
 	name, i = stringAt(t.buf, i)
 	i = skipSpace(t.buf, i)   // to the colon
 	i = skipSpace(t.buf, i+1) // to the value
-	m.value = Value{t: t, at: i}
-	return name, m.value, true
+	m.last = i
+	return name, Value{t, i}, true
 }
 
 // Member returns the first member of that name; it does not exist in anything
@@ -209,8 +214,9 @@ func (v Value) Member(name string) Value {
 // Elements walks over the elements of an array.
 type Elements struct {
 	t    *Document
-	last int // offset of the element that next returned last, or 0
-	i    int // offset after the opening bracket
+	at   int // of the array
+	last int // offset of the element that Next returned last, or 0
+	end  int // offset of the closing bracket, once it has been found
 }
 
 // Elements begins a walk over the elements of an array.
@@ -218,12 +224,15 @@ func (v Value) Elements() (Elements, error) {
 	if v.first() != '[' {
 		return Elements{}, ErrNotArray
 	}
-	return Elements{t: v.t, i: v.at + 1}, nil
+	return Elements{t: v.t, at: v.at}, nil
 }
 
 // Next returns the next element; ok is false after the last one.
 func (e *Elements) Next() (v Value, ok bool) {
-	i := e.i
+	if e.end != 0 {
+		return v, false
+	}
+	i := e.at + 1
 	if e.last != 0 {
 		i = Value{e.t, e.last}.end()
 	}
@@ -232,7 +241,7 @@ func (e *Elements) Next() (v Value, ok bool) {
 		i = skipSpace(e.t.buf, i+1)
 	}
 	if e.t.buf[i] == ']' {
-		e.last, e.i = 0, i
+		e.t.walked, e.end = span{e.at, i + 1}, i
 		return v, false
 	}
 	e.last = i

@@ -284,7 +284,7 @@ func templateCall(c jsontext.Value) (*jinja.Dict, error) {
 	if err != nil {
 		return nil, err // checkCalls has looked
 	}
-	doc, err := new(jsontext.Scanner).Scan([]byte(text.String()))
+	doc, err := new(jsontext.Scanner).Scan(nil, []byte(text.String()))
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "%v", err)
 	}

@@ -66,7 +66,7 @@ func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 }
 
 func (q *embedding) read(r *http1.Request, text []byte) error {
-	f, err := parseBody(r, text)
+	f, err := parseBody(&q.charge, r, text)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (f *fields) checkEmbedded(v jsontext.Value) {
 // append appends the reply up to its vector, which the model's text has as a list of
 // numbers.
 func (q *embedding) append(text []byte) ([]byte, error) {
-	doc, err := new(jsontext.Scanner).Scan(text)
+	doc, err := new(jsontext.Scanner).Scan(&q.charge, text)
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "%v", err)
 	}

@@ -46,7 +46,7 @@ func (g *generation) logprobs(r *infer.Response) (text []byte, taken int64, err 
 }
 
 func (g *generation) readLogprobs(source []byte) ([]byte, error) {
-	doc, err := new(jsontext.Scanner).Scan(source)
+	doc, err := new(jsontext.Scanner).Scan(&g.charge, source)
 	if err != nil {
 		return nil, wrongLogprobs(err)
 	}

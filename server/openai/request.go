@@ -41,7 +41,7 @@ type sampling struct {
 var everywhere = math.Inf(1)
 
 // parseBody checks the syntax of a body and that it is an object in JSON.
-func parseBody(r *http1.Request, text []byte) (*fields, error) {
+func parseBody(c *memory.Charge, r *http1.Request, text []byte) (*fields, error) {
 	faults := []fault{}
 	f := &fields{faults: &faults}
 	kind, _ := r.Header("Content-Type")
@@ -57,7 +57,10 @@ func parseBody(r *http1.Request, text []byte) (*fields, error) {
 	case !isJSON:
 		return nil, noObject(appendText(nil, jsontext.Brief(text)))
 	}
-	doc, err := new(jsontext.Scanner).Scan(text)
+	doc, err := new(jsontext.Scanner).Scan(c, text)
+	if refused := (*infer.Error)(nil); errors.As(err, &refused) {
+		return nil, refused
+	}
 	if err != nil {
 		at := "0"
 		var wrong *jsontext.SyntaxError
@@ -76,7 +79,7 @@ func parseBody(r *http1.Request, text []byte) (*fields, error) {
 // read makes a request to a model of the body of r. The generation is released by the
 // caller, after an error too.
 func (g *generation) read(r *http1.Request, text []byte) error {
-	f, err := parseBody(r, text)
+	f, err := parseBody(&g.charge, r, text)
 	if err != nil {
 		return err
 	}

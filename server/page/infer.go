@@ -83,7 +83,7 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 			}
 			return err
 		},
-		Scratch: func(n int64) error { return c.Take(memory.JSON, n) },
+		Charge: c,
 	}
 	for i := range q.fields {
 		f := &q.fields[i]

@@ -178,8 +178,8 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 	}
 	var group string
 	var count int
-	err := h.bodies.Whole(r, func(text []byte, _ *memory.Charge) (err error) {
-		group, count, err = readInstances(t.model, text, h.cfg.MaxGroupInstances)
+	err := h.bodies.Whole(r, func(text []byte, c *memory.Charge) (err error) {
+		group, count, err = readInstances(c, t.model, text, h.cfg.MaxGroupInstances)
 		return err
 	})
 	if err != nil {
@@ -195,14 +195,14 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 
 // readInstances reads the body of such a request strictly: what is not known
 // might be what was meant. An absent group is empty.
-func readInstances(model string, body []byte, most int) (group string, count int, err error) {
+func readInstances(c *memory.Charge, model string, body []byte, most int) (group string, count int, err error) {
 	refuse := func(format string, args ...any) (string, int, error) {
 		return "", 0, infer.Errorf(infer.InvalidArg, "instances of model '%s': "+format, append([]any{model}, args...)...)
 	}
 	if len(body) == 0 {
 		return refuse("the body is empty, want %s", wantInstances)
 	}
-	text, err := new(jsontext.Scanner).Scan(body)
+	text, err := new(jsontext.Scanner).Scan(c, body)
 	if err != nil {
 		return refuse("the body is no JSON: %v; want %s", err, wantInstances)
 	}

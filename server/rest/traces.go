@@ -38,16 +38,16 @@ func (h *Endpoints) serveTraceSettings(t target, w *http1.Reply, r *http1.Reques
 		}
 	}
 	if r.Method == http.MethodPost {
-		var c tracing.Change
-		err := h.bodies.Whole(r, func(text []byte, _ *memory.Charge) error {
-			doc, err := body.Parse(new(jsontext.Scanner), text)
+		var change tracing.Change
+		err := h.bodies.Whole(r, func(text []byte, c *memory.Charge) error {
+			doc, err := body.Parse(c, new(jsontext.Scanner), text)
 			if err != nil {
 				return err
 			}
-			return readTraceSettings(doc.Root(), &c)
+			return readTraceSettings(doc.Root(), &change)
 		})
 		if err == nil {
-			err = h.traces.Change(t.model, c)
+			err = h.traces.Change(t.model, change)
 		}
 		if err != nil {
 			return err

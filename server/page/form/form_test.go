@@ -23,9 +23,8 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // heap is a Room of the Go heap.
 func heap() *Room {
 	return &Room{
-		Limit:   1 << 20,
-		Tensor:  func(t *infer.Tensor, n int) error { t.Data = make([]byte, n); return nil },
-		Scratch: func(int64) error { return nil },
+		Limit:  1 << 20,
+		Tensor: func(t *infer.Tensor, n int) error { t.Data = make([]byte, n); return nil },
 	}
 }
 

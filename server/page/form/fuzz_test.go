@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // FuzzRead reads any text and any file as each type: what comes of it fits its shape and the limit,
@@ -22,13 +23,7 @@ func FuzzRead(f *testing.F) {
 			field.File = file
 		}
 		room := heap()
-		scratch := room.Limit
-		room.Scratch = func(n int64) error {
-			if scratch -= n; scratch < 0 {
-				return infer.Errorf(infer.Unavailable, "there is no more")
-			}
-			return nil
-		}
+		room.Charge = &memory.Charge{Account: memory.New(memory.Config{Limit: room.Limit})}
 		tensor, err := field.Read(room)
 		if err != nil {
 			return

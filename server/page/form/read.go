@@ -3,11 +3,13 @@ package form
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
@@ -17,8 +19,8 @@ type Room struct {
 	Limit int64
 	// Tensor gives a tensor memory for so many bytes, or refuses.
 	Tensor func(t *infer.Tensor, n int) error
-	// Scratch charges bytes that are needed until the request ends, or refuses.
-	Scratch func(n int64) error
+	// Charge has what is needed beside the tensors until the request ends.
+	Charge *memory.Charge
 }
 
 // Read makes the tensor of a field that is not empty. The caller releases it.
@@ -168,7 +170,11 @@ func putFloat(d infer.DataType, dst []byte, v float64) {
 // readBytes reads texts, or the file as the only element. It goes through them twice, as a list of
 // them would take many times the memory of the text.
 func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
-	each := f.elements(t.Shape, open)
+	// The text with other ends of lines, and as bytes for each time.
+	if err := room.Charge.Take(memory.JSON, 3*int64(len(f.Values))); err != nil {
+		return err
+	}
+	each := f.elements(t.Shape, open, room)
 	n, size := int64(0), int64(0)
 	err := each(func(element []byte) {
 		n++
@@ -191,7 +197,7 @@ func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
 }
 
 // elements returns what visits the elements of a BYTES tensor, which are valid during the visit.
-func (f *Field) elements(shape []int64, open int) func(visit func([]byte)) error {
+func (f *Field) elements(shape []int64, open int, room *Room) func(visit func([]byte)) error {
 	if f.File != nil {
 		return single(f.File)
 	}
@@ -200,7 +206,7 @@ func (f *Field) elements(shape []int64, open int) func(visit func([]byte)) error
 		return single([]byte(text))
 	}
 	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "[") {
-		return func(visit func([]byte)) error { return f.visitJSON([]byte(trimmed), visit) }
+		return func(visit func([]byte)) error { return f.visitJSON([]byte(trimmed), room, visit) }
 	}
 	return func(visit func([]byte)) error {
 		for line := range bytes.SplitSeq([]byte(strings.TrimSuffix(text, "\n")), []byte("\n")) {
@@ -218,8 +224,11 @@ func single(element []byte) func(visit func([]byte)) error {
 }
 
 // visitJSON visits the texts in nested arrays.
-func (f *Field) visitJSON(text []byte, visit func([]byte)) error {
-	doc, err := new(jsontext.Scanner).Scan(text)
+func (f *Field) visitJSON(text []byte, room *Room, visit func([]byte)) error {
+	doc, err := new(jsontext.Scanner).Scan(room.Charge, text)
+	if refused := (*infer.Error)(nil); errors.As(err, &refused) {
+		return refused
+	}
 	if err != nil {
 		return f.refuse("the values begin with a bracket, and are no array of JSON: %v", err)
 	}

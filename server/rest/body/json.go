@@ -41,7 +41,7 @@ func (from *Gatherer) JSON(r *http1.Request, use func(v jsontext.Value, c *memor
 		if len(text) == 0 {
 			return use(jsontext.Value{}, c)
 		}
-		doc, err := Parse(new(jsontext.Scanner), text)
+		doc, err := Parse(c, new(jsontext.Scanner), text)
 		if err != nil {
 			return err
 		}
@@ -60,9 +60,9 @@ func (from *Gatherer) CheckLength(n int64) error {
 }
 
 // Parse checks the syntax of a request's JSON; its error is RefuseJSON's, with what to do behind
-// it where the text shows what its author has mistaken.
-func Parse(s *jsontext.Scanner, text []byte) (jsontext.Document, error) {
-	doc, err := s.Scan(text)
+// it where the text shows what its author has mistaken. What the scanner takes is charged to c.
+func Parse(c *memory.Charge, s *jsontext.Scanner, text []byte) (jsontext.Document, error) {
+	doc, err := s.Scan(c, text)
 	if err == nil {
 		return doc, nil
 	}
@@ -73,11 +73,15 @@ func Parse(s *jsontext.Scanner, text []byte) (jsontext.Document, error) {
 	return doc, refusal
 }
 
-// RefuseJSON says what is wrong with a JSON text as the protocol does; nil stays nil.
+// RefuseJSON says what is wrong with a JSON text as the protocol does; nil and the errors of
+// charges stay as they are.
 func RefuseJSON(err error) error {
+	var refused *infer.Error
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &refused):
+		return refused
 	case errors.Is(err, jsontext.ErrTooDeep):
 		return infer.Errorf(infer.InvalidArg, "%v", err)
 	}

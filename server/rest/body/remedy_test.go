@@ -24,7 +24,7 @@ func TestMalformedJSONSaysWhatToDo(t *testing.T) {
 		{`{"T":"a",}`, "Missing a name for object member. at 9", ""},
 		{`{"it's": 1`, "Missing a comma or } after an object member. at 10", ""},
 	} {
-		_, err := Parse(new(jsontext.Scanner), []byte(c.text))
+		_, err := Parse(nil, new(jsontext.Scanner), []byte(c.text))
 		e := infer.AsError(err)
 		if e == nil || e.Code != infer.Internal {
 			t.Errorf("%q: got error %v, want an internal one", c.text, err)

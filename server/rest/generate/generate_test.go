@@ -25,7 +25,7 @@ func request(batched bool, inputs ...*kserve.ModelInput) *Request {
 
 func decode(t *testing.T, q *Request, text string) error {
 	t.Helper()
-	doc, err := new(jsontext.Scanner).Scan([]byte(text))
+	doc, err := new(jsontext.Scanner).Scan(nil, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,8 +55,8 @@ func (c *Codec) Read(r *http1.Request, found *models.Info, model string, version
 	q := &Request{codec: c, inputs: found.Config.GetInput(), batched: found.Config.GetMaxBatchSize() > 0}
 	q.Model, q.Version = model, version
 	q.charge.Account = c.bodies.Account
-	err := c.bodies.Whole(r, func(text []byte, _ *memory.Charge) error {
-		doc, err := body.Parse(new(jsontext.Scanner), text)
+	err := c.bodies.Whole(r, func(text []byte, c *memory.Charge) error {
+		doc, err := body.Parse(c, new(jsontext.Scanner), text)
 		if err != nil {
 			return err
 		}

@@ -51,7 +51,7 @@ const maxCorrelationID = 128
 // that sends requests itself. The error is Triton's text, or says what is wrong with the JSON.
 func ReadParameters(text []byte, req *infer.Request) error {
 	var scanner jsontext.Scanner
-	t, err := scanner.Scan(text)
+	t, err := scanner.Scan(nil, text)
 	if err != nil {
 		return err
 	}

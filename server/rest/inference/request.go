@@ -291,7 +291,7 @@ func (q *Request) readText(r *http1.Request, length int64) ([]byte, infer.Memory
 
 // readJSON reads the request from its JSON and the binary data after it.
 func (q *Request) readJSON(text []byte) error {
-	t, err := body.Parse(&q.scanner, text)
+	t, err := body.Parse(&q.charge, &q.scanner, text)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ func FuzzJSONData(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		doc, err := new(jsontext.Scanner).Scan(text)
+		doc, err := new(jsontext.Scanner).Scan(nil, text)
 		if err != nil {
 			return
 		}
