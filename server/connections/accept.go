@@ -16,14 +16,14 @@ import (
 // memory, and what the network says of a connection that is no more.
 type Acceptor struct {
 	socket net.Listener
-	budget *Budget
+	set    *Set
 	log    zerolog.Logger
 	warned time.Time
 }
 
 // Acceptor returns what accepts the connections of s from socket. One goroutine uses it.
 func (s *Set) Acceptor(socket net.Listener, log zerolog.Logger) *Acceptor {
-	return &Acceptor{socket: socket, budget: s.budget, log: log}
+	return &Acceptor{socket: socket, set: s, log: log}
 }
 
 // Accept returns the next connection, which has not entered the Set yet; an error is
@@ -37,7 +37,7 @@ func (a *Acceptor) Accept(ctx context.Context) (net.Conn, error) {
 		// The connection waits in the socket's queue. Room for it is made here, since Enter,
 		// which makes room for others, needs a connection that has its descriptor.
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-			a.budget.relieve()
+			a.set.budget.relieve(a.set)
 		}
 		if time.Since(a.warned) > 10*time.Second {
 			a.warned = time.Now()

@@ -11,7 +11,8 @@ import (
 
 // Budget bounds the connections of all front ends together by the
 // descriptors that the process may have. Where there is no room for another one,
-// the connection that has been idle for longest is closed for it.
+// the connection that has been idle for longest is closed for it. Each front end has
+// ownConnections that the others cannot take.
 type Budget struct {
 	// Needs returns how many descriptors are to be kept for what the process has
 	// yet to open; nil: 0.
@@ -35,6 +36,9 @@ const (
 	sparedDescriptors = 32
 	// leastConnections are let in however few descriptors there are.
 	leastConnections = 8
+	// ownConnections are let in of each front end, whatever the others have: so metrics and
+	// probes get through while clients flood another port.
+	ownConnections = 8
 	// lookApart is how long a count of the open descriptors holds.
 	lookApart = 100 * time.Millisecond
 	// settleByDefault is Settle if nothing else is said.
@@ -87,13 +91,31 @@ func openDescriptors() int {
 	return len(names)
 }
 
-// evictLocked closes the connection of all front ends that has been idle for
-// longest.
-func (b *Budget) evictLocked() bool {
+// ownLocked returns how many connections of a front end the others cannot take, of most.
+func (b *Budget) ownLocked(s *Set, most int) int {
+	return min(ownConnections, s.limit, most/len(b.sets))
+}
+
+// keptLocked returns how many of most connections are kept for other front ends than s.
+func (b *Budget) keptLocked(s *Set, most int) (n int) {
+	for _, other := range b.sets {
+		if other != s {
+			n += max(b.ownLocked(other, most)-other.count(), 0)
+		}
+	}
+	return n
+}
+
+// evictLocked closes a connection to make room for one of in: that which has been idle for
+// longest, of in and of the front ends that have more than their own, of most.
+func (b *Budget) evictLocked(in *Set, most int) bool {
 	for range evictTries {
 		var idlest *Set
 		longest := int64(math.MaxInt64)
 		for _, s := range b.sets {
+			if s != in && s.count() <= b.ownLocked(s, most) {
+				continue
+			}
 			if since := s.longest(); since < longest {
 				idlest, longest = s, since
 			}
@@ -110,9 +132,9 @@ func (b *Budget) evictLocked() bool {
 	return false
 }
 
-// relieve makes room for a descriptor where the system has none.
-func (b *Budget) relieve() {
+// relieve makes room for a connection of s where the system has no descriptor.
+func (b *Budget) relieve(s *Set) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.evictLocked()
+	b.evictLocked(s, b.mostLocked(b.countLocked()))
 }

@@ -5,7 +5,9 @@
 // connections than descriptors are left for. Each front end has a Set with a limit
 // of its own, and each connection is a Member of it. Where there is no room for
 // another connection, by the limit, for want of a descriptor or of memory, the
-// connection that has been idle for longest is closed for it, of whatever front end.
+// connection that has been idle for longest is closed for it, of whatever front end. A few
+// connections of each front end are its own: the others cannot take their descriptors, and they are
+// let in whatever memory is charged.
 //
 //	accepted ── Set.Enter ──▶ idle ⇄ busy ── Set.Leave
 //	                           └─ evicted (Member.Close) ── Set.Leave

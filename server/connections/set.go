@@ -80,13 +80,19 @@ func (s *Set) Enter(m *Member) bool {
 	if s.count() >= s.limit && !s.evict() {
 		return false
 	}
-	if n := b.countLocked(); n >= b.mostLocked(n) && !b.evictLocked() {
+	n := b.countLocked()
+	most := b.mostLocked(n)
+	if n+b.keptLocked(s, most) >= most && !b.evictLocked(s, most) {
 		return false
 	}
 	// Charged last, when nothing else can refuse it. An eviction in another Set may free
 	// nothing that this one is charged for, hence the loop.
 	for s.account != nil && !s.account.Try(memory.Transport, s.cost) {
-		if !b.evictLocked() {
+		if s.count() < b.ownLocked(s, most) {
+			s.account.Must(memory.Transport, s.cost)
+			break
+		}
+		if !b.evictLocked(s, most) {
 			return false
 		}
 	}

@@ -64,7 +64,7 @@ func TestEvictTakesTheIdlest(t *testing.T) {
 		for now := time.Now().UnixNano(); time.Now().UnixNano() < now+10; { // none becomes idle in the future
 		}
 		all.mu.Lock()
-		ok := all.evictLocked()
+		ok := all.evictLocked(http, 0)
 		all.mu.Unlock()
 		if ok != (step.evicted != nil) || step.evicted != nil && step.evicted.index >= 0 {
 			t.Errorf("%s: evicted %v, want that one", step.name, ok)
@@ -106,8 +106,51 @@ func TestEnterBoundsConnections(t *testing.T) {
 	}
 	var other Budget
 	account := memory.New(memory.Config{Limit: 6400})
-	if n := count(NewSet(&other, 100, account, account.Most(memory.Transport)/3)); n != 3 {
-		t.Errorf("memory: %d came in, want 3", n)
+	if n, want := count(NewSet(&other, 100, account, account.Most(memory.Transport)/10)), 10; n != want {
+		t.Errorf("memory: %d came in, want %d", n, want)
+	}
+}
+
+// TestFloodLeavesOthersTheirOwn fills one front end with busy connections, for want of descriptors
+// or of memory. Another front end still has its own connections, and no more; one of its
+// own makes no room for the flood.
+func TestFloodLeavesOthersTheirOwn(t *testing.T) {
+	for _, scarce := range []string{"descriptors", "memory"} {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		all := Budget{}
+		cost := int64(0)
+		account := memory.New(memory.Config{Limit: 1 << 20})
+		if scarce == "descriptors" {
+			all.Needs = func() int { return int(limit.Cur) - 100 }
+		} else {
+			cost = account.Most(memory.Transport) / 20
+		}
+		flooded, metrics := NewSet(&all, 1000, account, cost), NewSet(&all, 1000, account, cost)
+		for range 200 {
+			newMember(flooded, 0)
+		}
+		if n := flooded.count(); n < 16 || n > 92 {
+			t.Errorf("%s: %d connections came in, want those that there is room for", scarce, n)
+		}
+		var idle []*Member
+		for range ownConnections {
+			g, in := enter(metrics, time.Now().UnixNano())
+			if !in {
+				t.Fatalf("%s: a connection of another front end did not come in", scarce)
+			}
+			idle = append(idle, g)
+		}
+		for range 20 {
+			newMember(flooded, 0)
+		}
+		for _, g := range idle {
+			if g.index < 0 {
+				t.Errorf("%s: an idle connection of another front end made room for the flood", scarce)
+			}
+		}
 	}
 }
 
@@ -173,7 +216,7 @@ func TestAcceptSurvivesErrors(t *testing.T) {
 	h := NewSet(&all, 5, nil, 0)
 	idle := newMember(h, time.Now().UnixNano())
 	socket := &failing{errs: []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.EPERM, unix.ENOSYS, unix.ENOSPC, unix.EAGAIN}}
-	a := Acceptor{socket: socket, budget: &all, log: zerolog.Nop()}
+	a := Acceptor{socket: socket, set: h, log: zerolog.Nop()}
 	conn, err := a.Accept(t.Context())
 	if err != nil || len(socket.errs) > 0 {
 		t.Fatalf("got %v with %d errors to come, want a connection", err, len(socket.errs))
