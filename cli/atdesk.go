@@ -28,6 +28,7 @@ import (
 )
 
 const (
+	serveName    = "serve"
 	serveCall    = "nereid serve DIR [options]"
 	serveSummary = `Serves the models in DIR, for a person at a desk: to this machine alone, also if some of them do not load, and with a log to
 read where the output is a terminal.`

@@ -68,7 +68,7 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 			return skeleton.Run(args, version, stdout, stderr)
 		}},
 		{"replay", "Sends recorded requests and compares answers", replay.Run},
-		{"serve", "Serves a folder of models, at a desk", func(args []string, stdout, stderr io.Writer) int {
+		{serveName, "Serves a folder of models, at a desk", func(args []string, stdout, stderr io.Writer) int {
 			return serveAtDesk(args, getenv, stdout, stderr, extensions)
 		}},
 		{"top", "Shows what a running server does", top.Run},
@@ -139,8 +139,11 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 			asked, arguments = arguments[0], []string{"--help"}
 		}
 		for _, c := range commands(getenv, extensions...) {
-			if c.name == asked {
+			if c.name == asked && c.name == serveName { // a server passes on what models write as they wrote it
 				return c.run(arguments, stdout, stderr)
+			}
+			if c.name == asked {
+				return c.run(arguments, command.Printable(stdout), command.Printable(stderr))
 			}
 		}
 		if line.Args[0] == help {

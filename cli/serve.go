@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/cli/desk"
 	"github.com/nereid-serving/nereid/cli/entry"
 	"github.com/nereid-serving/nereid/cli/flags"
@@ -37,9 +38,9 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 	out, errs := logs.NewConsoles(stdout, stderr)
 	defer out.Flush()
 	defer errs.Flush()
-	stdout, stderr = out, errs
+	stdout, stderr = command.Printable(out), command.Printable(errs)
 	settings := logs.NewSettings(o.Log)
-	log, lines, file, err := logs.New(settings, getenv, stdout, stderr)
+	log, lines, file, err := logs.New(settings, getenv, out, errs)
 	out.Log, errs.Log = &log, &log
 	kept := &status.Log{}
 	if lines != nil {

@@ -189,8 +189,8 @@ type line struct {
 }
 
 func newLine(w io.Writer) *line {
-	file, ok := w.(*os.File)
-	if !ok {
+	file := command.File(w)
+	if file == nil {
 		return &line{}
 	}
 	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/models/diagnosis"
 )
@@ -123,7 +124,7 @@ func (p *Progress) Ended(model string, version int64, took time.Duration, err er
 		p.count++
 		p.times.note(model, took)
 	}
-	fmt.Fprintf(p.screen, "%s %s %d  %s\n%s", mark, printable(model), version, p.colours.Dim(seconds(took)), why)
+	fmt.Fprintf(p.screen, "%s %s %d  %s\n%s", mark, command.Line(model), version, p.colours.Dim(seconds(took)), why)
 	p.showLocked()
 }
 
@@ -144,7 +145,7 @@ func reason(model string, err error) string {
 		fault.Reason = "the model's process has ended, or does not answer"
 	}
 	fault.Reason = strings.TrimPrefix(fault.Reason, lost+" ")
-	return printable(strings.TrimPrefix(fault.String(), model+": "))
+	return command.Line(strings.TrimPrefix(fault.String(), model+": "))
 }
 
 func (p *Progress) show() {
@@ -175,7 +176,7 @@ func (p *Progress) showLocked() {
 	slices.SortFunc(under, func(a, b *load) int { return cmp.Or(a.began.Compare(b.began), cmp.Compare(a.model, b.model)) })
 	text := fmt.Sprintf("loading %d of %d", min(done+1, len(p.start)), len(p.start))
 	for i, l := range under {
-		text += map[bool]string{true: ": ", false: ", "}[i == 0] + printable(l.model)
+		text += map[bool]string{true: ": ", false: ", "}[i == 0] + l.model
 	}
 	if left, known := p.leftLocked(); known {
 		text += "; " + left
@@ -217,13 +218,3 @@ func (p *Progress) leftLocked() (text string, known bool) {
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
-
-// printable keeps a name, which a folder may have from anybody, from steering the terminal.
-func printable(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7F && r < 0xA0 {
-			return '?'
-		}
-		return r
-	}, name)
-}

@@ -89,7 +89,7 @@ func TestTimeLeftFromThisStart(t *testing.T) {
 	p.Ended("c", 1, 25*time.Second, nil)
 	s.want(t, "")
 	p.Ended("later\x1b", 2, time.Second, nil)
-	if got, want := s.lines.String(), "✓ a 1  20.0 s\n✗ b 1  15.0 s\n    broken\n✓ c 1  25.0 s\n✓ later? 2  1.0 s\n"; got != want {
+	if got, want := s.lines.String(), "✓ a 1  20.0 s\n✗ b 1  15.0 s\n    broken\n✓ c 1  25.0 s\n✓ later\\u001B 2  1.0 s\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -174,7 +174,7 @@ func TestFailuresHavePlaceAndRemedy(t *testing.T) {
 		"ValueError: no\n\nAt:\n  /r/m/1/model.py(3): initialize\n":                        "/r/m/1/model.py:3: ValueError: no",
 		"Stub process '' is not healthy.":                                                  "the model's process has ended, or does not answer",
 		"Stub process '' is not healthy. Python model file not found in '/r/m/1/model.py'": "Python model file not found in '/r/m/1/model.py'; each folder of a version needs a model.py with a class TritonPythonModel",
-		"bad \x1b[2J": "bad ?[2J",
+		"bad \x1b[2J": `bad \u001B[2J`,
 	} {
 		p, s, _ := start(t, 1, ReadTimes("", []string{"r"}))
 		p.Ended("m", 1, time.Second, errors.New(text))

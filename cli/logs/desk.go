@@ -7,6 +7,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/cli/command"
 )
 
 // A desk is a terminal whose reader wants to read and not to grep: lines are
@@ -125,11 +127,12 @@ func (w *Writer) startDeskLocked(now time.Time, level zerolog.Level) {
 }
 
 // SetStatus shows a line below all others, which changes in its place, until it is set to "". It does nothing
-// where the console is no terminal. The text has no line break, and is cut to the width of the terminal.
+// where the console is no terminal. The text is shown as one line, cut to the width of the terminal.
 func (c *Console) SetStatus(text string) {
 	if !IsTerminal(c) {
 		return
 	}
+	text = command.Line(text)
 	if size, err := unix.IoctlGetWinsize(c.fd, unix.TIOCGWINSZ); err == nil && size.Col > 1 {
 		if letters := []rune(text); len(letters) >= int(size.Col) {
 			text = string(letters[:size.Col-1])

@@ -1,6 +1,10 @@
 package logs
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/nereid-serving/nereid/cli/command"
+)
 
 // RenderTable draws a table as Triton draws those of its start-up output:
 //
@@ -11,14 +15,14 @@ import "strings"
 //	+-------+---------+--------+
 //
 // Widths count bytes. A cell with line breaks takes as many lines; a line break
-// at its end is none.
+// at its end is none. Models choose what some cells say: all are printable.
 func RenderTable(headers []string, rows [][]string) string {
 	lines := make([][][]string, 0, len(rows)+1) // of each row, of each cell
 	widths := make([]int, len(headers))
 	for _, row := range append([][]string{headers}, rows...) {
 		cells := make([][]string, len(headers))
 		for i := range cells {
-			cells[i] = strings.Split(strings.TrimSuffix(row[i], "\n"), "\n")
+			cells[i] = strings.Split(string(command.AppendPrintable(nil, []byte(strings.TrimSuffix(row[i], "\n")))), "\n")
 			for _, line := range cells[i] {
 				widths[i] = max(widths[i], len(line))
 			}

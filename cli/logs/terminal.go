@@ -1,10 +1,13 @@
 package logs
 
 import (
+	"bytes"
 	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/cli/command"
 )
 
 // IsTerminal reports whether a person reads what is written to w: a file or a Console that leads
@@ -28,25 +31,13 @@ func IsTerminal(w io.Writer) bool {
 }
 
 // appendReadable appends text for a terminal: the lines behind the first are indented, so that
-// none can be taken for another line of the log, and control characters but the tabulator are
-// written as escapes, since models and clients choose the text.
+// none can be taken for another line of the log, and all are printable.
 func appendReadable(dst, text []byte) []byte {
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\n':
-			if i+1 < len(text) {
-				dst = append(dst, "\n    "...)
-			}
-		case c == 0xC2 && i+1 < len(text) && text[i+1] >= 0x80 && text[i+1] <= 0x9F: // U+0080 to U+009F
-			i++
-			dst = append(dst, `\u00`...)
-			dst = append(dst, upperHex[text[i]>>4], upperHex[text[i]&15])
-		case c == '\t' || c >= ' ' && c != 0x7F:
-			dst = append(dst, c)
-		default:
-			dst = append(dst, `\u00`...)
-			dst = append(dst, upperHex[c>>4], upperHex[c&15])
-		}
+	line, rest, more := bytes.Cut(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
+	dst = command.AppendPrintable(dst, line)
+	for more {
+		line, rest, more = bytes.Cut(rest, []byte("\n"))
+		dst = command.AppendPrintable(append(dst, "\n    "...), line)
 	}
 	return dst
 }

@@ -141,9 +141,9 @@ func (p *poller) twice(ctx context.Context, interval time.Duration) (*View, erro
 }
 
 // isTerminal reports whether a file is a terminal.
-func isTerminal(of any) bool {
-	file, ok := of.(*os.File)
-	if !ok {
+func isTerminal(of io.Writer) bool {
+	file := command.File(of)
+	if file == nil {
 		return false
 	}
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/rivo/uniseg"
+
+	"github.com/nereid-serving/nereid/cli/command"
 )
 
 // style is what a piece of text is, for its colour.
@@ -43,18 +45,8 @@ func (l line) String() string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// clean makes text of a server, its models and its clients one line without control characters, which could do anything to a terminal.
-func clean(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t' || r == '\n':
-			return ' '
-		case r < ' ' || r >= 0x7F && r <= 0x9F || r >= 0x200E && r <= 0x200F || r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069:
-			return '�'
-		}
-		return r
-	}, strings.ToValidUTF8(text, "�"))
-}
+// clean makes text of a server, its models and its clients one printable line, before it is measured.
+func clean(text string) string { return command.Line(text) }
 
 // fit cuts a text to a width, or fills it up with spaces, in front of it if right.
 func fit(text string, width int, right bool) string {

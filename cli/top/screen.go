@@ -227,7 +227,7 @@ func (s *session) draw() {
 			if whole {
 				style = styles[selected]
 			}
-			for rest, state := piece.text, -1; rest != "" && x < width; {
+			for rest, state := clean(piece.text), -1; rest != "" && x < width; {
 				var cluster string
 				var wide int
 				cluster, rest, wide, state = uniseg.FirstGraphemeClusterInString(rest, state)

@@ -522,7 +522,7 @@ func TestChangesAreCarriedOut(t *testing.T) {
 }
 
 func TestTextsOfOthersAreHarmless(t *testing.T) {
-	if got := clean("a\x1b[2J\u009bb\nc\u202e\xff"); got != "a�[2J�b c��" {
+	if got := clean("a\x1b[2J\u009bb\nc\u202e\xff"); got != `a\u001B[2J\u009Bb c\u202E\xFF` {
 		t.Errorf("got %q", got)
 	}
 	for _, c := range []struct {

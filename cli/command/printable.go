@@ -1,0 +1,67 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+)
+
+// AppendPrintable appends text as a terminal may get it: control characters other than tab and line feed, characters that
+// change the direction of text, and bytes that are no UTF-8 become escapes such as \u001B. Models, clients, servers and
+// repositories choose the text, and a terminal obeys sequences in it. In JSON the escapes mean the characters.
+func AppendPrintable(dst, text []byte) []byte {
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError && n == 1: // 0x80 to 0x9F are control characters of terminals without UTF-8
+			dst = fmt.Appendf(dst, `\x%02X`, text[0])
+		case steers(r):
+			dst = fmt.Appendf(dst, `\u%04X`, r)
+		default:
+			dst = append(dst, text[:n]...)
+		}
+		text = text[n:]
+	}
+	return dst
+}
+
+func steers(r rune) bool {
+	switch {
+	case r == '\t', r == '\n':
+		return false
+	case r < ' ', r >= 0x7F && r <= 0x9F:
+		return true
+	}
+	return r == 0x061C || r == 0x200E || r == 0x200F || r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069
+}
+
+// breaks become spaces in a line.
+var breaks = strings.NewReplacer("\t", " ", "\n", " ")
+
+// Line returns text as AppendPrintable has it, as one line.
+func Line(text string) string { return breaks.Replace(string(AppendPrintable(nil, []byte(text)))) }
+
+// printable is what Printable returns.
+type printable struct{ to io.Writer }
+
+// Printable returns a writer that passes on what is written to it as AppendPrintable has it. A character may not be split
+// between two writes.
+func Printable(to io.Writer) io.Writer { return printable{to} }
+
+func (w printable) Write(p []byte) (int, error) {
+	if _, err := w.to.Write(AppendPrintable(make([]byte, 0, len(p)), p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// File returns the file that a writer leads to, behind Printable if need be; nil if it leads to none.
+func File(w io.Writer) *os.File {
+	if p, ok := w.(printable); ok {
+		w = p.to
+	}
+	file, _ := w.(*os.File)
+	return file
+}
