@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -310,6 +311,22 @@ func TestRequestsAreReadFromJSON(t *testing.T) {
 	}
 	if _, err := readRequest(path+"x", "m"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestRequestsHaveManyParameters reads more than are charged in one step.
+func TestRequestsHaveManyParameters(t *testing.T) {
+	var parameters []string
+	for i := range 200 {
+		parameters = append(parameters, fmt.Sprintf(`"p%d": %d`, i, i))
+	}
+	path := filepath.Join(t.TempDir(), "q.json")
+	text := `{"parameters": {` + strings.Join(parameters, ",") + `}, "inputs": [{"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if q, err := readRequest(path, "m"); err != nil || len(q.Parameters) != 200 {
+		t.Errorf("got %+v, %v, want 200 parameters", q, err)
 	}
 }
 

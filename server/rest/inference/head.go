@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/regions"
@@ -55,7 +56,9 @@ func ReadParameters(text []byte, req *infer.Request) error {
 	if err != nil {
 		return err
 	}
-	_, err = (&Request{}).readParameters(t.Root(), req)
+	var q Request
+	q.charge.Account = memory.New(memory.Config{}) // the program's own memory
+	_, err = q.readParameters(t.Root(), req)
 	return err
 }
 
