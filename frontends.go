@@ -112,7 +112,10 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		logging.changed = s.supervisor.LogLevelsChanged
 	}
 	parts := server.Parts{Core: s.recorder.Around(s.registry), Allocate: s.lend(memory.Blocks), Open: s.open, Memory: s.account, Regions: s.regions, Traces: s.traces,
-		Samples: counters.Samples, Logging: logging, Recording: s.recorder != nil}
+		Samples: counters.Samples, Logging: logging}
+	if s.recorder != nil {
+		parts.IsReplayKey = s.recorder.IsKey
+	}
 	all := &connections.Budget{}
 	if s.supervisor != nil {
 		all.Needs = s.supervisor.Descriptors

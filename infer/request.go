@@ -95,7 +95,8 @@ type Request struct {
 	Parts []*Request
 }
 
-// ReplayHeader is the header, or metadata, that marks requests as Replayed, with any value.
+// ReplayHeader is the header, or metadata, that marks requests as Replayed, with the key of the
+// directory of records.
 const ReplayHeader = "nereid-replay"
 
 // Caller says in which execution a model makes a request of its own (BLS).

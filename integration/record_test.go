@@ -206,6 +206,43 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 	}
 }
 
+// TestReplayOfAFile sends a file as a body: its record is replayed and benched as the request that it became. Only the replay stays
+// out of the recording, and not a client that says that it is one.
+func TestReplayOfAFile(t *testing.T) {
+	records := filepath.Join(t.TempDir(), "records")
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"m/config.pbtxt": "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_STRING dims: [ 1 ] }\noutput { name: \"B\" data_type: TYPE_STRING dims: [ 1 ] }\n",
+		"m/1/model.py":   checking("B"),
+	}), "--record="+records)
+	file := []byte("\xff\xd8\xff\xe0 a picture")
+	status, reply, err := s.try("POST", "/v2/models/m/infer", map[string]string{"Content-Type": "image/jpeg", "Nereid-Replay": "1"}, file)
+	if err != nil || status != http.StatusOK || !strings.Contains(reply, string(file)) {
+		t.Fatalf("got %d %q, %v", status, reply, err)
+	}
+	recorded := func(n float64) {
+		t.Helper()
+		s.until("the request is recorded", func() bool { return s.figure("nereid_requests_recorded_total") == n })
+	}
+	recorded(1)
+	for _, protocol := range []string{"http", "grpc"} {
+		status, out, stderr := command(t, "replay", records, "--protocol="+protocol, fmt.Sprintf("--url=127.0.0.1:%d", s.http), fmt.Sprintf("--grpc-url=127.0.0.1:%d", s.grpc))
+		if status != 0 || out != "1 request: 1 the same, 0 different, 0 not sent\n" {
+			t.Errorf("replay over %s: got status %d, %s%s", protocol, status, out, stderr)
+		}
+	}
+	elsewhere := filepath.Join(t.TempDir(), "records") // of a server with another key
+	if err := os.CopyFS(filepath.Join(elsewhere, "m"), os.DirFS(filepath.Join(records, "m"))); err != nil {
+		t.Fatal(err)
+	}
+	if status, out, stderr := command(t, "replay", elsewhere, fmt.Sprintf("--url=127.0.0.1:%d", s.http)); status != 0 {
+		t.Errorf("replay without the key: got status %d, %s%s", status, out, stderr)
+	}
+	recorded(2)
+	if status, out, stderr := command(t, "bench", "m", "--input-record="+elsewhere, fmt.Sprintf("--url=127.0.0.1:%d", s.http), "--duration=100ms", "--warm-up=0s"); status != 0 {
+		t.Errorf("bench: got status %d, %s%s", status, out, stderr)
+	}
+}
+
 // TestReplayRefusesWhatIsNoRecording has no server.
 func TestReplayRefusesWhatIsNoRecording(t *testing.T) {
 	directory := writeFiles(t, map[string]string{"empty/x": "", "broken/1.record": "no record"})

@@ -50,8 +50,9 @@ type Parts struct {
 	// Samples returns the samples of a metric that models make, for load reports; nil means
 	// that there are none.
 	Samples func(family string) []metrics.Sample
-	// Recording says that requests are recorded: front ends look for infer.ReplayHeader.
-	Recording bool
+	// IsReplayKey reports whether a value of infer.ReplayHeader keeps a request out of the recording.
+	// Nil: requests are not recorded, and front ends do not look for the header.
+	IsReplayKey func(value string) bool
 	// Logging shows and changes the log settings; required.
 	Logging LogControl
 }

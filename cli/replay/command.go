@@ -32,6 +32,7 @@ const mostConcurrency = 1000
 // options are what the command line asks for.
 type options struct {
 	path, model            string
+	key                    string // of the recording, "" if it has none
 	url, grpcURL, protocol string
 	tolerance              float64
 	ignored                ignored
@@ -89,6 +90,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	if _, err := os.Stat(o.path); err != nil {
 		return nil, command.Usagef("%s is not there: want a directory with records", o.path)
 	}
+	o.key = recording.Key(o.path)
 	o.url, o.grpcURL = strings.TrimSuffix(strings.TrimPrefix(o.url, "http://"), "/"), strings.TrimSuffix(strings.TrimPrefix(o.grpcURL, "http://"), "/")
 	return o, nil
 }
@@ -121,6 +123,31 @@ func (e *unreachableError) Error() string {
 }
 
 func (e *unreachableError) Unwrap() error { return e.err }
+
+// longError is an answer that has many more bytes than the recorded one.
+type longError struct{ most int64 }
+
+func (e *longError) Error() string {
+	return fmt.Sprintf("the answer has more than %d bytes, far more than the recorded one", e.most)
+}
+
+// perAnswer is what an answer takes beside its bytes, about.
+const perAnswer = 512
+
+// mostAnswered bounds what is read of the answers to a record: twice what was recorded, and room for what differs.
+func mostAnswered(r *recording.Record) int64 {
+	most := int64(64 << 20)
+	for i := range r.Answers {
+		most += 2 * perAnswer
+		for j := range r.Answers[i].Tensors {
+			t := &r.Answers[i].Tensors[j]
+			if most += 2 * (perAnswer + t.Size()); t.Redacted {
+				most += 1 << 30 // nothing says how large it was
+			}
+		}
+	}
+	return most
+}
 
 // run sends all records and reports.
 func (o *options) run(ctx context.Context, stdout io.Writer) error {
@@ -190,7 +217,11 @@ func (o *options) replay(ctx context.Context, senders *senders, found *outcome, 
 	defer cancel()
 	answers, err := senders.of(r).send(limited, r)
 	var unreachable *unreachableError
+	var long *longError
 	switch {
+	case errors.As(err, &long):
+		found.Result, found.Differences = resultDifferent, []string{long.Error()}
+		return nil
 	case errors.As(err, &unreachable):
 		return unreachable
 	case ctx.Err() != nil: // the replay ends

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -26,6 +27,7 @@ import (
 // grpcSender sends over gRPC: decoupled models get a stream for each request.
 type grpcSender struct {
 	address string
+	key     string // of the recording
 	conn    *grpc.ClientConn
 	client  kserve.GRPCInferenceServiceClient
 	err     error // there is no connection to be made
@@ -33,13 +35,13 @@ type grpcSender struct {
 
 func newGRPC(o *options) *grpcSender {
 	address, secure := strings.CutPrefix(o.grpcURL, "https://")
-	s := &grpcSender{address: address}
+	s := &grpcSender{address: address, key: o.key}
 	transport := insecure.NewCredentials()
 	if secure {
 		transport = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})
 	}
 	s.conn, s.err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if s.err == nil {
 		s.client = kserve.NewGRPCInferenceServiceClient(s.conn)
 	}
@@ -72,13 +74,15 @@ func (s *grpcSender) send(ctx context.Context, r *recording.Record) ([]recording
 	for _, name := range r.Request.Wanted {
 		q.Outputs = append(q.Outputs, &kserve.ModelInferRequest_InferRequestedOutputTensor{Name: name})
 	}
-	ctx = metadata.AppendToOutgoingContext(ctx, infer.ReplayHeader, "1")
-	if r.Decoupled {
-		return s.stream(ctx, q)
+	if s.key != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, infer.ReplayHeader, s.key)
 	}
-	reply, err := s.client.ModelInfer(ctx, q)
+	if r.Decoupled {
+		return s.stream(ctx, q, mostAnswered(r))
+	}
+	reply, err := s.client.ModelInfer(ctx, q, grpc.MaxCallRecvMsgSize(int(mostAnswered(r))))
 	if err != nil {
-		return s.refused(ctx, err)
+		return s.refused(ctx, err, mostAnswered(r))
 	}
 	m, err := decodeGRPC(reply)
 	if err != nil {
@@ -87,8 +91,8 @@ func (s *grpcSender) send(ctx context.Context, r *recording.Record) ([]recording
 	return []recording.Message{*m}, nil
 }
 
-// refused is the answer that a call ended with, unless it is none of the server's.
-func (s *grpcSender) refused(ctx context.Context, err error) ([]recording.Message, error) {
+// refused is the answer that a call ended with, unless it is none of the server's. Most is how many bytes a message may have.
+func (s *grpcSender) refused(ctx context.Context, err error, most int64) ([]recording.Message, error) {
 	told := status.Convert(err)
 	switch {
 	case ctx.Err() != nil:
@@ -96,6 +100,8 @@ func (s *grpcSender) refused(ctx context.Context, err error) ([]recording.Messag
 	case told.Code() == codes.Unavailable && strings.Contains(told.Message(), "Error while dialing: "):
 		_, why, _ := strings.Cut(strings.TrimSuffix(told.Message(), `"`), "Error while dialing: ")
 		return nil, &unreachableError{s.address, errors.New(why)}
+	case told.Code() == codes.ResourceExhausted && strings.HasPrefix(told.Message(), "grpc: received message larger than max"):
+		return nil, &longError{most}
 	case told.Code() == codes.Unavailable && isTransport(told.Message()):
 		return nil, errors.New(told.Message())
 	}
@@ -112,12 +118,12 @@ func isTransport(text string) bool {
 	return false
 }
 
-// stream sends a request on a stream of its own, and reads to the final response.
-func (s *grpcSender) stream(ctx context.Context, q *kserve.ModelInferRequest) (answers []recording.Message, err error) {
+// stream sends a request on a stream of its own, and reads to the final response: as many bytes as there may be.
+func (s *grpcSender) stream(ctx context.Context, q *kserve.ModelInferRequest, most int64) (answers []recording.Message, err error) {
 	q.Parameters["triton_enable_empty_final_response"] = encodeParameter(infer.Parameter{Kind: infer.BoolParameter, Bool: true})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := s.client.ModelStreamInfer(ctx)
+	stream, err := s.client.ModelStreamInfer(ctx, grpc.MaxCallRecvMsgSize(int(most)))
 	if err == nil {
 		err = stream.Send(q)
 	}
@@ -125,16 +131,19 @@ func (s *grpcSender) stream(ctx context.Context, q *kserve.ModelInferRequest) (a
 		err = stream.CloseSend()
 	}
 	if err != nil {
-		return s.refused(ctx, err)
+		return s.refused(ctx, err, most)
 	}
-	for {
+	for left := most; ; {
 		reply, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
 			return answers, nil
 		case err != nil:
-			told, err := s.refused(ctx, err)
+			told, err := s.refused(ctx, err, most)
 			return append(answers, told...), err
+		}
+		if left -= perAnswer + int64(proto.Size(reply)); left < 0 {
+			return nil, &longError{most}
 		}
 		if text := reply.GetErrorMessage(); text != "" {
 			answers = append(answers, recording.Message{Err: &infer.Error{Message: text}})

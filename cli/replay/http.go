@@ -22,6 +22,7 @@ const lengthHeader = "Inference-Header-Content-Length"
 // httpSender sends over HTTP, with all tensors in binary.
 type httpSender struct {
 	url    string
+	key    string // of the recording
 	client *http.Client
 }
 
@@ -30,7 +31,7 @@ func newHTTP(o *options) *httpSender {
 	if !strings.HasPrefix(address, "https://") {
 		address = "http://" + address
 	}
-	return &httpSender{url: address, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.concurrency}}}
+	return &httpSender{url: address, key: o.key, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.concurrency}}}
 }
 
 func (s *httpSender) close() { s.client.CloseIdleConnections() }
@@ -57,7 +58,9 @@ func (s *httpSender) send(ctx context.Context, r *recording.Record) ([]recording
 		return nil, err
 	}
 	q.Header.Set("Content-Type", "application/octet-stream")
-	q.Header.Set(infer.ReplayHeader, "1")
+	if s.key != "" {
+		q.Header.Set(infer.ReplayHeader, s.key)
+	}
 	q.Header.Set(lengthHeader, strconv.Itoa(len(head)))
 	reply, err := s.client.Do(q)
 	var network *net.OpError
@@ -68,9 +71,13 @@ func (s *httpSender) send(ctx context.Context, r *recording.Record) ([]recording
 		return nil, err
 	}
 	defer reply.Body.Close()
-	text, err := io.ReadAll(reply.Body)
+	most := mostAnswered(r)
+	text, err := io.ReadAll(io.LimitReader(reply.Body, most+1))
 	if err != nil {
 		return nil, err
+	}
+	if int64(len(text)) > most {
+		return nil, &longError{most}
 	}
 	if reply.StatusCode != http.StatusOK {
 		var e struct{ Error string }

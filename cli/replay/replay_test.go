@@ -1,12 +1,15 @@
 package replay
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,8 +21,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
@@ -299,6 +305,66 @@ func TestReplayEndsWithTheServer(t *testing.T) {
 	status := Run([]string{directory, "--url", s.URL, "--concurrency=3"}, &out, &errs)
 	if status != 1 || strings.Count(errs.String(), "no server answers at ") != 1 || !strings.Contains(out.String(), "the same, 0 different") {
 		t.Errorf("got status %d, %s %s", status, out.String(), errs.String())
+	}
+}
+
+// TestAnswersAreBounded replays to a server that answers without end, over both protocols, once and on a stream.
+func TestAnswersAreBounded(t *testing.T) {
+	block := bytes.Repeat([]byte("x"), 1<<20)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	}))
+	defer web.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := grpc.NewServer()
+	kserve.RegisterGRPCInferenceServiceServer(calls, endless{block: block})
+	served := make(chan error, 1)
+	go func() { served <- calls.Serve(listener) }()
+	defer func() {
+		calls.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	directory := t.TempDir()
+	answers := []recording.Message{outputs(raw("A", infer.Uint8, 1))}
+	for number, decoupled := range []bool{false, true} {
+		record(t, directory, number, &recording.Record{Model: "m", Version: 1, Decoupled: decoupled, Received: time.Now(), Answers: answers})
+	}
+	for _, protocol := range []string{"http", "grpc"} {
+		var out, errs strings.Builder
+		status := Run([]string{directory, "--protocol=" + protocol, "--url=" + web.URL, "--grpc-url=" + listener.Addr().String()}, &out, &errs)
+		if status != 1 || strings.Count(out.String(), ": the answer has more than 67110914 bytes, far more than the recorded one\n") != 2 || !strings.Contains(out.String(), "2 different, 0 not sent") {
+			t.Errorf("%s: got status %d, %s%s", protocol, status, out.String(), errs.String())
+		}
+	}
+}
+
+// endless answers with 65 blocks, and on streams without end.
+type endless struct {
+	kserve.UnimplementedGRPCInferenceServiceServer
+	block []byte
+}
+
+func (e endless) ModelInfer(context.Context, *kserve.ModelInferRequest) (*kserve.ModelInferResponse, error) {
+	return &kserve.ModelInferResponse{RawOutputContents: [][]byte{bytes.Repeat(e.block, 65)}}, nil
+}
+
+func (e endless) ModelStreamInfer(stream grpc.BidiStreamingServer[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]) error {
+	reply := &kserve.ModelStreamInferResponse{InferResponse: &kserve.ModelInferResponse{
+		Outputs: []*kserve.ModelInferResponse_InferOutputTensor{{}}, RawOutputContents: [][]byte{e.block},
+	}}
+	for {
+		if err := stream.Send(reply); err != nil {
+			return err
+		}
 	}
 }
 

@@ -25,17 +25,17 @@ import (
 
 // FrontEnd is the gRPC front end. Listen, then Run it once.
 type FrontEnd struct {
-	cfg        Config
-	core       server.Core
-	allocate   server.Allocator
-	account    *memory.Account
-	logging    server.LogControl
-	traces     *tracing.Tracer
-	regions    *regions.Registry
-	extensions []string
-	recording  bool
-	log        zerolog.Logger
-	access     server.Access
+	cfg         Config
+	core        server.Core
+	allocate    server.Allocator
+	account     *memory.Account
+	logging     server.LogControl
+	traces      *tracing.Tracer
+	regions     *regions.Registry
+	extensions  []string
+	isReplayKey func(value string) bool // nil: requests are not recorded
+	log         zerolog.Logger
+	access      server.Access
 
 	pool      message.BufferPool // of the transport's buffers
 	receiving message.ReceiverConfig
@@ -62,18 +62,18 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	}
 	cfg.setDefaults()
 	g := &FrontEnd{
-		cfg:        cfg,
-		core:       parts.Core,
-		allocate:   parts.Allocate,
-		account:    parts.Memory,
-		logging:    parts.Logging,
-		traces:     parts.Traces,
-		regions:    parts.Regions,
-		extensions: server.Extensions(),
-		recording:  parts.Recording,
-		log:        log,
-		stopping:   make(chan struct{}),
-		leave:      make(chan struct{}),
+		cfg:         cfg,
+		core:        parts.Core,
+		allocate:    parts.Allocate,
+		account:     parts.Memory,
+		logging:     parts.Logging,
+		traces:      parts.Traces,
+		regions:     parts.Regions,
+		extensions:  server.Extensions(),
+		isReplayKey: parts.IsReplayKey,
+		log:         log,
+		stopping:    make(chan struct{}),
+		leave:       make(chan struct{}),
 	}
 	g.leaving = g.leave
 	g.access, _ = server.NewAccess(restricted(cfg.Restricted), cfg.ForwardPattern) // Validate has tried

@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"context"
+	"slices"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
@@ -64,7 +65,7 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 
 // isReplayed reports whether the requests of an RPC are not to be recorded.
 func (g *FrontEnd) isReplayed(ctx context.Context) bool {
-	return g.recording && len(metadata.ValueFromIncomingContext(ctx, infer.ReplayHeader)) > 0
+	return g.isReplayKey != nil && slices.ContainsFunc(metadata.ValueFromIncomingContext(ctx, infer.ReplayHeader), g.isReplayKey)
 }
 
 // tellCancellation has verbose logs say when a client cancels what a handler serves,

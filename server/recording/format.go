@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 	"time"
 
@@ -19,6 +18,10 @@ const Extension = ".record"
 
 // Format is the version of the format that this package writes and reads.
 const Format = 1
+
+// maxFileBytes bounds a file that is read: a Recorder writes no larger one, as what it holds in
+// memory becomes at most a few times longer in JSON.
+const maxFileBytes = 8 * maxWaitingBytes
 
 // Record is one request with what it was answered with.
 type Record struct {
@@ -191,7 +194,7 @@ func encodeParameters(parameters []infer.Parameter) json.RawMessage {
 
 // Open reads the record in a file.
 func Open(path string) (*Record, error) {
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +202,9 @@ func Open(path string) (*Record, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
+	}
+	if info.Size() > maxFileBytes {
+		return nil, fmt.Errorf("%s: it has %d bytes, want at most %d", path, info.Size(), maxFileBytes)
 	}
 	r, err := Read(f, info.Size())
 	if err != nil {

@@ -53,6 +53,7 @@ const (
 // Recorder writes records. All methods may be called from any goroutine, Close once.
 type Recorder struct {
 	config Config
+	key    string          // of the directory: requests with it are not recorded
 	models map[string]bool // nil: all
 	redact map[string]bool
 
@@ -94,7 +95,11 @@ func New(config Config) (*Recorder, error) {
 		config: config, redact: setOf(config.Redact), models: setOf(config.Models), made: make(map[string]bool),
 		queue: make(chan *pending, maxWaiting), finish: make(chan struct{}), ended: make(chan struct{}),
 	}
-	if err := r.count(); err != nil {
+	err := r.count()
+	if err == nil {
+		r.key, err = makeKey(config.Directory)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("record requests: %w", err)
 	}
 	config.Log.Info().Msgf("requests are recorded in %s, which has %d of at most %d", config.Directory, r.requests, config.MaxRequests)

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -194,6 +196,74 @@ func TestReplayedRequestsAreNotRecorded(t *testing.T) {
 	}
 }
 
+// TestOnlyReadersOfARecordingHaveItsKey: it is in a file that others cannot read, is found from the folder of a model and a
+// record, and is the same in a copy and for the next server.
+func TestOnlyReadersOfARecordingHaveItsKey(t *testing.T) {
+	directory := t.TempDir()
+	open := func() *Recorder {
+		t.Helper()
+		r, err := New(Config{Directory: directory, Log: zerolog.Nop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.Close)
+		return r
+	}
+	r := open()
+	key := Key(directory)
+	if !keyForm.MatchString(key) || !r.IsKey(key) || !open().IsKey(key) {
+		t.Errorf("got key %q, want one that each server with the directory knows", key)
+	}
+	for _, wrong := range []string{"", "1", key + "A", key[1:]} {
+		if r.IsKey(wrong) {
+			t.Errorf("%q is taken for the key", wrong)
+		}
+	}
+	file := filepath.Join(directory, keyFile)
+	if info, err := os.Stat(file); err != nil || info.Mode() != fileMode {
+		t.Errorf("got mode %v, %v, want %v", info.Mode(), err, fs.FileMode(fileMode))
+	}
+	testkit.WriteFiles(t, directory, map[string]string{"m/1" + Extension: "x"})
+	for _, path := range []string{filepath.Join(directory, "m"), filepath.Join(directory, "m", "1"+Extension)} {
+		if got := Key(path); got != key {
+			t.Errorf("%s: got %q, want %q", path, got, key)
+		}
+	}
+	for _, text := range []string{"", "x\r\nEvil: 1", strings.Repeat("A", 27)} {
+		if err := os.WriteFile(file, []byte(text), fileMode); err != nil {
+			t.Fatal(err)
+		}
+		if got := Key(directory); got != "" {
+			t.Errorf("%q: got %q, want no key", text, got)
+		}
+		if next := open(); !next.IsKey(Key(directory)) {
+			t.Errorf("%q: the next server makes no key", text)
+		}
+	}
+}
+
+// TestPipesAreNoRecords: a pipe of that name holds up nobody, and a file that claims to be huge takes no memory.
+func TestPipesAreNoRecords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "1"+Extension)
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
+		t.Errorf("got %v", err)
+	}
+	if key := Key(path); key != "" {
+		t.Errorf("got key %q", key)
+	}
+	huge := path + "2"
+	testkit.WriteFiles(t, filepath.Dir(huge), map[string]string{filepath.Base(huge): `{"nereid_record":1,"messages":[{"kind":"request","binary":1000000000000}]}` + "\n"})
+	if err := os.Truncate(huge, 1<<41); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(huge); err == nil || !strings.Contains(err.Error(), "it has 2199023255552 bytes, want at most 536870912") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestRequestsAreRecordedAsClientsSentThem looks at what is kept of one request.
 func TestRequestsAreRecordedAsClientsSentThem(t *testing.T) {
 	released := 0
@@ -258,14 +328,27 @@ func TestWhatIsNotARequestIsNotRecorded(t *testing.T) {
 	if list := recorded(t, Config{Models: []string{"other"}}, request(), func(*infer.Request, infer.Sender) error { return nil }); len(list) != 0 {
 		t.Errorf("of another model: got %d records", len(list))
 	}
-	raw := request()
-	raw.Raw, raw.Inputs = true, []infer.Tensor{{Data: []byte{1, 2}}}
-	list := recorded(t, Config{}, raw, func(req *infer.Request, _ infer.Sender) error {
-		req.Inputs[0].Name, req.Inputs[0].DataType, req.Inputs[0].Shape = "R", infer.Uint8, []int64{2}
-		return nil
-	})
-	if len(list) != 1 || list[0].Request.Tensors[0].Name != "R" || len(list[0].Request.Tensors[0].Data) != 2 {
-		t.Errorf("raw: got %+v", list)
+}
+
+// TestBodiesThatAreOneTensor are recorded as requests with a tensor: an element of BYTES has its length before it.
+func TestBodiesThatAreOneTensor(t *testing.T) {
+	for _, test := range []struct {
+		datatype infer.DataType
+		want     string
+	}{{infer.Uint8, "\x01\x02"}, {infer.Bytes, "\x02\x00\x00\x00\x01\x02"}} {
+		raw := &infer.Request{Model: "m", Version: infer.LatestVersion, Raw: true, Inputs: []infer.Tensor{{Data: []byte{1, 2}}}}
+		list := recorded(t, Config{}, raw, func(req *infer.Request, _ infer.Sender) error {
+			req.Inputs[0].Name, req.Inputs[0].DataType, req.Inputs[0].Shape = "R", test.datatype, []int64{2}
+			return nil
+		})
+		if len(list) != 1 || list[0].Request.Tensors[0].Name != "R" || string(list[0].Request.Tensors[0].Data) != test.want {
+			t.Errorf("%s: got %+v, want %q", test.datatype, list, test.want)
+		}
+	}
+	refused := &infer.Request{Model: "m", Raw: true, Inputs: []infer.Tensor{{Data: []byte{1, 2}}}}
+	list := recorded(t, Config{}, refused, func(*infer.Request, infer.Sender) error { return infer.Errorf(infer.InvalidArg, "two inputs") })
+	if len(list) != 1 || string(list[0].Request.Tensors[0].Data) != "\x01\x02" {
+		t.Errorf("refused: got %+v", list)
 	}
 }
 

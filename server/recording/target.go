@@ -2,6 +2,7 @@ package recording
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
@@ -67,6 +68,9 @@ func (t *target) Infer(ctx context.Context, req *infer.Request, send infer.Sende
 	return err
 }
 
+// lengthSize is how many bytes the length before an element of BYTES has.
+const lengthSize = 4
+
 // perTensor and perMessage are what a tensor and a message take beside their bytes, about.
 const (
 	perTensor  = 256
@@ -93,7 +97,11 @@ func (r *Recorder) begin(ctx context.Context, req *infer.Request, info *models.I
 	p.record.Request = Message{Asked: req.Version, ID: strings.Clone(req.ID), Wanted: slices.Clone(req.Outputs)}
 	p.number = r.number.Add(1)
 	parameters := slices.Concat(sequenceOf(req), req.Parameters)
-	if !p.charge(perMessage+sizeOf(parameters)) || !p.tensors(ctx, &p.record.Request, req.Inputs) {
+	ahead := 0
+	if p.raw {
+		ahead = lengthSize
+	}
+	if !p.charge(perMessage+sizeOf(parameters)) || !p.tensors(ctx, &p.record.Request, req.Inputs, ahead) {
 		p.release()
 		r.dropped.Add(1)
 		return nil
@@ -176,14 +184,15 @@ func (p *pending) parameters(to *Message, parameters []infer.Parameter) {
 	}
 }
 
-// tensors copies tensors, those that are redacted without their bytes. It returns false if there is no room.
-func (p *pending) tensors(ctx context.Context, to *Message, list []infer.Tensor) bool {
+// tensors copies tensors, those that are redacted without their bytes, and leaves as many bytes ahead of each copy. It
+// returns false if there is no room.
+func (p *pending) tensors(ctx context.Context, to *Message, list []infer.Tensor, ahead int) bool {
 	for i := range list {
 		t := &list[i]
 		one := Tensor{Tensor: infer.Tensor{Name: strings.Clone(t.Name), DataType: t.DataType, Shape: slices.Clone(t.Shape)}, Redacted: p.recorder.redact[t.Name]}
 		n := int64(perTensor)
 		if !one.Redacted {
-			n += t.Size()
+			n += t.Size() + int64(ahead)
 		}
 		if !p.charge(n) {
 			return false
@@ -202,7 +211,7 @@ func (p *pending) tensors(ctx context.Context, to *Message, list []infer.Tensor)
 					defer lent.Release()
 				}
 			}
-			one.Data = append(make([]byte, 0, len(data)), data...)
+			one.Data = append(make([]byte, ahead, ahead+len(data)), data...)
 		}
 		to.Tensors = append(to.Tensors, one)
 	}
@@ -220,7 +229,7 @@ func (p *pending) answer(ctx context.Context, response *infer.Response) {
 	if response.Version > 0 {
 		p.record.Version = response.Version
 	}
-	if !p.charge(perMessage+sizeOf(response.Parameters)) || !p.tensors(ctx, &m, response.Outputs) {
+	if !p.charge(perMessage+sizeOf(response.Parameters)) || !p.tensors(ctx, &m, response.Outputs, 0) {
 		p.drop = true
 		return
 	}
@@ -242,6 +251,11 @@ func (p *pending) end(req *infer.Request, err error) {
 	if inputs := p.record.Request.Tensors; p.raw && len(inputs) == 1 && len(req.Inputs) == 1 {
 		t := &req.Inputs[0]
 		inputs[0].Name, inputs[0].DataType, inputs[0].Shape = strings.Clone(t.Name), t.DataType, slices.Clone(t.Shape)
+		if t.DataType == infer.Bytes { // the body is the only element
+			binary.LittleEndian.PutUint32(inputs[0].Data, uint32(len(inputs[0].Data)-lengthSize)) //nolint:gosec // bodies are smaller
+		} else {
+			inputs[0].Data = inputs[0].Data[lengthSize:]
+		}
 		if inputs[0].Redacted = p.recorder.redact[t.Name]; inputs[0].Redacted {
 			inputs[0].Data = nil
 		}

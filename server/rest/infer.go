@@ -25,8 +25,8 @@ func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, versio
 	defer t.Finish()
 	q := h.inferences.NewRequest(found, model, version)
 	q.Record(t)
-	if h.recording {
-		if _, again := r.Header(infer.ReplayHeader); again {
+	if h.isReplayKey != nil {
+		if key, _ := r.Header(infer.ReplayHeader); h.isReplayKey(key) {
 			q.Replayed()
 		}
 	}

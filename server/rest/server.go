@@ -33,7 +33,7 @@ type Endpoints struct {
 	inferences   *inference.Codec
 	generations  *generate.Codec
 	samples      func(family string) []metrics.Sample // nil: there are none
-	recording    bool
+	isReplayKey  func(value string) bool              // nil: requests are not recorded
 	log          zerolog.Logger
 }
 
@@ -47,15 +47,15 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 	}
 	cfg.setDefaults()
 	h := &Endpoints{
-		cfg:        cfg,
-		core:       parts.Core,
-		logging:    parts.Logging,
-		traces:     parts.Traces,
-		regions:    parts.Regions,
-		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
-		samples:    parts.Samples,
-		recording:  parts.Recording,
-		log:        log,
+		cfg:         cfg,
+		core:        parts.Core,
+		logging:     parts.Logging,
+		traces:      parts.Traces,
+		regions:     parts.Regions,
+		serverJSON:  serverMetadata(cfg.ServerName, cfg.ServerVersion),
+		samples:     parts.Samples,
+		isReplayKey: parts.IsReplayKey,
+		log:         log,
 	}
 	access, _ := server.NewAccess(cfg.Restricted, cfg.ForwardPattern) // Validate has tried
 	h.restrictions = access.Restrictions
