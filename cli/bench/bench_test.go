@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -366,6 +367,87 @@ func TestPortsOfAnotherProtocol(t *testing.T) {
 	}
 }
 
+// TestRepliesAreBounded asks servers that answer without end.
+func TestRepliesAreBounded(t *testing.T) {
+	endless := func(w http.ResponseWriter, r *http.Request) {
+		for block := bytes.Repeat([]byte("x"), 1<<20); r.Context().Err() == nil; {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	}
+	list := httptest.NewServer(http.HandlerFunc(endless))
+	defer list.Close()
+	if _, status, stderr := bench(t, "--url", list.URL); status != 1 || !strings.Contains(stderr, "GET /v2: the reply has more than 67108864 bytes") {
+		t.Errorf("metadata: got status %d, %s", status, stderr)
+	}
+	r, status, stderr := bench(t, "--url", fake(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+		endless(w, r)
+	}))
+	if len(r.Levels) != 1 || status != 1 || len(r.Levels[0].Texts) != 1 || r.Levels[0].Texts[0] != "418: "+strings.Repeat("x", 200) {
+		t.Errorf("errors: got status %d, %s, %+v", status, stderr, r.Levels)
+	}
+	head, status, stderr := bench(t, "--url", fake(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\n"); err != nil {
+			return
+		}
+		for line := []byte("A: " + strings.Repeat("x", 1<<10) + "\r\n"); ; {
+			if _, err := conn.Write(line); err != nil {
+				return
+			}
+		}
+	}))
+	if len(head.Levels) != 1 || status != 1 || len(head.Levels[0].Texts) != 1 || head.Levels[0].Texts[0] != "the head of the reply has more than 1048576 bytes" {
+		t.Errorf("heads: got status %d, %s, %+v", status, stderr, head.Levels)
+	}
+}
+
+// TestRepliesOverGRPCAreBounded by the flag.
+func TestRepliesOverGRPCAreBounded(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := grpc.NewServer()
+	kserve.RegisterGRPCInferenceServiceServer(calls, large{})
+	served := make(chan error, 1)
+	go func() { served <- calls.Serve(listener) }()
+	defer func() {
+		calls.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	r, status, stderr := bench(t, "--url", listener.Addr().String(), "--protocol=grpc", "--max-reply-bytes=1000")
+	if len(r.Levels) != 1 || status != 1 || len(r.Levels[0].Texts) != 1 || !strings.Contains(r.Levels[0].Texts[0], "received message larger than max") {
+		t.Errorf("got status %d, %s, %+v", status, stderr, r.Levels)
+	}
+}
+
+// large answers each request with 2,000 bytes.
+type large struct {
+	kserve.UnimplementedGRPCInferenceServiceServer
+}
+
+func (large) ServerMetadata(context.Context, *kserve.ServerMetadataRequest) (*kserve.ServerMetadataResponse, error) {
+	return &kserve.ServerMetadataResponse{}, nil
+}
+
+func (large) ModelConfig(context.Context, *kserve.ModelConfigRequest) (*kserve.ModelConfigResponse, error) {
+	return &kserve.ModelConfigResponse{Config: &kserve.ModelConfig{Name: "m"}}, nil
+}
+
+func (large) ModelInfer(context.Context, *kserve.ModelInferRequest) (*kserve.ModelInferResponse, error) {
+	return &kserve.ModelInferResponse{Id: strings.Repeat("x", 2000)}, nil
+}
+
 // TestCommandLines wants usage, the status and a text for what is wrong.
 func TestCommandLines(t *testing.T) {
 	for arguments, want := range map[string]string{
@@ -385,6 +467,7 @@ func TestCommandLines(t *testing.T) {
 		"a --model-version=one":       `--model-version is "one", want a number from 1 on`,
 		"a --sequence-length=-1":      "--sequence-length is -1, want 0 or more",
 		"a --warm-up=-1s":             "--warm-up is -1s, want 0 or more",
+		"a --max-reply-bytes=0":       "--max-reply-bytes is 0, want more than 0",
 		"a --timeout=0s --duration=1": `invalid value "1" for flag --duration: want a time such as 10s`,
 	} {
 		var out, errs bytes.Buffer

@@ -48,7 +48,7 @@ func (t *grpcTarget) dial() (*grpc.ClientConn, error) {
 		transport = credentials.NewTLS(by)
 	}
 	return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32), grpc.ForceCodecV2(codec{})))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(t.options.maxReply), grpc.MaxCallSendMsgSize(math.MaxInt32), grpc.ForceCodecV2(codec{})))
 }
 
 func (t *grpcTarget) close() {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -22,6 +23,13 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/kserve"
+)
+
+// Bounds of what is kept of a reply, in bytes. The body of an answer is read and not kept.
+const (
+	mostControl = 64 << 20 // of a reply that is not measured
+	mostHead    = 1 << 20  // of the head of an answer
+	mostText    = 64 << 10 // of the text of an error
 )
 
 // httpTarget is a server by HTTP.
@@ -67,9 +75,12 @@ func (t *httpTarget) ask(ctx context.Context, method, path string, body any) ([]
 		return nil, err
 	}
 	defer reply.Body.Close()
-	text, err = io.ReadAll(reply.Body)
+	text, err = io.ReadAll(io.LimitReader(reply.Body, mostControl+1))
 	if err != nil {
 		return nil, err
+	}
+	if len(text) > mostControl {
+		return nil, fmt.Errorf("%s %s: the reply has more than %d bytes", method, path, mostControl)
 	}
 	if reply.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s %s: %s", method, path, errorText(reply.StatusCode, text))
@@ -144,6 +155,7 @@ type httpCaller struct {
 	host   string // of the header
 
 	conn   net.Conn
+	from   *bounded // conn, for reader
 	reader *bufio.Reader
 	unhook func() bool // of the end of the context, which ends what waits for conn
 	buffer []byte
@@ -227,7 +239,8 @@ func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 		if err != nil {
 			return answer{}, brokenf("connect: %v", err)
 		}
-		c.conn, c.reader = conn, bufio.NewReaderSize(conn, 64<<10)
+		c.conn, c.from = conn, &bounded{from: conn}
+		c.reader = bufio.NewReaderSize(c.from, 64<<10)
 		c.unhook = context.AfterFunc(ctx, boundary.Guard(zerolog.Nop(), boundary.Request, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }, nil))
 	}
 	if err := c.conn.SetDeadline(time.Now().Add(c.target.options.timeout)); err != nil {
@@ -239,15 +252,20 @@ func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 	if _, err := (&net.Buffers{c.request(r), c.bodies[r.sample]}).WriteTo(c.conn); err != nil {
 		return answer{}, c.broken(err)
 	}
+	c.from.left = mostHead
 	reply, err := http.ReadResponse(c.reader, nil)
 	if err != nil {
 		return answer{}, c.broken(err)
 	}
+	c.from.left = math.MaxInt64
 	defer reply.Body.Close()
 	if reply.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(reply.Body)
+		text, err := io.ReadAll(io.LimitReader(reply.Body, mostText))
 		if err != nil {
 			return answer{}, c.broken(err)
+		}
+		if len(text) == mostText { // there may be more of it
+			c.close()
 		}
 		c.closeAfter(reply)
 		return answer{}, &failure{text: errorText(reply.StatusCode, text)}
@@ -257,6 +275,21 @@ func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 	}
 	c.closeAfter(reply)
 	return answer{responses: 1}, nil
+}
+
+// bounded reads so many bytes more at most.
+type bounded struct {
+	from io.Reader
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("the head of the reply has more than %d bytes", mostHead)
+	}
+	n, err := b.from.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
 }
 
 // closeAfter closes the connection if the server will.

@@ -32,6 +32,7 @@ type options struct {
 	outputBytes int64
 	sequence    int
 	timeout     time.Duration
+	maxReply    int // bytes, over gRPC
 	json        string
 	compare     string
 }
@@ -79,6 +80,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	flags.Int64Var(&o.outputBytes, "output-shared-memory-size", 100<<10, "bytes for each output in shared memory")
 	flags.IntVar(&o.sequence, "sequence-length", 0, "requests of each sequence; 0 is 20 for models with sequence batching, and no sequences for others and for those with iterative_sequence")
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "after which a request that is not answered has failed, and its connection is given up")
+	flags.IntVar(&o.maxReply, "max-reply-bytes", 256<<20, "`BYTES` that a reply over gRPC may have, which it takes in memory for each request under way; over HTTP replies are not kept")
 	flags.StringVar(&o.json, "json", "", "write the results as JSON to `FILE`; - is the standard output, instead of the table")
 	flags.StringVar(&o.compare, "compare", "", "compare with the results in `FILE`, which --json has written")
 	names, err := command.Parse(flags, args)
@@ -120,7 +122,7 @@ func (o *options) check(concurrency, rate string) (err error) {
 		value int64
 	}{
 		{"duration", int64(o.duration)}, {"timeout", int64(o.timeout)}, {"batch", o.batch},
-		{"string-length", int64(o.textLength)}, {"output-shared-memory-size", o.outputBytes},
+		{"string-length", int64(o.textLength)}, {"output-shared-memory-size", o.outputBytes}, {"max-reply-bytes", int64(o.maxReply)},
 	} {
 		if positive.value <= 0 {
 			return fmt.Errorf("--%s is %d, want more than 0", positive.name, positive.value)
