@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -30,6 +32,48 @@ func command(t *testing.T, arguments ...string) (status int, stdout, stderr stri
 		t.Fatal(err)
 	}
 	return status, out.String(), errs.String()
+}
+
+// TestInterruptsEndCommands while they wait for a file: one ends `nereid check`, which has begun nothing yet, and two end others.
+func TestInterruptsEndCommands(t *testing.T) {
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	repository := writeFiles(t, map[string]string{"m/config.pbtxt": checkedConfig, "m/1/model.py": checking("B")})
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for again, arguments := range map[bool][]string{
+		false: {"check", filepath.Join(repository, "m"), "--try", "--request=" + pipe},
+		true:  {"bench", "m", "--compare=" + pipe},
+	} {
+		c := exec.Command(binary, arguments...)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait() }()
+		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // when the command has opened it, too
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Process.Signal(os.Interrupt)
+		if !testkit.Within(10*time.Second, func() bool {
+			if again {
+				_ = c.Process.Signal(os.Interrupt)
+			}
+			return len(ended) > 0
+		}) {
+			t.Errorf("%q goes on", arguments)
+			_ = c.Process.Kill()
+		}
+		if err := <-ended; err == nil {
+			t.Errorf("%q ends well", arguments)
+		}
+		_ = writer.Close()
+	}
 }
 
 // checking is the model of the tests of `nereid check`: it returns its input A under another name.

@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"cli/check":      {".", "cli/command", "cli/tensors", "conda", "infer", "infer/spelling", "kserve", "models", "models/config", "models/diagnosis", "models/examination", "models/repository", "models/version", "objects", "server/rest/inference", "server/tracing"},
 	"cli/tensors":    {"infer"},
 	"cli/replay":     {"boundary", "cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
-	"cli/command":    {"infer/spelling"},
+	"cli/command":    {"boundary", "infer/spelling"},
 	"cli/completion": {"cli/command"},
 	"cli/desk":       {"boundary", "cli/command", "cli/logs", "models/diagnosis", "objects"},
 	"cli/entry":      {},

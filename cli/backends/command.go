@@ -7,11 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nereid-serving/nereid/cli/command"
@@ -20,7 +18,7 @@ import (
 
 // Run runs the command that args, which follow `nereid backend`, name. It returns the exit status.
 func Run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := command.UntilSignal()
 	defer stop()
 	switch {
 	case len(args) == 0:

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nereid-serving/nereid/cli/command"
@@ -20,7 +18,7 @@ answered, how long they took, and where the time went.`
 
 // Run runs the command line that follows `nereid bench`. It returns the exit status.
 func Run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := command.UntilSignal()
 	defer stop()
 	flags := command.Flags("bench")
 	o, err := parse(flags, args)

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
@@ -31,6 +29,7 @@ type options struct {
 	importing, trying, writing bool
 	strict, json               bool
 	request                    string // a file
+	body                       []byte // of it
 
 	server nereid.Options
 	// models are those that are checked, with what ensembles among them are composed of; none if all of the repository are. model
@@ -41,8 +40,6 @@ type options struct {
 
 // Run runs the command line that follows `nereid check`. It returns the exit status.
 func Run(args []string, read ReadFlags, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	o := &options{}
 	flags := command.Flags("check")
 	flags.BoolVar(&o.importing, "import", false, "load the models, as a start of the server does: processes, auto_complete_config, initialize, warm-up")
@@ -65,7 +62,13 @@ func Run(args []string, read ReadFlags, stdout, stderr io.Writer) int {
 		o.server = server
 		err = o.locate(names)
 	}
+	if err == nil && o.request != "" {
+		o.body, err = readAll(o.request)
+	}
 	if err == nil {
+		// From here on the end of the command is orderly. What came before, a request from a terminal say, a signal ends at once.
+		ctx, stop := command.UntilSignal()
+		defer stop()
 		err = o.run(ctx, stdout, stderr)
 	}
 	usage := func(w io.Writer) {
@@ -157,6 +160,12 @@ func numbered(name string) bool {
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
+}
+
+// isSpecial reports whether there is something else than a file or a directory, such as a pipe.
+func isSpecial(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
 }
 
 // run checks and reports.

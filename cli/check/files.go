@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/nereid-serving/nereid/infer/spelling"
 	"github.com/nereid-serving/nereid/models/config"
@@ -25,13 +26,16 @@ const (
 	scriptName = "model.py"
 )
 
-// readStart returns the beginning of a file, nil if it cannot be read.
+// readStart returns the beginning of a file, nil if it cannot be read to its end: a pipe would block.
 func readStart(path string) []byte {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSource))
 	if err != nil {
 		return nil
@@ -90,6 +94,8 @@ func (c *check) versionFiles(e *examination.Model, number int64, v *version.Exam
 		folder := filepath.Dir(path)
 		source := readStart(path)
 		switch {
+		case isSpecial(path):
+			add(severityError, "model-file", path, "it is no regular file", "replace it by the file itself, or by a link to it")
 		case !isFile(path):
 			add(severityError, "model-file", folder, "there is no "+filepath.Base(path)+" in the folder of version "+strconv.FormatInt(number, 10), c.strayScript(e, folder, filepath.Base(path)))
 		case !classPattern.Match(source):

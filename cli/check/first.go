@@ -40,7 +40,7 @@ func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
 	}
 	var q *infer.Request
 	if c.request != "" {
-		if q, err = readRequest(c.request, c.model); err != nil {
+		if q, err = readRequest(c.body, c.request, c.model); err != nil {
 			return err
 		}
 		q.Outputs = nil // those of the model are to be found

@@ -50,12 +50,8 @@ func beOneSequence(q *infer.Request) {
 	q.Correlation.Number, q.Flags = 1, infer.SequenceStart|infer.SequenceEnd
 }
 
-// readRequest reads the JSON of a request, as clients send it.
-func readRequest(path, model string) (*infer.Request, error) {
-	text, err := readAll(path)
-	if err != nil {
-		return nil, err
-	}
+// readRequest reads the JSON of a request, as clients send it, from the text of a file.
+func readRequest(text []byte, path, model string) (*infer.Request, error) {
 	var body struct {
 		ID         string
 		Parameters json.RawMessage
@@ -169,7 +165,7 @@ func (c *check) try(ctx context.Context) error {
 		}
 		var q *infer.Request
 		if c.request != "" {
-			if q, err = readRequest(c.request, e.Identity.Name); err != nil {
+			if q, err = readRequest(c.body, c.request, e.Identity.Name); err != nil {
 				return err
 			}
 		} else if q, err = randomRequest(info.Config); err != nil {

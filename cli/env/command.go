@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/rs/zerolog"
 
@@ -49,7 +47,7 @@ type invocation struct {
 
 // Run runs the command that args, which follow `nereid env`, name. It returns the exit status.
 func Run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := command.UntilSignal()
 	defer stop()
 	if len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
 		if len(args) > 0 {

@@ -8,10 +8,8 @@ import (
 	"io"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nereid-serving/nereid/cli/command"
@@ -48,7 +46,7 @@ type ignored struct {
 
 // Run runs the command line that follows `nereid replay`. It returns the exit status.
 func Run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := command.UntilSignal()
 	defer stop()
 	flags := command.Flags("replay")
 	o, err := parse(flags, args)

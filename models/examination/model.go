@@ -67,6 +67,9 @@ func (x Examiner) Models(ctx context.Context, names []string) ([]*Model, error) 
 		if all[id] != nil {
 			continue
 		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		var e *Model
 		if _, no := rejected[id]; no {
 			e = &Model{Identity: id, Errors: []error{repository.NotUnique(id.Name)}}

@@ -126,7 +126,7 @@ func (f *Folder) openRegular(name string) (*os.File, error) {
 	if err != nil {
 		return nil, f.unreadable(name, err)
 	}
-	file, err := f.root.Open(inner)
+	file, err := f.root.OpenFile(inner, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe by now
 	if err != nil {
 		return nil, f.unreadable(name, err)
 	}

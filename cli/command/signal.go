@@ -1,0 +1,18 @@
+package command
+
+import (
+	"context"
+	"os/signal"
+	"syscall"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
+)
+
+// UntilSignal returns a context that SIGINT and SIGTERM end. A second one ends the process, whatever it waits for.
+func UntilSignal() (ctx context.Context, stop func()) {
+	ctx, stop = signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, boundary.Guard(zerolog.Nop(), boundary.Server, stop, nil))
+	return ctx, stop
+}
