@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -21,6 +22,7 @@ type Credential struct {
 	File                           string // of GCS: a path to a key of Google
 	Account                        string // of Azure; empty is that of the URL
 	AuthType, AccountKey, ClientID string // of Azure: AuthType is managed_identity, default, or anything else for AccountKey
+	Anonymous                      bool   // of S3: requests are not signed, whatever the client finds by itself
 }
 
 // String shows no secret.
@@ -34,12 +36,23 @@ const CredentialFile = "TRITON_CLOUD_CREDENTIAL_PATH"
 
 const maxCredentialFile = 1 << 20
 
+// endpointVariables are the variables by which Amazon's clients are told an endpoint.
+var endpointVariables = []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}
+
 // Find returns the credential for a location: that of the file which TRITON_CLOUD_CREDENTIAL_PATH names, where it names one, and
-// else that of the other variables. It reads both anew with each call. The error has no secret.
-func Find(getenv func(string) string, l Location) (Credential, error) {
-	c, err := fromEnvironment(getenv, l), error(nil)
-	if file := getenv(CredentialFile); file != "" {
-		c, err = fromFile(file, l)
+// else that of the other variables. It reads both anew with each call. An endpoint that the operator names nowhere gets none.
+// The error has no secret.
+func Find(getenv func(string) string, l Location) (c Credential, err error) {
+	isNamed := l.Named || l.Endpoint == "" || slices.ContainsFunc(endpointVariables, func(name string) bool {
+		return strings.EqualFold(strings.TrimRight(getenv(name), "/"), l.Endpoint)
+	})
+	switch file := getenv(CredentialFile); {
+	case file != "":
+		c, err = fromFile(file, l, isNamed)
+	case !isNamed:
+		c = Credential{Anonymous: true}
+	default:
+		c = fromEnvironment(getenv, l)
 	}
 	if c.AuthType == "default" { // as in the chain of Azure's SDK
 		c.ClientID = cmp.Or(c.ClientID, getenv("AZURE_CLIENT_ID"))
@@ -65,8 +78,9 @@ func fromEnvironment(getenv func(string) string, l Location) Credential {
 	}
 }
 
-// fromFile reads the file and chooses the entry with the longest prefix of the text that the user wrote.
-func fromFile(file string, l Location) (Credential, error) {
+// fromFile reads the file and chooses the entry with the longest prefix of the text that the user wrote. Unless the
+// endpoint is named elsewhere, the prefix has to name it.
+func fromFile(file string, l Location, isNamed bool) (Credential, error) {
 	content, err := readBounded(file)
 	if err != nil {
 		return Credential{}, newError(ErrDenied, infer.Internal, "read the cloud credentials that %s names: %v", CredentialFile, pathless(err))
@@ -76,9 +90,13 @@ func fromFile(file string, l Location) (Credential, error) {
 	if err := json.Unmarshal(content, &stores); err != nil {
 		return Credential{}, unreadable(file, "", err)
 	}
-	best, found := "", false
+	best, found, least := "", false, 0
+	if !isNamed {
+		_, host, _ := strings.Cut(l.Endpoint, "://")
+		least = strings.Index(l.Text, host) + len(host)
+	}
 	for prefix := range stores[l.Scheme] {
-		if strings.HasPrefix(l.Text, prefix) && (!found || len(prefix) > len(best)) {
+		if len(prefix) >= least && strings.HasPrefix(l.Text, prefix) && (!found || len(prefix) > len(best)) {
 			best, found = prefix, true
 		}
 	}

@@ -88,13 +88,51 @@ func TestCredentialsOfTheFile(t *testing.T) {
 		{"gs://else", objects.Credential{}, "Not found: Cannot match credential for path  gs://else"},
 		{"as://a/c", objects.Credential{Account: "acc", AccountKey: "k", AuthType: "default", ClientID: "c"}, ""},
 	} {
-		got, err := objects.Find(env.get, parse(t, test.url))
+		l := parse(t, test.url)
+		l.Named = true
+		got, err := objects.Find(env.get, l)
 		if test.err != "" {
 			if err == nil || infer.AsError(err).Status() != test.err || !errors.Is(err, objects.ErrDenied) {
 				t.Errorf("%s: got error %v, want %s", test.url, err, test.err)
 			}
 		} else if err != nil || got != test.want {
 			t.Errorf("%s: got %s, %v; want %s", test.url, describe(got), err, describe(test.want))
+		}
+	}
+}
+
+// TestCredentialsOfEndpointsThatModelsName go where the operator has named the endpoint, and nowhere else.
+func TestCredentialsOfEndpointsThatModelsName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "credentials.json")
+	const file = `{"s3": {"": {"profile": "all"}, "s3://": {"profile": "all"}, "s3://host:9000": {"profile": "one"}, "s3://http://host": {"profile": "prefix"}, "s3://https://host:9000/b": {"profile": "bucket"}}}`
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keys := environment{"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_SESSION_TOKEN": "token", "AWS_PROFILE": "p"}
+	profile := environment{"AWS_PROFILE": "p"}
+	with := func(name, value string) environment { return environment{"AWS_PROFILE": "p", name: value} }
+	for _, test := range []struct {
+		env  environment
+		url  string
+		want objects.Credential
+		err  string
+	}{
+		{keys, "s3://http://host:9000/b", objects.Credential{Anonymous: true}, ""},
+		{profile, "s3://host:9000/b", objects.Credential{Anonymous: true}, ""},
+		{profile, "s3://bucket/b", objects.Credential{Profile: "p"}, ""}, // of Amazon's
+		{with("AWS_ENDPOINT_URL", "http://HOST:9000/"), "s3://host:9000/b", objects.Credential{Profile: "p"}, ""},
+		{with("AWS_ENDPOINT_URL_S3", "https://host:9000"), "s3://https://host:9000/b", objects.Credential{Profile: "p"}, ""},
+		{with("AWS_ENDPOINT_URL", "http://host:900"), "s3://host:9000/b", objects.Credential{Anonymous: true}, ""},
+		{with(objects.CredentialFile, path), "s3://bucket/b", objects.Credential{Profile: "all"}, ""},
+		{with(objects.CredentialFile, path), "s3://host:9000/b", objects.Credential{Profile: "one"}, ""},
+		{with(objects.CredentialFile, path), "s3://https://host:9000/b/x", objects.Credential{Profile: "bucket"}, ""},
+		{with(objects.CredentialFile, path), "s3://http://host:9000/b", objects.Credential{}, "Cannot match credential"},
+		{with(objects.CredentialFile, path), "s3://http://host.evil:9000/b", objects.Credential{}, "Cannot match credential"},
+		{with(objects.CredentialFile, path), "s3://host:90001/b", objects.Credential{}, "Cannot match credential"},
+	} {
+		got, err := objects.Find(test.env.get, parse(t, test.url))
+		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s with %v: got %s, %v, anonymous %v; want %s, %v", test.url, test.env, describe(got), err, got.Anonymous, describe(test.want), test.err)
 		}
 	}
 }

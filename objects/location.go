@@ -23,6 +23,9 @@ type Location struct {
 	Bucket   string // Azure's container
 	Path     string // below the bucket, without '/' at either end; empty is the whole bucket
 	Text     string // as the user wrote it: it may have secrets, String has none
+	// Named says that the operator names the endpoint: the credentials of the environment are sent there. A model may name any
+	// endpoint.
+	Named bool
 }
 
 // The patterns are Triton's: of S3 an endpoint has a port, a bucket is lower case, and a path has letters, digits, '.', '-' and
@@ -144,6 +147,7 @@ func (l Location) Object() (directory Location, key string, named bool) {
 // Same reports whether both are one place, however the user has written each.
 func (l Location) Same(other Location) bool {
 	l.Text, other.Text = "", ""
+	l.Named, other.Named = false, false
 	return l == other
 }
 

@@ -16,15 +16,17 @@ import (
 // report name the stores in their place.
 func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), err error) {
 	var urls []string
+	var named []objects.Location
 	for _, path := range o.Repository.Paths {
 		location, inStore, _ := objects.Parse(path)
 		if !inStore {
 			continue
 		}
+		location.Named = true
 		if err := noModel(ctx, o.Repository.Objects, location); err != nil {
 			return nil, err
 		}
-		urls = append(urls, path)
+		urls, named = append(urls, path), append(named, location)
 	}
 	if len(urls) == 0 {
 		return func() {}, nil
@@ -39,6 +41,12 @@ func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), e
 		return nil, err
 	}
 	c.uncopied = faults
+	open := o.Repository.Objects
+	o.Repository.Objects = func(ctx context.Context, l objects.Location) (objects.Bucket, error) {
+		// The operator has named these, though the repositories are directories from here on.
+		l.Named = l.Named || slices.ContainsFunc(named, func(n objects.Location) bool { return strings.EqualFold(n.Endpoint, l.Endpoint) })
+		return open(ctx, l)
+	}
 	o.Repository.Paths = slices.Clone(o.Repository.Paths)
 	var names []string
 	for i, path := range o.Repository.Paths {

@@ -3,14 +3,17 @@ package check
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
 	"github.com/nereid-serving/nereid/objects"
 )
@@ -152,6 +155,55 @@ func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 	}
 	if left, err := os.ReadDir(mounts); err != nil || len(left) > 0 {
 		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// TestModelsNameStoresInVain: a static look at a directory asks no store, and what a model names at another endpoint than the
+// repository's is not named by the operator.
+func TestModelsNameStoresInVain(t *testing.T) {
+	in := func(endpoint string) string {
+		return two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"s3://" + endpoint + "/bucket/env.tar.gz\" } }\n"
+	}
+	store := mirrortest.New()
+	directory := t.TempDir()
+	files := map[string]string{
+		"far/config.pbtxt": in("http://evil:9000"), "far/1/model.py": script,
+		"near/config.pbtxt": in("http://host:9000"), "near/1/model.py": script,
+		"wrong/config.pbtxt": in("http://evil"), "wrong/1/model.py": script,
+	}
+	testkit.WriteFiles(t, directory, files)
+	for key, text := range files {
+		store.Put(key, text)
+	}
+	var mu sync.Mutex
+	var asked []string
+	check := func(args ...string) string {
+		var out, stderr strings.Builder
+		Run(args, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+			names, err := command.Parse(own, args)
+			o := nereid.Defaults()
+			o.Repository.Objects = func(ctx context.Context, at objects.Location) (objects.Bucket, error) {
+				mu.Lock()
+				asked = append(asked, fmt.Sprintf("%s %v", at.Endpoint, at.Named))
+				mu.Unlock()
+				return store.Opener(ctx, at)
+			}
+			return names, o, err
+		}, &out, &stderr)
+		return out.String() + stderr.String()
+	}
+	text := check(directory)
+	if !strings.Contains(text, "wrong/config.pbtxt: error: Invalid bucket name") || !strings.Contains(text, "3 models: 1 error") || len(asked) > 0 {
+		t.Errorf("a directory: got %s, asked %q", text, asked)
+	}
+	check(directory, "--import")
+	if slices.Sort(asked); !slices.Equal(slices.Compact(asked), []string{"http://evil:9000 false", "http://host:9000 false"}) {
+		t.Errorf("a directory that is imported: asked %q", asked)
+	}
+	asked = nil
+	check("s3://http://host:9000/bucket/models", "--import")
+	if slices.Sort(asked); !slices.Equal(slices.Compact(asked), []string{"http://evil:9000 false", "http://host:9000 true"}) {
+		t.Errorf("a repository in a store: asked %q", asked)
 	}
 }
 

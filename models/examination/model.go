@@ -99,7 +99,7 @@ func (x Examiner) one(ctx context.Context, id repository.Identity) *Model {
 	d, files, err := x.Repository.Read(id, nil)
 	if err == nil {
 		var local repository.Fetched
-		local, err = x.Repository.Fetch(ctx, d, files, nil)
+		local, err = x.Repository.FetchFiles(ctx, d, files)
 		d = local.Description
 		defer local.Drop()
 	}

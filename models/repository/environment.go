@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -16,6 +17,9 @@ import (
 
 // directoryVariable stands for the model's directory in a value of EXECUTION_ENV_PATH, at its beginning.
 const directoryVariable = "$$TRITON_MODEL_DIRECTORY"
+
+// environmentParameter is the parameter of a configuration that names the execution environment.
+const environmentParameter = "EXECUTION_ENV_PATH"
 
 // archive is the execution environment of a model as its configuration names it in an object store.
 type archive struct {
@@ -49,6 +53,9 @@ func (r *Roots) archiveOf(c *kserve.ModelConfig, l *listed) *archive {
 			return &archive{inside: inside}
 		}
 	}
+	location.Named = location.Endpoint == "" || slices.ContainsFunc(r.all(), func(o *rootDir) bool {
+		return o.store != nil && strings.EqualFold(o.store.Location().Endpoint, location.Endpoint)
+	})
 	a := &archive{location: location}
 	if r.archives == nil {
 		a.err = location.Unsupported()
@@ -60,7 +67,7 @@ func (r *Roots) archiveOf(c *kserve.ModelConfig, l *listed) *archive {
 
 // environmentValue is EXECUTION_ENV_PATH of a model.
 func environmentValue(c *kserve.ModelConfig) string {
-	return c.GetParameters()["EXECUTION_ENV_PATH"].GetStringValue()
+	return c.GetParameters()[environmentParameter].GetStringValue()
 }
 
 // names lists the archive for a footprint.

@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/mirror"
 	"github.com/nereid-serving/nereid/objects"
@@ -132,6 +133,7 @@ func (r *Roots) openStore(l objects.Location) (*rootDir, error) {
 	if r.options.ConfigName != "" {
 		texts = []string{"configs/" + r.options.ConfigName + ".pbtxt", configFile}
 	}
+	l.Named = true
 	ctx, end := context.WithCancelCause(context.Background())
 	defer end(nil)
 	if r.options.Stop != nil {
@@ -266,6 +268,29 @@ func (r *Roots) Fetch(ctx context.Context, d *Description, files Footprint, anew
 	if anew != nil {
 		read := f.Files // anew may keep it
 		anew(&read)
+	}
+	return f, nil
+}
+
+// FetchFiles is Fetch for an examination: nothing is asked of a store that the configuration of the model names. A model whose
+// execution environment lies there is returned as one without.
+func (r *Roots) FetchFiles(ctx context.Context, d *Description, files Footprint) (f Fetched, err error) {
+	f.Description, f.Files = d, files
+	if d.InStore() {
+		if f.Description, f.Files, f.Copy, err = r.fetchModel(ctx, d, files, nil); err != nil {
+			return Fetched{}, err
+		}
+	}
+	if a := f.archive; a != nil && a.err == nil && a.inside == "" {
+		local := *f.Description
+		local.Config = config.Clone(local.Config)
+		delete(local.Config.Parameters, environmentParameter)
+		f.Description = &local
+		return f, nil
+	}
+	if f.Description, f.Files, _, err = r.fetchEnvironment(ctx, f.Description, f.Files); err != nil {
+		f.Drop()
+		return Fetched{}, err
 	}
 	return f, nil
 }

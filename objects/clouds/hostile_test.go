@@ -75,6 +75,7 @@ func locate(t *testing.T, scheme, address string) objects.Location {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.Named = true
 	return l
 }
 

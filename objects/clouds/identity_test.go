@@ -407,6 +407,50 @@ func TestBucketsForAll(t *testing.T) {
 	}
 }
 
+// TestEndpointsOfModelsGetNoCredentials: where a model alone names the endpoint, requests go without a signature, whatever the
+// environment and the files of the machine have, and no program of theirs is run.
+func TestEndpointsOfModelsGetNoCredentials(t *testing.T) {
+	p := protocols[0]
+	var private, signed atomic.Bool
+	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization")+r.Header.Get("X-Amz-Security-Token") != "" {
+			signed.Store(true)
+		}
+		switch {
+		case private.Load():
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, "<Error><Code>AccessDenied</Code></Error>")
+		case isListing(r):
+			_, _ = io.WriteString(w, p.page("f"))
+		}
+	})
+	ran := filepath.Join(t.TempDir(), "ran")
+	file := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(file, []byte("[default]\ncredential_process = touch "+ran+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AWS_SESSION_TOKEN", "the-token")
+	t.Setenv("AWS_CONFIG_FILE", file)
+	l.Named = false
+	for range 2 { // with keys in the environment, and without
+		private.Store(false)
+		b := opened(t, l)
+		if err := b.List(t.Context(), "", func(objects.Object) error { return nil }); err != nil || signed.Load() {
+			t.Errorf("a bucket for all: %v, signed %v", err, signed.Load())
+		}
+		private.Store(true)
+		err := b.List(t.Context(), "", func(objects.Object) error { return nil })
+		const want = "a model names the endpoint, and neither --model-repository, TRITON_CLOUD_CREDENTIAL_PATH nor AWS_ENDPOINT_URL does, and the store answers AccessDenied to a request without a signature"
+		if err == nil || !strings.HasSuffix(err.Error(), want) || signed.Load() {
+			t.Errorf("a private bucket: got %v, signed %v, want …%s", err, signed.Load(), want)
+		}
+		t.Setenv("AWS_ACCESS_KEY_ID", "")
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the program of a credential_process has run")
+	}
+}
+
 // azureIdentities is a container that wants a token, and the service that gives them to apps and containers of Azure.
 type azureIdentities struct {
 	location objects.Location

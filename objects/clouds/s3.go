@@ -35,6 +35,7 @@ type s3Client struct {
 	credentials aws.CredentialsProvider
 	profile     string // that the operator names
 	asksSums    bool   // requests for objects ask for their checksums; a variable or a file may turn it off for old servers
+	anonymous   bool   // requests go without a signature, since the operator does not name the endpoint
 	unnamed     bool   // nothing names credentials: the identity of the machine is the last source, and may give none
 	transport   *http.Transport
 	follow      bool                   // the store may name another region
@@ -55,7 +56,10 @@ func (k connector) connectS3(ctx context.Context, l objects.Location, c objects.
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
 		config.WithLogger(logging.Nop{}),
 	}
-	if c.KeyID != "" {
+	switch {
+	case c.Anonymous:
+		options = append(options, config.WithCredentialsProvider(aws.AnonymousCredentials{}))
+	case c.KeyID != "":
 		options = append(options, config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider(c.KeyID, c.SecretKey, c.SessionToken)))
 	}
 	if c.Profile != "" {
@@ -83,11 +87,13 @@ func (k connector) connectS3(ctx context.Context, l objects.Location, c objects.
 			o.BaseEndpoint = aws.String(l.Endpoint)
 		}
 	})
-	return &s3Client{
-		client: client, bucket: l.Bucket, credentials: cfg.Credentials, profile: c.Profile, transport: transport, follow: l.Endpoint == "" && cfg.BaseEndpoint == nil,
+	connected := &s3Client{
+		client: client, bucket: l.Bucket, anonymous: c.Anonymous, credentials: cfg.Credentials, profile: c.Profile, transport: transport, follow: l.Endpoint == "" && cfg.BaseEndpoint == nil,
 		asksSums: cfg.ResponseChecksumValidation != aws.ResponseChecksumValidationWhenRequired,
 		unnamed:  c.Profile == "" && aws.IsCredentialsProvider(cfg.Credentials, (*ec2rolecreds.Provider)(nil)),
-	}, nil
+	}
+	connected.unsigned.Store(c.Anonymous)
+	return connected, nil
 }
 
 func (c *s3Client) Close() { c.transport.CloseIdleConnections() }
@@ -175,7 +181,11 @@ func ask[T any](ctx context.Context, c *s3Client, do func(func(*s3.Options)) (T,
 	}
 	cause := causeOfS3(err)
 	if c.unsigned.Load() && errors.Is(cause.Reason, objects.ErrDenied) {
-		cause.Name, cause.Message = noCredentials, "there are none, and the store answers "+cause.Name+" to a request without a signature"
+		why := "there are none"
+		if c.anonymous {
+			why = "a model names the endpoint, and neither --model-repository, TRITON_CLOUD_CREDENTIAL_PATH nor AWS_ENDPOINT_URL does"
+		}
+		cause.Name, cause.Message = noCredentials, why+", and the store answers "+cause.Name+" to a request without a signature"
 	}
 	return result, cause
 }

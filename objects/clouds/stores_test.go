@@ -43,6 +43,7 @@ func open(t *testing.T, url string) (objects.Bucket, error) {
 	if err != nil || !cloud {
 		t.Fatalf("%s: cloud %v, error %v", url, cloud, err)
 	}
+	l.Named = true
 	b, err := Open(t.Context(), l)
 	if err == nil {
 		t.Cleanup(func() { _ = b.Close() })
@@ -138,6 +139,7 @@ func tell(t *testing.T, s *objectstest.Store) {
 
 	// A body that is resumed begins where it ended.
 	l, _, _ := objects.Parse(s.URL)
+	l.Named = true
 	credential, err := objects.Find(os.Getenv, l)
 	if err != nil {
 		t.Fatal(err)
