@@ -17,10 +17,13 @@
 // is no panic and ends the process: concurrent access to a map, a deadlock of all
 // goroutines, a stack or heap without end.
 //
+// A Limit bounds what another process may take. It does not count the time during which this
+// process was stopped, suspended or throttled, as time.Timer does.
+//
 // States: none. The counters of panics are the process's own, since a panic can come
 // where nothing has been handed down yet; they only grow.
 //
-// Locks: no function holds one while it calls f or failed. WaitGroup.mu is a leaf.
+// Locks: no function holds one while it calls f or failed. WaitGroup.mu and Limit.mu are leaves.
 //
 // Callers: any goroutine, at any time. failed runs in the goroutine that panicked, after
 // its deferred functions: it may take the locks that these have released.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -29,9 +30,19 @@ const endLimit = 500 * time.Millisecond
 func (p *program) Start(ctx context.Context, instance string, files *process.Files) (*launch.Process, error) {
 	r := newRunner(p, files)
 	stop := context.AfterFunc(ctx, boundary.Guard(p.log, boundary.Life, r.abandon, nil))
+	late := boundary.AfterLimit(p.log, boundary.Life, p.known.config.StubTimeout, func() {
+		r.late.Store(true)
+		r.abandon()
+	}, nil)
 	err := p.greet(r)
-	if !stop() && err == nil {
+	late.Stop()
+	switch {
+	case err != nil:
+		stop()
+	case !stop():
 		err = context.Cause(ctx)
+	case r.late.Load():
+		err = process.Late("the handshake came too late")
 	}
 	if err == nil {
 		return r.process, nil
@@ -50,8 +61,8 @@ func (p *program) greet(r *runner) error {
 		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: wire.CookieKey, MagicCookieValue: wire.CookieValue},
 		VersionedPlugins: map[int]plugin.PluginSet{wire.Version: {}},
 		AllowedProtocols: []plugin.Protocol{wire.Protocol},
-		StartTimeout:     p.known.config.StubTimeout,
-		SkipHostEnv:      true, // the runner adds it
+		StartTimeout:     math.MaxInt64, // Start has a limit instead
+		SkipHostEnv:      true,          // the runner adds it
 		Logger:           newLogger(p.log),
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: temporary()},
 		RunnerFunc: func(_ hclog.Logger, command *exec.Cmd, directory string) (pluginrunner.Runner, error) {
@@ -127,14 +138,14 @@ func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string,
 		switch {
 		case said:
 			return infer.Internal, fmt.Sprintf("printed %q where the line of its handshake was wanted: is it built on package sdk/plugin, and does it print nothing to stdout before plugin.Serve?", cut(line)), false
+		case r.late.Load():
+			return infer.Internal, fmt.Sprintf("did not make its handshake within %s (setting %s): its main has to call plugin.Serve of package sdk/plugin", r.program.known.config.StubTimeout, startTimeout), true
 		case exit.Signal == 0:
 			return infer.Internal, fmt.Sprintf("exited with code %d before its handshake: is it built on package sdk/plugin, whose Serve its main calls? Its last lines are in the log", exit.Code), false
 		case r.ended && !r.killed.Load():
 			return infer.Internal, fmt.Sprintf("was ended by %s before its handshake; its last lines are in the log", unix.SignalName(exit.Signal)), false
-		case r.ended:
-			return infer.Internal, "closed its stdout before its handshake: its main has to call plugin.Serve of package sdk/plugin", false
 		}
-		return infer.Internal, fmt.Sprintf("did not make its handshake within %s (setting %s): its main has to call plugin.Serve of package sdk/plugin", r.program.known.config.StubTimeout, startTimeout), true
+		return infer.Internal, "closed its stdout before its handshake: its main has to call plugin.Serve of package sdk/plugin", false
 	}
 	built, err := strconv.Atoi(fields[1])
 	switch {

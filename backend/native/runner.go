@@ -28,8 +28,8 @@ type runner struct {
 	near        *os.File // the pipe's end of this process
 	ended       bool     // the process has closed its stdout, or ended, by itself
 
-	// abandoned: the caller waits no longer. killed: endLimit has passed.
-	abandoned, killed atomic.Bool
+	// abandoned: the caller waits no longer. late: the time for the handshake has passed. killed: endLimit has passed.
+	abandoned, late, killed atomic.Bool
 
 	mu      sync.Mutex
 	process *launch.Process // set once, by Start

@@ -23,12 +23,7 @@ type left struct {
 // still had.
 func (l *life) end(cause error) {
 	in := l.in
-	var broke *ipc.ProtocolError
-	liar := errors.As(cause, &broke)
-	if liar {
-		in.model.supervisor.metrics.ProtocolError(broke.Rule)
-	}
-	l.leave(errors.Is(cause, errStopped))
+	l.close()
 	l.readiness.end(in.fault(infer.Internal, ReadyLost))
 	in.current.CompareAndSwap(l, nil)
 
@@ -36,6 +31,15 @@ func (l *life) end(cause error) {
 	l.process.Kill() // and with it, when it is reaped, its group
 	<-l.exited
 	l.process.KillFamily()
+	var broke *ipc.ProtocolError
+	liar := errors.As(cause, &broke)
+	if !liar { // what it has said last counts
+		liar = errors.As(l.drain(), &broke)
+	}
+	if liar {
+		in.model.supervisor.metrics.ProtocolError(broke.Rule)
+	}
+	l.leave(errors.Is(cause, errStopped))
 	// A scheduler that hands a batch over may not have noticed yet that the life has ended.
 	in.submit.Lock()
 	in.submit.Unlock() //nolint:staticcheck // only waited for
@@ -65,6 +69,20 @@ func (l *life) end(cause error) {
 	l.calls.Close(l.seen == phaseFinalized && !liar)
 }
 
+// close has the life take no more batches. What it has goes on.
+func (l *life) close() {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	l.closeLocked()
+}
+
+func (l *life) closeLocked() {
+	if l.in.life == l {
+		l.left.wasUp = true
+		l.in.life = nil
+	}
+}
+
 // leave takes the life from its instance, and notes what the stub still had before
 // anything that could go wrong. It does so once.
 func (l *life) leave(stopped bool) {
@@ -74,8 +92,8 @@ func (l *life) leave(stopped bool) {
 	if l.left.taken {
 		return
 	}
-	l.left.taken, l.left.wasUp = true, in.life == l
-	in.life = nil
+	l.left.taken = true
+	l.closeLocked()
 	l.leaveLocked()
 	if stopped {
 		in.moveLocked(Stopped)

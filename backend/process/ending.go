@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/ipc"
 )
 
 // ending is the process of a life and how it ends. Three goroutines meet here: the
@@ -55,41 +58,51 @@ func (e *ending) died() error {
 }
 
 // await waits for one of the stub's messages, or for its end.
-func (e *ending) await(ctx context.Context, message <-chan error, limit time.Duration, what string) error {
-	var late <-chan time.Time
-	if limit > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		late = timer.C
-	}
+func (l *life) await(ctx context.Context, message <-chan error, limit time.Duration, what string) error {
+	late := boundary.NewLimit(limit)
+	defer late.Stop()
 	select {
-	case err := <-e.failed: // whatever the stub has said before that
+	case err := <-l.failed: // whatever the stub has said before that
 		return err
 	default:
 	}
 	select {
 	case err := <-message:
 		return err
-	case err := <-e.failed:
+	case err := <-l.failed:
 		return err
-	case <-e.read:
-		return e.readerEnded(message)
-	case <-e.exited:
-		// Its last frame may still be on its way through the reader. A child of the
-		// model may hold the bell, so the end of the file is not waited for.
+	case <-l.read:
+		return l.readerEnded(message)
+	case <-l.exited:
+		// A child of the model may hold the bell, so the end of the file is not waited for.
+		broken := l.drain()
 		select {
 		case err := <-message:
 			return err
-		case <-e.read:
-			return e.readerEnded(message)
-		case <-time.After(closedLimit):
-			return e.died()
+		default:
+			return cmp.Or(broken, l.died())
 		}
-	case <-late:
-		return &lateError{fmt.Sprintf("process did not %s within %s", what, limit)}
+	case <-late.C:
+		broken := l.drain()
+		select {
+		case err := <-message:
+			return err
+		default:
+			return cmp.Or[error](broken, &lateError{fmt.Sprintf("process did not %s within %s", what, limit)})
+		}
 	case <-ctx.Done():
 		return errStopped
 	}
+}
+
+// drain acts on the frames that the process has published. An error is to end the life. The
+// caller does not hold the channel's receive lock.
+func (l *life) drain() error {
+	_, err := l.channel.Receive(l.handle)
+	if errors.Is(err, ipc.ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 // readerEnded says why the stub's frames ended.
@@ -104,10 +117,12 @@ func (e *ending) readerEnded(message <-chan error) error {
 	}
 	// End of file: mostly because the process ends. If it does not, it has closed
 	// its descriptors and cannot be used.
+	limit := boundary.NewLimit(closedLimit)
+	defer limit.Stop()
 	select {
 	case <-e.exited:
 		return e.died()
-	case <-time.After(closedLimit):
+	case <-limit.C:
 		return errors.New("process closed its end of the channel and lives on")
 	}
 }

@@ -27,6 +27,8 @@ type inFlightSession interface {
 	busyLocked(yes bool)
 	// fail ends the life because of err. It does not wait.
 	fail(err error)
+	// drain acts on the frames that the process has published. An error is to end the life.
+	drain() error
 }
 
 // inFlight is what one process has in flight: the batches that it was handed, what became
@@ -66,7 +68,7 @@ type batches struct {
 	number  uint64               // of the batch that was handed over last
 	freed   int64                // ns, when the last answer came
 	asked   withdrawal
-	timer   *time.Timer // of the first batch, nil without a limit
+	timer   *boundary.Limit // of the first batch, nil without a limit
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
 
@@ -164,7 +166,7 @@ func (f *inFlight) limitLocked() {
 	limit := f.executeLimit
 	if limit > 0 && f.count > 0 {
 		number := f.current[0].number
-		f.timer = boundary.AfterFunc(f.log, boundary.Life, limit, func() { f.timeout(number, limit) }, f.session.fail)
+		f.timer = boundary.AfterLimit(f.log, boundary.Life, limit, func() { f.timeout(number, limit) }, f.session.fail)
 	}
 }
 
@@ -253,8 +255,12 @@ func (f *inFlight) sent(number, position uint64, at int64, err error) (refused e
 	return refused
 }
 
-// timeout ends a stub whose execute did not return in time.
+// timeout ends a stub whose execute did not return in time. What it has published counts.
 func (f *inFlight) timeout(number uint64, limit time.Duration) {
+	if err := f.session.drain(); err != nil {
+		f.session.fail(err)
+		return
+	}
 	f.mu.Lock()
 	late := f.count > 0 && f.current[0].number == number
 	f.mu.Unlock()

@@ -250,7 +250,7 @@ func (l *life) finalize() {
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
 		return
 	}
-	limit := time.NewTimer(orForever(l.in.model.settings.FinalizeTimeout))
+	limit := boundary.NewLimit(l.in.model.settings.FinalizeTimeout)
 	defer limit.Stop()
 	select {
 	case <-l.exited:
@@ -258,13 +258,6 @@ func (l *life) finalize() {
 	case <-limit.C:
 		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("finalize did not return in time, process is killed")
 	}
-}
-
-func orForever(d time.Duration) time.Duration {
-	if d <= 0 {
-		return 1<<63 - 1
-	}
-	return d
 }
 
 // busyLocked implements inFlightSession.

@@ -215,3 +215,70 @@ func TestCloseOfAStubThatIsStopped(t *testing.T) {
 		t.Errorf("got error %v, want that the stub is not healthy", response.Err)
 	}
 }
+
+// TestWhatAStubSaidLastIsHeard has a stub answer and end while the reader of its ring is busy:
+// what lies in the ring is handed up before the end of the life answers the rest.
+func TestWhatAStubSaidLastIsHeard(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("last_words", `
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        sender.send(answer(1))
+        sender.send(answer(2), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        os.kill(os.getpid(), signal.SIGKILL)
+`)
+	in := m.instance()
+	l := in.current.Load()
+	responses, done := make(chan *infer.Response, 8), make(chan backend.Report, 1)
+	in.Execute(&backend.Batch{
+		Tasks: []*backend.Task{{Context: t.Context(), Request: r.small(), Send: func(response *infer.Response) {
+			if len(responses) == 0 {
+				testkit.Within(patience, func() bool { return in.current.Load() != l }) // the life is ending
+			}
+			responses <- response
+		}}},
+		Done: func(_ *backend.Batch, report backend.Report) { done <- report },
+	})
+	if report := <-done; report.Err == nil {
+		t.Error("the batch has no error, though its stub has not returned from it")
+	}
+	if len(responses) != 2 {
+		t.Fatalf("got %d responses, want 2", len(responses))
+	}
+	for want := range 2 {
+		response := <-responses
+		if response.Err != nil || len(response.Outputs) != 1 || response.Outputs[0].Data[0] != byte(want+1) || response.Final != (want == 1) {
+			t.Errorf("response %d: got %+v (error %v)", want+1, response, response.Err)
+		}
+		response.Release()
+	}
+}
+
+// TestAnAnswerInTheRingIsInTime has the time for an execution pass while the answer lies in the
+// ring and its reader is busy: the stub is not killed.
+func TestAnAnswerInTheRingIsInTime(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("in_time", `
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        sender.send(answer(1))
+        sender.send(answer(2), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+`)
+	const limit = 100 * time.Millisecond
+	m.hurry(limit)
+	in := m.instance()
+	l := in.current.Load()
+	done := make(chan backend.Report, 1)
+	in.Execute(&backend.Batch{
+		Tasks: []*backend.Task{{Context: t.Context(), Request: r.small(), Send: func(response *infer.Response) {
+			if !response.Final {
+				testkit.Within(4*limit, func() bool { return len(l.failed) > 0 })
+			}
+			response.Release()
+		}}},
+		Done: func(_ *backend.Batch, report backend.Report) { done <- report },
+	})
+	if report := <-done; report.Err != nil || in.current.Load() != l {
+		t.Errorf("got report %+v, want one without error and the same stub", report)
+	}
+}

@@ -111,7 +111,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	for _, in := range instances {
 		in.cancel()
 	}
-	limit := time.NewTimer(orForever(m.settings.UnloadTimeout))
+	limit := boundary.NewLimit(m.settings.UnloadTimeout)
 	defer limit.Stop()
 	for _, in := range instances {
 		select {
@@ -119,7 +119,6 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 			continue
 		case <-ctx.Done(): // it may be warmed up by now, for however long
 		case <-limit.C:
-			limit.Reset(0) // for the others too
 		}
 		in.doom()
 		<-in.ended
@@ -257,7 +256,7 @@ func (m *Model) settles(instances []*Instance, ended <-chan struct{}) bool {
 			l.hasten.Do(func() { close(l.hasty) })
 		}
 	}
-	limit := time.NewTimer(m.settings.Grace)
+	limit := boundary.NewLimit(m.settings.Grace)
 	defer limit.Stop()
 	select {
 	case <-ended:

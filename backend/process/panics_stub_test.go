@@ -227,7 +227,7 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 		if in := in.Load(); in != nil && message == "log trap" {
 			in.mu.Lock()
 			defer in.mu.Unlock()
-			in.life.timer = new(time.Timer) // to stop it is a bug
+			in.life.timer = new(boundary.Limit) // to stop it is a bug
 		}
 	}))
 	m, err := r.open(r.writeModel("talks", talks), modelConfig("talks", 1, infer.Uint8))
@@ -307,7 +307,7 @@ func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		if broken {
 			in.mu.Lock()
-			life.timer = new(time.Timer) // to stop it is a bug
+			life.timer = new(boundary.Limit) // to stop it is a bug
 			in.mu.Unlock()
 		}
 		var none *shm.Block // whose use is a bug of ours

@@ -3,10 +3,10 @@ package process
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
@@ -64,12 +64,12 @@ func (in *Instance) Ready(ctx context.Context) error {
 	}
 	// A late check goes on in the model, and readiness checks that come meanwhile
 	// wait for its response.
-	timer := time.NewTimer(orForever(in.model.settings.ReadyTimeout))
-	defer timer.Stop()
+	limit := boundary.NewLimit(in.model.settings.ReadyTimeout)
+	defer limit.Stop()
 	select {
 	case <-c.settled:
 		return c.err
-	case <-timer.C:
+	case <-limit.C:
 		return in.fault(infer.Unavailable, late)
 	case <-ctx.Done():
 		return context.Cause(ctx)

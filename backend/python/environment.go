@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/conda"
 	"github.com/nereid-serving/nereid/conda/archive"
 	"github.com/nereid-serving/nereid/conda/build"
@@ -65,11 +66,9 @@ func (c *code) take(ctx context.Context) (h holding, err error) {
 	if c.place == nil && !c.settings.BuildEnvironments {
 		return holding{python: c.backend.hold(c.settings.wish(), nil)}, nil
 	}
-	if limit := c.settings.EnvironmentTimeout; limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("env-timeout-seconds ran out, which is %s", limit))
-		defer cancel()
-	}
+	limit := c.settings.EnvironmentTimeout
+	ctx, cancel := boundary.WithLimit(ctx, limit, fmt.Errorf("env-timeout-seconds ran out, which is %s", limit))
+	defer cancel()
 	var place conda.Place
 	switch {
 	case c.place == nil:
@@ -202,7 +201,7 @@ const mostDiagnosis = 30 * time.Second
 // diagnose says why the interpreter of an environment did not start, in place of what it
 // said itself. One that was too slow is not asked: its answer would take as long again.
 func (p *python) diagnose(ctx context.Context, failure error) error {
-	ctx, cancel := context.WithTimeout(ctx, mostDiagnosis)
+	ctx, cancel := boundary.WithLimit(ctx, mostDiagnosis, context.DeadlineExceeded)
 	defer cancel()
 	var late *lateError
 	if errors.As(failure, &late) {

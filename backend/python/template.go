@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/rs/zerolog"
 	"github.com/vmihailenco/msgpack/v5"
 	"golang.org/x/sys/unix"
 )
@@ -27,6 +28,7 @@ type template struct {
 	interpreter interpreterInfo
 	process     *launch.Process
 	gone        chan struct{} // closed when the process has been reaped
+	log         zerolog.Logger
 
 	mu     sync.Mutex // one exchange at a time
 	conn   *net.UnixConn
@@ -91,7 +93,7 @@ func (p *python) launchTemplate(ctx context.Context, interpreter string, output 
 		_ = near.Close()
 		return nil, err
 	}
-	t := &template{process: child, conn: near, gone: make(chan struct{})}
+	t := &template{process: child, conn: near, gone: make(chan struct{}), log: p.backend.log}
 	boundary.Go(p.backend.log, boundary.Life, func() {
 		defer close(t.gone)
 		defer children.Forget(child)
@@ -188,13 +190,11 @@ func (t *template) undo(children *launch.Children, mark string) bool {
 
 // receive reads one message; limit 0 is no limit.
 func (t *template) receive(into any, limit time.Duration) error {
-	var deadline time.Time
-	if limit > 0 {
-		deadline = time.Now().Add(limit)
-	}
-	if err := t.conn.SetReadDeadline(deadline); err != nil {
+	if err := t.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
+	late := boundary.AfterLimit(t.log, boundary.Life, limit, func() { _ = t.conn.SetReadDeadline(time.Unix(1, 0)) }, nil)
+	defer late.Stop()
 	buffer := make([]byte, 64<<10)
 	n, err := t.conn.Read(buffer)
 	if err == nil && n == 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -46,10 +47,10 @@ func (v *Version) start(ctx context.Context, events backend.Events, limiter *rat
 // warmed returns when the instances that have come are warm, or why one is not; that
 // they are not warm in time is a reason.
 func (v *Version) warmed(ctx context.Context) error {
-	if p, ok := v.model.(backend.Patient); ok && p.InitializeTimeout() > 0 {
+	if p, ok := v.model.(backend.Patient); ok {
 		limit := p.InitializeTimeout()
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, infer.Errorf(infer.Internal, "the warm-up of model '%s' did not end within %s", v.info.Name, limit))
+		ctx, cancel = boundary.WithLimit(ctx, limit, infer.Errorf(infer.Internal, "the warm-up of model '%s' did not end within %s", v.info.Name, limit))
 		defer cancel()
 	}
 	return v.barrier.Wait(ctx)

@@ -211,12 +211,11 @@ func (l *Loader) discard(ctx context.Context, m backend.Model) {
 
 // unloading bounds an end of a model.
 func (l *Loader) unloading(m backend.Model) (context.Context, context.CancelFunc) {
-	p, ok := m.(backend.Patient)
-	if !ok || p.UnloadTimeout() <= 0 {
-		return context.WithCancel(l.registry.Lifetime())
+	limit := time.Duration(0)
+	if p, ok := m.(backend.Patient); ok {
+		limit = p.UnloadTimeout()
 	}
-	limit := p.UnloadTimeout()
-	return context.WithTimeoutCause(l.registry.Lifetime(), limit, fmt.Errorf("the unload timeout of %s ran out", limit))
+	return boundary.WithLimit(l.registry.Lifetime(), limit, fmt.Errorf("the unload timeout of %s ran out", limit))
 }
 
 // bringUp completes the config of an opened model and starts its instances. After an

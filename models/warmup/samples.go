@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -48,7 +49,7 @@ func (w *Samples) Run(ctx context.Context, in backend.Instance, first bool) erro
 		limit := againAtLeast + 2*w.longest
 		w.mu.Unlock()
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
+		ctx, cancel = boundary.WithLimit(ctx, limit, context.DeadlineExceeded)
 		defer cancel()
 	}
 	directory, err := w.Open()
