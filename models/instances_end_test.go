@@ -72,6 +72,30 @@ func TestShutdownWaitsForWhatAnExchangeEnds(t *testing.T) {
 	})
 }
 
+// TestLoadWaitsForInstancesThatHaveAnswered: an instance that has sent its last response and not returned
+// from execute yet has nothing to do for a client. It has ended when a load that takes it away returns.
+func TestLoadWaitsForInstancesThatHaveAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrower(t, `instance_group [ { name: "a" count: 2 kind: KIND_CPU } ]`, nil)
+		g.backend.returning = func() { time.Sleep(time.Second) }
+		for range 2 {
+			if _, err := g.send(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.write(`instance_group [ { name: "a" count: 1 kind: KIND_CPU } ]`)
+		if err := g.Load(t.Context(), "m", "", nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := g.backend.models[0].left(); got != "a_1" {
+			t.Errorf("when the load has returned, %q have ended, want a_1", got)
+		}
+		if err := g.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestLoadWaitsForIdleInstances: when a load that takes instances away returns,
 // those that had nothing to do have ended, and those that are busy have not.
 func TestLoadWaitsForIdleInstances(t *testing.T) {

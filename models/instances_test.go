@@ -21,14 +21,15 @@ import (
 
 // growing is a backend whose models exchange their instances.
 type growing struct {
-	mu      sync.Mutex
-	opened  int
-	models  []*growingModel
-	refuse  error                  // what Grow returns
-	answer  map[string]error       // what the executions of an instance end with, by its name
-	ending  func(*growingInstance) // called when one is to end, before it does
-	leaving func(*growingInstance) // called when one leaves
-	long    int                    // executions of requests that wait to be told to end
+	mu        sync.Mutex
+	opened    int
+	models    []*growingModel
+	refuse    error                  // what Grow returns
+	answer    map[string]error       // what the executions of an instance end with, by its name
+	ending    func(*growingInstance) // called when one is to end, before it does
+	leaving   func(*growingInstance) // called when one leaves
+	returning func()                 // called when an execution has sent its responses
+	long      int                    // executions of requests that wait to be told to end
 }
 
 func (b *growing) Open(backend.Env) (backend.Model, error) {
@@ -182,6 +183,9 @@ func (in *growingInstance) Execute(b *backend.Batch) {
 				response = infer.ErrorResponse(err)
 			}
 			task.Send(response)
+		}
+		if f := in.model.backend.returning; f != nil {
+			f()
 		}
 		b.Done(b, backend.Report{Start: start, ComputeStart: start, ComputeEnd: start, End: start, Executed: true})
 	}()

@@ -59,6 +59,11 @@ func (b *batch) timings() []Timing {
 	return list
 }
 
+// answered reports whether all requests of a batch have had their last responses; nil has none.
+func (b *batch) answered() bool {
+	return b == nil || !slices.ContainsFunc(b.requests, func(r *request) bool { return !r.Answered() })
+}
+
 // hasBLS reports whether an execution waits for one of the requests.
 func (b *batch) hasBLS() bool {
 	return slices.ContainsFunc(b.requests, func(r *request) bool { return r.task.Request.Caller != nil })

@@ -200,10 +200,11 @@ func (d *Batcher) refuseAllLocked() (refused []*request, lost backend.Instance) 
 }
 
 // Retire implements Scheduler.
-func (d *Batcher) Retire(in backend.Instance, drained func()) {
+func (d *Batcher) Retire(in backend.Instance, drained func()) (answered bool) {
 	d.mu.Lock()
+	answered = true
 	if on, known := d.instances.RetireLocked(in, drained); known {
-		drained = nothing
+		drained, answered = nothing, on.executes.answered() && on.ahead.answered()
 		if on.executes == nil {
 			drained = d.drainLocked(on)
 		}
@@ -218,6 +219,7 @@ func (d *Batcher) Retire(in backend.Instance, drained func()) {
 	}
 	then()
 	d.config.Graph.Recheck(d.waitingBLS())
+	return answered
 }
 
 // Forget implements Scheduler.

@@ -24,8 +24,10 @@ type Scheduler interface {
 	// Retire gives an instance no new work from now on, whatever its Events say
 	// later. Drained is called once, by any goroutine and with nothing locked, when
 	// the instance has none: before Retire returns, if it has none already. An
-	// instance that is lost meanwhile, or that was never up, has none.
-	Retire(in backend.Instance, drained func())
+	// instance that is lost meanwhile, or that was never up, has none. Answered says that
+	// no request of the instance waits for a response, though the instance may not have
+	// returned from the last one yet.
+	Retire(in backend.Instance, drained func()) (answered bool)
 	// Forget drops what is known of an instance that has been retired, has no work and
 	// has ended: none of its Events follows.
 	Forget(in backend.Instance)

@@ -27,6 +27,7 @@ type world struct {
 	instances map[string]*actor
 	asked     map[string]*asked
 	drained   int // calls after steps "retire"
+	answered  int // of these steps, which left no request without its last response
 }
 
 // asked is a request of a world.
@@ -239,7 +240,9 @@ func (w *world) step(line string) error {
 		w.up(id)
 	case "retire": // an instance gets no more
 		a := w.instances[id]
-		w.models[a.model].Retire(a, func() { w.drained++ })
+		if w.models[a.model].Retire(a, func() { w.drained++ }) {
+			w.answered++
+		}
 	case "ahead":
 		w.instances[id].ahead = true
 	case "wait": // nothing happens

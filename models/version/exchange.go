@@ -133,8 +133,8 @@ func (e *Exchange) Drop() {
 }
 
 // Commit lets the new instances take work, and ends the instances that are not wanted any
-// more as soon as they have nothing to do: idle ones before Commit returns; left are the names
-// of the others.
+// more as soon as they have nothing to do. Instances without an unanswered request end before
+// Commit returns; left are the names of the others.
 func (e *Exchange) Commit() (left []string) {
 	if e == nil {
 		return nil
@@ -152,17 +152,17 @@ func (e *Exchange) Commit() (left []string) {
 		e.exchanger.Leave(in)
 		known := v.barrier.Retire(in)
 		drained := make(chan struct{}) // closed by the scheduler
-		if known == nil {              // a passive one
+		answered := true
+		if known == nil { // a passive one
 			close(drained)
 		} else {
-			v.scheduler.Retire(known, func() { close(drained) })
+			answered = v.scheduler.Retire(known, func() { close(drained) })
 		}
 		ended := func() {}
-		select {
-		case <-drained:
+		if answered {
 			idle.Add(1)
 			ended = idle.Done
-		default:
+		} else {
 			left = append(left, in.Name())
 		}
 		v.loader.registry.Ending().Go(e.before.log, boundary.Models, func() {

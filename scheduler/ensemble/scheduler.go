@@ -93,7 +93,10 @@ func (e *Scheduler) Lost(backend.Instance, bool) {}
 func (e *Scheduler) Forget(backend.Instance) {}
 
 // Retire implements Scheduler.
-func (e *Scheduler) Retire(_ backend.Instance, drained func()) { drained() }
+func (e *Scheduler) Retire(_ backend.Instance, drained func()) (answered bool) {
+	drained()
+	return true
+}
 
 // Stop implements Scheduler.
 func (e *Scheduler) Stop(ctx context.Context) error {

@@ -2,6 +2,7 @@ package handover
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
@@ -18,7 +19,8 @@ type Recipient struct {
 	BLS  *waitgraph.BLSRequest // in the wait graph; nil if no execution is known to wait for this
 	// Done receives one value when the last response has been handed up. It is made
 	// for Await, with room for that value; nil for a request that is submitted.
-	Done chan struct{}
+	Done     chan struct{}
+	answered atomic.Bool // the last response is being handed up, or has been
 	// unwatch ends the watch over the context of a request that was submitted. It is
 	// guarded by the scheduler's mu, and not set any more when the request has ended:
 	// Dismiss may read it without.
@@ -72,12 +74,18 @@ func (r *Recipient) Await(ctx context.Context, req *infer.Request, in backend.In
 // Tell hands a response up and reports whether it was the last one.
 func (r *Recipient) Tell(g *waitgraph.Graph, response *infer.Response) (last bool) {
 	last = response.Final
+	if last {
+		r.answered.Store(true)
+	}
 	if r.BLS != nil { // the receiver of the last response may go on before the scheduler has noted the end
 		g.Responded(r.BLS, last)
 	}
 	r.pass(response)
 	return last
 }
+
+// Answered reports whether the request has had its last response.
+func (r *Recipient) Answered() bool { return r.answered.Load() }
 
 // pass calls Send. If that panics, the request ends here all the same.
 func (r *Recipient) pass(response *infer.Response) {

@@ -54,6 +54,36 @@ func TestSequenceDrainsOnce(t *testing.T) {
 	})
 }
 
+// TestSequenceTellsOfUnansweredRequests retires an instance that has not returned from a request:
+// with its sequence going on, with the sequence and the response at their end, and in between.
+func TestSequenceTellsOfUnansweredRequests(t *testing.T) {
+	for _, test := range []struct {
+		flags                uint32
+		answered, wantRetire bool
+	}{
+		{infer.SequenceStart, true, false},
+		{infer.SequenceStart | infer.SequenceEnd, false, false},
+		{infer.SequenceStart | infer.SequenceEnd, true, true},
+	} {
+		bothStrategies(t, func(t *testing.T, c Config) {
+			s, a, text := New(c), &taker{name: "a"}, ""
+			s.Available(a)
+			sendTo(t, s, test.flags, &text)
+			b := a.take(t)
+			if test.answered {
+				b.Tasks[0].Send(&infer.Response{Final: true})
+			}
+			if got := s.Retire(a, func() {}); got != test.wantRetire {
+				t.Errorf("flags %d, answered %v: Retire returned %v", test.flags, test.answered, got)
+			}
+			b.Done(b, backend.Report{Executed: true})
+			if !test.answered {
+				b.Tasks[0].Send(&infer.Response{Final: true})
+			}
+		})
+	}
+}
+
 // hesitant is an instance that has what it is given only when Execute returns.
 // What it is told of earlier it does not know.
 type hesitant struct {

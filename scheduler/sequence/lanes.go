@@ -2,6 +2,7 @@ package sequence
 
 import (
 	"container/heap"
+	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/scheduler"
@@ -206,21 +207,34 @@ func (s *Batcher) putBackLocked(r *episode, then *followUp) (homeless bool) {
 
 // Retire implements Scheduler. Sequences that have a slot of the instance keep
 // it until they end; no other gets one.
-func (s *Batcher) Retire(in backend.Instance, drained func()) {
+func (s *Batcher) Retire(in backend.Instance, drained func()) (answered bool) {
 	var then followUp
 	s.mu.Lock()
 	l, known := s.instances.RetireLocked(in, drained)
 	if !known {
 		s.mu.Unlock()
 		drained()
-		return
+		return true
 	}
+	answered = l.answeredLocked()
 	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
 	waiting := s.waitingBLSLocked(true)
 	s.mu.Unlock()
 	then.run(s)
 	s.config.Graph.Recheck(waiting)
+	return answered
+}
+
+// answeredLocked reports whether an instance has no sequence, and its last requests have had
+// their last responses.
+func (l *lane) answeredLocked() bool {
+	for _, at := range l.slots {
+		if at.seq != nil || at.busy != nil && !at.busy.Answered() {
+			return false
+		}
+	}
+	return l.executes == nil || !slices.ContainsFunc(l.executes.episodes, func(r *episode) bool { return !r.Answered() })
 }
 
 // Forget implements Scheduler.
