@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // sampleOf is one sample with inputs of name, type, dims and what gives its data.
@@ -35,18 +36,65 @@ func (b patientBackend) Open(env backend.Env) (backend.Model, error) {
 func (patientModel) InitializeTimeout() time.Duration { return time.Second }
 func (patientModel) UnloadTimeout() time.Duration     { return time.Second }
 
-// TestEndlessWarmupKeepsNoLoad: a sample that is to be executed billions of times does not
-// keep a load for ever.
+// longWarmup is a model whose warm-up takes half an hour.
+func longWarmup(t *testing.T) (root string, b *growing) {
+	t.Helper()
+	root = writeModels(t, map[string][]int64{"m": {1}})
+	rewrite(t, filepath.Join(root, "m", "config.pbtxt"), fakeConfig+`instance_group [ { count: 1 kind: KIND_CPU } ]`+
+		sampleOf("batch_size: 1 count: 1000000", "IN", "INT32", "1", "zero_data: true"))
+	return root, &growing{answer: make(map[string]error), returning: func() { time.Sleep(2 * time.Millisecond) }}
+}
+
+// TestEndlessWarmupKeepsNoLoad: a sample that is to be executed very often does not keep a load for
+// longer than the model has.
 func TestEndlessWarmupKeepsNoLoad(t *testing.T) {
-	root := writeModels(t, map[string][]int64{"m": {1}})
-	endless := fakeConfig + `instance_group [ { count: 1 kind: KIND_CPU } ]` + sampleOf("batch_size: 1 count: 4294967295", "IN", "INT32", "1", "zero_data: true")
-	rewrite(t, filepath.Join(root, "m", "config.pbtxt"), endless)
-	r := newTestRegistry(t, root, patientBackend{&growing{answer: make(map[string]error)}}, explicit())
+	root, b := longWarmup(t)
+	r := newTestRegistry(t, root, patientBackend{b}, explicit())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "+
 		"Internal: the warm-up of model 'm' did not end within 1s;\n")
+}
+
+// TestWarmupEndsForWhatComesNext: an unload and another load give a load up whose warm-up goes on, after the time
+// that they leave it, and the end of the server at once.
+func TestWarmupEndsForWhatComesNext(t *testing.T) {
+	for name, next := range map[string]func(r *Registry) error{
+		"unload":   func(r *Registry) error { return r.Unload(t.Context(), "m", false) },
+		"load":     func(r *Registry) error { return r.Load(t.Context(), "m", configWith(t, "", groups("a1")), nil) },
+		"shutdown": func(r *Registry) error { return r.Shutdown(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, b := longWarmup(t)
+			r := newTestRegistry(t, root, b, func(c *RegistryConfig) {
+				explicit()(c)
+				if c.UnloadTimeout = 50 * time.Millisecond; name == "shutdown" {
+					c.UnloadTimeout = time.Hour
+				}
+			})
+			if err := r.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			loaded := make(chan error, 1)
+			go func() { loaded <- r.Load(t.Context(), "m", "", nil) }()
+			testkit.Eventually(t, patience, func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return b.opened > 0
+			})
+			began := time.Now()
+			if err := next(r); err != nil {
+				t.Error(err)
+			}
+			if err := <-loaded; err == nil {
+				t.Error("the load has succeeded")
+			}
+			if took := time.Since(began); took > patience/2 {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
 }
 
 // A version whose warm-up fails does not serve, and nothing of it is left.

@@ -64,7 +64,25 @@ func validate(config *kserve.ModelConfig) error {
 	if config.GetModelTransactionPolicy().GetDecoupled() && config.GetResponseCache().GetEnable() {
 		return invalid("Response Cache does not currently support model %s with 'decoupled' transaction policy. Please disable the response cache.", name)
 	}
+	if err := validateWarmup(config); err != nil {
+		return err
+	}
 	return validateMetrics(config)
+}
+
+// maxWarmupRequests is how many requests the samples of a model may make of each instance.
+const maxWarmupRequests = 1_000_000
+
+// validateWarmup refuses samples that would keep a load for hours.
+func validateWarmup(config *kserve.ModelConfig) error {
+	requests := uint64(0)
+	for _, sample := range config.ModelWarmup {
+		requests += uint64(sample.BatchSize) * uint64(max(sample.Count, 1))
+		if requests > maxWarmupRequests {
+			return invalid("model_warmup of %s has %d requests up to sample '%s' ('count' times 'batch_size'), want %d at most", config.Name, requests, sample.Name, maxWarmupRequests)
+		}
+	}
+	return nil
 }
 
 func validateDynamicBatching(config *kserve.ModelConfig, batching *kserve.ModelDynamicBatching) error {

@@ -60,6 +60,8 @@ func TestLaterRefusalsReadTheSame(t *testing.T) {
 	const python = `backend: "python" `
 	for _, c := range []struct{ name, config, poll, load string }{
 		{"metric without family", python + `model_metrics { metric_control { metric_identifier { } } }`, "metric identifier must specify non-empty 'family'", ""},
+		{"warm-up without end", python + `model_warmup [ { name: "a" batch_size: 2 }, { name: "b" batch_size: 1 count: 4000000000 }, { name: "c" count: 7 } ]`,
+			"model_warmup of m has 4000000002 requests up to sample 'b' ('count' times 'batch_size'), want 1000000 at most", ""},
 		{"metric without identifier", python + `model_metrics { metric_control { } }`, "metric control must specify 'metric_identifier'", ""},
 		{"metric without options", python + `model_metrics { metric_control { metric_identifier { family: "f" } } }`, "metric control must specify 'histogram_options'", ""},
 		{"metric without buckets", python + `model_metrics { metric_control { metric_identifier { family: "f" } histogram_options { } } }`, "histogram options must specify non-empty 'buckets'", ""},
