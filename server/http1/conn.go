@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
@@ -34,7 +35,8 @@ var (
 	errClosing = errors.New("server is shutting down")
 )
 
-// States of a conn. A conn that waits for a request may be closed by any goroutine.
+// States of a conn. A conn that waits for the whole head of a request may be closed by any
+// goroutine.
 const (
 	connWaits   int32 = 1
 	connServes  int32 = 2
@@ -44,12 +46,14 @@ const (
 // conn serves the requests of one connection, one after another. Everything but
 // state belongs to the goroutine of serve.
 type conn struct {
-	server *Server
-	socket net.Conn    // TCP, as a rule
-	raw    net.Conn    // what is read and written: the socket, or secure
-	secure *secureConn // nil without TLS
-	state  atomic.Int32
-	member connections.Member
+	server  *Server
+	socket  net.Conn    // TCP, as a rule
+	raw     net.Conn    // what is read and written: the socket, or secure
+	secure  *secureConn // nil without TLS
+	state   atomic.Int32
+	member  connections.Member
+	charge  memory.Charge  // of the current request, from its head to its reply
+	charged *memory.Charge // that, or nil if nothing is charged
 
 	// The buffers that are lent to the connection, nil while it waits for a request, and what they have:
 	// of these fields, and of req.Fields, none may be used then.
@@ -82,6 +86,11 @@ func newConn(s *Server, raw net.Conn, life context.Context) *conn {
 	}
 	c.state.Store(connWaits)
 	c.member.Close = c.closeIdle
+	c.member.Holder.Name, c.member.Holder.End = c.name, c.cut
+	if s.account != nil {
+		c.charge = memory.Charge{Account: s.account, Holder: &c.member.Holder}
+		c.charged = &c.charge
+	}
 	c.req.ctx, c.watch.cancel = context.WithCancel(life)
 	c.req.life = life
 	c.req.body.c, c.reply.c = c, c
@@ -91,6 +100,7 @@ func newConn(s *Server, raw net.Conn, life context.Context) *conn {
 
 // serve returns when the connection has ended.
 func (c *conn) serve() {
+	defer c.charged.Settle()
 	defer c.giveBack()
 	defer c.watch.cancel()
 	if c.secure != nil {
@@ -131,6 +141,15 @@ func (c *conn) closeIdle() bool {
 	return true
 }
 
+// name is what the connection is called as a holder of memory.
+func (c *conn) name() string { return "HTTP connection from " + c.socket.RemoteAddr().String() }
+
+// cut ends the connection and the request that it serves.
+func (c *conn) cut() {
+	_ = c.socket.Close()
+	c.watch.cancel()
+}
+
 // refuse replies to a head that is no request. What ended the connection
 // otherwise is nothing to reply to.
 func (c *conn) refuse(err error) {
@@ -156,6 +175,7 @@ func (c *conn) serveRequest() bool {
 	c.bodyRead, c.bodyBegan = 0, time.Time{}
 	c.reply = Reply{c: c, ContentType: PlainText}
 	c.handle()
+	c.charged.Settle()
 	if !c.reply.close && c.req.body.discard(c.server.cfg.MaxDiscardBytes) {
 		c.member.Replied()
 		c.state.Store(connWaits) // before the look at ending, see Server.Run
@@ -206,7 +226,8 @@ func (c *conn) linger() {
 }
 
 // readHead waits for the head of the next request and returns it with its blank
-// line. It is a string of its own, so that the buffer is free for the body.
+// line. It is a string of its own, so that the buffer is free for the body. Until the head is
+// whole the connection counts as waiting: a client that sends a part of one keeps nobody out.
 func (c *conn) readHead() (string, error) {
 	c.end = copy(c.buf, c.buf[c.start:c.end])
 	c.start = 0
@@ -219,12 +240,8 @@ func (c *conn) readHead() (string, error) {
 			return "", err
 		}
 	}
-	if !c.state.CompareAndSwap(connWaits, connServes) {
-		return "", errClosing
-	}
-	c.member.Busy()
 	c.timed = false
-	for line, at := 0, 0; ; {
+	for line, lines, at := 0, 0, 0; ; {
 		n := bytes.IndexByte(c.buf[at:c.end], '\n')
 		if n >= 0 {
 			at += n
@@ -236,10 +253,11 @@ func (c *conn) readHead() (string, error) {
 				at = 0
 			case at == line+1:
 				c.start = at + 1
-				return string(c.buf[:c.start]), nil
+				return c.takeRequest(lines)
 			default:
 				at++
 				line = at
+				lines++
 			}
 			continue
 		}
@@ -258,4 +276,20 @@ func (c *conn) readHead() (string, error) {
 			return "", err
 		}
 	}
+}
+
+// takeRequest makes the connection busy and returns the head in its buffer, which has so many
+// lines.
+func (c *conn) takeRequest(lines int) (string, error) {
+	if !c.state.CompareAndSwap(connWaits, connServes) {
+		return "", errClosing
+	}
+	c.member.Busy()
+	if err := c.charged.Take(memory.Transport, requestCost(c.start, lines)-connRequest); err != nil {
+		return "", &headError{http.StatusServiceUnavailable, err.Error()}
+	}
+	if lines > cap(c.req.Fields) {
+		c.req.Fields = make([]Field, 0, lines) // bound: charged
+	}
+	return string(c.buf[:c.start]), nil // bound: charged
 }

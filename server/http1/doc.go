@@ -18,7 +18,7 @@
 // bytes and a reply from where its parts lie to the socket, without a copy; and so that
 // paths and headers stay as they were spelled.
 //
-// States: a conn waits for a request, serves one, or is closing. Code that wants a waiting
+// States: a conn waits for the whole head of a request, serves one, or is closing. Code that wants a waiting
 // connection gone (an eviction, the end of the server) closes it by one compare-and-swap;
 // a conn that serves ends by itself, with its next reply, once the server is closing.
 //
@@ -39,7 +39,10 @@
 // Memory: the texts of a Request are parts of one string and may be kept. A Reply keeps no
 // part of what it sends. The buffers of a conn are lent to it with the first byte of a request and
 // given back behind the reply (buffers.go), so that a connection that waits has none; only through TLS
-// it keeps those for its input. What a connection may take while it serves is charged when it is let in.
+// it keeps those for its input. What a connection takes for a small request is charged when it is let in,
+// and the rest of a large head when the head is whole. A handler adds what it makes (Reply.Charge), and
+// all of that is given back behind the reply. Each connection is a memory.Holder, which the charges of its
+// requests name.
 //
 // Trust: a client may send anything, at any speed. A head that two readers could
 // understand differently is refused and ends the connection; every wait for a client has

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // Reply writes the one reply to a request. A handler sets what is to be in its
@@ -41,6 +43,11 @@ const (
 	replySent               // whole
 )
 
+// Charge returns the charge of the request and its reply, to which a handler adds what the body of the
+// reply takes before it makes it: the connection gives it back once the reply has been sent. A
+// body of at most InlineReply bytes is charged already.
+func (w *Reply) Charge() *memory.Charge { return w.c.charged }
+
 // ErrClientGone is what Continue returns once the client has left, or takes too long to
 // take what was sent.
 var ErrClientGone = errors.New("the client no longer takes the reply")
@@ -54,9 +61,9 @@ type Number struct {
 // PlainText is the type of a reply that has been given no other.
 const PlainText = "text/plain"
 
-// inlineReply is the longest reply that is put together in one piece. Of longer
+// InlineReply is the longest reply that is put together in one piece. Of longer
 // ones the parts are written from where they lie.
-const inlineReply = 4 << 10
+const InlineReply = 4 << 10
 
 // Send writes the reply: the body and then the blobs, which are not kept. That
 // the client has gone is nothing to tell a handler.
@@ -78,7 +85,7 @@ func (w *Reply) Send(status int, body []byte, blobs ...[]byte) {
 	if r.Method == http.MethodHead {
 		body, blobs, size = nil, nil, 0
 	}
-	if size <= inlineReply {
+	if size <= InlineReply {
 		b = append(b, body...)
 		for _, blob := range blobs {
 			b = append(b, blob...)
@@ -125,7 +132,7 @@ func (w *Reply) Continue(parts ...[]byte) error {
 	if w.state == replyChunks {
 		b = append(strconv.AppendInt(b, int64(size), 16), "\r\n"...)
 	}
-	if size <= inlineReply {
+	if size <= InlineReply {
 		for _, part := range parts {
 			b = append(b, part...)
 		}

@@ -54,11 +54,11 @@ func streamThree(w *Reply, _ *Request) {
 	w.Begin(http.StatusOK)
 	_ = w.Continue([]byte("data: "), []byte("1\n\n"))
 	_ = w.Continue()
-	_ = w.Continue([]byte("data: "), []byte(strings.Repeat("x", 3*inlineReply)), []byte("\n\n"))
+	_ = w.Continue([]byte("data: "), []byte(strings.Repeat("x", 3*InlineReply)), []byte("\n\n"))
 	w.End()
 }
 
-var threePieces = "data: 1\n\ndata: " + strings.Repeat("x", 3*inlineReply) + "\n\n"
+var threePieces = "data: 1\n\ndata: " + strings.Repeat("x", 3*InlineReply) + "\n\n"
 
 func TestStreamedReplyKeepsItsConnection(t *testing.T) {
 	client, _ := served(t, Config{}, streamThree)

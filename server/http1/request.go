@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // Request is the head of an HTTP/1.x request and a reader of its body. All texts
@@ -55,6 +57,9 @@ func (r *Request) Context() context.Context { return r.ctx }
 // Lifetime ends when the server stops waiting for requests in flight, whether the client
 // stays or not.
 func (r *Request) Lifetime() context.Context { return r.life }
+
+// Holder is the connection as a holder of memory, for the charges of the request.
+func (r *Request) Holder() *memory.Holder { return &r.body.c.member.Holder }
 
 // Watch has the context end if the client leaves before Unwatch. It does nothing unless
 // the body has been read to its end.

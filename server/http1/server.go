@@ -18,9 +18,10 @@ import (
 
 // Server accepts connections, counts them and ends them.
 type Server struct {
-	cfg   Config
-	front Handler
-	log   zerolog.Logger
+	cfg     Config
+	front   Handler
+	account *memory.Account // nil: nothing is charged
+	log     zerolog.Logger
 
 	closing atomic.Bool   // replies end their connections
 	ending  atomic.Bool   // connections end that wait for a request
@@ -34,8 +35,20 @@ type Server struct {
 	open map[*conn]struct{}
 }
 
-// connStack is what a connection takes besides its buffer.
-const connStack = 8 << 10
+const (
+	// connStack is what a connection takes besides its buffer.
+	connStack = 8 << 10
+	// connRequest is what a small request and its reply take besides, and are not charged for.
+	connRequest = 8 << 10
+	// fieldBytes is what a Field takes.
+	fieldBytes = 32
+)
+
+// requestCost is what the head of a request takes beside the connection's buffer, and the head of its
+// reply with a small body: the reply may repeat what the request says.
+func requestCost(head, lines int) int64 {
+	return 2*int64(head) + int64(lines)*fieldBytes + InlineReply
+}
 
 // Handler is what serves the requests of connections.
 type Handler struct {
@@ -50,12 +63,12 @@ type Handler struct {
 // NewServer returns a server whose requests front serves. What connections take is charged to account, if there is one.
 func NewServer(cfg Config, account *memory.Account, front Handler, log zerolog.Logger) *Server {
 	cfg = cfg.WithDefaults()
-	cost := int64(cfg.MaxHeaderBytes) + connStack
+	cost := int64(cfg.MaxHeaderBytes) + connStack + connRequest
 	if cfg.TLS != nil {
 		cost += secureCost
 	}
 	return &Server{
-		cfg: cfg, front: front, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}), buffers: lender{inputBytes: cfg.MaxHeaderBytes},
+		cfg: cfg, front: front, account: account, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}), buffers: lender{inputBytes: cfg.MaxHeaderBytes},
 		members: connections.NewSet(cfg.Connections, cfg.MaxConnections, account, cost),
 	}
 }

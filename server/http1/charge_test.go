@@ -1,0 +1,142 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/memory"
+)
+
+// running runs a server with an account until the test ends, and returns its address. Then
+// nothing may be charged any more.
+func running(t *testing.T, cfg Config, serve func(*Reply, *Request)) (address string, account *memory.Account) {
+	t.Helper()
+	account = memory.New(memory.Config{Limit: 64 << 20})
+	s := NewServer(cfg, account, Handler{Serve: serve}, zerolog.Nop())
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, socket) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if n := account.Total(); n != 0 {
+			t.Errorf("%d bytes are charged at the end", n)
+		}
+	})
+	return socket.Addr().String(), account
+}
+
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(time.Minute)) // of a test that hangs
+	return c
+}
+
+// TestPartialHeadsKeepNobodyOut fills a server with connections that have sent one byte each.
+func TestPartialHeadsKeepNobodyOut(t *testing.T) {
+	address, _ := running(t, Config{MaxConnections: 4}, echo)
+	for range 12 {
+		if _, err := dial(t, address).Write([]byte("G")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		c := dial(t, address)
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		reply, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = reply.Body.Close()
+		if reply.StatusCode != http.StatusOK {
+			t.Errorf("a whole request beside parts of heads: got status %d, want 200", reply.StatusCode)
+		}
+	}
+}
+
+// TestLargeHeadsAreCharged has the head of a request charged to its connection until the reply has
+// been sent, and a head refused for which there is no room.
+func TestLargeHeadsAreCharged(t *testing.T) {
+	var held int64
+	address, account := running(t, Config{}, func(w *Reply, r *Request) {
+		held = r.Holder().Held(memory.Transport)
+		w.Send(http.StatusOK, nil)
+	})
+	large := "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("a:\r\n", 1800) + "\r\n"
+	c := dial(t, address)
+	in := bufio.NewReader(c)
+	exchange := func(head string) int {
+		_, _ = io.WriteString(c, head)
+		reply, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, reply.Body)
+		_ = reply.Body.Close()
+		return reply.StatusCode
+	}
+	exchange("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	waits := held // what a connection is charged when it comes
+	if exchange(large); held-waits < int64(len(large))+1800*fieldBytes {
+		t.Errorf("a head of %d bytes with 1800 fields: got %d bytes charged", len(large), held-waits)
+	}
+	testkit.Eventually(t, time.Minute, func() bool { return account.Used(memory.Transport) == waits })
+	rest := account.Most(memory.Transport) - waits
+	if err := account.Take(memory.Transport, rest); err != nil {
+		t.Fatal(err)
+	}
+	defer account.Give(memory.Transport, rest)
+	if status := exchange("GET / HTTP/1.1\r\nHost: h\r\n\r\n"); status != http.StatusOK {
+		t.Errorf("a small request without memory: got status %d, want 200", status)
+	}
+	if status := exchange(large); status != http.StatusServiceUnavailable {
+		t.Errorf("a large head without memory: got status %d, want 503", status)
+	}
+}
+
+// TestAHolderCanBeEnded ends a connection as a holder of memory while it serves a request.
+func TestAHolderCanBeEnded(t *testing.T) {
+	serves := make(chan struct{})
+	address, account := running(t, Config{}, func(w *Reply, r *Request) {
+		if w.Charge().Take(memory.Replies, 1<<20) != nil {
+			t.Error("a mebibyte is refused")
+		}
+		close(serves)
+		<-r.Context().Done()
+		w.Send(http.StatusOK, nil)
+	})
+	c := dial(t, address)
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-serves
+	account.Holders(func(h *memory.Holder) bool {
+		if want := "HTTP connection from " + c.LocalAddr().String(); h.Name() != want || h.Held(memory.Replies) != 1<<20 {
+			t.Errorf("got holder %q of %d bytes of replies, want %q", h.Name(), h.Held(memory.Replies), want)
+		}
+		h.End()
+		return true
+	})
+	if rest, err := io.ReadAll(c); len(rest) > 0 {
+		t.Errorf("got %q (%v), want the end of the connection", rest, err)
+	}
+	testkit.Eventually(t, time.Minute, func() bool { return account.Total() == 0 })
+}
