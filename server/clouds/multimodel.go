@@ -181,7 +181,7 @@ func (m *multiModel) load(w *http1.Reply, r *http1.Request) {
 
 // readLoad reads the body of a load; absent members are empty.
 func (m *multiModel) readLoad(r *http1.Request) (hash, url string, err error) {
-	err = m.bodies.JSON(r, func(v jsontext.Value, _ *memory.Charge) error {
+	err = m.bodies.Small(r, body.JSON(func(v jsontext.Value, _ *memory.Charge) error {
 		for _, member := range [...]struct {
 			name string
 			text *string
@@ -197,7 +197,7 @@ func (m *multiModel) readLoad(r *http1.Request) (hash, url string, err error) {
 			*member.text = text.String()
 		}
 		return nil
-	})
+	}))
 	return hash, url, err
 }
 

@@ -26,6 +26,10 @@ func (s sent) text(name string) string { return string(s[name]) }
 
 // post serves what a form asks for.
 func (p *Pages) post(w *http1.Reply, r *http1.Request, at route) {
+	read := p.bodies.Small
+	if at.action == "infer" {
+		read = p.bodies.Whole
+	}
 	switch limit := p.cfg.MaxInputBytes; {
 	case r.Length < 0:
 		p.fail(w, http.StatusLengthRequired, "A form comes with its length.")
@@ -35,7 +39,7 @@ func (p *Pages) post(w *http1.Reply, r *http1.Request, at route) {
 			fmt.Sprintf("The form has %d bytes, at most %d are allowed. --http-max-input-size changes the limit.", r.Length, limit))
 		return
 	}
-	err := p.bodies.Whole(r, func(body []byte, c *memory.Charge) error {
+	err := read(r, func(body []byte, c *memory.Charge) error {
 		fields, err := parse(r, body, c)
 		if err != nil {
 			return err

@@ -220,7 +220,7 @@ func appendComma(b []byte, i int) []byte {
 // serveLogging serves GET and POST /v2/logging.
 func (h *Endpoints) serveLogging(w *http1.Reply, r *http1.Request) error {
 	if r.Method == http.MethodPost {
-		err := h.bodies.Whole(r, func(text []byte, c *memory.Charge) error {
+		err := h.bodies.Small(r, func(text []byte, c *memory.Charge) error {
 			doc, err := body.Parse(c, new(jsontext.Scanner), text)
 			if err != nil {
 				return err

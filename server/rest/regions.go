@@ -44,7 +44,7 @@ func (h *Endpoints) serveRegionRegister(t target, w *http1.Reply, r *http1.Reque
 	if t.region == "" {
 		return infer.Errorf(infer.InvalidArg, "'region name' is necessary to register %s shared memory region", t.kind)
 	}
-	return h.bodies.Whole(r, func(text []byte, c *memory.Charge) error {
+	return h.bodies.Small(r, func(text []byte, c *memory.Charge) error {
 		doc, err := body.Parse(c, new(jsontext.Scanner), text)
 		if err != nil {
 			return err

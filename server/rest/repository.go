@@ -13,11 +13,12 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
 // serveIndex serves POST /v2/repository/index.
 func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request) error {
-	return h.bodies.JSON(r, func(v jsontext.Value, _ *memory.Charge) error {
+	return h.bodies.Small(r, body.JSON(func(v jsontext.Value, _ *memory.Charge) error {
 		only := false
 		if ready := v.Member("ready"); ready.Exists() {
 			var err error
@@ -31,7 +32,7 @@ func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request) error {
 		}
 		w.Send(http.StatusOK, appendIndex(nil, list))
 		return nil
-	})
+	}))
 }
 
 // appendIndex appends the JSON of an index. Members without a value are absent:
@@ -59,7 +60,7 @@ func (h *Endpoints) serveLoad(t target, w *http1.Reply, r *http1.Request) error 
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
-	return h.bodies.JSON(r, func(v jsontext.Value, c *memory.Charge) error {
+	return h.bodies.Whole(r, body.JSON(func(v jsontext.Value, c *memory.Charge) error {
 		config, files, err := readLoadParameters(v, c)
 		if err != nil {
 			return err
@@ -69,7 +70,7 @@ func (h *Endpoints) serveLoad(t target, w *http1.Reply, r *http1.Request) error 
 		}
 		w.Send(http.StatusOK, nil)
 		return nil
-	})
+	}))
 }
 
 func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, files map[string][]byte, err error) {
@@ -153,7 +154,7 @@ func (h *Endpoints) serveUnload(t target, w *http1.Reply, r *http1.Request) erro
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
-	return h.bodies.JSON(r, func(v jsontext.Value, _ *memory.Charge) error {
+	return h.bodies.Small(r, body.JSON(func(v jsontext.Value, _ *memory.Charge) error {
 		dependents := false
 		if d := v.Member("parameters").Member("unload_dependents"); d.Exists() {
 			dependents, _ = d.Bool() // anything else counts as false
@@ -163,7 +164,7 @@ func (h *Endpoints) serveUnload(t target, w *http1.Reply, r *http1.Request) erro
 		}
 		w.Send(http.StatusOK, nil)
 		return nil
-	})
+	}))
 }
 
 // wantInstances is the body of a request for another number of instances.
@@ -178,7 +179,7 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 	}
 	var group string
 	var count int
-	err := h.bodies.Whole(r, func(text []byte, c *memory.Charge) (err error) {
+	err := h.bodies.Small(r, func(text []byte, c *memory.Charge) (err error) {
 		group, count, err = readInstances(c, t.model, text, h.cfg.MaxGroupInstances)
 		return err
 	})
@@ -195,14 +196,14 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 
 // readInstances reads the body of such a request strictly: what is not known
 // might be what was meant. An absent group is empty.
-func readInstances(c *memory.Charge, model string, body []byte, most int) (group string, count int, err error) {
+func readInstances(c *memory.Charge, model string, source []byte, most int) (group string, count int, err error) {
 	refuse := func(format string, args ...any) (string, int, error) {
 		return "", 0, infer.Errorf(infer.InvalidArg, "instances of model '%s': "+format, append([]any{model}, args...)...)
 	}
-	if len(body) == 0 {
+	if len(source) == 0 {
 		return refuse("the body is empty, want %s", wantInstances)
 	}
-	text, err := new(jsontext.Scanner).Scan(c, body)
+	text, err := new(jsontext.Scanner).Scan(c, source)
 	if err != nil {
 		return refuse("the body is no JSON: %v; want %s", err, wantInstances)
 	}

@@ -39,12 +39,12 @@ func (h *Endpoints) serveTraceSettings(t target, w *http1.Reply, r *http1.Reques
 	}
 	if r.Method == http.MethodPost {
 		var change tracing.Change
-		err := h.bodies.Whole(r, func(text []byte, c *memory.Charge) error {
+		err := h.bodies.Small(r, func(text []byte, c *memory.Charge) error {
 			doc, err := body.Parse(c, new(jsontext.Scanner), text)
 			if err != nil {
 				return err
 			}
-			return readTraceSettings(doc.Root(), &change)
+			return readTraceSettings(c, doc.Root(), &change)
 		})
 		if err == nil {
 			err = h.traces.Change(t.model, change)
@@ -58,14 +58,14 @@ func (h *Endpoints) serveTraceSettings(t target, w *http1.Reply, r *http1.Reques
 }
 
 // readTraceSettings reads what a client wants changed.
-func readTraceSettings(v jsontext.Value, c *tracing.Change) error {
+func readTraceSettings(charge *memory.Charge, v jsontext.Value, c *tracing.Change) error {
 	if v.Member(tracing.KeyFile).Exists() {
 		return tracing.ErrFile
 	}
 	if m := v.Member(tracing.KeyLevel); m.Exists() {
 		if m.IsNull() {
 			c.Level.Given, c.Level.Clear = true, true
-		} else if err := readTraceLevels(m, c); err != nil {
+		} else if err := readTraceLevels(charge, m, c); err != nil {
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func readTraceSettings(v jsontext.Value, c *tracing.Change) error {
 	return nil
 }
 
-func readTraceLevels(v jsontext.Value, c *tracing.Change) error {
+func readTraceLevels(charge *memory.Charge, v jsontext.Value, c *tracing.Change) error {
 	elements, err := v.Elements()
 	if err != nil {
 		return err
@@ -107,7 +107,9 @@ func readTraceLevels(v jsontext.Value, c *tracing.Change) error {
 		if err != nil {
 			return err
 		}
-		names = append(names, name.String())
+		if names, err = memory.Append(charge, memory.JSON, names, name.String()); err != nil {
+			return err
+		}
 	}
 	return c.ReadLevels(names)
 }

@@ -1,5 +1,6 @@
 // Package body reads the bodies of HTTP requests into memory that is charged as the bytes
-// arrive: a whole JSON body (Gatherer.Whole, Gatherer.JSON), or a part of a body that is
+// arrive: a whole body (Gatherer.Whole; Gatherer.Small where
+// little is needed; JSON), or a part of a body that is
 // as long as the client has announced (Gatherer.Gather). It also has the texts with which
 // bodies are refused, and makes parameters of the headers that are forwarded.
 //

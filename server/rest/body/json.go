@@ -12,13 +12,40 @@ import (
 // Whole calls use with the whole body of a request, nil if it is empty, and with the
 // charge of its bytes. Nothing may keep a part of it after use has returned.
 func (from *Gatherer) Whole(r *http1.Request, use func(text []byte, c *memory.Charge) error) error {
-	c := memory.Charge{Account: from.Account}
+	return from.whole(r, from.MaxBytes, from.CheckLength, use)
+}
+
+// Small is Whole for an endpoint that needs little: its bodies have at most Limits.SmallBody bytes. The texts in the
+// body are charged with it, so that use may copy each of them once.
+func (from *Gatherer) Small(r *http1.Request, use func(text []byte, c *memory.Charge) error) error {
+	limit := from.Account.Limits().SmallBody
+	if limit >= from.MaxBytes {
+		return from.Whole(r, use)
+	}
+	check := func(n int64) error {
+		if n <= limit {
+			return nil
+		}
+		return infer.Errorf(infer.InvalidArg, "request body of %d bytes exceeds the maximum of %d bytes for this endpoint. "+
+			"Use --client-max-small-body-size to increase the limit.", n, limit)
+	}
+	return from.whole(r, limit, check, func(text []byte, c *memory.Charge) error {
+		if err := c.Take(memory.JSON, int64(len(text))); err != nil {
+			return err
+		}
+		return use(text, c)
+	})
+}
+
+// whole reads a body of at most most bytes, which check refuses if it is longer.
+func (from *Gatherer) whole(r *http1.Request, most int64, check func(n int64) error, use func(text []byte, c *memory.Charge) error) error {
+	c := memory.Charge{Account: from.Account, Holder: r.Holder()}
 	defer c.Settle()
 	b := NewReader(r.Body(), r.Length)
-	if err := from.CheckLength(b.Left); err != nil {
+	if err := check(b.Left); err != nil {
 		return err
 	}
-	limit := from.MaxBytes + 1
+	limit := most + 1
 	if b.Left >= 0 {
 		limit = b.Left
 	}
@@ -27,7 +54,7 @@ func (from *Gatherer) Whole(r *http1.Request, use func(text []byte, c *memory.Ch
 		defer room.Release()
 	}
 	if err == nil {
-		err = from.CheckLength(int64(len(text)))
+		err = check(int64(len(text)))
 	}
 	if err != nil {
 		return err
@@ -35,9 +62,10 @@ func (from *Gatherer) Whole(r *http1.Request, use func(text []byte, c *memory.Ch
 	return use(text, &c)
 }
 
-// JSON is Whole for a body that is JSON; an empty body is a value that does not exist.
-func (from *Gatherer) JSON(r *http1.Request, use func(v jsontext.Value, c *memory.Charge) error) error {
-	return from.Whole(r, func(text []byte, c *memory.Charge) error {
+// JSON makes a function for Whole and Small of one that wants a body which is JSON; an empty body is
+// a value that does not exist.
+func JSON(use func(v jsontext.Value, c *memory.Charge) error) func(text []byte, c *memory.Charge) error {
+	return func(text []byte, c *memory.Charge) error {
 		if len(text) == 0 {
 			return use(jsontext.Value{}, c)
 		}
@@ -46,7 +74,7 @@ func (from *Gatherer) JSON(r *http1.Request, use func(v jsontext.Value, c *memor
 			return err
 		}
 		return use(doc.Root(), c)
-	})
+	}
 }
 
 // CheckLength refuses a JSON text of more than MaxBytes; a negative length is not known
