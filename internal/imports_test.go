@@ -79,7 +79,7 @@ var mayImport = map[string][]string{
 	"server/rest/origins":   {"server/http1"},
 	"server/rest/pages":     {},
 	"server/rest/generate":  {"boundary", "infer", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/rest/body", "server/rest/values"},
-	"server/rest/values":    {"infer", "server/jsontext", "server/rest/body"},
+	"server/rest/values":    {"infer", "memory", "server/jsontext", "server/rest/body"},
 	"server/rest/body":      {"infer", "memory", "server", "server/http1", "server/jsontext"},
 	"server/rest/inference": {"infer", "infer/trace", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/values"},
 

@@ -13,6 +13,7 @@ type Charge struct {
 	Holder *Holder
 	taken  [kinds]int64
 	some   uint32 // a bit for each kind of which something is taken
+	blocks int64  // attributed by HoldBlocks
 }
 
 // Limits returns the limits of the account.
@@ -59,9 +60,25 @@ func (c *Charge) Give(k Kind, n int64) {
 	c.taken[k] -= n
 }
 
+// HoldBlocks attributes n bytes of the pool of requests to the holder, until Settle or until they
+// are taken back with a negative n. The pool charges for them itself.
+func (c *Charge) HoldBlocks(n int64) {
+	if c == nil || c.Holder == nil {
+		return
+	}
+	c.blocks += n
+	c.Holder.held[Blocks].Add(n)
+}
+
 // Settle gives everything back. It may be called again.
 func (c *Charge) Settle() {
-	if c == nil || c.some == 0 {
+	if c == nil {
+		return
+	}
+	if c.blocks != 0 {
+		c.HoldBlocks(-c.blocks)
+	}
+	if c.some == 0 {
 		return
 	}
 	for k := range c.taken {
@@ -84,16 +101,25 @@ func Make[T any](c *Charge, k Kind, n int) ([]T, error) {
 // as it is charged, or not, so that a buffer can be used again. After an error s is what it
 // was.
 func Append[T any](c *Charge, k Kind, s []T, v ...T) ([]T, error) {
-	if need := len(s) + len(v); need > cap(s) {
-		room := max(need, 8, 2*cap(s))
-		if err := c.Take(k, sizeOf[T](room-cap(s))); err != nil {
-			return s, err
-		}
-		larger := make([]T, len(s), room) // bound: charged
-		copy(larger, s)
-		s = larger
+	s, err := Grow(c, k, s, len(v))
+	if err != nil {
+		return s, err
 	}
 	return append(s, v...), nil // bound: there is room
+}
+
+// Grow returns s with room for n more elements that c has been charged for, as Append makes it.
+func Grow[T any](c *Charge, k Kind, s []T, n int) ([]T, error) {
+	if n <= cap(s)-len(s) {
+		return s, nil
+	}
+	room := max(len(s)+n, 8, 2*cap(s))
+	if err := c.Take(k, sizeOf[T](room-cap(s))); err != nil {
+		return s, err
+	}
+	larger := make([]T, len(s), room) // bound: charged
+	copy(larger, s)
+	return larger, nil
 }
 
 // Text returns b as a string that c has been charged for.

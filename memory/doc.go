@@ -23,7 +23,7 @@
 //
 // A Charge travels with one piece of work: a request, a reply, a load. Decoders, encoders,
 // templates and queues take it as an argument and grow it before they allocate, with Make,
-// Append and Text where they can. Settle gives all of it back at once.
+// Append, Grow and Text where they can. Settle gives all of it back at once.
 //
 // A Holder is an owner that outlives a Charge: a connection, a stream, the life of a model's
 // process. Charges name their Holder, so the account can say who has most, and a Holder with

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // maxClassified bounds the elements of an output that is classified.
@@ -16,8 +17,8 @@ const maxClassified = 1_000_000
 // Classify returns the k highest elements of out, for each item of the batch if
 // batched, as a BYTES tensor on the Go heap: "<value>:<index>" or
 // "<value>:<index>:<label>", the highest first, the lower index first of equal
-// ones, NaN last. labels may be nil.
-func Classify(out *infer.Tensor, k int, batched bool, labels []string) (infer.Tensor, error) {
+// ones, NaN last. labels may be nil. What it makes is charged to c.
+func Classify(c *memory.Charge, out *infer.Tensor, k int, batched bool, labels []string) (infer.Tensor, error) {
 	t := infer.Tensor{Name: out.Name, DataType: infer.Bytes}
 	switch out.DataType {
 	case infer.Bool, infer.FP16, infer.BF16, infer.Bytes, infer.Invalid:
@@ -46,33 +47,54 @@ func Classify(out *infer.Tensor, k int, batched bool, labels []string) (infer.Te
 	if k == 0 {
 		return t, nil
 	}
+	if err := c.Take(memory.JSON, rankedBytes*int64(each)); err != nil {
+		return t, err
+	}
 	for i := range items {
 		item := out.Data[i*each*size : (i+1)*each*size]
+		var err error
 		switch out.DataType {
 		case infer.FP32, infer.FP64:
-			t.Data = appendClasses(t.Data, floats(item, out.DataType), k, labels, appendFixed)
+			t.Data, err = appendClasses(c, t.Data, floats(item, out.DataType), k, labels, appendFixed)
 		case infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64:
-			t.Data = appendClasses(t.Data, unsigneds(item, size), k, labels,
+			t.Data, err = appendClasses(c, t.Data, unsigneds(item, size), k, labels,
 				func(b []byte, v uint64) []byte { return strconv.AppendUint(b, v, 10) })
 		default:
-			t.Data = appendClasses(t.Data, signeds(item, size), k, labels,
+			t.Data, err = appendClasses(c, t.Data, signeds(item, size), k, labels,
 				func(b []byte, v int64) []byte { return strconv.AppendInt(b, v, 10) })
+		}
+		if err != nil {
+			return t, err
 		}
 	}
 	return t, nil
 }
 
-func appendClasses[T int64 | uint64 | float64](dst []byte, values []T, k int, labels []string, print func([]byte, T) []byte) []byte {
+const (
+	// rankedBytes is what an element takes while the elements are ranked: its value and its index.
+	rankedBytes = 16
+	// classBytes bounds the text of a class without its label: a double has up to 309 digits before the point.
+	classBytes = 352
+)
+
+func appendClasses[T int64 | uint64 | float64](c *memory.Charge, dst []byte, values []T, k int, labels []string, print func([]byte, T) []byte) (_ []byte, err error) {
 	for _, i := range top(values, k) {
+		label := ""
+		if i < len(labels) {
+			label = labels[i]
+		}
+		if dst, err = memory.Grow(c, memory.JSON, dst, classBytes+len(label)); err != nil {
+			return dst, err
+		}
 		at := len(dst)
 		dst = print(append(dst, 0, 0, 0, 0), values[i])
 		dst = strconv.AppendInt(append(dst, ':'), int64(i), 10)
-		if i < len(labels) && labels[i] != "" {
-			dst = append(append(dst, ':'), labels[i]...)
+		if label != "" {
+			dst = append(append(dst, ':'), label...)
 		}
 		binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
 	}
-	return dst
+	return dst, nil
 }
 
 // insertionLimit is up to which k the k highest are kept in order while the

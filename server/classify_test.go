@@ -32,7 +32,7 @@ func TestClassifyRanksByValue(t *testing.T) {
 		{"unsigned", infer.Tensor{DataType: infer.Uint64, Shape: []int64{1}, Data: slices.Repeat([]byte{255}, 8)}, 1, false, []int64{1}, []string{"18446744073709551615:0:a"}},
 		{"nothing", infer.Tensor{DataType: infer.FP64, Shape: []int64{0, 3}}, 2, true, []int64{0, 0}, nil},
 	} {
-		got, err := Classify(&tt.out, tt.k, tt.batched, []string{"a", "b", ""})
+		got, err := Classify(nil, &tt.out, tt.k, tt.batched, []string{"a", "b", ""})
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
@@ -50,13 +50,13 @@ func TestClassifyRanksByValue(t *testing.T) {
 		}
 	}
 	for _, d := range []infer.DataType{infer.Bool, infer.FP16, infer.BF16, infer.Bytes} {
-		_, err := Classify(&infer.Tensor{DataType: d}, 1, false, nil)
+		_, err := Classify(nil, &infer.Tensor{DataType: d}, 1, false, nil)
 		if want := "class result not available for output due to unsupported type '" + d.String() + "'"; err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", d, err, want)
 		}
 	}
 	large := infer.Tensor{DataType: infer.Uint8, Shape: []int64{maxClassified + 1}, Data: make([]byte, maxClassified+1)}
-	if _, err := Classify(&large, 1, false, nil); err == nil || err.Error() != "classification output tensor too large" {
+	if _, err := Classify(nil, &large, 1, false, nil); err == nil || err.Error() != "classification output tensor too large" {
 		t.Errorf("large: got %v", err)
 	}
 }

@@ -22,7 +22,9 @@ const InlineTensor = 4 << 10
 // they are few or there is none.
 func (a Allocator) Tensor(t *infer.Tensor, n int, c *memory.Charge) (err error) {
 	if n > InlineTensor && a != nil {
-		t.Data, t.Memory, err = a(n)
+		if t.Data, t.Memory, err = a(n); err == nil {
+			c.HoldBlocks(int64(n))
+		}
 		return err
 	}
 	if err := c.Take(memory.Bodies, int64(n)); err != nil {

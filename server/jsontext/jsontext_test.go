@@ -184,6 +184,13 @@ func TestAppendJSONFloat(t *testing.T) {
 }
 
 func TestAppendJSONString(t *testing.T) {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	if got, want := Quoted(all), len(AppendString(nil, all)); got != want {
+		t.Errorf("the length of a quoted text: got %d, want %d", got, want)
+	}
 	if got, want := string(AppendString(nil, "a\"\\/\b\f\n\r\t\x01\x1f<>&é\xff")), `"a\"\\/\b\f\n\r\t\u0001\u001F<>&é`+"\xff\""; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

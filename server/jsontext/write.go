@@ -40,6 +40,20 @@ func AppendString[T string | []byte](b []byte, s T) []byte {
 	return append(append(b, s[from:]...), '"')
 }
 
+// Quoted returns how many bytes AppendString appends.
+func Quoted[T string | []byte](s T) int {
+	n := len(s) + len(`""`)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\' || c == '\b' || c == '\f' || c == '\n' || c == '\r' || c == '\t':
+			n++
+		case c < 0x20:
+			n += len(`u0000`)
+		}
+	}
+	return n
+}
+
 // AppendFloat appends f with its shortest digits, in the form of Triton's
 // writer: always with a point or an exponent, plain up to 21 places before the
 // point and 6 behind it, and the tokens NaN, Infinity and -Infinity.

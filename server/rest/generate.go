@@ -62,9 +62,9 @@ func (h *Endpoints) generateOne(w *http1.Reply, r *http1.Request, found models.T
 	h.reportLoad(w, r)
 	switch {
 	case responses.Count != 1:
-		w.Send(status, generate.AppendError(nil, errNotOne))
+		w.Send(status, q.AppendError(nil, errNotOne))
 	case responses.First.Err != nil:
-		w.Send(status, generate.AppendError(nil, responses.First.Err))
+		w.Send(status, q.AppendError(nil, responses.First.Err))
 	default:
 		b, err := q.Append(nil, responses.First)
 		if err != nil {
@@ -97,7 +97,7 @@ func (h *Endpoints) generateStream(w *http1.Reply, r *http1.Request, found model
 		case err != nil && !s.begun:
 			return err // it was refused
 		case err != nil:
-			s.b = append(generate.AppendError(append(s.b[:0], "data: "...), err), "\n\n"...)
+			s.b = append(q.AppendError(append(s.b[:0], "data: "...), err), "\n\n"...)
 			_ = w.Continue(s.b)
 		case !s.begun:
 			s.begin(http.StatusOK)
@@ -151,6 +151,7 @@ func (s *eventStream) send(list []*infer.Response) {
 	}
 	if cap(s.b) > 2*eventsAtOnce {
 		s.b = nil
+		s.q.Sent()
 	}
 }
 

@@ -14,7 +14,7 @@ func Classify(r *infer.Response, classes []Classes, info *models.Info) error {
 			if out.Name != want.Output {
 				continue
 			}
-			t, err := server.Classify(out, want.Count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
+			t, err := server.Classify(nil, out, want.Count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
 			if err != nil {
 				return err
 			}

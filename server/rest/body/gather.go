@@ -51,7 +51,7 @@ func (from *Gatherer) Gather(b *Reader, c *memory.Charge, kind memory.Kind, limi
 		data, err := b.readGrowing(c, kind, limit)
 		return data, nil, err
 	}
-	g := gathering{from: from, body: b}
+	g := gathering{from: from, body: b, charge: c}
 	whole := false
 	defer func() { // after a panic too
 		if !whole {
@@ -101,6 +101,9 @@ type gathering struct {
 	data []byte // the memory; data[:got] has been read
 	got  int
 	room server.Filling // nil while data lies on the heap
+	// held is how much of room is real, and attributed to the holder of charge.
+	charge *memory.Charge
+	held   int
 }
 
 // fill reads until data is full, or the body has ended: then more is false.
@@ -112,6 +115,7 @@ func (g *gathering) fill() (more bool, err error) {
 			if err := g.room.Grow(to); err != nil {
 				return false, server.Refusal(g.from.Account, to, err)
 			}
+			g.hold(to)
 		}
 		n, err := g.body.ReadFull(g.data[g.got:to])
 		g.got += n
@@ -177,11 +181,19 @@ func (g *gathering) move(n int) error {
 	}
 	g.release()
 	g.room, g.data = room, room.Bytes()
+	g.hold(g.got)
 	return nil
+}
+
+// hold attributes the first n bytes of the room.
+func (g *gathering) hold(n int) {
+	g.charge.HoldBlocks(int64(n - g.held))
+	g.held = n
 }
 
 func (g *gathering) release() {
 	if g.room != nil {
+		g.hold(0)
 		g.room.Release()
 		g.room = nil
 	}

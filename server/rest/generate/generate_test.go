@@ -19,7 +19,7 @@ import (
 func request(batched bool, inputs ...*kserve.ModelInput) *Request {
 	account := memory.New(memory.Config{})
 	q := &Request{codec: NewCodec(&body.Gatherer{Account: account, MaxBytes: 1 << 20}, nil, nil), inputs: inputs, batched: batched}
-	q.charge.Account = account
+	q.begin(memory.Charge{Account: account})
 	return q
 }
 
@@ -142,6 +142,10 @@ func TestOutputWithoutFormInJSONIsAnErrorOfItsEvent(t *testing.T) {
 			t.Errorf("%s: got %q", out.Name, got)
 		}
 	}
+	if q.charge.Account.Used(memory.JSON) == 0 {
+		t.Error("a text that has not been sent is not charged")
+	}
+	q.Sent()
 	if n := q.charge.Account.Used(memory.JSON); n != 0 {
 		t.Errorf("%d bytes are still charged", n)
 	}

@@ -40,6 +40,8 @@ type Request struct {
 	tops    []bool         // which parameters are of the object at the top
 	at      map[string]int // where a parameter is, once there are more than few
 	charge  memory.Charge
+	tally   values.Tally
+	all     values.Parameters
 	members []member // memory for Append
 }
 
@@ -54,7 +56,7 @@ func (c *Codec) Read(r *http1.Request, found *models.Info, model string, version
 	}
 	q := &Request{codec: c, inputs: found.Config.GetInput(), batched: found.Config.GetMaxBatchSize() > 0}
 	q.Model, q.Version = model, version
-	q.charge.Account = c.bodies.Account
+	q.begin(memory.Charge{Account: c.bodies.Account, Holder: r.Holder()})
 	err := c.bodies.Whole(r, func(text []byte, c *memory.Charge) error {
 		doc, err := body.Parse(c, new(jsontext.Scanner), text)
 		if err != nil {
@@ -63,13 +65,22 @@ func (c *Codec) Read(r *http1.Request, found *models.Info, model string, version
 		return q.read(doc.Root())
 	})
 	if err == nil {
-		q.Parameters, err = body.ForwardHeaders(q.Parameters, r, c.forwarding)
+		n := len(q.Parameters)
+		if q.Parameters, err = body.ForwardHeaders(q.Parameters, r, c.forwarding); err == nil {
+			err = q.tally.Add((len(q.Parameters) - n) * values.ItemBytes)
+		}
 	}
 	if err != nil {
 		q.Release()
 		return nil, err
 	}
 	return q, nil
+}
+
+// begin sets up the charges of the request.
+func (q *Request) begin(c memory.Charge) {
+	q.charge = c
+	q.tally.Charge, q.all.Tally = &q.charge, &q.tally
 }
 
 // Release gives back what the request holds. It may be called again.
@@ -90,7 +101,12 @@ func (q *Request) read(v jsontext.Value) error {
 		if err != nil {
 			return values.UnableTo("parse", "id", err)
 		}
-		q.ID = text.String()
+		if err := values.Check("id", text.Len(), q.charge.Limits().RequestID, "--client-max-id-size"); err != nil {
+			return err
+		}
+		if q.ID, err = q.tally.Text(text); err != nil {
+			return err
+		}
 	}
 	return q.readMembers(v, true)
 }
@@ -119,7 +135,9 @@ func (q *Request) readMembers(v jsontext.Value, top bool) error {
 		case input != nil:
 			err = q.addInput(input, value)
 		default:
-			err = q.addParameter(name.String(), value, top)
+			if err = q.all.Add(name, value); err == nil {
+				err = q.addParameter(name.String(), value, top)
+			}
 		}
 		if err != nil {
 			return err
@@ -157,13 +175,7 @@ func (q *Request) addParameter(name string, v jsontext.Value, top bool) error {
 	}
 	switch at, found := q.find(name); {
 	case !found:
-		const step, bytes = 64, 256
-		if len(q.Parameters)%step == step-1 {
-			if err := q.charge.Take(memory.Bodies, step*bytes); err != nil {
-				return err
-			}
-		}
-		q.Parameters, q.tops = append(q.Parameters, p), append(q.tops, top)
+		q.Parameters, q.tops = append(q.Parameters, p), append(q.tops, top) // bound: tallied
 	case q.tops[at] != top:
 		q.Parameters[at], q.tops[at] = p, top
 	}
@@ -225,7 +237,7 @@ func (q *Request) addInput(in *kserve.ModelInput, v jsontext.Value) error {
 	if err := q.codec.allocate.Tensor(&t, int(size), &q.charge); err != nil {
 		return err
 	}
-	q.Inputs = append(q.Inputs, t)
+	q.Inputs = append(q.Inputs, t) // bound: the model's inputs
 	if t.DataType == infer.Bytes {
 		values.ReadStrings(v.Items(), t.Data[:0])
 		return nil

@@ -12,9 +12,6 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
-// textPerByte is about how many bytes of JSON a byte of a tensor becomes.
-const textPerByte = 4
-
 // member is a member of the object that a response becomes.
 type member struct {
 	name string
@@ -34,47 +31,94 @@ const (
 )
 
 // Append appends a response without an error as a JSON object, its members in the order of
-// their names. After an error b is what it was.
+// their names. What it takes stays charged until Sent. After an error b is what it was.
 func (q *Request) Append(b []byte, r *infer.Response) ([]byte, error) {
 	whole := b
-	defer q.charge.Give(memory.JSON, q.charge.Taken(memory.JSON))
-	q.members = append(q.members[:0], member{"model_name", memberModel, 0}, member{"model_version", memberVersion, 0})
-	if r.ID != "" {
-		q.members = append(q.members, member{"id", memberID, 0})
+	if err := q.listMembers(r); err != nil {
+		return whole, err
 	}
-	for i := range r.Parameters {
-		q.members = append(q.members, member{r.Parameters[i].Name, memberParameter, i})
+	b, err := q.grow(b, len("{"))
+	if err != nil {
+		return whole, err
 	}
-	for i := range r.Outputs {
-		q.members = append(q.members, member{r.Outputs[i].Name, memberOutput, i})
-	}
-	slices.SortStableFunc(q.members, func(a, b member) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.kind, b.kind)) })
 	b = append(b, '{')
 	for i, m := range q.members {
-		if i > 0 {
-			if m.name == q.members[i-1].name {
-				continue
-			}
-			b = append(b, ',')
+		first := i == 0
+		if !first && m.name == q.members[i-1].name {
+			continue
 		}
-		b = append(jsontext.AppendString(b, m.name), ':')
-		switch m.kind {
-		case memberID:
-			b = jsontext.AppendString(b, r.ID)
-		case memberModel:
-			b = jsontext.AppendString(b, r.Model)
-		case memberVersion:
-			b = append(strconv.AppendInt(append(b, '"'), r.Version, 10), '"')
-		case memberParameter:
-			b = values.AppendParameter(b, &r.Parameters[m.at])
-		case memberOutput:
-			var err error
-			if b, err = q.appendOutput(b, &r.Outputs[m.at]); err != nil {
-				return whole, err
-			}
+		if b, err = q.appendMember(b, r, m, first); err != nil {
+			return whole, err
 		}
 	}
+	if b, err = q.grow(b, len("}\n\n")); err != nil {
+		return whole, err
+	}
 	return append(b, '}'), nil
+}
+
+// Sent says that the texts which Append and AppendEvent have made are no longer needed.
+func (q *Request) Sent() { q.charge.Give(memory.JSON, q.charge.Taken(memory.JSON)) }
+
+// listMembers makes the members of a response, sorted.
+func (q *Request) listMembers(r *infer.Response) (err error) {
+	const others = 3
+	q.members, err = memory.Grow(&q.charge, memory.Bodies, q.members[:0], others+len(r.Parameters)+len(r.Outputs))
+	if err != nil {
+		return err
+	}
+	list := append(q.members, member{"model_name", memberModel, 0}, member{"model_version", memberVersion, 0}) // bound: there is room
+	if r.ID != "" {
+		list = append(list, member{"id", memberID, 0}) // bound: there is room
+	}
+	for i := range r.Parameters {
+		list = append(list, member{r.Parameters[i].Name, memberParameter, i}) // bound: there is room
+	}
+	for i := range r.Outputs {
+		list = append(list, member{r.Outputs[i].Name, memberOutput, i}) // bound: there is room
+	}
+	slices.SortStableFunc(list, func(a, b member) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.kind, b.kind)) })
+	q.members = list
+	return nil
+}
+
+// grow returns b with room for n more bytes.
+func (q *Request) grow(b []byte, n int) ([]byte, error) {
+	return memory.Grow(&q.charge, memory.JSON, b, n)
+}
+
+// memberBytes is what a member takes besides its name and texts.
+const memberBytes = 64
+
+// appendMember appends a member of the object that r becomes.
+func (q *Request) appendMember(b []byte, r *infer.Response, m member, first bool) ([]byte, error) {
+	text := "" // of the value
+	switch m.kind {
+	case memberID:
+		text = r.ID
+	case memberModel:
+		text = r.Model
+	case memberParameter:
+		text = r.Parameters[m.at].String
+	}
+	b, err := q.grow(b, memberBytes+values.TextBytes(m.name)+values.TextBytes(text))
+	if err != nil {
+		return b, err
+	}
+	if !first {
+		b = append(b, ',')
+	}
+	b = append(jsontext.AppendString(b, m.name), ':')
+	switch m.kind {
+	case memberVersion:
+		return append(strconv.AppendInt(append(b, '"'), r.Version, 10), '"'), nil
+	case memberParameter:
+		return values.AppendParameter(b, &r.Parameters[m.at]), nil
+	case memberOutput:
+		return q.appendOutput(b, &r.Outputs[m.at])
+	default:
+		return jsontext.AppendString(b, text), nil
+	}
 }
 
 // appendOutput appends the only element of a tensor, or an array of all.
@@ -82,15 +126,13 @@ func (q *Request) appendOutput(b []byte, out *infer.Tensor) ([]byte, error) {
 	if err := server.CheckOutputSize(out); err != nil {
 		return b, err
 	}
-	if size := int64(len(out.Data)); size > server.InlineTensor {
-		if err := q.charge.Take(memory.JSON, size*textPerByte); err != nil {
-			return b, err
-		}
-	}
 	if values.IsSingle(out) {
-		return values.AppendElements(b, out)
+		return values.AppendElements(&q.charge, b, out)
 	}
-	b, err := values.AppendElements(append(b, '['), out)
+	b, err := values.AppendElements(&q.charge, append(b, '['), out)
+	if err == nil {
+		b, err = q.grow(b, len("]"))
+	}
 	return append(b, ']'), err
 }
 
@@ -104,13 +146,17 @@ func (q *Request) AppendEvent(b []byte, r *infer.Response) []byte {
 		b, err = q.Append(b, r)
 	}
 	if err != nil {
-		b = AppendError(b, err)
+		b = q.AppendError(b, err)
 	}
 	return append(b, '\n', '\n')
 }
 
 // AppendError appends the object that an error becomes.
-func AppendError(b []byte, err error) []byte {
-	b = jsontext.AppendString(append(b, `{"error":`...), infer.AsError(err).Message)
-	return append(b, '}')
+func (q *Request) AppendError(b []byte, err error) []byte {
+	text := infer.AsError(err).Message
+	larger, refused := q.grow(b, memberBytes+values.TextBytes(text))
+	if refused != nil {
+		larger, text = b, infer.AsError(refused).Message
+	}
+	return append(jsontext.AppendString(append(larger, `{"error":`...), text), '}')
 }

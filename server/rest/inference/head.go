@@ -74,7 +74,7 @@ func (q *Request) readParameters(v jsontext.Value, req *infer.Request) (binary b
 		*seen = true
 		return first
 	}
-	var custom server.Names
+	custom, all := server.Names{}, values.Parameters{Tally: &q.tally}
 	for m := v.Members(); ; {
 		name, value, ok := m.Next()
 		if !ok {
@@ -112,6 +112,9 @@ func (q *Request) readParameters(v jsontext.Value, req *infer.Request) (binary b
 				}
 			}
 		default:
+			if err := all.Add(name, value); err != nil {
+				return false, err
+			}
 			key := name.String()
 			if strings.HasPrefix(key, server.ReservedPrefix) {
 				return false, infer.Errorf(infer.InvalidArg,
@@ -123,10 +126,7 @@ func (q *Request) readParameters(v jsontext.Value, req *infer.Request) (binary b
 					"parameter '%s' has invalid type. It should be either 'int', 'bool', or 'string'.", key)
 			}
 			if custom.Add(key, len(req.Parameters), func(i int) string { return req.Parameters[i].Name }) {
-				if err := q.chargeItem(len(req.Parameters)); err != nil {
-					return false, err
-				}
-				req.Parameters = append(req.Parameters, p)
+				req.Parameters = append(req.Parameters, p) // bound: tallied
 			}
 		}
 		if err != nil {
@@ -144,11 +144,10 @@ func readCorrelation(v jsontext.Value, req *infer.Request) error {
 	if err != nil {
 		return values.UnableTo("parse", "sequence_id", err)
 	}
-	text := s.String()
-	if len(text) > maxCorrelationID {
+	if s.Len() > maxCorrelationID {
 		return infer.Errorf(infer.Unsupported, "string correlation ID cannot be longer than %d characters", maxCorrelationID)
 	}
-	req.Correlation.Text = text
+	req.Correlation.Text = s.String()
 	return nil
 }
 
@@ -185,18 +184,18 @@ func (q *Request) readOutputs(v jsontext.Value, req *infer.Request) error {
 		if !ok {
 			return nil
 		}
+		if err := q.tally.Add(values.ItemBytes); err != nil {
+			return err
+		}
 		form, err := q.readOutput(v)
 		if err != nil {
 			return err
 		}
-		q.forms = append(q.forms, form) // the Request's before anything can fail
+		q.forms = append(q.forms, form) // the Request's before anything can fail; bound: tallied
 		if !names.Add(form.name, len(req.Outputs), func(i int) string { return req.Outputs[i] }) {
 			return infer.Errorf(infer.InvalidArg, "%soutput '%s' already exists in request", req.LogPrefix(), form.name)
 		}
-		if err := q.chargeItem(len(req.Outputs)); err != nil {
-			return err
-		}
-		req.Outputs = append(req.Outputs, form.name)
+		req.Outputs = append(req.Outputs, form.name) // bound: tallied
 	}
 }
 
@@ -248,7 +247,7 @@ func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 		if form.place, err = q.findRegion(region, regionOffset, regionLen); err != nil {
 			return form, err
 		}
-		q.req.Places = append(q.req.Places, infer.Place{Output: form.name, Memory: form.place})
+		q.req.Places = append(q.req.Places, infer.Place{Output: form.name, Memory: form.place}) // bound: tallied
 		return form, nil
 	}
 	if _, _, err = readRange(regionOffset, regionLen); err != nil {

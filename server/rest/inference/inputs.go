@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/regions"
@@ -83,6 +84,9 @@ func (f *inputFields) checkSource() error {
 	return &infer.Error{Code: infer.InvalidArg, Message: text}
 }
 
+// maxDataType is more than the name of any data type has, in bytes.
+const maxDataType = 16
+
 // readInputs reads the inputs and their data.
 func (q *Request) readInputs(v jsontext.Value, req *infer.Request) error {
 	if !v.Exists() {
@@ -102,7 +106,7 @@ func (q *Request) readInputs(v jsontext.Value, req *infer.Request) error {
 		if err := f.checkSource(); err != nil {
 			return err
 		}
-		if err := q.chargeItem(len(req.Inputs)); err != nil {
+		if err := q.tally.Add(values.ItemBytes); err != nil {
 			return err
 		}
 		var t infer.Tensor
@@ -113,7 +117,7 @@ func (q *Request) readInputs(v jsontext.Value, req *infer.Request) error {
 		if err != nil {
 			return err
 		}
-		t.DataType = infer.ParseDataType(string(datatype.Raw))
+		t.DataType = infer.ParseDataType(string(datatype.Raw[:min(len(datatype.Raw), maxDataType)]))
 		if t.Shape, err = q.readShape(f.shape); err != nil {
 			return err
 		}
@@ -122,7 +126,7 @@ func (q *Request) readInputs(v jsontext.Value, req *infer.Request) error {
 		}
 		// The tensor is the request's before it has memory, so that the code that ends
 		// the request releases it.
-		req.Inputs = append(req.Inputs, t)
+		req.Inputs = append(req.Inputs, t) // bound: tallied
 		if err := q.readInputData(&f, &req.Inputs[len(req.Inputs)-1]); err != nil {
 			return err
 		}
@@ -162,7 +166,10 @@ func (q *Request) readName(v jsontext.Value) (string, error) {
 			}
 		}
 	}
-	return s.String(), nil
+	if err := values.Check("the name of a tensor", s.Len(), memory.MaxName, ""); err != nil {
+		return "", err
+	}
+	return q.tally.Text(s)
 }
 
 // readShape returns the dimensions. Those beyond int64 become negative, which
@@ -185,10 +192,10 @@ func (q *Request) readShape(v jsontext.Value) ([]int64, error) {
 		if err != nil {
 			return nil, values.UnableTo("parse", "shape", err)
 		}
-		if err := q.chargeItem(len(q.dims)); err != nil {
+		if err := q.tally.Add(dimBytes); err != nil {
 			return nil, err
 		}
-		q.dims = append(q.dims, int64(d))
+		q.dims = append(q.dims, int64(d)) // bound: tallied
 	}
 	return q.dims[from:len(q.dims):len(q.dims)], nil
 }
@@ -229,6 +236,9 @@ func (q *Request) findRegion(region, offset, size jsontext.Value) (*regions.Slic
 	}
 	from, n, err := readRange(offset, size)
 	if err != nil {
+		return nil, err
+	}
+	if err := values.Check("the name of a region", name.Len(), memory.MaxName, ""); err != nil {
 		return nil, err
 	}
 	return q.codec.regions.Find(name.String(), from, n)

@@ -57,6 +57,7 @@ type Request struct {
 	codec    *Codec
 	target   models.Target
 	charge   memory.Charge
+	tally    values.Tally
 	body     body.Reader
 	rest     []byte // binary data of a small body that no input has taken yet
 	small    bool   // the body has been read as a whole: rest, not body, has the rest
@@ -91,7 +92,7 @@ type handedOn struct {
 func (c *Codec) NewRequest(found models.Target, model string, version int64) *Request {
 	q := c.requests.Get().(*Request)
 	q.target = found
-	q.charge.Account = c.bodies.Account
+	q.charge.Account, q.tally.Charge = c.bodies.Account, &q.charge
 	q.handedOn = new(handedOn)
 	q.req.Model, q.req.Version = model, version
 	q.req.Inputs, q.req.Outputs = q.inputs[:0], q.outputs[:0]
@@ -157,6 +158,7 @@ func (q *Request) releaseInputs() {
 // ReadHead reads the head of the body: all that is JSON, or nothing of a body that is
 // the bytes of the only input, as the length of the JSON or the media type says. Decode follows.
 func (q *Request) ReadHead(r *http1.Request) error {
+	q.charge.Holder = r.Holder()
 	if err := q.openBody(r); err != nil {
 		return err
 	}
@@ -201,16 +203,20 @@ func (q *Request) Decode(r *http1.Request) (err error) {
 	} else {
 		err = q.readJSON(q.text)
 	}
-	q.text = nil
 	if q.room != nil {
+		q.charge.HoldBlocks(-int64(len(q.text)))
 		q.room.Release()
 		q.room = nil
 	}
+	q.text = nil
 	if err != nil {
 		return err
 	}
-	q.req.Parameters, err = body.ForwardHeaders(q.req.Parameters, r, q.codec.forwarding)
-	return err
+	n := len(q.req.Parameters)
+	if q.req.Parameters, err = body.ForwardHeaders(q.req.Parameters, r, q.codec.forwarding); err != nil {
+		return err
+	}
+	return q.tally.Add((len(q.req.Parameters) - n) * values.ItemBytes)
 }
 
 // Infer has the request executed and takes its response. The inputs are released when it
@@ -301,7 +307,12 @@ func (q *Request) readJSON(text []byte) error {
 		if err != nil {
 			return values.UnableTo("parse", "id", err)
 		}
-		q.req.ID = id.String()
+		if err := values.Check("id", id.Len(), q.charge.Limits().RequestID, "--client-max-id-size"); err != nil {
+			return err
+		}
+		if q.req.ID, err = q.tally.Text(id); err != nil {
+			return err
+		}
 	}
 	if head.parameters.Exists() {
 		if q.binary, err = q.readParameters(head.parameters, &q.req); err != nil {
@@ -320,12 +331,5 @@ func (q *Request) readJSON(text []byte) error {
 	return nil
 }
 
-// chargeItem charges for the things of which a request has any number: inputs,
-// outputs, parameters, dimensions. n of them have been there before.
-func (q *Request) chargeItem(n int) error {
-	const step, bytes = 64, 256
-	if n%step != step-1 {
-		return nil
-	}
-	return q.charge.Take(memory.Bodies, step*bytes)
-}
+// dimBytes is what a dimension takes, in a request and in the JSON of a reply.
+const dimBytes = 21

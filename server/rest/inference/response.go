@@ -12,9 +12,6 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
-// textPerByte is about how many bytes of JSON a byte of a tensor becomes.
-const textPerByte = 4
-
 // Encode writes the one response that Infer has taken: JSON, and behind it the binary
 // outputs in their order. Outputs that are wanted in clients' regions are written there. Both are valid until Release.
 func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err error) {
@@ -26,7 +23,11 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 		return nil, nil, resp.Err
 	}
 	blobs = q.blobs[:0]
-	b := append(q.out[:0], '{')
+	b, err := q.grow(q.out[:0], headBytes+values.TextBytes(resp.ID)+values.TextBytes(resp.Model))
+	if err != nil {
+		return nil, nil, err
+	}
+	b = append(b, '{')
 	if resp.ID != "" {
 		b = jsontext.AppendString(append(b, `"id":`...), resp.ID)
 		b = append(b, ',')
@@ -35,21 +36,26 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 	b = strconv.AppendInt(append(b, `,"model_version":"`...), resp.Version, 10)
 	b = append(b, '"')
 	if len(resp.Parameters) > 0 {
-		b = appendParameters(append(b, `,"parameters":`...), resp.Parameters)
+		if b, err = q.appendParameters(append(b, `,"parameters":`...), resp.Parameters); err != nil {
+			return nil, nil, err
+		}
 	}
 	b = append(b, `,"outputs":[`...)
 	for i := range resp.Outputs {
-		if i > 0 {
-			b = append(b, ',')
-		}
 		out := &resp.Outputs[i]
 		form := q.form(out.Name)
 		if form.classes > 0 {
-			classes, err := server.Classify(out, form.classes, q.target.Info().Config.GetMaxBatchSize() > 0, q.target.Info().Labels[out.Name])
+			classes, err := server.Classify(&q.charge, out, form.classes, q.target.Info().Config.GetMaxBatchSize() > 0, q.target.Info().Labels[out.Name])
 			if err != nil {
 				return nil, nil, err
 			}
 			out = &classes
+		}
+		if b, err = q.grow(b, headBytes+values.TextBytes(out.Name)+dimBytes*len(out.Shape)); err != nil {
+			return nil, nil, err
+		}
+		if i > 0 {
+			b = append(b, ',')
 		}
 		b = appendOutputHead(b, out)
 		if form.place != nil {
@@ -66,25 +72,32 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 			b = strconv.AppendInt(append(b, `,"parameters":{"binary_data_size":`...), int64(len(out.Data)), 10)
 			b = append(b, '}', '}')
 			if len(out.Data) > 0 {
-				blobs = append(blobs, out.Data)
+				blobs = append(blobs, out.Data) // bound: as many as outputs, which the response has
 			}
 			continue
 		}
 		if err := server.CheckOutputSize(out); err != nil {
 			return nil, nil, err
 		}
-		if len(out.Data) > SmallBody {
-			if err := q.charge.Take(memory.JSON, int64(len(out.Data))*textPerByte); err != nil {
-				return nil, nil, err
-			}
+		if b, err = values.AppendElements(&q.charge, append(b, `,"data":[`...), out); err != nil {
+			return nil, nil, err
 		}
-		if b, err = values.AppendElements(append(b, `,"data":[`...), out); err != nil {
+		if b, err = q.grow(b, headBytes); err != nil {
 			return nil, nil, err
 		}
 		b = append(b, ']', '}')
 	}
 	q.out, q.blobs = append(b, ']', '}'), blobs
 	return q.out, q.blobs, nil
+}
+
+// headBytes is what the JSON of a response, of an output and of a parameter takes besides names,
+// shapes and values.
+const headBytes = 128
+
+// grow returns b with room for n more bytes.
+func (q *Request) grow(b []byte, n int) ([]byte, error) {
+	return memory.Grow(&q.charge, memory.JSON, b, n)
 }
 
 // Compress returns head and blobs as one in a coding. It charges for the compressed bytes;
@@ -109,14 +122,17 @@ func appendOutputHead(b []byte, out *infer.Tensor) []byte {
 	return jsontext.AppendInts(append(b, `","shape":`...), out.Shape)
 }
 
-func appendParameters(b []byte, params []infer.Parameter) []byte {
+func (q *Request) appendParameters(b []byte, params []infer.Parameter) (_ []byte, err error) {
 	b = append(b, '{')
 	for i := range params {
+		p := &params[i]
+		if b, err = q.grow(b, headBytes+values.TextBytes(p.Name)+values.TextBytes(p.String)); err != nil {
+			return b, err
+		}
 		if i > 0 {
 			b = append(b, ',')
 		}
-		p := &params[i]
 		b = values.AppendParameter(append(jsontext.AppendString(b, p.Name), ':'), p)
 	}
-	return append(b, '}')
+	return append(b, '}'), nil
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
@@ -110,16 +111,34 @@ func ReadStrings(walk jsontext.Leaves, dst []byte) []byte {
 	}
 }
 
-// AppendElements appends the elements of t, separated by commas and without brackets. The
-// bytes have been checked against the shape; a BYTES tensor is checked here. FP16 and BF16
-// have no form in JSON.
-func AppendElements(b []byte, t *infer.Tensor) ([]byte, error) {
+// numberBytes bounds the text of a number and the comma before it.
+const numberBytes = 32
+
+// AppendElements appends the elements of t, separated by commas and without brackets, and charges
+// for the room that b lacks. The bytes have been checked against the shape; a BYTES tensor is checked here.
+// FP16 and BF16 have no form in JSON.
+func AppendElements(c *memory.Charge, b []byte, t *infer.Tensor) ([]byte, error) {
 	if t.DataType == infer.FP16 || t.DataType == infer.BF16 {
 		return b, infer.Errorf(infer.InvalidArg,
 			"sending %s data via JSON is not supported. Please use the binary data format for output", t.DataType)
 	}
 	data, size := t.Data, t.DataType.Size()
 	for i := 0; len(data) > 0; i++ {
+		room := numberBytes
+		var element []byte
+		if t.DataType == infer.Bytes {
+			var ok bool
+			if element, ok = firstElement(data); !ok {
+				return b, infer.Errorf(infer.Internal, "output '%s': element %d of the BYTES tensor runs past its end", t.Name, i)
+			}
+			room, size = TextBytes(element), 4+len(element)
+		}
+		if room > cap(b)-len(b) {
+			var err error
+			if b, err = memory.Grow(c, memory.JSON, b, room); err != nil {
+				return b, err
+			}
+		}
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -147,18 +166,22 @@ func AppendElements(b []byte, t *infer.Tensor) ([]byte, error) {
 		case infer.FP64:
 			b = jsontext.AppendFloat(b, math.Float64frombits(binary.LittleEndian.Uint64(data)))
 		case infer.Bytes:
-			element, ok := firstElement(data)
-			if !ok {
-				return b, infer.Errorf(infer.Internal, "output '%s': element %d of the BYTES tensor runs past its end", t.Name, i)
-			}
 			b = jsontext.AppendString(b, element)
-			size = 4 + len(element)
 		default:
 			return b, infer.Errorf(infer.Internal, "output '%s' has no data type", t.Name)
 		}
 		data = data[size:]
 	}
 	return b, nil
+}
+
+// TextBytes bounds what a text takes in JSON, with a comma.
+func TextBytes[T string | []byte](text T) int {
+	const few = 64
+	if len(text) <= few { // not worth a look
+		return 6*len(text) + 3
+	}
+	return jsontext.Quoted(text) + 1
 }
 
 // firstElement returns the first element of a BYTES tensor's data.

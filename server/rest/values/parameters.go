@@ -4,14 +4,76 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
+
+// Tally charges for small things, of which a request may have any number: names, parameters,
+// dimensions. A few of them are not worth a charge.
+type Tally struct {
+	Charge *memory.Charge
+	owed   int
+}
+
+// ItemBytes is what an input, an output or a parameter takes, with its place in the lists and maps
+// of this server.
+const ItemBytes = 256
+
+// tallyStep is how much a request may have that is not charged, in bytes.
+const tallyStep = 16 << 10
+
+// Add charges for n bytes.
+func (t *Tally) Add(n int) error {
+	if t.owed += n; t.owed < tallyStep {
+		return nil
+	}
+	n, t.owed = t.owed, 0
+	return t.Charge.Take(memory.Bodies, int64(n))
+}
+
+// Text returns a text of the request as a string of its own.
+func (t *Tally) Text(s jsontext.String) (string, error) {
+	if err := t.Add(len(s.Raw)); err != nil {
+		return "", err
+	}
+	return s.String(), nil
+}
+
+// Check refuses a text of n bytes that is longer than its limit, which a flag may change.
+func Check(what string, n int, most int64, flag string) error {
+	if int64(n) <= most {
+		return nil
+	}
+	if flag != "" {
+		flag = "; " + flag + " changes the limit"
+	}
+	return infer.Errorf(infer.InvalidArg, "%s has %d bytes, but at most %d are allowed%s", what, n, most, flag)
+}
 
 // UnableTo puts a context before the error of an accessor: "Unable to parse
 // 'name': <err>".
 func UnableTo(do, name string, err error) error {
 	e := infer.AsError(err)
 	return &infer.Error{Code: e.Code, Message: "Unable to " + do + " '" + name + "': " + e.Message}
+}
+
+// Parameters checks the parameters of one request against the limits, and charges for them.
+type Parameters struct {
+	Tally *Tally
+	bytes int
+}
+
+// Add charges for a parameter, or refuses it.
+func (p *Parameters) Add(name jsontext.String, value jsontext.Value) error {
+	if err := Check("the name of a parameter", name.Len(), memory.MaxName, ""); err != nil {
+		return err
+	}
+	n := len(name.Raw) + len(value.Raw())
+	p.bytes += n
+	if err := Check("all parameters together", p.bytes, p.Tally.Charge.Limits().Parameters, "--client-max-parameters-size"); err != nil {
+		return err
+	}
+	return p.Tally.Add(ItemBytes + n)
 }
 
 // ReadParameter returns v as a custom parameter; ok is false for arrays, objects
