@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
@@ -47,6 +46,17 @@ func (s *Server) showAccount(counters *metrics.Registry) {
 		func() float64 { return float64(s.requests.Stats().Reserved) })
 	counters.Gauge("nereid_memory_limit_bytes", "Memory that clients may make the server take, without the cache",
 		func() float64 { return float64(s.account.Limit()) })
+	counters.Gauge("nereid_memory_real_bytes", "Memory that the server itself has, charged or not: its heap and stacks, the pool of requests and what is reserved for outputs",
+		func() float64 { return float64(s.account.Real()) })
+	counters.Gauge("nereid_memory_pressure", "Whether memory is short, so that large requests are refused",
+		func() float64 {
+			if s.account.Pressed() {
+				return 1
+			}
+			return 0
+		})
+	counters.Counter("nereid_memory_holders_ended_total", "Connections, streams and processes that were ended because memory was short",
+		func() float64 { return float64(s.account.Ended()) })
 	free := func() int64 {
 		now := s.requests.Stats()
 		return now.Reserved - now.Kept
@@ -65,12 +75,10 @@ func (s *Server) showAccount(counters *metrics.Registry) {
 	show("free", free)
 }
 
-// keepAccount watches the heap until the server is closed.
+// keepAccount watches the memory until the server is closed.
 func (s *Server) keepAccount() {
-	if s.options.LimitGoHeap {
-		debug.SetMemoryLimit(s.account.HeapLimit())
-	}
-	s.keep(boundary.Memory, s.account.Keep)
+	watch := memory.Watch{LimitHeap: s.options.LimitGoHeap, Log: s.log}
+	s.keep(boundary.Memory, func(ctx context.Context) { s.account.Keep(ctx, watch) })
 }
 
 // keep runs what watches the server until it is closed. Panics in it count as those of where.

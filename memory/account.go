@@ -54,7 +54,7 @@ func New(config Config) *Account {
 		a.commons -= a.own[k]
 	}
 	a.own[Cache], a.most[Cache] = config.Cache, config.Cache
-	a.keeper.kick = make(chan struct{}, 1)
+	a.keeper.kick, a.keeper.collected = make(chan struct{}, 1), make(chan struct{}, 1)
 	return a
 }
 

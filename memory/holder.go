@@ -14,8 +14,8 @@ import (
 type Holder struct {
 	// Name returns what the holder is called in the log, in errors and on the status page.
 	Name func() string
-	// End ends the holder so that its memory comes back; it must not block. Nil: the holder
-	// cannot be ended.
+	// End ends the holder so that its memory comes back; it must not block. The holder may
+	// have left meanwhile. Nil: the holder cannot be ended.
 	End func()
 	// Most bounds what the holder may have of each kind; 0 is no bound but the account's.
 	Most [Kinds]int64
@@ -24,6 +24,7 @@ type Holder struct {
 	held    [Kinds]atomic.Int64
 	before  *Holder // guarded by holders.mu, as is after
 	after   *Holder
+	ended   bool // guarded by holders.mu: End has been called, or will be at once
 }
 
 // holders is the list of all holders of an account. Its lock is held while a holder comes or
@@ -39,7 +40,7 @@ func (a *Account) Enter(h *Holder) {
 	l := &a.holders
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h.holders = l
+	h.holders, h.ended = l, false
 	if h.after = l.first; h.after != nil {
 		h.after.before = h
 	}
@@ -84,7 +85,14 @@ func (h *Holder) Hold(k Kind, n int64) error {
 
 func (h *Holder) refuse(k Kind, n, held int64) error {
 	return &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
-		"%s holds %d bytes of %s and needs %d more, but may hold %d", h.Name(), held, k, n, h.Most[k])}
+		"%s holds %d bytes of %s and needs %d more, but may hold %d", h.called(), held, k, n, h.Most[k])}
+}
+
+func (h *Holder) called() string {
+	if h.Name == nil {
+		return "a connection"
+	}
+	return h.Name()
 }
 
 // Drop takes back what Hold has attributed.
@@ -115,4 +123,24 @@ func (a *Account) Holders(see func(h *Holder) bool) {
 			return
 		}
 	}
+}
+
+// endLargest ends the holder with most memory, and of several with as many MiB the one that
+// came last, as it is likelier to be the cause. It returns what that had, and nil if no holder
+// with at least least bytes can be ended or all of them have been.
+func (a *Account) endLargest(least int64) (largest *Holder, held int64) {
+	a.Holders(func(h *Holder) bool {
+		if n := h.Total(); h.End != nil && !h.ended && n >= least && (largest == nil || n>>20 > held>>20) {
+			largest, held = h, n
+		}
+		return true
+	})
+	if largest == nil {
+		return nil, 0
+	}
+	a.holders.mu.Lock()
+	largest.ended = true
+	a.holders.mu.Unlock()
+	largest.End() // without the lock, which it may need to leave
+	return largest, held
 }

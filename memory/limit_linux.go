@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,27 +34,58 @@ type hierarchy struct {
 // groupLimit returns the tightest limit of the groups that this process is in.
 func groupLimit(read func(string) ([]byte, error)) int64 {
 	limit := int64(math.MaxInt64)
+	for _, g := range groups(read) {
+		limit = min(limit, g.limit())
+	}
+	return limit
+}
+
+// group is a control group around this process.
+type group struct {
+	version int
+	dir     string
+	read    func(string) ([]byte, error)
+}
+
+// groups returns the control groups around this process that are mounted.
+func groups(read func(string) ([]byte, error)) (all []group) {
 	membership, err := read("/proc/self/cgroup")
 	if err != nil {
-		return limit
+		return nil
 	}
 	mounts, err := read("/proc/self/mountinfo")
 	if err != nil {
-		return limit
+		return nil
 	}
 	for _, h := range hierarchies(mounts) {
-		group, ok := groupOf(membership, h.version)
+		name, ok := groupOf(membership, h.version)
 		if !ok {
 			continue
 		}
-		for dir := h.directory(group); ; dir = path.Dir(dir) {
-			limit = min(limit, h.limitOf(read, dir))
+		for dir := h.directory(name); ; dir = path.Dir(dir) {
+			all = append(all, group{h.version, dir, read}) // bound: the depth of the tree
 			if dir == h.mount || dir == "/" {
 				break
 			}
 		}
 	}
-	return limit
+	return all
+}
+
+// tightest returns the use and the limit of the group that has least memory left, 0 and 0 if
+// there is none. Files in the page cache, which the kernel drops before it kills, do
+// not count as used. They are looked up only where less than enough would be left with them.
+func tightest(all []group, enough func(limit int64) int64) (used, limit int64) {
+	for _, g := range all {
+		most, now := g.limit(), g.used()
+		if most-now < enough(most) {
+			now -= g.reclaimable()
+		}
+		if limit == 0 || most-now < limit-used {
+			used, limit = now, most
+		}
+	}
+	return used, limit
 }
 
 // hierarchies reads /proc/self/mountinfo (proc(5)).
@@ -123,33 +155,63 @@ func (h *hierarchy) directory(group string) string {
 	return path.Join(h.mount, group)
 }
 
-// limitOf returns the limit of the group in dir alone, and in version 1 of those
-// around it, too, even where they are not mounted.
-func (h *hierarchy) limitOf(read func(string) ([]byte, error), dir string) int64 {
+// limit returns the limit of the group alone, and in version 1 of those around it, too,
+// even where they are not mounted.
+func (g *group) limit() int64 {
 	limit := int64(math.MaxInt64)
-	note := func(text []byte) {
-		if n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64); err == nil && n > 0 {
+	note := func(n int64) {
+		if n > 0 && n < 1<<60 { // above that, version 1 has no limit
 			limit = min(limit, n)
 		}
 	}
-	names := [...]string{"memory.max", "memory.high"}
-	if h.version == 1 {
-		names = [...]string{"memory.limit_in_bytes", ""}
-		if text, err := read(path.Join(dir, "memory.stat")); err == nil {
-			for line := range bytes.Lines(text) {
-				if n, ok := bytes.CutPrefix(line, []byte("hierarchical_memory_limit ")); ok {
-					note(n)
-				}
-			}
-		}
-	}
-	for _, name := range names {
-		if name == "" {
-			continue
-		}
-		if text, err := read(path.Join(dir, name)); err == nil {
-			note(text)
-		}
+	if g.version == 1 {
+		note(g.stat("hierarchical_memory_limit"))
+		note(g.number("memory.limit_in_bytes"))
+	} else {
+		note(g.number("memory.max"))
+		note(g.number("memory.high"))
 	}
 	return limit
+}
+
+// used returns what the group has taken, with files in the page cache.
+func (g *group) used() int64 {
+	if g.version == 1 {
+		return g.number("memory.usage_in_bytes")
+	}
+	return g.number("memory.current")
+}
+
+// reclaimable returns how much of what the group has taken the kernel can drop.
+func (g *group) reclaimable() int64 {
+	if g.version == 1 {
+		return g.stat("total_inactive_file", "total_active_file")
+	}
+	return g.stat("inactive_file", "active_file", "slab_reclaimable")
+}
+
+// number reads a file of one number; 0 if there is none.
+func (g *group) number(name string) int64 {
+	text, err := g.read(path.Join(g.dir, name))
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64) // "max" is no limit
+	return n
+}
+
+// stat returns the sum of lines of memory.stat.
+func (g *group) stat(names ...string) (sum int64) {
+	text, err := g.read(path.Join(g.dir, "memory.stat"))
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(text) {
+		name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		if slices.Contains(names, string(name)) {
+			n, _ := strconv.ParseInt(string(value), 10, 64)
+			sum += n
+		}
+	}
+	return sum
 }

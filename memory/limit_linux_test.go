@@ -71,3 +71,39 @@ func TestGroupLimitIsTheTightest(t *testing.T) {
 		t.Errorf("here: got %d bytes, want what the machine has", got)
 	}
 }
+
+// TestTightestGroupIsTheOneWithLeastLeft: it is not the one with the smallest limit, and files in the
+// page cache are not in the way.
+func TestTightestGroupIsTheOneWithLeastLeft(t *testing.T) {
+	files := map[string]string{
+		"/v2/memory.max": "max\n", "/v2/memory.high": "1000\n", "/v2/memory.current": "900\n",
+		"/v2/memory.stat":           "anon 200\ninactive_file 300\nactive_file 200\nslab_reclaimable 100\nfile 700\n",
+		"/v2/a/memory.max":          "500\n",
+		"/v2/a/memory.stat":         "anon 10\ninactive_file 10\n",
+		"/v1/memory.stat":           "inactive_file 1\nhierarchical_memory_limit 800\ntotal_inactive_file 40\ntotal_active_file 30\n",
+		"/v1/memory.limit_in_bytes": "9223372036854771712\n", "/v1/memory.usage_in_bytes": "650\n",
+	}
+	read := func(name string) ([]byte, error) {
+		if text, ok := files[name]; ok {
+			return []byte(text), nil
+		}
+		return nil, fs.ErrNotExist
+	}
+	enough := func(limit int64) int64 { return limit / 5 }
+	for _, test := range []struct {
+		groups      []group
+		inner       string // what /v2/a has taken
+		used, limit int64
+	}{
+		{nil, "", 0, 0},
+		{[]group{{2, "/v2", read}}, "", 300, 1000},
+		{[]group{{2, "/v2/a", read}, {2, "/v2", read}}, "100", 100, 500},
+		{[]group{{2, "/v2", read}, {2, "/v2/a", read}}, "450", 440, 500},
+		{[]group{{1, "/v1", read}}, "", 580, 800},
+	} {
+		files["/v2/a/memory.current"] = test.inner
+		if used, limit := tightest(test.groups, enough); used != test.used || limit != test.limit {
+			t.Errorf("%v with %q: got %d of %d, want %d of %d", test.groups, test.inner, used, limit, test.used, test.limit)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package nereid_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// TestShortMemoryRefusesLargeRequests: while the process has memory that nobody has charged, large
+// requests are refused over both protocols, small ones are served, and metrics and log say so.
+// When the memory is free again, all are served.
+func TestShortMemoryRefusesLargeRequests(t *testing.T) {
+	o := options(t, repository(t, ""))
+	nereid.WithBackend("doubler", newDoubler)(&o)
+	config := filepath.Join(o.Repository.Paths[0], "double", "config.pbtxt")
+	if err := os.WriteFile(config, []byte(strings.Replace(doubleConfig, `"python"`, `"doubler"`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log testkit.Buffer
+	o.Logger = zerolog.New(&log)
+	o.RequestMemoryBytes = 64 << 20
+	s, _, _ := serve(t, o)
+	conn, err := grpc.NewClient(s.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const small, large = 100, 20_000 // elements of 4 bytes
+	overHTTP := func(n int) (int, string) {
+		body := `{"inputs":[{"name":"X","datatype":"INT32","shape":[` + strconv.Itoa(n) + `],"data":[` + strings.Repeat("1000,", n-1) + `1]}]}`
+		return request(t, "http://"+s.HTTPAddr().String()+"/v2/models/double/infer", body)
+	}
+	overGRPC := func(n int) error {
+		_, err := kserve.NewGRPCInferenceServiceClient(conn).ModelInfer(t.Context(), &kserve.ModelInferRequest{
+			ModelName:        "double",
+			Inputs:           []*kserve.ModelInferRequest_InferInputTensor{{Name: "X", Datatype: "INT32", Shape: []int64{int64(n)}}},
+			RawInputContents: [][]byte{make([]byte, 4*n)},
+		})
+		return err
+	}
+	gauge := func(name string) string {
+		_, page := request(t, "http://"+s.MetricsAddr().String()+"/metrics", "")
+		match := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(page)
+		if match == nil {
+			t.Fatalf("there is no metric %s", name)
+		}
+		return match[1]
+	}
+	serves := func(n int) bool {
+		code, _ := overHTTP(n)
+		return code == http.StatusOK && overGRPC(n) == nil
+	}
+	if !serves(small) || !serves(large) {
+		t.Fatal("requests are not served at first")
+	}
+
+	uncharged := make([][]byte, 300)
+	for i := range uncharged {
+		uncharged[i] = make([]byte, 1<<20)
+		for j := 0; j < len(uncharged[i]); j += 4096 {
+			uncharged[i][j] = 1
+		}
+	}
+	testkit.Eventually(t, 10*time.Second, func() bool { return gauge("nereid_memory_pressure") == "1" })
+	if code, answer := overHTTP(large); code != http.StatusServiceUnavailable || !strings.Contains(answer, "short of memory") {
+		t.Errorf("a large body over HTTP: got status %d, %s, want 503", code, answer)
+	}
+	if err := overGRPC(large); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "short of memory") {
+		t.Errorf("a large body over gRPC: got %v, want RESOURCE_EXHAUSTED", err)
+	}
+	if !serves(small) {
+		t.Error("small requests are not served while memory is short")
+	}
+	for _, want := range []string{"memory is short, large requests are refused", "the heap is much larger than what is charged"} {
+		testkit.Eventually(t, 10*time.Second, func() bool { return strings.Count(log.String(), want) == 1 })
+	}
+
+	runtime.KeepAlive(uncharged)
+	uncharged = nil
+	testkit.Eventually(t, 20*time.Second, func() bool { return gauge("nereid_memory_pressure") == "0" && serves(large) })
+	if n := gauge("nereid_memory_holders_ended_total"); n != "0" {
+		t.Errorf("%s holders were ended, want none: none of them shows anything", n)
+	}
+}
