@@ -180,6 +180,9 @@ func (s *Server) countStores(counters *metrics.Registry) {
 // for what start-up tables show.
 func (s *Server) Registry() *models.Registry { return s.registry }
 
+// Account returns the account of the memory that clients and models take.
+func (s *Server) Account() *memory.Account { return s.account }
+
 // RepositoryError returns why the repository cannot be opened, nil if it has been.
 func (s *Server) RepositoryError() error { return s.unusable }
 

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/rest/openapi"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestPageNamesTheAddresses asks for the page as curl, as a browser and as a probe does, of which the
@@ -65,6 +67,43 @@ func TestOpenAPIHasTheServersPaths(t *testing.T) {
 		method, path, _ := strings.Cut(want, " ")
 		if document.Paths[path][method] == nil {
 			t.Errorf("%s is not in the document", want)
+		}
+	}
+}
+
+// TestOpenAPIHasEveryEndpoint looks for a path of each endpoint with its methods: the test of
+// amplification (integration/amplification) takes the endpoints from the document.
+func TestOpenAPIHasEveryEndpoint(t *testing.T) {
+	core := servertest.NewCore()
+	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "id_bytes", Version: "1", State: "READY"}}
+	s := startHTTP(t, Config{}, core)
+	var document struct{ Paths map[string]map[string]any }
+	got := s.do(t, "GET", "/openapi.json", "")
+	if err := json.Unmarshal([]byte(got.body), &document); err != nil {
+		t.Fatal(err)
+	}
+	found := map[endpoint]map[string]bool{}
+	for path, methods := range document.Paths {
+		e := route(path).endpoint
+		if found[e] == nil {
+			found[e] = map[string]bool{}
+		}
+		for method := range methods {
+			found[e][strings.ToUpper(method)] = true
+		}
+	}
+	if len(found[epNone]) > 0 {
+		t.Error("a path in the document names no endpoint")
+	}
+	for i := range endpoints {
+		e, want := endpoint(i), []string{endpoints[i].method}
+		if want[0] == "" {
+			want = []string{http.MethodGet, http.MethodPost}
+		}
+		for _, method := range want {
+			if e != epNone && !found[e][method] {
+				t.Errorf("endpoint %d: the document has no path for %s", e, method)
+			}
 		}
 	}
 }

@@ -24,9 +24,10 @@ func Document(serverVersion string, served []*models.Info, left int) ([]byte, er
 		"/v2/health/live":  object{"get": operation("server", "server_live", "Whether the server works", nil, nil)},
 		"/v2/health/ready": object{"get": operation("server", "server_ready", "Whether the server and its models are ready", nil, nil)},
 		"/v2/models/stats": object{"get": operation("server", "statistics", "Counts and durations of all models", nil, object{"type": "object"})},
-		"/v2/repository/index": object{"post": operation("server", "repository_index", "The models of the repository and their states", nil,
-			object{"type": "array", "items": object{"type": "object"}})},
+		"/v2/repository/index": object{"post": operation("server", "repository_index", "The models of the repository and their states",
+			fields(object{"ready": boolean}), object{"type": "array", "items": object{"type": "object"}})},
 	}
+	addControl(paths)
 	tags := []any{object{"name": "server"}}
 	for _, info := range served {
 		tags = append(tags, object{"name": info.Name, "description": describe(info)})
@@ -83,6 +84,64 @@ func addModel(paths object, info *models.Info) {
 		}
 	}
 	paths[path+"/infer"] = object{"post": infer}
+}
+
+// The schemas of simple members.
+var (
+	boolean = object{"type": "boolean"}
+	text    = object{"type": "string"}
+	count   = object{"type": "integer", "minimum": 0}
+)
+
+// fields is the schema of an object whose members may be absent.
+func fields(properties object) object { return object{"type": "object", "properties": properties} }
+
+// addControl adds the endpoints that show and change what the server does.
+func addControl(paths object) {
+	logging := fields(object{"log_info": boolean, "log_warning": boolean, "log_error": boolean, "log_verbose_level": count, "log_format": text})
+	tracing := fields(object{"trace_level": object{"type": "array", "items": text}, "trace_rate": text, "trace_count": text, "log_frequency": text})
+	load := fields(object{"parameters": object{"type": "object", "properties": object{"config": text}, "additionalProperties": text}})
+	handle := fields(object{"raw_handle": fields(object{"b64": text}), "device_id": count, "byte_size": count})
+	for _, e := range []struct {
+		method, path, id, summary string
+		request                   object
+	}{
+		{"get", "/v2/logging", "log_settings", "The settings of the log", nil},
+		{"post", "/v2/logging", "change_log_settings", "Change settings of the log", logging},
+		{"get", "/v2/trace/setting", "trace_settings", "The settings of traces", nil},
+		{"post", "/v2/trace/setting", "change_trace_settings", "Change settings of traces", tracing},
+		{"get", "/v2/models/{model}/trace/setting", "model_trace_settings", "The settings of the traces of a model", nil},
+		{"post", "/v2/models/{model}/trace/setting", "change_model_trace_settings", "Change settings of the traces of a model", tracing},
+		{"post", "/v2/repository/models/{model}/load", "load", "Load a model", load},
+		{"post", "/v2/repository/models/{model}/unload", "unload", "Unload a model",
+			fields(object{"parameters": fields(object{"unload_dependents": boolean})})},
+		{"post", "/v2/repository/models/{model}/instances", "instances", "Change how many instances a model has",
+			fields(object{"count": count, "group": text})},
+		{"get", "/v2/systemsharedmemory/status", "system_regions", "The regions of shared memory", nil},
+		{"get", "/v2/systemsharedmemory/region/{region}/status", "system_region", "A region of shared memory", nil},
+		{"post", "/v2/systemsharedmemory/region/{region}/register", "register_system_region", "Register a region of shared memory",
+			fields(object{"key": text, "offset": count, "byte_size": count})},
+		{"post", "/v2/systemsharedmemory/region/{region}/unregister", "unregister_system_region", "Unregister a region of shared memory", nil},
+		{"post", "/v2/systemsharedmemory/unregister", "unregister_system_regions", "Unregister all regions of shared memory", nil},
+		{"get", "/v2/cudasharedmemory/status", "cuda_regions", "The regions on devices", nil},
+		{"get", "/v2/cudasharedmemory/region/{region}/status", "cuda_region", "A region on a device", nil},
+		{"post", "/v2/cudasharedmemory/region/{region}/register", "register_cuda_region", "Register a region on a device", handle},
+		{"post", "/v2/cudasharedmemory/region/{region}/unregister", "unregister_cuda_region", "Unregister a region on a device", nil},
+		{"post", "/v2/cudasharedmemory/unregister", "unregister_cuda_regions", "Unregister all regions on devices", nil},
+	} {
+		op := operation("server", e.id, e.summary, e.request, nil)
+		if e.request != nil {
+			op["requestBody"].(object)["required"] = false
+		}
+		if _, after, ok := strings.Cut(e.path, "{"); ok {
+			name, _, _ := strings.Cut(after, "}")
+			op["parameters"] = []any{object{"name": name, "in": "path", "required": true, "schema": text}}
+		}
+		if paths[e.path] == nil {
+			paths[e.path] = object{}
+		}
+		paths[e.path].(object)[e.method] = op
+	}
 }
 
 // operation describes a method of a path; request and reply are schemas of JSON, nil for none.
