@@ -64,6 +64,8 @@ type Config struct {
 	// Default 8192. MaxCalls bounds the RPCs at once on one; default 4096.
 	MaxConnections int
 	MaxCalls       int
+	// MaxLoadFiles bounds the files that come with a RepositoryModelLoad; default 16384.
+	MaxLoadFiles int
 	// Connections bounds them together with those of other front ends; nil: by
 	// themselves.
 	Connections *connections.Budget
@@ -134,6 +136,7 @@ func (c *Config) setDefaults() {
 	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 64<<10)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 8192)
 	c.MaxCalls = cmp.Or(c.MaxCalls, 4096)
+	c.MaxLoadFiles = cmp.Or(c.MaxLoadFiles, 16384)
 	c.MaxStreamRequests = cmp.Or(c.MaxStreamRequests, 4096)
 	c.MaxStreamBytes = cmp.Or(c.MaxStreamBytes, 64<<20)
 	c.MaxStreamResponses = cmp.Or(c.MaxStreamResponses, math.MaxInt32)
@@ -161,6 +164,7 @@ func (c Config) Validate() error {
 		{"MaxHeaderBytes", int64(c.MaxHeaderBytes)},
 		{"MaxConnections", int64(c.MaxConnections)},
 		{"MaxCalls", int64(c.MaxCalls)},
+		{"MaxLoadFiles", int64(c.MaxLoadFiles)},
 		{"MaxStreamRequests", int64(c.MaxStreamRequests)},
 		{"MaxStreamBytes", c.MaxStreamBytes},
 		{"MaxStreamResponses", int64(c.MaxStreamResponses)},

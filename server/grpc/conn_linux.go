@@ -18,6 +18,7 @@ import (
 
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/connections"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 // listener closes connections beyond its limit, idle ones first.
@@ -27,6 +28,7 @@ type listener struct {
 	account  *memory.Account
 	unacked  time.Duration // a connection whose client confirms nothing ends after this
 	acceptor *connections.Acceptor
+	pool     *message.BufferPool
 
 	// mu is taken by the goroutine that accepts, by those that close connections, and by Run.
 	// It is held for the map alone, and while silent connections are closed.
@@ -42,7 +44,7 @@ const (
 func newListener(socket net.Listener, g *FrontEnd) *listener {
 	l := &listener{
 		Listener: socket, unacked: g.cfg.KeepaliveTimeout, open: make(map[*connection]struct{}),
-		members: connections.NewSet(g.cfg.Connections, g.cfg.MaxConnections, g.account, connCost), account: g.account,
+		members: connections.NewSet(g.cfg.Connections, g.cfg.MaxConnections, g.account, connCost), account: g.account, pool: &g.pool,
 	}
 	l.acceptor = l.members.Acceptor(socket, g.log)
 	return l
@@ -108,8 +110,14 @@ func (l *listener) Accept() (net.Conn, error) {
 		tcp, ok := c.(*net.TCPConn)
 		conn := &connection{TCPConn: tcp, listener: l}
 		conn.member.Close = conn.closeIdle
-		conn.sent.account = l.account
-		if !ok || !l.members.Enter(&conn.member) {
+		conn.member.Holder.Name = conn.name
+		conn.member.Holder.End = conn.cut
+		conn.sent = sentReplies{account: l.account, holder: &conn.member.Holder, pool: l.pool}
+		conn.read, conn.write = conn.readReady, conn.writeReady
+		if ok {
+			conn.raw, err = tcp.SyscallConn()
+		}
+		if !ok || err != nil || !l.members.Enter(&conn.member) {
 			_ = c.Close()
 			continue
 		}
@@ -118,11 +126,6 @@ func (l *listener) Accept() (net.Conn, error) {
 		l.mu.Lock()
 		l.open[conn] = struct{}{}
 		l.mu.Unlock()
-		if conn.raw, err = tcp.SyscallConn(); err != nil {
-			_ = conn.Close()
-			continue
-		}
-		conn.read = conn.readReady
 		// Where the option is refused, the library's pings find such clients, later.
 		_ = conn.raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.unacked.Milliseconds()))
@@ -143,9 +146,16 @@ type connection struct {
 	member   connections.Member
 	sent     sentReplies
 	rpcs     atomic.Int64 // handlers at work; negative: it is closed for another connection
+	blocked  atomic.Bool  // the client does not take what is being written
+	ended    atomic.Int64 // charged for calls whose end waits to be written meanwhile
 
 	raw  syscall.RawConn
 	read func(fd uintptr) bool // readReady, bound once
+	// write is writeReady, bound once. Arguments and results of it: there is one writer at a
+	// time, the library or the lock of TLS.
+	write    func(fd uintptr) bool
+	rest     []byte
+	writeErr error
 	// Arguments and results of readReady: there is one reader.
 	pool mem.BufferPool
 	size int
@@ -160,7 +170,7 @@ type clientAddr struct {
 	conn *connection
 }
 
-// begin and end are said of each RPC. The counter decides against closeIdle, and what the
+// begin and end are said of each handler. The counter decides against closeIdle, and what the
 // member is told follows: for a moment a connection may be idle to its Set that has an RPC,
 // and closeIdle refuses then; or busy that has none, and is passed over once.
 func (c *connection) begin() {
@@ -174,6 +184,14 @@ func (c *connection) end() {
 		c.member.Replied()
 	}
 }
+
+// name is what the log and the status page call the connection.
+func (c *connection) name() string {
+	return "gRPC connection from " + c.TCPConn.RemoteAddr().String()
+}
+
+// cut ends the connection even while it is busy: the library finds it closed.
+func (c *connection) cut() { _ = c.TCPConn.Close() }
 
 // closeIdle closes the connection unless there are RPCs. The exchange is what an RPC that
 // begins at the same moment loses or wins: if it comes later, its connection is closed, and the
@@ -194,13 +212,92 @@ func (c *connection) RemoteAddr() net.Addr { return clientAddr{c.TCPConn.RemoteA
 func (c *connection) Close() error {
 	c.listener.remove(c)
 	c.sent.end()
-	return c.TCPConn.Close()
+	err := c.TCPConn.Close()
+	c.unblock()
+	return err
 }
 
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.TCPConn.Read(p)
 	c.received.Add(int64(n))
 	return n, err
+}
+
+// Write writes p whole. While the client does not take it, the buffers of the connection are
+// charged, and so are the calls that end: their trailers wait behind it.
+func (c *connection) Write(p []byte) (int, error) {
+	c.rest, c.writeErr = p, nil
+	err := c.raw.Write(c.write)
+	n := len(p) - len(c.rest)
+	c.rest = nil
+	if err == nil {
+		err = c.writeErr
+	}
+	// A full buffer is followed by another one, with what has waited for longest in front.
+	if len(p) < bufferBytes || err != nil {
+		c.unblock()
+	}
+	return n, err
+}
+
+// writeReady writes what the socket takes; false waits until it takes more. It uses package
+// syscall for the reason that readReady has.
+func (c *connection) writeReady(fd uintptr) bool {
+	for len(c.rest) > 0 {
+		n, err := syscall.Write(int(fd), c.rest)
+		switch err {
+		case nil:
+			c.rest = c.rest[n:]
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			c.writeErr = c.block()
+			return c.writeErr != nil
+		default:
+			c.writeErr = os.NewSyscallError("write", err)
+			return true
+		}
+	}
+	return true
+}
+
+// blockedCost is what the library keeps of a connection that it cannot write: the buffer that
+// is being written, and the one that it has read last.
+const blockedCost = 2 * bufferBytes
+
+func (c *connection) block() error {
+	if c.blocked.Load() {
+		return nil
+	}
+	if err := c.take(blockedCost); err != nil {
+		return err
+	}
+	c.ended.Add(blockedCost)
+	c.blocked.Store(true)
+	return nil
+}
+
+func (c *connection) unblock() {
+	if c.blocked.Load() {
+		c.blocked.Store(false)
+		c.give(c.ended.Swap(0))
+	}
+}
+
+// take charges n bytes of the transport to the connection.
+func (c *connection) take(n int64) error {
+	if err := c.member.Holder.Hold(memory.Transport, n); err != nil {
+		return err
+	}
+	err := c.sent.account.Take(memory.Transport, n)
+	if err != nil {
+		c.member.Holder.Drop(memory.Transport, n)
+	}
+	return err
+}
+
+func (c *connection) give(n int64) {
+	c.sent.account.Give(memory.Transport, n)
+	c.member.Holder.Drop(memory.Transport, n)
 }
 
 // ReadOnReady waits until there is something to read and only then takes a
@@ -249,14 +346,7 @@ func (c *connection) readReady(fd uintptr) bool {
 	return true
 }
 
-// closerOf returns the connection of an RPC, or nil.
-func closerOf(ctx context.Context) io.Closer {
-	if conn := connectionOf(ctx); conn != nil {
-		return conn
-	}
-	return nil
-}
-
+// connectionOf returns the connection of a context of the library.
 func connectionOf(ctx context.Context) *connection {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(clientAddr); ok {

@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"context"
 	"io"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -119,24 +121,29 @@ func TestBadRequestsReadAsClientsExpect(t *testing.T) {
 // TestLongErrorsAreCut: a client that takes headers of 8 KiB, as most do, gets the
 // code and the beginning of a text of any length.
 func TestLongErrorsAreCut(t *testing.T) {
-	s := start(t, Config{}, nil, grpc.WithMaxHeaderListSize(8<<10))
-	const before, after = "Request for unknown model: '", "' is not found"
+	const before, after = "the model says '", "'"
+	whole := ""
+	fails := servertest.NewModel("says", 0, "INPUT0 INT32 -1")
+	fails.Infer = func(context.Context, *infer.Request, infer.Sender) error {
+		return &infer.Error{Code: infer.NotFound, Message: whole}
+	}
+	s := start(t, Config{}, servertest.NewCore(fails), grpc.WithMaxHeaderListSize(8<<10))
 	for _, test := range []struct {
 		what, piece string
-		n, keep     int // how often the name has the piece, and how often the client gets it; keep == n: all of it
+		n, keep     int // how often the text has the piece, and how often the client gets it; keep == n: all of it
 	}{
 		{"4 KiB", "x", maxText - len(before+after), maxText - len(before+after)},
 		{"a byte more", "x", maxText - len(before+after) + 1, maxText - maxCutMark - len(before)},
 		{"100 KB", "x", 100_000, maxText - maxCutMark - len(before)},
-		{"7 KiB encoded", "ü", 1180, 1180},
-		{"more encoded", "ü", 1189, (maxEncodedText - maxCutMark - len(before)) / 6},
+		{"7 KiB encoded", "ü", 1185, 1185},
+		{"more encoded", "ü", 1195, (maxEncodedText - maxCutMark - len(before)) / 6},
 		{"four bytes", "😀", 30_000, (maxEncodedText - maxCutMark - len(before)) / 12},
 		{"controls", "\n", 30_000, (maxEncodedText - maxCutMark - len(before)) / 3},
 		{"percent", "%", 30_000, (maxEncodedText - maxCutMark - len(before)) / 3},
 	} {
 		t.Run(test.what, func(t *testing.T) {
-			q := int32s(strings.Repeat(test.piece, test.n), 1)
-			whole := before + q.GetModelName() + after
+			q := int32s("says", 1)
+			whole = before + strings.Repeat(test.piece, test.n) + after
 			want := whole
 			if test.keep < test.n {
 				want = before + strings.Repeat(test.piece, test.keep) + "… (" + strconv.Itoa(len(whole)) + " bytes)"

@@ -261,10 +261,11 @@ func (g *FrontEnd) handler(group string, refusal error, method func(grpc.ServerS
 		g.active.Add()
 		defer g.active.Done()
 		// Busy, so that the connection is not evicted for another one while it is served.
-		if conn := connectionOf(stream.Context()); conn != nil {
-			conn.begin()
-			defer conn.end()
+		c := callOf(stream.Context())
+		if err := c.begin(); err != nil {
+			return err
 		}
+		defer c.end()
 		return g.protect(func() error { return g.serve(stream, group, refusal, method) })
 	}
 }

@@ -19,12 +19,13 @@ import (
 
 // modelInfer serves one inference with one reply.
 func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
-	q := message.NewRequest(g.account)
-	defer q.Release()
 	ctx := stream.Context()
-	conn := closerOf(ctx)
+	c := callOf(ctx)
+	q := message.NewRequest(g.account, c.holder())
+	defer q.Release()
+	client := g.client(c)
 	var receiver message.Receiver
-	receiver.Init(&g.receiving, stream, conn)
+	receiver.Init(&g.receiving, stream, client.Conn)
 	receiver.Watch()
 	defer receiver.Close()
 	waited := g.traces.Moment()
@@ -54,7 +55,7 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	defer g.tellCancellation(ctx, "ModelInferHandler")()
 	err = server.InferOn(ctx, g.core, &target, &q.Infer, one.send)
 	q.ReleaseInputs()
-	encoded, err := finish(ctx, q, target, &one, message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}, err)
+	encoded, err := finish(ctx, q, target, &one, client, err)
 	t.Stamp(trace.GRPCSendStart)
 	defer t.Stamp(trace.GRPCSendEnd) // of an error: the transport sends it when this returns
 	if err != nil {

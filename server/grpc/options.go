@@ -22,6 +22,7 @@ func (g *FrontEnd) serverOptions() ([]grpc.ServerOption, error) {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(message.Codec{}),
 		grpc.UnknownServiceHandler(g.handler("", errUnknown, func(grpc.ServerStream) error { return errUnknown })),
+		grpc.InTapHandle(g.tap),
 		grpc.MaxRecvMsgSize(c.MaxMessageBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(uint32(c.MaxCalls)),

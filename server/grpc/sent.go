@@ -12,55 +12,94 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
-// sentReplies charges what the replies to unary RPCs take on the heap from when
-// their handlers have returned until the transport has put them into its write
-// buffer, or the connection has ended: what it has queued by then it forgets. It
-// poses as the pool that the buffers return to.
+// sentReplies charges what replies take on the heap until the transport has put them into its
+// write buffer, or the connection has ended: what it has queued by then it forgets. It is the
+// message.Room of its connection, and poses as the pool that the buffers return to.
 type sentReplies struct {
 	account *memory.Account
+	holder  *memory.Holder
+	pool    *message.BufferPool
 	out     atomic.Int64 // bytes; far below 0 once the connection has ended
 }
 
-// sentLeast is the largest buffer that the library would not give back to a
-// pool.
-const sentLeast = 1 << 10
+const (
+	// sentLeast is the largest buffer that the library would not give back to a pool.
+	sentLeast = 1 << 10
+	// sentCost is what the transport keeps of a call for as long as it has its reply.
+	sentCost = 4 << 10
+)
+
+// Lend implements message.Room.
+func (s *sentReplies) Lend(n int) (*[]byte, error) {
+	b := s.pool.Get(max(n, sentLeast+1))
+	if err := s.take(int64(cap(*b)) + sentCost); err != nil {
+		s.pool.Put(b)
+		return nil, refused(n, err)
+	}
+	return b, nil
+}
+
+func (s *sentReplies) take(n int64) error {
+	if err := s.holder.Hold(memory.Replies, n); err != nil {
+		return err
+	}
+	if err := s.account.Take(memory.Replies, n); err != nil {
+		s.holder.Drop(memory.Replies, n)
+		return err
+	}
+	if s.out.Add(n) < 0 {
+		s.give(n) // end has passed
+	}
+	return nil
+}
+
+func (s *sentReplies) give(n int64) {
+	s.account.Give(memory.Replies, n)
+	s.holder.Drop(memory.Replies, n)
+}
+
+func refused(n int, err error) error {
+	return &message.NoRoom{Text: fmt.Sprintf("no memory for an answer of %d bytes: %s", n, infer.AsError(err).Message)}
+}
 
 // own takes over the buffers of a reply that lie on the heap. After an error all
 // buffers have been given back.
 func (s *sentReplies) own(buffers mem.BufferSlice) (mem.BufferSlice, error) {
-	total := int64(0)
-	for _, b := range buffers {
-		if slice, ok := b.(mem.SliceBuffer); ok && len(slice) > sentLeast {
-			total += int64(len(slice))
-		}
-	}
-	if total == 0 {
-		return buffers, nil
-	}
-	if err := s.account.Take(memory.Replies, total); err != nil {
-		n := buffers.Len()
-		buffers.Free()
-		return nil, &message.NoRoom{Text: fmt.Sprintf("no memory for an answer of %d bytes: %s", n, infer.AsError(err).Message)}
-	}
-	if s.out.Add(total) < 0 {
-		s.account.Give(memory.Replies, total) // end has passed
-	}
 	for i, b := range buffers {
-		if slice, ok := b.(mem.SliceBuffer); ok && len(slice) > sentLeast {
-			data := []byte(slice[:len(slice):len(slice)])
-			buffers[i] = mem.NewBuffer(&data, s)
+		slice, ok := b.(mem.SliceBuffer)
+		if !ok || len(slice) <= sentLeast {
+			continue
 		}
+		if err := s.take(int64(len(slice)) + sentCost); err != nil {
+			n := buffers.Len()
+			buffers.Free()
+			return nil, refused(n, err)
+		}
+		data := []byte(slice[:len(slice):len(slice)])
+		buffers[i] = mem.NewBuffer(&data, responses{s})
 	}
 	return buffers, nil
 }
 
 // Put takes one buffer back.
 func (s *sentReplies) Put(b *[]byte) {
-	n := int64(cap(*b))
-	if s.out.Add(-n) >= 0 {
-		s.account.Give(memory.Replies, n)
+	s.left(cap(*b))
+	s.pool.Put(b)
+}
+
+// left gives back what a buffer of n bytes was charged.
+func (s *sentReplies) left(n int) {
+	charged := int64(n) + sentCost
+	if s.out.Add(-charged) >= 0 {
+		s.give(charged)
 	}
 }
+
+// responses takes back buffers that others may still read: bytes of responses.
+type responses struct{ *sentReplies }
+
+// Put takes one buffer back.
+func (r responses) Put(b *[]byte) { r.left(cap(*b)) }
 
 // Get is never called: nothing is allocated from it.
 func (s *sentReplies) Get(n int) *[]byte {
@@ -71,6 +110,6 @@ func (s *sentReplies) Get(n int) *[]byte {
 // end gives back what is out, with the connection.
 func (s *sentReplies) end() {
 	if n := s.out.Swap(math.MinInt64 / 2); n > 0 {
-		s.account.Give(memory.Replies, n)
+		s.give(n)
 	}
 }

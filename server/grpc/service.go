@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"context"
+	"math"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -30,7 +31,7 @@ func (g *FrontEnd) services(life context.Context) []*grpc.ServiceDesc {
 			unary(g, "ModelConfig", server.GroupModelConfig, g.modelConfig),
 			unary(g, "ModelStatistics", server.GroupStatistics, g.modelStatistics),
 			unary(g, "RepositoryIndex", server.GroupModelRepository, g.repositoryIndex),
-			unary(g, "RepositoryModelLoad", server.GroupModelRepository, g.repositoryModelLoad(life)),
+			unary(g, loadMethod, server.GroupModelRepository, g.repositoryModelLoad(life)),
 			unary(g, "RepositoryModelUnload", server.GroupModelRepository, g.repositoryModelUnload(life)),
 			unary(g, "LogSettings", server.GroupLogging, g.logSettings),
 			unary(g, "SystemSharedMemoryStatus", server.GroupSharedMemory, g.systemRegionStatus),
@@ -61,22 +62,32 @@ func (g *FrontEnd) services(life context.Context) []*grpc.ServiceDesc {
 	return []*grpc.ServiceDesc{inference, health}
 }
 
+// loadMethod is the method that takes large messages, beside inference.
+const loadMethod = "RepositoryModelLoad"
+
 // unary describes a method that takes one message and replies with one.
 func unary[Q any, P interface {
 	*Q
 	proto.Message
 }, A proto.Message](g *FrontEnd, name, group string, method func(context.Context, P) (A, error)) grpc.StreamDesc {
+	plan := message.PlanOf(P(new(Q)))
+	most := message.Bounds{Bytes: int(min(g.account.Limits().SmallBody, math.MaxInt32)), Entries: g.cfg.MaxLoadFiles + 1}
+	if name == loadMethod {
+		most.Bytes = math.MaxInt32
+	}
 	return grpc.StreamDesc{
 		StreamName: name,
 		Handler: g.handler(group, errExiting, func(stream grpc.ServerStream) error {
+			c := callOf(stream.Context())
+			client := g.client(c)
+			charge := memory.Charge{Account: g.account, Holder: c.holder()}
+			defer charge.Settle()
 			var receiver message.Receiver
-			receiver.Init(&g.receiving, stream, closerOf(stream.Context()))
+			receiver.Init(&g.receiving, stream, client.Conn)
 			receiver.Watch()
 			defer receiver.Close()
-			charge := memory.Charge{Account: g.account}
-			defer charge.Settle()
 			request := P(new(Q))
-			if err := receiver.One(request, &charge); err != nil {
+			if err := receiver.One(request, plan, most, &charge); err != nil {
 				return err
 			}
 			receiver.Rest()
@@ -87,7 +98,11 @@ func unary[Q any, P interface {
 			if err != nil {
 				return err
 			}
-			return stream.SendMsg(reply)
+			encoded, err := client.EncodeProto(reply)
+			if err != nil {
+				return err
+			}
+			return stream.SendMsg(encoded)
 		}),
 	}
 }

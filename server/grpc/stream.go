@@ -41,6 +41,7 @@ type inferStream struct {
 	stream   grpc.ServerStream
 	ctx      context.Context // ends with the handler
 	errors   bool            // as errorKey asks
+	holder   *memory.Holder  // its connection
 	queue    *replies.Queue
 	order    replies.Order // the reader's
 	receiver message.Receiver
@@ -49,20 +50,20 @@ type inferStream struct {
 }
 
 func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
-	if err := g.account.Take(memory.Transport, streamCost); err != nil {
+	call := callOf(stream.Context())
+	charge := memory.Charge{Account: g.account, Holder: call.holder()}
+	if err := charge.Take(memory.Transport, streamCost); err != nil {
 		return message.AsNoRoom(err)
 	}
-	defer g.account.Give(memory.Transport, streamCost)
+	defer charge.Settle()
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer g.tellCancellation(stream.Context(), "ModelStreamInferHandler")()
-	s := &inferStream{g: g, stream: stream, ctx: ctx}
+	s := &inferStream{g: g, stream: stream, ctx: ctx, holder: call.holder(), overdue: g.client(call)}
 	for _, v := range metadata.ValueFromIncomingContext(ctx, errorKey) {
 		s.errors = v == "true"
 	}
-	conn := closerOf(ctx)
-	s.receiver.Init(&g.receiving, stream, conn)
-	s.overdue = message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}
+	s.receiver.Init(&g.receiving, stream, s.overdue.Conn)
 	if err := message.ChooseCompression(ctx, g.cfg.Compression, s.receiver.Compression()); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	s.queue = replies.NewQueue(replies.Limits{
 		Requests: g.cfg.MaxStreamRequests, Responses: g.cfg.MaxStreamResponses,
 		Bytes: g.cfg.MaxStreamBytes, Stall: g.cfg.StreamStallTimeout, Full: g.cfg.StreamFullTimeout, Errors: s.errors, Log: g.log,
-		Window: int64(g.cfg.StreamWindowBytes), Stopping: statusOf(errStopping),
+		Window: int64(g.cfg.StreamWindowBytes), Stopping: statusOf(errStopping), Holder: s.holder,
 	}, g.waiting)
 	g.waiting.Enter(s.queue)
 	defer g.waiting.Leave(s.queue)
@@ -109,22 +110,24 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 		if err := s.queue.Admit(); err != nil {
 			return err
 		}
-		q := message.NewRequest(s.g.account)
+		q := message.NewRequest(s.g.account, s.holder)
 		q.Forwarded, q.Refusal = forwarded, refusal
 		waited := s.g.traces.Moment()
 		err := s.g.protect(func() error { return q.Receive(&s.receiver, s.g.allocate) })
 		var full *message.NoRoom
+		var refused *infer.Error
 		switch {
 		case err == io.EOF:
 			q.Release()
 			return nil
-		case errors.As(err, &full):
+		case errors.As(err, &full), errors.As(err, &refused):
 			// Only this request is refused: the stream goes on after its message.
 			if err := s.receiver.SkipRest(); err != nil {
 				q.Release()
 				return err
 			}
 		case err != nil:
+			s.receiver.Close() // whose charge is q's
 			q.Release()
 			return err
 		case s.g.isStopping():

@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/replies"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -187,7 +188,10 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 // TestUnreadRepliesAreChargedAndEnd: the replies to unary RPCs that a client does not read
 // are on the account until its connection ends, and there is an end to them.
 func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := startWith(t, Config{}, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
+		blocks.Account = memory.New(memory.Config{Limit: 1 << 30, Limits: memory.Limits{RequestID: 1 << 20}})
+		parts.Allocate, parts.Memory = blocks.Allocate, blocks.Account
+	})
 	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16))
 	ctx, leave := context.WithCancel(rpcContext(t))
 	// Beyond the window of an RPC, which the library opens further for those who read,

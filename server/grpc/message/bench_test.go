@@ -68,7 +68,7 @@ func BenchmarkDecode(b *testing.B) {
 		b.Run(name+"/package", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				q := NewRequest(account)
+				q := NewRequest(account, nil)
 				var s source
 				open(&s, &q.message.charge)
 				if err := q.message.decode(&s, alloc); err != nil {
@@ -89,7 +89,7 @@ func BenchmarkDecode(b *testing.B) {
 		b.Run(name+"/mixed", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				q := NewRequest(account)
+				q := NewRequest(account, nil)
 				var s source
 				open(&s, &q.message.charge)
 				if err := decodeMixed(&s, &kserve.ModelInferRequest{}, alloc); err != nil {

@@ -53,10 +53,10 @@ func (m *message) decodeContents(c *contents, b []byte, own bool) error {
 	if own && !c.given {
 		c.wire = b[:len(b):len(b)] // a second one would not overwrite what follows
 	} else {
-		if err := m.take(len(b)); err != nil {
+		if err := m.take(2 * len(b)); err != nil { // append doubles
 			return err
 		}
-		c.wire = append(c.wire, b...)
+		c.wire = append(c.wire, b...) // bound: charged
 	}
 	c.given = true
 	return nil

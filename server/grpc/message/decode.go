@@ -17,8 +17,16 @@ const (
 	// smallRoom is how much of that buffer is made at once, at most.
 	smallRoom = 16 << 10
 	// maxWeight bounds the Go structures that one message may make: a field of
-	// two bytes on the wire becomes a hundred in memory.
+	// two bytes on the wire becomes hundreds in memory.
 	maxWeight = 16 << 20
+	// What an element takes until its request has been served: its place in the message, in a
+	// slice that has just doubled, and in the infer.Request.
+	inputWeight     = 512
+	outputWeight    = 256
+	parameterWeight = 256
+	rawWeight       = 96
+	// stepWeight is how much is charged at once for small things, at least.
+	stepWeight = 4 << 10
 	// maxDepth bounds groups within groups, as the protobuf library does.
 	maxDepth = 10000
 )
@@ -37,8 +45,9 @@ type message struct {
 	small    []byte         // what is left for raw contents that share a buffer
 	memories []infer.Memory // held until release
 	charge   memory.Charge
-	weight   int // bytes of Go structures
-	held     int // bytes that are not charged yet
+	weight   int   // bytes of Go structures
+	credit   int   // bytes that are charged and not taken yet
+	given    int64 // bytes of the names and values of all parameters
 }
 
 type input struct {
@@ -92,31 +101,39 @@ func (m *message) release() {
 	m.charge.Settle()
 }
 
-// grow counts n bytes of structures.
+// grow charges n bytes of structures.
 func (m *message) grow(n int) error {
 	m.weight += n
 	if m.weight > maxWeight {
 		return errWeight
 	}
-	return m.hold(n)
-}
-
-// hold charges n small bytes, or lets them add up until it is worth it.
-func (m *message) hold(n int) error {
-	m.held += n
-	if m.held < 16<<10 {
-		return nil
-	}
-	n, m.held = m.held, 0
 	return m.take(n)
 }
 
-// take charges n bytes.
-func (m *message) take(n int) error { return AsNoRoom(m.charge.Take(memory.Bodies, int64(n))) }
+// take charges n bytes before they are allocated, in steps.
+func (m *message) take(n int) error {
+	if n > m.credit {
+		more := max(n-m.credit, stepWeight)
+		if err := m.charge.Take(memory.Bodies, int64(more)); err != nil {
+			return AsNoRoom(err)
+		}
+		m.credit += more
+	}
+	m.credit -= n
+	return nil
+}
 
-// decode reads a ModelInferRequest, to the end of s. It accepts what
-// proto.Unmarshal accepts and fails with errUnparsable where that fails;
-// any other error is of the transport, or says that there is no room.
+// check refuses a text of n bytes that is longer than its limit.
+func check(what string, n int, most int64) error {
+	if int64(n) > most {
+		return invalid("%s has %d bytes, but at most %d are allowed", what, n, most)
+	}
+	return nil
+}
+
+// decode reads a ModelInferRequest, to the end of s. It accepts what proto.Unmarshal accepts,
+// within the limits of single values, and fails with errUnparsable where that fails; any other
+// error is of the transport, an *infer.Error for a limit, or says that there is no room.
 func (m *message) decode(s *source, alloc server.Allocator) error {
 	for s.left > 0 {
 		tag, err := s.uvarint()
@@ -137,7 +154,7 @@ func (m *message) decode(s *source, alloc server.Allocator) error {
 			}
 			continue
 		}
-		if err := skipField(s, num, typ); err != nil {
+		if err := m.skipField(s, num, typ); err != nil {
 			return err
 		}
 	}
@@ -145,8 +162,19 @@ func (m *message) decode(s *source, alloc server.Allocator) error {
 }
 
 func (m *message) decodeField(num protowire.Number, n int, s *source, alloc server.Allocator) error {
-	if num == 7 {
+	var err error
+	switch num { // before the text is gathered
+	case 1:
+		err = check("model_name", n, memory.MaxName)
+	case 2:
+		err = check("model_version", n, memory.MaxName)
+	case 3:
+		err = check("id", n, m.charge.Limits().RequestID)
+	case 7:
 		return m.decodeRaw(n, s, alloc)
+	}
+	if err != nil {
+		return err
 	}
 	b, own, err := s.take(n)
 	if err != nil {
@@ -171,14 +199,14 @@ func (m *message) decodeField(num protowire.Number, n int, s *source, alloc serv
 
 // decodeRaw takes the bytes of a tensor to where they will stay.
 func (m *message) decodeRaw(n int, s *source, alloc server.Allocator) error {
-	if err := m.grow(40); err != nil {
+	if err := m.grow(rawWeight); err != nil {
 		return err
 	}
-	data, memory, err := m.room(n, s, alloc)
+	data, lent, err := m.room(n, s, alloc)
 	if err != nil {
 		return err
 	}
-	m.raw = append(m.raw, raw{data, memory})
+	m.raw = append(m.raw, raw{data, lent}) // bound: weighed
 	return s.copyTo(data)
 }
 
@@ -191,16 +219,17 @@ func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.
 			}
 		}
 		if alloc == nil {
-			return make([]byte, n), nil, m.take(n)
+			b, err := memory.Make[byte](&m.charge, memory.Bodies, n)
+			return b, nil, AsNoRoom(err)
 		}
-		data, memory, err := alloc(n)
+		data, lent, err := alloc(n)
 		if err != nil {
 			return nil, nil, AsNoRoom(err)
 		}
-		if memory != nil {
-			m.memories = append(m.memories, memory)
+		if lent != nil {
+			m.memories = append(m.memories, lent) // bound: one for each tensor, which has been weighed
 		}
-		return data[:n:n], memory, nil
+		return data[:n:n], lent, nil
 	}
 	if n > len(m.small) {
 		size := n
@@ -210,7 +239,7 @@ func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.
 		if err := m.take(size); err != nil {
 			return nil, nil, err
 		}
-		m.small = make([]byte, size)
+		m.small = make([]byte, size) // bound: charged
 	}
 	data := m.small[:n:n]
 	m.small = m.small[n:]
@@ -219,19 +248,20 @@ func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.
 
 // decodeInput reads an InferInputTensor. own tells that b may be kept.
 func (m *message) decodeInput(b []byte, own bool) error {
-	if err := m.grow(160); err != nil {
+	if err := m.grow(inputWeight); err != nil {
 		return err
 	}
 	var in input
 	err := eachField(b, func(f field) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			in.name, err = m.text(f.data)
+			in.name, err = m.name("the name of an input", f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
 			in.dataType, err = dataTypeOf(f.data)
 		case f.num == 3 && f.typ == protowire.VarintType:
-			err = m.grow(8)
-			in.shape = append(in.shape, int64(f.bits))
+			if err = m.grow(2 * 8); err == nil {
+				in.shape = append(in.shape, int64(f.bits)) // bound: weighed
+			}
 		case f.num == 3 && f.typ == protowire.BytesType:
 			err = m.decodeShape(&in, f.data)
 		case f.num == 4 && f.typ == protowire.BytesType:
@@ -241,64 +271,73 @@ func (m *message) decodeInput(b []byte, own bool) error {
 		}
 		return err
 	})
-	m.inputs = append(m.inputs, in)
+	m.inputs = append(m.inputs, in) // bound: weighed
 	return err
 }
 
 // decodeShape reads packed dimensions.
 func (m *message) decodeShape(in *input, b []byte) error {
 	count := countVarints(b)
-	if err := m.grow(8 * count); err != nil {
+	each := 8
+	if in.shape != nil {
+		each *= 2 // append doubles
+	}
+	if err := m.grow(each * count); err != nil {
 		return err
 	}
 	if in.shape == nil {
-		in.shape = make([]int64, 0, count)
+		in.shape = make([]int64, 0, count) // bound: weighed
 	}
 	for len(b) > 0 {
 		v, n := protowire.ConsumeVarint(b)
 		if n < 0 {
 			return errUnparsable
 		}
-		in.shape = append(in.shape, int64(v))
+		in.shape = append(in.shape, int64(v)) // bound: weighed
 		b = b[n:]
 	}
 	return nil
 }
 
 func (m *message) decodeOutput(b []byte) error {
-	if err := m.grow(64); err != nil {
+	if err := m.grow(outputWeight); err != nil {
 		return err
 	}
 	var out output
 	err := eachField(b, func(f field) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			out.name, err = m.text(f.data)
+			out.name, err = m.name("the name of an output", f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
 			out.params, err = m.decodeParam(out.params, f.data)
 		}
 		return err
 	})
-	m.outputs = append(m.outputs, out)
+	m.outputs = append(m.outputs, out) // bound: weighed
 	return err
 }
 
 // decodeParam reads an entry of a map of parameters. What it lacks is empty.
 func (m *message) decodeParam(to []param, b []byte) ([]param, error) {
-	if err := m.grow(80); err != nil {
+	if err := m.grow(parameterWeight); err != nil {
 		return to, err
+	}
+	// An entry has little besides its name and value, and the limit is for these.
+	m.given += int64(len(b))
+	if most := m.charge.Limits().Parameters; m.given > most {
+		return to, invalid("the parameters have %d bytes, but at most %d are allowed", m.given, most)
 	}
 	var p param
 	err := eachField(b, func(f field) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			p.name, err = m.text(f.data)
+			p.name, err = m.name("the name of a parameter", f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
 			err = m.decodeValue(&p.value, f.data)
 		}
 		return err
 	})
-	return append(to, p), err
+	return append(to, p), err // bound: weighed
 }
 
 // decodeValue merges an InferParameter into v: the last field that is set counts.
@@ -324,8 +363,22 @@ func (m *message) text(b []byte) (string, error) {
 	if !utf8.Valid(b) {
 		return "", errUnparsable
 	}
-	return string(b), m.hold(len(b))
+	if err := m.take(len(b)); err != nil {
+		return "", err
+	}
+	return string(b), nil // bound: charged
 }
+
+// name returns a string field that is a name.
+func (m *message) name(what string, b []byte) (string, error) {
+	if err := check(what, len(b), memory.MaxName); err != nil {
+		return "", err
+	}
+	return m.text(b)
+}
+
+// longestType is more than the longest name of a type has.
+const longestType = 16
 
 // dataTypeOf is ParseDataType of a string field, faster for the usual types.
 func dataTypeOf(b []byte) (infer.DataType, error) {
@@ -344,5 +397,5 @@ func dataTypeOf(b []byte) (infer.DataType, error) {
 	if !utf8.Valid(b) {
 		return infer.Invalid, errUnparsable
 	}
-	return infer.ParseDataType(string(b)), nil
+	return infer.ParseDataType(string(b[:min(len(b), longestType)])), nil
 }

@@ -93,8 +93,9 @@ func checkDecode(t *testing.T, b []byte, frame int) {
 		}
 	}()
 	defer got.release()
-	if errors.Is(err, errWeight) {
-		return
+	var refused *infer.Error
+	if errors.Is(err, errWeight) || errors.As(err, &refused) {
+		return // the library has no such limits
 	}
 	if (err != nil) != (wantErr != nil) {
 		t.Fatalf("decode %.200x: got error %v, the library has %v", b, err, wantErr)
@@ -211,7 +212,7 @@ func TestDecodeAllocatesWhatArrives(t *testing.T) {
 	for _, head := range [][]byte{
 		{0x3a, 0x80, 0x80, 0x80, 0x80, 0x07}, // raw contents of 1.75 GiB
 		{0x2a, 0x80, 0x80, 0x80, 0x80, 0x07}, // an input of 1.75 GiB
-		{0x0a, 0x80, 0x80, 0x80, 0x80, 0x07}, // a name of 1.75 GiB
+		{0x32, 0x80, 0x80, 0x80, 0x80, 0x07}, // an output of 1.75 GiB
 	} {
 		m := &message{}
 		m.charge.Account = memory.New(memory.Config{Limit: 1 << 30})

@@ -64,7 +64,7 @@ func eachField(b []byte, each func(f field) error) error {
 }
 
 // skipField passes over the value of a field of s.
-func skipField(s *source, num uint64, typ protowire.Type) error {
+func (m *message) skipField(s *source, num uint64, typ protowire.Type) error {
 	open := []uint64(nil) // the groups that are not closed
 	most := uint64(protowire.MaxValidNumber)
 	for {
@@ -92,7 +92,9 @@ func skipField(s *source, num uint64, typ protowire.Type) error {
 			if len(open) == maxDepth {
 				return errUnparsable
 			}
-			open = append(open, num)
+			if err = m.grow(2 * 8); err == nil {
+				open = append(open, num) // bound: maxDepth
+			}
 		case protowire.EndGroupType:
 			if len(open) == 0 || open[len(open)-1] != num {
 				return errUnparsable

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
@@ -34,7 +35,34 @@ type loan struct {
 type Overdue struct {
 	After time.Duration // for each MiB that has begun; 0 never
 	Conn  io.Closer     // nil never
+	Room  Room          // for what is encoded; nil: the heap, without a charge
 	Log   zerolog.Logger
+}
+
+// Room lends charged memory for messages, until the transport has taken them.
+type Room interface {
+	// Lend returns n bytes or more, which Put takes back.
+	Lend(n int) (*[]byte, error)
+	mem.BufferPool
+}
+
+// lend returns room for n bytes. Put by the transport gives it back.
+func (o *Overdue) lend(n int) (*[]byte, error) {
+	if o.Room == nil {
+		b := make([]byte, n) // bound: for trusted text
+		return &b, nil
+	}
+	return o.Room.Lend(n)
+}
+
+// EncodeProto makes the message of m, for which it charges before.
+func (o *Overdue) EncodeProto(m proto.Message) (*Encoded, error) {
+	lent, err := o.lend(proto.Size(m))
+	if err != nil {
+		return nil, err
+	}
+	*lent, err = proto.MarshalOptions{}.MarshalAppend((*lent)[:0], m)
+	return &Encoded{mem.BufferSlice{mem.NewBuffer(lent, o.Room)}}, err
 }
 
 // pending counts the buffers of a loan that are out. It poses as the pool

@@ -53,6 +53,9 @@ type Receiver struct {
 	timer *time.Timer
 }
 
+// decompressorBytes is what a decompressor of gzip or deflate takes.
+const decompressorBytes = 64 << 10
+
 // Init has r read the messages of stream, which came by conn, nil if that is not known.
 func (r *Receiver) Init(cfg *ReceiverConfig, stream grpc.ServerStream, conn io.Closer) {
 	r.cfg, r.stream, r.conn = cfg, stream, conn
@@ -93,9 +96,9 @@ func (r *Receiver) Close() {
 	r.source.close()
 }
 
-// next begins a message and leaves it in r.source. It returns io.EOF after the
-// last one.
-func (r *Receiver) next(c *memory.Charge) error {
+// next begins a message of most bytes at most, also when it is decompressed, and leaves it in
+// r.source. It returns io.EOF after the last one.
+func (r *Receiver) next(c *memory.Charge, most int) error {
 	r.source.charge = c
 	if r.transport == nil {
 		var got received
@@ -103,28 +106,41 @@ func (r *Receiver) next(c *memory.Charge) error {
 			return err
 		}
 		r.source.reset(got.buffers.Len(), got.buffers)
-		return nil
+		return larger(r.source.left, most)
 	}
 	if err := r.transport.ReadMessageHeader(r.header[:]); err != nil {
 		return err
 	}
 	r.Watch()
 	n := int(binary.BigEndian.Uint32(r.header[1:]))
-	if n > r.cfg.MaxBytes {
-		return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, r.cfg.MaxBytes)
+	if err := larger(n, most); err != nil {
+		return err
 	}
 	r.source.reset(n, nil)
 	switch r.header[0] {
 	case 0:
 		return nil
 	case 1:
-		return r.decompress()
+		return r.decompress(most)
 	}
 	return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", r.header[0])
 }
 
+// larger refuses a message of n bytes if there may be most.
+func larger(n, most int) error {
+	if n <= most {
+		return nil
+	}
+	return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, most)
+}
+
 // SkipRest passes over what is left of the message.
-func (r *Receiver) SkipRest() error { return r.source.skip(r.source.left) }
+func (r *Receiver) SkipRest() error {
+	defer r.source.close()
+	r.source.refund()
+	r.source.charge = nil
+	return r.source.skip(r.source.left)
+}
 
 // last makes sure that there is no further message.
 func (r *Receiver) last() error {
@@ -141,9 +157,15 @@ func (r *Receiver) last() error {
 	}
 }
 
-// One reads the only message of a unary RPC into v.
-func (r *Receiver) One(v proto.Message, c *memory.Charge) error {
-	if err := r.next(c); err != nil {
+// Bounds are what a unary message may have at most.
+type Bounds struct {
+	Bytes   int // of the message, also when it is decompressed
+	Entries int // of the maps of one message
+}
+
+// One reads the only message of a unary RPC into v, of which plan is the plan.
+func (r *Receiver) One(v proto.Message, plan *Plan, most Bounds, c *memory.Charge) error {
+	if err := r.next(c, min(most.Bytes, r.cfg.MaxBytes)); err != nil {
 		if err == io.EOF {
 			err = errNoMessage
 		}
@@ -153,14 +175,8 @@ func (r *Receiver) One(v proto.Message, c *memory.Charge) error {
 	if err != nil {
 		return err
 	}
-	// What it becomes is larger: a field of a few bytes is an entry of a map.
-	const entry = 256
-	cost := int64(len(b))
-	if err := eachField(b, func(field) error { cost += entry; return nil }); err != nil {
+	if err := plan.charge(c, b, most.Entries); err != nil {
 		return err
-	}
-	if err := c.Take(memory.Bodies, cost); err != nil {
-		return AsNoRoom(err)
 	}
 	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, v) != nil {
 		return errUnparsable
@@ -170,7 +186,7 @@ func (r *Receiver) One(v proto.Message, c *memory.Charge) error {
 
 // decompress replaces the message in the source by what it expands to. The
 // room that this takes is charged as it grows.
-func (r *Receiver) decompress() error {
+func (r *Receiver) decompress(most int) error {
 	name := r.transport.RecvCompress()
 	compressor := grpcencoding.GetCompressor(name)
 	if compressor == nil {
@@ -179,6 +195,10 @@ func (r *Receiver) decompress() error {
 	bad := func() error {
 		return status.Errorf(codes.Internal, "Unexpected error decompressing data for algorithm '%s'", name)
 	}
+	if err := r.source.charge.Take(memory.Decompression, decompressorBytes); err != nil {
+		return AsNoRoom(err)
+	}
+	defer r.source.charge.Give(memory.Decompression, decompressorBytes)
 	in := sourceReader{source: &r.source}
 	expanded, err := compressor.Decompress(&in)
 	if err != nil {
@@ -203,10 +223,11 @@ func (r *Receiver) decompress() error {
 			n, end = n+k, err != nil
 		}
 		*b = (*b)[:n]
-		out = append(out, mem.NewBuffer(b, r.cfg.Pool))
-		if total += n; total > r.cfg.MaxBytes {
+		out = append(out, mem.NewBuffer(b, r.cfg.Pool)) // bound: charged
+		total += n
+		if err := larger(total, most); err != nil {
 			out.Free()
-			return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", total, r.cfg.MaxBytes)
+			return err
 		}
 	}
 	if err != io.EOF {

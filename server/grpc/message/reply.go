@@ -34,7 +34,7 @@ func ReplyOf(r *infer.Response) Reply {
 // and the bytes of large tensors not at all; they are lent to the transport,
 // which gives them back when it has put them into its own write buffer. Unless it
 // fails, it takes over r's response, to be released then. overdue is for a client
-// that does not read.
+// that does not read, and has the room for what is written.
 func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 	outputs := r.outputs()
 	size := r.size(outputs)
@@ -49,10 +49,16 @@ func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 			large++
 		}
 	}
-	b := r.appendHead(make([]byte, 0, head), size, outputs)
+	lent, err := overdue.lend(head)
+	if err != nil {
+		return nil, err
+	}
+	b := r.appendHead((*lent)[:0], size, outputs)
 
 	loan := loan{response: r.Response, overdue: overdue}
 	out := make(mem.BufferSlice, 0, 1+2*large)
+	var heads mem.Buffer // what is written, if tensors lie between its parts
+	start := 0
 	for i := range outputs {
 		t := &outputs[i]
 		b = protowire.AppendTag(b, 6, protowire.BytesType)
@@ -61,16 +67,26 @@ func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 			b = append(b, t.Data...)
 			continue
 		}
-		out = append(out, mem.SliceBuffer(b))
-		b = b[len(b):]
+		if heads == nil {
+			*lent = (*lent)[:head]
+			heads = mem.NewBuffer(lent, overdue.Room)
+		}
+		out = append(out, heads.Slice(start, len(b)))
+		start = len(b)
 		if t.Memory == nil {
 			out = append(out, mem.SliceBuffer(t.Data))
 		} else {
 			out = append(out, loan.lend(t.Data))
 		}
 	}
-	if len(b) > 0 {
-		out = append(out, mem.SliceBuffer(b))
+	if heads == nil {
+		*lent = b
+		out = append(out, mem.NewBuffer(lent, overdue.Room))
+	} else {
+		if start < len(b) {
+			out = append(out, heads.Slice(start, len(b)))
+		}
+		heads.Free()
 	}
 	loan.done()
 	return out, nil

@@ -52,10 +52,10 @@ type Classes struct {
 	Count  int
 }
 
-// NewRequest returns a Request whose message is charged to the account.
-func NewRequest(account *memory.Account) *Request {
+// NewRequest returns a Request whose message is charged to the account, for holder.
+func NewRequest(account *memory.Account, holder *memory.Holder) *Request {
 	q := &Request{}
-	q.message.charge.Account = account
+	q.message.charge.Account, q.message.charge.Holder = account, holder
 	q.message.inputs, q.message.outputs, q.message.raw = q.messageInputs[:0], q.messageOutputs[:0], q.messageRaw[:0]
 	return q
 }
@@ -64,7 +64,7 @@ func NewRequest(account *memory.Account) *Request {
 // After a *NoRoom, for which the request alone is to blame, the rest of its message is
 // in r.
 func (q *Request) Receive(r *Receiver, alloc server.Allocator) error {
-	if err := r.next(&q.message.charge); err != nil {
+	if err := r.next(&q.message.charge, r.cfg.MaxBytes); err != nil {
 		return err
 	}
 	if err := q.message.decode(&r.source, alloc); err != nil {

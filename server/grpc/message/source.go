@@ -14,6 +14,8 @@ const (
 	// cost of asking does not count, little enough that what has been copied out
 	// of it is still in the processor's cache when it is received into again.
 	stepBytes = 128 << 10
+	// skipBytes is that of a message that is passed over.
+	skipBytes = 16 << 10
 	// claimBytes bounds what is allocated because a length says so; for anything
 	// longer an eighth of the bytes must have arrived first.
 	claimBytes = 1 << 20
@@ -25,6 +27,7 @@ type source struct {
 	read   func(n int) (mem.BufferSlice, error)
 	charge *memory.Charge // for the gathered bytes; their keeper gives it back
 
+	paid   int             // bytes that are charged for what was asked of the transport
 	asked  int             // bytes of the message that were asked of the transport
 	left   int             // bytes of the message that were not given out
 	unread int             // bytes of it that were not asked of the transport
@@ -41,10 +44,36 @@ func (s *source) reset(n int, got mem.BufferSlice) {
 	}
 }
 
-// close gives back what was received and not given out.
+// close gives back what was received and not given out. The charge for little is left to its
+// keeper.
 func (s *source) close() {
 	s.queue.Free()
-	s.queue, s.cur, s.left, s.unread = nil, nil, 0, 0
+	if s.paid > smallRoom {
+		s.refund()
+	}
+	s.queue, s.cur, s.left, s.unread, s.paid = nil, nil, 0, 0, 0
+}
+
+// refund gives back what ask has charged.
+func (s *source) refund() {
+	s.charge.Give(memory.Bodies, int64(s.paid))
+	s.paid = 0
+}
+
+// ask receives the next n bytes, for which it has charged before: the client may stop after any
+// of them.
+func (s *source) ask(n int) (mem.BufferSlice, error) {
+	if n > s.paid {
+		if err := s.charge.Take(memory.Bodies, int64(n-s.paid)); err != nil {
+			return nil, AsNoRoom(err)
+		}
+		s.paid = n
+	}
+	got, err := s.read(n)
+	if err == io.EOF { // inside a message
+		err = io.ErrUnexpectedEOF
+	}
+	return got, err
 }
 
 // fill makes cur not empty. The caller has made sure that left is positive.
@@ -60,9 +89,12 @@ func (s *source) fill() error {
 				return errUnparsable
 			}
 			n := min(s.unread, stepBytes)
-			got, err := s.read(n)
+			if s.charge == nil {
+				n = min(n, skipBytes)
+			}
+			got, err := s.ask(n)
 			if err != nil {
-				return cutShort(err)
+				return err
 			}
 			s.queue, s.unread = got, s.unread-n
 			if n == 0 || len(got) == 0 {
@@ -72,14 +104,6 @@ func (s *source) fill() error {
 		s.cur = s.queue[0].ReadOnlyData()
 	}
 	return nil
-}
-
-// cutShort is the error of a stream that ended inside a message.
-func cutShort(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }
 
 func (s *source) advance(n int) {
@@ -143,9 +167,9 @@ func (s *source) take(n int) (b []byte, own bool, err error) {
 			if err := s.charge.Take(memory.Bodies, int64(grown-cap(b))); err != nil {
 				return nil, false, AsNoRoom(err)
 			}
-			b = append(make([]byte, 0, grown), b...)
+			b = append(make([]byte, 0, grown), b...) // bound: charged
 		}
-		b = append(b, part...)
+		b = append(b, part...) // bound: there is room
 		s.advance(len(part))
 	}
 	return b, true, nil
@@ -171,17 +195,17 @@ func (s *source) await(n int) error {
 		return nil
 	}
 	for got := s.left - s.unread; got < n/8; got = s.left - s.unread {
-		more, err := s.read(min(s.unread, stepBytes))
-		if err != nil {
-			return cutShort(err)
-		}
-		k := more.Len()
-		s.queue, s.unread = append(s.queue, more...), s.unread-k
-		if len(s.queue) == len(more) { // nothing was queued before
-			s.cur = s.queue[0].ReadOnlyData()
-		}
-		if err := s.charge.Take(memory.Transport, int64(k)); err != nil {
+		step := min(s.unread, stepBytes)
+		if err := s.charge.Take(memory.Transport, int64(step)); err != nil {
 			return AsNoRoom(err)
+		}
+		more, err := s.ask(step)
+		if err != nil {
+			return err
+		}
+		s.queue, s.unread = append(s.queue, more...), s.unread-more.Len() // bound: charged
+		if len(s.queue) == len(more) {                                    // nothing was queued before
+			s.cur = s.queue[0].ReadOnlyData()
 		}
 	}
 	return nil

@@ -87,9 +87,10 @@ type Limits struct {
 	// Full is how long a client that has as many bytes waiting as it may can leave the stream
 	// unread, if the model cannot be made to wait, and as much again for each MiB.
 	Full     time.Duration
-	Errors   bool  // the first error of a model ends the stream
-	Window   int64 // what the transport keeps unread of the stream, in bytes
-	Stopping error // what the stream ends with when the server stops
+	Errors   bool           // the first error of a model ends the stream
+	Window   int64          // what the transport keeps unread of the stream, in bytes
+	Stopping error          // what the stream ends with when the server stops
+	Holder   *memory.Holder // has the replies attributed to it; nil: nobody has
 	Log      zerolog.Logger
 }
 
@@ -121,7 +122,7 @@ func (q *Queue) Admit() error {
 	for window := false; !q.closed && (q.begun >= q.limits.Requests || q.bytes >= q.limits.Bytes); {
 		if !window {
 			if window = q.chargeLocked(memory.Transport, q.limits.Window); window {
-				defer q.waiting.account.Give(memory.Transport, q.limits.Window)
+				defer q.give(memory.Transport, q.limits.Window)
 			}
 			continue
 		}
@@ -159,25 +160,39 @@ func (q *Queue) Add(t *Turn, r Reply) {
 		q.waitLocked(r.Origin)
 	}
 	// The lock is given back for each thing below that takes its time or locks others. The
-	// queue may be closed by then; chargeLocked, which comes last, looks at that.
-	if q.settlesLocked(t, &r) {
-		q.mu.Unlock()
-		// After a panic it stays as it is, and fails again where it is written.
-		_ = boundary.Run(q.limits.Log, boundary.Request, func() error { r.settle(); return nil })
-		q.mu.Lock()
+	// queue may be closed by then; chargeLocked, and what comes behind it, looks at that.
+	settles := q.settlesLocked(t, &r)
+	charged := r.cost
+	if settles {
+		charged += r.bytes // both are there for a moment
 	}
 	if q.bytes >= q.limits.Bytes && r.slotted() && q.unreadLocked(q.limits.Full) {
 		q.mu.Unlock()
 		q.fail(errStalled)
 		q.mu.Lock()
 	}
-	if !q.chargeLocked(memory.Replies, r.cost) {
-		q.mu.Unlock()
-		r.Release()
-		q.mu.Lock()
+	if !q.chargeLocked(memory.Replies, charged) {
+		q.dropLocked(&r)
 		return
 	}
-	q.cost += r.cost
+	q.cost += charged
+	if settles {
+		q.mu.Unlock()
+		// After a panic it stays as it is, and fails again where it is written.
+		_ = boundary.Run(q.limits.Log, boundary.Request, func() error { r.settle(); return nil })
+		q.mu.Lock()
+		if q.closed { // and all of its charge is given back
+			q.dropLocked(&r)
+			return
+		}
+		more := r.cost - charged // classes of an output may take more than the output
+		if more > 0 && !q.chargeLocked(memory.Replies, more) {
+			q.dropLocked(&r)
+			return
+		}
+		q.cost += more
+		q.give(memory.Replies, -more)
+	}
 	q.bytes += r.bytes
 	q.count++
 	r.Origin.waiting++
@@ -189,6 +204,13 @@ func (q *Queue) Add(t *Turn, r Reply) {
 	}
 	q.watchLocked()
 	q.poke()
+}
+
+// dropLocked releases a reply without the lock.
+func (q *Queue) dropLocked(r *Reply) {
+	q.mu.Unlock()
+	r.Release()
+	q.mu.Lock()
 }
 
 // watchLocked begins to watch the client if replies wait behind the reply that is being
@@ -231,6 +253,7 @@ func (q *Queue) chargeLocked(kind memory.Kind, n int64) bool {
 	account := q.waiting.account
 	for !q.closed {
 		if account.Try(kind, n) {
+			_ = q.limits.Holder.Hold(kind, n) // which has no bound of its own
 			return true
 		}
 		// Take asks the owners of free memory, and relieve locks other queues: neither under
@@ -249,6 +272,12 @@ func (q *Queue) chargeLocked(kind memory.Kind, n int64) bool {
 		q.mu.Lock()
 	}
 	return false
+}
+
+// give takes back what chargeLocked has charged.
+func (q *Queue) give(kind memory.Kind, n int64) {
+	q.waiting.account.Give(kind, n)
+	q.limits.Holder.Drop(kind, n)
 }
 
 // pushLocked appends to ready, and makes room first where half of it is used up.
@@ -406,7 +435,7 @@ func (q *Queue) Sent(r *Reply) {
 	r.Origin.waiting--
 	if !q.closed { // Close has given back the charge of all replies, these two among them
 		q.cost -= q.before.cost
-		q.waiting.account.Give(memory.Replies, q.before.cost)
+		q.give(memory.Replies, q.before.cost)
 	}
 	q.before.bytes, q.before.cost = r.bytes, r.cost
 	q.writing = Reply{}
@@ -442,7 +471,7 @@ func (q *Queue) end(err error) (first bool, dropped []Reply) {
 		t.replies = nil
 	}
 	q.ready, q.first = nil, 0
-	q.waiting.account.Give(memory.Replies, q.cost)
+	q.give(memory.Replies, q.cost)
 	q.cost = 0
 	q.room.Broadcast()
 	q.poke()

@@ -50,7 +50,7 @@ func (r *Reply) weigh() {
 	if r.Response != nil {
 		for i := range r.Response.Outputs {
 			t := &r.Response.Outputs[i]
-			r.cost += outputCost + int64(8*len(t.Shape))
+			r.cost += outputCost + int64(len(t.Name)+8*len(t.Shape))
 			if t.Memory != nil {
 				lent += int64(len(t.Data))
 			} else {
@@ -64,6 +64,9 @@ func (r *Reply) weigh() {
 		if r.Response.Err != nil {
 			r.cost += int64(len(r.Response.Err.Message))
 		}
+	}
+	if r.Refusal != nil {
+		r.cost += int64(len(errorText(r.Refusal)))
 	}
 	r.bytes = r.cost + lent
 }

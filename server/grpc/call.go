@@ -1,0 +1,148 @@
+package grpc
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/grpc/message"
+)
+
+const (
+	// callCost is what a call takes before its client has sent a message: its goroutine with its
+	// stack, and the stream of the library.
+	callCost = 12 << 10
+	// headerCost is what a header of a call takes besides its name and value.
+	headerCost = 128
+)
+
+// call is the context of an RPC from the moment when its headers have been read. It is charged
+// before the library makes a stream of it, until its handler has returned and a client that
+// reads has its end.
+type call struct {
+	context.Context
+	conn  *connection
+	cost  int64
+	state atomic.Uint32
+}
+
+// The states of a call. From tapped it becomes begun or dropped.
+const (
+	tapped  uint32 = iota
+	begun          // it has a handler, which ends it
+	dropped        // nothing is charged
+)
+
+type callKey struct{}
+
+// Value implements context.Context.
+func (c *call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// Err implements context.Context. The library asks for it before it starts the handler, and
+// starts none for a call whose time is over by then.
+func (c *call) Err() error {
+	err := c.Context.Err()
+	if err != nil && c.state.CompareAndSwap(tapped, dropped) {
+		c.conn.give(c.cost)
+	}
+	return err
+}
+
+// callOf returns the call of an RPC. Its conn is nil where the connection is not ours.
+func callOf(ctx context.Context) *call {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{}
+}
+
+// holder returns the connection as the owner of what the call takes.
+func (c *call) holder() *memory.Holder {
+	if c.conn == nil {
+		return nil
+	}
+	return &c.conn.member.Holder
+}
+
+// client describes the client to what sends replies.
+func (g *FrontEnd) client(c *call) message.Overdue {
+	o := message.Overdue{After: g.cfg.WriteTimeout, Log: g.log}
+	if c.conn != nil {
+		o.Conn, o.Room = c.conn, &c.conn.sent
+	}
+	return o
+}
+
+// tap lets a call in. The goroutine that reads the connection calls it for each one whose
+// headers it has read.
+func (g *FrontEnd) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	conn := connectionOf(ctx)
+	if conn == nil {
+		return ctx, nil
+	}
+	// The library would refuse such a name without a handler.
+	if name := info.FullMethodName; !strings.HasPrefix(name, "/") || strings.LastIndexByte(name, '/') == 0 {
+		return nil, status.Errorf(codes.Unimplemented, "malformed method name: %q", infer.Cut(name, infer.MaxEcho/4))
+	}
+	c := &call{Context: ctx, conn: conn, cost: callCost + int64(len(info.FullMethodName)) + headersCost(info.Header)}
+	if err := conn.take(c.cost); err != nil {
+		return nil, message.AsNoRoom(err)
+	}
+	return c, nil
+}
+
+func headersCost(md metadata.MD) (n int64) {
+	for name, values := range md {
+		for _, v := range values {
+			n += headerCost + int64(len(name)+len(v))
+		}
+	}
+	return n
+}
+
+// begin is said when the handler begins, end must follow unless it fails.
+func (c *call) begin() error {
+	if c.conn == nil {
+		return nil
+	}
+	if !c.state.CompareAndSwap(tapped, begun) { // the client has cancelled it, and Err was asked
+		if err := c.conn.take(c.cost); err != nil {
+			return message.AsNoRoom(err)
+		}
+	}
+	c.conn.begin()
+	return nil
+}
+
+func (c *call) end() {
+	if c.conn == nil {
+		return
+	}
+	c.conn.end()
+	c.conn.left(c.cost)
+}
+
+// left gives back what a call was charged, at once or when the client takes bytes again: until
+// then its end is in memory.
+func (c *connection) left(n int64) {
+	if c.blocked.Load() {
+		c.ended.Add(n)
+		if c.blocked.Load() {
+			return
+		}
+		n = c.ended.Swap(0) // the writer may have come before
+	}
+	c.give(n)
+}
