@@ -14,22 +14,33 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// maxGathered is how many bytes of text wait for their file at most.
-const maxGathered = 4 << 20
+const (
+	// maxGathered is how many bytes of text wait for their file at most.
+	maxGathered = 4 << 20
+	// defaultMost is the default of SettingMost.
+	defaultMost = 1 << 30
+	// fileMode is that of new files: traces have what clients sent.
+	fileMode = 0o600
+)
 
 // files writes traces as Triton's files: an array of JSON in each. A reader finds a whole
 // array at any time: an indexed file is renamed into place, and the only one of frequency
 // 0 grows by one write over its closing bracket.
 type files struct {
 	path    string
+	most    int64 // bytes of all files together
 	log     zerolog.Logger
 	file    *os.File // of frequency 0, nil before the first trace
 	size    int64    // of file
 	index   int      // of the next indexed file
+	written int64    // bytes, to all files
+	dropped uint64   // traces, since the files have all bytes that they may have
 	failing bool     // the last write has failed, and the log says so
 }
 
-func newFiles(path string, log zerolog.Logger) *files { return &files{path: path, log: log} }
+func newFiles(path string, most int64, log zerolog.Logger) *files {
+	return &files{path: path, most: most, log: log}
+}
 
 // keep implements sink.
 func (f *files) keep(tree *trace.Tree, s *setting) {
@@ -42,29 +53,42 @@ func (f *files) keep(tree *trace.Tree, s *setting) {
 	}
 	s.kept++
 	full := s.frequency != 0 && s.pieces >= s.frequency
-	if full || s.retired || len(s.gathered) >= maxGathered || s.usedUp() {
-		f.write(s)
+	usedUp := s.usedUp()
+	if full || s.retired || len(s.gathered) >= maxGathered || usedUp {
+		// As in Triton, which takes a count for used up only if it samples each request.
+		f.write(s, s.frequency != 0 || usedUp && s.rate == 1)
 	}
 }
 
 // retire implements sink.
 func (f *files) retire(s *setting) {
 	s.retired = true
-	f.write(s)
+	f.write(s, s.frequency != 0)
 }
 
-// write writes what a setting has gathered. What cannot be written is lost.
-func (f *files) write(s *setting) {
+// write writes what a setting has gathered, to an indexed file or the other one. What cannot be written is lost.
+func (f *files) write(s *setting, indexed bool) {
 	if s.pieces == 0 {
 		return
 	}
-	text := s.gathered
+	text, pieces := s.gathered, s.pieces
 	s.gathered, s.pieces = nil, 0
+	size := int64(len(text)) + 2 // with brackets, or a comma
+	if f.dropped > 0 || size > f.most-f.written {
+		if f.dropped == 0 {
+			f.log.Warn().Msgf("traces are not written any more: the trace files have %d of at most %d bytes (--trace-config triton,%s)", f.written, f.most, SettingMost)
+		}
+		f.dropped += uint64(pieces)
+		return
+	}
 	var err error
-	if s.frequency != 0 {
+	if indexed {
 		err = f.writeIndexed(text)
 	} else {
 		err = f.add(text)
+	}
+	if err == nil {
+		f.written += size
 	}
 	if err != nil && !f.failing {
 		f.log.Error().Err(err).Msg("traces are lost")
@@ -78,7 +102,7 @@ func (f *files) writeIndexed(text []byte) error {
 	f.index++
 	beside := path + ".part"
 	whole := append(append(append(make([]byte, 0, len(text)+2), '['), text...), ']')
-	err := os.WriteFile(beside, whole, 0o644)
+	err := os.WriteFile(beside, whole, fileMode)
 	if err == nil {
 		err = os.Rename(beside, path)
 	}
@@ -93,7 +117,7 @@ func (f *files) writeIndexed(text []byte) error {
 func (f *files) add(text []byte) error {
 	begin, at := byte(','), f.size-1
 	if f.file == nil {
-		file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+		file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
 		if err != nil {
 			return fmt.Errorf("open trace file: %w", err)
 		}
@@ -122,6 +146,9 @@ func (f *files) restore() {
 
 // close implements sink.
 func (f *files) close(context.Context) error {
+	if f.dropped > 0 {
+		f.log.Warn().Uint64("traces", f.dropped).Msg("traces were dropped, the trace files were full")
+	}
 	if f.file == nil {
 		return nil
 	}

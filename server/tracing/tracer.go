@@ -22,6 +22,7 @@ type Pair struct{ Key, Value string }
 const (
 	SettingFile        = "file"          // of mode triton
 	SettingFrequency   = "log-frequency" // of mode triton
+	SettingMost        = "max-bytes"     // of mode triton, and of this server alone: all files together
 	SettingURL         = "url"           // and these of mode opentelemetry
 	SettingResource    = "resource"      // <key>=<value>
 	SettingQueueSize   = "bsp_max_queue_size"
@@ -114,8 +115,16 @@ func New(config Config) (*Tracer, error) {
 
 // useFile prepares mode triton.
 func (t *Tracer) useFile() error {
+	most := int64(defaultMost)
 	for _, s := range t.config.Settings {
 		switch s.Key {
+		case SettingMost:
+			n, err := strconv.ParseInt(s.Value, 10, 64)
+			if err != nil || n < 1 {
+				return infer.Errorf(infer.InvalidArg, "trace setting %s is %q, want a number of bytes, 1 or more", SettingMost, s.Value)
+			}
+			most = n
+			t.shown = append(t.shown, s)
 		case SettingFile:
 			t.path = s.Value
 		case SettingFrequency:
@@ -129,7 +138,7 @@ func (t *Tracer) useFile() error {
 		}
 	}
 	if t.path != "" {
-		t.recorder = newRecorder(newFiles(t.path, t.config.Log), t.config.Log)
+		t.recorder = newRecorder(newFiles(t.path, most, t.config.Log), t.config.Log)
 	}
 	return nil
 }

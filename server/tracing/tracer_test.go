@@ -142,6 +142,81 @@ func TestTheCountIsUsedUp(t *testing.T) {
 	}
 }
 
+// TestACountThatIsUsedUpHasAFileOfItsOwn as in Triton: what was traced before the count was set stays in the other file.
+func TestACountThatIsUsedUpHasAFileOfItsOwn(t *testing.T) {
+	tracer, path := tracerOf(t, nil)
+	requests(tracer, "m", 20)
+	change(t, tracer, "", Change{Count: given[int32](5)})
+	requests(tracer, "m", 20)
+	tracer.recorder.retire(nil)
+	if before, counted := inFile(t, path), inFile(t, path+".0"); len(strings.Fields(before)) != 20 || counted != "1 2 3 4 5" {
+		t.Errorf("the files have requests %q and %q, want 20 and the first 5 of the others", before, counted)
+	}
+	change(t, tracer, "", Change{Count: given[int32](3), Frequency: given[uint32](2)})
+	requests(tracer, "m", 9)
+	change(t, tracer, "", Change{Count: given[int32](5), Frequency: Update[uint32]{Given: true, Clear: true}})
+	requests(tracer, "m", 1)
+	if err := tracer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{path + ".1": "1 2", path + ".2": "3", path + ".3": ""} {
+		if got := inFile(t, name); got != want {
+			t.Errorf("%s has requests %q, want %q", filepath.Base(name), got, want)
+		}
+	}
+	if got := len(strings.Fields(inFile(t, path))); got != 21 {
+		t.Errorf("the file has %d requests at the end, want 21: its count is not used up", got)
+	}
+}
+
+// TestFilesAreBounded writes as many traces as there is room for, readable by their owner alone, and tells of the others.
+func TestFilesAreBounded(t *testing.T) {
+	for _, frequency := range []uint32{0, 2} {
+		var log strings.Builder
+		var size int64
+		for _, most := range []string{"", "1000"} {
+			tracer, path := tracerOf(t, func(c *Config) {
+				if c.Log = zerolog.New(&log); most != "" {
+					c.Settings = append(c.Settings, Pair{SettingMost, most})
+				}
+			})
+			change(t, tracer, "", Change{Frequency: given(frequency)})
+			for range 10 {
+				requests(tracer, "m", 2)
+				change(t, tracer, "", Change{Rate: given[uint32](1)})
+			}
+			if err := tracer.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			files, err := filepath.Glob(path + "*")
+			if err != nil || len(files) == 0 {
+				t.Fatalf("got %q, %v", files, err)
+			}
+			size = 0
+			for _, file := range files {
+				info, err := os.Stat(file)
+				if err != nil || info.Mode() != fileMode {
+					t.Errorf("%s: got %v, %v, want mode %v", file, info.Mode(), err, os.FileMode(fileMode))
+				}
+				inFile(t, file)
+				size += info.Size()
+			}
+			if most == "" && (size < 2000 || log.Len() > 0) {
+				t.Errorf("frequency %d: got %d bytes without a bound, and %s", frequency, size, log.String())
+			}
+		}
+		if size == 0 || size > 1000 {
+			t.Errorf("frequency %d: the files have %d bytes, want at most 1000", frequency, size)
+		}
+		if n := strings.Count(log.String(), "traces are not written any more: the trace files have "); n != 1 || strings.Count(log.String(), "traces were dropped") != 1 {
+			t.Errorf("frequency %d: the log has\n%s", frequency, log.String())
+		}
+	}
+	if _, err := New(Config{Now: clock(), Settings: []Pair{{SettingMost, "0"}}}); err == nil || !strings.Contains(err.Error(), `trace setting max-bytes is "0", want a number of bytes, 1 or more`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFilesOfEachFrequency(t *testing.T) {
 	tracer, path := tracerOf(t, nil)
 	requests(tracer, "m", 2)
