@@ -262,7 +262,7 @@ func (o *Options) applyMetricsSettings(c *metrics.Config, log zerolog.Logger) er
 		case "custom_bytes_per_model":
 			c.ModelBytes, err = parseLimit(s.Value, "bytes")
 		case "summary_quantiles":
-			c.Quantiles, err = parseQuantiles(s.Value)
+			c.Quantiles, err = parseQuantiles(s.Value, log)
 		default:
 			log.Warn().Msgf("--metrics-config: the setting '%s' is not known", s.Key)
 		}
@@ -282,17 +282,31 @@ func parseLimit(text, of string) (int, error) {
 	return n, nil
 }
 
-// parseQuantiles reads "<quantile>:<error>,…".
-func parseQuantiles(text string) (map[float64]float64, error) {
-	quantiles := make(map[float64]float64)
-	for pair := range strings.SplitSeq(text, ",") {
+// leastError is the least error of a quantile: with less, a summary keeps each of its values.
+const leastError = 1e-4
+
+// parseQuantiles reads "<quantile>:<error>,…" as Triton does, which reads the beginning of a number and passes over a pair that
+// has none, with an error in the log. The result is nil if no pair is left.
+func parseQuantiles(text string, log zerolog.Logger) (quantiles map[float64]float64, err error) {
+	for pair := range strings.SplitSeq(strings.TrimSuffix(text, ","), ",") {
 		quantile, allowed, ok := strings.Cut(pair, ":")
-		q, err := strconv.ParseFloat(quantile, 64)
-		e, err2 := strconv.ParseFloat(allowed, 64)
-		if !ok || err != nil || err2 != nil || q < 0 || q > 1 || e < 0 || e > 1 {
+		if !ok {
+			log.Error().Msgf("Invalid option: [%s]. No ':' delimiter found. Expected format is <quantile>:<error>", pair)
+			continue
+		}
+		q, err := parseFloat(quantile)
+		e, err2 := parseFloat(allowed)
+		if err != nil || err2 != nil {
+			log.Error().Msgf("Invalid option: [%s]. Error: stod", pair)
+			continue
+		}
+		if !(q >= 0 && q <= 1 && e >= 0 && e <= 1) {
 			return nil, errors.New("want <quantile>:<error> with numbers between 0 and 1, separated by commas")
 		}
-		quantiles[q] = e
+		if quantiles == nil {
+			quantiles = make(map[float64]float64)
+		}
+		quantiles[q] = max(e, leastError)
 	}
 	return quantiles, nil
 }
