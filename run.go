@@ -68,7 +68,7 @@ func (s *Server) Run(ctx context.Context) error {
 			if s.options.ExitOnError || ctx.Err() != nil {
 				return errors.Join(err, s.Shutdown())
 			}
-			s.log.Error().Msg(infer.AsError(err).Status())
+			s.log.Error().Msg(infer.AsError(err).Detailed().Status())
 		}
 	}
 	if !s.listening {

@@ -170,7 +170,7 @@ func runServer(o *flags.Options, running context.Context, s *nereid.Server, mana
 		fmt.Fprint(shown.stderr, notLoaded(loaded, func(string) bool { return false }))
 		return 1
 	case loaded != nil:
-		log.Error().Msg(infer.AsError(loaded).Status())
+		log.Error().Msg(infer.AsError(loaded).Detailed().Status())
 		if shown.progress != nil {
 			fmt.Fprint(shown.stderr, notLoaded(loaded, shown.progress.HasFailed))
 		}

@@ -167,7 +167,7 @@ func sortedResources(o *flags.Options) []nereid.Resource {
 
 // creatingServer is the last line of a start that failed.
 func creatingServer(err error) string {
-	e := infer.AsError(err)
+	e := infer.AsError(err).Detailed()
 	return "error: creating server: " + e.Code.String() + " - " + e.Message
 }
 

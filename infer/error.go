@@ -3,6 +3,7 @@ package infer
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -50,6 +51,9 @@ func (c Code) Valid() bool { return int(c) < len(codeNames) }
 type Error struct {
 	Code    Code
 	Message string
+	// Detail is the message with what clients are not told, such as paths and bytes of files: for logs and
+	// operators. "" means that clients are told all.
+	Detail string
 	// NoRoom is true of an Unavailable whose reason is the server's own memory for requests:
 	// gRPC has a status for that.
 	NoRoom bool
@@ -102,6 +106,23 @@ func (e *Error) Error() string { return e.Message }
 // Status returns the printed status, "<code>: <message>", which stands in load
 // failures and in the repository index.
 func (e *Error) Status() string { return e.Code.String() + ": " + e.Message }
+
+// Detailed returns the error as operators see it.
+func (e *Error) Detailed() *Error {
+	if e.Detail == "" {
+		return e
+	}
+	return &Error{Code: e.Code, Message: e.Detail, NoRoom: e.NoRoom}
+}
+
+// Detail returns the text of an error as operators see it.
+func Detail(err error) string {
+	var e *Error
+	if !errors.As(err, &e) || e.Detail == "" {
+		return err.Error()
+	}
+	return strings.Replace(err.Error(), e.Message, e.Detail, 1) // the error may stand behind more text
+}
 
 // AsError returns err as an Error: itself if it is or wraps one, else an
 // Internal one with its text.

@@ -308,9 +308,12 @@ func TestEnvironmentsThatCannotRun(t *testing.T) {
 		"old":     {"is 3.7.9, want 3.8 or later", "uv venv"},
 		"missing": {"Failed to get the canonical path for " + root + "/missing/env."},
 	} {
+		if got, want := index[model].Reason, "Internal: the Python environment of model '"+model+"' cannot be used, the log of the server says why"; got != want {
+			t.Errorf("%s: got reason %q, want %q", model, got, want)
+		}
 		for _, text := range want {
-			if got := index[model].Reason; !strings.HasPrefix(got, "Internal: ") || !strings.Contains(got, text) {
-				t.Errorf("%s: got reason %q, want %q in it", model, got, text)
+			if !s.prints(text) {
+				t.Errorf("%s: the log does not have %q", model, text)
 			}
 		}
 	}

@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -186,4 +188,55 @@ func mostAtOnce(t *testing.T, directory string, versions []string) (most int) {
 		most = max(most, together)
 	}
 	return most
+}
+
+// TestLoadErrorsTellNothingOfFiles loads models whose configuration comes from a client and names files: the client learns
+// no path of the server, nothing that is in a file, and not which files there are. The log has all of it.
+func TestLoadErrorsTellNothingOfFiles(t *testing.T) {
+	secret := writeFiles(t, map[string]string{"secret": "s3cr3t!!", "environment/empty": ""})
+	root := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")})
+	s := start(t, testkit.Python(t).Path, root, "--model-control-mode=explicit")
+	load := func(more string) string {
+		t.Helper()
+		config, err := json.Marshal(`{"backend":"python","input":[{"name":"INPUT0","data_type":"TYPE_FP32","dims":[1]}],` +
+			`"output":[{"name":"OUTPUT0","data_type":"TYPE_FP32","dims":[1]` + more + `}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, body := s.request("POST", "/v2/repository/models/m/load", fmt.Sprintf(`{"parameters":{"config":%s}}`, config))
+		if status == http.StatusOK {
+			t.Errorf("%s: the model was loaded", more)
+		}
+		if reason := s.index()["m"].Reason; !strings.Contains(errorOf(t, body), reason) {
+			t.Errorf("%s: the index has the reason %q, and the client got %s", more, reason, body)
+		}
+		for _, never := range []string{secret, root, "s3cr3t", "73 33 63"} {
+			if strings.Contains(body, never) {
+				t.Errorf("%s: the client got %s", more, body)
+			}
+		}
+		return errorOf(t, body)
+	}
+	environment := func(path string) string {
+		return load(`}],"parameters":{"EXECUTION_ENV_PATH":{"string_value":"` + path + `"}}`)
+	}
+	missing := environment(secret + "/missing")
+	for path, logged := range map[string]string{
+		secret + "/secret":      "the file begins with 73 33 63 72 33 74 21 21 and is no tar archive",
+		secret + "/environment": "Path " + secret + "/environment/bin/activate does not exist.",
+		secret + "/secret/x":    "Failed to get the canonical path for " + secret + "/secret/x.",
+		"/proc/self/environ":    "archive_read_open_filename() failed",
+	} {
+		if got := environment(path); got != missing || !s.prints(logged) {
+			t.Errorf("%s: the client got %q, want what it gets of a path that is missing, %q; the log is to have %q", path, got, missing, logged)
+		}
+	}
+	const unread = "failed to open text file for read "
+	if got := load(`,"label_filename":"l.txt"}]`); !strings.Contains(got, unread+"m/l.txt: No such file or directory") || !s.prints(unread+root+"/m/l.txt: ") {
+		t.Errorf("labels: the client got %q", got)
+	}
+	const sample = `}],"model_warmup":[{"name":"s","batch_size":1,"inputs":{"INPUT0":{"data_type":"TYPE_FP32","dims":[1],"input_data_file":"w"}}}]`
+	if got := load(sample); !strings.Contains(got, unread+"m/warmup/w: No such file or directory") || !s.prints(unread+root+"/m/warmup/w: ") {
+		t.Errorf("warm-up: the client got %q", got)
+	}
 }

@@ -249,7 +249,7 @@ func TestPluginsThatCannotBeLoaded(t *testing.T) {
 		"many": "", "old": "was built for version 2 of the protocol of plugins, this server has version 3: build it anew with the SDK of this server",
 		"new":   "was built for version 4 of the protocol of plugins, this server has version 3: build it with the SDK of this server, or use a newer server",
 		"other": `printed "usage: other" where the line of its handshake was wanted`, "silent": "did not make its handshake within 1s (setting start-timeout-seconds)",
-		"ends": "exited with code 3 before its handshake", "mode": "is not executable (-rw-r--r--)",
+		"ends": "exited with code 3 before its handshake", "mode": "cannot be used, the log of the server says why",
 		"New": "New panicked", "Attributes": "Attributes panicked", "NewModel": "NewModel panicked", "NewInstance": "NewInstance panicked",
 	}
 	files := make(map[string]string)
@@ -280,8 +280,10 @@ func TestPluginsThatCannotBeLoaded(t *testing.T) {
 		}
 	}
 	s.wantNumber("many", 1, 2)
-	if !s.prints(`last lines of the process:\nwhy it ends`) {
-		t.Error("the log does not have the last lines of a plugin that ended")
+	for _, want := range []string{`last lines of the process:\nwhy it ends`, backends + "/mode/nereid_mode' is not executable (-rw-r--r--)"} {
+		if !s.prints(want) {
+			t.Errorf("the log does not have %q", want)
+		}
 	}
 	var after held
 	if !testkit.Within(startLimit, func() bool {

@@ -118,7 +118,7 @@ func (c *change) settle(ctx context.Context, id repository.Identity) (changed bo
 func (r *Registry) invalidate(id repository.Identity, reason error) (changed bool, err error) {
 	changed, news := r.catalog.Invalidate(id, reason)
 	if news {
-		r.config.Log.Error().Msg(infer.AsError(reason).Status())
+		r.config.Log.Error().Msg(infer.AsError(reason).Detailed().Status())
 	}
 	return changed, reason
 }
@@ -156,7 +156,7 @@ func outcome(targets []repository.Identity, outcomes map[repository.Identity]err
 // outcomes is what is said of all models that a start has named; nil if nothing
 // went wrong with them.
 func outcomes(targets repository.Set, failures map[repository.Identity]error) error {
-	var texts strings.Builder
+	var texts, details strings.Builder
 	for _, id := range targets.Sorted() {
 		err := failures[id]
 		if err == nil {
@@ -167,9 +167,10 @@ func outcomes(targets repository.Set, failures map[repository.Identity]error) er
 			return text
 		}
 		texts.WriteString(infer.AsError(text).Message)
+		details.WriteString(infer.AsError(text).Detailed().Message)
 	}
 	if texts.Len() == 0 {
 		return nil
 	}
-	return infer.Errorf(infer.InvalidArg, "%s", texts.String())
+	return &infer.Error{Code: infer.InvalidArg, Message: texts.String(), Detail: details.String()}
 }

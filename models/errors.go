@@ -2,9 +2,11 @@ package models
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -53,7 +55,19 @@ func loadFailedError(id repository.Identity, err error) error {
 	if errors.Is(err, version.ErrExiting) {
 		return err
 	}
-	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", id, infer.AsError(err).Message)
+	text := func(e *infer.Error) string { return fmt.Sprintf("load failed for model '%s': %s\n", id, e.Message) }
+	e := infer.AsError(err)
+	return &infer.Error{Code: infer.InvalidArg, Message: text(e), Detail: text(e.Detailed())}
+}
+
+// forClients has clients be told of an error only what was written for them.
+func forClients(err error) error {
+	var own *infer.Error
+	var panicked *boundary.Error
+	if err == nil || errors.As(err, &own) || errors.As(err, &panicked) {
+		return err
+	}
+	return &infer.Error{Code: infer.Internal, Message: "the load has failed, the log of the server says why", Detail: err.Error()}
 }
 
 // troubles are why the last tries to load models have failed, for operators: what a client may be told of a model

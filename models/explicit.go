@@ -141,7 +141,7 @@ func (r *Registry) logNotPolled(id repository.Identity, err error) {
 		r.config.Log.Error().Msg(err.Error())
 		return
 	}
-	r.config.Log.Error().Msgf("Poll failed for model directory '%s': %.*s", id, maxReasonBytes, err)
+	r.config.Log.Error().Msgf("Poll failed for model directory '%s': %.*s", id, maxReasonBytes, infer.Detail(err))
 }
 
 func (r *Registry) checkControl() error {

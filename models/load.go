@@ -64,7 +64,7 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 			}
 			local, err := files.get(s)
 			if err != nil {
-				r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", id, number, infer.AsError(err).Status())
+				r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", id, number, infer.AsError(err).Detailed().Status())
 				results[i] = catalog.Result{Number: number, Err: err}
 				return
 			}
@@ -114,27 +114,27 @@ func (r *Registry) commit(id repository.Identity, s *catalog.Source, results []c
 // loadFailed drops what came up beside what did not. Versions that served before
 // go on.
 func (r *Registry) loadFailed(id repository.Identity, s *catalog.Source, results []catalog.Result) error {
-	reasons := make([]string, len(results))
-	for i, x := range results {
-		if errors.Is(x.Err, errOvertaken) {
-			reasons[i] = errOvertaken.Message
-		} else if x.Err != nil {
-			reasons[i] = infer.AsError(x.Err).Status()
-		}
+	for i := range results {
+		results[i].Err = forClients(results[i].Err)
 	}
-	pieces := r.catalog.Fail(id, results, reasons)
+	told := r.catalog.Fail(id, results, func(err error) string {
+		if errors.Is(err, errOvertaken) {
+			return errOvertaken.Message
+		}
+		return infer.AsError(err).Status()
+	})
 	for _, x := range results {
 		if x.Loaded != nil {
 			r.end(id, x.Number, x.Loaded)
 		}
 		x.Exchange.Drop()
 	}
-	r.restore(id, s, pieces)
+	r.restore(id, s, told.Message)
 	if r.loader.Exiting() { // what it was made of may have gone already
 		return version.ErrExiting
 	}
 	r.config.Log.Error().Msgf("failed to load '%s'", id)
-	return infer.Errorf(infer.InvalidArg, "%s", pieces)
+	return told
 }
 
 // restore has a model that could not be loaded be wanted as it is served.
@@ -168,7 +168,7 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, s version.Sou
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", d.Identity(), number, infer.AsError(err).Status())
+	r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", d.Identity(), number, infer.AsError(err).Detailed().Status())
 	if fault := diagnosis.Of(d.Identity().String(), d.Directory, "", err); fault.Remedy != "" {
 		r.config.Log.Error().Msgf("model '%s' version %d: %s", d.Identity(), number, fault.Remedy)
 	}

@@ -225,7 +225,7 @@ func TestAFailedLoadLeavesTheNameFree(t *testing.T) {
 	if err := r.RegisterRepository(bad, "dir", "m"); err != nil {
 		t.Fatal(err)
 	}
-	b.failures["m:1"] = errors.New("no")
+	b.failures["m:1"] = infer.Errorf(infer.Internal, "no")
 	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg,
 		"load failed for model '"+bad+"::m': version 1 is at UNAVAILABLE state: Internal: no;\n")
 	if err := r.Unload(t.Context(), "m", true); err != nil {

@@ -121,7 +121,7 @@ func TestWarmupFailsTheLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "+
-		"Internal: failed to open text file for read "+root+"/m/warmup/none: No such file or directory;\n")
+		"Internal: failed to open text file for read m/warmup/none: No such file or directory;\n")
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.opened["m:1"] != 2 || b.closed["m:1"] == 0 {

@@ -3,6 +3,7 @@ package native
 import (
 	"bytes"
 	"debug/elf"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 // check says why the file cannot be a plugin, before it is started.
 func (p *program) check() error {
 	refuse := func(code infer.Code, format string, args ...any) error {
-		return infer.Errorf(code, "backend '%s': plugin '%s' "+format, append([]any{p.name, p.path}, args...)...)
+		return p.refused(code, "cannot be used, the log of the server says why", fmt.Sprintf(format, args...))
 	}
 	info, err := os.Stat(p.path)
 	switch {
@@ -45,6 +46,14 @@ func (p *program) check() error {
 		return refuse(infer.InvalidArg, "begins with %q and is no program: want an executable in ELF, as go build makes it, or a script", head)
 	}
 	return nil
+}
+
+// refused is the error of a plugin: what clients are told has no path of the server.
+func (p *program) refused(code infer.Code, told, detail string) *infer.Error {
+	return &infer.Error{
+		Code: code, Message: fmt.Sprintf("backend '%s': plugin '%s' %s", p.name, filepath.Base(p.path), told),
+		Detail: fmt.Sprintf("backend '%s': plugin '%s' %s", p.name, p.path, detail),
+	}
 }
 
 // inside reports whether a path without links lies in one of some directories.

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (e *refusal) Unwrap() []error { return append([]error{e.told}, e.causes...)
 // refusal says why a handshake has failed, whose process has ended; exit is nil if there was none.
 func (r *runner) refusal(cause error, exit *launch.ExitError) error {
 	p := r.program
-	code, text, late := infer.Internal, "", false
+	code, text, detail, late := infer.Internal, "", "", false
 	switch {
 	case exit == nil && errors.Is(cause, unix.ENOEXEC):
 		text = "cannot be executed here"
@@ -116,11 +117,11 @@ func (r *runner) refusal(cause error, exit *launch.ExitError) error {
 			text += ": it was built for " + built
 		}
 	case exit == nil:
-		text = "was not started: " + cause.Error()
+		text, detail = "was not started", "was not started: "+cause.Error()
 	default:
 		code, text, late = r.diagnose(exit)
 	}
-	e := &refusal{told: infer.Errorf(code, "backend '%s': plugin '%s' %s", p.name, p.path, text), causes: []error{cause}}
+	e := &refusal{told: p.refused(code, text, cmp.Or(detail, text)), causes: []error{cause}}
 	if exit != nil {
 		e.causes = append(e.causes, exit)
 	}

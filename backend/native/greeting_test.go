@@ -194,7 +194,7 @@ func TestHandshakesThatFail(t *testing.T) {
 			}
 			err := g.start(t, t.Context())
 			var told *infer.Error
-			if !errors.As(err, &told) || told.Code != c.code || !strings.HasPrefix(told.Message, fmt.Sprintf("backend 'b': plugin '%s' %s", g.path, c.want)) {
+			if !errors.As(err, &told) || told.Code != c.code || !strings.HasPrefix(told.Detail, fmt.Sprintf("backend 'b': plugin '%s' %s", g.path, c.want)) || strings.Contains(told.Message, g.path) {
 				t.Fatalf("got error %v, want %v, the plugin and %q", err, c.code, c.want)
 			}
 			var exit *launch.ExitError
@@ -219,7 +219,7 @@ func TestFilesThatCannotBeStarted(t *testing.T) {
 			if err := g.Check(t.Context(), ""); err != nil {
 				t.Errorf("Check: got error %v", err)
 			}
-			if err := g.start(t, t.Context()); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("backend 'b': plugin '%s' %s", g.path, c.want)) {
+			if err := g.start(t, t.Context()); err == nil || !strings.HasPrefix(infer.AsError(err).Detailed().Message, fmt.Sprintf("backend 'b': plugin '%s' %s", g.path, c.want)) || strings.Contains(err.Error(), g.path) {
 				t.Errorf("got error %v, want %q", err, c.want)
 			}
 		})
@@ -279,7 +279,7 @@ func TestCheckLooksAtTheFile(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("backend 'b': plugin '%s' %s", g.path, c.want)) {
+			if err == nil || !strings.HasPrefix(infer.AsError(err).Detailed().Message, fmt.Sprintf("backend 'b': plugin '%s' %s", g.path, c.want)) || strings.Contains(err.Error(), g.path) {
 				t.Errorf("got error %v, want %q", err, c.want)
 			}
 		})

@@ -315,7 +315,7 @@ func TestOpenSaysWhatAModelNeeds(t *testing.T) {
 			switch {
 			case c.want == "" && err != nil:
 				t.Errorf("got error %v, want none", err)
-			case c.want != "" && (err == nil || infer.AsError(err).Code != c.code || !regexp.MustCompile(c.want).MatchString(infer.AsError(err).Message)):
+			case c.want != "" && (err == nil || infer.AsError(err).Code != c.code || !regexp.MustCompile(c.want).MatchString(infer.AsError(err).Detailed().Message)):
 				t.Errorf("got error %v, want %v %q", err, c.code, c.want)
 			}
 		})

@@ -81,7 +81,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 		config := modelConfig("missing", 1, infer.Uint8)
 		config.DefaultModelFilename = "other.py"
 		_, err := r.in(t).open(dir, config)
-		wantStartError(t, err, "Stub process 'missing_0_0' is not healthy. Python model file not found in '"+dir+"/1/other.py'")
+		wantStartError(t, err, "Stub process 'missing_0_0' is not healthy. Python model file not found in 'missing/1/other.py'")
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		r := r.in(t)

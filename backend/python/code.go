@@ -111,7 +111,10 @@ func (c *code) Check(ctx context.Context, stub string) error {
 	if _, err := os.Stat(c.path); err != nil {
 		// Triton notices this in the stub, prints a line and waits in vain.
 		c.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", c.path)
-		return infer.Errorf(infer.Internal, "%s Python model file not found in '%s'", c.Text(process.ProcessLost, stub), c.path)
+		text := func(path string) string {
+			return fmt.Sprintf("%s Python model file not found in '%s'", c.Text(process.ProcessLost, stub), path)
+		}
+		return &infer.Error{Code: infer.Internal, Message: text(c.shown()), Detail: text(c.path)}
 	}
 	if err := c.checkLink(); err != nil {
 		return err
@@ -121,9 +124,22 @@ func (c *code) Check(ctx context.Context, stub string) error {
 		_, err = h.python.find(ctx)
 	}
 	if err != nil {
-		return infer.Errorf(infer.Internal, "%v", err)
+		return c.unusable(err)
 	}
 	return nil
+}
+
+// unusable is what a load ends with that has no Python to run the model: clients are not told which files there are.
+func (c *code) unusable(err error) *infer.Error {
+	return &infer.Error{Code: infer.Internal, Message: fmt.Sprintf("the Python environment of model '%s' cannot be used, the log of the server says why", c.env.Name), Detail: err.Error()}
+}
+
+// shown is the model's file as clients are told it.
+func (c *code) shown() string {
+	if c.env.Runtime != "" {
+		return filepath.Base(c.path)
+	}
+	return filepath.Join(c.env.Name, strconv.FormatInt(c.env.Version, 10), filepath.Base(c.path))
 }
 
 // hold takes what the processes need, unless it has been taken.
@@ -175,7 +191,7 @@ func (c *code) checkLink() error {
 	}
 	real, err := filepath.EvalSymlinks(c.path)
 	if err != nil {
-		return infer.Errorf(infer.Internal, "model file of '%s': %v", c.env.Name, err)
+		return &infer.Error{Code: infer.Internal, Message: fmt.Sprintf("model file '%s' cannot be read", c.shown()), Detail: fmt.Sprintf("model file of '%s': %v", c.env.Name, err)}
 	}
 	for _, dir := range []string{filepath.Dir(c.env.Directory), c.env.Directory, filepath.Dir(c.path)} {
 		root, err := filepath.EvalSymlinks(dir)

@@ -13,7 +13,6 @@ import (
 	"github.com/nereid-serving/nereid/conda/archive"
 	"github.com/nereid-serving/nereid/conda/build"
 	"github.com/nereid-serving/nereid/conda/cache"
-	"github.com/nereid-serving/nereid/infer"
 )
 
 // environmentParameter is the parameter of a model's config that names its environment.
@@ -45,7 +44,7 @@ func (c *code) locate() (*conda.Place, error) {
 	}
 	place, err := conda.Locate(value, c.env.Directory)
 	if err != nil {
-		return nil, infer.Errorf(infer.Internal, "%v", err)
+		return nil, c.unusable(err)
 	}
 	c.log.Info().Msgf("Using Python execution env %s", place.Path)
 	if place.Kind != conda.Archive {

@@ -271,7 +271,7 @@ func (c *check) load(ctx context.Context, stdout io.Writer) error {
 			c.notLoaded(fault)
 		}
 	case err != nil:
-		c.report.add(finding{Severity: severityError, Rule: "import", Text: infer.AsError(err).Status()})
+		c.report.add(finding{Severity: severityError, Rule: "import", Text: infer.AsError(err).Detailed().Status()})
 	}
 	for _, e := range c.found {
 		loaded := len(c.server.Registry().ReadyVersions(e.Identity.Name)) > 0

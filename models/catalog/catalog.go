@@ -25,14 +25,17 @@ const (
 	Unavailable State = "UNAVAILABLE"
 )
 
-// reasonUnloaded is the reason of a version that was unloaded on purpose.
-const reasonUnloaded = "unloaded"
+// reason is why a version is not served, as clients and as operators see it.
+type reason struct{ told, detail string }
+
+// unloaded is the reason of a version that was unloaded on purpose.
+var unloaded = reason{"unloaded", "unloaded"}
 
 // entry is one version of a model in the catalog.
 type entry struct {
 	number int64
 	state  State
-	reason string           // of UNAVAILABLE
+	reason reason           // of UNAVAILABLE
 	loaded *version.Version // of READY and UNLOADING, nil otherwise
 }
 
@@ -199,7 +202,7 @@ func (k *Catalog) retireLocked(m *model, keep []int64) []retired {
 			continue
 		}
 		list = append(list, retired{number, v.loaded})
-		v.state, v.reason = Unloading, ""
+		v.state, v.reason = Unloading, reason{}
 	}
 	return list
 }
@@ -471,7 +474,7 @@ func (k *Catalog) AllReady() (serving []*version.Version, all bool) {
 			switch {
 			case v.state == Ready:
 				serving = append(serving, v.loaded)
-			case v.state != Unavailable || v.reason != reasonUnloaded:
+			case v.state != Unavailable || v.reason != unloaded:
 				all = false
 			}
 		}

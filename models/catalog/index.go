@@ -41,7 +41,7 @@ func (k *Catalog) Index(ids []repository.Identity, rejected map[repository.Ident
 			if ready && v.state != Ready {
 				continue
 			}
-			reason := v.reason
+			reason := v.reason.told
 			if k.showFailures && v.state == Ready {
 				reason = m.failure
 			}
@@ -113,7 +113,7 @@ func (k *Catalog) Attempted() []Status {
 		}
 		for _, number := range slices.Sorted(maps.Keys(m.versions)) {
 			v := m.versions[number]
-			s := Status{Name: name, Version: number, State: v.state, Reason: v.reason}
+			s := Status{Name: name, Version: number, State: v.state, Reason: v.reason.detail}
 			if v.state == Ready {
 				s.Backend = v.loaded.Info().Config.GetBackend()
 				s.PythonBased = v.loaded.Info().PythonBased()
@@ -146,7 +146,7 @@ func (k *Catalog) Overview(show func(Shown)) {
 		}
 		for _, number := range slices.Sorted(maps.Keys(m.versions)) {
 			v := m.versions[number]
-			show(Shown{id, number, v.state, v.reason, v.loaded})
+			show(Shown{id, number, v.state, v.reason.detail, v.loaded})
 		}
 	}
 }

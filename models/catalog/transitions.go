@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -116,7 +117,7 @@ func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, servi
 			m.versions[number] = v
 		}
 		if v.state != Ready {
-			v.state, v.reason, v.loaded = Loading, "", nil
+			v.state, v.reason, v.loaded = Loading, reason{}, nil
 		} else if slices.Contains(p.exchange, number) {
 			serving[i] = v.loaded
 		}
@@ -168,7 +169,7 @@ func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (e
 		if v.state == Ready { // else the server exits and has ended it
 			ended = append(ended, retired{x.Number, v.loaded})
 		}
-		v.state, v.reason, v.loaded = Ready, "", x.Loaded
+		v.state, v.reason, v.loaded = Ready, reason{}, x.Loaded
 	}
 	exiting = k.owner.Exiting()
 	if exiting {
@@ -181,14 +182,14 @@ func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (e
 }
 
 // Fail drops what came up beside what did not; versions that served before go on. It returns
-// what is said of each version that failed. The caller ends what came up.
-func (k *Catalog) Fail(id repository.Identity, results []Result, reasons []string) string {
-	var pieces strings.Builder
+// what is said of each version that failed; status prints an error. The caller ends what came up.
+func (k *Catalog) Fail(id repository.Identity, results []Result, status func(error) string) *infer.Error {
+	var pieces, details strings.Builder
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
 	m.failed = nil
-	for i, x := range results {
+	for _, x := range results {
 		if x.Err != nil && x.Imports != nil {
 			m.failed = append(m.failed, x.Imports)
 		}
@@ -197,19 +198,18 @@ func (k *Catalog) Fail(id repository.Identity, results []Result, reasons []strin
 		if x.Exchanged {
 			state = Ready
 		}
+		why := unloaded
 		if x.Err != nil {
-			fmt.Fprintf(&pieces, "version %d is at %s state: %s;", x.Number, state, reasons[i])
+			why = reason{status(x.Err), status(infer.AsError(x.Err).Detailed())}
+			fmt.Fprintf(&pieces, "version %d is at %s state: %s;", x.Number, state, why.told)
+			fmt.Fprintf(&details, "version %d is at %s state: %s;", x.Number, state, why.detail)
 		}
-		switch {
-		case v.state != Loading: // it serves on
-		case x.Err != nil:
-			v.state, v.reason = Unavailable, reasons[i]
-		default:
-			v.state, v.reason = Unavailable, reasonUnloaded
+		if v.state == Loading { // else it serves on
+			v.state, v.reason = Unavailable, why
 		}
 	}
 	k.publishLocked()
-	return pieces.String()
+	return &infer.Error{Code: infer.InvalidArg, Message: pieces.String(), Detail: details.String()}
 }
 
 // Restore has a model that could not be loaded from s be wanted as it is served; if it is
@@ -276,7 +276,7 @@ func (k *Catalog) Ended(id repository.Identity, number int64, ended *version.Ver
 		return
 	}
 	if v := m.versions[number]; v != nil && v.loaded == ended {
-		v.state, v.reason, v.loaded = Unavailable, reasonUnloaded, nil
+		v.state, v.reason, v.loaded = Unavailable, unloaded, nil
 		k.publishLocked()
 	}
 }
@@ -288,7 +288,7 @@ func (m *model) idleLocked() bool {
 		return false
 	}
 	for _, v := range m.versions {
-		if v.state != Unavailable || v.reason != reasonUnloaded {
+		if v.state != Unavailable || v.reason != unloaded {
 			return false
 		}
 	}

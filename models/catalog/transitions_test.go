@@ -20,14 +20,14 @@ func TestForgetLeavesWhatIsNeeded(t *testing.T) {
 		{"wanted", func(m *model) { m.wanted = &Source{} }, false},
 		{"served", func(m *model) { m.served = &Source{} }, false},
 		{"invalid", func(m *model) { m.invalid = infer.Errorf(infer.Internal, "no") }, false},
-		{"failed", func(m *model) { m.versions[1].reason = "Internal: no" }, false},
+		{"failed", func(m *model) { m.versions[1].reason = reason{"Internal: no", "Internal: no"} }, false},
 		{"loading", func(m *model) { m.versions[1].state = Loading }, false},
 		{"ending", func(m *model) { m.versions[1].state = Unloading }, false},
 	} {
 		k := graphOf(t, false, "m UNAVAILABLE")
 		id := repository.Identity{Name: "m"}
 		m := k.models[id]
-		m.wanted, m.versions[1].reason = nil, reasonUnloaded
+		m.wanted, m.versions[1].reason = nil, unloaded
 		c.change(m)
 		if got := len(k.Idle()) == 1; got != c.want {
 			t.Errorf("%s: it is idle: %v, want %v", c.name, got, c.want)

@@ -58,7 +58,7 @@ func Of(model, directory, file string, err error) Fault {
 		f.Remedy = parse.Remedy()
 		return f
 	}
-	text := infer.AsError(err).Message
+	text := infer.AsError(err).Detailed().Message
 	version := ""
 	if m := versionFailed.FindStringSubmatch(text); m != nil {
 		version, text = m[1], text[len(m[0]):]

@@ -303,7 +303,7 @@ func TestArchivesThatFailLeaveNothing(t *testing.T) {
 				a.Drop()
 				t.Fatal("it was fetched")
 			}
-			if !strings.HasPrefix(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
+			if !strings.HasPrefix(infer.AsError(err).Detailed().Message, test.want) || test.is != nil && !errors.Is(err, test.is) {
 				t.Errorf("got error %v, want %s (%v)", err, test.want, test.is)
 			}
 			if s.folders() > 0 {

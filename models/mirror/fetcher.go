@@ -49,7 +49,7 @@ func (f *fetcher) folder() (*copies.Copy, error) {
 	case errors.Is(err, copies.ErrClosed):
 		return nil, infer.Errorf(infer.Unavailable, "Server exiting")
 	case err != nil:
-		return nil, infer.Errorf(infer.Internal, "Failed to create local temp folder: %s/folderXXXXXX, errno:%s (%s names the directory)", f.config.Place.Base(), reason(err), f.config.Variable)
+		return nil, uncopied("Failed to create local temp folder: %s/folderXXXXXX, errno:%s (%s names the directory)", f.config.Place.Base(), reason(err), f.config.Variable)
 	}
 	return c, nil
 }
@@ -115,9 +115,14 @@ func changedOr(err error) error {
 // unwritable is the error of a file that cannot be written.
 func (f *fetcher) unwritable(directory string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return infer.Errorf(infer.Internal, "%s is full: make room, or have %s name a directory with more", f.config.Place.Base(), f.config.Variable)
+		return uncopied("%s is full: make room, or have %s name a directory with more", f.config.Place.Base(), f.config.Variable)
 	}
-	return infer.Errorf(infer.Internal, "Failed to create local folder: %s, errno:%s", directory, reason(err))
+	return uncopied("Failed to create local folder: %s, errno:%s", directory, reason(err))
+}
+
+// uncopied is the error of a copy for which there is no place here. Clients are not told where that was to be.
+func uncopied(format string, args ...any) error {
+	return &infer.Error{Code: infer.Internal, Message: "there is no room for a copy on the server, whose log says more", Detail: fmt.Sprintf(format, args...)}
 }
 
 // reason is what the kernel said.

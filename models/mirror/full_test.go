@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
@@ -91,7 +92,7 @@ func fillInTheMiddle(t *testing.T) {
 			}
 		})
 		_, err := copied()
-		if want := disk + " is full: make room, or have MOUNT name a directory with more"; err == nil || err.Error() != want {
+		if want := disk + " is full: make room, or have MOUNT name a directory with more"; err == nil || infer.AsError(err).Detailed().Message != want {
 			t.Errorf("%s: got error %v, want %s", what, err, want)
 		}
 		w.store.Before(nil)

@@ -189,7 +189,7 @@ func TestCopiesThatFailLeaveNothing(t *testing.T) {
 				c.Drop()
 				t.Fatal("a copy was made")
 			}
-			if !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
+			if !strings.Contains(infer.AsError(err).Detailed().Message, test.want) || test.is != nil && !errors.Is(err, test.is) {
 				t.Errorf("got error %v, want %s (%v)", err, test.want, test.is)
 			}
 			places, _ := filepath.Glob(filepath.Join(w.place, "*/*"))

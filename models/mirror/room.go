@@ -37,7 +37,7 @@ func (f *fetcher) reserve(directory, what string, list []objects.Object) (*room,
 	free := disk.Bavail * uint64(disk.Bsize)
 	free -= min(free, uint64(f.reserved))
 	if bytes > 0 && uint64(bytes) >= free {
-		return nil, infer.Errorf(infer.Internal, "%s needs %d bytes in %s, which has %d free: make room, or have %s name a directory with more",
+		return nil, uncopied("%s needs %d bytes in %s, which has %d free: make room, or have %s name a directory with more",
 			what, bytes, f.config.Place.Base(), free, f.config.Variable)
 	}
 	r.left = bytes

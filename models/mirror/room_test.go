@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/objects"
 )
 
@@ -17,8 +18,8 @@ func TestModelThatDoesNotFitIsRefused(t *testing.T) {
 	huge.Objects = slices.Clone(huge.Objects)
 	huge.Objects[0].Size = 1 << 60
 	_, err := w.mirror.Copy(t.Context(), &huge, func(string) bool { return true })
-	if err == nil || !strings.Contains(err.Error(), "model 'a' of s3://bucket/models needs 1152921504606846976 bytes in "+w.place+", which has ") ||
-		!strings.HasSuffix(err.Error(), " free: make room, or have MOUNT name a directory with more") {
+	if err == nil || !strings.Contains(infer.AsError(err).Detailed().Message, "model 'a' of s3://bucket/models needs 1152921504606846976 bytes in "+w.place+", which has ") ||
+		!strings.HasSuffix(infer.AsError(err).Detailed().Message, " free: make room, or have MOUNT name a directory with more") {
 		t.Errorf("got error %v", err)
 	}
 	if n := w.store.Opened("a/1/x"); n != 0 {
@@ -52,7 +53,7 @@ func TestCopiesShareTheFreeSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.mirror.reserve(w.place, "a model", most); err == nil || !strings.Contains(err.Error(), "make room, or have MOUNT name a directory with more") {
+	if _, err := w.mirror.reserve(w.place, "a model", most); err == nil || !strings.Contains(infer.AsError(err).Detailed().Message, "make room, or have MOUNT name a directory with more") {
 		t.Errorf("a second copy: got error %v", err)
 	}
 	first.used(most[0].Size) // had it been written, the disk would say so

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"path"
 	"path/filepath"
@@ -119,7 +120,7 @@ func (r *Roots) fetchEnvironment(ctx context.Context, d *Description, files Foot
 	case a == nil:
 		return d, files, nil, nil
 	case a.err != nil:
-		return nil, files, nil, infer.AsError(a.err)
+		return nil, files, nil, d.unfetched(a.err)
 	}
 	local := *d
 	if a.inside != "" {
@@ -127,8 +128,11 @@ func (r *Roots) fetchEnvironment(ctx context.Context, d *Description, files Foot
 		return &local, files, nil, nil
 	}
 	fetched, err := r.archives.Fetch(ctx, a.location)
-	if err != nil {
-		return nil, files, nil, err
+	switch {
+	case ctx.Err() != nil:
+		return nil, files, nil, context.Cause(ctx)
+	case err != nil:
+		return nil, files, nil, d.unfetched(err)
 	}
 	local.Environment = fetched.Path
 	if was, watched := files.Outside[a.name]; watched && was != fetched.Sum {
@@ -136,4 +140,13 @@ func (r *Roots) fetchEnvironment(ctx context.Context, d *Description, files Foot
 		files.Outside[a.name] = fetched.Sum
 	}
 	return &local, files, fetched.Copy, nil
+}
+
+// unfetched is the error of an environment that no store gives: clients are not told what there is in stores.
+func (d *Description) unfetched(err error) error {
+	own := infer.AsError(err)
+	return &infer.Error{
+		Code: own.Code, Message: fmt.Sprintf("the execution environment of model '%s' cannot be fetched, the log of the server says why", d.Name),
+		Detail: own.Detailed().Message,
+	}
 }

@@ -113,7 +113,8 @@ func (f *Folder) Config(limit int64) (file string, text []byte, err error) {
 }
 
 // openRegular opens a file that can be read to its end: a pipe or a device would
-// block, or never end. Errors are Internal in Triton's words.
+// block, or never end. Errors are Internal in Triton's words, and tell clients no
+// path outside of the repository.
 func (f *Folder) openRegular(name string) (*os.File, error) {
 	inner := filepath.Join(f.inner, name)
 	info, err := f.root.Stat(inner)
@@ -166,7 +167,10 @@ func (f *Folder) ReadStart(name string, limit int64) ([]byte, error) {
 }
 
 func (f *Folder) unreadable(name string, err error) error {
-	return infer.Errorf(infer.Internal, "failed to open text file for read %s/%s: %s", f.shown, name, strerror(err))
+	text := func(directory string) string {
+		return fmt.Sprintf("failed to open text file for read %s/%s: %s", directory, name, strerror(err))
+	}
+	return &infer.Error{Code: infer.Internal, Message: text(filepath.Base(f.shown)), Detail: text(f.shown)}
 }
 
 // strerror is the reason alone, in C's words where it came from the kernel.

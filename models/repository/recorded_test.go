@@ -110,7 +110,7 @@ func (c recordedCase) outcome(t *testing.T) (poll, load, shown string) {
 	}
 	description, err := read()
 	if err != nil {
-		return shorten(err.Error()), "", ""
+		return shorten(infer.Detail(err)), "", ""
 	}
 	if err := description.Check(); err != nil {
 		if len(description.Versions) == 0 {
@@ -120,7 +120,7 @@ func (c recordedCase) outcome(t *testing.T) (poll, load, shown string) {
 	}
 	_, served, _, err := description.Finish(nil)
 	if err != nil {
-		return "", shorten(infer.AsError(err).Status()), ""
+		return "", shorten(infer.AsError(err).Detailed().Status()), ""
 	}
 	return "", "", canonical(t, []byte(strings.Replace(string(served), `,"max_inflight_requests":0`, "", 1)), false)
 }

@@ -40,7 +40,7 @@ func refusal(t *testing.T, options Options, config string) (poll, load string) {
 	shorten := func(s string) string { return strings.ReplaceAll(s, repository.all()[0].path, "ROOT") }
 	description, err := readModel(repository, "m")
 	if err != nil {
-		return shorten(err.Error()), ""
+		return shorten(infer.AsError(err).Detailed().Message), ""
 	}
 	if err := description.Check(); err != nil {
 		if len(description.Versions) == 0 {
@@ -49,7 +49,7 @@ func refusal(t *testing.T, options Options, config string) (poll, load string) {
 		return "", infer.AsError(err).Status()
 	}
 	if _, _, _, err := description.Finish(nil); err != nil {
-		return "", shorten(infer.AsError(err).Status())
+		return "", shorten(infer.AsError(err).Detailed().Status())
 	}
 	return "", ""
 }

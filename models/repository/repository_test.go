@@ -206,7 +206,7 @@ func TestReadFollowsLinks(t *testing.T) {
 				_, _, _, err = d.Finish(nil)
 			}
 			if err != nil {
-				refused = strings.ReplaceAll(err.Error(), repository, "ROOT")
+				refused = strings.ReplaceAll(infer.AsError(err).Detailed().Message, repository, "ROOT")
 			}
 			if refused != c.refused {
 				t.Errorf("got error %q, want %q", refused, c.refused)
@@ -263,7 +263,7 @@ func TestReadTakesTheDescribingFile(t *testing.T) {
 			defer repository.Close()
 			d, err := readModel(repository, c.model)
 			if err != nil {
-				if got := strings.ReplaceAll(err.Error(), root, "ROOT"); got != c.refused {
+				if got := strings.ReplaceAll(infer.AsError(err).Detailed().Message, root, "ROOT"); got != c.refused {
 					t.Errorf("got error %q, want %q", got, c.refused)
 				}
 				return

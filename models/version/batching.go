@@ -96,7 +96,7 @@ func refuseLibrary(config *kserve.ModelConfig, d *repository.Description, versio
 		}
 		for _, file := range []string{filepath.Join(strconv.FormatInt(version, 10), libraryFile), libraryFile} {
 			if f.Exists(file) {
-				return noLibrary(config, filepath.Join(d.Directory, file))
+				return noLibrary(config, file)
 			}
 		}
 		return nil

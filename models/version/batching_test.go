@@ -82,7 +82,7 @@ func TestBatchingStrategiesAreTakenOrRefused(t *testing.T) {
 		{name: "a library by its whole path", config: dynamic + at("ROOT/m/1/lib.so"), file: "1/lib.so", code: infer.Unsupported,
 			want: "model 'm' has the batching library ROOT/m/1/lib.so" + noLibrary},
 		{name: "a library that is found", config: dynamic, file: "1/batchstrategy.so", code: infer.Unsupported,
-			want: "model 'm' has the batching library ROOT/m/1/batchstrategy.so" + noLibrary},
+			want: "model 'm' has the batching library 1/batchstrategy.so" + noLibrary},
 		{name: "one that is found and not used", config: "max_batch_size: 8 ", file: "batchstrategy.so"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

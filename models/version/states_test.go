@@ -60,7 +60,7 @@ func TestInitialStatesAreReadOrRefused(t *testing.T) {
 			var log strings.Builder
 			v, err := newShelf(t, root, echoes{}, func(s *Settings) { s.Log = zerolog.New(zerolog.SyncWriter(&log)) }).load("m")
 			if err != nil {
-				got := status(err)
+				got := infer.AsError(err).Detailed().Status()
 				if want := strings.ReplaceAll(c.want, "ROOT", root); got != want {
 					t.Errorf("got the reason %q, want %q", got, want)
 				}

@@ -91,7 +91,7 @@ func (w *Samples) Check() error {
 	defer directory.Close()
 	for _, sample := range w.Configured {
 		if _, err := w.batch(directory, sample); err != nil && sample.GetBatchSize() > 0 {
-			return sampleFailed(sample, infer.AsError(err).Message)
+			return sampleFailed(sample, infer.AsError(err).Detailed().Message)
 		}
 	}
 	return nil

@@ -129,7 +129,7 @@ func TestSamplesHaveTheDataThatTheyName(t *testing.T) {
 			b, err := onlyBatch(w)
 			refusal := ""
 			if err != nil {
-				e := infer.AsError(err)
+				e := infer.AsError(err).Detailed()
 				refusal = map[infer.Code]string{infer.InvalidArg: "INVALID_ARG ", infer.Internal: "INTERNAL "}[e.Code] + strings.ReplaceAll(e.Message, root, "/repository")
 			}
 			var inputs []string
@@ -332,7 +332,7 @@ func TestSamplesRunInOrder(t *testing.T) {
 				in := &scripted{gated: gated{"a"}, does: test.does}
 				failure := ""
 				if err := w.Run(t.Context(), in, true); err != nil {
-					failure = strings.ReplaceAll(infer.AsError(err).Message, root, "/repository")
+					failure = strings.ReplaceAll(infer.AsError(err).Detailed().Message, root, "/repository")
 				}
 				if got := fmt.Sprint(in.batches); got != test.batches {
 					t.Errorf("executed are %s, want %s", got, test.batches)
