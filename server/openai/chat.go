@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/openai/jinja"
 )
@@ -26,9 +27,7 @@ func (t *toolUse) read(f *fields) {
 		return
 	}
 	if s, err := choice.Text(); err == nil {
-		switch t.choice = s.String(); t.choice {
-		case "none", "auto", "required":
-		default:
+		if t.choice = oneOf(s, "none", "auto", "required"); t.choice == "" {
 			f.wrong("tool_choice", choice, "literal_error", "Input should be 'none', 'auto' or 'required'")
 		}
 		return
@@ -38,10 +37,20 @@ func (t *toolUse) read(f *fields) {
 		named.field("type")
 		if function, ok := named.required("function"); ok {
 			if inner, ok := named.inside("function", function); ok {
-				inner.requiredText("name", &t.function)
+				t.function = inner.name("name", inner.requiredText)
 			}
 		}
 	}
+}
+
+// oneOf returns the word that s is, or "".
+func oneOf(s jsontext.String, words ...string) string {
+	for _, word := range words {
+		if s.Is(word) {
+			return word
+		}
+	}
+	return ""
 }
 
 // each calls visit with each element of a list that is an object.
@@ -53,7 +62,7 @@ func (f *fields) each(name string, list jsontext.Value, visit func(inner *fields
 	}
 	i := 0
 	for e, ok := elements.Next(); ok; e, ok = elements.Next() {
-		if len(*f.faults) >= mostFaults {
+		if f.full() {
 			return
 		}
 		if inner, ok := f.inside(name+"."+strconv.Itoa(i), e); ok {
@@ -69,8 +78,8 @@ func (f *fields) each(name string, list jsontext.Value, visit func(inner *fields
 
 func (f *fields) checkTools(list jsontext.Value) {
 	f.each("tools", list, func(tool *fields) {
-		var kind, text string
-		if tool.requiredText("type", &kind) && kind != "function" {
+		var kind, text jsontext.String
+		if tool.requiredText("type", &kind) && !kind.Is("function") {
 			tool.wrong("type", tool.object.Member("type"), "literal_error", "Input should be 'function'")
 		}
 		if v, ok := tool.required("function"); ok {
@@ -85,15 +94,15 @@ func (f *fields) checkTools(list jsontext.Value) {
 // checkMessages wants at least one message, each of a known role.
 func (f *fields) checkMessages(list jsontext.Value) {
 	f.each("messages", list, func(m *fields) {
-		var role, text string
+		var role, text jsontext.String
 		if !m.requiredText("role", &role) {
 			return
 		}
 		content, hasContent := m.field("content")
-		switch role {
+		switch oneOf(role, "system", "user", "assistant", "tool", "function") {
 		case "system", "tool":
 			m.requiredText("content", &text)
-			if role == "tool" {
+			if role.Is("tool") {
 				m.requiredText("tool_call_id", &text)
 			}
 		case "function":
@@ -124,11 +133,11 @@ func (f *fields) checkMessages(list jsontext.Value) {
 
 func (f *fields) checkParts(list jsontext.Value) {
 	f.each("content", list, func(part *fields) {
-		var kind, text string
+		var kind, text jsontext.String
 		if !part.requiredText("type", &kind) {
 			return
 		}
-		switch kind {
+		switch oneOf(kind, "text", "image_url") {
 		case "text":
 			part.requiredText("text", &text)
 		case "image_url":
@@ -141,7 +150,7 @@ func (f *fields) checkParts(list jsontext.Value) {
 
 func (f *fields) checkCalls(list jsontext.Value) {
 	f.each("tool_calls", list, func(call *fields) {
-		var text string
+		var text jsontext.String
 		call.requiredText("id", &text)
 		call.requiredText("type", &text)
 		if v, ok := call.required("function"); ok {
@@ -217,103 +226,119 @@ func (t *toolUse) has(name string) bool {
 	return false
 }
 
-// valuesPerByte is about how many bytes the values of a template take for a byte of JSON.
-const valuesPerByte = 8
-
-// addChat makes the inputs of a chat: its prompt is what the template makes of the
-// messages, of a body of so many bytes.
-func (g *generation) addChat(list jsontext.Value, tools *toolUse, s *sampling, size int64) error {
-	defer func() { g.charge.Give(memory.JSON, g.charge.Taken(memory.JSON)) }()
-	if err := g.charge.Take(memory.JSON, valuesPerByte*size); err != nil {
-		return err
-	}
-	messages := jinja.List{}
+// addChat makes the inputs of a chat: its prompt is what the template makes of the messages.
+func (g *generation) addChat(r *http1.Request, list jsontext.Value, tools *toolUse, s *sampling, c *memory.Charge) error {
+	chat := newChat(r, c)
+	var messages jinja.List
 	elements, _ := list.Elements()
 	for m, ok := elements.Next(); ok; m, ok = elements.Next() {
-		one, err := templateMessage(m)
+		one, err := chat.message(m)
 		if err != nil {
 			return err
 		}
-		messages = append(messages, one)
+		if messages, err = chat.Append(messages, one); err != nil {
+			return err
+		}
 	}
-	prompt, err := g.h.template.render(messages, tools.value(), &g.charge)
+	shown, err := chat.tools(tools)
 	if err != nil {
 		return err
 	}
-	return g.addInputs(jsontext.String{Raw: []byte(prompt)}, s)
+	prompt, err := g.h.template.render(chat, messages, shown)
+	if err != nil {
+		return err
+	}
+	return addInputs(g, plainText(prompt), s, c)
 }
 
-// templateMessage has of a message what templates see.
-func templateMessage(m jsontext.Value) (*jinja.Dict, error) {
+// message has of a message what templates see.
+func (t *chatValues) message(m jsontext.Value) (jinja.Value, error) {
 	role, err := m.Member("role").Text()
 	if err != nil {
 		return nil, err // checkMessages has looked
 	}
-	d := &jinja.Dict{}
-	d.Set("role", role.String())
-	d.Set("content", templateValue(m.Member("content")))
+	list := []named{{"role", m.Member("role")}, {"content", m.Member("content")}}
 	switch {
 	case role.Is("user"):
 		if name := m.Member("name"); name.Exists() && !name.IsNull() {
-			d.Set("name", templateValue(name))
+			list = append(list, named{"name", name}) // bound: one
 		}
 	case role.Is("tool"):
-		d.Set("tool_call_id", templateValue(m.Member("tool_call_id")))
-	case role.Is("assistant"):
-		calls := m.Member("tool_calls")
-		if !calls.Exists() || calls.IsNull() {
-			break
-		}
-		list := jinja.List{}
-		elements, _ := calls.Elements()
-		for c, ok := elements.Next(); ok; c, ok = elements.Next() {
-			one, err := templateCall(c)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, one)
-		}
-		d.Set("tool_calls", list)
+		list = append(list, named{"tool_call_id", m.Member("tool_call_id")}) // bound: one
 	}
-	return d, nil
+	d, err := t.dict(list...)
+	if err != nil {
+		return nil, err
+	}
+	calls := m.Member("tool_calls")
+	if !role.Is("assistant") || !calls.Exists() || calls.IsNull() {
+		return d, nil
+	}
+	var made jinja.List
+	elements, _ := calls.Elements()
+	for c, ok := elements.Next(); ok; c, ok = elements.Next() {
+		one, err := t.call(c)
+		if err != nil {
+			return nil, err
+		}
+		if made, err = t.Append(made, one); err != nil {
+			return nil, err
+		}
+	}
+	return d, t.Set(d, "tool_calls", made)
 }
 
-// templateCall has a call of a tool with its arguments decoded.
-func templateCall(c jsontext.Value) (*jinja.Dict, error) {
+// call has a call of a tool with its arguments decoded.
+func (t *chatValues) call(c jsontext.Value) (jinja.Value, error) {
 	text, err := c.Member("function").Member("arguments").Text()
 	if err != nil {
 		return nil, err // checkCalls has looked
 	}
-	doc, err := new(jsontext.Scanner).Scan(nil, []byte(text.String()))
+	source := buffer{charge: t.charge, kind: memory.JSON}
+	arguments := source.plain(text)
+	if source.err != nil {
+		return nil, source.err
+	}
+	doc, err := new(jsontext.Scanner).Scan(t.charge, arguments)
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "%v", err)
 	}
-	function := &jinja.Dict{}
-	function.Set("name", templateValue(c.Member("function").Member("name")))
-	function.Set("arguments", templateValue(doc.Root()))
-	d := &jinja.Dict{}
-	d.Set("id", templateValue(c.Member("id")))
-	d.Set("type", templateValue(c.Member("type")))
-	d.Set("function", function)
-	return d, nil
+	function, err := t.dict(named{"name", c.Member("function").Member("name")}, named{"arguments", doc.Root()})
+	if err != nil {
+		return nil, err
+	}
+	source.free()
+	d, err := t.dict(named{"id", c.Member("id")}, named{"type", c.Member("type")})
+	if err != nil {
+		return nil, err
+	}
+	return d, t.Set(d, "function", function)
 }
 
-// value has the tools as templates see them: all members, null if they are absent.
-func (t *toolUse) value() jinja.Value {
-	if !t.some {
-		return nil
+// tools has the tools as templates see them: all members, null if they are absent.
+func (t *chatValues) tools(use *toolUse) (jinja.Value, error) {
+	if !use.some {
+		return nil, nil
 	}
-	list := jinja.List{}
-	elements, _ := t.list.Elements()
+	var list jinja.List
+	elements, _ := use.list.Elements()
 	for tool, ok := elements.Next(); ok; tool, ok = elements.Next() {
-		function := &jinja.Dict{}
-		for _, name := range []string{"description", "name", "parameters"} {
-			function.Set(name, templateValue(tool.Member("function").Member(name)))
+		from := tool.Member("function")
+		function, err := t.dict(named{"description", from.Member("description")}, named{"name", from.Member("name")},
+			named{"parameters", from.Member("parameters")})
+		if err != nil {
+			return nil, err
 		}
-		d := &jinja.Dict{}
-		d.Set("type", templateValue(tool.Member("type")))
-		d.Set("function", function)
-		list = append(list, d)
+		d, err := t.dict(named{"type", tool.Member("type")})
+		if err != nil {
+			return nil, err
+		}
+		if err := t.Set(d, "function", function); err != nil {
+			return nil, err
+		}
+		if list, err = t.Append(list, d); err != nil {
+			return nil, err
+		}
 	}
-	return list
+	return list, nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math"
 	"net/http"
-	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
@@ -23,16 +22,15 @@ type embedding struct {
 // serveEmbeddings serves POST /v1/embeddings.
 func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 	q := &embedding{}
-	q.h, q.charge.Account = h, h.bodies.Account
+	q.h, q.charge = h, h.charge(r)
 	defer q.release()
 	since := h.traces.Moment()
-	if err := h.whole(w, r, func(text []byte, _ *memory.Charge) error { return q.read(r, text) }); err != nil {
+	defer r.Unwatch()
+	if err := h.whole(w, r, func(text []byte, c *memory.Charge) error { return q.read(r, text, c) }); err != nil {
 		return err
 	}
 	t := h.trace(&q.req, r, since)
 	defer t.Finish()
-	r.Watch()
-	defer r.Unwatch()
 	response, err := q.one(r.Context())
 	if err != nil {
 		return err
@@ -42,35 +40,35 @@ func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 	if err != nil {
 		return err
 	}
-	const bytesPerByte = 8 // of the vector's text: its numbers, and the reply
-	if err := q.charge.Take(memory.JSON, bytesPerByte*int64(len(text))); err != nil {
-		return err
-	}
-	b, err := q.append(text)
-	if err != nil {
-		return err
-	}
-	b = appendText(append(b, `,"index":0}],"model":`...), q.model)
-	b = append(b, `,"usage":`...)
+	b := q.reply()
+	q.write(&b, text)
+	b.raw(`,"index":0}],"model":`)
+	quote(&b, q.model)
+	b.raw(`,"usage":`)
 	if n, ok := q.count(response, "num_input_tokens"); ok {
-		b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), n, 10)
-		b = strconv.AppendInt(append(b, `,"total_tokens":`...), n, 10)
-		b = append(b, '}')
+		b.raw(`{"prompt_tokens":`)
+		b.int(n)
+		b.raw(`,"total_tokens":`)
+		b.int(n)
+		b.raw("}")
 	} else {
-		b = append(b, "null"...)
+		b.raw("null")
+	}
+	if b.raw("}"); b.err != nil {
+		return b.err
 	}
 	t.Stamp(trace.HTTPSendStart)
-	w.Send(http.StatusOK, append(b, '}'))
+	w.Send(http.StatusOK, b.b)
 	t.Stamp(trace.HTTPSendEnd)
 	return nil
 }
 
-func (q *embedding) read(r *http1.Request, text []byte) error {
-	f, err := parseBody(&q.charge, r, text)
+func (q *embedding) read(r *http1.Request, text []byte, c *memory.Charge) error {
+	f, err := parseBody(c, r, text)
 	if err != nil {
 		return err
 	}
-	f.requiredText("model", &q.model)
+	q.model = f.name("model", f.requiredText)
 	input, there := f.required("input")
 	if there {
 		f.checkEmbedded(input)
@@ -89,11 +87,10 @@ func (q *embedding) read(r *http1.Request, text []byte) error {
 			f.wrong("encoding_format", form, "literal_error", "Input should be 'float' or 'base64'")
 		}
 	}
-	var user string
-	f.optionalText("user", &user)
+	f.name("user", f.optionalText)
 	f.nothingElse()
-	if len(*f.faults) > 0 {
-		return &invalid{*f.faults}
+	if len(f.faults.list) > 0 {
+		return &invalid{f.faults.list}
 	}
 	if q.found, err = q.h.target(q.model); err != nil {
 		return err
@@ -107,15 +104,19 @@ func (q *embedding) read(r *http1.Request, text []byte) error {
 		return q.notText("has no input '" + q.h.cfg.tensor("embedding_request") + "' for embeddings")
 	}
 	q.req.Model, q.req.Version = q.info.Name, infer.LatestVersion
-	raw := input.Raw()
-	if err := q.charge.Take(memory.JSON, int64(2*len(raw))); err != nil {
-		return err
-	}
-	request := append(append([]byte(`{"input": `), raw...), `, "pooling_params": {`...)
+	request := buffer{charge: c, kind: memory.JSON}
+	request.raw(`{"input": `)
+	request.bytes(input.Raw())
+	request.raw(`, "pooling_params": {`)
 	if dimensions.set {
-		request = append(strconv.AppendInt(append(request, `"dimensions": [`...), dimensions.i, 10), ']')
+		request.raw(`"dimensions": [`)
+		request.int(dimensions.i)
+		request.raw("]")
 	}
-	if err := q.addStrings(in, []jsontext.String{{Raw: append(request, '}', '}')}}); err != nil {
+	if request.raw("}}"); request.err != nil {
+		return request.err
+	}
+	if err := addTexts(&q.inference, in, jsontext.String{Raw: request.b}); err != nil {
 		return err
 	}
 	return q.addCounts()
@@ -143,41 +144,55 @@ func (f *fields) checkEmbedded(v jsontext.Value) {
 	}
 }
 
-// append appends the reply up to its vector, which the model's text has as a list of
-// numbers.
-func (q *embedding) append(text []byte) ([]byte, error) {
-	doc, err := new(jsontext.Scanner).Scan(&q.charge, text)
+// write writes the reply up to its vector, which the model's text has as a list of numbers.
+func (q *embedding) write(b *buffer, text []byte) {
+	doc, err := new(jsontext.Scanner).Scan(b.charge, text)
 	if err != nil {
-		return nil, infer.Errorf(infer.Internal, "%v", err)
+		b.fail(infer.Errorf(infer.Internal, "%v", err))
+		return
 	}
 	elements, err := doc.Root().Elements()
 	if err != nil {
-		return nil, infer.Errorf(infer.Internal, "%v", err)
+		b.fail(infer.Errorf(infer.Internal, "%v", err))
+		return
 	}
-	b := []byte(`{"object":"list","data":[{"object":"embedding","embedding":`)
-	var packed []byte
+	open, end := "[", "]"
+	if q.base64 {
+		open, end = `"`, `"`
+	}
+	b.raw(`{"object":"list","data":[{"object":"embedding","embedding":`, open)
+	packed := make([]byte, 0, packedAtOnce)
 	first := true
-	if !q.base64 {
-		b = append(b, '[')
-	}
-	for e, ok := elements.Next(); ok; e, ok = elements.Next() {
+	for e, ok := elements.Next(); ok && b.err == nil; e, ok = elements.Next() {
 		x, err := e.Float()
 		if err != nil {
-			return nil, infer.Errorf(infer.Internal, "%v", err)
+			b.fail(infer.Errorf(infer.Internal, "%v", err))
+			return
 		}
 		if q.base64 {
 			packed = binary.LittleEndian.AppendUint32(packed, math.Float32bits(float32(x)))
+			if len(packed) == packedAtOnce {
+				b.base64(packed)
+				packed = packed[:0]
+			}
 			continue
 		}
 		if !first {
-			b = append(b, ',')
+			b.raw(",")
 		}
 		first = false
-		b = append(b, pythonFloat(x)...)
+		b.raw(pythonFloat(x))
 	}
-	if !q.base64 {
-		return append(b, ']'), nil
+	b.base64(packed)
+	b.raw(end)
+}
+
+// packedAtOnce is how many bytes of a vector are encoded at once: a multiple of 4, the size of
+// a number, and of 3, which are encoded together.
+const packedAtOnce = 768
+
+func (b *buffer) base64(packed []byte) {
+	if b.room(base64.StdEncoding.EncodedLen(len(packed))) {
+		b.b = base64.StdEncoding.AppendEncode(b.b, packed) // bound: there is room
 	}
-	b = append(b, '"')
-	return append(base64.StdEncoding.AppendEncode(b, packed), '"'), nil
 }

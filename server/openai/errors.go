@@ -2,14 +2,13 @@ package openai
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
-	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // refusal is an error as a client sees it: in "detail", where Triton's front end has it,
@@ -23,16 +22,35 @@ func (e *refusal) Error() string { return e.text }
 
 // refuse returns a refusal of what the client has asked for.
 func refuse(format string, args ...any) error {
-	return &refusal{status: http.StatusBadRequest, text: fmt.Sprintf(format, args...)}
+	return &refusal{status: http.StatusBadRequest, text: infer.Errorf(infer.InvalidArg, format, args...).Message}
 }
 
 func unknownModel(status int, name string) error {
-	return &refusal{status: status, text: "Unknown model: " + name, code: "model_not_found"}
+	return &refusal{status: status, text: infer.Errorf(infer.NotFound, "Unknown model: %s", name).Message, code: "model_not_found"}
 }
 
 // failure returns a refusal for what the server or a model has to answer for.
 func failure(err error) error {
-	return &refusal{status: http.StatusInternalServerError, text: infer.AsError(err).Message}
+	e := infer.AsError(err)
+	return &refusal{status: statusOf(e.Code), text: e.Message}
+}
+
+// statusOf returns the status of an error of the core or of a model.
+func statusOf(code infer.Code) int {
+	if code == infer.Unavailable {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// ofRequest returns what is wrong before a model is asked. A request that needs more than the
+// server has at all is the client's error.
+func ofRequest(err error) error {
+	var e *infer.Error
+	if errors.As(err, &e) && e.Code == infer.InvalidArg {
+		return &refusal{status: http.StatusBadRequest, text: e.Message}
+	}
+	return err
 }
 
 // invalid is a body with faults.
@@ -41,17 +59,35 @@ type invalid struct{ faults []fault }
 func (e *invalid) Error() string { return e.faults[0].message }
 
 // writeError replies with err.
-func writeError(w *http1.Reply, err error) {
+func (h *endpoints) writeError(w *http1.Reply, r *http1.Request, err error) {
 	w.ContentType = typeJSON
+	c := h.charge(r)
+	defer c.Settle()
+	b := buffer{charge: &c, kind: memory.Replies}
 	var wrong *invalid
 	if errors.As(err, &wrong) {
-		w.Send(http.StatusUnprocessableEntity, wrong.append(nil))
-		return
+		wrong.write(&b)
+		if b.err == nil {
+			w.Send(http.StatusUnprocessableEntity, b.b)
+			return
+		}
+		err = b.err
 	}
 	e := asRefusal(err)
-	b := appendText([]byte(`{"detail":`), e.text)
-	b = appendErrorObject(append(b, `,"error":`...), e.text, kindOf(e.status), "", e.code)
-	w.Send(e.status, append(b, '}'))
+	if b.detail(e); b.err != nil { // there is no memory for the text of a model
+		b = buffer{}
+		b.detail(&refusal{status: e.status, text: infer.Cut(e.text, infer.MaxEcho), code: e.code})
+	}
+	w.Send(e.status, b.b)
+}
+
+// detail writes an error in both forms.
+func (b *buffer) detail(e *refusal) {
+	b.raw(`{"detail":`)
+	quote(b, e.text)
+	b.raw(`,"error":`)
+	b.errorObject(e.text, kindOf(e.status), "", e.code)
+	b.raw("}")
 }
 
 func asRefusal(err error) *refusal {
@@ -73,67 +109,75 @@ func kindOf(status int) string {
 	return "invalid_request_error"
 }
 
-// appendErrorObject appends an error in OpenAI's form; an empty param or code is null.
-func appendErrorObject(b []byte, text, kind, param, code string) []byte {
-	b = appendText(append(b, `{"message":`...), text)
-	b = appendText(append(b, `,"type":`...), kind)
-	b = appendOptional(append(b, `,"param":`...), param)
-	b = appendOptional(append(b, `,"code":`...), code)
-	return append(b, '}')
+// errorObject writes an error in OpenAI's form; an empty param or code is null.
+func (b *buffer) errorObject(text, kind, param, code string) {
+	b.raw(`{"message":`)
+	quote(b, text)
+	b.raw(`,"type":`)
+	quote(b, kind)
+	b.raw(`,"param":`)
+	b.optional(param)
+	b.raw(`,"code":`)
+	b.optional(code)
+	b.raw("}")
 }
 
-// writeFramed replies with an error that has no "detail" in Triton's front end either.
+// writeFramed replies with a short error that has no "detail" in Triton's front end either.
 func writeFramed(w *http1.Reply, status int, text, code string) {
 	w.ContentType = typeJSON
-	b := appendText([]byte(`{"error":{"message":`), text)
-	b = appendText(append(b, `,"type":`...), kindOf(status))
-	b = appendText(append(b, `,"code":`...), code)
-	w.Send(status, append(b, '}', '}'))
+	var b buffer
+	b.raw(`{"error":{"message":`)
+	quote(&b, text)
+	b.raw(`,"type":`)
+	quote(&b, kindOf(status))
+	b.raw(`,"code":`)
+	quote(&b, code)
+	b.raw("}}")
+	w.Send(status, b.b)
 }
 
-// append appends the reply to a body with faults.
-func (e *invalid) append(b []byte) []byte {
-	b = append(b, `{"detail":[`...)
+// write writes the reply to a body with faults.
+func (e *invalid) write(b *buffer) {
+	b.raw(`{"detail":[`)
 	for i, f := range e.faults {
 		if i > 0 {
-			b = append(b, ',')
+			b.raw(",")
 		}
-		b = appendText(append(b, `{"type":`...), f.kind)
-		b = append(b, `,"loc":["body"`...)
+		b.raw(`{"type":`)
+		quote(b, f.kind)
+		b.raw(`,"loc":["body"`)
 		for _, part := range f.path {
-			b = append(b, ',')
+			b.raw(",")
 			if _, err := strconv.ParseUint(part, 10, 31); err == nil {
-				b = append(b, part...)
+				b.raw(part)
 				continue
 			}
-			b = appendText(b, part)
+			quote(b, part)
 		}
-		b = appendText(append(b, `],"msg":`...), f.message)
-		b = append(append(b, `,"input":`...), f.input...)
+		b.raw(`],"msg":`)
+		quote(b, f.message)
+		b.raw(`,"input":`)
+		b.bytes(f.input)
 		if f.context != nil {
-			b = append(append(b, `,"ctx":`...), f.context...)
+			b.raw(`,"ctx":`)
+			b.bytes(f.context)
 		}
-		b = append(b, '}')
+		b.raw("}")
 	}
 	first := e.faults[0]
-	param := strings.Join(first.path, ".")
+	param := strings.Join(first.path, ".") // bound: names of fields
 	text := first.message
 	if param != "" {
-		text = param + ": " + text
+		text = param + ": " + text // bound: names of fields
 	}
-	b = appendErrorObject(append(b, `],"error":`...), text, kindOf(http.StatusUnprocessableEntity), param, first.kind)
-	return append(b, '}')
+	b.raw(`],"error":`)
+	b.errorObject(text, kindOf(http.StatusUnprocessableEntity), param, first.kind)
+	b.raw("}")
 }
 
-// appendText appends a JSON string; bytes that are no UTF-8 are replaced, since clients decode
-// bodies strictly.
+// appendText appends a short text as a JSON string.
 func appendText(b []byte, s string) []byte {
-	return jsontext.AppendString(b, strings.ToValidUTF8(s, "\ufffd"))
-}
-
-func appendOptional(b []byte, s string) []byte {
-	if s == "" {
-		return append(b, "null"...)
-	}
-	return appendText(b, s)
+	w := buffer{b: b}
+	quote(&w, s)
+	return w.b
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
@@ -38,12 +40,18 @@ type fields struct {
 	object jsontext.Value
 	path   []string // to the object
 	known  []string // fields that have been asked for
-	faults *[]fault
+	faults *faults
+}
+
+// faults are what is wrong with a body.
+type faults struct {
+	list  []fault
+	shown int // bytes of wrong values in the list
 }
 
 // field returns a member, and whether it is there and not null.
 func (f *fields) field(name string) (v jsontext.Value, there bool) {
-	f.known = append(f.known, name)
+	f.known = append(f.known, name) // bound: the fields that there are
 	v = f.object.Member(name)
 	return v, v.Exists() && !v.IsNull()
 }
@@ -53,16 +61,29 @@ func (f *fields) wrong(name string, v jsontext.Value, kind, message string) {
 }
 
 func (f *fields) wrongWith(name string, v jsontext.Value, kind, message string, context []byte) {
-	path := append(append([]string(nil), f.path...), strings.Split(name, ".")...)
-	*f.faults = append(*f.faults, fault{kind, path, message, shown(v), context})
+	f.add(fault{kind, f.below(strings.Split(name, ".")...), message, f.shown(v), context}) // bound: names of fields
 }
 
-// mostShown is how many bytes of a wrong value stand in the reply.
-const mostShown = 4 << 10
+// add lists a fault, unless there are many.
+func (f *fields) add(one fault) {
+	if len(f.faults.list) < mostFaults {
+		f.faults.list = append(f.faults.list, one) // bound: mostFaults
+	}
+}
 
-func shown(v jsontext.Value) []byte {
-	if raw := v.Raw(); len(raw) <= mostShown && json.Valid(raw) {
-		return bytes.Clone(raw)
+// below returns a path below the object.
+func (f *fields) below(names ...string) []string {
+	return append(append([]string(nil), f.path...), names...) // bound: the nesting of fields
+}
+
+// mostShown is how many bytes of wrong values stand in the reply.
+const mostShown = infer.MaxEcho
+
+// shown returns a wrong value for the reply, or its beginning.
+func (f *fields) shown(v jsontext.Value) []byte {
+	if raw := v.Raw(); len(raw) <= mostShown-f.faults.shown && json.Valid(raw) {
+		f.faults.shown += len(raw)
+		return bytes.Clone(raw) // bound: mostShown
 	}
 	return appendText(nil, v.Brief())
 }
@@ -77,26 +98,46 @@ func (f *fields) required(name string) (jsontext.Value, bool) {
 }
 
 // text reads a string into to, if there is one.
-func (f *fields) text(name string, v jsontext.Value, to *string) bool {
+func (f *fields) text(name string, v jsontext.Value, to *jsontext.String) bool {
 	s, err := v.Text()
 	if err != nil {
 		f.wrong(name, v, "string_type", "Input should be a valid string")
 		return false
 	}
-	*to = s.String()
+	*to = s
 	return true
 }
 
 // requiredText is text for a field that has to be there.
-func (f *fields) requiredText(name string, to *string) bool {
+func (f *fields) requiredText(name string, to *jsontext.String) bool {
 	v, ok := f.required(name)
 	return ok && f.text(name, v, to)
 }
 
 // optionalText is text for a field that may be null or missing.
-func (f *fields) optionalText(name string, to *string) bool {
+func (f *fields) optionalText(name string, to *jsontext.String) bool {
 	v, ok := f.field(name)
 	return ok && f.text(name, v, to)
+}
+
+// name reads a short string, as f.requiredText or f.optionalText does.
+func (f *fields) name(name string, read func(string, *jsontext.String) bool) (text string) {
+	var s jsontext.String
+	if !read(name, &s) {
+		return ""
+	}
+	if n := s.Len(); n > memory.MaxName {
+		f.tooMany(name, f.object.Member(name), "string_too_long", "String should have at most", "bytes", "String", n, memory.MaxName)
+		return ""
+	}
+	return s.String() // bound: memory.MaxName
+}
+
+// tooMany says that a value is longer than it may be.
+func (f *fields) tooMany(name string, v jsontext.Value, kind, message, unit, of string, n, most int) {
+	found, limit := strconv.Itoa(n), strconv.Itoa(most)
+	f.wrongWith(name, v, kind, message+" "+limit+" "+unit+", not "+found, // bound: numbers
+		[]byte(`{"field_type":"`+of+`","max_length":`+limit+`,"actual_length":`+found+`}`)) // bound: numbers
 }
 
 // bool reads a boolean; words and numbers that mean one are taken too. What is missing
@@ -113,9 +154,11 @@ func (f *fields) bool(name string, to *bool) (given bool) {
 		*to = b
 		return true
 	}
-	word := string(v.Raw())
+	word := ""
 	if s, err := v.Text(); err == nil {
-		word = strings.ToLower(s.String())
+		word = strings.ToLower(short(s)) // bound: mostDigits
+	} else if raw := v.Raw(); len(raw) <= mostDigits && raw[0] != '[' && raw[0] != '{' {
+		word = string(raw) // bound: mostDigits
 	} else if v.IsArray() || v.IsObject() {
 		f.wrong(name, v, "bool_type", "Input should be a valid boolean")
 		return false
@@ -166,12 +209,23 @@ func readInt(v jsontext.Value) (i int64, kind, message string) {
 		return int64(f), "", ""
 	}
 	if s, err := v.Text(); err == nil {
-		if i, err := strconv.ParseInt(strings.TrimSpace(s.String()), 10, 64); err == nil {
+		if i, err := strconv.ParseInt(strings.TrimSpace(short(s)), 10, 64); err == nil {
 			return i, "", ""
 		}
 		return 0, "int_parsing", "Input should be a valid integer, unable to parse string as an integer"
 	}
 	return 0, "int_type", "Input should be a valid integer"
+}
+
+// mostDigits bounds strings that are read as numbers, as Python does for integers.
+const mostDigits = 4300
+
+// short returns a string that is a number, and "" for one that is too long for it.
+func short(s jsontext.String) string {
+	if s.Len() > mostDigits {
+		return ""
+	}
+	return s.String() // bound: mostDigits
 }
 
 // float is int for any number.
@@ -183,7 +237,7 @@ func (f *fields) float(name string, n *number, low, high float64) {
 	}
 	x, err := v.Float()
 	if s, isText := v.Text(); err != nil && isText == nil {
-		if x, err = strconv.ParseFloat(strings.TrimSpace(s.String()), 64); err != nil {
+		if x, err = strconv.ParseFloat(strings.TrimSpace(short(s)), 64); err != nil {
 			f.wrong(name, v, "float_parsing", "Input should be a valid number, unable to parse string as a number")
 			return
 		}
@@ -230,30 +284,36 @@ func pythonFloat(f float64) string {
 	return s
 }
 
-// texts reads a string or a list of strings.
-func (f *fields) texts(name string) (list []string) {
+// stops reads a string or a list of few strings.
+func (f *fields) stops(name string) (list []jsontext.String, isList bool) {
 	v, there := f.field(name)
 	if !there {
-		return nil
+		return nil, false
 	}
 	if s, err := v.Text(); err == nil {
-		return []string{s.String()}
+		return []jsontext.String{s}, false // bound: one
 	}
 	elements, err := v.Elements()
 	if err != nil {
 		f.wrong(name+".str", v, "string_type", "Input should be a valid string")
 		f.wrong(name+".list[str]", v, "list_type", "Input should be a valid list")
-		return nil
+		return nil, false
 	}
+	n := 0
 	for e, ok := elements.Next(); ok; e, ok = elements.Next() {
 		s, err := e.Text()
 		if err != nil {
 			f.wrong(name+".str", v, "string_type", "Input should be a valid string")
-			return nil
+			return nil, true
 		}
-		list = append(list, s.String())
+		if n++; n <= memory.MaxStops {
+			list = append(list, s) // bound: memory.MaxStops
+		}
 	}
-	return list
+	if n > memory.MaxStops {
+		f.tooMany(name, v, "too_long", "List should have at most", "items after validation", "List", n, memory.MaxStops)
+	}
+	return list, true
 }
 
 // inside begins the fields of a member that is an object.
@@ -262,7 +322,7 @@ func (f *fields) inside(name string, v jsontext.Value) (*fields, bool) {
 		f.wrong(name, v, "model_attributes_type", "Input should be a valid dictionary or object to extract fields from")
 		return nil, false
 	}
-	return &fields{object: v, path: append(append([]string(nil), f.path...), strings.Split(name, ".")...), faults: f.faults}, true
+	return &fields{object: v, path: f.below(strings.Split(name, ".")...), faults: f.faults}, true // bound: names of fields
 }
 
 // nothingElse finds members that have not been asked for.
@@ -273,17 +333,22 @@ func (f *fields) nothingElse() {
 			return
 		}
 		if !f.isKnown(name) {
-			*f.faults = append(*f.faults, fault{"extra_forbidden", append(append([]string(nil), f.path...), jsontext.Brief([]byte(name.String()))),
-				"Extra inputs are not permitted", shown(v), nil})
-			if len(*f.faults) >= mostFaults {
+			if f.full() {
 				return
 			}
+			spelled := name.Raw
+			if len(spelled) <= mostShown {
+				spelled = []byte(name.String()) // bound: mostShown
+			}
+			f.add(fault{"extra_forbidden", f.below(jsontext.Brief(spelled)), "Extra inputs are not permitted", f.shown(v), nil})
 		}
 	}
 }
 
 // mostFaults is how many faults of a body are listed.
 const mostFaults = 32
+
+func (f *fields) full() bool { return len(f.faults.list) >= mostFaults }
 
 func (f *fields) isKnown(name jsontext.String) bool {
 	for _, known := range f.known {

@@ -90,14 +90,14 @@ func (h *endpoints) serve(w *http1.Reply, r *http1.Request) {
 				return
 			}
 		}
-		writeError(w, &refusal{status: http.StatusNotFound, text: "Not Found"})
+		h.writeError(w, r, &refusal{status: http.StatusNotFound, text: "Not Found"})
 	case r.Method != method:
 		w.Header = http1.Field{Name: "Allow", Value: method}
-		writeError(w, &refusal{status: http.StatusMethodNotAllowed, text: "Method Not Allowed"})
+		h.writeError(w, r, &refusal{status: http.StatusMethodNotAllowed, text: "Method Not Allowed"})
 	default:
 		w.ContentType = typeJSON
 		if err := endpoint(w, r); err != nil && !errors.Is(err, errReplied) {
-			writeError(w, err)
+			h.writeError(w, r, err)
 		}
 	}
 }
@@ -169,9 +169,16 @@ func tooLarge(w *http1.Reply, n, most int64) {
 
 var errReplied = errors.New("the reply has been sent")
 
-// whole calls use with the whole body of a request, and with the charge of its bytes.
+// charge returns the charge of something that a request makes the server take.
+func (h *endpoints) charge(r *http1.Request) memory.Charge {
+	return memory.Charge{Account: h.bodies.Account, Holder: r.Holder()}
+}
+
+// whole calls use with the whole body of a request and with a charge, which has its bytes and
+// is settled when use has returned. The request's context ends from here on if the client
+// leaves; the caller calls Unwatch.
 func (h *endpoints) whole(w *http1.Reply, r *http1.Request, use func(text []byte, c *memory.Charge) error) error {
-	c := memory.Charge{Account: h.bodies.Account}
+	c := h.charge(r)
 	defer c.Settle()
 	b := body.NewReader(r.Body(), r.Length)
 	limit := h.bodies.MaxBytes + 1
@@ -183,13 +190,14 @@ func (h *endpoints) whole(w *http1.Reply, r *http1.Request, use func(text []byte
 		defer room.Release()
 	}
 	if err != nil {
-		return err
+		return ofRequest(err)
 	}
 	if n := int64(len(text)); n > h.bodies.MaxBytes {
 		tooLarge(w, n, h.bodies.MaxBytes)
 		return errReplied
 	}
-	return use(text, &c)
+	r.Watch()
+	return ofRequest(use(text, &c))
 }
 
 // serveReady serves GET /health/ready.

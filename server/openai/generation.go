@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -16,26 +15,21 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/generate"
 )
 
-const (
-	// eventsAtOnce is how many bytes of events are put together before they are sent.
-	eventsAtOnce = 32 << 10
-	// textPerByte is about how many bytes of JSON a byte of text becomes.
-	textPerByte = 2
-)
+// eventsAtOnce is how many bytes of events are put together before they are sent.
+const eventsAtOnce = 32 << 10
 
 // serveGeneration serves POST /v1/completions and /v1/chat/completions.
 func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool) error {
 	g := &generation{chat: chat, id: newID(), created: time.Now().Unix()}
-	g.h, g.charge.Account = h, h.bodies.Account
+	g.h, g.charge = h, h.charge(r)
 	defer g.release()
 	since := h.traces.Moment()
-	if err := h.whole(w, r, func(text []byte, _ *memory.Charge) error { return g.read(r, text) }); err != nil {
+	defer r.Unwatch()
+	if err := h.whole(w, r, func(text []byte, c *memory.Charge) error { return g.read(r, text, c) }); err != nil {
 		return err
 	}
 	t := h.trace(&g.req, r, since)
 	defer t.Finish()
-	r.Watch()
-	defer r.Unwatch()
 	if g.stream {
 		return g.serveStream(w, r)
 	}
@@ -48,22 +42,18 @@ func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool)
 	if err != nil {
 		return err
 	}
-	size := int64(len(text)) * textPerByte
-	if err := g.charge.Take(memory.JSON, size); err != nil {
-		return err
+	b := g.reply()
+	if g.whole(&b, first, text); b.err != nil {
+		return b.err
 	}
-	defer g.charge.Give(memory.JSON, size)
-	logprobs, taken, err := g.logprobs(first)
-	if err != nil {
-		return err
-	}
-	defer g.charge.Give(memory.JSON, taken)
-	whole := g.appendWhole(nil, first, text, logprobs)
 	t.Stamp(trace.HTTPSendStart)
-	w.Send(http.StatusOK, whole)
+	w.Send(http.StatusOK, b.b)
 	t.Stamp(trace.HTTPSendEnd)
 	return nil
 }
+
+// reply returns an empty reply, or a part of one, charged until the request is released.
+func (q *inference) reply() buffer { return buffer{charge: &q.charge, kind: memory.Replies} }
 
 // newID returns the id of a reply: a random UUID behind the prefix of Triton's front end.
 func newID() string {
@@ -124,7 +114,7 @@ func (q *inference) one(ctx context.Context) (*infer.Response, error) {
 func (g *generation) serveStream(w *http1.Reply, r *http1.Request) error {
 	responses := generate.Start(r.Context(), g.h.core, &g.found, &g.req, g.h.log)
 	defer responses.Close() // after a panic too: until then the inputs are the model's
-	s := stream{g: g, w: w}
+	s := stream{g: g, w: w, buffer: g.reply()}
 	for {
 		list, last, err := responses.Next(s.space)
 		if wrong := s.send(list); wrong != nil {
@@ -154,7 +144,7 @@ type stream struct {
 	begun bool
 	ended bool // a chunk has said why the text ends
 	gone  bool // the client reads no more
-	b     []byte
+	buffer
 	space []*infer.Response
 
 	counted                    bool // some response has counted tokens
@@ -183,19 +173,13 @@ func (s *stream) send(list []*infer.Response) (wrong error) {
 		}
 		s.count(r)
 		s.begin()
-		size := int64(len(text)) * textPerByte
-		if err := s.g.charge.Take(memory.JSON, size); err != nil {
+		before := len(s.b)
+		if s.g.chunk(&s.buffer, r, text, r.Final); s.err != nil {
+			wrong = s.err
+			s.b, s.err = s.b[:min(before, len(s.b))], nil
 			s.flush()
-			return err
+			return wrong
 		}
-		logprobs, taken, err := s.g.logprobs(r)
-		if err != nil {
-			s.g.charge.Give(memory.JSON, size)
-			s.flush()
-			return err
-		}
-		s.b = s.g.appendChunk(s.b, text, logprobs, r.Final)
-		s.g.charge.Give(memory.JSON, size+taken)
 		s.ended = r.Final
 		list[i] = nil
 		r.Release()
@@ -230,7 +214,7 @@ func (s *stream) begin() {
 	s.w.ContentType = typeEvents
 	s.w.Begin(http.StatusOK)
 	if s.g.chat {
-		s.b = s.g.appendRole(s.b)
+		s.g.role(&s.buffer)
 	}
 }
 
@@ -240,7 +224,7 @@ func (s *stream) flush() {
 	}
 	s.b = s.b[:0]
 	if cap(s.b) > 2*eventsAtOnce {
-		s.b = nil
+		s.free()
 	}
 }
 
@@ -248,98 +232,127 @@ func (s *stream) flush() {
 func (s *stream) end() {
 	s.begin()
 	if !s.ended {
-		s.b = s.g.appendChunk(s.b, nil, nil, true)
+		s.g.chunk(&s.buffer, nil, nil, true)
 	}
 	if s.g.includeUsage && s.counted {
-		s.b = s.g.appendUsageChunk(s.b, s.promptTokens, s.outputTokens)
+		s.g.usageChunk(&s.buffer, s.promptTokens, s.outputTokens)
 	}
-	s.b = append(s.b, "data: [DONE]\n\n"...)
+	s.raw("data: [DONE]\n\n")
+	if s.err != nil {
+		s.fail(s.err)
+		return
+	}
 	s.flush()
 }
 
 // fail writes the event of an error, which is the last.
 func (s *stream) fail(err error) {
 	e := asRefusal(err)
-	s.b = appendErrorObject(append(s.b, `data: {"error":`...), e.text, kindOf(e.status), "", e.code)
-	s.b = append(s.b, "}\n\n"...)
+	write := func(text string) {
+		s.raw(`data: {"error":`)
+		s.errorObject(text, kindOf(e.status), "", e.code)
+		s.raw("}\n\n")
+	}
+	s.b, s.err = s.b[:0], nil
+	if write(e.text); s.err != nil { // there is no memory for the text of a model
+		s.buffer = buffer{}
+		write(infer.Cut(e.text, infer.MaxEcho))
+	}
 	s.flush()
 }
 
-// appendWhole appends the reply to a request that is not streamed.
-func (g *generation) appendWhole(b []byte, r *infer.Response, text, logprobs []byte) []byte {
-	b = g.appendStart(b)
+// whole writes the reply to a request that is not streamed.
+func (g *generation) whole(b *buffer, r *infer.Response, text []byte) {
+	g.start(b)
 	if g.chat {
-		b = append(b, `{"finish_reason":"stop","index":0,"message":{"content":`...)
-		b = appendContent(b, text)
-		b = append(b, `,"tool_calls":null,"role":"assistant","function_call":null},`...)
-		b = append(appendLogprobs(b, logprobs), '}')
-		b = g.appendRest(b, "chat.completion")
+		b.raw(`{"finish_reason":"stop","index":0,"message":{"content":`)
+		quote(b, text)
+		b.raw(`,"tool_calls":null,"role":"assistant","function_call":null},`)
+		g.logprobs(b, r)
+		b.raw("}")
+		g.rest(b, "chat.completion")
 	} else {
-		b = appendLogprobs(append(b, `{"finish_reason":"stop","index":0,`...), logprobs)
-		b = append(appendContent(append(b, `,"text":`...), text), '}')
-		b = g.appendRest(b, "text_completion")
+		b.raw(`{"finish_reason":"stop","index":0,`)
+		g.logprobs(b, r)
+		b.raw(`,"text":`)
+		quote(b, text)
+		b.raw("}")
+		g.rest(b, "text_completion")
 	}
 	in, counted := g.count(r, "num_input_tokens")
 	out, also := g.count(r, "num_output_tokens")
-	if !counted || !also {
-		return append(b, "null}"...)
+	if counted && also {
+		b.usage(in, out)
+	} else {
+		b.raw("null")
 	}
-	return append(appendUsage(b, in, out), '}')
+	b.raw("}")
 }
 
-// appendStart appends a body up to its first choice.
-func (g *generation) appendStart(b []byte) []byte {
-	b = append(append(b, `{"id":"`...), g.id...)
-	return append(b, `","choices":[`...)
+// start writes a body up to its first choice.
+func (g *generation) start(b *buffer) { b.raw(`{"id":"`, g.id, `","choices":[`) }
+
+// rest writes what stands between the choices and the usage.
+func (g *generation) rest(b *buffer, object string) {
+	b.raw(`],"created":`)
+	b.int(g.created)
+	b.raw(`,"model":`)
+	quote(b, g.model)
+	b.raw(`,"system_fingerprint":null,"object":"`, object, `","usage":`)
 }
 
-// appendRest appends what stands between the choices and the usage.
-func (g *generation) appendRest(b []byte, object string) []byte {
-	b = strconv.AppendInt(append(b, `],"created":`...), g.created, 10)
-	b = appendText(append(b, `,"model":`...), g.model)
-	b = append(append(b, `,"system_fingerprint":null,"object":"`...), object...)
-	return append(b, `","usage":`...)
+func (b *buffer) usage(in, out int64) {
+	b.raw(`{"prompt_tokens":`)
+	b.int(in)
+	b.raw(`,"total_tokens":`)
+	b.int(in + out)
+	b.raw(`,"completion_tokens":`)
+	b.int(out)
+	b.raw("}")
 }
 
-func appendUsage(b []byte, in, out int64) []byte {
-	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), in, 10)
-	b = strconv.AppendInt(append(b, `,"total_tokens":`...), in+out, 10)
-	b = strconv.AppendInt(append(b, `,"completion_tokens":`...), out, 10)
-	return append(b, '}')
-}
-
-// appendChunk appends the event of a piece of the text. The last one says why it ends.
-func (g *generation) appendChunk(b, text, logprobs []byte, last bool) []byte {
+// chunk writes the event of a piece of the text. The last one says why it ends; r is nil if it
+// has no response.
+func (g *generation) chunk(b *buffer, r *infer.Response, text []byte, last bool) {
 	reason := "null"
 	if last {
 		reason = `"stop"`
 	}
-	b = g.appendStart(append(b, "data: "...))
+	b.raw("data: ")
+	g.start(b)
 	if g.chat {
-		b = appendContent(append(b, `{"delta":{"content":`...), text)
-		b = appendLogprobs(append(b, `,"function_call":null,"role":null},`...), logprobs)
-		b = append(b, `,"finish_reason":`...)
-		b = append(append(b, reason...), `,"index":0}`...)
+		b.raw(`{"delta":{"content":`)
+		quote(b, text)
+		b.raw(`,"function_call":null,"role":null},`)
+		g.logprobs(b, r)
+		b.raw(`,"finish_reason":`, reason, `,"index":0}`)
 	} else {
-		b = append(append(b, `{"finish_reason":`...), reason...)
-		b = appendLogprobs(append(b, `,"index":0,`...), logprobs)
-		b = appendContent(append(b, `,"text":`...), text)
-		b = append(b, '}')
+		b.raw(`{"finish_reason":`, reason, `,"index":0,`)
+		g.logprobs(b, r)
+		b.raw(`,"text":`)
+		quote(b, text)
+		b.raw("}")
 	}
-	return append(g.appendRest(b, g.chunkObject()), "null}\n\n"...)
+	g.rest(b, g.chunkObject())
+	b.raw("null}\n\n")
 }
 
-// appendRole appends the first event of a chat.
-func (g *generation) appendRole(b []byte) []byte {
-	b = g.appendStart(append(b, "data: "...))
-	b = append(b, `{"delta":{"content":"","function_call":null,"role":"assistant"},"logprobs":null,"finish_reason":null,"index":0}`...)
-	return append(g.appendRest(b, g.chunkObject()), "null}\n\n"...)
+// role writes the first event of a chat.
+func (g *generation) role(b *buffer) {
+	b.raw("data: ")
+	g.start(b)
+	b.raw(`{"delta":{"content":"","function_call":null,"role":"assistant"},"logprobs":null,"finish_reason":null,"index":0}`)
+	g.rest(b, g.chunkObject())
+	b.raw("null}\n\n")
 }
 
-// appendUsageChunk appends the event that counts the tokens of the whole stream.
-func (g *generation) appendUsageChunk(b []byte, in, out int64) []byte {
-	b = g.appendRest(g.appendStart(append(b, "data: "...)), g.chunkObject())
-	return append(appendUsage(b, in, out), "}\n\n"...)
+// usageChunk writes the event that counts the tokens of the whole stream.
+func (g *generation) usageChunk(b *buffer, in, out int64) {
+	b.raw("data: ")
+	g.start(b)
+	g.rest(b, g.chunkObject())
+	b.usage(in, out)
+	b.raw("}\n\n")
 }
 
 func (g *generation) chunkObject() string {

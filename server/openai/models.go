@@ -1,12 +1,11 @@
 package openai
 
 import (
-	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/http1"
 )
@@ -21,7 +20,7 @@ func (h *endpoints) ready() (names []string, since map[string]time.Time, err err
 		return nil, nil, err
 	}
 	now := time.Now()
-	since = make(map[string]time.Time, len(index))
+	since = make(map[string]time.Time, len(index)) // bound: the models of the repository
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, entry := range index {
@@ -29,7 +28,7 @@ func (h *endpoints) ready() (names []string, since map[string]time.Time, err err
 		if _, another := since[name]; another { // version
 			continue
 		}
-		names = append(names, name)
+		names = append(names, name) // bound: the models of the repository
 		since[name] = now
 		if before, known := h.noticed[name]; known {
 			since[name] = before
@@ -39,26 +38,34 @@ func (h *endpoints) ready() (names []string, since map[string]time.Time, err err
 	return names, since, nil
 }
 
-func appendModel(b []byte, name string, since time.Time) []byte {
-	b = appendText(append(b, `{"id":`...), name)
-	b = strconv.AppendInt(append(b, `,"created":`...), since.Unix(), 10)
-	return append(b, `,"object":"model","owned_by":"Triton Inference Server"}`...)
+func (b *buffer) model(name string, since time.Time) {
+	b.raw(`{"id":`)
+	quote(b, name)
+	b.raw(`,"created":`)
+	b.int(since.Unix())
+	b.raw(`,"object":"model","owned_by":"Triton Inference Server"}`)
 }
 
 // serveModels serves GET /v1/models.
-func (h *endpoints) serveModels(w *http1.Reply, _ *http1.Request) error {
+func (h *endpoints) serveModels(w *http1.Reply, r *http1.Request) error {
 	names, since, err := h.ready()
 	if err != nil {
 		return err
 	}
-	b := []byte(`{"object":"list","data":[`)
+	c := h.charge(r)
+	defer c.Settle()
+	b := buffer{charge: &c, kind: memory.Replies}
+	b.raw(`{"object":"list","data":[`)
 	for i, name := range names {
 		if i > 0 {
-			b = append(b, ',')
+			b.raw(",")
 		}
-		b = appendModel(b, name, since[name])
+		b.model(name, since[name])
 	}
-	w.Send(http.StatusOK, append(b, ']', '}'))
+	if b.raw("]}"); b.err != nil {
+		return b.err
+	}
+	w.Send(http.StatusOK, b.b)
 	return nil
 }
 
@@ -72,7 +79,9 @@ func (h *endpoints) serveModel(w *http1.Reply, name string) error {
 	if !known {
 		return unknownModel(http.StatusNotFound, name)
 	}
-	w.Send(http.StatusOK, appendModel(nil, name, at))
+	var b buffer
+	b.model(name, at)
+	w.Send(http.StatusOK, b.b)
 	return nil
 }
 
@@ -110,9 +119,9 @@ func (h *endpoints) serveUnload(w *http1.Reply, r *http1.Request, name string) e
 }
 
 func changeFailed(change, name string, err error) error {
-	e := &refusal{status: http.StatusInternalServerError, text: "Failed to " + change + " model '" + name + "': " + infer.AsError(err).Message}
-	var known *infer.Error
-	if errors.As(err, &known) && known.Code == infer.InvalidArg {
+	why := infer.AsError(err)
+	e := &refusal{status: statusOf(why.Code), text: infer.Errorf(why.Code, "Failed to %s model '%s': %v", change, name, why).Message}
+	if why.Code == infer.InvalidArg {
 		e.status = http.StatusBadRequest
 	}
 	return e

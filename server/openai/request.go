@@ -33,7 +33,7 @@ type sampling struct {
 	logprobs, topLogprobs                                   number
 	ignoreEOS, echo, wantLogprobs                           bool
 	ignoreEOSGiven, echoGiven                               bool
-	stop                                                    []string
+	stop                                                    []jsontext.String // parts of the body
 	stopIsList                                              bool
 }
 
@@ -42,10 +42,9 @@ var everywhere = math.Inf(1)
 
 // parseBody checks the syntax of a body and that it is an object in JSON.
 func parseBody(c *memory.Charge, r *http1.Request, text []byte) (*fields, error) {
-	faults := []fault{}
-	f := &fields{faults: &faults}
+	f := &fields{faults: &faults{}}
 	kind, _ := r.Header("Content-Type")
-	kind, _, _ = strings.Cut(strings.ToLower(kind), ";")
+	kind, _, _ = strings.Cut(strings.ToLower(kind), ";") // bound: a header
 	kind = strings.TrimSpace(kind)
 	isJSON := kind == "" || kind == typeJSON || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
 	noObject := func(input []byte) error {
@@ -67,24 +66,24 @@ func parseBody(c *memory.Charge, r *http1.Request, text []byte) (*fields, error)
 		if errors.As(err, &wrong) {
 			at = strconv.Itoa(wrong.Offset())
 		}
-		context := append(appendText([]byte(`{"error":`), err.Error()), '}')
+		context := append(appendText([]byte(`{"error":`), err.Error()), '}') // bound: the scanner's text
 		return nil, &invalid{[]fault{{"json_invalid", []string{at}, "JSON decode error", []byte("{}"), context}}}
 	}
 	if f.object = doc.Root(); !f.object.IsObject() {
-		return nil, noObject(shown(f.object))
+		return nil, noObject(f.shown(f.object))
 	}
 	return f, nil
 }
 
-// read makes a request to a model of the body of r. The generation is released by the
-// caller, after an error too.
-func (g *generation) read(r *http1.Request, text []byte) error {
-	f, err := parseBody(&g.charge, r, text)
+// read makes a request to a model of the body of r. What is needed for that alone is charged
+// to c. The generation is released by the caller, after an error too.
+func (g *generation) read(r *http1.Request, text []byte, c *memory.Charge) error {
+	f, err := parseBody(c, r, text)
 	if err != nil {
 		return err
 	}
 	var s sampling
-	f.requiredText("model", &g.model)
+	g.model = f.name("model", f.requiredText)
 	var prompt jsontext.Value
 	if g.chat {
 		if prompt, _ = f.required("messages"); prompt.Exists() {
@@ -105,7 +104,7 @@ func (g *generation) read(r *http1.Request, text []byte) error {
 	bias, _ := f.field("logit_bias")
 	hasBias := bias.Exists() && !bias.IsNull()
 	var tools toolUse
-	suffix := ""
+	var suffix jsontext.String
 	if g.chat {
 		tools.read(f)
 		for _, name := range []string{"response_format", "functions", "function_call"} {
@@ -114,11 +113,10 @@ func (g *generation) read(r *http1.Request, text []byte) error {
 	} else {
 		f.optionalText("suffix", &suffix)
 	}
-	var user string
-	f.optionalText("user", &user)
+	f.name("user", f.optionalText)
 	f.nothingElse()
-	if len(*f.faults) > 0 {
-		return &invalid{*f.faults}
+	if len(f.faults.list) > 0 {
+		return &invalid{f.faults.list}
 	}
 	if g.found, err = g.h.target(g.model); err != nil {
 		return err
@@ -127,19 +125,19 @@ func (g *generation) read(r *http1.Request, text []byte) error {
 	if g.chat {
 		err = g.checkChat(&s, &tools, hasBias, hasOptions, prompt)
 	} else {
-		err = g.checkCompletion(&s, suffix != "", hasBias, hasOptions, prompt)
+		err = g.checkCompletion(&s, suffix.Len() > 0, hasBias, hasOptions, prompt)
 	}
 	if err != nil {
 		return err
 	}
 	if g.chat {
-		return g.addChat(prompt, &tools, &s, int64(len(text)))
+		return g.addChat(r, prompt, &tools, &s, c)
 	}
 	line, err := prompt.Text()
 	if err != nil {
 		return err // checkCompletion has looked
 	}
-	return g.addInputs(line, &s)
+	return addInputs(g, line, &s, c)
 }
 
 // readSampling reads the fields that completions and chats share, and those of one kind.
@@ -163,9 +161,7 @@ func (g *generation) readSampling(f *fields, s *sampling) {
 	f.float("presence_penalty", &s.presencePenalty, -2, 2)
 	f.int("seed", &s.seed, -everywhere, everywhere)
 	f.int("n", &s.n, 1, 128)
-	s.stop = f.texts("stop")
-	stop := f.object.Member("stop")
-	s.stopIsList = stop.Exists() && stop.IsArray()
+	s.stop, s.stopIsList = f.stops("stop")
 	f.bool("stream", &g.stream)
 	if g.chat {
 		f.int("max_completion_tokens", &s.completionTokens, 0, everywhere)

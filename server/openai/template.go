@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/openai/jinja"
 )
@@ -133,9 +135,37 @@ func (c *tokenizerConfig) readSources(sources map[string]string) error {
 	return nil
 }
 
-// render returns the prompt of messages. What a template refuses by raise_exception is the
-// client's error, all else the template's.
-func (t *chatTemplate) render(messages, tools jinja.Value, c *memory.Charge) (string, error) {
+// mostRendered bounds what the values, the texts and the prompt of one chat take.
+const mostRendered = 256 << 20
+
+// chatValues makes the values of one chat.
+type chatValues struct {
+	*jinja.Meter
+	charge *memory.Charge
+}
+
+// newChat returns what makes the values of the chat of r, charged to c, until the client leaves.
+func newChat(r *http1.Request, c *memory.Charge) *chatValues {
+	left := int64(mostRendered)
+	return &chatValues{charge: c, Meter: jinja.NewMeter(jinja.Limits{
+		Room: func(n int64) error {
+			if left -= n; left < 0 {
+				return refuse("messages: the chat's template needs more than %d bytes of memory for them", mostRendered)
+			}
+			return c.Take(memory.JSON, n)
+		},
+		Ended: func() error {
+			if r.Context().Err() == nil {
+				return nil
+			}
+			return infer.Errorf(infer.Unavailable, "the request has ended before its chat was rendered")
+		},
+	})}
+}
+
+// render returns the prompt of messages. What a template refuses by raise_exception, and what
+// takes more steps than it may, is the client's error, all else the template's.
+func (t *chatTemplate) render(chat *chatValues, messages, tools jinja.Value) (string, error) {
 	variables := map[string]jinja.Value{"messages": messages, "tools": tools, "documents": nil, "add_generation_prompt": true}
 	for name, token := range t.tokens {
 		variables[name] = token
@@ -144,48 +174,107 @@ func (t *chatTemplate) render(messages, tools jinja.Value, c *memory.Charge) (st
 	if tools != nil && t.withTools != nil {
 		template = t.withTools
 	}
-	prompt, err := template.Render(variables, jinja.Limits{Room: func(n int64) error { return c.Take(memory.JSON, n) }})
-	var raised *jinja.RaisedError
-	if errors.As(err, &raised) {
-		return "", refuse("%s", raised.Message)
-	}
-	return prompt, err
+	prompt, err := chat.Render(template, variables)
+	return prompt, ofTemplate(err)
 }
 
-// templateValue makes a value for templates of one in JSON.
-func templateValue(v jsontext.Value) jinja.Value {
+// ofTemplate returns an error of a rendering as the client sees it.
+func ofTemplate(err error) error {
+	var raised *jinja.RaisedError
+	var steps *jinja.StepsError
+	switch {
+	case errors.As(err, &raised):
+		return refuse("%s", raised.Message)
+	case errors.As(err, &steps):
+		return refuse("messages: %v", steps)
+	}
+	return err
+}
+
+// named is a member of a dict in the making.
+type named struct {
+	name  string
+	value jsontext.Value
+}
+
+// dict returns a dict of these members.
+func (t *chatValues) dict(members ...named) (*jinja.Dict, error) {
+	d, err := t.Dict()
+	for i := 0; err == nil && i < len(members); i++ {
+		var v jinja.Value
+		if v, err = t.value(members[i].value); err == nil {
+			err = t.Set(d, members[i].name, v)
+		}
+	}
+	return d, err
+}
+
+// text returns a text of JSON without its escapes.
+func (t *chatValues) text(s jsontext.String) (string, error) {
+	if !s.Escaped {
+		return t.Text(s.Raw)
+	}
+	n := s.Len()
+	if err := t.Take(n); err != nil {
+		return "", err
+	}
+	return t.Text(s.AppendTo(make([]byte, 0, n))) // bound: taken
+}
+
+// value makes a value for templates of one in JSON.
+func (t *chatValues) value(v jsontext.Value) (jinja.Value, error) {
 	if !v.Exists() || v.IsNull() {
-		return nil
+		return nil, nil
 	}
 	if s, err := v.Text(); err == nil {
-		return s.String()
+		return t.text(s)
 	}
 	if b, err := v.Bool(); err == nil {
-		return b
-	}
-	if n, err := v.Int(); err == nil {
-		return n
+		return b, nil
 	}
 	if v.IsArray() {
-		list := jinja.List{}
+		var list jinja.List
 		elements, _ := v.Elements()
 		for e, ok := elements.Next(); ok; e, ok = elements.Next() {
-			list = append(list, templateValue(e))
+			one, err := t.value(e)
+			if err != nil {
+				return nil, err
+			}
+			if list, err = t.Append(list, one); err != nil {
+				return nil, err
+			}
 		}
-		return list
+		return list, nil
 	}
 	if v.IsObject() {
-		d := &jinja.Dict{}
-		for m := v.Members(); ; {
-			name, value, ok := m.Next()
-			if !ok {
-				return d
-			}
-			d.Set(name.String(), templateValue(value))
-		}
+		return t.object(v)
+	}
+	if n, err := v.Int(); err == nil {
+		return n, nil
+	}
+	if err := t.Take(len(v.Raw())); err != nil { // which a long number is copied to
+		return nil, err
 	}
 	x, _ := v.Float()
-	return x
+	return x, nil
+}
+
+func (t *chatValues) object(v jsontext.Value) (jinja.Value, error) {
+	d, err := t.Dict()
+	for m := v.Members(); err == nil; {
+		name, value, ok := m.Next()
+		if !ok {
+			break
+		}
+		var key string
+		var one jinja.Value
+		if key, err = t.text(name); err == nil {
+			if one, err = t.value(value); err == nil {
+				err = t.Set(d, key, one)
+			}
+		}
+	}
+	return d, err
 }
 
 var errNoTokenizer = &refusal{status: http.StatusInternalServerError, text: "Unknown tokenizer"}

@@ -96,7 +96,7 @@ func TestChatsHaveTheFormOfTriton(t *testing.T) {
 		t.Errorf("got\n%s, want\n%s", got, want)
 	}
 	for file, want := range map[string]string{
-		"endless": `500 {"detail":"request needs `, "wrong": `500 {"detail":"line 1: unsupported operand type(s) for +: 'str' and 'int'"`, "": `500 {"detail":"Unknown tokenizer"`,
+		"endless": `503 {"detail":"request needs `, "wrong": `500 {"detail":"line 1: unsupported operand type(s) for +: 'str' and 'int'"`, "": `500 {"detail":"Unknown tokenizer"`,
 	} {
 		cfg := Config{}
 		if file != "" {

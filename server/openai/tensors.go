@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"math"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/rest/generate"
 )
@@ -46,20 +46,27 @@ func (q *inference) echoInput() *kserve.ModelInput {
 }
 
 // addInputs makes the inputs of a prompt: of all that the model has an input for. What a
-// client has asked for and the model has no input for is refused.
-func (g *generation) addInputs(prompt jsontext.String, s *sampling) error {
-	if err := g.addPrompt(prompt); err != nil {
+// client has asked for and the model has no input for is refused. c is charged for what is
+// needed for that alone.
+func addInputs[T element](g *generation, prompt T, s *sampling, c *memory.Charge) error {
+	in := g.input("text_input")
+	if in == nil {
+		return g.notText("has no input '" + g.h.cfg.tensor("text_input") + "' for a prompt") // bound: the configuration
+	}
+	if err := addTexts(&g.inference, in, prompt); err != nil {
 		return err
 	}
 	g.req.Model, g.req.Version = g.info.Name, infer.LatestVersion
 	if err := g.addNumber(g.input("stream"), flag(g.stream)); err != nil {
 		return err
 	}
-	add := g.addTensorRTLLM
+	var err error
 	if g.vllm() {
-		add = g.addVLLM
+		err = g.addVLLM(s, c)
+	} else {
+		err = g.addTensorRTLLM(s)
 	}
-	if err := add(s); err != nil {
+	if err != nil {
 		return err
 	}
 	return g.addCounts()
@@ -75,7 +82,7 @@ func (q *inference) addCounts() error {
 	return nil
 }
 
-func (g *generation) addVLLM(s *sampling) error {
+func (g *generation) addVLLM(s *sampling, c *memory.Charge) error {
 	if !s.echoGiven {
 		s.echo = false
 	}
@@ -93,7 +100,11 @@ func (g *generation) addVLLM(s *sampling) error {
 	if in == nil {
 		return g.refuseAsked(s)
 	}
-	return g.addTexts(in, string(s.appendParameters(nil)))
+	b := buffer{charge: c, kind: memory.JSON}
+	if s.writeParameters(&b); b.err != nil {
+		return b.err
+	}
+	return addTexts(&g.inference, in, jsontext.String{Raw: b.b})
 }
 
 func (g *generation) addTensorRTLLM(s *sampling) error {
@@ -108,7 +119,7 @@ func (g *generation) addTensorRTLLM(s *sampling) error {
 		}
 	}
 	if in := g.input("stop_words"); in != nil && len(s.stop) > 0 {
-		if err := g.addTexts(in, s.stop...); err != nil {
+		if err := addTexts(&g.inference, in, s.stop...); err != nil {
 			return err
 		}
 	}
@@ -149,14 +160,14 @@ func flag(on bool) number {
 	return whole(0)
 }
 
-// appendParameters appends vLLM's sampling parameters as Triton's front end spells them.
-func (s *sampling) appendParameters(b []byte) []byte {
-	b = append(b, '{')
+// writeParameters writes vLLM's sampling parameters as Triton's front end spells them.
+func (s *sampling) writeParameters(b *buffer) {
+	b.raw("{")
 	next := func(name string) {
-		if len(b) > 1 {
-			b = append(b, ", "...)
+		if len(b.b) > 1 {
+			b.raw(", ")
 		}
-		b = append(append(append(b, '"'), name...), `": `...)
+		b.raw(`"`, name, `": `)
 	}
 	put := func(name string, n number) {
 		switch {
@@ -164,15 +175,15 @@ func (s *sampling) appendParameters(b []byte) []byte {
 			return
 		case n.whole:
 			next(name)
-			b = strconv.AppendInt(b, n.i, 10)
+			b.int(n.i)
 		default:
 			next(name)
-			b = append(b, pythonFloat(n.f)...)
+			b.raw(pythonFloat(n.f))
 		}
 	}
 	put("frequency_penalty", s.frequencyPenalty)
 	next("ignore_eos")
-	b = strconv.AppendBool(b, s.ignoreEOS)
+	b.raw(strconv.FormatBool(s.ignoreEOS))
 	put("min_tokens", s.minTokens)
 	put("n", s.n)
 	put("presence_penalty", s.presencePenalty)
@@ -180,78 +191,45 @@ func (s *sampling) appendParameters(b []byte) []byte {
 	if s.stopIsList || len(s.stop) > 0 {
 		next("stop")
 		if s.stopIsList {
-			b = append(b, '[')
+			b.raw("[")
 		}
+		unescaped := buffer{charge: b.charge, kind: b.kind}
 		for i, text := range s.stop {
 			if i > 0 {
-				b = append(b, ", "...)
+				b.raw(", ")
 			}
-			b = appendASCII(b, text)
+			b.ascii(unescaped.plain(text))
 		}
+		b.fail(unescaped.err)
+		unescaped.free()
 		if s.stopIsList {
-			b = append(b, ']')
+			b.raw("]")
 		}
 	}
 	put("temperature", s.temperature)
 	put("top_p", s.topP)
 	put("max_tokens", s.maxTokens)
 	put("logprobs", s.logprobs)
-	return append(b, '}')
+	b.raw("}")
 }
 
-// appendASCII appends a JSON string as Python's json does: all but ASCII is escaped.
-func appendASCII(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	escape := func(u uint16) {
-		b = append(b, '\\', 'u', hex[u>>12], hex[u>>8&15], hex[u>>4&15], hex[u&15])
-	}
-	b = append(b, '"')
-	for _, c := range s {
-		switch {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', byte(c))
-		case c == '\n':
-			b = append(b, '\\', 'n')
-		case c == '\r':
-			b = append(b, '\\', 'r')
-		case c == '\t':
-			b = append(b, '\\', 't')
-		case c == '\b':
-			b = append(b, '\\', 'b')
-		case c == '\f':
-			b = append(b, '\\', 'f')
-		case ' ' <= c && c <= '~':
-			b = append(b, byte(c))
-		case c <= 0xffff:
-			escape(uint16(c))
-		default:
-			c -= 0x10000
-			escape(uint16(0xd800 + c>>10))
-			escape(uint16(0xdc00 + c&0x3ff))
-		}
-	}
-	return append(b, '"')
+// element is what an element of an input is made of.
+type element interface {
+	Len() int
+	AppendTo(b []byte) []byte
 }
 
-// addPrompt makes the input of the prompt.
-func (q *inference) addPrompt(prompt jsontext.String) error {
-	in := q.input("text_input")
-	if in == nil {
-		return q.notText("has no input '" + q.h.cfg.tensor("text_input") + "' for a prompt")
-	}
-	return q.addStrings(in, []jsontext.String{prompt})
-}
+// plainText is a text without escapes.
+type plainText string
+
+// Len is the number of bytes that AppendTo appends.
+func (s plainText) Len() int { return len(s) }
+
+// AppendTo appends the text.
+func (s plainText) AppendTo(b []byte) []byte { return append(b, s...) } // bound: addTexts has the room
 
 // addTexts makes an input of texts.
-func (q *inference) addTexts(in *kserve.ModelInput, texts ...string) error {
-	list := make([]jsontext.String, len(texts))
-	for i, text := range texts {
-		list[i].Raw = []byte(text)
-	}
-	return q.addStrings(in, list)
-}
-
-func (q *inference) addStrings(in *kserve.ModelInput, list []jsontext.String) error {
+func addTexts[T element](q *inference, in *kserve.ModelInput, list ...T) error {
 	if in.GetDataType() != kserve.DataType_TYPE_STRING {
 		return q.unfit(in)
 	}
@@ -266,7 +244,7 @@ func (q *inference) addStrings(in *kserve.ModelInput, list []jsontext.String) er
 	b := t.Data[:0]
 	for _, s := range list {
 		at := len(b)
-		b = s.AppendTo(append(b, 0, 0, 0, 0))
+		b = s.AppendTo(append(b, 0, 0, 0, 0)) // bound: the tensor's memory
 		binary.LittleEndian.PutUint32(b[at:], uint32(len(b)-at-4))
 	}
 	return nil
@@ -326,7 +304,7 @@ func (q *inference) tensor(in *kserve.ModelInput, n, size int) (*infer.Tensor, e
 	if err := q.h.allocate.Tensor(&t, size, &q.charge); err != nil {
 		return nil, err
 	}
-	q.req.Inputs = append(q.req.Inputs, t)
+	q.req.Inputs = append(q.req.Inputs, t) // bound: the configuration
 	return &q.req.Inputs[len(q.req.Inputs)-1], nil
 }
 
@@ -371,12 +349,4 @@ func (q *inference) count(r *infer.Response, role string) (n int64, ok bool) {
 		return int64(int32(u)), true
 	}
 	return 0, false
-}
-
-// appendContent appends a model's text as a JSON string.
-func appendContent(b, text []byte) []byte {
-	if utf8.Valid(text) {
-		return jsontext.AppendString(b, text)
-	}
-	return appendText(b, string(text))
 }

@@ -19,11 +19,12 @@ var traceName = regexp.MustCompile(`HTTP_[A-Z_]+`)
 
 // TestTracedRequestsAreStamped has a whole text and a stream, of a core that does not trace.
 func TestTracedRequestsAreStamped(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "trace.json")
+	file := filepath.Join(t.TempDir(), "trace.json")
+	path := file + ".0" // where the traces of a count go
 	var clock atomic.Int64
 	tracer, err := tracing.New(tracing.Config{
 		Level: tracing.Timestamps, Rate: 1, Count: 2, Now: func() int64 { return clock.Add(1) }, Log: zerolog.Nop(),
-		Settings: []tracing.Pair{{Key: tracing.SettingFile, Value: path}},
+		Settings: []tracing.Pair{{Key: tracing.SettingFile, Value: file}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -86,7 +86,14 @@ func (p *parser) not() (expression, error) {
 	return p.compare()
 }
 
-var comparisons = []string{"==", "!=", "<", "<=", ">", ">="}
+// The operators, by how tightly they bind.
+var (
+	comparisons = []string{"==", "!=", "<", "<=", ">", ">="}
+	sums        = []string{"+", "-"}
+	joins       = []string{"~"}
+	products    = []string{"*", "/", "//", "%"}
+	powers      = []string{"**"}
+)
 
 // compare reads a chain of comparisons, all of which must hold.
 func (p *parser) compare() (expression, error) {
@@ -129,15 +136,15 @@ func (p *parser) compare() (expression, error) {
 	return whole, nil
 }
 
-func (p *parser) sum() (expression, error) { return p.leftToRight(p.joined, tokenOperator, "+", "-") }
+func (p *parser) sum() (expression, error) { return p.leftToRight(p.joined, tokenOperator, sums...) }
 func (p *parser) joined() (expression, error) {
-	return p.leftToRight(p.product, tokenOperator, "~")
+	return p.leftToRight(p.product, tokenOperator, joins...)
 }
 func (p *parser) product() (expression, error) {
-	return p.leftToRight(p.power, tokenOperator, "*", "/", "//", "%")
+	return p.leftToRight(p.power, tokenOperator, products...)
 }
 func (p *parser) power() (expression, error) {
-	return p.leftToRight(func() (expression, error) { return p.signed(true) }, tokenOperator, "**")
+	return p.leftToRight(func() (expression, error) { return p.signed(true) }, tokenOperator, powers...)
 }
 
 // signed reads a sign, an operand, and what stands behind it.

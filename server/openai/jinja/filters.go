@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
 
 // filter makes a value of another one.
@@ -31,35 +30,65 @@ var filters = map[string]filter{
 	"abs": filterAbs, "capitalize": ofText(capitalize), "count": filterLength, "d": filterDefault, "default": filterDefault,
 	"dictsort": filterDictSort, "e": filterEscape, "escape": filterEscape, "first": filterFirst, "float": filterFloat,
 	"format": filterFormat, "indent": filterIndent, "int": filterInt, "items": filterItems, "join": filterJoin, "last": filterLast,
-	"length": filterLength, "list": filterList, "lower": ofText(strings.ToLower), "max": extreme(false), "min": extreme(true),
+	"length": filterLength, "list": filterList, "lower": ofText(lower), "max": extreme(false), "min": extreme(true),
 	"replace": filterReplace, "reverse": filterReverse, "round": filterRound, "safe": filterString, "sort": filterSort,
 	"string": filterString, "sum": filterSum, "title": ofText(title), "tojson": filterToJSON, "trim": filterTrim,
-	"unique": filterUnique, "upper": ofText(strings.ToUpper), "wordcount": filterWordCount,
+	"unique": filterUnique, "upper": ofText(upper), "wordcount": filterWordCount,
 }
 
-// ofText makes a filter of a function on texts.
-func ofText(change func(string) string) filter {
-	return func(r *run, v Value, _ *arguments) (Value, error) { return r.made(change(str(v))) }
-}
+// caser returns a function that changes the characters of a text, which it gets in order.
+type caser func() func(rune) rune
 
-func capitalize(s string) string {
-	first, size := utf8.DecodeRuneInString(s)
-	if size == 0 {
-		return s
+func lower() func(rune) rune { return unicode.ToLower }
+func upper() func(rune) rune { return unicode.ToUpper }
+
+func capitalize() func(rune) rune {
+	inside := false
+	return func(c rune) rune {
+		if inside {
+			return unicode.ToLower(c)
+		}
+		inside = true
+		return unicode.ToUpper(c)
 	}
-	return string(unicode.ToUpper(first)) + strings.ToLower(s[size:])
 }
 
 // title begins each word with a capital.
-func title(s string) string {
+func title() func(rune) rune {
 	inside := false
-	return strings.Map(func(c rune) rune {
+	return func(c rune) rune {
 		defer func() { inside = unicode.IsLetter(c) || c == '\'' }()
 		if inside {
 			return unicode.ToLower(c)
 		}
 		return unicode.ToTitle(c)
-	}, s)
+	}
+}
+
+// ofText makes a filter of a change of characters.
+func ofText(change caser) filter {
+	return func(r *run, v Value, _ *arguments) (Value, error) {
+		s, err := r.str(v)
+		if err != nil {
+			return nil, err
+		}
+		return r.mapped(s, change())
+	}
+}
+
+// mapped returns a text with its characters changed.
+func (m *Meter) mapped(s string, change func(rune) rune) (string, error) {
+	if err := m.read(len(s)); err != nil {
+		return "", err
+	}
+	w := writer{m: m}
+	w.grow(len(s))
+	for _, c := range s {
+		if w.rune(change(c)); w.err != nil {
+			break
+		}
+	}
+	return w.value()
 }
 
 func filterAbs(_ *run, v Value, _ *arguments) (Value, error) {
@@ -72,8 +101,8 @@ func filterAbs(_ *run, v Value, _ *arguments) (Value, error) {
 	return nil, fmt.Errorf("bad operand type for abs(): '%s'", typeName(v))
 }
 
-func filterLength(_ *run, v Value, _ *arguments) (Value, error) {
-	n, err := length(v)
+func filterLength(r *run, v Value, _ *arguments) (Value, error) {
+	n, err := r.length(v)
 	return int64(n), err
 }
 
@@ -89,105 +118,161 @@ func filterDefault(_ *run, v Value, a *arguments) (Value, error) {
 	return v, nil
 }
 
-func filterDictSort(_ *run, v Value, a *arguments) (Value, error) {
+func filterDictSort(r *run, v Value, a *arguments) (Value, error) {
 	d, ok := v.(*Dict)
 	if !ok {
 		return nil, fmt.Errorf("dictsort wants a dict, not %s", typeName(v))
 	}
-	pairs := pairsOf(d)
-	byValue, reverse := a.text(1, "by", "key") == "value", false
-	if back, ok := a.at(2, "reverse"); ok {
-		reverse = truth(back)
+	by, err := a.text(r.Meter, 1, "by", "key")
+	if err != nil {
+		return nil, err
+	}
+	pairs, err := r.pairs(d)
+	if err != nil {
+		return nil, err
 	}
 	cased, _ := a.at(0, "case_sensitive")
-	return sorted(pairs, reverse, truth(cased), func(v Value) (Value, error) {
-		if byValue {
+	reverse, _ := a.at(2, "reverse")
+	return r.sorted(pairs, truth(reverse), truth(cased), func(v Value) (Value, error) {
+		if by == "value" {
 			return v.(List)[1], nil
 		}
 		return v.(List)[0], nil
 	})
 }
 
-func pairsOf(d *Dict) List {
-	list := make(List, len(d.names))
-	for i, name := range d.names {
-		list[i] = List{name, d.values[name]}
+// pairs returns a list of name and value for each member of a dict.
+func (m *Meter) pairs(d *Dict) (List, error) {
+	list, err := m.list(len(d.members))
+	for i := 0; err == nil && i < len(d.members); i++ {
+		var pair List
+		if pair, err = m.list(2); err == nil {
+			pair = append(pair, d.members[i].name, d.members[i].value) // bound: there is room
+			list, err = m.Append(list, pair)
+		}
 	}
-	return list
+	return list, err
 }
 
-// sorted sorts by a key; texts without regard to case, unless cased.
-func sorted(list List, reverse, cased bool, key func(Value) (Value, error)) (Value, error) {
-	type keyed struct{ key, v Value }
-	all := make([]keyed, len(list))
+// keyed is an element with what it is sorted by.
+type keyed struct{ key, v Value }
+
+// keyOf returns an element with its key. A text has none of its capitals in the key, unless
+// cased.
+func (m *Meter) keyOf(v Value, cased bool, key func(Value) (Value, error)) (keyed, error) {
+	k, err := key(v)
+	if s, ok := k.(string); ok && !cased && err == nil {
+		k, err = m.mapped(s, unicode.ToLower)
+	}
+	return keyed{k, v}, err
+}
+
+// sorted sorts by a key.
+func (m *Meter) sorted(list List, reverse, cased bool, key func(Value) (Value, error)) (Value, error) {
+	all, err := made[keyed](m, len(list))
+	if err != nil {
+		return nil, err
+	}
 	for i, v := range list {
-		k, err := key(v)
-		if err != nil {
+		if all[i], err = m.keyOf(v, cased, key); err != nil {
 			return nil, err
 		}
-		if s, ok := k.(string); ok && !cased {
-			k = strings.ToLower(s)
-		}
-		all[i] = keyed{k, v}
 	}
-	var failed error
+	before := func(a, b keyed) (is bool) {
+		if err == nil {
+			err = m.step()
+		}
+		if err == nil {
+			is, err = m.less(a.key, b.key)
+		}
+		return is && err == nil
+	}
 	slices.SortStableFunc(all, func(a, b keyed) int {
 		if reverse {
 			a, b = b, a
 		}
-		before, err := less(a.key, b.key)
-		if err != nil {
-			failed = err
-		}
-		if before {
+		switch {
+		case before(a, b):
 			return -1
-		}
-		if after, _ := less(b.key, a.key); after {
+		case before(b, a):
 			return 1
 		}
 		return 0
 	})
-	result := make(List, len(all))
-	for i := range all {
-		result[i] = all[i].v
+	if err != nil {
+		return nil, err
 	}
-	return result, failed
+	result, err := m.list(len(all))
+	for i := 0; err == nil && i < len(all); i++ {
+		result, err = m.Append(result, all[i].v)
+	}
+	return result, err
 }
 
-var escapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
+var escapes = map[byte]string{'&': "&amp;", '<': "&lt;", '>': "&gt;", '\'': "&#39;", '"': "&#34;"}
 
 func filterEscape(r *run, v Value, _ *arguments) (Value, error) {
-	return r.made(escapes.Replace(str(v)))
+	s, err := r.str(v)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.read(len(s)); err != nil {
+		return nil, err
+	}
+	w := writer{m: r.Meter}
+	for s != "" && w.err == nil {
+		n := strings.IndexAny(s, `&<>'"`)
+		if n < 0 {
+			w.text(s)
+			break
+		}
+		w.text(s[:n])
+		w.text(escapes[s[n]])
+		s = s[n+1:]
+	}
+	return w.value()
 }
 
-func filterFirst(_ *run, v Value, _ *arguments) (Value, error) {
-	list, err := items(v)
-	if err != nil || len(list) > 0 {
-		return at(list, 0), err
-	}
-	return Undefined{"No first item, sequence was empty."}, nil
+func filterFirst(r *run, v Value, _ *arguments) (Value, error) {
+	return r.end(v, 0, "No first item, sequence was empty.")
 }
 
-func filterLast(_ *run, v Value, _ *arguments) (Value, error) {
-	list, err := items(v)
-	if err != nil || len(list) > 0 {
-		return at(list, len(list)-1), err
-	}
-	return Undefined{"No last item, sequence was empty."}, nil
+func filterLast(r *run, v Value, _ *arguments) (Value, error) {
+	return r.end(v, -1, "No last item, sequence was empty.")
 }
 
-func at(list List, i int) Value {
-	if i < 0 || i >= len(list) {
-		return nil
+// end returns the first item of a value, or the last one: that at -1.
+func (r *run) end(v Value, at int64, none string) (Value, error) {
+	n, err := r.length(v)
+	if err != nil {
+		return nil, err
 	}
-	return list[i]
+	if n == 0 {
+		return Undefined{name: none}, nil
+	}
+	if d, ok := v.(*Dict); ok {
+		return d.members[(n+int(at))%n].name, nil
+	}
+	return r.item(v, at)
+}
+
+// mostDigits bounds the text of a number, as Python does for integers.
+const mostDigits = 4300
+
+// digits returns the text of a number without blanks; "" if it is too long, or none.
+func digits(v Value) string {
+	s, _ := v.(string)
+	if s = strings.TrimSpace(s); len(s) > mostDigits {
+		return ""
+	}
+	return s
 }
 
 func filterFloat(_ *run, v Value, a *arguments) (Value, error) {
 	if x, ok := asFloat(v); ok {
 		return x, nil
 	}
-	if x, err := strconv.ParseFloat(strings.TrimSpace(str(v)), 64); err == nil {
+	if x, err := strconv.ParseFloat(digits(v), 64); err == nil {
 		return x, nil
 	}
 	if otherwise, ok := a.at(0, "default"); ok {
@@ -202,7 +287,7 @@ func filterInt(_ *run, v Value, a *arguments) (Value, error) {
 	}
 	x, ok := v.(float64)
 	if !ok {
-		text := strings.TrimSpace(str(v))
+		text := digits(v)
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 			return n, nil
 		}
@@ -220,148 +305,184 @@ func filterInt(_ *run, v Value, a *arguments) (Value, error) {
 }
 
 func filterFormat(r *run, v Value, a *arguments) (Value, error) {
-	return r.formatted(str(v), List(a.list))
+	s, err := r.str(v)
+	if err != nil {
+		return nil, err
+	}
+	return r.formatted(s, List(a.list))
 }
 
 func filterIndent(r *run, v Value, a *arguments) (Value, error) {
 	width, _ := a.at(0, "width")
-	with := "    "
+	with := blanks[:4]
 	switch width := width.(type) {
 	case string:
 		with = width
 	case int64:
-		with = strings.Repeat(" ", int(min(max(width, 0), 1000)))
+		with = blanks[:min(max(width, 0), int64(len(blanks)))]
 	}
 	first, _ := a.at(1, "first")
 	blank, _ := a.at(2, "blank")
-	lines := strings.Split(str(v), "\n")
-	size := 0
-	for i, line := range lines {
-		if i == 0 && !truth(first) || line == "" && !truth(blank) {
-			continue
-		}
-		size += len(line) + len(with)
-		lines[i] = with + line
-	}
-	if err := r.spend(size); err != nil {
+	rest, err := r.str(v)
+	if err != nil {
 		return nil, err
 	}
-	return strings.Join(lines, "\n"), nil
+	w := writer{m: r.Meter}
+	for i, more := 0, true; more && w.err == nil; i++ {
+		var line string
+		line, rest, more = strings.Cut(rest, "\n")
+		if (i > 0 || truth(first)) && (line != "" || truth(blank)) {
+			w.text(with)
+		}
+		w.text(line)
+		if more {
+			w.byte('\n')
+		}
+	}
+	return w.value()
 }
 
-func filterItems(_ *run, v Value, _ *arguments) (Value, error) {
+func filterItems(r *run, v Value, _ *arguments) (Value, error) {
 	if _, ok := v.(Undefined); ok {
-		return List{}, nil
+		return r.list(0)
 	}
 	d, ok := v.(*Dict)
 	if !ok {
 		return nil, errors.New("Can only get item pairs from a mapping.")
 	}
-	return pairsOf(d), nil
+	return r.pairs(d)
 }
 
 func filterJoin(r *run, v Value, a *arguments) (Value, error) {
-	list, err := items(v)
+	list, err := r.items(v)
 	if err != nil {
 		return nil, err
 	}
-	name, byName := a.at(1, "attribute")
-	return r.join(a.text(0, "d", ""), list, func(v Value) (Value, error) {
-		if byName && name != nil {
-			return path(v, name)
+	between, err := a.text(r.Meter, 0, "d", "")
+	if err != nil {
+		return nil, err
+	}
+	name, _ := a.at(1, "attribute")
+	return r.join(between, list, r.attribute(name))
+}
+
+// attribute returns the function that takes that attribute of a value, or the value itself if
+// it is None.
+func (m *Meter) attribute(name Value) func(Value) (Value, error) {
+	return func(v Value) (Value, error) {
+		if name == nil {
+			return v, nil
 		}
-		return v, nil
-	})
+		return m.path(v, name)
+	}
 }
 
 // join puts the texts of values together.
 func (r *run) join(between string, list List, of func(Value) (Value, error)) (Value, error) {
-	var b strings.Builder
+	w := writer{m: r.Meter}
 	for i, v := range list {
+		if err := r.step(); err != nil {
+			return nil, err
+		}
 		v, err := of(v)
 		if err != nil {
 			return nil, err
 		}
-		s := str(v)
-		if err := r.spend(len(s) + len(between)); err != nil {
-			return nil, err
-		}
 		if i > 0 {
-			b.WriteString(between)
+			w.text(between)
 		}
-		b.WriteString(s)
+		if w.str(v); w.err != nil {
+			break
+		}
 	}
-	return b.String(), nil
+	return w.value()
 }
 
 // path returns a member of members: "a.b.0".
-func path(v, name Value) (Value, error) {
+func (m *Meter) path(v, name Value) (Value, error) {
 	if n, ok := name.(int64); ok {
-		return item(v, n)
+		return m.item(v, n)
 	}
-	for _, part := range strings.Split(str(name), ".") {
-		var err error
-		if n, bad := strconv.ParseInt(part, 10, 32); bad == nil {
-			v, err = item(v, n)
+	rest, err := m.str(name)
+	for more := true; more && err == nil; {
+		if err = m.step(); err != nil {
+			break
+		}
+		var part string
+		part, rest, more = strings.Cut(rest, ".")
+		if n, ok := place(part); ok {
+			v, err = m.item(v, n)
 		} else {
-			v, err = item(v, part)
-		}
-		if err != nil {
-			return nil, err
+			v, err = m.item(v, part)
 		}
 	}
-	return v, nil
+	return v, err
+}
+
+// place reads a short whole number.
+func place(s string) (int64, bool) {
+	if len(s) > len("-2147483648") || strings.Trim(s, "+-0123456789") != "" {
+		return 0, false // without the error of ParseInt, which repeats the text
+	}
+	n, err := strconv.ParseInt(s, 10, 32)
+	return n, err == nil
 }
 
 func filterList(r *run, v Value, _ *arguments) (Value, error) {
-	list, err := items(v)
+	list, err := r.items(v)
 	if err != nil {
 		return nil, err
 	}
-	return append(List{}, list...), r.spend(16 * len(list))
+	return r.copied(list)
+}
+
+func (m *Meter) copied(list List) (List, error) {
+	whole, err := m.list(len(list))
+	if err != nil {
+		return nil, err
+	}
+	return append(whole, list...), nil // bound: there is room
 }
 
 // filterMap applies a filter to each item, or takes an attribute of each.
 func filterMap(r *run, v Value, a *arguments) (Value, error) {
-	list, err := items(v)
+	list, err := r.items(v)
 	if err != nil {
 		return nil, err
 	}
+	attribute, _ := a.name("attribute")
 	one := func(v Value) (Value, error) {
-		got, err := path(v, a.named["attribute"])
+		got, err := r.path(v, attribute)
 		if _, undefined := got.(Undefined); undefined && err == nil {
-			if otherwise, ok := a.named["default"]; ok {
+			if otherwise, ok := a.name("default"); ok {
 				return otherwise, nil
 			}
 		}
 		return got, err
 	}
 	if len(a.list) > 0 {
-		apply := filterNamed(str(a.list[0]))
+		name, _ := a.list[0].(string)
+		apply := filterNamed(name)
 		if apply == nil {
-			return nil, fmt.Errorf("No filter named '%s'.", str(a.list[0]))
+			return nil, fmt.Errorf("No filter named '%s'.", brief(name))
 		}
 		rest := &arguments{list: a.list[1:], named: a.named}
 		one = func(v Value) (Value, error) { return apply(r, v, rest) }
 	}
-	result := make(List, 0, len(list))
-	for _, v := range list {
-		if err := r.step(); err != nil {
-			return nil, err
+	result, err := r.list(len(list))
+	for i := 0; err == nil && i < len(list); i++ {
+		var got Value
+		if got, err = one(list[i]); err == nil {
+			result, err = r.Append(result, got)
 		}
-		got, err := one(v)
-		if err != nil {
-			return nil, err
-		}
-		result = append(result, got)
 	}
-	return result, nil
+	return result, err
 }
 
 // chosen makes select, reject and their forms for attributes.
 func chosen(byAttribute, keep bool) filter {
 	return func(r *run, v Value, a *arguments) (Value, error) {
-		list, err := items(v)
+		list, err := r.items(v)
 		if err != nil {
 			return nil, err
 		}
@@ -373,93 +494,111 @@ func chosen(byAttribute, keep bool) filter {
 			}
 			name, rest = rest[0], rest[1:]
 		}
-		holds := func(v Value, _ *arguments) (bool, error) { return truth(v), nil }
+		holds := func(_ *Meter, v Value, _ *arguments) (bool, error) { return truth(v), nil }
 		if len(rest) > 0 {
-			if holds = tests[str(rest[0])]; holds == nil {
-				return nil, fmt.Errorf("No test named '%s'.", str(rest[0]))
+			test, _ := rest[0].(string)
+			if holds = tests[test]; holds == nil {
+				return nil, fmt.Errorf("No test named '%s'.", brief(test))
 			}
 			rest = rest[1:]
 		}
-		result := List{}
-		for _, v := range list {
-			if err := r.step(); err != nil {
-				return nil, err
+		of, others := r.attribute(name), &arguments{list: rest}
+		result, err := r.list(0)
+		for i := 0; err == nil && i < len(list); i++ {
+			if err = r.step(); err != nil {
+				break
 			}
-			of := v
-			if byAttribute {
-				if of, err = path(v, name); err != nil {
-					return nil, err
-				}
+			var v Value
+			if v, err = of(list[i]); err != nil {
+				break
 			}
-			ok, err := holds(of, &arguments{list: rest})
-			if err != nil {
-				return nil, err
-			}
-			if ok == keep {
-				result = append(result, v)
+			var ok bool
+			if ok, err = holds(r.Meter, v, others); ok == keep && err == nil {
+				result, err = r.Append(result, list[i])
 			}
 		}
-		return result, nil
+		return result, err
 	}
 }
 
 func extreme(lowest bool) filter {
-	return func(_ *run, v Value, a *arguments) (Value, error) {
-		list, err := items(v)
+	return func(r *run, v Value, a *arguments) (Value, error) {
+		list, err := r.items(v)
 		if err != nil {
 			return nil, err
 		}
-		if len(list) == 0 {
-			return Undefined{"No aggregated item, sequence was empty."}, nil
-		}
-		name, byName := a.named["attribute"]
-		key := func(v Value) (Value, error) {
-			if byName {
-				return path(v, name)
+		name, _ := a.name("attribute")
+		of := r.attribute(name)
+		best := keyed{v: Undefined{name: "No aggregated item, sequence was empty."}}
+		for i, v := range list {
+			if err := r.step(); err != nil {
+				return nil, err
 			}
-			return v, nil
+			one, err := r.keyOf(v, false, of)
+			if err != nil {
+				return nil, err
+			}
+			better := i == 0
+			switch {
+			case better:
+			case lowest:
+				better, err = r.less(one.key, best.key)
+			default:
+				better, err = r.less(best.key, one.key)
+			}
+			if err != nil {
+				return nil, err
+			}
+			if better {
+				best = one
+			}
 		}
-		order, err := sorted(list, !lowest, false, key)
-		if err != nil {
-			return nil, err
-		}
-		return order.(List)[0], nil
+		return best.v, nil
 	}
 }
 
 func filterReplace(r *run, v Value, a *arguments) (Value, error) {
+	s, err := r.str(v)
+	if err != nil {
+		return nil, err
+	}
+	return replace(r, s, a)
+}
+
+// replace is Python's str.replace.
+func replace(r *run, s string, a *arguments) (Value, error) {
 	count, err := a.int(2, "count", -1)
 	if err != nil {
 		return nil, err
 	}
-	return r.replaced(str(v), a.text(0, "old", ""), a.text(1, "new", ""), count)
-}
-
-func (r *run) replaced(s, old, with string, count int) (Value, error) {
-	n := strings.Count(s, old)
-	if count >= 0 {
-		n = min(n, count)
-	}
-	if err := r.spend(len(s) + n*len(with)); err != nil {
-		return nil, err
-	}
-	return strings.Replace(s, old, with, n), nil
-}
-
-func filterReverse(r *run, v Value, _ *arguments) (Value, error) {
-	list, err := items(v)
+	old, err := a.text(r.Meter, 0, "old", "")
 	if err != nil {
 		return nil, err
 	}
-	back := append(List{}, list...)
-	slices.Reverse(back)
-	if _, isText := v.(string); isText {
-		return r.join("", back, func(v Value) (Value, error) { return v, nil })
+	with, err := a.text(r.Meter, 1, "new", "")
+	if err != nil {
+		return nil, err
 	}
-	return back, r.spend(16 * len(back))
+	return r.replaced(s, old, with, count)
 }
 
-func filterRound(_ *run, v Value, a *arguments) (Value, error) {
+func filterReverse(r *run, v Value, _ *arguments) (Value, error) {
+	list, err := r.items(v)
+	if err != nil {
+		return nil, err
+	}
+	back, err := r.copied(list)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(back)
+	if _, isText := v.(string); isText {
+		return r.joined(back...)
+	}
+	return back, nil
+}
+
+func filterRound(r *run, v Value, a *arguments) (Value, error) {
 	x, ok := asFloat(v)
 	if !ok {
 		return nil, fmt.Errorf("type %s doesn't define __round__ method", typeName(v))
@@ -468,8 +607,12 @@ func filterRound(_ *run, v Value, a *arguments) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	method, err := a.text(r.Meter, 1, "method", "common")
+	if err != nil {
+		return nil, err
+	}
 	scale := math.Pow(10, float64(precision))
-	switch a.text(1, "method", "common") {
+	switch method {
 	case "ceil":
 		return math.Ceil(x*scale) / scale, nil
 	case "floor":
@@ -478,39 +621,36 @@ func filterRound(_ *run, v Value, a *arguments) (Value, error) {
 	return math.RoundToEven(x*scale) / scale, nil
 }
 
-func filterSort(_ *run, v Value, a *arguments) (Value, error) {
-	list, err := items(v)
+func filterSort(r *run, v Value, a *arguments) (Value, error) {
+	list, err := r.items(v)
 	if err != nil {
 		return nil, err
 	}
 	reverse, _ := a.at(0, "reverse")
 	cased, _ := a.at(1, "case_sensitive")
-	name, byName := a.at(2, "attribute")
-	return sorted(list, truth(reverse), truth(cased), func(v Value) (Value, error) {
-		if byName && name != nil {
-			return path(v, name)
-		}
-		return v, nil
-	})
+	name, _ := a.at(2, "attribute")
+	return r.sorted(list, truth(reverse), truth(cased), r.attribute(name))
 }
 
-func filterString(r *run, v Value, _ *arguments) (Value, error) { return r.made(str(v)) }
+func filterString(r *run, v Value, _ *arguments) (Value, error) { return r.str(v) }
 
 func filterSum(r *run, v Value, a *arguments) (Value, error) {
-	list, err := items(v)
+	list, err := r.items(v)
 	if err != nil {
 		return nil, err
 	}
-	name, byName := a.at(0, "attribute")
+	name, _ := a.at(0, "attribute")
+	of := r.attribute(name)
 	sum, given := a.at(1, "start")
 	if !given {
 		sum = int64(0)
 	}
 	for _, v := range list {
-		if byName && name != nil {
-			if v, err = path(v, name); err != nil {
-				return nil, err
-			}
+		if err := r.step(); err != nil {
+			return nil, err
+		}
+		if v, err = of(v); err != nil {
+			return nil, err
 		}
 		if sum, err = r.calculate("+", sum, v); err != nil {
 			return nil, err
@@ -520,40 +660,84 @@ func filterSum(r *run, v Value, a *arguments) (Value, error) {
 }
 
 func filterTrim(r *run, v Value, a *arguments) (Value, error) {
-	return r.made(stripped(str(v), a, strings.TrimSpace, strings.Trim))
-}
-
-// stripped trims blanks, or the characters that an argument has.
-func stripped(s string, a *arguments, blanks func(string) string, these func(s, set string) string) string {
-	if set, ok := a.at(0, "chars"); ok && set != nil {
-		return these(s, str(set))
-	}
-	return blanks(s)
-}
-
-func filterUnique(_ *run, v Value, a *arguments) (Value, error) {
-	list, err := items(v)
+	s, err := r.str(v)
 	if err != nil {
 		return nil, err
 	}
-	seen, kept := List{}, List{}
+	return stripped(r, s, a, strings.TrimSpace, strings.Trim)
+}
+
+// stripped trims blanks, or the characters that an argument has.
+func stripped(r *run, s string, a *arguments, blanks func(string) string, these func(s, set string) string) (Value, error) {
+	chars, err := a.text(r.Meter, 0, "chars", "")
+	if err != nil {
+		return nil, err
+	}
+	if set, given := a.at(0, "chars"); !given || set == nil {
+		return blanks(s), r.read(len(s))
+	}
+	if err := r.count((len(s)/readStep + 1) * len(chars)); err != nil {
+		return nil, err
+	}
+	return these(s, chars), nil
+}
+
+func filterUnique(r *run, v Value, a *arguments) (Value, error) {
+	list, err := r.items(v)
+	if err != nil {
+		return nil, err
+	}
+	name, _ := a.at(1, "attribute")
+	of := r.attribute(name)
+	var seen, kept List
 	for _, v := range list {
-		key := v
-		if name, ok := a.at(1, "attribute"); ok && name != nil {
-			if key, err = path(v, name); err != nil {
-				return nil, err
-			}
+		one, err := r.keyOf(v, false, of)
+		if err != nil {
+			return nil, err
 		}
-		if s, ok := key.(string); ok {
-			key = strings.ToLower(s)
+		if at, err := r.index(seen, one.key); err != nil {
+			return nil, err
+		} else if at >= 0 {
+			continue
 		}
-		if in, _ := contains(seen, key); !in {
-			seen, kept = append(seen, key), append(kept, v)
+		if seen, err = r.Append(seen, one.key); err != nil {
+			return nil, err
+		}
+		if kept, err = r.Append(kept, v); err != nil {
+			return nil, err
 		}
 	}
 	return kept, nil
 }
 
-func filterWordCount(_ *run, v Value, _ *arguments) (Value, error) {
-	return int64(len(strings.Fields(str(v)))), nil
+func filterWordCount(r *run, v Value, _ *arguments) (Value, error) {
+	s, err := r.str(v)
+	if err != nil {
+		return nil, err
+	}
+	n, err := r.wordCount(s)
+	return int64(n), err
+}
+
+// wordCount counts what stands between blanks.
+func (m *Meter) wordCount(s string) (n int, err error) {
+	for _, more := word(&s); more; _, more = word(&s) {
+		if n++; n%readStep == 0 {
+			if err := m.step(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, m.read(len(s))
+}
+
+// word takes the first word off a text.
+func word(s *string) (first string, ok bool) {
+	rest := strings.TrimLeftFunc(*s, unicode.IsSpace)
+	end := strings.IndexFunc(rest, unicode.IsSpace)
+	if end < 0 {
+		end = len(rest)
+	}
+	first, *s = rest[:end], rest[end:]
+	return first, first != ""
 }

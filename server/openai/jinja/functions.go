@@ -7,12 +7,12 @@ import (
 )
 
 // globals are what each template can call.
-var globals = &frame{names: map[string]Value{
-	"range":           function(callRange),
-	"dict":            function(func(_ *run, a *arguments) (Value, error) { return dictFrom(a, false) }),
-	"namespace":       function(func(_ *run, a *arguments) (Value, error) { return dictFrom(a, true) }),
-	"raise_exception": function(callRaise),
-	"strftime_now":    function(callTime),
+var globals = &frame{kept: true, names: []member{
+	{"range", function(callRange)},
+	{"dict", function(func(r *run, a *arguments) (Value, error) { return r.dictFrom(a, false) })},
+	{"namespace", function(func(r *run, a *arguments) (Value, error) { return r.dictFrom(a, true) })},
+	{"raise_exception", function(callRaise)},
+	{"strftime_now", function(callTime)},
 }}
 
 // mostRange bounds a range, as Jinja does in its sandbox.
@@ -37,52 +37,77 @@ func callRange(r *run, a *arguments) (Value, error) {
 	if step == 0 {
 		return nil, errors.New("range() arg 3 must not be zero")
 	}
-	list := List{}
-	for i := from; step > 0 && i < to || step < 0 && i > to; {
-		if len(list) >= mostRange {
-			return nil, fmt.Errorf("Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", mostRange)
-		}
-		list = append(list, i)
-		last := i
-		if i += step; (i > last) != (step > 0) {
-			break // beyond the largest number
-		}
+	if step > 0 && from >= to || step < 0 && from <= to {
+		return r.list(0)
 	}
-	return list, r.spend(16 * len(list))
+	distance, stride := uint64(to)-uint64(from), uint64(step)
+	if step < 0 {
+		distance, stride = uint64(from)-uint64(to), -uint64(step)
+	}
+	count := (distance-1)/stride + 1
+	if count > mostRange {
+		return nil, fmt.Errorf("Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", mostRange)
+	}
+	list, err := r.list(int(count))
+	for i := range int64(count) {
+		if err != nil {
+			return nil, err
+		}
+		list, err = r.Append(list, from+i*step)
+	}
+	return list, err
 }
 
 // dictFrom makes a dict of named arguments, and perhaps of one that is a dict.
-func dictFrom(a *arguments, namespace bool) (Value, error) {
-	d := &Dict{namespace: namespace}
+func (m *Meter) dictFrom(a *arguments, namespace bool) (Value, error) {
+	d, err := m.Dict()
+	if err != nil {
+		return nil, err
+	}
+	d.namespace = namespace
+	members := a.named
 	if len(a.list) > 0 {
 		from, ok := a.list[0].(*Dict)
 		if !ok {
 			return nil, fmt.Errorf("'%s' object is not a dict", typeName(a.list[0]))
 		}
-		for _, name := range from.names {
-			d.Set(name, from.values[name])
+		for _, one := range from.members {
+			if err := m.Set(d, one.name, one.value); err != nil {
+				return nil, err
+			}
 		}
 	}
-	for _, name := range a.order {
-		d.Set(name, a.named[name])
+	for _, one := range members {
+		if err := m.Set(d, one.name, one.value); err != nil {
+			return nil, err
+		}
 	}
 	return d, nil
 }
 
-func callRaise(_ *run, a *arguments) (Value, error) {
-	return nil, &RaisedError{a.text(0, "message", "")}
+func callRaise(r *run, a *arguments) (Value, error) {
+	message, err := a.text(r.Meter, 0, "message", "")
+	if err != nil {
+		return nil, err
+	}
+	return nil, &RaisedError{message}
 }
+
+// layouts are those of strftime's directives.
+var layouts = map[byte]string{'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'B': "January",
+	'b': "Jan", 'h': "Jan", 'A': "Monday", 'a': "Mon", 'j': "002", 'Z': "MST", 'z': "-0700", 'F': "2006-01-02", 'T': "15:04:05", 'D': "01/02/06", 'R': "15:04"}
 
 // callTime is strftime with the directives that have one form in every place of the world.
 func callTime(r *run, a *arguments) (Value, error) {
-	layouts := map[byte]string{'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'B': "January",
-		'b': "Jan", 'h': "Jan", 'A': "Monday", 'a': "Mon", 'j': "002", 'Z': "MST", 'z': "-0700", 'F': "2006-01-02", 'T': "15:04:05", 'D': "01/02/06", 'R': "15:04"}
 	now := r.limits.Now()
-	format := a.text(0, "format", "")
-	var b strings.Builder
-	for i := 0; i < len(format); i++ {
+	format, err := a.text(r.Meter, 0, "format", "")
+	if err != nil {
+		return nil, err
+	}
+	w := writer{m: r.Meter}
+	for i := 0; i < len(format) && w.err == nil; i++ {
 		if format[i] != '%' || i+1 == len(format) {
-			b.WriteByte(format[i])
+			w.byte(format[i])
 			continue
 		}
 		i++
@@ -93,16 +118,16 @@ func callTime(r *run, a *arguments) (Value, error) {
 		layout, known := layouts[format[i]]
 		switch {
 		case format[i] == '%':
-			b.WriteByte('%')
+			w.byte('%')
 			continue
 		case !known:
 			return nil, fmt.Errorf("strftime_now does not know %%%c", format[i])
 		}
-		s := now.Format(layout)
+		s := now.Format(layout) // bound: the layouts
 		if strip {
 			s = strings.TrimLeft(s, "0 ")
 		}
-		b.WriteString(s)
+		w.text(s)
 	}
-	return r.made(b.String())
+	return w.value()
 }

@@ -69,7 +69,7 @@ func read(t testing.TB) (variables map[string]Value, list []golden) {
 		if g.Variables != nil {
 			d := json.NewDecoder(bytes.NewReader(g.Variables))
 			d.UseNumber()
-			variables = decode(t, d).(*Dict).values
+			variables = decode(t, d).(*Dict).values()
 			continue
 		}
 		list = append(list, g)
@@ -143,6 +143,28 @@ func TestRenderingsEnd(t *testing.T) {
 		}
 		if _, err := Parse(source); err == nil {
 			t.Errorf("%.20s…: no error", source)
+		}
+	}
+}
+
+// TestRenderingsEndWhenTheyAreNotWanted: whatever a template does at that time.
+func TestRenderingsEndWhenTheyAreNotWanted(t *testing.T) {
+	errEnded := errors.New("ended")
+	list := List{}
+	for i := range 1 << 12 {
+		list = append(list, int64(i))
+	}
+	for _, source := range []string{
+		"{% for i in l %}{% endfor %}", "{{ l | unique | length }}", "{{ l | sort | length }}", "{{ l | tojson }}", "{{ l }}", "{{ l == l }}", "{{ -1 in l }}",
+		"{{ ('a' * 10000000).count('b') }}", "{{ ('a' * 10000000) | upper }}", "{{ l | map('string') | join }}", "{{ l | select('odd') | list | length }}",
+	} {
+		template, err := Parse(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = template.Render(map[string]Value{"l": list}, Limits{Ended: func() error { return errEnded }})
+		if !errors.Is(err, errEnded) {
+			t.Errorf("%s: got %v, want that it has ended", source, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -21,52 +22,59 @@ func method(of Value, name string) (Value, bool) {
 			return function(func(r *run, a *arguments) (Value, error) { return m(r, of, a) }), true
 		}
 	case List:
-		switch name {
-		case "index":
-			return function(func(_ *run, a *arguments) (Value, error) {
-				v, _ := a.at(0, "value")
-				for i, e := range of {
-					if equal(e, v) {
-						return int64(i), nil
-					}
-				}
-				return nil, fmt.Errorf("%s is not in list", str(v))
-			}), true
-		case "count":
-			return function(func(_ *run, a *arguments) (Value, error) {
-				v, _ := a.at(0, "value")
-				n := int64(0)
-				for _, e := range of {
-					if equal(e, v) {
-						n++
-					}
-				}
-				return n, nil
-			}), true
+		if m, ok := listMethods[name]; ok {
+			return function(func(r *run, a *arguments) (Value, error) { return m(r, of, a) }), true
 		}
 	}
 	return nil, false
+}
+
+var listMethods = map[string]func(r *run, l List, a *arguments) (Value, error){
+	"index": func(r *run, l List, a *arguments) (Value, error) {
+		v, _ := a.at(0, "value")
+		i, err := r.index(l, v)
+		if i < 0 && err == nil {
+			err = fmt.Errorf("%s is not in list", typeName(v))
+		}
+		return int64(i), err
+	},
+	"count": func(r *run, l List, a *arguments) (Value, error) {
+		v, _ := a.at(0, "value")
+		n := int64(0)
+		for len(l) > 0 {
+			i, err := r.index(l, v)
+			if err != nil {
+				return nil, err
+			}
+			if i < 0 {
+				break
+			}
+			n++
+			l = l[i+1:]
+		}
+		return n, nil
+	},
 }
 
 var dictMethods = map[string]func(r *run, d *Dict, a *arguments) (Value, error){
 	"get": func(_ *run, d *Dict, a *arguments) (Value, error) {
 		name, _ := a.at(0, "key")
 		if name, ok := name.(string); ok {
-			if v, ok := d.values[name]; ok {
+			if v, ok := d.member(name); ok {
 				return v, nil
 			}
 		}
 		otherwise, _ := a.at(1, "default")
 		return otherwise, nil
 	},
-	"items": func(_ *run, d *Dict, _ *arguments) (Value, error) { return pairsOf(d), nil },
-	"keys":  func(_ *run, d *Dict, _ *arguments) (Value, error) { return items(d) },
-	"values": func(_ *run, d *Dict, _ *arguments) (Value, error) {
-		list := make(List, len(d.names))
-		for i, name := range d.names {
-			list[i] = d.values[name]
+	"items": func(r *run, d *Dict, _ *arguments) (Value, error) { return r.pairs(d) },
+	"keys":  func(r *run, d *Dict, _ *arguments) (Value, error) { return r.items(d) },
+	"values": func(r *run, d *Dict, _ *arguments) (Value, error) {
+		list, err := r.list(len(d.members))
+		for i := 0; err == nil && i < len(d.members); i++ {
+			list, err = r.Append(list, d.members[i].value)
 		}
-		return list, nil
+		return list, err
 	},
 	"copy": func(_ *run, d *Dict, _ *arguments) (Value, error) { return d, nil }, // nothing changes it
 }
@@ -78,8 +86,8 @@ var textMethods = map[string]textMethod{
 	"lstrip": trimming(func(s string) string { return strings.TrimLeftFunc(s, unicode.IsSpace) }, strings.TrimLeft),
 	"rstrip": trimming(func(s string) string { return strings.TrimRightFunc(s, unicode.IsSpace) }, strings.TrimRight),
 
-	"lower": changing(strings.ToLower), "upper": changing(strings.ToUpper), "title": changing(title), "capitalize": changing(capitalize),
-	"casefold": changing(strings.ToLower),
+	"lower": changing(lower), "upper": changing(upper), "title": changing(title), "capitalize": changing(capitalize),
+	"casefold": changing(lower),
 
 	"startswith": affix(strings.HasPrefix), "endswith": affix(strings.HasSuffix),
 	"removeprefix": cutting(strings.TrimPrefix), "removesuffix": cutting(strings.TrimSuffix),
@@ -90,15 +98,19 @@ var textMethods = map[string]textMethod{
 
 	"isdigit": every(unicode.IsDigit), "isnumeric": every(unicode.IsNumber), "isalpha": every(unicode.IsLetter), "isspace": every(unicode.IsSpace),
 	"isalnum": every(func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }),
-	"islower": func(_ *run, s string, _ *arguments) (Value, error) { return tests["lower"](s, nil) },
-	"isupper": func(_ *run, s string, _ *arguments) (Value, error) { return tests["upper"](s, nil) },
+	"islower": func(r *run, s string, _ *arguments) (Value, error) { return tests["lower"](r.Meter, s, nil) },
+	"isupper": func(r *run, s string, _ *arguments) (Value, error) { return tests["upper"](r.Meter, s, nil) },
 
-	"count": func(_ *run, s string, a *arguments) (Value, error) {
-		return int64(strings.Count(s, a.text(0, "sub", ""))), nil
+	"count": func(r *run, s string, a *arguments) (Value, error) {
+		part, err := a.text(r.Meter, 0, "sub", "")
+		if err != nil {
+			return nil, err
+		}
+		return int64(strings.Count(s, part)), r.read(len(s))
 	},
 	"join": func(r *run, s string, a *arguments) (Value, error) {
 		v, _ := a.at(0, "iterable")
-		list, err := items(v)
+		list, err := r.items(v)
 		if err != nil {
 			return nil, err
 		}
@@ -109,62 +121,73 @@ var textMethods = map[string]textMethod{
 			return v, nil
 		})
 	},
-	"replace": func(r *run, s string, a *arguments) (Value, error) {
-		count, err := a.int(2, "count", -1)
+	"replace": replace,
+	"split":   splitting(false),
+	"rsplit":  splitting(true),
+	"splitlines": func(r *run, s string, _ *arguments) (Value, error) {
+		list, err := r.list(strings.Count(s, "\n") + 1)
+		for more := s != ""; more && err == nil; {
+			var line string
+			if line, s, more = strings.Cut(s, "\n"); more {
+				line = strings.TrimSuffix(line, "\r")
+				more = s != ""
+			}
+			list, err = r.Append(list, line)
+		}
+		return list, err
+	},
+	"partition": func(r *run, s string, a *arguments) (Value, error) {
+		between, err := a.text(r.Meter, 0, "sep", "")
 		if err != nil {
 			return nil, err
 		}
-		return r.replaced(s, a.text(0, "old", ""), a.text(1, "new", ""), count)
-	},
-	"split":  splitting(false),
-	"rsplit": splitting(true),
-	"splitlines": func(r *run, s string, _ *arguments) (Value, error) {
-		s = strings.TrimSuffix(strings.ReplaceAll(s, "\r\n", "\n"), "\n")
-		if s == "" {
-			return List{}, nil
-		}
-		return r.listed(strings.Split(s, "\n"))
-	},
-	"partition": func(_ *run, s string, a *arguments) (Value, error) {
-		between := a.text(0, "sep", "")
 		before, after, found := strings.Cut(s, between)
 		if !found {
 			between = ""
 		}
-		return List{before, between, after}, nil
+		return List{before, between, after}, r.read(len(s)) // bound: three parts
 	},
-	"rpartition": func(_ *run, s string, a *arguments) (Value, error) {
-		between := a.text(0, "sep", "")
+	"rpartition": func(r *run, s string, a *arguments) (Value, error) {
+		between, err := a.text(r.Meter, 0, "sep", "")
+		if err != nil {
+			return nil, err
+		}
 		i := strings.LastIndex(s, between)
 		if i < 0 {
-			return List{"", "", s}, nil
+			return List{"", "", s}, r.read(len(s)) // bound: three parts
 		}
-		return List{s[:i], between, s[i+len(between):]}, nil
+		return List{s[:i], between, s[i+len(between):]}, r.read(len(s)) // bound: three parts
 	},
 	"format": formatMethod,
 }
 
 func trimming(blanks func(string) string, these func(s, set string) string) textMethod {
-	return func(r *run, s string, a *arguments) (Value, error) { return r.made(stripped(s, a, blanks, these)) }
+	return func(r *run, s string, a *arguments) (Value, error) { return stripped(r, s, a, blanks, these) }
 }
 
-func changing(change func(string) string) textMethod {
-	return func(r *run, s string, _ *arguments) (Value, error) { return r.made(change(s)) }
+func changing(change caser) textMethod {
+	return func(r *run, s string, _ *arguments) (Value, error) { return r.mapped(s, change()) }
 }
 
 func cutting(cut func(s, part string) string) textMethod {
-	return func(r *run, s string, a *arguments) (Value, error) { return r.made(cut(s, a.text(0, "part", ""))) }
+	return func(r *run, s string, a *arguments) (Value, error) {
+		part, err := a.text(r.Meter, 0, "part", "")
+		return cut(s, part), err
+	}
 }
 
 // affix makes startswith and endswith, which take one text or several.
 func affix(has func(s, part string) bool) textMethod {
-	return func(_ *run, s string, a *arguments) (Value, error) {
+	return func(r *run, s string, a *arguments) (Value, error) {
 		v, _ := a.at(0, "part")
 		list, ok := v.(List)
 		if !ok {
-			list = List{v}
+			list = List{v} // bound: one
 		}
 		for _, part := range list {
+			if err := r.step(); err != nil {
+				return nil, err
+			}
 			text, ok := part.(string)
 			if !ok {
 				return nil, fmt.Errorf("first arg must be str or a tuple of str, not %s", typeName(part))
@@ -178,31 +201,27 @@ func affix(has func(s, part string) bool) textMethod {
 }
 
 func finding(find func(s, part string) int, must bool) textMethod {
-	return func(_ *run, s string, a *arguments) (Value, error) {
-		i := find(s, a.text(0, "sub", ""))
+	return func(r *run, s string, a *arguments) (Value, error) {
+		part, err := a.text(r.Meter, 0, "sub", "")
+		if err != nil {
+			return nil, err
+		}
+		i := find(s, part)
 		if i < 0 {
 			if must {
 				return nil, errors.New("substring not found")
 			}
 			return int64(-1), nil
 		}
-		n, _ := length(s[:i])
-		return int64(n), nil
+		n, err := r.length(s[:i])
+		return int64(n), err
 	}
 }
 
 func every(holds func(rune) bool) textMethod {
-	return func(_ *run, s string, _ *arguments) (Value, error) {
-		return s != "" && strings.IndexFunc(s, func(c rune) bool { return !holds(c) }) < 0, nil
+	return func(r *run, s string, _ *arguments) (Value, error) {
+		return s != "" && strings.IndexFunc(s, func(c rune) bool { return !holds(c) }) < 0, r.read(len(s))
 	}
-}
-
-func (r *run) listed(parts []string) (Value, error) {
-	list := make(List, len(parts))
-	for i, part := range parts {
-		list[i] = part
-	}
-	return list, r.spend(32 * len(parts))
 }
 
 func splitting(fromEnd bool) textMethod {
@@ -214,95 +233,148 @@ func splitting(fromEnd bool) textMethod {
 		between, ok := a.at(0, "sep")
 		if !ok || between == nil {
 			if most < 0 {
-				return r.listed(strings.Fields(s))
+				return r.words(s)
 			}
 			return nil, errors.New("split by blanks has no maxsplit here")
 		}
-		sep := str(between)
+		sep, err := r.str(between)
+		if err != nil {
+			return nil, err
+		}
 		if sep == "" {
 			return nil, errors.New("empty separator")
 		}
-		if !fromEnd || most < 0 {
-			if most >= 0 {
-				most++
-			}
-			return r.listed(strings.SplitN(s, sep, most))
-		}
-		var back []string
-		for range most {
-			i := strings.LastIndex(s, sep)
-			if i < 0 {
-				break
-			}
-			back = append(back, s[i+len(sep):])
-			s = s[:i]
-		}
-		parts := []string{s}
-		for i := len(back) - 1; i >= 0; i-- {
-			parts = append(parts, back[i])
-		}
-		return r.listed(parts)
+		return r.split(s, sep, most, fromEnd)
 	}
+}
+
+// words returns what stands between blanks.
+func (m *Meter) words(s string) (List, error) {
+	n, err := m.wordCount(s)
+	if err != nil {
+		return nil, err
+	}
+	list, err := m.list(n)
+	for err == nil {
+		first, ok := word(&s)
+		if !ok {
+			break
+		}
+		list, err = m.Append(list, first)
+	}
+	return list, err
+}
+
+// split cuts a text at the first separators, or the last ones; at all of them if most is
+// negative.
+func (m *Meter) split(s, sep string, most int, fromEnd bool) (List, error) {
+	if err := m.read(2 * len(s)); err != nil {
+		return nil, err
+	}
+	n := strings.Count(s, sep)
+	skipped := 0
+	if most >= 0 && most < n {
+		skipped, n = n-most, most
+	}
+	list, err := m.list(n + 1)
+	if err != nil {
+		return nil, err
+	}
+	if fromEnd && skipped > 0 {
+		return m.splitEnd(list, s, sep, n)
+	}
+	for range n {
+		before, after, _ := strings.Cut(s, sep)
+		if list, err = m.Append(list, before); err != nil {
+			return nil, err
+		}
+		s = after
+	}
+	return m.Append(list, s)
+}
+
+// splitEnd cuts a text at its last n separators, of which there may be fewer, as they do not
+// overlap.
+func (m *Meter) splitEnd(list List, s, sep string, n int) (_ List, err error) {
+	for range n {
+		i := strings.LastIndex(s, sep)
+		if i < 0 {
+			break
+		}
+		if list, err = m.Append(list, s[i+len(sep):]); err != nil {
+			return nil, err
+		}
+		s = s[:i]
+	}
+	list, err = m.Append(list, s)
+	slices.Reverse(list)
+	return list, err
 }
 
 // formatMethod is str.format with places and names alone.
 func formatMethod(r *run, s string, a *arguments) (Value, error) {
-	var b strings.Builder
+	w := writer{m: r.Meter}
 	next := 0
-	for i := 0; i < len(s); i++ {
+	for w.err == nil {
+		i := strings.IndexAny(s, "{}")
+		if i < 0 {
+			w.text(s)
+			break
+		}
+		if err := r.step(); err != nil {
+			return nil, err
+		}
+		w.text(s[:i])
 		c := s[i]
-		if c != '{' && c != '}' {
-			b.WriteByte(c)
+		s = s[i+1:]
+		if s != "" && s[0] == c {
+			w.byte(c)
+			s = s[1:]
 			continue
 		}
-		if i+1 < len(s) && s[i+1] == c {
-			b.WriteByte(c)
-			i++
-			continue
+		name, rest, found := strings.Cut(s, "}")
+		if c == '}' || !found {
+			return nil, fmt.Errorf("Single '%c' encountered in format string", c)
 		}
-		n := strings.IndexByte(s[i:], '}')
-		if c == '}' || n < 0 {
-			return nil, errors.New("Single '" + string(c) + "' encountered in format string")
-		}
-		name := s[i+1 : i+n]
-		i += n
-		var v Value
-		var ok bool
-		if name == "" {
-			v, ok = a.at(next, "")
-			next++
-		} else if place, err := strconv.Atoi(name); err == nil && place >= 0 {
-			v, ok = a.at(place, "")
-		} else {
-			v, ok = a.named[name]
+		s = rest
+		v, ok := a.name(name)
+		if n, isPlace := place(name); name == "" || isPlace && n >= 0 {
+			if name == "" {
+				n = int64(next)
+				next++
+			}
+			v, ok = a.at(int(n), "")
 		}
 		if !ok {
-			return nil, fmt.Errorf("the format string has {%s}, and no argument for it", name)
+			return nil, fmt.Errorf("the format string has {%s}, and no argument for it", brief(name))
 		}
-		b.WriteString(str(v))
+		w.str(v)
 	}
-	return r.made(b.String())
+	return w.value()
 }
 
 // formatted is Python's "text" % values, for %s, %d, %r and %%.
 func (r *run) formatted(s string, v Value) (Value, error) {
 	list, ok := v.(List)
 	if !ok {
-		list = List{v}
+		list = List{v} // bound: one
 	}
-	var b strings.Builder
-	for {
+	w := writer{m: r.Meter}
+	for w.err == nil {
 		before, rest, found := strings.Cut(s, "%")
-		b.WriteString(before)
+		w.text(before)
 		if !found {
 			break
+		}
+		if err := r.step(); err != nil {
+			return nil, err
 		}
 		if rest == "" {
 			return nil, errors.New("incomplete format")
 		}
 		s = rest[1:]
 		if rest[0] == '%' {
-			b.WriteByte('%')
+			w.byte('%')
 			continue
 		}
 		if len(list) == 0 {
@@ -310,19 +382,19 @@ func (r *run) formatted(s string, v Value) (Value, error) {
 		}
 		switch one := list[0]; rest[0] {
 		case 's':
-			b.WriteString(str(one))
+			w.str(one)
 		case 'r':
-			repr(&b, one)
+			w.repr(one)
 		case 'd':
 			x, ok := asFloat(one)
 			if !ok {
 				return nil, fmt.Errorf("%%d format: a real number is required, not %s", typeName(one))
 			}
-			fmt.Fprintf(&b, "%.0f", math.Trunc(x))
+			w.text(strconv.FormatFloat(math.Trunc(x), 'f', 0, 64)) // bound: 310 digits
 		default:
 			return nil, fmt.Errorf("unsupported format character '%c'", rest[0])
 		}
 		list = list[1:]
 	}
-	return r.made(b.String())
+	return w.value()
 }

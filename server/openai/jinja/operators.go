@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 )
 
 type constant struct{ v Value }
@@ -14,23 +13,26 @@ func (c constant) value(*run, *frame) (Value, error) { return c.v, nil }
 type variable string
 
 func (v variable) value(_ *run, f *frame) (Value, error) {
-	if found, ok := f.find(string(v)); ok {
+	if found, ok := f.find(string(v)); ok { // bound: the template
 		return found, nil
 	}
-	return Undefined{"'" + string(v) + "' is undefined"}, nil
+	return Undefined{noVariable, string(v)}, nil // bound: the template
 }
 
 type listOf []expression
 
 func (l listOf) value(r *run, f *frame) (Value, error) {
-	list := make(List, len(l))
-	for i, e := range l {
-		var err error
-		if list[i], err = r.eval(e, f); err != nil {
+	list, err := r.list(len(l))
+	for _, e := range l {
+		if err != nil {
 			return nil, err
 		}
+		var v Value
+		if v, err = r.eval(e, f); err == nil {
+			list, err = r.Append(list, v)
+		}
 	}
-	return list, nil
+	return list, err
 }
 
 type dictOf struct {
@@ -39,7 +41,10 @@ type dictOf struct {
 }
 
 func (d *dictOf) value(r *run, f *frame) (Value, error) {
-	whole := &Dict{}
+	whole, err := r.Dict()
+	if err != nil {
+		return nil, err
+	}
 	for i := range d.keys {
 		key, err := r.eval(d.keys[i], f)
 		if err != nil {
@@ -53,7 +58,9 @@ func (d *dictOf) value(r *run, f *frame) (Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		whole.Set(name, v)
+		if err := r.Set(whole, name, v); err != nil {
+			return nil, err
+		}
 	}
 	return whole, nil
 }
@@ -77,7 +84,7 @@ func (c *choice) value(r *run, f *frame) (Value, error) {
 	case truth(v):
 		return c.yes.value(r, f)
 	case c.no == nil:
-		return Undefined{"the inline if-expression evaluated to false and no else section was defined."}, nil
+		return Undefined{name: "the inline if-expression evaluated to false and no else section was defined."}, nil
 	}
 	return c.no.value(r, f)
 }
@@ -140,21 +147,14 @@ func (r *run) combine(operator string, x, y Value) (v Value, err error) {
 	switch operator {
 	case "and", "or":
 		return y, nil
-	case "==":
-		return equal(x, y), nil
-	case "!=":
-		return !equal(x, y), nil
-	case "in":
-		return contains(y, x)
-	case "not in":
-		in, err := contains(y, x)
-		return !in, err
+	case "==", "!=":
+		same, err := r.equal(x, y)
+		return same == (operator == "=="), err
+	case "in", "not in":
+		in, err := r.contains(y, x)
+		return in == (operator == "in"), err
 	case "~":
-		s, t := str(x), str(y)
-		if err := r.spend(len(s) + len(t)); err != nil {
-			return nil, err
-		}
-		return s + t, nil
+		return r.joined(x, y)
 	case "<":
 	case ">":
 		swapped = true
@@ -171,15 +171,24 @@ func (r *run) combine(operator string, x, y Value) (v Value, err error) {
 	if swapped {
 		x, y = y, x
 	}
-	is, err := less(x, y)
+	is, err := r.less(x, y)
 	return is != negated, err
+}
+
+// joined returns the texts of values as one.
+func (r *run) joined(list ...Value) (Value, error) {
+	w := writer{m: r.Meter}
+	for _, v := range list {
+		w.str(v)
+	}
+	return w.value()
 }
 
 // defined refuses undefined operands.
 func defined(list ...Value) error {
 	for _, v := range list {
 		if u, ok := v.(Undefined); ok {
-			return errors.New(u.name)
+			return u.why()
 		}
 	}
 	return nil
@@ -189,35 +198,32 @@ func (r *run) calculate(operator string, x, y Value) (Value, error) {
 	if err := defined(x, y); err != nil {
 		return nil, err
 	}
-	unsupported := fmt.Errorf("unsupported operand type(s) for %s: '%s' and '%s'", operator, typeName(x), typeName(y))
 	if s, ok := x.(string); ok {
 		switch t, isText := y.(string); {
 		case operator == "+" && isText:
-			if err := r.spend(len(s) + len(t)); err != nil {
-				return nil, err
-			}
-			return s + t, nil
+			return r.joined(s, t)
 		case operator == "*":
 			if n, ok := asInt(y); ok {
-				return r.repeated(s, n)
+				return r.times(s, n)
 			}
 		case operator == "%":
 			return r.formatted(s, y)
 		}
-		return nil, unsupported
+		return nil, unsupported(operator, x, y)
 	}
 	if list, ok := x.(List); ok {
 		if more, ok := y.(List); ok && operator == "+" {
-			if err := r.spend(16 * (len(list) + len(more))); err != nil {
+			whole, err := r.list(len(list) + len(more))
+			if err != nil {
 				return nil, err
 			}
-			return append(append(make(List, 0, len(list)+len(more)), list...), more...), nil
+			return append(append(whole, list...), more...), nil // bound: there is room
 		}
-		return nil, unsupported
+		return nil, unsupported(operator, x, y)
 	}
 	if s, ok := y.(string); ok && operator == "*" {
 		if n, ok := asInt(x); ok {
-			return r.repeated(s, n)
+			return r.times(s, n)
 		}
 	}
 	a, isInt := asInt(x)
@@ -228,20 +234,21 @@ func (r *run) calculate(operator string, x, y Value) (Value, error) {
 	c, isNumber := asFloat(x)
 	d, also := asFloat(y)
 	if !isNumber || !also {
-		return nil, unsupported
+		return nil, unsupported(operator, x, y)
 	}
 	return floats(operator, c, d)
 }
 
-func (r *run) repeated(s string, n int64) (Value, error) {
+func unsupported(operator string, x, y Value) error {
+	return fmt.Errorf("unsupported operand type(s) for %s: '%s' and '%s'", operator, typeName(x), typeName(y))
+}
+
+func (r *run) times(s string, n int64) (Value, error) {
 	n = max(n, 0)
 	if n > 0 && int64(len(s)) > math.MaxInt32/n {
 		return nil, errors.New("a text is repeated too often")
 	}
-	if err := r.spend(len(s) * int(n)); err != nil {
-		return nil, err
-	}
-	return strings.Repeat(s, int(n)), nil
+	return r.repeated(s, int(n))
 }
 
 var errDivision = errors.New("division by zero")
@@ -316,33 +323,28 @@ func (a *attribute) value(r *run, f *frame) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := member(of, a.name)
+	v, err := memberOf(of, a.name)
 	return v, atLine(err, a.line)
 }
 
-// member returns a method of a value or, if it has none of that name, an item.
-func member(of Value, name string) (Value, error) {
+// memberOf returns a method of a value or, if it has none of that name, an item.
+func memberOf(of Value, name string) (Value, error) {
 	if m, ok := method(of, name); ok {
 		return m, nil
 	}
 	switch of := of.(type) {
 	case Undefined:
-		return nil, errors.New(of.name)
+		return nil, of.why()
 	case *Dict:
-		if v, ok := of.values[name]; ok {
+		if v, ok := of.member(name); ok {
 			return v, nil
 		}
-		return Undefined{"'dict object' has no attribute '" + name + "'"}, nil
 	case *position:
 		if v, ok := of.member(name); ok {
 			return v, nil
 		}
-		return Undefined{"'jinja2.runtime.LoopContext object' has no attribute '" + name + "'"}, nil
 	}
-	if of == nil {
-		return Undefined{"'None' has no attribute '" + name + "'"}, nil
-	}
-	return Undefined{"'" + typeName(of) + " object' has no attribute '" + name + "'"}, nil
+	return Undefined{typeName(of), name}, nil
 }
 
 type subscript struct {
@@ -359,49 +361,59 @@ func (s *subscript) value(r *run, f *frame) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := item(of, at)
+	v, err := r.item(of, at)
 	return v, atLine(err, s.line)
 }
 
 // item returns an item of a value or, if it has none of that name, a method.
-func item(of, at Value) (Value, error) {
+func (m *Meter) item(of, at Value) (Value, error) {
 	if name, ok := at.(string); ok {
 		if d, ok := of.(*Dict); ok {
-			if v, ok := d.values[name]; ok {
+			if v, ok := d.member(name); ok {
 				return v, nil
 			}
 		}
-		return member(of, name)
+		return memberOf(of, name)
 	}
 	if u, ok := of.(Undefined); ok {
-		return nil, errors.New(u.name)
+		return nil, u.why()
 	}
+	none := Undefined{typeName(of), "element"}
+	list, isList := of.(List)
+	text, isText := of.(string)
 	i, ok := asInt(at)
-	n, err := length(of)
-	_, isDict := of.(*Dict)
-	if !ok || err != nil || isDict {
-		return Undefined{"'" + typeName(of) + " object' has no element " + str(at)}, nil
+	if !ok || !isList && !isText {
+		return none, nil
+	}
+	n, err := m.length(of)
+	if err != nil {
+		return nil, err
 	}
 	if i < 0 {
 		i += int64(n)
 	}
-	if i < 0 || i >= int64(n) {
-		return Undefined{"'" + typeName(of) + " object' has no element " + str(at)}, nil
-	}
-	if list, ok := of.(List); ok {
+	switch {
+	case i < 0 || i >= int64(n):
+		return none, nil
+	case isList:
 		return list[i], nil
 	}
-	return runeAt(of.(string), int(i)), nil
+	from := runes(text, int(i))
+	return text[from : from+runes(text[from:], 1)], nil
 }
 
-func runeAt(s string, i int) string {
-	for _, c := range s {
-		if i == 0 {
-			return string(c)
-		}
-		i--
+// runes returns how many bytes the first n characters of s have.
+func runes(s string, n int) int {
+	if n <= 0 {
+		return 0
 	}
-	return ""
+	for i := range s {
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return len(s)
 }
 
 type slice struct {
@@ -441,15 +453,16 @@ func cut(r *run, of Value, bounds [3]*int64) (Value, error) {
 	if err := defined(of); err != nil {
 		return nil, err
 	}
-	_, isText := of.(string)
-	if _, isList := of.(List); !isText && !isList {
+	text, isText := of.(string)
+	list, isList := of.(List)
+	if !isText && !isList {
 		return nil, fmt.Errorf("'%s' object is not subscriptable", typeName(of))
 	}
-	list, _ := items(of)
-	if err := r.spend(16 * len(list)); err != nil {
+	length, err := r.length(of)
+	if err != nil {
 		return nil, err
 	}
-	n, step := int64(len(list)), int64(1)
+	n, step := int64(length), int64(1)
 	if bounds[2] != nil {
 		step = min(max(*bounds[2], -n-1), n+1)
 	}
@@ -474,18 +487,24 @@ func cut(r *run, of Value, bounds [3]*int64) (Value, error) {
 	if step < 0 {
 		from, to = place(bounds[0], high), place(bounds[1], low)
 	}
-	part := List{}
-	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
-		part = append(part, list[i])
+	if isText && step == 1 {
+		start := runes(text, int(from))
+		return text[start : start+runes(text[start:], int(to-from))], nil
 	}
-	if !isText {
-		return part, nil
+	if isText {
+		if list, err = r.items(text); err != nil {
+			return nil, err
+		}
 	}
-	var b strings.Builder
-	for _, c := range part {
-		b.WriteString(c.(string))
+	size := (to - from + step - step/max(step, -step)) / step
+	part, err := r.list(int(max(size, 0)))
+	for i := from; err == nil && (step > 0 && i < to || step < 0 && i > to); i += step {
+		part, err = r.Append(part, list[i])
 	}
-	return b.String(), nil
+	if err != nil || !isText {
+		return part, err
+	}
+	return r.joined(part...)
 }
 
 // argumentList has the arguments of a call as they are written.
@@ -502,18 +521,14 @@ func (l *argumentList) value(r *run, f *frame) (*arguments, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.list = append(a.list, v)
+		a.list = append(a.list, v) // bound: the template
 	}
 	for i, e := range l.named {
 		v, err := r.eval(e, f)
 		if err != nil {
 			return nil, err
 		}
-		if a.named == nil {
-			a.named = map[string]Value{}
-		}
-		a.named[l.names[i]] = v
-		a.order = l.names
+		a.named = append(a.named, member{l.names[i], v}) // bound: the template
 	}
 	return a, nil
 }
@@ -586,6 +601,6 @@ func (e *tested) value(r *run, f *frame) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	holds, err := e.holds(v, a)
+	holds, err := e.holds(r.Meter, v, a)
 	return holds != e.negated, atLine(err, e.line)
 }

@@ -3,20 +3,7 @@ package jinja
 import (
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 )
-
-// Limits bound a rendering. The zero value has the defaults.
-type Limits struct {
-	// Steps is how many statements and expressions may be evaluated; default 10 million.
-	Steps int
-	// Room is asked for the bytes of texts before they are made, all told; nil: there is
-	// room. Its error ends the rendering.
-	Room func(bytes int64) error
-	// Now is the time of strftime_now; nil is time.Now.
-	Now func() time.Time
-}
 
 // RaisedError is what a template says by raise_exception.
 type RaisedError struct{ Message string }
@@ -25,83 +12,77 @@ func (e *RaisedError) Error() string { return e.Message }
 
 // run is one rendering.
 type run struct {
-	limits Limits
-	steps  int
-	bytes  int64 // room that has been taken
-	texts  int64 // bytes of texts that were made
-	depth  int   // of calls
-	out    *strings.Builder
+	*Meter
+	depth  int // of calls
+	out    *writer
 	jumped jump // what ends the body of a loop; "" mostly
 }
 
 // frame has the variables of one scope.
 type frame struct {
 	outer *frame
-	names map[string]Value
+	names []member
+	kept  bool     // a macro refers to it
+	loop  position // of the loop whose body this is
 }
+
+// loopName is the variable of a loop's position.
+const loopName = "loop"
 
 func (f *frame) find(name string) (Value, bool) {
 	for ; f != nil; f = f.outer {
-		if v, ok := f.names[name]; ok {
-			return v, true
+		for i := range f.names {
+			if f.names[i].name == name {
+				return f.names[i].value, true
+			}
+		}
+		if f.loop.list != nil && name == loopName {
+			now := f.loop
+			return &now, true
 		}
 	}
 	return nil, false
 }
 
-func (f *frame) set(name string, v Value) {
-	if f.names == nil {
-		f.names = map[string]Value{}
+// set gives a variable its value.
+func (r *run) set(f *frame, name string, v Value) (err error) {
+	for i := range f.names {
+		if f.names[i].name == name {
+			f.names[i].value = v
+			return nil
+		}
 	}
-	f.names[name] = v
+	f.names, err = r.bind(f.names, name, v)
+	return err
 }
 
-// Render returns what the template makes of the variables.
-func (t *Template) Render(variables map[string]Value, limits Limits) (string, error) {
-	if limits.Steps == 0 {
-		limits.Steps = 10_000_000
+// leave gives the memory of a scope back that has ended.
+func (r *run) leave(f *frame) {
+	if !f.kept {
+		r.give(memberCost * cap(f.names))
 	}
-	if limits.Now == nil {
-		limits.Now = time.Now
+}
+
+// Render returns what the template makes of the variables, whose values m has made. A meter
+// renders once.
+func (m *Meter) Render(t *Template, variables map[string]Value) (string, error) {
+	out := writer{m: m}
+	r := &run{Meter: m, out: &out}
+	given := &frame{outer: globals}
+	for name, v := range variables {
+		if err := r.set(given, name, v); err != nil {
+			return "", err
+		}
 	}
-	var out strings.Builder
-	r := &run{limits: limits, out: &out}
-	if err := r.all(t.body, &frame{outer: &frame{outer: globals, names: variables}}); err != nil {
+	if err := r.all(t.body, &frame{outer: given}); err != nil {
 		return "", err
 	}
-	return out.String(), nil
-}
-
-// roomStep is how many bytes Limits.Room is asked for at a time.
-const roomStep = 64 << 10
-
-// spend counts n bytes of text that are about to be made.
-func (r *run) spend(n int) error {
-	r.texts += int64(n)
-	if r.texts <= r.bytes || r.limits.Room == nil {
-		return nil
-	}
-	more := max(r.texts-r.bytes, roomStep)
-	r.bytes += more
-	return r.limits.Room(more)
-}
-
-// made counts a text that has been made, of about as many bytes as its parts.
-func (r *run) made(s string) (Value, error) { return s, r.spend(len(s)) }
-
-func (r *run) step() error {
-	if r.steps++; r.steps > r.limits.Steps {
-		return fmt.Errorf("the template takes more than %d steps", r.limits.Steps)
-	}
-	return nil
+	return out.value()
 }
 
 func (r *run) write(s string) error {
-	if err := r.spend(len(s)); err != nil {
-		return err
-	}
-	r.out.WriteString(s)
-	return nil
+	r.out.text(s)
+	return r.out.err
 }
 
 // all runs statements up to a jump.
@@ -120,14 +101,18 @@ func (r *run) all(list []statement, f *frame) error {
 	return nil
 }
 
-// apart runs statements and returns what they write.
+// apart runs statements in a scope of their own and returns what they write.
 func (r *run) apart(list []statement, f *frame) (string, error) {
-	var out strings.Builder
+	out := writer{m: r.Meter}
 	before := r.out
 	r.out = &out
 	err := r.all(list, f)
 	r.out = before
-	return out.String(), err
+	r.leave(f)
+	if err != nil {
+		return "", err
+	}
+	return out.value()
 }
 
 // atLine says in which line an error arose, unless it says so or is a template's own.
@@ -145,12 +130,12 @@ type lineError struct {
 	err  error
 }
 
-func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) } // bound: errors are brief
 func (e *lineError) Unwrap() error { return e.err }
 
 type text string
 
-func (t text) run(r *run, _ *frame) error { return r.write(string(t)) }
+func (t text) run(r *run, _ *frame) error { return r.write(string(t)) } // bound: the template
 
 type output struct {
 	e    expression
@@ -162,10 +147,8 @@ func (o output) run(r *run, f *frame) error {
 	if err != nil {
 		return atLine(err, o.line)
 	}
-	if s, ok := v.(string); ok {
-		return r.write(s)
-	}
-	return r.write(str(v))
+	r.out.str(v)
+	return r.out.err
 }
 
 type group []statement
@@ -218,17 +201,17 @@ func (a *assignment) run(r *run, f *frame) error {
 	}
 	switch {
 	case len(a.targets) == 0: // a block with filters
-		return r.write(str(v))
+		r.out.str(v)
+		return r.out.err
 	case a.member != "":
 		of, _ := f.find(a.targets[0])
 		d, ok := of.(*Dict)
 		if !ok || !d.namespace {
 			return atLine(errors.New("cannot assign attribute on non-namespace object"), a.line)
 		}
-		d.Set(a.member, v)
-		return nil
+		return r.Set(d, a.member, v)
 	}
-	return atLine(unpack(f, a.targets, v), a.line)
+	return atLine(r.unpack(f, a.targets, v), a.line)
 }
 
 func (a *assignment) assigned(r *run, f *frame) (Value, error) {
@@ -239,7 +222,12 @@ func (a *assignment) assigned(r *run, f *frame) (Value, error) {
 	if err != nil || a.filters == nil {
 		return s, err
 	}
-	return a.filters.value(r, &frame{outer: f, names: map[string]Value{blockName: s}})
+	block := &frame{outer: f}
+	defer r.leave(block)
+	if err := r.set(block, blockName, s); err != nil {
+		return nil, err
+	}
+	return a.filters.value(r, block)
 }
 
 // blockName is the variable of a block's text, which no template can name.
@@ -248,15 +236,17 @@ const blockName = " block"
 // blockText is the operand of the filters of a block.
 type blockText struct{}
 
-func (blockText) value(_ *run, f *frame) (Value, error) { return f.names[blockName], nil }
+func (blockText) value(_ *run, f *frame) (Value, error) {
+	v, _ := f.find(blockName)
+	return v, nil
+}
 
 // unpack gives names their values.
-func unpack(f *frame, names []string, v Value) error {
+func (r *run) unpack(f *frame, names []string, v Value) error {
 	if len(names) == 1 {
-		f.set(names[0], v)
-		return nil
+		return r.set(f, names[0], v)
 	}
-	list, err := items(v)
+	list, err := r.items(v)
 	if err != nil {
 		return err
 	}
@@ -264,7 +254,9 @@ func unpack(f *frame, names []string, v Value) error {
 		return fmt.Errorf("%d values, want %d", len(list), len(names))
 	}
 	for i, name := range names {
-		f.set(name, list[i])
+		if err := r.set(f, name, list[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -276,12 +268,15 @@ type scope struct {
 
 func (s *scope) run(r *run, f *frame) error {
 	inner := &frame{outer: f}
+	defer r.leave(inner)
 	for _, a := range s.assignments {
 		v, err := a.value.value(r, f)
 		if err != nil {
 			return atLine(err, a.line)
 		}
-		inner.set(a.targets[0], v)
+		if err := r.set(inner, a.targets[0], v); err != nil {
+			return err
+		}
 	}
 	return r.all(s.body, inner)
 }
@@ -298,15 +293,18 @@ func (l *loop) run(r *run, f *frame) error {
 	if err != nil {
 		return atLine(err, l.line)
 	}
+	inner := &frame{outer: f}
+	defer func() { r.leave(inner) }()
 	if len(list) == 0 {
-		return r.all(l.otherwise, &frame{outer: f})
+		return r.all(l.otherwise, inner)
 	}
 	for i, v := range list {
 		if err := r.step(); err != nil {
 			return err
 		}
-		inner := &frame{outer: f, names: map[string]Value{"loop": &position{list, i}}}
-		if err := unpack(inner, l.targets, v); err != nil {
+		inner = inner.again()
+		inner.loop = position{list, i}
+		if err := r.unpack(inner, l.targets, v); err != nil {
 			return atLine(err, l.line)
 		}
 		if err := r.all(l.body, inner); err != nil {
@@ -321,28 +319,44 @@ func (l *loop) run(r *run, f *frame) error {
 	return nil
 }
 
+// again returns an empty scope in the place of f, or f itself if nothing refers to it.
+func (f *frame) again() *frame {
+	if f.kept {
+		return &frame{outer: f.outer}
+	}
+	f.names = f.names[:0]
+	return f
+}
+
 // list returns what the loop goes through, less what its condition leaves out.
 func (l *loop) list(r *run, f *frame) (List, error) {
 	v, err := l.over.value(r, f)
 	if err != nil {
 		return nil, err
 	}
-	list, err := items(v)
+	list, err := r.items(v)
 	if err != nil || l.condition == nil {
 		return list, err
 	}
+	inner := &frame{outer: f}
+	defer func() { r.leave(inner) }()
 	var kept List
 	for _, v := range list {
-		inner := &frame{outer: f}
-		if err := unpack(inner, l.targets, v); err != nil {
+		inner = inner.again()
+		if err := r.unpack(inner, l.targets, v); err != nil {
 			return nil, err
 		}
 		ok, err := l.condition.value(r, inner)
 		if err != nil {
 			return nil, err
 		}
-		if truth(ok) {
-			kept = append(kept, v)
+		if !truth(ok) {
+			err = r.step()
+		} else {
+			kept, err = r.Append(kept, v)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	return kept, nil
@@ -401,9 +415,11 @@ type macro struct {
 	body       []statement
 }
 
-func (m *macro) run(_ *run, f *frame) error {
-	f.set(m.name, function(func(r *run, a *arguments) (Value, error) { return m.call(r, f, a) }))
-	return nil
+func (m *macro) run(r *run, f *frame) error {
+	for outer := f; outer != nil && !outer.kept; outer = outer.outer {
+		outer.kept = true
+	}
+	return r.set(f, m.name, function(func(r *run, a *arguments) (Value, error) { return m.call(r, f, a) }))
 }
 
 // call runs the macro in the scope that has it.
@@ -415,7 +431,7 @@ func (m *macro) call(r *run, outer *frame, a *arguments) (Value, error) {
 	for i, p := range m.parameters {
 		v, given := a.at(i, p.name)
 		if !given {
-			v = Undefined{p.name}
+			v = Undefined{noVariable, p.name}
 			if p.otherwise != nil {
 				var err error
 				if v, err = p.otherwise.value(r, f); err != nil {
@@ -423,7 +439,9 @@ func (m *macro) call(r *run, outer *frame, a *arguments) (Value, error) {
 				}
 			}
 		}
-		f.set(p.name, v)
+		if err := r.set(f, p.name, v); err != nil {
+			return nil, err
+		}
 	}
 	s, err := r.apart(m.body, f)
 	r.jumped = "" // which would end a loop of the caller's

@@ -7,22 +7,34 @@ import (
 )
 
 // test says whether something holds of a value.
-type test func(v Value, a *arguments) (bool, error)
+type test func(m *Meter, v Value, a *arguments) (bool, error)
 
 // is makes a test of a function on values alone.
 func is(holds func(v Value) bool) test {
-	return func(v Value, _ *arguments) (bool, error) { return holds(v), nil }
+	return func(_ *Meter, v Value, _ *arguments) (bool, error) { return holds(v), nil }
 }
 
 // than makes a test of a comparison with an argument.
 func than(operator string) test {
-	return func(v Value, a *arguments) (bool, error) {
+	return func(m *Meter, v Value, a *arguments) (bool, error) {
 		other, ok := a.at(0, "other")
 		if !ok {
 			return false, fmt.Errorf("the test %s has no argument", operator)
 		}
-		holds, err := (&run{}).combine(operator, v, other)
+		holds, err := (&run{Meter: m}).combine(operator, v, other)
 		return err == nil && holds.(bool), err
+	}
+}
+
+// ofCase makes a test of a text with letters, which a change of case leaves as they are.
+func ofCase(change func(rune) rune) test {
+	return func(m *Meter, v Value, _ *arguments) (bool, error) {
+		s, err := m.str(v)
+		if err != nil {
+			return false, err
+		}
+		same := strings.IndexFunc(s, func(c rune) bool { return change(c) != c }) < 0
+		return same && strings.IndexFunc(s, unicode.IsLetter) >= 0, m.read(len(s))
 	}
 }
 
@@ -55,7 +67,7 @@ var tests = map[string]test{
 	"boolean":  is(func(v Value) bool { _, ok := v.(bool); return ok }),
 	"callable": is(func(v Value) bool { _, ok := v.(function); return ok }),
 	"defined":  is(func(v Value) bool { _, ok := v.(Undefined); return !ok }),
-	"divisibleby": func(v Value, a *arguments) (bool, error) {
+	"divisibleby": func(_ *Meter, v Value, a *arguments) (bool, error) {
 		by, _ := a.at(0, "num")
 		n, _ := asInt(by)
 		rest, err := remainder(v, n)
@@ -64,7 +76,7 @@ var tests = map[string]test{
 	"==": than("=="), "eq": than("=="), "equalto": than("=="), "ne": than("!="), "!=": than("!="),
 	"ge": than(">="), ">=": than(">="), "gt": than(">"), ">": than(">"), "greaterthan": than(">"),
 	"le": than("<="), "<=": than("<="), "lt": than("<"), "<": than("<"), "lessthan": than("<"), "in": than("in"),
-	"even": func(v Value, _ *arguments) (bool, error) {
+	"even": func(_ *Meter, v Value, _ *arguments) (bool, error) {
 		rest, err := remainder(v, 2)
 		return err == nil && rest == 0, err
 	},
@@ -72,27 +84,22 @@ var tests = map[string]test{
 	"float":    is(func(v Value) bool { _, ok := v.(float64); return ok }),
 	"integer":  is(func(v Value) bool { _, ok := v.(int64); return ok }),
 	"iterable": is(isSequence),
-	"lower": is(func(v Value) bool {
-		s := str(v)
-		return s == strings.ToLower(s) && strings.IndexFunc(s, unicode.IsLetter) >= 0
-	}),
-	"mapping": is(isMapping),
-	"none":    is(func(v Value) bool { return v == nil }),
-	"number":  is(func(v Value) bool { _, ok := asFloat(v); return ok }),
-	"odd": func(v Value, _ *arguments) (bool, error) {
+	"lower":    ofCase(unicode.ToLower),
+	"mapping":  is(isMapping),
+	"none":     is(func(v Value) bool { return v == nil }),
+	"number":   is(func(v Value) bool { _, ok := asFloat(v); return ok }),
+	"odd": func(_ *Meter, v Value, _ *arguments) (bool, error) {
 		rest, err := remainder(v, 2)
 		return err == nil && rest == 1, err
 	},
-	"sameas": func(v Value, a *arguments) (bool, error) {
+	"sameas": func(m *Meter, v Value, a *arguments) (bool, error) {
 		other, _ := a.at(0, "other")
-		return typeName(v) == typeName(other) && equal(v, other), nil
+		same, err := m.equal(v, other)
+		return same && typeName(v) == typeName(other), err
 	},
 	"sequence":  is(isSequence),
 	"string":    is(func(v Value) bool { _, ok := v.(string); return ok }),
 	"true":      is(func(v Value) bool { b, ok := v.(bool); return ok && b }),
 	"undefined": is(func(v Value) bool { _, ok := v.(Undefined); return ok }),
-	"upper": is(func(v Value) bool {
-		s := str(v)
-		return s == strings.ToUpper(s) && strings.IndexFunc(s, unicode.IsLetter) >= 0
-	}),
+	"upper":     ofCase(unicode.ToUpper),
 }

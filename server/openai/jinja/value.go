@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -12,34 +13,73 @@ import (
 // templates make themselves.
 type Value any
 
-// Undefined is what a name stands for that nothing has set.
-type Undefined struct{ name string }
+// Undefined is what a name stands for that nothing has set. name is the whole reason if
+// there is no of.
+type Undefined struct{ of, name string }
+
+// noVariable is the "of" of a variable that there is not.
+const noVariable = "variable"
+
+func (u Undefined) why() error {
+	switch u.of {
+	case "":
+		return errors.New(u.name)
+	case noVariable:
+		return fmt.Errorf("'%s' is undefined", u.name)
+	case "NoneType":
+		return fmt.Errorf("'None' has no attribute '%s'", brief(u.name))
+	}
+	return fmt.Errorf("'%s object' has no attribute '%s'", u.of, brief(u.name))
+}
+
+// brief shortens a text that stands in an error.
+func brief(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…" // bound: most
+}
 
 // List is a list or a tuple.
 type List []Value
 
-// Dict has members by name, in the order in which they were set. The zero value is empty.
+// Dict has members by name, in the order in which they were set. Meter.Set sets them.
 type Dict struct {
-	names     []string
-	values    map[string]Value
-	namespace bool // templates may set its members
+	members   []member
+	index     map[string]int // of members; nil while there are few
+	namespace bool           // templates may set its members
 }
 
-// Set gives a member its value.
-func (d *Dict) Set(name string, v Value) {
-	if d.values == nil {
-		d.values = map[string]Value{}
-	}
-	if _, known := d.values[name]; !known {
-		d.names = append(d.names, name)
-	}
-	d.values[name] = v
+type member struct {
+	name  string
+	value Value
 }
 
-// Member returns a member.
-func (d *Dict) Member(name string) (Value, bool) {
-	v, ok := d.values[name]
-	return v, ok
+// indexFrom is how many members a dict has before it gets an index.
+const indexFrom = 16
+
+// find returns the place of a member, -1 if there is none of that name.
+func (d *Dict) find(name string) int {
+	if d.index != nil {
+		if i, ok := d.index[name]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range d.members {
+		if d.members[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (d *Dict) member(name string) (Value, bool) {
+	if i := d.find(name); i >= 0 {
+		return d.members[i].value, true
+	}
+	return nil, false
 }
 
 // function is what can be called.
@@ -48,8 +88,7 @@ type function func(r *run, a *arguments) (Value, error)
 // arguments of a call, a filter or a test.
 type arguments struct {
 	list  []Value
-	named map[string]Value
-	order []string // of the names
+	named []member
 }
 
 // at returns an argument by its place or its name.
@@ -57,15 +96,23 @@ func (a *arguments) at(i int, name string) (Value, bool) {
 	if i < len(a.list) {
 		return a.list[i], true
 	}
-	v, ok := a.named[name]
-	return v, ok
+	return a.name(name)
 }
 
-func (a *arguments) text(i int, name, otherwise string) string {
-	if v, ok := a.at(i, name); ok && v != nil {
-		return str(v)
+func (a *arguments) name(name string) (Value, bool) {
+	for _, one := range a.named {
+		if one.name == name {
+			return one.value, true
+		}
 	}
-	return otherwise
+	return nil, false
+}
+
+func (a *arguments) text(m *Meter, i int, name, otherwise string) (string, error) {
+	if v, ok := a.at(i, name); ok && v != nil {
+		return m.str(v)
+	}
+	return otherwise, nil
 }
 
 func (a *arguments) int(i int, name string, otherwise int) (int, error) {
@@ -99,6 +146,8 @@ func typeName(v Value) string {
 		return "list"
 	case *Dict:
 		return "dict"
+	case *position:
+		return "jinja2.runtime.LoopContext"
 	}
 	return "function"
 }
@@ -118,7 +167,7 @@ func truth(v Value) bool {
 	case List:
 		return len(v) > 0
 	case *Dict:
-		return v.namespace || len(v.names) > 0
+		return v.namespace || len(v.members) > 0
 	}
 	return true
 }
@@ -145,51 +194,67 @@ func asFloat(v Value) (float64, bool) {
 	return float64(n), ok
 }
 
-func equal(a, b Value) bool {
+func (m *Meter) equal(a, b Value) (same bool, err error) {
 	if x, ok := asFloat(a); ok {
 		y, ok := asFloat(b)
-		return ok && x == y
+		return ok && x == y, nil
 	}
 	switch a := a.(type) {
 	case nil:
-		return b == nil
+		return b == nil, nil
 	case Undefined:
 		_, ok := b.(Undefined)
-		return ok
+		return ok, nil
 	case string:
 		t, ok := b.(string)
-		return ok && a == t
+		if !ok || len(a) != len(t) {
+			return false, nil
+		}
+		return a == t, m.read(len(a))
 	case List:
 		t, ok := b.(List)
 		if !ok || len(a) != len(t) {
-			return false
+			return false, nil
 		}
-		for i := range a {
-			if !equal(a[i], t[i]) {
-				return false
-			}
-		}
-		return true
+		return m.all(len(a), func(i int) (bool, error) { return m.equal(a[i], t[i]) })
 	case *Dict:
 		t, ok := b.(*Dict)
 		if a.namespace || ok && t.namespace {
-			return a == t
+			return a == t, nil
 		}
-		if !ok || len(a.names) != len(t.names) {
-			return false
+		if !ok || len(a.members) != len(t.members) {
+			return false, nil
 		}
-		for name, v := range a.values {
-			if w, ok := t.values[name]; !ok || !equal(v, w) {
-				return false
+		return m.all(len(a.members), func(i int) (bool, error) {
+			other, ok := t.member(a.members[i].name)
+			if !ok {
+				return false, nil
 			}
-		}
-		return true
+			return m.equal(a.members[i].value, other)
+		})
 	}
-	return false
+	return false, nil
+}
+
+// all reports whether n parts of a value hold.
+func (m *Meter) all(n int, holds func(i int) (bool, error)) (bool, error) {
+	defer m.outside()
+	if err := m.inside(); err != nil {
+		return false, err
+	}
+	for i := range n {
+		if err := m.step(); err != nil {
+			return false, err
+		}
+		if ok, err := holds(i); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // less compares two numbers, texts or lists.
-func less(a, b Value) (bool, error) {
+func (m *Meter) less(a, b Value) (bool, error) {
 	x, isNumber := asFloat(a)
 	y, another := asFloat(b)
 	if isNumber && another {
@@ -198,167 +263,216 @@ func less(a, b Value) (bool, error) {
 	switch a := a.(type) {
 	case string:
 		if t, ok := b.(string); ok {
-			return a < t, nil
+			return a < t, m.read(min(len(a), len(t)))
 		}
 	case List:
 		if t, ok := b.(List); ok {
-			for i := range min(len(a), len(t)) {
-				if !equal(a[i], t[i]) {
-					return less(a[i], t[i])
-				}
-			}
-			return len(a) < len(t), nil
+			return m.lessLists(a, t)
 		}
 	}
 	return false, fmt.Errorf("'<' not supported between instances of '%s' and '%s'", typeName(a), typeName(b))
 }
 
+func (m *Meter) lessLists(a, b List) (bool, error) {
+	defer m.outside()
+	if err := m.inside(); err != nil {
+		return false, err
+	}
+	for i := range min(len(a), len(b)) {
+		if err := m.step(); err != nil {
+			return false, err
+		}
+		if same, err := m.equal(a[i], b[i]); err != nil {
+			return false, err
+		} else if !same {
+			return m.less(a[i], b[i])
+		}
+	}
+	return len(a) < len(b), nil
+}
+
+// index returns where v is in a list, -1 if it is not there.
+func (m *Meter) index(l List, v Value) (int, error) {
+	for i, e := range l {
+		if err := m.step(); err != nil {
+			return 0, err
+		}
+		if same, err := m.equal(e, v); same || err != nil {
+			return i, err
+		}
+	}
+	return -1, nil
+}
+
 // contains is Python's "v in whole".
-func contains(whole, v Value) (bool, error) {
+func (m *Meter) contains(whole, v Value) (bool, error) {
 	switch whole := whole.(type) {
 	case Undefined:
 		return false, nil
 	case string:
 		if s, ok := v.(string); ok {
-			return strings.Contains(whole, s), nil
+			return strings.Contains(whole, s), m.read(len(whole))
 		}
 		return false, fmt.Errorf("'in <string>' requires string as left operand, not %s", typeName(v))
 	case List:
-		for _, e := range whole {
-			if equal(e, v) {
-				return true, nil
-			}
-		}
-		return false, nil
+		i, err := m.index(whole, v)
+		return i >= 0 && err == nil, err
 	case *Dict:
 		name, ok := v.(string)
-		_, there := whole.values[name]
-		return ok && there, nil
+		return ok && whole.find(name) >= 0, nil
 	}
 	return false, fmt.Errorf("argument of type '%s' is not iterable", typeName(whole))
 }
 
 // items returns what a loop over a value goes through.
-func items(v Value) (List, error) {
+func (m *Meter) items(v Value) (List, error) {
 	switch v := v.(type) {
 	case Undefined:
 		return nil, nil
 	case List:
 		return v, nil
 	case *Dict:
-		list := make(List, len(v.names))
-		for i, name := range v.names {
-			list[i] = name
+		list, err := m.list(len(v.members))
+		for i := 0; err == nil && i < len(v.members); i++ {
+			list, err = m.Append(list, v.members[i].name)
 		}
-		return list, nil
+		return list, err
 	case string:
-		list := make(List, 0, len(v))
-		for _, c := range v {
-			list = append(list, string(c))
+		n, err := m.length(v)
+		if err != nil {
+			return nil, err
 		}
-		return list, nil
+		list, err := m.list(n)
+		for i := 0; err == nil && i < len(v); {
+			_, size := utf8.DecodeRuneInString(v[i:])
+			list, err = m.Append(list, v[i:i+size])
+			i += size
+		}
+		return list, err
 	}
 	return nil, fmt.Errorf("'%s' object is not iterable", typeName(v))
 }
 
-func length(v Value) (int, error) {
+func (m *Meter) length(v Value) (int, error) {
 	switch v := v.(type) {
 	case Undefined:
 		return 0, nil
 	case string:
-		return utf8.RuneCountInString(v), nil
+		return utf8.RuneCountInString(v), m.read(len(v))
 	case List:
 		return len(v), nil
 	case *Dict:
-		return len(v.names), nil
+		return len(v.members), nil
 	}
 	return 0, fmt.Errorf("object of type '%s' has no len()", typeName(v))
 }
 
 // str is Python's str(v).
-func str(v Value) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case Undefined:
-		return ""
+func (m *Meter) str(v Value) (string, error) {
+	if s, ok := v.(string); ok {
+		return s, nil
 	}
-	var b strings.Builder
-	repr(&b, v)
-	return b.String()
+	w := writer{m: m}
+	w.str(v)
+	return w.value()
 }
 
-func repr(b *strings.Builder, v Value) {
+// str writes Python's str(v).
+func (w *writer) str(v Value) {
+	switch v := v.(type) {
+	case string:
+		w.text(v)
+	case Undefined:
+	default:
+		w.repr(v)
+	}
+}
+
+func (w *writer) repr(v Value) {
 	switch v := v.(type) {
 	case nil:
-		b.WriteString("None")
+		w.text("None")
 	case Undefined:
-		b.WriteString("Undefined")
+		w.text("Undefined")
 	case bool:
 		if v {
-			b.WriteString("True")
+			w.text("True")
 		} else {
-			b.WriteString("False")
+			w.text("False")
 		}
 	case int64:
-		b.WriteString(strconv.FormatInt(v, 10))
+		w.int(v)
 	case float64:
-		b.WriteString(floatText(v))
+		w.text(floatText(v))
 	case string:
-		reprText(b, v)
+		w.reprText(v)
 	case List:
-		b.WriteByte('[')
-		for i, e := range v {
+		w.container('[', ']', len(v), func(i int) {
 			if i > 0 {
-				b.WriteString(", ")
+				w.text(", ")
 			}
-			repr(b, e)
-		}
-		b.WriteByte(']')
+			w.repr(v[i])
+		})
 	case *Dict:
 		if v.namespace { // it may have itself as a member
-			b.WriteString("<Namespace>")
+			w.text("<Namespace>")
 			return
 		}
-		b.WriteByte('{')
-		for i, name := range v.names {
+		w.container('{', '}', len(v.members), func(i int) {
 			if i > 0 {
-				b.WriteString(", ")
+				w.text(", ")
 			}
-			reprText(b, name)
-			b.WriteString(": ")
-			repr(b, v.values[name])
-		}
-		b.WriteByte('}')
+			w.reprText(v.members[i].name)
+			w.text(": ")
+			w.repr(v.members[i].value)
+		})
 	default:
-		b.WriteString("<function>")
+		w.text("<function>")
 	}
 }
 
-func reprText(b *strings.Builder, s string) {
+// container writes the n parts of a value between two brackets.
+func (w *writer) container(open, end byte, n int, part func(i int)) {
+	defer w.m.outside()
+	if err := w.m.inside(); err != nil && w.err == nil {
+		w.err = err
+	}
+	w.byte(open)
+	for i := 0; i < n && w.err == nil; i++ {
+		if w.err = w.m.step(); w.err == nil {
+			part(i)
+		}
+	}
+	w.byte(end)
+}
+
+func (w *writer) reprText(s string) {
 	quote := byte('\'')
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		quote = '"'
 	}
-	b.WriteByte(quote)
+	w.grow(len(s) + 2)
+	w.byte(quote)
 	for _, c := range s {
 		switch {
+		case w.err != nil:
+			return
 		case c == rune(quote) || c == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(c)
+			w.byte('\\')
+			w.rune(c)
 		case c == '\n':
-			b.WriteString(`\n`)
+			w.text(`\n`)
 		case c == '\r':
-			b.WriteString(`\r`)
+			w.text(`\r`)
 		case c == '\t':
-			b.WriteString(`\t`)
+			w.text(`\t`)
 		case c < ' ' || c == 0x7f:
-			fmt.Fprintf(b, `\x%02x`, c)
+			w.hex(`\x`, c, 2)
 		default:
-			b.WriteRune(c)
+			w.rune(c)
 		}
 	}
-	b.WriteByte(quote)
+	w.byte(quote)
 }
 
 // floatText prints a number as Python does.
@@ -372,9 +486,9 @@ func floatText(f float64) string {
 		return "-inf"
 	}
 	if a := math.Abs(f); a >= 1e16 || a < 1e-4 && a > 0 {
-		return strconv.FormatFloat(f, 'e', -1, 64)
+		return strconv.FormatFloat(f, 'e', -1, 64) // bound: 24 digits
 	}
-	s := strconv.FormatFloat(f, 'f', -1, 64)
+	s := strconv.FormatFloat(f, 'f', -1, 64) // bound: 24 digits
 	if !strings.Contains(s, ".") {
 		s += ".0"
 	}
