@@ -244,8 +244,9 @@ type ModelLimits struct {
 	GroupInstances int // --model-max-requested-instances: that a request may give a group
 	LoadFiles      int // --model-max-load-files: files and directories that come with a load request
 	// Processes have Instances, --model-max-instances; Output, --model-max-printed-lines,
-	// --model-printed-lines-per-second and --model-max-printed-line-size; and Calls,
-	// --model-max-calls, --model-max-call-size and --model-max-call-files.
+	// --model-printed-lines-per-second and --model-max-printed-line-size; Calls,
+	// --model-max-calls, --model-max-call-size and --model-max-call-files; and MemoryShare,
+	// --model-max-memory-share.
 	Processes process.Limits
 }
 

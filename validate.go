@@ -93,6 +93,7 @@ func (l *ModelLimits) validate() error {
 		{"Processes.Calls.Most", int64(p.Calls.Most), math.MaxInt32},
 		{"Processes.Calls.Bytes", p.Calls.Bytes, math.MaxInt64 / 2},
 		{"Processes.Calls.Files", int64(p.Calls.Files), math.MaxInt32},
+		{"Processes.MemoryShare", int64(p.MemoryShare), 100},
 	} {
 		if field.value < 0 || field.value > field.most {
 			return fmt.Errorf("%s is %d, want 0 to %d", field.name, field.value, field.most)

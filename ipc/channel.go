@@ -25,6 +25,9 @@ type Config struct {
 	Charge    func(n int64) bool
 	Refund    func(n int64)
 	FreeArena int64
+	// Spilled is asked before a body of n bytes is copied to the heap, with the receive lock
+	// held; done is called when its frame has been handled. nil: it need not be asked.
+	Spilled func(n int64) (done func())
 	// MaxPending bounds what waits for room in the down ring. Default 16 MiB.
 	MaxPending int
 	// Linger is asked before the reader sleeps: for how long it should rather look

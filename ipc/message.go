@@ -185,6 +185,9 @@ type Frame struct {
 	// Seen is when the look found it that its reader took it after, CLOCK_MONOTONIC ns; 0: the reader did not look at the clock, or has
 	// done other things since.
 	Seen int64
+	// Spilled says that the body is up to MaxSpilledBody long: what outlives the handler is
+	// copied out of it.
+	Spilled bool
 }
 
 var le = binary.LittleEndian

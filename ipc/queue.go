@@ -169,7 +169,7 @@ func (c *Consumer) Next() (f Frame, flags uint16, ok bool, err error) {
 		// The body is copied too before it is looked at, and before head says that the other side
 		// may write here: a Handler, or a goroutine it starts, may keep it.
 		if size > HeaderSize {
-			f.Body = make([]byte, size-HeaderSize)
+			f.Body = make([]byte, size-HeaderSize) // bound: MaxFrame
 			copy(f.Body, c.ring[at+HeaderSize:at+size])
 		}
 		c.advance(uint64(Align8(int(size))))

@@ -63,31 +63,43 @@ func (c *Channel) receive(looked int64, handle Handler) (n int, err error) {
 		if err != nil || !ok {
 			return n, err
 		}
-		if flags&FlagSpilled != 0 {
-			if f.Body, err = c.unspill(f.Body); err != nil {
-				return n, err
-			}
-		}
 		// The frames behind the first one wait for its handler.
 		f.Seen, looked = looked, 0
 		n++
 		// With recv held: frames are handled in the order in which they were sent, whichever
 		// goroutine reads them.
-		if err := handle(f); err != nil {
+		if flags&FlagSpilled != 0 {
+			err = c.handleSpilled(f, handle)
+		} else {
+			err = handle(f)
+		}
+		if err != nil {
 			return n, err
 		}
 	}
 }
 
-// unspill copies a body that lies in the arena, and gives its block back.
-func (c *Channel) unspill(body []byte) ([]byte, error) {
-	d, err := ParseSpilled(body, InArena)
+// handleSpilled hands over a frame whose body lies in the arena.
+func (c *Channel) handleSpilled(f Frame, handle Handler) error {
+	d, err := ParseSpilled(f.Body, InArena)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if d.Length > MaxSpilledBody {
-		return nil, Broken("frame", "a spilled body has %d bytes, want at most %d", d.Length, MaxSpilledBody)
+		return Broken("frame", "a spilled body has %d bytes, want at most %d", d.Length, MaxSpilledBody)
 	}
+	if c.config.Spilled != nil {
+		defer c.config.Spilled(int64(d.Length))()
+	}
+	if f.Body, err = c.unspill(&d); err != nil {
+		return err
+	}
+	f.Spilled = true
+	return handle(f)
+}
+
+// unspill copies a body that lies in the arena, and gives its block back.
+func (c *Channel) unspill(d *Descriptor) ([]byte, error) {
 	// Copied at once and given back: the stub needs the room, and what is checked must not
 	// change afterwards.
 	extent, bytes, err := c.arena.Lend(shm.Ticket(d.Ticket), d.Offset, d.Length)
@@ -95,7 +107,7 @@ func (c *Channel) unspill(body []byte) ([]byte, error) {
 		return nil, Broken("descriptor", "spilled body: %v", err)
 	}
 	defer extent.Release()
-	copied := make([]byte, len(bytes))
+	copied := make([]byte, len(bytes)) // bound: MaxSpilledBody, charged by Spilled
 	err = c.guard(func() error {
 		copy(copied, bytes)
 		return nil

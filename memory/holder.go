@@ -19,6 +19,9 @@ type Holder struct {
 	End func()
 	// Most bounds what the holder may have of each kind; 0 is no bound but the account's.
 	Most [Kinds]int64
+	// Within is a holder that has all that this one has, and what others have within it; nil:
+	// there is none. The bounds of both hold.
+	Within *Holder
 
 	holders *holders
 	held    [Kinds]atomic.Int64
@@ -76,8 +79,12 @@ func (h *Holder) Hold(k Kind, n int64) error {
 	if h == nil || n <= 0 {
 		return nil
 	}
+	if err := h.Within.Hold(k, n); err != nil {
+		return err
+	}
 	if held := h.held[k].Add(n); h.Most[k] > 0 && held > h.Most[k] {
 		h.held[k].Add(-n)
+		h.Within.Drop(k, n)
 		return h.refuse(k, n, held-n)
 	}
 	return nil
@@ -99,6 +106,7 @@ func (h *Holder) called() string {
 func (h *Holder) Drop(k Kind, n int64) {
 	if h != nil && n > 0 {
 		h.held[k].Add(-n)
+		h.Within.Drop(k, n)
 	}
 }
 

@@ -21,10 +21,19 @@ type Process struct {
 	Resident  int64         // bytes, what it shares with others among them
 	Arena     int64         // bytes of shared memory that are real for its outputs
 	Lent      int64         // bytes of devices' memory that it has lent
+	Holds     []Bytes       // what it has the server hold of the memory for requests
+}
+
+// Bytes is memory of one kind.
+type Bytes struct {
+	Kind  string
+	Bytes int64
 }
 
 // processNames are the families below.
-var processNames = [...]string{"nereid_instance_cpu_seconds_total", "nereid_instance_resident_bytes", "nereid_arena_bytes", "nereid_device_lent_bytes"}
+var processNames = [...]string{
+	"nereid_instance_cpu_seconds_total", "nereid_instance_resident_bytes", "nereid_arena_bytes", "nereid_device_lent_bytes", "nereid_model_memory_bytes",
+}
 
 // processRow is what an instance or a version has in two families, with its labels as the page has them.
 type processRow struct {
@@ -33,8 +42,8 @@ type processRow struct {
 }
 
 // processRows are what the page shows of processes: CPU time in ns and resident memory of instances, arenas
-// and lent memory of versions.
-type processRows struct{ instances, versions []processRow }
+// and lent memory of versions; what versions hold, by kinds.
+type processRows struct{ instances, versions, holds []processRow }
 
 // Processes shows what the processes of instances take. list is called when the metrics
 // are read, unless its last result is younger than Config.Interval; what it returns is put into another
@@ -66,6 +75,11 @@ func (r *Registry) Processes(list func() []Process) {
 				}
 			}
 		}},
+		ownFamily{processNames[4], "Memory for requests that a version's processes have the server hold, by what it is for", gauge, func(page *exposition.Page, now *view) {
+			for _, row := range now.processes.holds { // idle models have none
+				page.Sample("", row.labels, "", float64(row.first))
+			}
+		}},
 	)
 }
 
@@ -76,30 +90,42 @@ func sumUp(list []Process) (rows processRows) {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Version, b.Version),
 			cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.GPU, b.GPU))
 	})
+	holds := 0 // where the rows of the version begin
 	for i := range list {
 		p := &list[i]
 		same := i > 0 && list[i-1].Namespace == p.Namespace && list[i-1].Model == p.Model && list[i-1].Version == p.Version
 		if !same {
-			rows.versions = append(rows.versions, processRow{labels: processLabels(p, "", "")})
+			rows.versions = append(rows.versions, processRow{labels: processLabels(p, "", "", "")})
+			holds = len(rows.holds)
 		}
 		// Instances of one group on several GPUs have the same name.
 		if !same || list[i-1].Instance != p.Instance || list[i-1].GPU != p.GPU {
-			rows.instances = append(rows.instances, processRow{labels: processLabels(p, p.Instance, p.GPU)})
+			rows.instances = append(rows.instances, processRow{labels: processLabels(p, p.Instance, p.GPU, "")})
 		}
 		version, instance := &rows.versions[len(rows.versions)-1], &rows.instances[len(rows.instances)-1]
 		instance.first += int64(p.CPU)
 		instance.second += p.Resident
 		version.first += p.Arena
 		version.second += p.Lent
+		for _, b := range p.Holds {
+			labels := processLabels(p, "", "", b.Kind)
+			at := slices.IndexFunc(rows.holds[holds:], func(r processRow) bool { return r.labels == labels })
+			if at < 0 {
+				at = len(rows.holds) - holds
+				rows.holds = append(rows.holds, processRow{labels: labels})
+			}
+			rows.holds[holds+at].first += b.Bytes
+		}
 	}
 	return rows
 }
 
 // processLabels are sorted by their names; those without a value are left out.
-func processLabels(p *Process, instance, gpu string) string {
+func processLabels(p *Process, instance, gpu, kind string) string {
 	pairs := [...][2]string{
 		{gpuLabel, gpu},
 		{"instance_name", instance}, // not "instance", which is Prometheus's own name for what it scrapes
+		{"kind", kind},
 		{"model", p.Model},
 		{"namespace", p.Namespace},
 		{"version", strconv.FormatInt(p.Version, 10)},

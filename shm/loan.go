@@ -30,30 +30,47 @@ type Held interface {
 // Loans is the supervisor's table of what one life of a stub holds: blocks, and memory of
 // others.
 type Loans struct {
+	// Kept is told of blocks that the stub keeps longer than it needs them to answer: how many
+	// bytes more, or less, there are. It is called with the lock held; nil: nobody is told.
+	Kept func(more int64)
+
 	mu     sync.Mutex
 	slots  []loan
 	spare  []uint32
 	bytes  int64
+	kept   int64 // told to Kept
 	closed bool
 }
 
 type loan struct {
 	block      *Block // nil: not lent, or held is
 	held       Held   // nil: not lent, or block is
+	group      *Group // of block; nil: the stub keeps it from the beginning
 	generation uint32
+}
+
+// Group is the blocks that a stub needs to answer one batch. Until then they do not count as
+// kept. The lock of Loans guards it.
+type Group struct {
+	bytes    int64
+	answered bool
 }
 
 // Lend retains b for the stub and returns the ticket by which the stub will
 // give it back. It is false once the life has ended.
-func (l *Loans) Lend(b *Block) (Ticket, bool) {
+func (l *Loans) Lend(b *Block) (Ticket, bool) { return l.LendFor(b, nil) }
+
+// LendFor is Lend for a block of a group.
+func (l *Loans) LendFor(b *Block, g *Group) (Ticket, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t, s := l.takeLocked()
 	if s == nil {
 		return 0, false
 	}
-	s.block = b
+	s.block, s.group = b, g
 	l.bytes += b.n
+	l.countLocked(g, b.span.size)
 	// Under the lock, so that Close cannot end a loan whose reference is yet to come.
 	b.Retain()
 	return t, true
@@ -70,6 +87,28 @@ func (l *Loans) LendHeld(held Held) (Ticket, bool) {
 	s.held = held
 	held.Retain() // as in Lend
 	return t, true
+}
+
+// Answered says that the batch of a group has been answered: what is still lent of it is kept.
+func (l *Loans) Answered(g *Group) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed && !g.answered {
+		g.answered = true
+		l.countLocked(nil, g.bytes)
+	}
+}
+
+// countLocked counts bytes of a group that are lent, or come back.
+func (l *Loans) countLocked(g *Group, n int64) {
+	if g != nil && !g.answered {
+		g.bytes += n
+		return
+	}
+	l.kept += n
+	if l.Kept != nil && n != 0 {
+		l.Kept(n)
+	}
 }
 
 // takeLocked returns an entry for a new loan, and its ticket; nil once the life has ended.
@@ -100,11 +139,12 @@ func (l *Loans) Return(t Ticket) error {
 		l.mu.Unlock()
 		return err
 	}
-	b, held := s.block, s.held
-	s.block, s.held = nil, nil
+	b, held, g := s.block, s.held, s.group
+	s.block, s.held, s.group = nil, nil, nil
 	l.spare = append(l.spare, t.Slot())
 	if b != nil {
 		l.bytes -= b.n
+		l.countLocked(g, -b.span.size)
 	}
 	l.mu.Unlock()
 	// Outside the lock: the last reference locks the pool, and may call what OnFree was
@@ -165,6 +205,7 @@ func (l *Loans) Close() {
 	// The table is taken as a whole: a Return that comes later finds no ticket, and no
 	// block is released twice.
 	slots := l.slots
+	l.countLocked(nil, -l.kept)
 	l.slots, l.spare, l.bytes, l.closed = nil, nil, 0, true
 	l.mu.Unlock()
 	for _, s := range slots {

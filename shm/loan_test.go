@@ -88,6 +88,49 @@ func TestLoansKeepMemoryOfOthers(t *testing.T) {
 	}
 }
 
+// TestLoansTellWhatIsKept: a block of a batch is kept when the batch has been answered and the
+// block is still lent; what belongs to no batch is kept from the beginning.
+func TestLoansTellWhatIsKept(t *testing.T) {
+	p := newPool(t, PoolConfig{})
+	kept := int64(0)
+	l := Loans{Kept: func(more int64) { kept += more }}
+	lend := func(n int, g *Group) Ticket {
+		b := alloc(t, p, n)
+		defer b.Release()
+		ticket, ok := l.LendFor(b, g)
+		if !ok {
+			t.Fatal("LendFor: refused")
+		}
+		return ticket
+	}
+	wants := func(when string, want int64) {
+		t.Helper()
+		if kept != want {
+			t.Errorf("%s: %d bytes are kept, want %d", when, kept, want)
+		}
+	}
+	var batch, next Group
+	early, late := lend(PageSize, &batch), lend(2*PageSize, &batch)
+	lend(4*PageSize, &next)
+	wants("while both batches are executed", 0)
+	if err := l.Return(early); err != nil {
+		t.Fatal(err)
+	}
+	l.Answered(&batch)
+	l.Answered(&batch)
+	wants("after the first was answered", 2*PageSize)
+	lend(PageSize, nil)
+	wants("with a block of no batch", 3*PageSize)
+	if err := l.Return(late); err != nil {
+		t.Fatal(err)
+	}
+	wants("after a ticket has come back", PageSize)
+	l.Close()
+	wants("after the end", 0)
+	l.Answered(&next)
+	wants("of a batch that is answered then", 0)
+}
+
 func TestLoansEndWithTheLife(t *testing.T) {
 	p := newPool(t, PoolConfig{})
 	var l Loans

@@ -16,7 +16,7 @@ func (l *life) newBLS() *bls.Requests {
 		Model: m.env.Name, Version: m.env.Version, Host: m.env.Host,
 		OneResponse: func(model string) string { return m.program.Text(OneResponseWanted, model) },
 		Channel:     l.channel, Decoder: l.decoder, Encoder: l.encoder, Submit: &l.in.submit,
-		Pool: m.supervisor.requests, Devices: m.supervisor.copier != nil, Log: l.in.log,
+		Pool: m.supervisor.requests, Holder: l.quota.holder, TakeBlocks: l.quota.takeBlocks, Devices: m.supervisor.copier != nil, Log: l.in.log,
 	}, blsSession{l})
 }
 

@@ -30,11 +30,15 @@ func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, r
 		return nil, false
 	}
 	var ended []*stream
+	lent := &lending{group: f.current[0].lent}
 	for i, task := range first.batch.Tasks {
 		s := first.stream(i)
 		switch {
 		case s != nil && s.ended:
 		case responses[i] != nil:
+			if s != nil {
+				responses[i] = s.whole(responses[i])
+			}
 		case report.Err != nil:
 			responses[i] = infer.ErrorResponse(report.Err)
 			if s != nil && f.decoupled {
@@ -46,6 +50,10 @@ func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, r
 			if s == nil {
 				s = &stream{of: f, task: task, handle: first.handleOf(i)}
 			}
+			if lent.group != nil {
+				s.lent = lent
+				lent.open++
+			}
 			f.open.add(s)
 			continue
 		}
@@ -54,6 +62,9 @@ func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, r
 		}
 	}
 	f.concludeLocked(arrived)
+	if lent.group != nil && lent.open == 0 {
+		f.session.answered(lent.group)
+	}
 	for _, s := range ended { // not before that: up to here, the end of the life may have to answer them
 		s.ended = true
 		s.close()

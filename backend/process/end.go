@@ -63,6 +63,7 @@ func (l *life) end(cause error) {
 	l.mapped.Close()
 	l.closeDevices()
 	l.loans.Close()
+	l.quota.holder.Leave()
 
 	l.settleLeft(taken)
 	in.model.supervisor.children.KillOrphans(l.process)
@@ -190,5 +191,6 @@ func (l *life) drop(cause error) {
 	l.apart(l.mapped.Close)
 	l.apart(l.closeDevices)
 	l.apart(l.loans.Close)
+	l.apart(l.quota.holder.Leave)
 	l.settleLeft(nil)
 }

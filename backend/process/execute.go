@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/shm"
 )
 
 // errNotTaken says that an instance cannot be given a batch now.
@@ -132,7 +133,8 @@ func (l *life) send(b *backend.Batch, entered *batchInFlight, ahead bool) (posit
 	for i, task := range b.Tasks {
 		requests, handles = append(requests, task.Request), append(handles, entered.handleOf(i))
 	}
-	return l.encoder.Execute(entered.number, requests, handles, ahead, &l.encoded)
+	number := entered.number
+	return l.encoder.Execute(number, requests, handles, ahead, &l.encoded, func(lent *shm.Group) { l.lends(number, lent) })
 }
 
 // Cancel implements backend.Canceller.

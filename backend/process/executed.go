@@ -12,8 +12,21 @@ import (
 type oneResponse struct {
 	list     [1]*infer.Response
 	response infer.Response
+	kept     frames.Kept
 	outputs  [1]infer.Tensor
 	shape    [3]int64
+}
+
+// responsesOf is what the answer to a batch of several requests mostly needs.
+type responsesOf struct {
+	kept frames.Kept // of all responses
+	few  [8]*infer.Response
+}
+
+// keptResponse is a response of a spilled frame.
+type keptResponse struct {
+	infer.Response
+	kept frames.Kept
 }
 
 // executed answers a batch.
@@ -49,14 +62,24 @@ func (l *life) executed(f ipc.Frame) error {
 	// breaks the protocol in its last response has answered nothing.
 	var responses []*infer.Response
 	var spare *infer.Response
-	if len(batch.Tasks) == 1 {
+	var kept *frames.Kept
+	if n := len(batch.Tasks); n == 1 {
 		one := &oneResponse{}
 		one.response.Outputs = one.outputs[:0]
-		responses, spare, l.response.Room = one.list[:], &one.response, one.shape[:0]
+		responses, spare, kept, l.response.Room = one.list[:], &one.response, &one.kept, one.shape[:0]
 	} else {
-		responses = make([]*infer.Response, len(batch.Tasks))
+		several := &responsesOf{}
+		responses, kept = several.few[:min(n, len(several.few))], &several.kept
+		if n > len(several.few) {
+			responses = make([]*infer.Response, n) // bound: the requests of the batch
+		}
 	}
-	rescheduled, failed, err := l.readResponses(&body, f.Body, &first, responses, spare)
+	l.decoder.Keep(kept, &f, len(batch.Tasks), len(body.Text))
+	defer kept.Release()
+	if f.Spilled {
+		defer func() { l.response = ipc.ResponseBody{} }() // whose lists may be long
+	}
+	rescheduled, failed, err := l.readResponses(&body, &f, &first, responses, spare, kept)
 	if err == nil {
 		err = l.decoder.Return(body.Tickets)
 	}
@@ -66,7 +89,10 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	var failure error
 	if body.Failed {
-		failure = frames.StubError(infer.Internal, string(body.Text))
+		failure = frames.StubError(infer.Internal, body.Text)
+		if refusal := kept.Refusal(); refusal != nil {
+			failure = refusal
+		}
 	}
 	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Failed: failed, Executed: true, GPU: l.in.gpu}
 	_, itself := l.in.model.program.(Timekeeper)
@@ -106,6 +132,10 @@ func (l *life) executed(f ipc.Frame) error {
 	l.apart(func() { batch.Done(batch, report) })
 	for i, task := range batch.Tasks {
 		if responses[i] != nil {
+			if failure != nil && responses[i].Held == nil { // it has the text
+				kept.Retain()
+				responses[i].Held = kept
+			}
 			l.apart(func() { task.Send(responses[i]) })
 		}
 	}
@@ -119,7 +149,7 @@ func short(body []byte, r *infer.Response) bool {
 		return false
 	}
 	for i := range r.Outputs {
-		if r.Outputs[i].Memory != nil { // it lies elsewhere, and may have been read or copied
+		if r.Outputs[i].Memory != r.Held { // it lies elsewhere, and may have been read or copied
 			return false
 		}
 	}
@@ -166,7 +196,7 @@ func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) err
 // readResponses fills responses with the responses of an EXECUTED frame, and tells
 // which requests are to be executed again, and which count as failed. The first response may be made in spare, with its outputs, and
 // has its shapes in l.response.Room; nil: there is none.
-func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFlight, responses []*infer.Response, spare *infer.Response) (rescheduled map[uint32]bool, failed []int, err error) {
+func (l *life) readResponses(body *ipc.ExecutedBody, f *ipc.Frame, of *batchInFlight, responses []*infer.Response, spare *infer.Response, kept *frames.Kept) (rescheduled map[uint32]bool, failed []int, err error) {
 	r := &l.response
 	for {
 		ok, err := body.NextResponse(r)
@@ -209,13 +239,21 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFl
 		if r.Flags&ipc.FlagFinal == 0 {
 			return nil, nil, ipc.Broken("handle", "response to request %d of the batch is not final", index)
 		}
-		response := spare
-		if spare = nil; response == nil {
+		response, own := spare, kept
+		switch {
+		case f.Spilled:
+			one := &keptResponse{}
+			response, own = &one.Response, &one.kept
+		case response == nil:
 			response = &infer.Response{}
+		}
+		spare = nil
+		if own == kept {
+			kept.Retain()
 		}
 		response.Final = true
 		responses[index] = response
-		if err := l.decoder.Response(r, frame, l.in.model.env.Name, of.batch.Tasks[index].Request.Places, response); err != nil {
+		if err := l.decoder.Response(r, f, l.in.model.env.Name, of.batch.Tasks[index].Request.Places, response, own); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -275,7 +275,7 @@ func TestLoadAndUnloadAnswerModelsByTheTable(t *testing.T) {
 			}
 		}
 		text := "wörld\nat end" + strings.Repeat(".", 50_000)
-		host.fail(infer.Errorf(infer.Unavailable, "%s", text))
+		host.fail(&infer.Error{Code: infer.Unavailable, Message: text})
 		m.rows([]row{
 			{"pb.load_model('m')", "TritonModelException: Failed to load model: " + failed + text},
 			{"pb.unload_model('m')", "TritonModelException: Failed to unload model: " + failed + text},

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
 )
 
@@ -25,6 +26,8 @@ type inFlightSession interface {
 	// busyLocked says that the process has its first batch, or none any more. Callers
 	// hold mu.
 	busyLocked(yes bool)
+	// answered says that the process needs the blocks of a batch no more.
+	answered(lent *shm.Group)
 	// fail ends the life because of err. It does not wait.
 	fail(err error)
 	// drain acts on the frames that the process has published. An error is to end the life.
@@ -90,6 +93,7 @@ type batchInFlight struct {
 	// streams are those of its requests for which the stub has sent a response by
 	// itself, in the places of the tasks; nil if there is none.
 	streams []*stream
+	lent    *shm.Group // blocks, nil without
 }
 
 // withdrawal is a batch ahead that was asked back and of which the stub has not
@@ -217,6 +221,15 @@ func (f *inFlight) leaveLocked() {
 	f.left.batches = append(f.left.batches, f.current[:f.count]...)
 	f.current, f.count = [depth]batchInFlight{}, 0
 	f.left.open = f.endOpenLocked()
+}
+
+// lends notes the blocks that the process is about to be lent with a batch.
+func (f *inFlight) lends(number uint64, lent *shm.Group) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if place := f.findLocked(number); place >= 0 {
+		f.current[place].lent = lent
+	}
 }
 
 // sent notes what became of the frame of a batch that has entered: where it lies, and when it was published. An error is

@@ -26,6 +26,7 @@ type life struct {
 	in      *Instance
 	channel *ipc.Channel
 	loans   *shm.Loans      // of blocks that the process may read
+	quota   *quota          // of what it makes the server hold
 	encoder *frames.Encoder // of what it is sent; its lock is Instance.submit
 	decoder *frames.Decoder // of what it says; guarded by the channel's receive lock
 
@@ -126,25 +127,29 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 		},
 		Lingered: in.await.spun,
 		Broken:   func(err error) { l.fail(err) },
+		Spilled:  func(n int64) func() { return l.spilled(n) },
 		Log:      in.log,
 	}
-	s.chargeArena(&config)
+	quota := newQuota(in)
+	s.chargeArena(&config, quota.holder)
 	channel, err := ipc.New(config)
 	if err != nil {
+		quota.holder.Leave()
 		return nil, &frames.Shortage{Client: infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. %s Error: %v",
 			in.name, settings.DefaultBytes, in.model.program.Text(LeastMemory, in.name), err), Reason: err}
 	}
-	loans := &shm.Loans{}
+	loans := &shm.Loans{Kept: quota.blocks}
 	l = &life{
-		in: in, channel: channel, loans: loans,
-		encoder: frames.NewEncoder(channel, s.requests, loans), decoder: frames.NewDecoder(channel, loans, s.account),
+		in: in, channel: channel, loans: loans, quota: quota,
+		encoder: frames.NewEncoder(channel, s.requests, loans), decoder: frames.NewDecoder(channel, loans, quota.heap),
 		logLimit: output.NewLimit(s.limits.Output),
 	}
 	l.calls = hostcalls.New(hostcalls.Config{
 		Host: in.model.env.Host, Metrics: s.metrics.Custom(in.model.env.Name), Encoder: l.encoder, Responses: in.model.env.Responses,
 		Imported: in.model.env.Imported, Traced: l.tracedBy,
-		Fail: l.fail, Limits: s.limits.Calls, Log: in.log,
+		Heap: quota.heap, Fail: l.fail, Limits: s.limits.Calls, Log: in.log,
 	})
+	l.encoder.SetMayKeep(quota.mayKeep)
 	l.newDevices()
 	l.handshake.begin()
 	l.inFlight.begin(in, l, channel)
@@ -154,6 +159,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 	defer files.close()
 	begun := false
 	if err := l.newMapped(&files); err != nil {
+		quota.holder.Leave()
 		channel.Close()
 		l.calls.Close(false)
 		return nil, err
@@ -162,6 +168,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 		if begun {
 			return
 		}
+		quota.holder.Leave()
 		l.mapped.Close()
 		l.closeDevices()
 		if l.output != nil { // after the ends of the process, or it would wait for what these print
@@ -268,6 +275,9 @@ func (l *life) busyLocked(yes bool) {
 		l.in.moveLocked(Ready)
 	}
 }
+
+// answered implements inFlightSession.
+func (l *life) answered(lent *shm.Group) { l.loans.Answered(lent) }
 
 // handle acts on one frame of the stub. It runs with the channel's receive lock
 // held. An error ends the life.

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/rs/zerolog"
 )
 
@@ -23,6 +24,9 @@ type Model struct {
 	settings   *Config
 	program    Program
 	log        zerolog.Logger
+	// held is what all lives together hold. Of blocks the bound is mostBlocks, 0 without one.
+	held       memory.Holder
+	mostBlocks int64
 
 	// Set by Start, before the instances run. What config says of instances may be
 	// out of date.

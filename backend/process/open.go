@@ -9,8 +9,10 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
 )
 
 // The window of one request of a decoupled model: how much may be out, sent by
@@ -32,8 +34,28 @@ type stream struct {
 	task   *backend.Task
 	handle uint64
 	ended  bool // FINAL has come, or is no longer waited for; guarded by Instance.mu
+	// refusal is why a response could not be kept; nil mostly. From then on the others are
+	// dropped, and the last one is this error. Guarded by the receive lock.
+	refusal *infer.Error
+	lent    *lending // what the process has of its batch; nil: nothing
 
 	window
+}
+
+// lending is blocks that a process needs until all requests of a batch have been answered.
+// Guarded by Instance.mu.
+type lending struct {
+	group *shm.Group
+	open  int // requests
+}
+
+// whole returns the last response, or the error that it is if there was no room for another one.
+func (s *stream) whole(last *infer.Response) *infer.Response {
+	if s.refusal == nil {
+		return last
+	}
+	last.Release()
+	return infer.ErrorResponse(s.refusal)
 }
 
 // window counts what is out of one request. The reader of the ring takes, the goroutines that
@@ -95,6 +117,7 @@ func (w *window) close() (responses int, bytes int64) {
 type windowedResponse struct {
 	infer.Response
 	slot slot
+	kept frames.Kept
 }
 
 // slot implements infer.Memory.
@@ -222,6 +245,9 @@ func (f *inFlight) streamOf(handle uint64) (s *stream, serves bool, err error) {
 // responded hands a response up that the stub has sent by itself.
 func (l *life) responded(f ipc.Frame) error {
 	r := &l.response
+	if f.Spilled {
+		defer func() { l.response = ipc.ResponseBody{} }() // whose lists may be long
+	}
 	tickets, err := ipc.ParseResponse(f.Body, r)
 	if err != nil {
 		return err
@@ -253,7 +279,10 @@ func (l *life) responded(f ipc.Frame) error {
 		if !s.take(l.decoupled, final, int64(bytes&math.MaxInt64)) {
 			return ipc.Broken("quota", "RESPONSE to request %#x beyond its window", r.Handle)
 		}
-		if err = l.decoder.Response(r, f.Body, l.in.model.env.Name, s.task.Request.Places, &a.Response); err == nil {
+		if !f.Spilled {
+			l.decoder.Keep(&a.kept, &f, 1, 0)
+		}
+		if err = l.decoder.Response(r, &f, l.in.model.env.Name, s.task.Request.Places, &a.Response, &a.kept); err == nil {
 			err = l.decoder.Return(tickets)
 		}
 		if err != nil {
@@ -268,13 +297,17 @@ func (l *life) responded(f ipc.Frame) error {
 	} else if err := l.decoder.Return(tickets); err != nil {
 		return err
 	}
+	if refusal := a.kept.Refusal(); refusal != nil && s.refusal == nil {
+		s.refusal = refusal
+		l.tell(s.handle) // nobody waits for the others
+	}
 	// The end of the life may have taken the stream since streamOf. It answers when no frame is
 	// handled any more, so a response that is not final may still go up before that.
-	if final && !l.endStream(s) {
-		a.Release() // the life has been ended meanwhile
+	if final && !l.endStream(s) || !final && s.refusal != nil {
+		a.Release() // the life has been ended meanwhile, or the others are not wanted
 		return nil
 	}
-	s.task.Send(&a.Response)
+	s.task.Send(s.whole(&a.Response))
 	return nil
 }
 
@@ -289,6 +322,11 @@ func (f *inFlight) endStream(s *stream) bool {
 	s.ended = true
 	s.close()
 	f.open.remove(s)
+	if s.lent != nil {
+		if s.lent.open--; s.lent.open == 0 {
+			f.session.answered(s.lent.group)
+		}
+	}
 	f.emptiedLocked()
 	return true
 }

@@ -138,7 +138,7 @@ func (l *life) isReady(f ipc.Frame) error {
 	var reason error
 	switch {
 	case body.Error != "":
-		reason = infer.Errorf(infer.Internal, "%s", body.Error)
+		reason = &infer.Error{Code: infer.Internal, Message: body.Error} // the model's own text, of MaxMap bytes at most
 	case !body.Ready:
 		reason = l.in.fault(infer.Unavailable, NotReady)
 	}

@@ -40,12 +40,14 @@ func newStandIn(t testing.TB, backing shm.Backing) *standIn {
 // newLife begins a life with the golden frames' names.
 func (s *standIn) newLife() *life {
 	model := &Model{supervisor: &Supervisor{requests: s.pool, limits: Limits{}.WithDefaults()}, settings: &Config{}, program: &words{}, env: backend.Env{Name: "m", Host: &callHost{}}}
+	model.setShares()
 	kept := s.NewLife()
 	l := &life{
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
 		channel: s.channel, loans: kept.Loans, encoder: kept.Encoder, decoder: kept.Decoder,
 		logLimit: output.NewLimit(output.Limits{}),
 	}
+	l.quota = newQuota(l.in)
 	l.calls = hostcalls.New(hostcalls.Config{
 		Host: model.env.Host, Metrics: metrics.New(metrics.Config{}).Custom("m"), Encoder: l.encoder, Fail: l.fail, Log: l.in.log,
 	})

@@ -85,6 +85,8 @@ type Supervisor struct {
 	copier    ondevice.Copier // nil: there are no devices
 	admit     func(gpu int32) bool
 	instances atomic.Int64 // that run, whether their stub lives or not
+	// tight is held while a frame is read for which there was no room.
+	tight sync.Mutex
 
 	mu    sync.Mutex
 	lives map[*life]struct{}     // that are told of log levels
@@ -133,10 +135,12 @@ func (s *Supervisor) Close() {
 // Open makes a model version, whose instances run program. Config may not change
 // while the model is used.
 func (s *Supervisor) Open(env backend.Env, config *Config, program Program) *Model {
-	return &Model{
+	m := &Model{
 		supervisor: s, env: env, settings: config, program: program,
 		log: s.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
 	}
+	m.setShares()
+	return m
 }
 
 // printed says where the lines go that a model prints to stdout and stderr; nil
@@ -159,14 +163,19 @@ func (s *Supervisor) requestsFile() (*os.File, error) {
 
 // chargeArena has the account decide what a stub may reserve beyond what it keeps
 // while it is idle.
-func (s *Supervisor) chargeArena(c *ipc.Config) {
+func (s *Supervisor) chargeArena(c *ipc.Config, holder *memory.Holder) {
 	account := s.account
 	if account == nil {
 		return
 	}
 	c.MaxArena = min(c.MaxArena, max(account.Most(memory.Arenas), c.FreeArena))
-	c.Charge = func(n int64) bool { return account.Take(memory.Arenas, n) == nil }
-	c.Refund = func(n int64) { account.Give(memory.Arenas, n) }
+	c.Charge = func(n int64) bool {
+		return account.Take(memory.Arenas, n) == nil && holder.Hold(memory.Arenas, n) == nil // which has no bound there
+	}
+	c.Refund = func(n int64) {
+		account.Give(memory.Arenas, n)
+		holder.Drop(memory.Arenas, n)
+	}
 }
 
 // stubDescriptors is more than what a stub takes of the descriptors of this

@@ -67,7 +67,7 @@ func (s *Supervisor) present(of *Model) ([]*life, []metrics.Process) {
 		lives = append(lives, l)
 		list = append(list, metrics.Process{
 			Model: in.model.env.Name, Namespace: in.model.env.Namespace, Version: in.model.env.Version, Instance: in.name, Device: in.gpu,
-			Arena: l.channel.UpBytes(), Lent: int64(l.lent.Bytes()),
+			Arena: l.channel.UpBytes(), Lent: int64(l.lent.Bytes()), Holds: l.quota.usage(),
 		})
 	}
 	return lives, list

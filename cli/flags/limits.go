@@ -98,6 +98,9 @@ func modelLimitFlags() []flag {
 			func(o *Options) *int64 { return &o.Limits.Processes.Calls.Bytes }),
 		between(d, "model-max-call-files", "Files of one call of load_model.", 1, math.MaxInt32,
 			func(o *Options) *int { return &o.Limits.Processes.Calls.Files }),
+		between(d, "model-max-memory-share", "Percent of each kind of the memory for requests that one version of a model may have the server keep: of tensors "+
+			"that it keeps after its responses, of responses that wait, of strings and frames.", 1, 100,
+			func(o *Options) *int { return &o.Limits.Processes.MemoryShare }),
 	}
 }
 

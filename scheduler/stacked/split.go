@@ -12,7 +12,7 @@ func (g *group) split(r *infer.Response) []*infer.Response {
 	defer r.Release()
 	responses := make([]*infer.Response, len(g.tasks))
 	if r.Err != nil {
-		return g.fail(responses, r.Err, r.Final)
+		return share(r, g.fail(responses, r.Err, r.Final))
 	}
 	for i := range responses {
 		responses[i] = &infer.Response{Parameters: slices.Clone(r.Parameters), Empty: r.Empty, Final: r.Final}
@@ -23,6 +23,17 @@ func (g *group) split(r *infer.Response) []*infer.Response {
 				a.Release()
 			}
 			return g.fail(responses, err, r.Final)
+		}
+	}
+	return share(r, responses)
+}
+
+// share has responses keep what r keeps, whose strings they have.
+func share(r *infer.Response, responses []*infer.Response) []*infer.Response {
+	if r.Held != nil {
+		for i := range responses {
+			r.Held.Retain()
+			responses[i].Held = r.Held
 		}
 	}
 	return responses

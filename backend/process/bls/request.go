@@ -17,6 +17,7 @@ type request struct {
 	batch   uint64 // in whose execution it was made, 0 if that is not known
 	stream  bool   // any number of responses is wanted
 	request infer.Request
+	frame   frames.Kept // what it keeps of its frame, and takes itself
 	copied  int64
 	unread  []*request               // to be loosened when this is begun
 	at      atomic.Pointer[Requests] // of the process that executes it; nil if that is not known
@@ -43,7 +44,7 @@ func (q *request) callersOf(holding bool) error {
 
 // read fills the request from its frame. Whatever is wrong with it, what the stub
 // has lent is located, or it would not come back. An error is the stub's fault.
-func (q *request) read(body *ipc.InferBody, frame []byte) error {
+func (q *request) read(body *ipc.InferBody, f *ipc.Frame) error {
 	b, r := q.of, &q.request
 	r.Made = b.Channel.Posted()
 	if b.Devices && body.Memory != ipc.PreferCPU {
@@ -54,23 +55,19 @@ func (q *request) read(body *ipc.InferBody, frame []byte) error {
 			r.Trace = parent.Trace.Child()
 		}
 	}
-	refusal, err := b.Decoder.Request(body, frame, r)
-	if err != nil {
+	refusal, err := b.Decoder.Request(body, f, r, &q.frame, perCaller*int64(len(r.Caller.Requests)))
+	if err != nil || refusal == nil {
 		return err
 	}
-	if refusal != nil {
-		q.refusal = refusal
-		return nil
-	}
-	if len(body.Parameters) > 0 {
-		parameters, failure := frames.ParseParameters(body.Parameters)
-		r.Parameters = parameters
-		if failure != nil {
-			q.refusal = q.prefixed(failure)
-		}
+	q.refusal = refusal
+	if refusal.Code != infer.Unavailable { // it is about what the request says
+		q.refusal = q.prefixed(refusal)
 	}
 	return nil
 }
+
+// perCaller is what a request takes for each request of the execution that it is made in.
+const perCaller = 16
 
 // askDevices finds out whether inputs that lie on a device are taken there. Those of a request that is
 // traced are not, but its maker need not learn of that.
@@ -124,7 +121,7 @@ func (q *request) copyInputs() error {
 		switch {
 		case failure != nil || q.refusal != nil:
 		case len(data) <= ipc.MaxInline:
-			t.Data = append([]byte(nil), data...)
+			t.Data = append([]byte(nil), data...) // bound: charged with the frame
 		default:
 			failure = q.copyInput(t, data, q.of.Channel.MaxArena())
 		}
@@ -135,8 +132,8 @@ func (q *request) copyInputs() error {
 
 func (q *request) copyInput(t *infer.Tensor, data []byte, limit int64) error {
 	n := int64(len(data))
-	if !q.of.reserve(n, limit) {
-		return infer.Errorf(infer.Unavailable, "the inputs of a model's own requests need copies of more than %d bytes", limit)
+	if err := q.of.reserve(n, limit); err != nil {
+		return err
 	}
 	q.copied += n
 	block, err := frames.Copy(q.of.Pool, data)
@@ -201,14 +198,16 @@ func (q *request) hand(decoupled bool) {
 // the reason is kept.
 func (q *request) prefixed(err error) error {
 	reason := infer.AsError(err)
-	return infer.Errorf(reason.Code, "Model %s - Error when running inference: %s", q.request.Model, reason.Message)
+	return infer.Errorf(reason.Code, "Model %s - Error when running inference: %s", q.request.Model, reason)
 }
 
+// releaseInputs gives up what the request has been lent, and what it keeps.
 func (q *request) releaseInputs() {
 	for i := range q.request.Inputs {
 		q.request.Inputs[i].Release()
 	}
 	q.request.Inputs = nil
+	q.frame.Release()
 }
 
 // ended takes a request out whose last response has been dealt with.
@@ -223,4 +222,7 @@ func (q *request) ended() {
 	delete(b.tight, q.number)
 	b.copied -= q.copied
 	b.mu.Unlock()
+	if b.TakeBlocks != nil {
+		_ = b.TakeBlocks(-q.copied) // which is never refused
+	}
 }

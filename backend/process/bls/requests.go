@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
 )
@@ -52,6 +53,11 @@ type Config struct {
 	// Submit is the lock of Encoder. It is taken while a response is sent.
 	Submit *sync.Mutex
 	Pool   *shm.Pool // of the server's requests: inputs are copied there
+	// Holder answers for responses that wait for the process; nil: who makes them does.
+	Holder *memory.Holder
+	// TakeBlocks counts bytes of copies in Pool, or takes them off again if there are fewer. It
+	// may refuse more; nil: it counts nothing.
+	TakeBlocks func(more int64) error
 	// Devices says that there are devices, on which outputs may stay.
 	Devices bool
 	Log     zerolog.Logger
@@ -104,9 +110,17 @@ func (b *Requests) Receive(f ipc.Frame) error {
 	if guess { // good enough to look for circles that stand still, not to cancel for
 		q.batch = 0
 	}
-	if err := q.read(body, f.Body); err != nil {
+	err := q.read(body, &f)
+	if f.Spilled {
+		*body = ipc.InferBody{} // its lists may be long
+	}
+	if err != nil {
 		q.releaseInputs()
 		return err
+	}
+	if refusal := q.frame.Refusal(); refusal != nil {
+		q.releaseInputs()
+		return b.respond(f.ID, 0, infer.ErrorResponse(refusal))
 	}
 	ok, err := b.add(q)
 	if err != nil {
@@ -200,16 +214,21 @@ func (b *Requests) InFlight() (requests int, copied int64) {
 // it never was.
 func (b *Requests) Informed() int64 { return b.informed.Load() }
 
-// reserve takes account of bytes that are to be copied; false if there are too
-// many copies already.
-func (b *Requests) reserve(n, limit int64) bool {
+// reserve takes account of bytes that are to be copied, and refuses them if there are too many
+// copies already.
+func (b *Requests) reserve(n, limit int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if n > limit-b.copied {
-		return false
+		return infer.Errorf(infer.Unavailable, "the inputs of a model's own requests need copies of more than %d bytes", limit)
+	}
+	if b.TakeBlocks != nil {
+		if err := b.TakeBlocks(n); err != nil {
+			return err
+		}
 	}
 	b.copied += n
-	return true
+	return nil
 }
 
 // Close ends all requests: they are cancelled, and the model hears nothing of their

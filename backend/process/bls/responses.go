@@ -28,6 +28,9 @@ type responses struct {
 	away      bool               // a goroutine sends one; others only keep
 	forgotten bool               // the model has given them up
 	loose     bool               // they do not count in their window
+	// refused is why a response could not wait; nil mostly. From then on the others are dropped,
+	// and the last one is this error.
+	refused error
 }
 
 // deliver implements infer.Sender.
@@ -37,8 +40,44 @@ func (q *request) deliver(r *infer.Response) {
 	if q.loose {
 		releaseSlot(r)
 	}
-	q.kept = append(q.kept, r)
+	if q.refused != nil {
+		if r = q.insteadLocked(r); r == nil {
+			return
+		}
+	}
+	q.kept = append(q.kept, r) // bound: each was charged by who made it, and the process answers for it
 	q.flushLocked()
+	q.answerForLocked(r)
+}
+
+// answerForLocked has the process answer for a response that waits for it: not the model that
+// has made it, which others use too. Beyond what the process may have, the request fails.
+func (q *request) answerForLocked(r *infer.Response) {
+	last := len(q.kept) - 1
+	if last < 0 || q.kept[last] != r || q.of.Holder == nil {
+		return
+	}
+	err := frames.Attribute(r, q.of.Holder)
+	if err == nil {
+		return
+	}
+	q.refused = err
+	q.kept[last] = nil
+	q.kept = q.kept[:last]
+	if r = q.insteadLocked(r); r != nil {
+		q.kept = append(q.kept, r) // bound: there is room
+	}
+	q.cancel()
+}
+
+// insteadLocked drops a response, and returns what comes in its place.
+func (q *request) insteadLocked(r *infer.Response) *infer.Response {
+	final := r.Final
+	r.Release()
+	if !final {
+		return nil
+	}
+	return infer.ErrorResponse(q.refused)
 }
 
 // grant raises the demand.

@@ -20,17 +20,17 @@ const (
 // bytes. One block may be named by many outputs, so its own limits do not bound
 // them.
 type copies struct {
-	account *memory.Account // nil: nothing is charged
-	used    atomic.Int64
+	heap *Heap // nil: nothing is charged
+	used atomic.Int64
 }
 
 // privateCopy is the owner of memory of this process alone, which no stub can change or
 // take away. Responses hold it after the end of the life too: so it refers to the copies
 // of the life, and to nothing else of it. It implements infer.Memory.
 type privateCopy struct {
-	of   *copies
-	n    int64
-	refs atomic.Int32
+	Kept
+	of     *copies
+	length int64
 }
 
 // copyOf copies b, mapped memory that may vanish meanwhile (shm.ErrFault). If
@@ -45,14 +45,19 @@ func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
 		return nil, nil, infer.Errorf(infer.Unavailable,
 			"an output needs a copy of %d bytes, but %d of the %d bytes that a stub may use are being sent", n, used-n, limit)
 	}
-	if c.account != nil && c.account.Take(memory.Replies, n) != nil {
-		c.used.Add(-n)
-		return nil, nil, infer.Errorf(infer.Unavailable,
-			"an output needs a copy of %d bytes, but %d of the server's %d bytes for requests are in use", n, c.account.Total(), c.account.Limit())
-	}
-	owner := &privateCopy{of: c, n: n}
+	owner := &privateCopy{of: c, length: n}
 	owner.refs.Store(1)
-	private := make([]byte, n)
+	if h := c.heap; h != nil {
+		if err := h.take(memory.Replies, n); err != nil {
+			c.used.Add(-n)
+			refusal := infer.Errorf(infer.Unavailable, "an output needs a copy of %d bytes: %v", n, err)
+			refusal.NoRoom = true
+			return nil, nil, refusal
+		}
+		owner.account, owner.kind, owner.n = h.Account, memory.Replies, n
+		owner.holder.Store(h.Holder)
+	}
+	private := make([]byte, n) // bound: charged, or of length limit
 	// The stub may write meanwhile, so the copy may have bytes of two moments, as the
 	// output itself could. What it cannot do is change the copy after it was checked.
 	if err := shm.Guard(func() { copy(private, b) }); err != nil {
@@ -62,15 +67,9 @@ func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
 	return private, owner, nil
 }
 
-// Retain adds a reference.
-func (p *privateCopy) Retain() { p.refs.Add(1) }
-
 // Release gives a reference up. With the last one the bytes are the garbage collector's.
 func (p *privateCopy) Release() {
-	if p.refs.Add(-1) == 0 {
-		p.of.used.Add(-p.n)
-		if p.of.account != nil {
-			p.of.account.Give(memory.Replies, p.n)
-		}
+	if p.release() {
+		p.of.used.Add(-p.length)
 	}
 }

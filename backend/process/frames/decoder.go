@@ -1,9 +1,9 @@
 package frames
 
 import (
+	"bytes"
 	"cmp"
 	"math"
-	"strings"
 
 	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
@@ -19,16 +19,17 @@ type Decoder struct {
 	channel   *ipc.Channel
 	loans     *shm.Loans
 	names     *Names // that the stub has told; guarded by the receive lock
+	heap      *Heap
 	copies    copies
 	mapped    Mapped
 	devices   *ondevice.Lent
 	announced *ondevice.Announced
 }
 
-// NewDecoder makes the decoder of a life, whose channel and loans the caller closes. The
-// account is charged for private copies, unless it is nil.
-func NewDecoder(channel *ipc.Channel, loans *shm.Loans, account *memory.Account) *Decoder {
-	return &Decoder{channel: channel, loans: loans, copies: copies{account: account}}
+// NewDecoder makes the decoder of a life, whose channel and loans the caller closes. The heap
+// charges for what is kept of the frames; it may be nil.
+func NewDecoder(channel *ipc.Channel, loans *shm.Loans, heap *Heap) *Decoder {
+	return &Decoder{channel: channel, loans: loans, heap: heap, copies: copies{heap: heap}}
 }
 
 // SetNames says which names INITIALIZE tells the stub.
@@ -75,24 +76,34 @@ func (d *Decoder) Return(tickets []byte) error {
 func (d *Decoder) Copied() int64 { return d.copies.used.Load() }
 
 // Response turns a response of the stub into one for a client of the named model. The
-// frame is the body that r was read from; places are those of the request. Outputs are made in the
-// capacity of into.Outputs, if they fit.
-func (d *Decoder) Response(r *ipc.ResponseBody, frame []byte, model string, places []infer.Place, into *infer.Response) error {
+// frame is what r was read from; places are those of the request. Outputs are made in the
+// capacity of into.Outputs, if they fit. kept has what the response keeps, and one reference to
+// it becomes the response's: of a spilled frame it is of this response alone, and begins here,
+// else Keep has begun it. If there is no room for that, the response is an error which says so.
+func (d *Decoder) Response(r *ipc.ResponseBody, f *ipc.Frame, model string, places []infer.Place, into *infer.Response, kept *Kept) error {
+	into.Held = kept
+	if f.Spilled {
+		d.heap.keep(kept, responseCost+tensorsCost(r.Outputs)+int64(min(len(r.Error), MaxErrorText)))
+	}
+	refusal := kept.refusal
 	switch n := len(r.Outputs); {
 	case n == 0:
 		into.Outputs = nil
-	case n > cap(into.Outputs):
-		into.Outputs = make([]infer.Tensor, 0, n)
+	case n > cap(into.Outputs) && refusal == nil:
+		into.Outputs = make([]infer.Tensor, 0, n) // bound: charged
 	}
-	var refusal *infer.Error
 	for i := range r.Outputs {
 		described := &r.Outputs[i]
-		t, own, err := d.tensor(described, frame, crowded, places)
+		t, own, err := d.tensor(described, f, crowded, places, kept)
 		if err != nil {
 			return err
 		}
 		refusal = cmp.Or(refusal, own)
-		into.Outputs = append(into.Outputs, t)
+		if kept.refusal != nil {
+			t.Release()
+			continue
+		}
+		into.Outputs = append(into.Outputs, t) // bound: there is room
 		if !d.names.isOutput(described.Name) {
 			refusal = cmp.Or(refusal, infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", t.Name, model))
 		}
@@ -103,48 +114,71 @@ func (d *Decoder) Response(r *ipc.ResponseBody, frame []byte, model string, plac
 		if !code.Valid() {
 			return ipc.Broken("frame", "code of an error is %d", r.Code)
 		}
-		into.Err = StubError(code, string(r.Error))
+		if into.Err = kept.refusal; into.Err == nil {
+			into.Err = StubError(code, r.Error)
+		}
 	case len(r.Parameters) > 0:
-		parameters, failure := ParseParameters(r.Parameters)
+		parameters, failure := d.heap.parameters(r.Parameters, kept)
 		into.Parameters, into.Err = parameters, cmp.Or(failure, refusal)
 	default:
 		into.Err = refusal
 	}
 	if into.Err != nil {
-		into.Release()
+		for i := range into.Outputs {
+			into.Outputs[i].Release()
+		}
 		into.Outputs, into.Parameters = nil, nil
 	}
 	return nil
 }
 
-// Request fills in a BLS request from the body of INFER, all but its parameters. The
-// frame is the body that body was read from. A refusal means that the bytes of an input
-// cannot be had now, but the stub has done nothing wrong. The inputs are the caller's in
-// each case; it takes what lies in the arena out of it soon, so the stub may lend that up
-// to the last byte.
-func (d *Decoder) Request(body *ipc.InferBody, frame []byte, r *infer.Request) (refusal *infer.Error, err error) {
-	r.Model, r.Version, r.ID = string(body.Model), body.Version, string(body.ID)
-	r.Flags, r.TimeoutMicros, r.Priority = body.Head.Flags, body.Head.Timeout, body.Head.Priority
-	if body.Head.CorrelKind == ipc.CorrelationText {
-		r.Correlation.Text = string(body.CorrelText)
-	} else {
-		r.Correlation.Number = body.Head.Correlation
+// Request fills in a BLS request from the body of INFER. kept has what it keeps, with what it
+// takes elsewhere, and begins here, with one reference, which is the caller's; its Refusal means
+// that the request says more than it may, or that there is no room for it: nothing is filled in.
+// Another refusal is about a parameter or an input. The stub has done nothing wrong in either case. The inputs are the caller's in each case; it
+// takes what lies in the arena out of it soon, so the stub may lend that up to the last byte.
+func (d *Decoder) Request(body *ipc.InferBody, f *ipc.Frame, r *infer.Request, kept *Kept, elsewhere int64) (refusal *infer.Error, err error) {
+	if kept.refusal = d.exceeds(body); kept.refusal == nil && !f.Spilled {
+		elsewhere += int64(len(f.Body)) // which the inputs keep
 	}
-	if len(body.Inputs) > 0 {
-		r.Inputs = make([]infer.Tensor, 0, len(body.Inputs))
+	strings := int64(len(body.Model) + len(body.ID) + len(body.CorrelText))
+	d.heap.keep(kept, requestCost+elsewhere+strings+tensorsCost(body.Inputs)+8*int64(len(body.Outputs)))
+	refusal = kept.refusal
+	whole := refusal == nil
+	if whole {
+		r.Model = string(body.Model)                    // bound: memory.MaxName
+		r.Version, r.ID = body.Version, string(body.ID) // bound: charged
+		r.Flags, r.TimeoutMicros, r.Priority = body.Head.Flags, body.Head.Timeout, body.Head.Priority
+		if body.Head.CorrelKind == ipc.CorrelationText {
+			r.Correlation.Text = string(body.CorrelText) // bound: charged
+		} else {
+			r.Correlation.Number = body.Head.Correlation
+		}
+		if len(body.Inputs) > 0 {
+			r.Inputs = make([]infer.Tensor, 0, len(body.Inputs)) // bound: charged
+		}
+		if len(body.Parameters) > 0 {
+			var failure *infer.Error
+			if r.Parameters, failure = d.heap.parameters(body.Parameters, kept); failure == nil {
+				failure = exceedParameters(r.Parameters, d.heap.Limits().Parameters)
+			}
+			refusal = failure
+		}
 	}
 	for i := range body.Inputs {
-		t, own, err := d.tensor(&body.Inputs[i], frame, 1, infer.Anywhere)
+		t, own, err := d.tensor(&body.Inputs[i], f, 1, infer.Anywhere, kept)
 		if err != nil {
 			return refusal, err
 		}
-		if own != nil {
-			refusal = own
+		refusal = cmp.Or(refusal, own)
+		if whole {
+			r.Inputs = append(r.Inputs, t) // bound: there is room
+		} else {
+			t.Release()
 		}
-		r.Inputs = append(r.Inputs, t)
 	}
-	if n := len(body.Outputs) / 2; n > 0 {
-		r.Outputs = make([]string, n)
+	if n := len(body.Outputs) / 2; n > 0 && whole {
+		r.Outputs = make([]string, n) // bound: charged
 		for i := range r.Outputs {
 			if r.Outputs[i], err = d.name(body.OutputName(i)); err != nil {
 				return refusal, err
@@ -152,6 +186,50 @@ func (d *Decoder) Request(body *ipc.InferBody, frame []byte, r *infer.Request) (
 		}
 	}
 	return refusal, nil
+}
+
+// exceeds refuses a request of a model that says more than one of a client may.
+func (d *Decoder) exceeds(body *ipc.InferBody) *infer.Error {
+	limits := d.heap.Limits()
+	for _, field := range []struct {
+		name  string
+		found int
+		most  int64
+	}{
+		{"model name", len(body.Model), memory.MaxName},
+		{"request id", len(body.ID), limits.RequestID},
+		{"correlation id", len(body.CorrelText), limits.RequestID},
+		{"parameters", len(body.Parameters), mostEscaped * limits.Parameters},
+	} {
+		if int64(field.found) > field.most {
+			return tooLong("the "+field.name, field.found, field.most)
+		}
+	}
+	return nil
+}
+
+// mostEscaped is how many bytes of JSON a byte of a string can become, and a little more for
+// what stands around it.
+const mostEscaped = 8
+
+// exceedParameters refuses parameters beyond what clients may send.
+func exceedParameters(list []infer.Parameter, most int64) *infer.Error {
+	total := 0
+	for i := range list {
+		p := &list[i]
+		if len(p.Name) > memory.MaxName {
+			return tooLong("a parameter's name", len(p.Name), memory.MaxName)
+		}
+		total += len(p.Name) + len(p.String)
+	}
+	if int64(total) > most {
+		return tooLong("the parameters", total, most)
+	}
+	return nil
+}
+
+func tooLong(field string, found int, most int64) *infer.Error {
+	return infer.Errorf(infer.InvalidArg, "%s of an inference request has %d bytes, at most %d can be", field, found, most)
 }
 
 // InArena reports whether a tensor lies where the stub has put it: it can lend no more than
@@ -165,11 +243,14 @@ func InArena(t *infer.Tensor) bool {
 // pool.py, too.
 const usedUp = "is used up (--request-memory-byte-size)"
 
+// MaxErrorText bounds the text of an error of a model, in bytes. Clients get a longer one cut.
+const MaxErrorText = 1 << 20
+
 // StubError makes an error of what a stub says. Triton's code for a lack of memory is
 // that of a fault; that there is none at the moment is Unavailable.
-func StubError(code infer.Code, text string) *infer.Error {
-	if code == infer.Internal && strings.HasSuffix(text, usedUp) {
+func StubError(code infer.Code, text []byte) *infer.Error {
+	if code == infer.Internal && bytes.HasSuffix(text, []byte(usedUp)) {
 		code = infer.Unavailable
 	}
-	return &infer.Error{Code: code, Message: text}
+	return &infer.Error{Code: code, Message: infer.Cut(text, MaxErrorText)}
 }

@@ -158,7 +158,7 @@ func TestClaimsOnDevicesAreChecked(t *testing.T) {
 			_, err := ipc.ParseResponse(body, &parsed)
 			var r infer.Response
 			if err == nil {
-				err = p.decoder.Response(&parsed, body, "m", wanted, &r)
+				err = p.decoder.Response(&parsed, &ipc.Frame{Body: body}, "m", wanted, &r, new(Kept))
 			}
 			var broken *ipc.ProtocolError
 			if test.good {
@@ -194,7 +194,7 @@ func TestAPlaceClaimedTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	var r infer.Response
-	if err := p.decoder.Response(&parsed, body, "m", wantedThere(m), &r); err != nil || m.refs != 3 {
+	if err := p.decoder.Response(&parsed, &ipc.Frame{Body: body}, "m", wantedThere(m), &r, new(Kept)); err != nil || m.refs != 3 {
 		t.Errorf("got error %v and %d references, want three", err, m.refs)
 	}
 	r.Release()
@@ -226,7 +226,7 @@ func TestGoldenPlaceOnADeviceIsDecoded(t *testing.T) {
 		t.Fatalf("got no response, error %v", err)
 	}
 	var r infer.Response
-	if err := p.decoder.Response(&parsed, body, "m", []infer.Place{{Output: "OUT1", Memory: m}}, &r); err != nil || len(r.Outputs) != 2 {
+	if err := p.decoder.Response(&parsed, &ipc.Frame{Body: body}, "m", []infer.Place{{Output: "OUT1", Memory: m}}, &r, new(Kept)); err != nil || len(r.Outputs) != 2 {
 		t.Fatalf("got error %v and %d outputs, want two", err, len(r.Outputs))
 	}
 	if r.Outputs[0].InPlace() || !r.Outputs[1].InPlace() || r.Outputs[1].Size() != 80_000 || !slices.Equal(r.Outputs[1].Shape, []int64{2, 10_000}) {

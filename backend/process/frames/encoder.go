@@ -23,6 +23,8 @@ type Encoder struct {
 	announced    *ondevice.Announced // nil: the stub takes nothing on devices
 	takesDevices bool                // its model takes inputs there; guarded by the caller's lock
 	putsThere    bool                // the stub writes outputs there
+	// mayKeep says whether the stub may be lent a block of n bytes; see SetMayKeep.
+	mayKeep func(n int64) error
 
 	// The batch that is being sent. The slices are kept from batch to batch, for their
 	// memory; reset forgets what they held. Guarded by the caller's lock.
@@ -33,6 +35,7 @@ type Encoder struct {
 	wanted  []ipc.Place // of outputs
 	strings []byte      // parameters and trace of all requests, one after another
 	size    int         // bytes of the body
+	group   *shm.Group  // the blocks of tensors; nil: there are none
 }
 
 // NewEncoder makes the encoder of a life, whose channel and loans the caller closes.
@@ -64,14 +67,20 @@ func (e *Encoder) TakeDevices() { e.takesDevices = true }
 // first Execute.
 func (e *Encoder) PlaceOnDevices() { e.putsThere = true }
 
+// SetMayKeep says what to ask before the stub is lent blocks: it may keep them when it needs
+// them no more. n is 0 for inputs, which it needs, and else what it can keep at once. Without
+// it blocks are lent as long as there are some.
+func (e *Encoder) SetMayKeep(mayKeep func(n int64) error) { e.mayKeep = mayKeep }
+
 // Names returns the names that the stub has been told.
 func (e *Encoder) Names() *Names { return e.names }
 
 // Execute sends the frame EXECUTE of a batch and returns its position, and when it was published. Handles are the
 // requests' in order. The number is stored in written when everything has been read of
-// the requests, before the stub can see the frame. After an error, or a panic, nothing is
+// the requests, before the stub can see the frame; before that lends is told of the blocks that the
+// stub is lent, if there are some. After an error, or a panic, nothing is
 // lent and nothing was sent; Refusal tells whether the channel is fine.
-func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []uint64, ahead bool, written *atomic.Uint64) (position uint64, at int64, err error) {
+func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []uint64, ahead bool, written *atomic.Uint64, lends func(*shm.Group)) (position uint64, at int64, err error) {
 	sent := false
 	defer func() {
 		if !sent {
@@ -80,6 +89,9 @@ func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []ui
 	}()
 	if err := e.plan(requests, handles); err != nil {
 		return 0, 0, err
+	}
+	if e.group != nil {
+		lends(e.group)
 	}
 	if e.size > ipc.MaxInlineBody {
 		position, at, err = e.spill(ipc.Execute, number, ahead, e.size, func(body []byte) {
@@ -101,7 +113,7 @@ func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []ui
 
 func (e *Encoder) reset() {
 	e.tensors, e.heads, e.outputs, e.strings = e.tensors[:0], e.heads[:0], e.outputs[:0], e.strings[:0]
-	e.wanted = e.wanted[:0]
+	e.wanted, e.group = e.wanted[:0], nil
 	clear(e.places)
 	e.places = e.places[:0]
 }
@@ -194,10 +206,20 @@ func (e *Encoder) place(t *infer.Tensor) error {
 		if err != nil {
 			return err
 		}
+		if p.region == ipc.InRequests && e.group == nil {
+			if e.mayKeep != nil {
+				err = e.mayKeep(0)
+			}
+			if err != nil {
+				p.release()
+				return err
+			}
+			e.group = &shm.Group{}
+		}
 		// Lent before the frame is written: a stub that reads the ticket may give it back at
 		// once. The loan is a reference of its own, so that the request may be released,
 		// cancelled or answered while the stub still reads.
-		err = p.lend(e.loans)
+		err = p.lend(e.loans, e.group)
 		p.release()
 		if err != nil {
 			return err

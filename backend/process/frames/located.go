@@ -19,8 +19,8 @@ import (
 // tensor turns a descriptor into a tensor. A refusal means that it cannot be sent
 // on, but the stub has done nothing wrong; the tensor has no bytes then. Most is how
 // much the stub may have lent before it is copied; places are where outputs of the request
-// are wanted.
-func (d *Decoder) tensor(described *ipc.Descriptor, frame []byte, most float64, places []infer.Place) (t infer.Tensor, refusal *infer.Error, err error) {
+// are wanted; kept has what lies on the heap.
+func (d *Decoder) tensor(described *ipc.Descriptor, f *ipc.Frame, most float64, places []infer.Place, kept *Kept) (t infer.Tensor, refusal *infer.Error, err error) {
 	name, err := d.name(described.Name)
 	if err != nil {
 		return t, nil, err
@@ -34,7 +34,7 @@ func (d *Decoder) tensor(described *ipc.Descriptor, frame []byte, most float64, 
 		t.Memory, err = d.inPlace(described, name, places)
 		return t, nil, err
 	}
-	at, err := d.locate(described, name, frame, most, places)
+	at, err := d.locate(described, name, f, most, places, kept)
 	if err != nil {
 		if own := (*infer.Error)(nil); errors.As(err, &own) {
 			return t, own, nil
@@ -73,13 +73,21 @@ func checkLength(t *infer.Tensor, described *ipc.Descriptor) (elements int64, er
 // locate checks where a descriptor says that the bytes of an output lie, and returns the
 // place, with a reference. An *infer.Error means that they cannot be had now, but the
 // stub has done nothing wrong.
-func (d *Decoder) locate(described *ipc.Descriptor, name string, frame []byte, most float64, places []infer.Place) (place, error) {
+func (d *Decoder) locate(described *ipc.Descriptor, name string, f *ipc.Frame, most float64, places []infer.Place, kept *Kept) (place, error) {
 	p := place{region: described.Region, offset: described.Offset, ticket: shm.Ticket(described.Ticket)}
 	switch p.region {
 	case ipc.InFrame:
-		var err error
-		p.data, err = described.InlineBytes(frame) // of a private copy, which the tensor keeps
-		return p, err
+		data, err := described.InlineBytes(f.Body) // of a private copy, which the tensor keeps
+		p.data = data
+		if err != nil || kept.refusal != nil {
+			return p, err
+		}
+		if f.Spilled {
+			p.data = append(make([]byte, 0, len(data)), data...) // bound: charged
+		}
+		kept.Retain()
+		p.memory = kept
+		return p, nil
 	case ipc.InRequests:
 		// What the stub was lent it may pass on as long as it has not given it back: the
 		// block is retained, so that the ticket may come back in the same frame.

@@ -6,27 +6,61 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
-// ParseParameters reads the parameters of a response, or of a BLS request, in their
-// order.
-func ParseParameters(text []byte) ([]infer.Parameter, *infer.Error) {
+// parsingCost is what reading JSON takes for a byte of it, in buffers.
+const parsingCost = 4
+
+// parameters reads the parameters of what keeps k, and charges k for them.
+func (h *Heap) parameters(text []byte, k *Kept) ([]infer.Parameter, *infer.Error) {
+	if k.refusal != nil {
+		return nil, k.refusal
+	}
+	c, parsing := h.charge(), parsingCost*int64(len(text))
+	err := c.Take(memory.Frames, parsing)
 	var list []infer.Parameter
+	var failure *infer.Error
+	if err == nil {
+		list, failure, err = parseParameters(text, c)
+		c.Give(memory.Frames, parsing)
+	}
+	if err != nil {
+		c.Settle()
+		k.refusal = infer.AsError(h.refused(err))
+		return nil, k.refusal
+	}
+	if failure != nil {
+		c.Settle()
+		return nil, failure
+	}
+	if c != nil {
+		k.n += c.Taken(memory.Frames)
+	}
+	return list, nil
+}
+
+// parseParameters reads the parameters of a response, or of a BLS request, in their
+// order. err says that c could not be charged for them.
+func parseParameters(text []byte, c *memory.Charge) (list []infer.Parameter, failure *infer.Error, err error) {
+	fails := func(format string, args ...any) ([]infer.Parameter, *infer.Error, error) {
+		return nil, infer.Errorf(infer.Internal, format, args...), nil
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	open, err := d.Token()
 	if err != nil || open != json.Delim('{') {
-		return nil, infer.Errorf(infer.Internal, "parameters of the response are no JSON object")
+		return fails("parameters of the response are no JSON object")
 	}
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
+			return fails("parameters of the response: %v", err)
 		}
 		name, _ := key.(string)
 		value, err := d.Token()
 		if err != nil {
-			return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
+			return fails("parameters of the response: %v", err)
 		}
 		p := infer.Parameter{Name: name}
 		switch v := value.(type) {
@@ -43,16 +77,21 @@ func ParseParameters(text []byte) ([]infer.Parameter, *infer.Error) {
 				}
 			}
 			if err != nil {
-				return nil, infer.Errorf(infer.Internal, "Unsupported value type on parameters")
+				return fails("Unsupported value type on parameters")
 			}
 			p.Kind, p.Int = infer.IntParameter, n
 		default:
-			return nil, infer.Errorf(infer.Internal, "Unsupported value type on parameters")
+			return fails("Unsupported value type on parameters")
 		}
-		list = append(list, p)
+		if err := c.Take(memory.Frames, int64(len(p.Name)+len(p.String))); err != nil {
+			return nil, nil, err
+		}
+		if list, err = memory.Append(c, memory.Frames, list, p); err != nil {
+			return nil, nil, err
+		}
 	}
 	if _, err := d.Token(); err != nil {
-		return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
+		return fails("parameters of the response: %v", err)
 	}
-	return list, nil
+	return list, nil, nil
 }

@@ -93,13 +93,14 @@ func Copy(pool *shm.Pool, data []byte) (*shm.Block, error) {
 }
 
 // lend has a loan keep what the place names, if it is a block: it is the stub's to read
-// until the ticket comes back or the life ends. After ipc.ErrClosed nothing is lent.
-func (p *place) lend(loans *shm.Loans) error {
+// until the ticket comes back or the life ends. A group has what the stub needs to answer. After
+// ipc.ErrClosed nothing is lent.
+func (p *place) lend(loans *shm.Loans, group *shm.Group) error {
 	var ticket shm.Ticket
 	var ok bool
 	switch p.region {
 	case ipc.InRequests:
-		ticket, ok = loans.Lend(p.memory.(*shm.Block))
+		ticket, ok = loans.LendFor(p.memory.(*shm.Block), group)
 	case ipc.InClient, ipc.InDevice, ipc.InOwnDevice:
 		ticket, ok = loans.LendHeld(p.memory)
 	default:

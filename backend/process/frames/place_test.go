@@ -65,7 +65,7 @@ func TestNothingStaysLentOfWhatCannotBeSent(t *testing.T) {
 	bad.Memory = (*shm.Block)(nil) // whose use is a bug of ours
 	var written atomic.Uint64
 	execute := func(e *Encoder, inputs ...infer.Tensor) error {
-		_, _, err := e.Execute(1, []*infer.Request{{Inputs: inputs}}, []uint64{1}, false, &written)
+		_, _, err := e.Execute(1, []*infer.Request{{Inputs: inputs}}, []uint64{1}, false, &written, func(*shm.Group) {})
 		return err
 	}
 	for name, fail := range map[string]func(p *peer) error{
@@ -163,7 +163,7 @@ func TestCrowdedArenaCopiesThenRefuses(t *testing.T) {
 		}
 		p.decoder.copies.used.Add(test.copied)
 		var r infer.Response
-		if err := p.decoder.Response(output(8192), nil, "m", nil, &r); err != nil {
+		if err := p.decoder.Response(output(8192), new(ipc.Frame), "m", nil, &r, new(Kept)); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
@@ -194,7 +194,7 @@ func TestCrowdedArenaCopiesThenRefuses(t *testing.T) {
 	}
 	defer others.Release()
 	var request infer.Request
-	refusal, err := p.decoder.Request(&ipc.InferBody{RequestBody: ipc.RequestBody{Inputs: output(8192).Outputs}}, nil, &request)
+	refusal, err := p.decoder.Request(&ipc.InferBody{RequestBody: ipc.RequestBody{Inputs: output(8192).Outputs}}, new(ipc.Frame), &request, new(Kept), 0)
 	if refusal != nil || err != nil {
 		t.Fatalf("got refusal %v, error %v, want none", refusal, err)
 	}
@@ -278,7 +278,7 @@ func FuzzResponse(f *testing.F) {
 		}
 		p.decoder.SetAnnounced(stub.known)
 		places := []infer.Place{{Output: "OUT0", Memory: c}, {Output: "OUT1", OnDevice: true}, {Output: "OUT2", Memory: m}}
-		err = p.decoder.Response(&parsed, body, "m", places, &r)
+		err = p.decoder.Response(&parsed, &ipc.Frame{Body: body}, "m", places, &r, new(Kept))
 		var broken *ipc.ProtocolError
 		if err != nil && !errors.As(err, &broken) {
 			t.Errorf("got error %v, want a protocol error", err)

@@ -103,6 +103,12 @@ func (p *Response) place(t *infer.Tensor, most int) error {
 				lent)
 		}
 		var err error
+		if e.mayKeep != nil {
+			err = e.mayKeep(int64(len(t.Data)))
+		}
+		if err != nil {
+			return err
+		}
 		if at, err = e.inRequests(t); err != nil {
 			return err
 		}
@@ -157,7 +163,7 @@ func (p *Response) describe() error {
 		if err := p.encoder.name(&out.place); err != nil {
 			return err
 		}
-		if err := out.place.lend(p.encoder.loans); err != nil {
+		if err := out.place.lend(p.encoder.loans, nil); err != nil {
 			return err
 		}
 		out.descriptor = ipc.Descriptor{Name: index, Type: uint8(t.DataType), Shape: t.Shape, Element: element(t)}

@@ -194,7 +194,7 @@ func TestClaimsAreChecked(t *testing.T) {
 			_, err := ipc.ParseResponse(body, &parsed)
 			var r infer.Response
 			if err == nil {
-				err = p.decoder.Response(&parsed, body, "m", places, &r)
+				err = p.decoder.Response(&parsed, &ipc.Frame{Body: body}, "m", places, &r, new(Kept))
 			}
 			var broken *ipc.ProtocolError
 			if test.good {
@@ -222,7 +222,7 @@ func TestInputsOfModelsAreNotClaims(t *testing.T) {
 	p.decoder.SetMapped(mappedForOutputs)
 	var request infer.Request
 	var broken *ipc.ProtocolError
-	if _, err := p.decoder.Request(&ipc.InferBody{RequestBody: ipc.RequestBody{Inputs: []ipc.Descriptor{claim(nil)}}}, nil, &request); !errors.As(err, &broken) {
+	if _, err := p.decoder.Request(&ipc.InferBody{RequestBody: ipc.RequestBody{Inputs: []ipc.Descriptor{claim(nil)}}}, new(ipc.Frame), &request, new(Kept), 0); !errors.As(err, &broken) {
 		t.Errorf("got error %v, want a protocol error", err)
 	}
 }

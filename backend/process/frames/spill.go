@@ -40,7 +40,7 @@ func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func(
 	write(body.data)
 	// Lent before it is published: the stub may give the ticket back before Commit has
 	// returned.
-	if err := body.lend(e.loans); err != nil {
+	if err := body.lend(e.loans, nil); err != nil {
 		return 0, 0, err
 	}
 	// From Begin to Commit the channel's send lock is held: nothing here waits or fails.

@@ -42,6 +42,7 @@ type Config struct {
 	Host    backend.Host
 	Metrics *metrics.Holder // of what the process measures; used with the receive lock held
 	Encoder *frames.Encoder // of the frames that the process is sent
+	Heap    *frames.Heap    // charges for calls that take their time; may be nil
 	// Responses takes what the process reports of single responses; nil: they are not counted.
 	Responses func(backend.ResponseReport)
 	// Traced returns the request whose trace the process means by a text, nil if it has none; a nil Traced knows none.
@@ -203,8 +204,14 @@ func (c *Calls) control(number uint64, body *callBody, bytes int64) error {
 		text := fmt.Sprintf("%d calls of %d bytes are under way, at most %d of %d can be", n-1, b-bytes, c.Limits.Most, c.Limits.Bytes)
 		return c.result(number, resultBody{Error: text, Code: int(infer.Unavailable)})
 	}
+	if err := c.Heap.Take(bytes); err != nil { // what was decoded of the frame
+		done()
+		failure := infer.AsError(err)
+		return c.result(number, resultBody{Error: failure.Message, Code: int(failure.Code)})
+	}
 	c.waiting.Go(boundary.Guard(c.Log, boundary.Life, func() {
 		defer done()
+		defer c.Heap.Give(bytes)
 		var result resultBody
 		err := boundary.Run(c.Log, boundary.Models, func() (err error) {
 			result, err = c.act(c.ctx, body)

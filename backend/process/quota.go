@@ -1,0 +1,123 @@
+package process
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/metrics"
+)
+
+// DefaultMemoryShare is the part of each kind of memory, in percent, that one version of a model
+// may have if Limits do not say.
+const DefaultMemoryShare = 50
+
+// shared are the kinds of which a version may have a share: what its processes make the server
+// keep of responses, strings and frames. Of Blocks it is what they keep of inputs, and what
+// copies of BLS inputs take; mayKeep looks at that bound.
+var shared = [...]memory.Kind{memory.Frames, memory.Replies, memory.Blocks}
+
+// setShares bounds what all lives of the model hold together.
+func (m *Model) setShares() {
+	m.held.Name = func() string { return fmt.Sprintf("model %q version %d", m.env.Name, m.env.Version) }
+	if account := m.supervisor.account; account != nil {
+		for _, k := range shared {
+			m.held.Most[k] = max(account.Most(k)/100*int64(m.supervisor.limits.MemoryShare), 1)
+		}
+		m.mostBlocks = m.held.Most[memory.Blocks]
+		m.held.Most[memory.Blocks] = 0 // what is kept is there when it is counted
+	}
+}
+
+// quota is what one life makes the server hold, and may.
+type quota struct {
+	model  *Model
+	holder *memory.Holder
+	heap   *frames.Heap // nil without an account
+}
+
+// newQuota begins the quota of a life, which ends when its holder leaves.
+func newQuota(in *Instance) *quota {
+	name := in.model.held.Name() + " instance " + in.name
+	q := &quota{model: in.model, holder: &memory.Holder{Name: func() string { return name }, Within: &in.model.held}}
+	account := in.model.supervisor.account
+	if account == nil {
+		return q
+	}
+	account.Enter(q.holder)
+	var once sync.Once
+	log := in.log // and not the life, which its responses may outlive
+	q.heap = &frames.Heap{Account: account, Holder: q.holder, Refused: func(err error) {
+		once.Do(func() { log.Warn().Err(err).Msg("the model is refused memory, requests of it fail") })
+	}}
+	return q
+}
+
+// blocks counts blocks that the process keeps, or gives back. A copy of an input of a BLS request
+// counts among them.
+func (q *quota) blocks(more int64) {
+	if more < 0 {
+		q.holder.Drop(memory.Blocks, -more)
+		return
+	}
+	_ = q.holder.Hold(memory.Blocks, more) // which has no bound there: it is kept already
+}
+
+// takeBlocks is blocks for what need not be kept. It may be refused.
+func (q *quota) takeBlocks(more int64) error {
+	if more > 0 {
+		if err := q.mayKeep(more); err != nil {
+			return err
+		}
+	}
+	q.blocks(more)
+	return nil
+}
+
+// mayKeep refuses another block for a process whose model keeps as many as it may. n bytes of it
+// would be kept at once.
+func (q *quota) mayKeep(n int64) error {
+	most, kept := q.model.mostBlocks, q.model.held.Held(memory.Blocks)
+	if most == 0 || kept < most && n <= most-kept {
+		return nil
+	}
+	err := &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
+		"%s keeps %d bytes of input tensors after its responses and may keep %d", q.model.held.Name(), kept, most)}
+	q.heap.Refused(err)
+	return err
+}
+
+// spilled charges for a body of n bytes until its frame has been handled. Where there is no room
+// it is read all the same, for what the process has lent and given back by it: one such body at a
+// time, of all processes, and nothing of it is kept.
+func (l *life) spilled(n int64) (done func()) {
+	h := l.quota.heap
+	if h == nil {
+		return func() {}
+	}
+	err := h.Take(n)
+	if err == nil {
+		return func() { h.Give(n) }
+	}
+	s := l.in.model.supervisor
+	s.tight.Lock()
+	s.account.Must(memory.Frames, n)
+	h.Tight = err
+	return func() {
+		h.Tight = nil
+		s.account.Give(memory.Frames, n)
+		s.tight.Unlock()
+	}
+}
+
+// usage is what the holder has, by kinds.
+func (q *quota) usage() (list []metrics.Bytes) {
+	for k := range memory.Kind(memory.Kinds) {
+		if n := q.holder.Held(k); n > 0 {
+			list = append(list, metrics.Bytes{Kind: k.String(), Bytes: n})
+		}
+	}
+	return list
+}
