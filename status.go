@@ -54,6 +54,12 @@ func (s *Server) instances() (list []status.Instance) {
 			Kind: in.Kind, Device: in.Device, PID: in.PID, Resident: in.Resident, Arena: in.Arena, CPU: in.CPU.Seconds(),
 			Restarts: in.Restarts, Losses: in.Losses, NextStart: moment(in.NextStart),
 		}
+		for _, b := range in.Holds {
+			if one.Memory == nil {
+				one.Memory = make(map[string]int64)
+			}
+			one.Memory[b.Kind] = b.Bytes
+		}
 		if l := in.LastLoss; l != nil {
 			one.LastLoss = &status.Loss{At: l.At, Cause: string(l.Cause), Text: l.Text}
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nereid-serving/nereid/metrics"
 )
 
 // Phase is where an instance is in its life, as operators are shown it.
@@ -39,9 +41,10 @@ type InstanceStatus struct {
 	LastLoss         *LossStatus // nil: none
 	NextStart        time.Time   // of PhaseBackingOff and, if it is to come, PhaseDead
 	// What the process takes; zero where there is none, or it has just begun.
-	CPU      time.Duration // of all its threads, since it was started
-	Resident int64         // bytes, what it shares with others among them
-	Arena    int64         // bytes of shared memory that are real for its outputs
+	CPU      time.Duration   // of all its threads, since it was started
+	Resident int64           // bytes, what it shares with others among them
+	Arena    int64           // bytes of shared memory that are real for its outputs
+	Holds    []metrics.Bytes // what it has the server hold of the memory for requests
 }
 
 // LossStatus is the end of a process that was not told to end.
@@ -141,7 +144,7 @@ func (s *Supervisor) Instances() []InstanceStatus {
 	for i, in := range kept {
 		list[i] = in.status()
 		if n, lives := at[in]; lives {
-			list[i].Arena = usage[n].Arena
+			list[i].Arena, list[i].Holds = usage[n].Arena, usage[n].Holds
 		}
 		in.use(&list[i])
 	}

@@ -74,9 +74,9 @@ func TestFlagsFillOptions(t *testing.T) {
 		{"strict outputs", []string{"--strict-outputs=true"}, func(o *Options) { o.StrictOutputs = true }},
 		{"limits of models", []string{"--model-max-queued-requests=1", "--model-max-instances=2", "--model-max-requested-instances=3",
 			"--model-max-load-files=4", "--model-max-printed-lines=5", "--model-printed-lines-per-second=6", "--model-max-printed-line-size=7",
-			"--model-max-calls=8", "--model-max-call-size=9", "--model-max-call-files=10", "--grpc-stream-window-size=65536", "--grpc-stream-full-timeout-seconds=11"}, func(o *Options) {
+			"--model-max-calls=8", "--model-max-call-size=9", "--model-max-call-files=10", "--model-max-memory-share=12", "--grpc-stream-window-size=65536", "--grpc-stream-full-timeout-seconds=11"}, func(o *Options) {
 			o.Limits = nereid.ModelLimits{QueuedRequests: 1, GroupInstances: 3, LoadFiles: 4, Processes: process.Limits{
-				Instances: 2, Output: output.Limits{Burst: 5, PerSecond: 6, LineBytes: 7}, Calls: hostcalls.Limits{Most: 8, Bytes: 9, Files: 10},
+				Instances: 2, Output: output.Limits{Burst: 5, PerSecond: 6, LineBytes: 7}, Calls: hostcalls.Limits{Most: 8, Bytes: 9, Files: 10}, MemoryShare: 12,
 			}}
 			o.GRPC.Limits.StreamWindowBytes, o.GRPC.Limits.StreamFullTimeout = 65536, 11*time.Second
 		}},

@@ -409,6 +409,8 @@ func TestStepsKeepPlacesInTheWindow(t *testing.T) {
 		time.Sleep(patienceWindow)
 		places(0) // nothing has: perhaps they wait for each other
 		k.answer("r", "OUT=d")
+		places(1) // the model waits again
+		time.Sleep(2 * patienceWindow)
 		places(0)
 		for range 3 {
 			k.answer("n", "OUT=x.")

@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 )
 
-// patienceWindow is how long no response of a step may come before steps keep no
-// place any more.
+// patienceWindow is how long no response of a step may come before steps give up the
+// places that they keep.
 const patienceWindow = 5 * time.Second
 
 // window is the flow's part in the windows of decoupled models, which may have so
@@ -15,9 +15,10 @@ const patienceWindow = 5 * time.Second
 // has what was made from it: a slow step, or a slow client, slows the model that
 // feeds it. But what is made from it may need that very model, which sends and
 // waits for a place. So steps keep no place where the ensemble calls a decoupled
-// model twice, and none any more after patienceWindow without a response of a step.
+// model twice, and give theirs up after each patienceWindow without a response of a step.
+// What a model sends then waits here, charged to that model, and is refused beyond its share.
 type window struct {
-	loose    bool
+	loose    bool   // steps keep no place
 	moves    uint64 // responses of steps
 	seen     uint64 // moves when look ran last
 	occupied map[*stepRun]struct{}
@@ -47,23 +48,22 @@ func (f *flow) vacateLocked(run *stepRun) {
 	run.slot = nil
 }
 
-// look has steps keep no place any more if nothing has moved.
+// look has steps give up their places if nothing has moved: the model goes on for as many
+// responses, and waits again.
 func (f *flow) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := &f.window
 	switch {
-	case w.closed || w.loose:
+	case w.closed:
 		return
-	case w.moves != w.seen || len(w.occupied) == 0:
-		w.seen = w.moves
-		w.timer.Reset(patienceWindow)
-		return
+	case w.moves == w.seen:
+		for run := range w.occupied {
+			f.vacateLocked(run)
+		}
 	}
-	w.loose = true
-	for run := range w.occupied {
-		f.vacateLocked(run)
-	}
+	w.seen = w.moves
+	w.timer.Reset(patienceWindow)
 }
 
 func (f *flow) closeWindow() {

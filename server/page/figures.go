@@ -159,6 +159,7 @@ type instance struct {
 	PID      int
 	Resident int64
 	Arena    int64
+	Held     int64
 	CPU      string
 	Restarts int
 	Losses   int
@@ -175,6 +176,9 @@ func (s *snapshot) instance(in *status.Instance) instance {
 	one := instance{
 		Name: in.Name, State: instanceState(in.State), Place: in.Kind, PID: in.PID, Resident: in.Resident, Arena: in.Arena,
 		Restarts: in.Restarts, Losses: in.Losses,
+	}
+	for _, n := range in.Memory {
+		one.Held += n
 	}
 	if in.Kind == "GPU" {
 		one.Place += " " + strconv.Itoa(int(in.Device))

@@ -474,7 +474,7 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 				{Seconds: 300, Covered: 200, Succeeded: 2000, Failed: 3, Request: times}, {Seconds: 900, Covered: 200},
 			},
 			Instances: []status.Instance{
-				{Name: "batch_0_0", State: "busy", Since: &since, Kind: "GPU", Device: 1, PID: 812, Resident: 300 << 20, Arena: 1 << 20, CPU: 61},
+				{Name: "batch_0_0", State: "busy", Since: &since, Kind: "GPU", Device: 1, PID: 812, Resident: 300 << 20, Arena: 1 << 20, Memory: map[string]int64{"frames": 3 << 20, "blocks": 2 << 20}, CPU: 61},
 				{Name: "batch_0_1", State: "backing off", Since: &since, NextStart: &next, Kind: "CPU", Restarts: 3, Losses: 4,
 					LastLoss: &status.Loss{At: at.Add(-5 * time.Second), Cause: "exit", Text: "process exited with code 1\n" + evil}},
 			},

@@ -132,14 +132,17 @@ type Instance struct {
 	Kind   string     `json:"kind"` // CPU, GPU or MODEL
 	Device int32      `json:"device"`
 	// PID is 0 while there is no process, and of instances inside the server's own.
-	PID       int        `json:"pid"`
-	Resident  int64      `json:"resident_bytes"` // what is shared with other processes among them
-	Arena     int64      `json:"arena_bytes"`    // shared memory that is real for its outputs
-	CPU       float64    `json:"cpu_seconds"`    // of its present process
-	Restarts  int        `json:"restarts"`
-	Losses    int        `json:"losses"`
-	LastLoss  *Loss      `json:"last_loss,omitempty"`
-	NextStart *time.Time `json:"next_start,omitempty"` // where one is planned
+	PID      int   `json:"pid"`
+	Resident int64 `json:"resident_bytes"` // what is shared with other processes among them
+	Arena    int64 `json:"arena_bytes"`    // shared memory that is real for its outputs
+	// Memory for requests that it has the server hold, by kinds as the metric nereid_memory_bytes
+	// has them.
+	Memory    map[string]int64 `json:"memory_bytes,omitempty"`
+	CPU       float64          `json:"cpu_seconds"` // of its present process
+	Restarts  int              `json:"restarts"`
+	Losses    int              `json:"losses"`
+	LastLoss  *Loss            `json:"last_loss,omitempty"`
+	NextStart *time.Time       `json:"next_start,omitempty"` // where one is planned
 
 	Model, Namespace string `json:"-"` // of which version it is
 	Version          int64  `json:"-"`

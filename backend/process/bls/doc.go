@@ -33,6 +33,8 @@
 // Memory: inputs that lie in the process's arena are copied once, into the pool of requests,
 // and go back at once; inputs that are loans are passed on. Either is held until the last
 // response, also one that the end of the other process makes, and given up by ended.
-// Both are bounded: 16,384 requests, and copies of as many bytes as the arena may have. A
+// Both are bounded: 16,384 requests, copies of as many bytes as the arena may have, and the share
+// of the model. So is what waits for the process: the model that makes the responses is charged
+// for them, and the process answers for those that wait (answerForLocked). A
 // response is released when it has been sent; its outputs are the process's by ticket then.
 package bls

@@ -1,0 +1,351 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// charged is a rig with an account, from which everything has been given back when the test ends.
+type charged struct {
+	*rig
+	account *memory.Account
+	base    uint64 // of the live heap
+}
+
+func newCharged(t *testing.T, limit int64) *charged {
+	t.Helper()
+	account := memory.New(memory.Config{Limit: limit})
+	t.Cleanup(func() { // after the rig's own
+		for k := range memory.Kind(memory.Kinds) {
+			if n := account.Used(k); n != 0 {
+				t.Errorf("at the end %d bytes of %s are charged, want none", n, k)
+			}
+		}
+		account.Holders(func(h *memory.Holder) bool { t.Errorf("%s is still a holder", h.Name()); return true })
+	})
+	r := newRigOver(t, testkit.Python(t).Path, nil, shm.PoolConfig{
+		Default: shm.PageSize,
+		Charge:  func(n int64) bool { return account.Try(memory.Blocks, n) },
+		Refund:  func(n int64) { account.Give(memory.Blocks, n) },
+	})
+	r.supervisor.account = account
+	return &charged{rig: r, account: account, base: liveHeap()}
+}
+
+func liveHeap() uint64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// wantBounded wants no more on the heap than the account explains.
+func (c *charged) wantBounded(when string) {
+	c.t.Helper()
+	used := c.account.Total() - c.account.Used(memory.Blocks)
+	if grown := int64(liveHeap()) - int64(c.base); grown > 2*used+32<<20 {
+		c.t.Errorf("%s: the heap has grown by %d bytes, where %d are charged", when, grown, used)
+	}
+}
+
+// share is what a model may have of a kind.
+func (c *charged) share(k memory.Kind) int64 {
+	return c.account.Most(k) / 100 * DefaultMemoryShare
+}
+
+// wantServing wants that another model answers.
+func (c *charged) wantServing(other *running) {
+	c.t.Helper()
+	request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, 100_000}, pattern(100_000, 1))}}
+	responses, _ := other.infer(request)
+	if responses[0].Err != nil {
+		c.t.Errorf("another model: got error %v", responses[0].Err)
+	}
+	responses[0].Release()
+	releaseInputs(request)
+}
+
+// TestAFloodOfKeptResponsesStaysWithinAShare: responses that are kept for order, whose places in
+// the window are given up, are charged to their model until they are released. Beyond its share
+// the stream ends with an error that names the model, which is told to stop; others go on.
+func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
+	c := newCharged(t, 64<<20)
+	other := c.start("identity", infer.Uint8)
+	m, err := c.open(c.copyModel("floods"), decoupledConfig("floods", infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var kept []*infer.Response
+	last := make(chan *infer.Response, 1)
+	task := &backend.Task{Context: context.Background(), Request: c.small(), Send: func(r *infer.Response) {
+		if r.Final {
+			last <- r
+			return
+		}
+		r.Slot.Release()
+		r.Slot = nil
+		mu.Lock()
+		kept = append(kept, r)
+		mu.Unlock()
+	}}
+	m.instance().Execute(&backend.Batch{Tasks: []*backend.Task{task}, Done: func(*backend.Batch, backend.Report) {}})
+	r := <-last
+	const want = `model "floods" version 1 holds `
+	if r.Err == nil || !strings.HasPrefix(r.Err.Message, want) || r.Err.Code != infer.Unavailable || !r.Err.NoRoom {
+		t.Errorf("got the last response %+v, want an error %q", r.Err, want)
+	}
+	r.Release()
+	c.wantBounded("with the flood")
+	held := m.instance().current.Load().quota.holder.Held(memory.Frames)
+	if share := c.share(memory.Frames); held > share || held < share/2 || int64(len(kept))*4096 < share/4 {
+		t.Errorf("%d responses of 4096 bytes are kept and %d bytes held, want nearly the share of %d", len(kept), held, share)
+	}
+	c.wantServing(other)
+	for _, one := range m.model.(backend.MemoryReporter).(*Model).supervisor.Instances() {
+		shows := false
+		for _, b := range one.Holds {
+			shows = shows || b.Kind == "frames" && b.Bytes == held
+		}
+		if shows != (one.Model == "floods") {
+			t.Errorf("%s: the status shows %v", one.Model, one.Holds)
+		}
+	}
+	if n := strings.Count(c.log.String(), "the model is refused memory"); n != 1 {
+		t.Errorf("the log has %d warnings, want one", n)
+	}
+	for _, r := range kept {
+		r.Release()
+	}
+	again := m.begin("1")
+	first := again.next()
+	if first.Err != nil {
+		t.Errorf("after the flood: got error %v", first.Err)
+	}
+	first.Release()
+	m.instance().Cancel(again.task)
+	again.rest()
+}
+
+// TestAModelThatSaysMuchIsCutAndCharged: errors are cut to 1 MiB and charged until they are
+// released, parameters beyond the share are refused, and nothing keeps the frames that brought
+// them.
+func TestAModelThatSaysMuchIsCutAndCharged(t *testing.T) {
+	c := newCharged(t, 256<<20) // a model has 32 MiB of frames
+	m := c.start("says_much", infer.Uint8)
+	for how, want := range map[string]struct {
+		length int // of the error
+		text   string
+		code   infer.Code
+	}{
+		"error":      {1 << 20, "xxx", infer.Internal},
+		"batch":      {1 << 20, "xxx", infer.Internal},
+		"parameter":  {0, `model "says_much" version 1 holds `, infer.Unavailable},
+		"more":       {0, `model "says_much" version 1 holds 0 bytes of frames and needs 4194`, infer.Unavailable}, // its frame, too
+		"parameters": {0, "", 0},
+	} {
+		var held []*infer.Response
+		for range 3 {
+			request := c.small()
+			request.ID = how
+			responses, _ := m.infer(request)
+			held = append(held, responses...)
+			err := responses[0].Err
+			if want.text == "" {
+				if err != nil || len(responses[0].Parameters) != 1<<15 {
+					t.Errorf("%s: got %d parameters and error %v", how, len(responses[0].Parameters), err)
+				}
+				break
+			}
+			if err == nil || want.length > 0 && len(err.Message) != want.length || !strings.Contains(err.Message, want.text) || err.Code != want.code {
+				t.Errorf("%s: got error %.100v", how, err)
+			}
+		}
+		if n := c.account.Used(memory.Frames); n < int64(want.length*len(held)) {
+			t.Errorf("%s: %d bytes are charged for %d errors of %d bytes", how, n, len(held), want.length)
+		}
+		c.wantBounded(how)
+		release(held)
+		if n := c.account.Used(memory.Frames); n != 0 {
+			t.Errorf("%s: %d bytes are charged after the last release", how, n)
+		}
+	}
+	if n := c.counts.of(&c.counts.lost); n != 0 {
+		t.Errorf("%d processes were lost, want none", n)
+	}
+}
+
+// TestBLSRequestsHaveTheLimitsOfClients: strings that are too long are refused with an error that
+// names the field, what was found and the limit, and their frames are gone.
+func TestBLSRequestsHaveTheLimitsOfClients(t *testing.T) {
+	c := newCharged(t, 1<<30)
+	host := &neighbours{}
+	c.host = host
+	callee := c.start("identity", infer.Uint8)
+	host.models = map[string]*running{"identity": callee}
+	config := modelConfig("asks_with_long_ids", 1, infer.Bytes)
+	m, err := c.open(c.copyModel("asks_with_long_ids"), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Bytes, []int64{1, 0}, nil)}}
+	response := m.mustInfer(request)
+	got := stringsOf(response.Outputs[0].Data)
+	want := []string{
+		"the request id of an inference request has 33554432 bytes, at most 65536 can be",
+		"the model name of an inference request has 33554432 bytes, at most 4096 can be",
+		"the parameters of an inference request has 33554", // with JSON around them
+		"Model identity - Error when running inference: the parameters of an inference request has 2097153 bytes, at most 1048576 can be",
+		"Model identity - Error when running inference: a parameter's name of an inference request has 5000 bytes, at most 4096 can be",
+		"the correlation id of an inference request has 33554432 bytes, at most 65536 can be",
+		"",
+	}
+	for i := range want {
+		if i >= len(got) || !strings.HasPrefix(got[i], want[i]) || want[i] == "" && got[i] != "" {
+			t.Errorf("request %d: got %.200q, want %q", i, got[min(i, len(got)-1)], want[i])
+		}
+	}
+	response.Release()
+	c.wantBounded("after the requests")
+	host.ended.Wait()
+}
+
+// stringsOf reads the elements of a tensor of BYTES.
+func stringsOf(data []byte) (list []string) {
+	for len(data) >= 4 {
+		n := int(data[0]) | int(data[1])<<8 | int(data[2])<<16
+		list, data = append(list, string(data[4:4+n])), data[4+n:]
+	}
+	return list
+}
+
+// TestAModelThatKeepsItsInputsIsRefusedAlone: beyond its share of blocks a model gets no more
+// tensors, and others do; what it has kept comes back with its process.
+func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
+	const size = 4 << 20
+	c := newCharged(t, 64<<20)
+	other := c.start("copies", infer.Uint8)
+	m := c.start("keeps_inputs", infer.Uint8)
+	share := c.share(memory.Blocks)
+	kept := int64(0)
+	for n := 0; ; n++ {
+		request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, size}, make([]byte, size))}}
+		responses, _ := m.infer(request)
+		err := responses[0].Err
+		responses[0].Release()
+		releaseInputs(request)
+		if err == nil && kept < 2*share {
+			kept += size
+			continue
+		}
+		const want = `model "keeps_inputs" version 1 keeps `
+		if err == nil || !strings.HasPrefix(err.Message, want) || err.Code != infer.Unavailable || !err.NoRoom {
+			t.Errorf("after %d requests: got %v, want an error %q", n, err, want)
+		}
+		break
+	}
+	if kept < share || kept > share+size {
+		t.Errorf("it keeps %d bytes, want its share of %d", kept, share)
+	}
+	if small, _ := m.infer(c.small()); small[0].Err != nil {
+		t.Errorf("a request without a block: got error %v", small[0].Err)
+	} else {
+		small[0].Release()
+	}
+	c.wantServing(other)
+	m.instance().kill()
+	testkit.Eventually(t, patience, func() bool {
+		l := m.instance().current.Load()
+		return m.model.(*Model).held.Held(memory.Blocks) == 0 && l != nil
+	})
+	request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, size}, make([]byte, size))}}
+	responses, _ := m.infer(request)
+	if responses[0].Err != nil {
+		t.Errorf("of the next process: got error %v", responses[0].Err)
+	}
+	responses[0].Release()
+	releaseInputs(request)
+}
+
+// gate is a host with a model that answers when the test says so.
+type gate struct {
+	*neighbours
+	open chan struct{}
+}
+
+func (g *gate) Decoupled(model string, version int64) (decoupled, asks bool, err error) {
+	if model == "gate" {
+		return false, false, nil
+	}
+	_, _, err = g.neighbours.Decoupled(model, version)
+	return model == "floods", false, err
+}
+
+func (g *gate) Submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
+	if r.Model != "gate" {
+		return g.neighbours.Submit(ctx, r, send)
+	}
+	g.ended.Go(func() {
+		<-g.open
+		send(infer.ErrorResponse(errors.New("the gate is open")))
+	})
+	return nil
+}
+
+// TestUnreadBLSStreamsCountForTheirCaller: responses that a model does not read are its own to
+// answer for, so that others can go on with the model that makes them.
+func TestUnreadBLSStreamsCountForTheirCaller(t *testing.T) {
+	c := newCharged(t, 64<<20)
+	host := &gate{neighbours: &neighbours{}, open: make(chan struct{})}
+	c.host = host
+	callee, err := c.open(c.copyModel("floods"), decoupledConfig("floods", infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.models = map[string]*running{"floods": callee}
+	config := modelConfig("leaves_streams_unread", 1, infer.Bytes)
+	m, err := c.open(c.copyModel("leaves_streams_unread"), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Bytes, []int64{1, 0}, nil)}}
+	answer := make(chan *infer.Response, 1)
+	go func() {
+		responses, _ := m.infer(request)
+		answer <- responses[0]
+	}()
+	share := c.share(memory.Frames)
+	testkit.Eventually(t, patience, func() bool {
+		return m.model.(*Model).held.Held(memory.Frames) > share-64<<10 && callee.model.(*Model).held.Held(memory.Frames) < share/8
+	})
+	c.wantBounded("while nothing is read")
+	another := callee.begin("1")
+	first := another.next()
+	if first.Err != nil {
+		t.Errorf("the model that makes them, asked by another: got error %v", first.Err)
+	}
+	first.Release()
+	callee.instance().Cancel(another.task)
+	another.rest()
+	close(host.open)
+	response := <-answer
+	if response.Err != nil {
+		t.Fatalf("got error %v", response.Err)
+	}
+	const want = `model "leaves_streams_unread" version 1 holds `
+	if got := stringsOf(response.Outputs[0].Data); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+		t.Errorf("the stream ended with %q, want %q", got, want)
+	}
+	response.Release()
+	host.ended.Wait()
+}
