@@ -87,6 +87,9 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 	if !serves(small) {
 		t.Error("small requests are not served while memory is short")
 	}
+	if _, text := request(t, "http://"+s.MetricsAddr().String()+"/status", ""); !regexp.MustCompile(`"memory_real_bytes":\d{9,},"memory_short":true`).MatchString(text) {
+		t.Errorf("the status is %.500s, want 100 MB or more and that memory is short", text)
+	}
 	for _, want := range []string{"memory is short, large requests are refused", "the heap is much larger than what is charged"} {
 		testkit.Eventually(t, 10*time.Second, func() bool { return strings.Count(log.String(), want) == 1 })
 	}

@@ -80,8 +80,8 @@ type Options struct {
 	// SoleParent says that nothing else in this process waits for children. The
 	// server then reaps every orphan that comes home to the process.
 	SoleParent bool
-	// LimitGoHeap gives the Go runtime the memory limit of the server's account
-	// (debug.SetMemoryLimit), for the whole process.
+	// LimitGoHeap has the memory limit of the Go runtime (debug.SetMemoryLimit), which
+	// is that of the whole process, follow the server's account.
 	LimitGoHeap bool
 }
 

@@ -1,7 +1,9 @@
 package nereid
 
 import (
+	"cmp"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend/process"
@@ -40,7 +42,33 @@ func (s *Server) describe() status.Server {
 	for k := range memory.Kind(memory.Kinds) {
 		one.MemoryUsed += s.account.Used(k)
 	}
+	one.MemoryReal, one.MemoryShort, one.Holders = s.account.Real(), s.account.Pressed(), s.holders()
 	return one
+}
+
+const (
+	mostHolders = 10      // that the status shows
+	leastHeld   = 1 << 20 // by each of them
+)
+
+// holders lists those with most memory.
+func (s *Server) holders() (list []status.Holder) {
+	type held struct {
+		holder *memory.Holder
+		bytes  int64
+	}
+	var all []held
+	s.account.Holders(func(h *memory.Holder) bool {
+		if n := h.Total(); n >= leastHeld {
+			all = append(all, held{h, n}) // bound: each has 1 MiB of the account
+		}
+		return true
+	})
+	slices.SortFunc(all, func(x, y held) int { return cmp.Compare(y.bytes, x.bytes) })
+	for _, h := range all[:min(len(all), mostHolders)] {
+		list = append(list, status.Holder{Name: h.holder.String(), Bytes: h.bytes})
+	}
+	return list
 }
 
 // instances lists those that have processes.

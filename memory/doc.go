@@ -31,7 +31,10 @@
 //
 // Limits bounds what is small by nature, such as the id of a request.
 //
-// While memory is short (Admit), bodies of more than 64 KiB are refused.
+// Keep compares the account with the memory that the process really has. While memory is short
+// (Admit, Pressed), bodies of more than 64 KiB are refused; where that is not enough, the Holder
+// with most memory is ended, one at a time. Keep also returns free memory to the system when the
+// process is idle, and has the limit of the Go runtime follow what is charged.
 //
 // The Go heap does not shrink when memory of it is freed. Large bytes of the
 // heap that are given back stay on the account as Released until Keep has seen

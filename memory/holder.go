@@ -92,10 +92,11 @@ func (h *Holder) Hold(k Kind, n int64) error {
 
 func (h *Holder) refuse(k Kind, n, held int64) error {
 	return &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
-		"%s holds %d bytes of %s and needs %d more, but may hold %d", h.called(), held, k, n, h.Most[k])}
+		"%s holds %d bytes of %s and needs %d more, but may hold %d", h.String(), held, k, n, h.Most[k])}
 }
 
-func (h *Holder) called() string {
+// String returns what the holder is called.
+func (h *Holder) String() string {
 	if h.Name == nil {
 		return "a connection"
 	}

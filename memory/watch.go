@@ -287,7 +287,7 @@ func (w *watcher) end(now time.Time) {
 	}
 	w.since, w.swollen = now, true
 	w.keeper.ended.Add(1)
-	w.figures(w.log.Warn().Str("holder", h.called()).Int64("held", held)).Msg("holder ended, as memory is short")
+	w.figures(w.log.Warn().Str("holder", h.String()).Int64("held", held)).Msg("holder ended, as memory is short")
 }
 
 // figures adds what the last look has found.

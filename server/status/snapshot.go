@@ -32,6 +32,19 @@ type Server struct {
 	// Memory that clients have made the server take, and may.
 	MemoryUsed  int64 `json:"memory_used_bytes"`
 	MemoryLimit int64 `json:"memory_limit_bytes"`
+	// MemoryReal is what the server has itself, charged or not. While memory is short, large
+	// requests are refused.
+	MemoryReal  int64 `json:"memory_real_bytes"`
+	MemoryShort bool  `json:"memory_short"`
+	// Holders are the connections, streams and processes with most of MemoryUsed, the largest
+	// first.
+	Holders []Holder `json:"memory_holders,omitempty"`
+}
+
+// Holder is an owner of memory that clients have made the server take.
+type Holder struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
 }
 
 // Version is one version of a model.
