@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -381,6 +382,12 @@ func TestBreakpointsHaveTheTerminal(t *testing.T) {
 			})
 			s := takeSeat(t, repository, "--dev", "--backend-config=python,execute-timeout-seconds=1")
 			s.Await("serving 1 model", startLimit)
+			// Abstract sockets belong to whichever user is first, so that none may keep debuggers waiting.
+			taken, err := net.Listen("unix", fmt.Sprintf("@nereid-terminal-%d", s.Process().Pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer taken.Close()
 			first, second := s.askBeside(), s.askBeside()
 			s.Await("(Pdb) ", startLimit)
 			s.Type("p 'answer', answer + 10\n")

@@ -10,16 +10,21 @@ and the server otherwise. A stub that dies meanwhile is noticed by the server, w
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
-import socket
+import struct
 import sys
 import time
 
 #: Seconds between two attempts to take the terminal.
 _AGAIN = 0.1
 
-_lock: socket.socket | None = None  # while the terminal is ours
+#: F_OFD_SETLK, which Python 3.8 does not name. Its locks end with their descriptor, and no earlier: closing another
+#: descriptor of the file leaves them.
+_OFD_SETLK = 37
+
+_lock = -1  # the descriptor that locks, while the terminal is ours
 _saved: list[int] = []  # what 0 to 2 were meanwhile
 _server = 0  # the process group that has the terminal next
 
@@ -75,24 +80,32 @@ def give_back() -> None:
     _unlock()
 
 
-def _wait() -> socket.socket:
-    """Wait until no other debugger has the terminal. The name is free again when its holder ends, however it does."""
-    while True:
-        lock = socket.socket(socket.AF_UNIX)
-        try:
-            lock.bind(f"\0nereid-terminal-{os.getppid()}")
-        except OSError:
-            lock.close()
-            time.sleep(_AGAIN)
-        else:
-            return lock
+def _wait() -> int:
+    """Wait until no other debugger has the terminal. The lock is free again when its holder ends, however it does.
+
+    It is on this file, which the server has unpacked for its user alone, so that no other user can take it. Each server
+    has a byte, by its number.
+    """
+    lock = os.open(__file__, os.O_RDWR | os.O_CLOEXEC)
+    byte = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, os.getppid(), 1, 0)
+    try:
+        while True:
+            try:
+                fcntl.fcntl(lock, _OFD_SETLK, byte)
+            except BlockingIOError:
+                time.sleep(_AGAIN)
+            else:
+                return lock
+    except BaseException:
+        os.close(lock)
+        raise
 
 
 def _unlock() -> None:
     global _lock  # noqa: PLW0603
-    if _lock is not None:
-        _lock.close()
-        _lock = None
+    if _lock >= 0:
+        os.close(_lock)
+        _lock = -1
 
 
 def _foreground(terminal: int, group: int) -> None:
