@@ -3,8 +3,8 @@
 // port of its own. It owns the routes, the form of every request to a model and the form
 // of every reply.
 //
-//	http1 ── serve ── route ── fields ── generation.read ── server.InferOn ─┬─ single.take ── appendWhole
-//	                            chat: jinja ──┘                             └─ generate.Stream ── stream ── appendChunk
+//	http1 ── serve ── route ── fields ── generation.read ── server.InferOn ─┬─ single.take ── generation.whole
+//	                            chat: jinja ──┘                             └─ generate.Stream ── stream ── generation.chunk
 //
 // A front end is made by New, which reads the template of chats, and then bound and run as
 // one of package rest.
@@ -25,7 +25,9 @@
 // Callers: package nereid, which runs the front end once.
 //
 // Memory: the text of a body is bounded and charged before it is read; nothing keeps a part
-// of it after generation.read. A generation owns its inputs until release. A response is
-// released when its text stands in the reply's buffer, whose bytes are charged while they
-// are written.
+// of it after generation.read. What is made of it only to find the inputs, such as the values
+// and the text of a chat, belongs to the charge of the body (endpoints.whole). A generation
+// owns its inputs until release. All replies are written into a buffer, which is charged
+// before it grows and until the client has read it; nothing else in this package allocates by
+// the size of what a client or a model has sent. endpoints.charge makes all charges.
 package openai
