@@ -1,0 +1,168 @@
+package amplification
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	goodModel  = "echo"
+	spareModel = "spare" // what load and unload are about
+	textInput  = "text_input"
+	textOutput = "text_output"
+
+	// largeBody is more than small endpoints take, and smallBody as much as they do.
+	largeBody = 2 << 20
+	smallBody = 1<<20 - 4<<10
+
+	halfCalls    = 4000 // on each connection
+	halfRequests = 256
+)
+
+var (
+	bodyVolleys   = []volley{{3, largeBody}, {6, smallBody}}
+	unreadVolleys = []volley{{20, largeBody}, {40, smallBody}}
+	codings       = []string{"", "gzip", "deflate"}
+)
+
+// attacksOn returns all attacks, in an order that is always the same.
+func attacksOn(to *target) (list []attack) {
+	list = attacksOverGRPC(to.Addresses["gRPC"])
+	endpoints, err := described(to.Document)
+	if err != nil {
+		panic(err)
+	}
+	for _, e := range slices.Concat(endpoints, plain()) {
+		list = append(list, attacksOverHTTP(to.Addresses[e.front], e)...)
+	}
+	slices.SortStableFunc(list, func(a, b attack) int { return cmp.Or(cmp.Compare(a.Entry, b.Entry), cmp.Compare(a.Kind, b.Kind)) })
+	return list
+}
+
+// plain are the endpoints that no document describes: those of the front ends beside REST. A test
+// compares them with the paths in the sources.
+func plain() (list []endpoint) {
+	load := &schema{Type: "object", Properties: map[string]*schema{"model_name": {Type: "string"}, "url": {Type: "string"}}}
+	for _, row := range []struct {
+		front, method, paths string
+		schema               *schema
+	}{
+		{"OpenAI", "GET", "/v1/models /v1/models/{model} /health/ready /metrics", nil},
+		{"OpenAI", "POST", "/v1/models/{model}/load /v1/models/{model}/unload", nil},
+		{"SageMaker", "GET", "/ping /models /models/{model}", nil},
+		{"SageMaker", "POST", "/invocations /models/{model}/invoke", nil},
+		{"SageMaker", "POST", "/models", load},
+		{"SageMaker", "DELETE", "/models/{model}", nil},
+		{"Vertex AI", "GET", healthRoute, nil},
+		{"Vertex AI", "POST", predictRoute, nil},
+		{"metrics", "GET", "/metrics /status /status?lines=1000000", nil},
+		{"page", "GET", "/ /models/{model} /models/{model}/versions/1 /log /errors /static/x", nil},
+		{"page", "POST", "/models/{model}/infer /models/{model}/load /models/{model}/unload /models/{model}/instances", nil},
+		{"REST", "GET", "/docs /openapi.json", nil},
+	} {
+		for path := range strings.FieldsSeq(row.paths) {
+			list = append(list, endpoint{front: row.front, method: row.method, path: path, schema: row.schema})
+		}
+	}
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} {
+		list = append(list, endpoint{front: "OpenAI", method: "POST", path: path, schema: openAISchema(path)})
+	}
+	return list
+}
+
+// openAISchema has each field that package openai reads, at the top and in the lists of messages and
+// tools, with any value.
+func openAISchema(path string) *schema {
+	example := map[string]any{"model": goodModel, "prompt": "a"}
+	switch {
+	case strings.HasSuffix(path, "/chat/completions"):
+		example = map[string]any{"model": goodModel, "messages": []any{map[string]any{"role": "user", "content": "a"}}, "tool_choice": "none"}
+	case strings.HasSuffix(path, "/embeddings"):
+		example = map[string]any{"model": goodModel, "input": "a"}
+	}
+	s := &schema{Type: "object", Properties: map[string]*schema{}, Examples: []any{example}}
+	for _, name := range fieldsRead("server/openai") {
+		s.Properties[name] = &schema{list: true}
+	}
+	if !strings.HasSuffix(path, "/chat/completions") {
+		return s
+	}
+	if m := s.Properties["messages"]; m != nil {
+		m.list, m.Items = false, &schema{Type: "object", Properties: map[string]*schema{"content": {}}, Examples: []any{map[string]any{"role": "user", "content": "a"}}}
+	}
+	if tools := s.Properties["tools"]; tools != nil {
+		function := &schema{Type: "object", Properties: map[string]*schema{"parameters": {}}, Examples: []any{map[string]any{"name": "f"}}}
+		tools.list, tools.Items = false, &schema{Type: "object", Properties: map[string]*schema{"function": function}, Examples: []any{map[string]any{"type": "function"}}}
+	}
+	return s
+}
+
+// fieldsRead finds the fields of JSON that a package reads: the first argument of calls of the
+// methods of its type fields.
+func fieldsRead(folder string) (names []string) {
+	readers := map[string]bool{}
+	inspect(folder, func(n ast.Node) {
+		if f, ok := n.(*ast.FuncDecl); ok && f.Recv != nil {
+			if star, ok := f.Recv.List[0].Type.(*ast.StarExpr); ok && fmt.Sprint(star.X) == "fields" {
+				readers[f.Name.Name] = true
+			}
+		}
+	})
+	inspect(folder, func(n ast.Node) {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) == 0 {
+			return
+		}
+		method, ok := call.Fun.(*ast.SelectorExpr)
+		if literal, text := call.Args[0].(*ast.BasicLit); ok && text && readers[method.Sel.Name] && literal.Kind == token.STRING {
+			name, _ := strconv.Unquote(literal.Value)
+			names = append(names, name)
+		}
+	})
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// pathsIn finds the literals of a package that look like paths of endpoints.
+func pathsIn(folder string) (paths []string) {
+	inspect(folder, func(n ast.Node) {
+		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+			if path, _ := strconv.Unquote(literal.Value); isPath.MatchString(path) {
+				paths = append(paths, path)
+			}
+		}
+	})
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+var isPath = regexp.MustCompile(`^/(?:[a-z0-9_]+/)*[a-z0-9_]+$`)
+
+// inspect calls see with each node of the sources in a folder below the root of the repository.
+func inspect(folder string, see func(ast.Node)) {
+	paths, err := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
+	if err != nil || len(paths) == 0 {
+		panic(fmt.Sprintf("no sources in %s: %v", folder, err))
+	}
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			panic(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			see(n)
+			return true
+		})
+	}
+}

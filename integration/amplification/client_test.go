@@ -1,0 +1,168 @@
+package amplification
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// clientArgument makes a client of this test binary: it generates and sends what the test asks for.
+const clientArgument = "--as-client"
+
+// patience bounds each connection of the client.
+const patience = 30 * time.Second
+
+// target is what the client is told: where the server listens, and the OpenAPI document.
+type target struct {
+	Addresses map[string]string // by front end
+	Document  json.RawMessage
+}
+
+// volley is how often something is sent at once, and how large it is about before compression.
+type volley struct{ Copies, Size int }
+
+// attack is one kind of message to one entry point.
+type attack struct {
+	Entry   string // "gRPC ModelInfer", "REST POST /v2/logging"
+	Kind    string // the position in the message and the form of what is there
+	Volleys []volley
+
+	body   func(size int) []byte // nil: there is none
+	coding string                // gzip, deflate or none
+	pieces int                   // bytes of a frame or chunk, 0: as large as they may be
+	unread bool                  // the reply is left in the socket
+	send   func(body []byte, a *attack, d *delivery) error
+}
+
+// delivery is one copy of a volley.
+type delivery struct {
+	arrive sync.Once
+	came   func(status string)
+	held   <-chan struct{} // closed when connections may be closed
+}
+
+// arrived says that the server has replied, or holds what has been sent. The first call counts.
+func (d *delivery) arrived(status string) { d.arrive.Do(func() { d.came(status) }) }
+
+// outcome is what the client says of a volley: how many replies there were of each kind.
+type outcome struct {
+	Sent     int // bytes of one copy on the wire
+	Statuses map[string]int
+}
+
+// taken reports whether a copy was not refused for its size, or for want of memory.
+func (o *outcome) taken() bool {
+	for status := range o.Statuses {
+		if status != "unread" && status != "gRPC 8" && !strings.HasPrefix(status, "413") && !strings.HasPrefix(status, "400") && !strings.HasPrefix(status, "503") {
+			return true
+		}
+	}
+	return false
+}
+
+// runClient sends what the lines on stdin ask for: two numbers are an attack and one of its volleys,
+// an empty line ends what is held.
+func runClient() {
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 64<<20)
+	var to target
+	if !in.Scan() {
+		return
+	}
+	if err := json.Unmarshal(in.Bytes(), &to); err != nil {
+		fmt.Fprintln(os.Stderr, "client:", err)
+		os.Exit(1)
+	}
+	attacks := attacksOn(&to)
+	say(attacks)
+	for in.Scan() {
+		var which, volley int
+		if _, err := fmt.Sscan(in.Text(), &which, &volley); err != nil {
+			fmt.Fprintln(os.Stderr, "client:", err)
+			os.Exit(1)
+		}
+		a := &attacks[which]
+		held := make(chan struct{})
+		result, wait := a.launch(a.Volleys[volley], held)
+		say(result)
+		in.Scan() // the test has looked at what is held
+		close(held)
+		wait()
+		say(struct{}{})
+	}
+}
+
+func say(v any) {
+	line, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = os.Stdout.Write(append(line, '\n'))
+}
+
+// launch sends all copies and returns when all have arrived; wait returns when they have ended.
+func (a *attack) launch(v volley, held <-chan struct{}) (o outcome, wait func()) {
+	var body []byte
+	if a.body != nil {
+		body = compress(a.coding, a.body(v.Size))
+	}
+	o = outcome{Sent: len(body), Statuses: map[string]int{}}
+	var copies, arrivals sync.WaitGroup
+	var mu sync.Mutex
+	arrivals.Add(v.Copies)
+	for range v.Copies {
+		d := &delivery{held: held, came: func(status string) {
+			mu.Lock()
+			o.Statuses[status]++
+			mu.Unlock()
+			arrivals.Done()
+		}}
+		copies.Go(func() {
+			err := a.send(body, a, d)
+			d.arrived(fmt.Sprint(err))
+		})
+	}
+	arrivals.Wait()
+	return o, copies.Wait
+}
+
+func compress(coding string, body []byte) []byte {
+	var b bytes.Buffer
+	var w io.WriteCloser
+	switch coding {
+	case "gzip":
+		w = gzip.NewWriter(&b)
+	case "deflate":
+		w = zlib.NewWriter(&b)
+	default:
+		return body
+	}
+	_, _ = w.Write(body)
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// dial connects; an unread connection takes as little of a reply as the kernel allows.
+func dial(address string, unread bool) (net.Conn, error) {
+	d := net.Dialer{Timeout: patience}
+	if unread {
+		d.Control = func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+		}
+	}
+	c, err := d.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.SetDeadline(time.Now().Add(patience))
+}

@@ -1,0 +1,183 @@
+package amplification
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// The models of the hostile plugin.
+const (
+	hostileModel  = "hostile"
+	hostileStream = "hostile_stream" // decoupled
+)
+
+const inferPath = "/inference.GRPCInferenceService/"
+
+// TestLiveHeapFollowsTheAccountOfModels has a plugin send each form of each frame that a model process may
+// send, while its clients do not read.
+func TestLiveHeapFollowsTheAccountOfModels(t *testing.T) {
+	backends := hostilePlugin(t)
+	var repository string
+	v := serve(t, func(o *nereid.Options) {
+		repository = o.Repository.Paths[0]
+		o.Backends.Directory = backends
+		config := fmt.Sprintf("backend: %q\n%s", hostileBackend, textConfig)
+		testkit.WriteFiles(t, repository, map[string]string{
+			hostileModel + "/config.pbtxt": config, hostileModel + "/1/": "",
+			hostileStream + "/config.pbtxt": config + "model_transaction_policy { decoupled: true }", hostileStream + "/1/": "",
+		})
+	})
+	golden := filepath.Join(testkit.Root(t), "ipc", "testdata")
+	frames, err := goldenFrames(golden)
+	if err != nil || len(frames) == 0 {
+		t.Fatalf("got %d golden frames, error %v", len(frames), err)
+	}
+	rest := int64(-1)
+	for _, model := range []string{hostileModel, hostileStream} {
+		for _, name := range slices.Sorted(maps.Keys(frames)) {
+			t.Run(model+"_"+name, func(t *testing.T) {
+				for _, form := range formsOfFrame(frames[name]) {
+					c := frameCase{Frame: name, Form: form, Model: model}
+					directory := filepath.Join(repository, model, "1")
+					v.reload(t, model, directory, golden)
+					if rest < 0 {
+						rest = v.charged()
+					}
+					v.endure(t, c, directory, golden)
+					rest = v.recover(t, form, rest)
+				}
+			})
+		}
+	}
+}
+
+// hostilePlugin makes a directory of backends whose one program is this test binary.
+func hostilePlugin(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	backends := t.TempDir()
+	to := filepath.Join(backends, hostileBackend, "nereid_"+hostileBackend)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	file, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o700)
+	if err == nil {
+		_, err = io.Copy(file, from)
+		file.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return backends
+}
+
+// reload brings up a new process of a model.
+func (v *victim) reload(t *testing.T, model, directory, golden string) {
+	t.Helper()
+	writeCase(t, directory, golden, frameCase{})
+	for _, action := range []string{"unload", "load"} {
+		reply, err := http.Post("http://"+v.addresses["REST"]+"/v2/repository/models/"+model+"/"+action, "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(reply.Body)
+		reply.Body.Close()
+		if reply.StatusCode != http.StatusOK {
+			t.Fatalf("%s %s: status %d, %s", action, model, reply.StatusCode, text)
+		}
+	}
+}
+
+func writeCase(t *testing.T, directory, golden string, c frameCase) {
+	t.Helper()
+	text, err := json.Marshal(struct {
+		frameCase
+		Golden string
+	}{c, golden})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(directory, caseFile), text, 0o600)
+	}
+	if err == nil {
+		err = os.RemoveAll(filepath.Join(directory, sentFile))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// endure has the plugin send what a case says, to clients that do not read.
+func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
+	t.Helper()
+	writeCase(t, directory, golden, c)
+	const clients = 8
+	var open []*http2Conn
+	defer func() {
+		for _, conn := range open {
+			conn.close()
+		}
+	}()
+	method := "ModelInfer"
+	if c.Model == hostileStream {
+		method = "ModelStreamInfer"
+	}
+	body := inferMessage(c.Model)
+	begun, sent := time.Now(), 0
+	peak := testkit.PeakHeap(v.charged, func() {
+		for range clients {
+			conn, err := dialHTTP2(v.addresses["gRPC"], true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			open = append(open, conn)
+			if err := conn.headers(1, inferPath+method, ""); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.data(1, body, 0, method == "ModelInfer"); err != nil {
+				t.Fatal(err)
+			}
+			// Until the plugin has sent all, or its life has ended.
+			testkit.Within(2*time.Second, func() bool {
+				_, err := os.Stat(filepath.Join(directory, sentFile))
+				return err == nil || conn.over()
+			})
+			if os.Remove(filepath.Join(directory, sentFile)) == nil {
+				sent++
+			} else if conn.over() {
+				break // what has ended the first life would end the next
+			}
+		}
+	})
+	statuses := map[string]int{}
+	for _, conn := range open {
+		statuses[conn.said()]++
+	}
+	v.judge(t, c.Form, peak, fmt.Sprintf("%d of %d floods were sent; %v, %v", sent, clients, statuses, time.Since(begun).Round(time.Millisecond)))
+}
+
+// inferMessage is a whole message of an inference with the model.
+func inferMessage(model string) []byte {
+	body := exampleMessage(methods()["gRPC ModelInfer"])
+	body = []byte(strings.Replace(string(body), "\x04"+goodModel, string(rune(len(model)))+model, 1))
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
+}

@@ -1,0 +1,292 @@
+package amplification
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// schema is a JSON schema of an OpenAPI document, as far as forms are made of it.
+type schema struct {
+	Type       any // a name; absent: any
+	Const      any
+	Enum       []any
+	Properties map[string]*schema
+	Additional *schema `json:"additionalProperties"`
+	Items      *schema
+	AnyOf      []*schema `json:"anyOf"`
+	Examples   []any
+	list       bool // perhaps of texts: other values are sent in all such members together
+}
+
+// jsonForm is one form of a body.
+type jsonForm struct {
+	kind string
+	long bool // the reply may repeat a long text
+	make func(size int) []byte
+}
+
+// jsonValues are the values that cost the most for their size, by their names.
+var jsonValues = []jsonForm{
+	{kind: "empty strings", make: many("[", `""`, "]")},
+	{kind: "empty objects", make: many("[", "{}", "]")},
+	{kind: "empty arrays", make: many("[", "[]", "]")},
+	{kind: "numbers", make: many("[", "1", "]")},
+	{kind: "nested without end", make: func(size int) []byte {
+		return append(bytes.Repeat([]byte("["), size/2), bytes.Repeat([]byte("]"), size/2)...)
+	}},
+	{kind: "nested arrays", make: many("[", strings.Repeat("[", 90)+strings.Repeat("]", 90), "]")},
+	{kind: "nested around texts", make: many("[", strings.Repeat("[", 90)+`"`+strings.Repeat("m", 1000)+`"`+strings.Repeat("]", 90), "]")},
+	{kind: "nested deeper around texts", make: many("[", strings.Repeat("[", 990)+`"`+strings.Repeat("m", 1000)+`"`+strings.Repeat("]", 990), "]")},
+	{kind: "nested objects", make: many("[", strings.Repeat(`{"":`, 90)+"0"+strings.Repeat("}", 90), "]")},
+	{kind: "deep indentation", make: func(size int) []byte {
+		var b bytes.Buffer
+		indented(&b, 80, size)
+		return b.Bytes()
+	}},
+	{kind: "the same key", make: many("{", `"":0`, "}")},
+	{kind: "short keys", make: func(size int) []byte {
+		b := []byte("{")
+		for i := 0; len(b) < size-32; i++ {
+			b = fmt.Appendf(b, `"%x":0,`, i)
+		}
+		return append(b, `"":0}`...)
+	}},
+	{kind: "long key", make: func(size int) []byte { return fmt.Appendf(nil, `{"%s":0}`, letters(size-8)) }},
+	{kind: "long text", long: true, make: func(size int) []byte { return fmt.Appendf(nil, `"%s"`, letters(size-8)) }},
+	{kind: "escaped text", make: func(size int) []byte { return fmt.Appendf(nil, `"%s"`, bytes.Repeat([]byte(`\u0001`), size/6)) }},
+	{kind: "long number", make: func(size int) []byte { return bytes.Repeat([]byte("1"), size) }},
+	{kind: "white space", make: func(size int) []byte { return append(bytes.Repeat([]byte(" "), size-4), "null"...) }},
+}
+
+// many makes a list of the same element.
+func many(begin, element, end string) func(size int) []byte {
+	return func(size int) []byte {
+		n := max(1, size/(len(element)+1))
+		b := append(make([]byte, 0, size+256), begin...)
+		b = append(b, element...)
+		return append(append(b, bytes.Repeat([]byte(","+element), n-1)...), end...)
+	}
+}
+
+// indented writes nested arrays with each element on a line of its own.
+func indented(b *bytes.Buffer, depth, size int) {
+	for level := range depth {
+		b.WriteString("[\n" + strings.Repeat("    ", level+1))
+	}
+	line := "0,\n" + strings.Repeat("    ", depth)
+	for b.Len() < size-depth*200 {
+		b.WriteString(line)
+	}
+	b.WriteString("0" + strings.Repeat("]", depth))
+}
+
+// formsOfSchema returns each of the values at each position of a schema. wrap puts a value where it
+// belongs.
+func formsOfSchema(s *schema, at string, wrap func([]byte) []byte, depth int) (list []jsonForm) {
+	for i, v := range jsonValues {
+		if s.takes(i, depth, at) {
+			list = append(list, jsonForm{at + ": " + v.kind, v.long, func(size int) []byte { return wrap(v.make(size)) }})
+		}
+	}
+	if depth >= maxNesting {
+		return list
+	}
+	names := slices.Sorted(maps.Keys(s.Properties))
+	for i, v := range jsonValues {
+		if depth > 0 || len(names) < 2 {
+			break
+		}
+		list = append(list, jsonForm{"all members: " + jsonValues[i].kind, false, func(size int) []byte {
+			b := []byte("{")
+			for _, name := range names {
+				value := v.make(size / len(names))
+				if example, ok := s.example().(map[string]any)[name]; ok && len(s.Examples) > 0 {
+					value, _ = json.Marshal(example)
+				}
+				b = append(append(fmt.Appendf(b, "%q:", name), value...), ',')
+			}
+			b[len(b)-1] = '}'
+			return wrap(b)
+		}})
+	}
+	for _, name := range names {
+		others := map[string]any{}
+		if example, ok := s.example().(map[string]any); ok {
+			maps.Copy(others, example)
+		}
+		delete(others, name)
+		list = append(list, formsOfSchema(s.Properties[name], at+"."+name, func(b []byte) []byte { return wrap(withMember(others, name, b)) }, depth+1)...)
+	}
+	switch {
+	case s.Additional != nil:
+		list = append(list, formsOfSchema(s.Additional, at+"{}", func(b []byte) []byte { return wrap(withMember(nil, "file:1/m", b)) }, depth+1)...)
+	case s.Type == "object" && s.Properties == nil:
+		list = append(list, formsOfSchema(&schema{}, at+"{}", func(b []byte) []byte { return wrap(withMember(nil, "m", b)) }, maxNesting)...)
+	case s.Type == "array" && s.Items == nil:
+		list = append(list, formsOfSchema(&schema{}, at+"[]", func(b []byte) []byte { return wrap(slices.Concat([]byte("["), b, []byte("]"))) }, maxNesting)...)
+	}
+	if s.Items != nil {
+		list = append(list, formsOfSchema(s.Items, at+"[]", func(b []byte) []byte { return wrap(slices.Concat([]byte("["), b, []byte("]"))) }, depth+1)...)
+	}
+	for _, one := range s.AnyOf {
+		if one.Properties != nil || one.Items != nil {
+			list = append(list, formsOfSchema(one, at, wrap, depth+1)[len(jsonValues):]...)
+		}
+	}
+	return list
+}
+
+// takes reports whether the i-th value is worth sending in a place: all are where lists and objects
+// may be, elsewhere and far inside a few that differ from place to place.
+func (s *schema) takes(i, depth int, at string) bool {
+	simple := s.Const != nil || len(s.Enum) > 0 || s.Type == "string" || s.Type == "boolean" || s.Type == "integer" || s.Type == "number"
+	if s.list {
+		return i == 0
+	}
+	anything := s.Type == nil && !simple && len(s.AnyOf) == 0
+	return !simple && depth < 2 || anything && depth < maxNesting || jsonValues[i].long || (i+len(at))%7 == 0
+}
+
+// withMember is an object with one member more.
+func withMember(others map[string]any, name string, value []byte) []byte {
+	b := []byte("{")
+	for _, other := range slices.Sorted(maps.Keys(others)) {
+		text, _ := json.Marshal(others[other])
+		b = append(fmt.Appendf(b, "%q:", other), text...)
+		b = append(b, ',')
+	}
+	b = append(fmt.Appendf(b, "%q:", name), value...)
+	return append(b, '}')
+}
+
+// example is a small value of a schema.
+func (s *schema) example() any {
+	switch {
+	case len(s.Examples) > 0:
+		return s.Examples[0]
+	case s.Const != nil:
+		return s.Const
+	case len(s.Enum) > 0:
+		return s.Enum[0]
+	case len(s.AnyOf) > 0:
+		return s.AnyOf[0].example()
+	}
+	switch s.Type {
+	case "object":
+		o := map[string]any{}
+		for name, p := range s.Properties {
+			o[name] = p.example()
+		}
+		return o
+	case "array":
+		if s.Items == nil {
+			return []any{}
+		}
+		return []any{s.Items.example()}
+	case "integer", "number":
+		return 1
+	case "boolean":
+		return false
+	default:
+		return "a"
+	}
+}
+
+// document is an OpenAPI document.
+type document struct {
+	Paths map[string]map[string]operation
+}
+
+type operation struct {
+	Body *struct {
+		Content map[string]struct{ Schema *schema }
+	} `json:"requestBody"`
+}
+
+// endpoint is a method of a path, with the schema of its body.
+type endpoint struct {
+	front, method, path string
+	schema              *schema
+	headers             []string
+}
+
+func (e *endpoint) entry() string { return e.front + " " + e.method + " " + e.path }
+
+// described are the endpoints of an OpenAPI document.
+func described(text []byte) (list []endpoint, err error) {
+	var d document
+	if err := json.Unmarshal(text, &d); err != nil {
+		return nil, err
+	}
+	for path, methods := range d.Paths {
+		for method, op := range methods {
+			e := endpoint{front: "REST", method: strings.ToUpper(method), path: path}
+			if op.Body != nil {
+				e.schema = op.Body.Content["application/json"].Schema
+			}
+			list = append(list, e)
+		}
+	}
+	return list, nil
+}
+
+// attacksOverHTTP are those on an endpoint.
+func attacksOverHTTP(address string, e endpoint) (list []attack) {
+	path := e.path
+	for _, name := range []string{"{model}", "{region}"} {
+		value := "r"
+		if name == "{model}" {
+			value = modelOf(e.path)
+		}
+		path = strings.ReplaceAll(path, name, value)
+	}
+	base := attack{Entry: e.entry(), send: overHTTP(address, e.method, path, e.headers...)}
+	add := func(kind string, change func(a *attack)) {
+		a := base
+		a.Kind = kind
+		change(&a)
+		list = append(list, a)
+	}
+	var good func(int) []byte
+	if e.schema != nil {
+		text, _ := json.Marshal(e.schema.example())
+		good = func(int) []byte { return text }
+	}
+	add("a good request", func(a *attack) { a.body, a.Volleys = good, []volley{{1, 0}} })
+	add("replies that are not read", func(a *attack) { a.body, a.Volleys, a.unread = good, []volley{{64, 0}}, true })
+	half := func(kind, beginning string) {
+		add(kind, func(a *attack) { a.send, a.Volleys = halfHTTP(address, beginning, halfRequests), []volley{{1, 0}} })
+	}
+	if e.method == "POST" {
+		half("half a body", httpHead(e.method, path, e.headers...)+"Content-Length: 1000000\r\n\r\n{")
+	} else {
+		half("half a head", partialHead(e.method, path, 8<<10))
+	}
+	if strings.Contains(e.path, "{") {
+		long := e.path[:strings.Index(e.path, "{")] + segment(7<<10)
+		_, rest, _ := strings.Cut(e.path, "}")
+		add("a long name", func(a *attack) {
+			a.body, a.Volleys, a.send, a.unread = good, []volley{{128, 0}}, overHTTP(address, e.method, long+rest, e.headers...), true
+		})
+	}
+	s := e.schema
+	if s == nil {
+		s = &schema{}
+	}
+	if e.method != "POST" { // whatever the body, it is not read
+		add("a body", func(a *attack) { a.body, a.Volleys = jsonValues[0].make, bodyVolleys })
+		return list
+	}
+	for i, form := range formsOfSchema(s, "", func(b []byte) []byte { return b }, 0) {
+		add(form.kind, func(a *attack) { a.body, a.Volleys, a.coding = form.make, bodyVolleys, codings[i%len(codings)] })
+		if form.long {
+			add(form.kind+", unread", func(a *attack) { a.body, a.Volleys, a.unread = form.make, unreadVolleys, true })
+		}
+	}
+	add("small chunks", func(a *attack) { a.body, a.pieces, a.Volleys = jsonValues[0].make, 16, []volley{{2, largeBody / 8}} })
+	return list
+}

@@ -1,0 +1,234 @@
+package amplification
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// services are those of all protobuf files.
+func services() (list []protoreflect.ServiceDescriptor) {
+	for _, file := range []protoreflect.FileDescriptor{kserve.File_grpc_service_proto, grpc_health_v1.File_grpc_health_v1_health_proto} {
+		for i := range file.Services().Len() {
+			list = append(list, file.Services().Get(i))
+		}
+	}
+	return list
+}
+
+// methods are those of all services, by the names that the attacks have as entries.
+func methods() map[string]protoreflect.MethodDescriptor {
+	list := map[string]protoreflect.MethodDescriptor{}
+	for _, s := range services() {
+		for i := range s.Methods().Len() {
+			m := s.Methods().Get(i)
+			list["gRPC "+string(m.Name())] = m
+		}
+	}
+	return list
+}
+
+// messageForm is one form of a message that is large, or costs much.
+type messageForm struct {
+	kind string
+	long bool // the reply may repeat a long text
+	make func(size int) []byte
+}
+
+// maxNesting bounds the descent into messages that contain themselves.
+const maxNesting = 8
+
+// formsOf returns the forms of a message: each of its fields, at any depth, in each form that its
+// type allows. wrap puts the bytes of such a message where they belong.
+func formsOf(m protoreflect.MessageDescriptor, at string, wrap func([]byte) []byte, depth int) (list []messageForm) {
+	add := func(kind string, element func(i int) []byte) {
+		list = append(list, messageForm{at + kind, false, func(size int) []byte { return wrap(fill(size, element)) }})
+	}
+	const unknown = protowire.Number(19)
+	add(": unknown fields", func(int) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, unknown, protowire.VarintType), 0)
+	})
+	add(": unknown groups", func(int) []byte {
+		const nested = 64
+		return append(bytes.Repeat(protowire.AppendTag(nil, unknown, protowire.StartGroupType), nested),
+			bytes.Repeat(protowire.AppendTag(nil, unknown, protowire.EndGroupType), nested)...)
+	})
+	for i := range m.Fields().Len() {
+		f := m.Fields().Get(i)
+		name := at + "." + string(f.Name())
+		for _, form := range formsOfField(f) {
+			if form.one == nil {
+				form.one = func(size int) []byte { return fill(size, form.element) }
+			}
+			list = append(list, messageForm{name + ": " + form.kind, form.long, func(size int) []byte { return wrap(form.one(size)) }})
+		}
+		if depth == maxNesting {
+			continue
+		}
+		switch inner, tag := f, f.Number(); {
+		case f.IsMap() && f.MapValue().Kind() == protoreflect.MessageKind:
+			list = append(list, formsOf(f.MapValue().Message(), name+"{}", func(b []byte) []byte {
+				return wrap(field(tag, append(exampleKey(f.MapKey(), 0), field(2, b)...)))
+			}, depth+1)...)
+		case !f.IsMap() && inner.Kind() == protoreflect.MessageKind:
+			if f.IsList() {
+				name += "[]"
+			}
+			list = append(list, formsOf(inner.Message(), name, func(b []byte) []byte { return wrap(field(tag, b)) }, depth+1)...)
+		}
+	}
+	return list
+}
+
+// fieldForm is a form of one field: one of any size, or many elements.
+type fieldForm struct {
+	kind    string
+	long    bool // as of messageForm
+	element func(i int) []byte
+	one     func(size int) []byte
+}
+
+func formsOfField(f protoreflect.FieldDescriptor) (list []fieldForm) {
+	n := f.Number()
+	texts := func(kind protoreflect.Kind) bool {
+		return kind == protoreflect.StringKind || kind == protoreflect.BytesKind
+	}
+	switch {
+	case f.IsMap():
+		key, value := f.MapKey(), f.MapValue()
+		list = append(list,
+			fieldForm{kind: "empty entries", element: func(int) []byte { return field(n, nil) }},
+			fieldForm{kind: "short keys", element: func(i int) []byte { return field(n, exampleKey(key, i)) }})
+		if value.Kind() == protoreflect.MessageKind {
+			list = append(list, fieldForm{kind: "short keys with values", element: func(i int) []byte { return field(n, append(exampleKey(key, i), field(2, nil)...)) }})
+		}
+		if texts(key.Kind()) {
+			list = append(list, fieldForm{kind: "long key", long: true, one: func(size int) []byte { return field(n, field(1, letters(size))) }})
+		}
+		if texts(value.Kind()) {
+			list = append(list, fieldForm{kind: "long value", long: true, one: func(size int) []byte { return field(n, append(exampleKey(key, 0), field(2, letters(size))...)) }})
+		}
+	case f.Kind() == protoreflect.MessageKind, texts(f.Kind()):
+		list = append(list, fieldForm{kind: "empty elements", element: func(int) []byte { return field(n, nil) }})
+		if texts(f.Kind()) {
+			list = append(list,
+				fieldForm{kind: "short elements", element: func(int) []byte { return field(n, []byte("m")) }},
+				fieldForm{kind: "long text", long: true, one: func(size int) []byte { return field(n, letters(size)) }})
+		}
+	default:
+		list = append(list, fieldForm{kind: "elements", element: func(int) []byte { return scalar(n, f.Kind()) }})
+		if f.IsList() {
+			list = append(list, fieldForm{kind: "packed elements", one: func(size int) []byte { return field(n, make([]byte, size&^7)) }})
+		}
+	}
+	return list
+}
+
+// fill repeats an element up to about size bytes.
+func fill(size int, element func(i int) []byte) []byte {
+	b := make([]byte, 0, size)
+	for i := 0; len(b) < size-16; i++ {
+		b = append(b, element(i)...)
+	}
+	return b
+}
+
+// field is a field of bytes.
+func field(n protowire.Number, b []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(make([]byte, 0, len(b)+16), n, protowire.BytesType), b)
+}
+
+func scalar(n protowire.Number, kind protoreflect.Kind) []byte {
+	switch kind {
+	case protoreflect.FloatKind, protoreflect.Fixed32Kind, protoreflect.Sfixed32Kind:
+		return protowire.AppendFixed32(protowire.AppendTag(nil, n, protowire.Fixed32Type), 0)
+	case protoreflect.DoubleKind, protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind:
+		return protowire.AppendFixed64(protowire.AppendTag(nil, n, protowire.Fixed64Type), 0)
+	default:
+		return protowire.AppendVarint(protowire.AppendTag(nil, n, protowire.VarintType), 0)
+	}
+}
+
+// exampleKey is the i-th key of a map, as a field of its entry.
+func exampleKey(key protoreflect.FieldDescriptor, i int) []byte {
+	if key.Kind() == protoreflect.StringKind {
+		return field(1, fmt.Appendf(nil, "%x", i))
+	}
+	return protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(i))
+}
+
+func letters(n int) []byte { return bytes.Repeat([]byte("m"), n) }
+
+// exampleMessage is what a good message of a method begins with: the names of a model, and the
+// tensors of an inference.
+func exampleMessage(method protoreflect.MethodDescriptor) (b []byte) {
+	m := method.Input()
+	for i := range m.Fields().Len() {
+		switch f := m.Fields().Get(i); f.Name() {
+		case "model_name", "name":
+			b = append(b, field(f.Number(), []byte(modelOf(string(method.Name()))))...)
+		case "inputs":
+			e := f.Message().Fields()
+			b = append(b, field(f.Number(), bytes.Join([][]byte{
+				field(e.ByName("name").Number(), []byte(textInput)), field(e.ByName("datatype").Number(), []byte("BYTES")),
+				field(e.ByName("shape").Number(), []byte{1}),
+			}, nil))...)
+		case "raw_input_contents":
+			b = append(b, field(f.Number(), []byte("\x01\x00\x00\x00a"))...)
+		}
+	}
+	return b
+}
+
+// modelOf names the model that a call is about: what loads and unloads has one of its own.
+func modelOf(call string) string {
+	for _, word := range []string{"repository", "load", "instances"} {
+		if strings.Contains(strings.ToLower(call), word) {
+			return spareModel
+		}
+	}
+	return goodModel
+}
+
+// attacksOverGRPC are those on every method.
+func attacksOverGRPC(address string) (list []attack) {
+	for entry, method := range methods() {
+		path := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
+		good := exampleMessage(method)
+		base := attack{Entry: entry, send: overGRPC(address, path), body: func(int) []byte { return good }}
+		add := func(kind string, change func(a *attack)) {
+			a := base
+			a.Kind = kind
+			change(&a)
+			list = append(list, a)
+		}
+		add("a good call", func(a *attack) { a.Volleys = []volley{{1, len(good)}} })
+		add("replies that are not read", func(a *attack) { a.Volleys, a.unread = []volley{{64, len(good)}}, true })
+		add("calls without a message", func(a *attack) { a.Volleys, a.send, a.body = []volley{{3, 0}}, halfGRPC(address, path, halfCalls), nil })
+		if method.IsStreamingClient() {
+			for _, unread := range []bool{false, true} {
+				add(fmt.Sprintf("many messages, unread: %v", unread), func(a *attack) {
+					a.Volleys, a.unread, a.send = []volley{{4, len(good)}}, unread, messagesOverGRPC(address, path, largeBody/8)
+				})
+			}
+		}
+		for i, form := range formsOf(method.Input(), "", func(b []byte) []byte { return append(good[:len(good):len(good)], b...) }, 0) {
+			add(form.kind, func(a *attack) {
+				a.body, a.Volleys, a.coding = form.make, bodyVolleys, codings[i%len(codings)]
+			})
+			if form.long {
+				add(form.kind+", unread", func(a *attack) { a.body, a.Volleys, a.unread = form.make, unreadVolleys, true })
+			}
+		}
+		add("small frames", func(a *attack) {
+			a.body, a.pieces, a.Volleys = func(size int) []byte { return append(good[:len(good):len(good)], field(15, letters(size))...) }, 16, []volley{{2, largeBody / 8}}
+		})
+	}
+	return list
+}

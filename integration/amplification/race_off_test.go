@@ -1,0 +1,5 @@
+//go:build !race
+
+package amplification
+
+const raceEnabled = false

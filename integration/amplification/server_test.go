@@ -1,0 +1,352 @@
+package amplification
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/sdk"
+)
+
+const (
+	accountLimit = 256 << 20
+	// plainBytes is what the live heap may have beyond twice what is charged.
+	plainBytes   = 32 << 20
+	predictRoute = "/predict"
+	healthRoute  = "/health"
+)
+
+// echoConfig is of a model with a text, which clients of OpenAI's API can ask, too.
+const echoConfig = `backend: "echo"` + textConfig
+
+const textConfig = `
+input [ { name: "text_input" data_type: TYPE_STRING dims: [ -1 ] } ]
+output [ { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] } ]
+instance_group [ { count: 1 kind: KIND_CPU } ]
+`
+
+// chatTemplate writes what clients send with an indentation of its own, as that of Llama 3.1 does.
+const chatTemplate = `{%- if tools is not none and tools %}{%- for t in tools %}{{ t | tojson(indent=4) }}{%- endfor %}{%- endif %}
+{%- for message in messages %}{{ message.role }}: {{ message.content }}{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}
+{% endfor %}`
+
+// echo is a backend whose models answer with their text.
+type echo struct{}
+
+func (echo) Attributes() sdk.Attributes                         { return sdk.Attributes{} }
+func (echo) NewModel(*sdk.ModelEnv) (sdk.Model, error)          { return echo{}, nil }
+func (echo) NewInstance(*sdk.InstanceEnv) (sdk.Instance, error) { return echo{}, nil }
+func (echo) Close()                                             {}
+
+func (echo) Execute(_ context.Context, requests []*sdk.Request) error {
+	for _, r := range requests {
+		p, err := r.NewResponse()
+		if err != nil {
+			continue
+		}
+		in, err := r.Input(textInput)
+		if err == nil {
+			err = p.Forward(textOutput, nil, in)
+		}
+		_ = p.Send(sdk.SendFinal, err)
+		_ = r.Release(sdk.ReleaseAll)
+	}
+	return nil
+}
+
+// victim is a server in this process with all its front ends.
+type victim struct {
+	*nereid.Server
+	addresses map[string]string
+}
+
+// serve starts it. change may change its options, in whose repository the good models are.
+func serve(t *testing.T, change func(o *nereid.Options)) *victim {
+	t.Helper()
+	models, template := t.TempDir(), filepath.Join(t.TempDir(), "chat.jinja")
+	testkit.WriteFiles(t, models, map[string]string{
+		goodModel + "/config.pbtxt": echoConfig, goodModel + "/1/": "",
+		spareModel + "/config.pbtxt": echoConfig, spareModel + "/1/": "",
+	})
+	if err := os.WriteFile(template, []byte(chatTemplate), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := nereid.Defaults()
+	nereid.WithBackend("echo", func(*sdk.BackendEnv) (sdk.Backend, error) { return echo{}, nil })(&o)
+	o.RequestMemoryBytes = accountLimit
+	o.AllowClientSHM = true
+	o.Repository.Paths, o.Repository.Control, o.Repository.StartupModels = []string{models}, nereid.ControlExplicit, []string{goodModel}
+	o.HTTP.Address, o.HTTP.Port, o.HTTP.Limits.DrainTime = "127.0.0.1", 0, 0
+	o.GRPC.Address, o.GRPC.Port = "127.0.0.1", 0
+	o.Metrics.Port = 0
+	o.OpenAI.Allow, o.OpenAI.ChatTemplate = true, template
+	o.SageMaker.Allow, o.SageMaker.DefaultModel, o.SageMaker.InferenceType, o.SageMaker.ModelDirectory = true, goodModel, "infer", t.TempDir()
+	o.VertexAI.Allow, o.VertexAI.DefaultModel, o.VertexAI.PredictRoute, o.VertexAI.HealthRoute = true, goodModel, predictRoute, healthRoute
+	o.Page.Allow = true
+	if change != nil {
+		change(&o)
+	}
+	o.Logger = zerolog.New(io.Discard)
+	s, err := nereid.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1) // the outcome of Run, once
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: got error %v, want none", err)
+		}
+	})
+	v := &victim{Server: s, addresses: map[string]string{}}
+	for front, address := range map[string]string{
+		"REST": s.HTTPAddr().String(), "gRPC": s.GRPCAddr().String(), "OpenAI": s.OpenAIAddr().String(), "SageMaker": s.SageMakerAddr().String(),
+		"Vertex AI": s.VertexAIAddr().String(), "metrics": s.MetricsAddr().String(), "page": s.PageAddr().String(),
+	} {
+		v.addresses[front] = "127.0.0.1" + address[strings.LastIndexByte(address, ':'):]
+	}
+	return v
+}
+
+// heapKinds are the kinds of memory that lie on the Go heap and are in use.
+var heapKinds = []memory.Kind{memory.Bodies, memory.JSON, memory.Decompression, memory.Replies, memory.Transport, memory.States, memory.Frames}
+
+// charged returns what is charged of the Go heap.
+func (v *victim) charged() (n int64) {
+	for _, k := range heapKinds {
+		n += v.Account().Used(k)
+	}
+	return n
+}
+
+// good sends a good request and reports whether it was answered rightly.
+func (v *victim) good() error {
+	const body = `{"inputs":[{"name":"text_input","datatype":"BYTES","shape":[1],"data":["good"]}]}`
+	reply, err := http.Post("http://"+v.addresses["REST"]+"/v2/models/"+goodModel+"/infer", "application/json", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil || reply.StatusCode != http.StatusOK || !strings.Contains(string(text), `"data":["good"]`) {
+		return fmt.Errorf("status %d, %.300s, error %v", reply.StatusCode, text, err)
+	}
+	return nil
+}
+
+// attacker is the client process.
+type attacker struct {
+	t   *testing.T
+	in  io.Writer
+	out *bufio.Reader
+}
+
+// startAttacker starts the client and returns its attacks.
+func startAttacker(t *testing.T, to *target) (*attacker, []attack) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self, clientArgument)
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := c.Wait(); err != nil {
+			t.Errorf("the client: %v", err)
+		}
+	})
+	a := &attacker{t: t, in: in, out: bufio.NewReader(out)}
+	a.tell(to)
+	var attacks []attack
+	a.hear(&attacks)
+	return a, attacks
+}
+
+func (a *attacker) tell(v any) {
+	a.t.Helper()
+	line, err := json.Marshal(v)
+	if err == nil {
+		_, err = a.in.Write(append(line, '\n'))
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *attacker) hear(into any) {
+	a.t.Helper()
+	line, err := a.out.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, into)
+	}
+	if err != nil {
+		a.t.Fatalf("the client says nothing more: %v", err)
+	}
+}
+
+// TestLiveHeapFollowsTheAccount sends each attack on each entry point. Meanwhile the live heap stays
+// below twice what is charged of it, and 32 MiB. Afterwards everything has been given back, and
+// a good request is answered.
+func TestLiveHeapFollowsTheAccount(t *testing.T) {
+	v := serve(t, nil)
+	document := fetch(t, "http://"+v.addresses["REST"]+"/openapi.json")
+	client, attacks := startAttacker(t, &target{Addresses: v.addresses, Document: document})
+	covers(t, document, attacks)
+	t.Logf("%d attacks", len(attacks))
+	if err := v.good(); err != nil {
+		t.Fatal(err)
+	}
+	rest := v.charged()
+	var begun time.Time
+	for first := 0; first < len(attacks); {
+		entry, last := attacks[first].Entry, first
+		for last < len(attacks) && attacks[last].Entry == entry {
+			last++
+		}
+		t.Run(strings.ReplaceAll(entry, "/", "."), func(t *testing.T) { // slashes divide the names of tests
+			client.t = t
+			begun = time.Now()
+			for i := first; i < last; i++ {
+				a := &attacks[i]
+				for k := range a.Volleys {
+					if v.suffer(t, client, a, i, k) {
+						break // smaller ones cost less
+					}
+				}
+				rest = v.recover(t, a.Kind, rest)
+			}
+			t.Logf("%d attacks in %v", last-first, time.Since(begun).Round(time.Millisecond))
+		})
+		client.t = t
+		first = last
+	}
+}
+
+// suffer has the client send a volley, and reports whether the server looked into what was sent.
+func (v *victim) suffer(t *testing.T, client *attacker, a *attack, which, k int) bool {
+	t.Helper()
+	var o outcome
+	total, begun := int64(0), time.Now()
+	peak := testkit.PeakHeap(v.charged, func() {
+		_, _ = fmt.Fprintln(client.in, which, k)
+		client.hear(&o)
+		total = v.Account().Total()
+	})
+	_, _ = fmt.Fprintln(client.in)
+	client.hear(&struct{}{})
+	v.judge(t, fmt.Sprintf("%s, %d × %d bytes (%d sent)", a.Kind, a.Volleys[k].Copies, a.Volleys[k].Size, o.Sent), peak,
+		fmt.Sprintf("account in the end %.1f MiB; %v, %v", mebibytes(total), o.Statuses, time.Since(begun).Round(time.Millisecond)))
+	return o.taken()
+}
+
+// judge compares the peaks of the live heap and of what is charged.
+func (v *victim) judge(t *testing.T, what string, peak testkit.Peak, more string) {
+	t.Helper()
+	say := t.Logf
+	if peak.Live >= 2*peak.Charged+plainBytes {
+		say = t.Errorf
+	}
+	say("%s: peak live %.1f MiB, charged %.1f MiB, %s", what, mebibytes(peak.Live), mebibytes(peak.Charged), more)
+}
+
+// recover wants everything to be given back that was not charged before, and good requests to be answered.
+func (v *victim) recover(t *testing.T, what string, before int64) (charged int64) {
+	t.Helper()
+	if !testkit.Within(patience, func() bool { return v.charged() <= before+1<<20 }) {
+		t.Errorf("%s: %d bytes are charged long afterwards, %d were before all attacks", what, v.charged(), before)
+		before = v.charged()
+	}
+	if err := v.good(); err != nil {
+		t.Errorf("%s: a good request afterwards: %v", what, err)
+	}
+	return before
+}
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
+
+func fetch(t *testing.T, url string) []byte {
+	t.Helper()
+	reply, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil || reply.StatusCode != http.StatusOK {
+		t.Fatalf("%s: status %d, %.300s, error %v", url, reply.StatusCode, text, err)
+	}
+	return text
+}
+
+// covers wants an attack on each call, on each path of the document with each of its methods, and on
+// each path that stands in the sources of the other front ends.
+func covers(t *testing.T, document []byte, attacks []attack) {
+	t.Helper()
+	all := map[string]bool{}
+	for i := range attacks {
+		all[attacks[i].Entry] = true
+	}
+	for entry := range methods() {
+		if !all[entry] {
+			t.Errorf("no attack on %s", entry)
+		}
+	}
+	endpoints, err := described(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range endpoints {
+		if !all[e.entry()] {
+			t.Errorf("no attack on %s", e.entry())
+		}
+	}
+	const directory = "/opt/ml/models" // a default of SageMaker's
+	for folder, fronts := range map[string]string{"server/openai": "OpenAI", "server/clouds": "SageMaker|Vertex AI"} {
+		for _, path := range pathsIn(folder) {
+			found := path == directory
+			pattern := regexp.MustCompile(`^(` + fronts + `) [A-Z]+ .*` + regexp.QuoteMeta(path))
+			for entry := range all {
+				found = found || pattern.MatchString(entry)
+			}
+			if !found {
+				t.Errorf("no attack on %s, a path in %s", path, folder)
+			}
+		}
+	}
+}

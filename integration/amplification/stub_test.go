@@ -1,0 +1,386 @@
+package amplification
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmihailenco/msgpack/v5"
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/peer"
+	"github.com/nereid-serving/nereid/sdk/wire"
+)
+
+const (
+	// hostileBackend is a plugin whose program is this test binary.
+	hostileBackend = "hostile"
+	// caseFile and sentFile lie beside the files of the model: what is to be sent, and that it was.
+	caseFile = "case"
+	sentFile = "sent"
+
+	manyBytes = 48 << 20 // of all frames
+	oneFrame  = 6 << 20
+	mostMap   = 1<<20 - 4<<10 // of a body of msgpack
+)
+
+// frameCase is one form of one kind of frame.
+type frameCase struct {
+	Frame string // a golden frame of package ipc, by its file
+	Form  string
+	Model string
+}
+
+var le = binary.LittleEndian
+
+// goldenFrames returns the frames that stubs send, by their files.
+func goldenFrames(folder string) (map[string][]byte, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*.bin"))
+	frames := map[string][]byte{}
+	for _, file := range files {
+		frame, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".bin")
+		if kind := kindOf(frame); (kind >= ipc.Hello || name == "name_up") && le.Uint16(frame[6:]) == 0 {
+			frames[name] = frame
+		}
+	}
+	return frames, err
+}
+
+func kindOf(frame []byte) ipc.Kind { return ipc.Kind(le.Uint16(frame[4:])) }
+
+// formsOfFrame returns the forms of a golden frame: as it is, each field of its map with each value,
+// or each of the lengths and counts in its heads.
+func formsOfFrame(frame []byte) (forms []string) {
+	forms = append(forms, "as it is", "zeros")
+	if fields, ok := mapOf(frame); ok {
+		for _, value := range mapValues {
+			forms = append(forms, "another: "+value.name)
+		}
+		for i, key := range slices.Sorted(keysOf(fields)) {
+			forms = append(forms, key+": "+mapValues[0].name, key+": "+mapValues[1+i%(len(mapValues)-1)].name)
+		}
+		return append(forms, "many keys", "long key")
+	}
+	for _, head := range headsOf(kindOf(frame)) {
+		t := reflect.TypeOf(head)
+		for i := range t.NumField() {
+			if k := t.Field(i).Type.Kind(); k == reflect.Uint32 || k == reflect.Uint16 {
+				forms = append(forms, t.Name()+"."+t.Field(i).Name)
+			}
+		}
+	}
+	return forms
+}
+
+func keysOf(fields map[string]any) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for key := range fields {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+func mapOf(frame []byte) (fields map[string]any, ok bool) {
+	err := msgpack.Unmarshal(frame[ipc.HeaderSize:], &fields)
+	return fields, err == nil && fields != nil
+}
+
+// mapValues are the values that cost the most for their size.
+var mapValues = []struct {
+	name string
+	make func() any
+}{
+	{"long text", func() any { return strings.Repeat("m", mostMap) }},
+	{"empty texts", func() any { return make([]string, mostMap) }},
+	{"empty maps", func() any { return make([]struct{}, mostMap) }},
+	{"nested", func() (v any) {
+		for range 12 {
+			v = []any{v}
+		}
+		return slices.Repeat([]any{v}, mostMap/16)
+	}},
+	{"short keys", manyKeys},
+}
+
+func manyKeys() any {
+	m := map[string]int{}
+	for i := range mostMap / 8 {
+		m[fmt.Sprintf("%x", i)] = 0
+	}
+	return m
+}
+
+// headsOf are the fixed parts of a kind of frame.
+func headsOf(kind ipc.Kind) []any {
+	switch kind {
+	case ipc.Executed:
+		return []any{ipc.ExecutedHead{}, ipc.ResponseHead{}}
+	case ipc.Response:
+		return []any{ipc.ResponseHead{}}
+	case ipc.Infer:
+		return []any{ipc.InferHead{}, ipc.RequestHead{}}
+	}
+	return nil
+}
+
+// hostile is one life of the plugin.
+type hostile struct {
+	peer      *peer.Peer
+	box       *peer.Box
+	directory string // of the model's version
+	decoupled bool
+	next      uint64
+}
+
+// runHostile is the whole life of the plugin.
+func runHostile() error {
+	var fds []int
+	for field := range strings.SplitSeq(os.Getenv(wire.FilesEnv), ",") {
+		fd, err := strconv.Atoi(field)
+		if err != nil {
+			return err
+		}
+		unix.CloseOnExec(fd)
+		fds = append(fds, fd)
+	}
+	file := func(i int) *os.File { return os.NewFile(uintptr(fds[i]), "inherited") }
+	fmt.Println(wire.Line(wire.Version))
+	for i, fd := range fds[len(fds)-2:] {
+		if err := unix.Dup3(fd, 1+i, 0); err != nil {
+			return err
+		}
+	}
+	h := &hostile{box: peer.NewBox()}
+	var err error
+	h.peer, err = peer.Attach(peer.Files{Down: file(0), Up: file(1), Requests: file(2), DownBell: file(3), UpBell: file(4)}, func(peer.Message) *peer.Box { return h.box })
+	if err != nil {
+		return err
+	}
+	h.say(ipc.Hello, uint64(os.Getpid()), map[string]any{"python": "", "numpy": "", "executable": "", "prefix": ""})
+	for {
+		m, err := h.peer.Receive(h.box, nil, 0)
+		if err != nil {
+			return err
+		}
+		switch m.Kind {
+		case ipc.AutoComplete, ipc.Initialize:
+			if err := h.open(m); err != nil {
+				return err
+			}
+		case ipc.Execute:
+			if err := h.execute(m); err != nil {
+				return err
+			}
+		case ipc.Finalize:
+			h.say(ipc.Finalized, 0, map[string]any{"error": ""})
+			return nil
+		}
+	}
+}
+
+// say sends a body of msgpack. An error is that of the next Receive.
+func (h *hostile) say(kind ipc.Kind, id uint64, fields map[string]any) {
+	body, err := msgpack.Marshal(fields)
+	if err == nil {
+		err = h.peer.Send(kind, id, body)
+	}
+	_ = err
+}
+
+// open acts on AUTO_COMPLETE and INITIALIZE.
+func (h *hostile) open(m peer.Message) error {
+	var told struct {
+		wire.Model
+		Decoupled bool  `msgpack:"decoupled"`
+		Default   int64 `msgpack:"default_bytes"`
+		Growth    int64 `msgpack:"growth_bytes"`
+		Max       int64 `msgpack:"max_bytes"`
+	}
+	if err := msgpack.Unmarshal(m.Body, &told); err != nil {
+		return err
+	}
+	h.directory, h.decoupled = filepath.Join(told.Directory, strconv.FormatInt(told.Version, 10)), told.Decoupled
+	if m.Kind == ipc.AutoComplete {
+		h.say(ipc.Completed, 0, map[string]any{"error": "", "config": told.Config})
+		return nil
+	}
+	h.peer.OpenArena(peer.Sizes{Default: told.Default, Growth: told.Growth, Max: told.Max})
+	h.say(ipc.Initialized, 0, map[string]any{"error": "", "is_ready": false})
+	return nil
+}
+
+// execute sends what the case says, and answers the batch.
+func (h *hostile) execute(m peer.Message) error {
+	var c struct {
+		frameCase
+		Golden string // the folder of the golden frames
+	}
+	text, err := os.ReadFile(filepath.Join(h.directory, caseFile))
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err != nil {
+		return err
+	}
+	number, requests := m.ID, int(le.Uint32(m.Body))
+	answered := false
+	if c.Frame != "" {
+		frame, err := os.ReadFile(filepath.Join(c.Golden, c.Frame+".bin"))
+		if err != nil {
+			return err
+		}
+		kind := kindOf(frame)
+		answered = kind == ipc.Executed && !h.decoupled
+		for sent, count := 0, 0; sent < manyBytes && count < 20_000; count++ {
+			id, body := h.form(frame, c.Form, number, requests)
+			if err := h.peer.Send(kind, id, body); err != nil {
+				return err
+			}
+			if sent += len(body); kind == ipc.Executed {
+				break // there is one for a batch
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(h.directory, sentFile), nil, 0o600); err != nil {
+		return err
+	}
+	if answered {
+		return nil
+	}
+	return h.peer.Send(ipc.Executed, number, h.executed(number, requests, ipc.ExecutedHead{}, nil, ipc.ResponseHead{}, nil))
+}
+
+// form makes the id and the body of a frame.
+func (h *hostile) form(frame []byte, form string, number uint64, requests int) (id uint64, body []byte) {
+	h.next++
+	id, body = le.Uint64(frame[16:])+h.next, frame[ipc.HeaderSize:]
+	switch kindOf(frame) {
+	case ipc.Executed:
+		id = number
+	case ipc.Response:
+		id = number << 32
+	}
+	if form == "as it is" {
+		return id, body
+	}
+	if form == "zeros" {
+		return id, make([]byte, oneFrame)
+	}
+	if fields, ok := mapOf(frame); ok {
+		switch key, value, _ := strings.Cut(form, ": "); form {
+		case "many keys":
+			body, _ = msgpack.Marshal(manyKeys())
+		case "long key":
+			fields[strings.Repeat("m", mostMap)] = 0
+			body, _ = msgpack.Marshal(fields)
+		default:
+			for _, v := range mapValues {
+				if v.name == value {
+					fields[key] = v.make()
+				}
+			}
+			body, _ = msgpack.Marshal(fields)
+			body = body[:min(len(body), mostMap)]
+		}
+		return id, body
+	}
+	return id, h.structured(kindOf(frame), form, number, requests)
+}
+
+// structured makes a body in whose heads one length or count is large, and what it announces.
+func (h *hostile) structured(kind ipc.Kind, form string, number uint64, requests int) []byte {
+	typeName, fieldName, _ := strings.Cut(form, ".")
+	set := func(head any) (more []byte) {
+		v := reflect.ValueOf(head).Elem()
+		if v.Type().Name() != typeName {
+			return nil
+		}
+		f := v.FieldByName(fieldName)
+		switch {
+		case f.Kind() == reflect.Uint16: // descriptors, or indices of names
+			const count = 20_000
+			f.SetUint(count)
+			d := ipc.Descriptor{Type: uint8(infer.Uint8), Region: ipc.InFrame, Shape: make([]int64, ipc.MaxRank)}
+			one := make([]byte, d.Size())
+			d.Put(one)
+			return slices.Repeat(one, count)
+		case fieldName == "Parameters":
+			more = fmt.Appendf(nil, `{"k":%q}`, letters(oneFrame))
+		default:
+			more = letters(oneFrame)
+		}
+		f.SetUint(uint64(len(more)))
+		return more
+	}
+	switch kind {
+	case ipc.Infer:
+		begin, head := ipc.InferHead{Batch: number, Flags: ipc.InferStream, Demand: 16, Model: uint32(len(goodModel)), Memory: ipc.PreferCPU}, ipc.RequestHead{Outputs: ipc.AllOutputs}
+		name := []byte(goodModel)
+		if more := set(&begin); more != nil {
+			name = more
+		}
+		more := set(&head)
+		body := make([]byte, ipc.InferSize, ipc.InferSize+len(name)+len(more)+ipc.RequestSize+64)
+		begin.Put(body)
+		body = append(body, name...)
+		body = append(body, make([]byte, ipc.Align8(len(body))-len(body)+ipc.RequestSize)...)
+		head.Put(body[len(body)-ipc.RequestSize:])
+		return append(body, more...)
+	case ipc.Response:
+		head := ipc.ResponseHead{Handle: number << 32, Flags: ipc.FlagPresent}
+		more := set(&head)
+		if head.Error > 0 {
+			head.Flags |= ipc.FlagError
+		}
+		return response(make([]byte, 8), head, more)
+	default:
+		first, head := ipc.ExecutedHead{}, ipc.ResponseHead{}
+		text := set(&first)
+		more := set(&head)
+		return h.executed(number, requests, first, text, head, more)
+	}
+}
+
+// executed is the body that answers a batch, each request with the same response.
+func (h *hostile) executed(number uint64, requests int, first ipc.ExecutedHead, text []byte, head ipc.ResponseHead, more []byte) []byte {
+	if h.decoupled {
+		requests = 0
+	}
+	first.Responses += uint32(requests)
+	if first.Text > 0 {
+		first.Status = ipc.StatusFailed
+	}
+	body := append(make([]byte, ipc.ExecutedSize, ipc.ExecutedSize+len(text)+requests*(len(more)+ipc.ResponseSize+16)), text...)
+	first.Put(body)
+	body = append(body, make([]byte, ipc.Align8(len(body))-len(body))...)
+	for i := range requests {
+		head.Handle, head.Flags = number<<32|uint64(i), ipc.FlagPresent|ipc.FlagFinal
+		if head.Error > 0 {
+			head.Flags |= ipc.FlagError
+		}
+		body = response(body, head, more)
+	}
+	return body
+}
+
+func response(body []byte, head ipc.ResponseHead, more []byte) []byte {
+	at := len(body)
+	body = append(body, make([]byte, ipc.ResponseSize)...)
+	head.Put(body[at:])
+	body = append(body, more...)
+	return append(body, make([]byte, ipc.Align8(len(body))-len(body))...)
+}
