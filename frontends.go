@@ -176,7 +176,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		if !o.Metrics.AllowStatus {
 			shown = nil
 		}
-		m, err := rest.NewMetrics(o.metricsConfig(all), counters.Handler(), shown, s.log)
+		m, err := rest.NewMetrics(o.metricsConfig(all), s.account, counters.Handler(), shown, s.log)
 		if err != nil {
 			return err
 		}
@@ -199,8 +199,8 @@ func (o *Options) httpConfig(all *connections.Budget) rest.Config {
 	c.Address, c.Port, c.ReusePort, c.Connections = h.Address, h.Port, h.ReusePort, all
 	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
 	c.MaxInputBytes, c.ForwardPattern, c.Restricted = h.MaxInputBytes, h.ForwardPattern, restrictions(h.Restricted)
-	c.MaxGroupInstances = o.Limits.GroupInstances
-	c.AllowOrigins, c.Addresses = h.AllowOrigins, o.otherAddresses()
+	c.MaxGroupInstances, c.MaxLoadFiles = o.Limits.GroupInstances, o.Limits.LoadFiles
+	c.AllowOrigins, c.Addresses, c.Hosts = h.AllowOrigins, o.otherAddresses(), o.Page.Hosts
 	// Half of the time is for requests in flight, and for models.
 	c.ExitTimeout, c.DrainTime = o.exitTimeout(), min(c.DrainTime, o.exitTimeout()/2)
 	return c
@@ -264,13 +264,14 @@ func (o *Options) metricsAddress() string { return cmp.Or(o.Metrics.Address, o.H
 func (o *Options) metricsConfig(all *connections.Budget) rest.Config {
 	c := o.HTTP.Limits
 	c.Address, c.Port, c.Connections, c.DrainTime = o.metricsAddress(), o.Metrics.Port, all, 0
+	c.Hosts = o.Page.Hosts
 	return c
 }
 
 func (o *Options) pageAddress() string { return cmp.Or(o.Page.Address, "127.0.0.1") }
 
 func (o *Options) pageConfig(all *connections.Budget) page.Config {
-	c := page.Config{Config: o.httpConfig(all), Hosts: o.Page.Hosts, Explicit: o.Repository.Control == ControlExplicit, Build: o.Build}
+	c := page.Config{Config: o.httpConfig(all), Explicit: o.Repository.Control == ControlExplicit, Build: o.Build}
 	c.Address, c.Port, c.ReusePort = o.pageAddress(), o.Page.Port, false
 	c.DrainTime = 0 // a browser that looks on does not hold the exit up
 	return c

@@ -74,7 +74,7 @@ var mayImport = map[string][]string{
 	"server/grpc/message": {"boundary", "infer", "memory", "models", "server", "server/regions"},
 	"server/grpc/replies": {"boundary", "infer", "infer/trace", "memory", "models", "server/grpc/message"},
 
-	"server/rest":           {"infer", "infer/trace", "kserve", "memory", "metrics", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/generate", "server/rest/inference", "server/rest/openapi", "server/rest/origins", "server/rest/pages", "server/status", "server/tracing"},
+	"server/rest":           {"infer", "infer/trace", "kserve", "memory", "metrics", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/page/admission", "server/regions", "server/rest/body", "server/rest/generate", "server/rest/inference", "server/rest/openapi", "server/rest/origins", "server/rest/pages", "server/status", "server/tracing"},
 	"server/rest/openapi":   {"infer", "kserve", "models"},
 	"server/rest/origins":   {"server/http1"},
 	"server/rest/pages":     {},
@@ -83,7 +83,7 @@ var mayImport = map[string][]string{
 	"server/rest/body":      {"infer", "memory", "server", "server/http1", "server/jsontext"},
 	"server/rest/inference": {"infer", "infer/trace", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/values"},
 
-	"models":                   {"backend", "boundary", "infer", "kserve", "models/catalog", "models/config", "models/copies", "models/diagnosis", "models/examination", "models/locktable", "models/repository", "models/version"},
+	"models":                   {"backend", "boundary", "infer", "kserve", "memory", "models/catalog", "models/config", "models/copies", "models/diagnosis", "models/examination", "models/locktable", "models/repository", "models/version"},
 	"models/cache":             {"infer"},
 	"models/catalog":           {"infer", "kserve", "models/config", "models/copies", "models/repository", "models/version"},
 	"models/config":            {"infer", "infer/spelling", "kserve"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/copies"
@@ -39,6 +40,11 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 		return err
 	}
 	if err := checkName(name); err != nil {
+		return err
+	}
+	charge := memory.Charge{Account: r.config.Memory}
+	defer charge.Settle()
+	if err := r.chargeOverride(&charge, config); err != nil {
 		return err
 	}
 	o, err := r.override(name, config, files)
@@ -112,6 +118,8 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 // checkName refuses what cannot be the name of a model.
 func checkName(name string) error {
 	switch trimmed := strings.TrimSpace(name); {
+	case len(name) > memory.MaxName:
+		return infer.Errorf(infer.InvalidArg, "model name has %d bytes, but at most %d are allowed", len(name), memory.MaxName)
 	case trimmed == "":
 		return infer.Errorf(infer.InvalidArg, "Model name cannot be empty. Please enter a valid name to deploy.")
 	case trimmed == "..", strings.Contains(name, "/"):
@@ -275,6 +283,33 @@ func (r *Registry) AwaitUnloaded(ctx context.Context, name string) error {
 type override struct {
 	config *kserve.ModelConfig // nil: the repository's
 	upload *copies.Copy        // nil: the repository's
+}
+
+// CheckOverride refuses the config of a load request, of n bytes, that is longer than the limit.
+func CheckOverride(limits *memory.Limits, n int) error {
+	if int64(n) <= limits.ConfigOverride {
+		return nil
+	}
+	return infer.Errorf(infer.InvalidArg, "load parameter 'config' has %d bytes, but at most %d are allowed; --client-max-config-size changes the limit",
+		n, limits.ConfigOverride)
+}
+
+// What an object and another value of a config take while it is read, checked, written and compared.
+const (
+	objectBytes = 2 << 10
+	valueBytes  = 128
+)
+
+// chargeOverride charges for what a config becomes until the load ends.
+func (r *Registry) chargeOverride(c *memory.Charge, config string) error {
+	if r.config.Memory == nil {
+		return nil
+	}
+	if err := CheckOverride(c.Limits(), len(config)); err != nil {
+		return err
+	}
+	values := strings.Count(config, ",") + strings.Count(config, ":") + strings.Count(config, "[")
+	return c.Take(memory.JSON, int64(objectBytes*strings.Count(config, "{")+valueBytes*values+len(config)))
 }
 
 // override reads the parameters of a load request. The caller drops the

@@ -14,6 +14,10 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
+// DefaultLoadFiles is how many files and directories may come with a load request if nothing else
+// is said.
+const DefaultLoadFiles = repository.DefaultUploadEntries
+
 // MaxInstances is how many instances a group can be given while its model serves, if
 // RegistryConfig does not say.
 const MaxInstances = 1024

@@ -42,7 +42,7 @@ type RegistryConfig struct {
 	LoadRetries int
 	// MaxLoadFiles is how many files and directories may come with a load request, and
 	// MaxGroupInstances how many instances SetInstances may give a group; 0 is
-	// repository.DefaultUploadEntries and MaxInstances.
+	// DefaultLoadFiles and MaxInstances.
 	MaxLoadFiles, MaxGroupInstances int
 	// Develop has models loaded anew when their sources change, from Start on. The poll interval is 0 then, and the
 	// repository looks at sources alone.

@@ -89,6 +89,7 @@ func (m *multiModel) serve(w *http1.Reply, r *http1.Request, below string) {
 	case r.Method != http.MethodGet && r.Method != http.MethodPost && r.Method != http.MethodDelete:
 		refuse(w, http.StatusBadRequest)
 	case !m.ends.Allow(w, r, server.GroupModelRepository):
+	case r.Method != http.MethodGet && !m.ends.AllowChange(w, r):
 	case r.Method == http.MethodPost:
 		m.load(w, r)
 	case r.Method == http.MethodDelete:

@@ -54,6 +54,15 @@ func Quoted[T string | []byte](s T) int {
 	return n
 }
 
+// TextBytes bounds what a text takes in JSON, with a comma.
+func TextBytes[T string | []byte](text T) int {
+	const few = 64
+	if len(text) <= few { // not worth a look
+		return 6*len(text) + 3
+	}
+	return Quoted(text) + 1
+}
+
 // AppendFloat appends f with its shortest digits, in the form of Triton's
 // writer: always with a point or an exponent, plain up to 21 places before the
 // point and 6 behind it, and the tokens NaN, Infinity and -Infinity.

@@ -18,8 +18,6 @@ const MaxConnections = 64
 type Config struct {
 	// Config has the address, the limits, the server's name and version, and the groups of endpoints that are restricted.
 	rest.Config
-	// Hosts are names by which browsers may reach the page, besides addresses and localhost.
-	Hosts []string
 	// Explicit says that clients control which models are loaded.
 	Explicit bool
 	// Build is the version of the program, "" if it is not known.

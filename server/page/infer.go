@@ -96,6 +96,12 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 		}
 		req.Inputs = append(req.Inputs, t)
 	}
+	if most := c.Limits().RequestID; int64(len(req.ID)) > most {
+		return refused(infer.Errorf(infer.InvalidArg, "the id has %d bytes, but at most %d are allowed; --client-max-id-size changes the limit", len(req.ID), most))
+	}
+	if err := c.Take(memory.JSON, parsedBytes*int64(min(len(q.extra.Parameters), mostParameters))); err != nil {
+		return refused(err)
+	}
 	if err := q.extra.apply(req); err != nil {
 		return refused(err)
 	}
@@ -143,11 +149,17 @@ func (e *extraFields) apply(req *infer.Request) error {
 	return req.Check()
 }
 
+const (
+	// mostParameters bounds the text of the parameters, in bytes.
+	mostParameters = 64 << 10
+	// parsedBytes bounds what a byte of it becomes.
+	parsedBytes = 64
+)
+
 // parameters reads an object of JSON with texts, numbers and booleans.
 func parameters(text string) ([]infer.Parameter, error) {
-	const most = 64 << 10
-	if len(text) > most {
-		return nil, infer.Errorf(infer.InvalidArg, "the parameters have %d bytes, at most %d are read", len(text), most)
+	if len(text) > mostParameters {
+		return nil, infer.Errorf(infer.InvalidArg, "the parameters have %d bytes, at most %d are read", len(text), mostParameters)
 	}
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber()

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -9,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/page/admission"
@@ -160,12 +160,32 @@ func (p *Pages) frame(title, self string) frame {
 
 // show replies with a template.
 func (p *Pages) show(w *http1.Reply, status int, name string, data any) {
-	var b bytes.Buffer
-	if err := p.templates.ExecuteTemplate(&b, name, data); err != nil {
+	s := sheet{charge: w.Charge()}
+	switch err := p.templates.ExecuteTemplate(&s, name, data); {
+	case s.refused != nil:
+		p.refuse(w, &admission.Refusal{Status: http.StatusServiceUnavailable, Text: infer.AsError(s.refused).Message})
+		return
+	case err != nil:
 		panic(err) // a template that does not fit its data is our own mistake
 	}
 	w.ContentType = "text/html; charset=utf-8"
-	w.Send(status, b.Bytes())
+	w.Send(status, s.text)
+}
+
+// sheet is a page that is being made. What it takes is charged.
+type sheet struct {
+	charge  *memory.Charge
+	text    []byte
+	refused error // of the charge
+}
+
+// Write implements io.Writer.
+func (s *sheet) Write(p []byte) (int, error) {
+	s.text, s.refused = memory.Append(s.charge, memory.Replies, s.text, p...)
+	if s.refused != nil {
+		return 0, s.refused
+	}
+	return len(p), nil
 }
 
 // problem is a page that says one sentence.

@@ -104,8 +104,8 @@ func parse(r *http1.Request, body []byte, c *memory.Charge) (sent, error) {
 	if err != nil || kind != "multipart/form-data" || parameters["boundary"] == "" {
 		return nil, infer.Errorf(infer.InvalidArg, "The form has the type %.60q, want multipart/form-data.", header)
 	}
-	// ReadAll doubles its buffer as it grows.
-	if err := c.Take(memory.JSON, 2*int64(len(body))); err != nil {
+	// ReadAll doubles its buffer as it grows, and the fields of the form are copied as texts.
+	if err := c.Take(memory.JSON, 3*int64(len(body))); err != nil {
 		return nil, err
 	}
 	fields := sent{}

@@ -46,11 +46,16 @@ type Config struct {
 	// AllowOrigins are the origins whose pages may use the endpoints from a browser, "*" all;
 	// without any there are none.
 	AllowOrigins []string
+	// Hosts are names by which browsers may reach the page and the status, besides addresses and
+	// localhost.
+	Hosts []string
 	// Addresses are those of the server's other endpoints, as the page says them.
 	Addresses []string
 	// MaxGroupInstances is how many instances a request may give a group of a model;
 	// default models.MaxInstances.
 	MaxGroupInstances int
+	// MaxLoadFiles is how many files may come with a load request; default models.DefaultLoadFiles.
+	MaxLoadFiles int
 }
 
 // WithDefaults returns c with what holds where a field is not set.
@@ -65,6 +70,7 @@ func (c *Config) setDefaults() {
 	c.ServerVersion = cmp.Or(c.ServerVersion, "2.51.0")
 	c.MaxInputBytes = cmp.Or(c.MaxInputBytes, 64<<20)
 	c.MaxGroupInstances = cmp.Or(c.MaxGroupInstances, models.MaxInstances)
+	c.MaxLoadFiles = cmp.Or(c.MaxLoadFiles, models.DefaultLoadFiles)
 	c.Config = c.Config.WithDefaults()
 }
 
@@ -78,6 +84,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxGroupInstances < 0 {
 		return fmt.Errorf("MaxGroupInstances is %d, want at least 0", c.MaxGroupInstances)
+	}
+	if c.MaxLoadFiles < 0 {
+		return fmt.Errorf("MaxLoadFiles is %d, want at least 0", c.MaxLoadFiles)
 	}
 	if err := c.Config.Validate(); err != nil {
 		return err

@@ -77,7 +77,18 @@ func (h *Endpoints) serveModelMetadata(w *http1.Reply, model string, version int
 	if version == infer.LatestVersion {
 		versions = h.core.ReadyVersions(model)
 	}
-	b := jsontext.AppendString([]byte(`{"name":`), info.Name)
+	n := memberBytes + jsontext.TextBytes(info.Name) + jsontext.TextBytes(info.Platform()) + versionBytes*len(versions)
+	for _, in := range info.Config.GetInput() {
+		n += memberBytes + jsontext.TextBytes(in.GetName()) + versionBytes*len(in.GetDims())
+	}
+	for _, out := range info.Config.GetOutput() {
+		n += memberBytes + jsontext.TextBytes(out.GetName()) + versionBytes*len(out.GetDims())
+	}
+	b, err := Room(w, n)
+	if err != nil {
+		return err
+	}
+	b = jsontext.AppendString(append(b, `{"name":`...), info.Name)
 	b = append(b, `,"versions":[`...)
 	for i, v := range versions {
 		if i > 0 {
@@ -101,6 +112,9 @@ func (h *Endpoints) serveModelMetadata(w *http1.Reply, model string, version int
 	w.Send(http.StatusOK, append(b, ']', '}'))
 	return nil
 }
+
+// versionBytes is what a version takes in a list, or a dimension.
+const versionBytes = 24
 
 func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch, dims []int64) []byte {
 	if i > 0 {
@@ -129,9 +143,30 @@ func (h *Endpoints) serveStatistics(w *http1.Reply, model string, version int64)
 	if err != nil {
 		return err
 	}
-	w.Send(http.StatusOK, appendStatistics(nil, list))
+	n := 0
+	for _, m := range list {
+		n += modelStatisticsBytes + jsontext.TextBytes(m.GetName()) + durationsBytes*len(m.GetBatchStats())
+		for key := range m.GetResponseStats() {
+			n += durationsBytes + jsontext.TextBytes(key)
+		}
+		for _, u := range m.GetMemoryUsage() {
+			n += memberBytes + jsontext.TextBytes(u.GetType())
+		}
+	}
+	b, err := Room(w, n)
+	if err != nil {
+		return err
+	}
+	w.Send(http.StatusOK, appendStatistics(b, list))
 	return nil
 }
+
+const (
+	// durationsBytes is what the statistics of a response index or a batch size take.
+	durationsBytes = 6 * 80
+	// modelStatisticsBytes is what those of a model take besides, with its name's member and eight durations.
+	modelStatisticsBytes = 256 + 8*80
+)
 
 // appendStatistics appends the JSON of statistics. Every member is there, in
 // this order, since clients read them without asking.

@@ -78,7 +78,7 @@ func (h *Endpoints) send(q *inference.Request, w *http1.Reply, r *http1.Request,
 	if len(blobs) > 0 {
 		h.cfg.Framing.MarkBinary(w, len(head))
 	}
-	if coding := r.AcceptedCoding(); coding != http1.Identity && h.cfg.Framing.BinaryType == "" {
+	if coding := r.AcceptedCoding(); coding != http1.Identity && h.cfg.Framing.BinaryType == "" && worthPacking(r, coding, head, blobs) {
 		if packed, ok := q.Compress(coding, head, blobs); ok {
 			w.Coding = coding
 			w.Send(http.StatusOK, packed)
@@ -86,6 +86,24 @@ func (h *Endpoints) send(q *inference.Request, w *http1.Reply, r *http1.Request,
 		}
 	}
 	w.Send(http.StatusOK, head, blobs...)
+}
+
+// packedMin is the shortest reply that is compressed for a client which takes several codings.
+const packedMin = 1 << 10
+
+// worthPacking reports whether a reply is to be compressed. Most clients that take compressed
+// replies name all the codings they know, and gain nothing from a few bytes less. A client that names
+// one coding alone has been told to: it gets what Triton gives.
+func worthPacking(r *http1.Request, coding http1.Coding, head []byte, blobs [][]byte) bool {
+	size := len(head)
+	for _, blob := range blobs {
+		size += len(blob)
+	}
+	if size >= packedMin {
+		return true
+	}
+	accept, _ := r.Header("Accept-Encoding")
+	return accept == coding.String()
 }
 
 // execute has a request executed and looks meanwhile whether its client leaves.

@@ -10,22 +10,30 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/page/admission"
 	"github.com/nereid-serving/nereid/server/status"
 )
 
 // NewMetrics returns a front end that serves what exposition renders and, unless it is nil,
-// what keeper knows. Of cfg it uses the address, the port and the limits.
-func NewMetrics(cfg Config, exposition http.Handler, keeper *status.Keeper, log zerolog.Logger) (*FrontEnd, error) {
+// what keeper knows. Of cfg it uses the address, the port, the hosts and the limits.
+func NewMetrics(cfg Config, account *memory.Account, exposition http.Handler, keeper *status.Keeper, log zerolog.Logger) (*FrontEnd, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return Front(cfg, nil, func(w *http1.Reply, r *http1.Request) { serveMetrics(w, r, exposition, keeper) }, log), nil
+	gate, err := admission.New(cfg.Hosts)
+	if err != nil {
+		return nil, err
+	}
+	serve := func(w *http1.Reply, r *http1.Request) { serveMetrics(w, r, exposition, keeper, gate) }
+	return Front(cfg, account, serve, log), nil
 }
 
-// serveMetrics serves the exposition at /metrics and /metrics/, and the status at /status. Other
+// serveMetrics serves the exposition at /metrics and /metrics/, and the status at /status, which has
+// names and texts of models: pages of other sites cannot have browsers read it. Other
 // paths are empty, other methods refused everywhere.
-func serveMetrics(w *http1.Reply, r *http1.Request, exposition http.Handler, keeper *status.Keeper) {
+func serveMetrics(w *http1.Reply, r *http1.Request, exposition http.Handler, keeper *status.Keeper, gate *admission.Gate) {
 	if r.Method != http.MethodGet {
 		RefuseMethod(w)
 		return
@@ -34,6 +42,10 @@ func serveMetrics(w *http1.Reply, r *http1.Request, exposition http.Handler, kee
 	case path == "/metrics" || path == "/metrics/":
 		WriteExposition(w, r, exposition, typeMetric)
 	case path == "/status" && keeper != nil:
+		if err := admission.AsRefusal(gate.Admit(r)); err != nil {
+			writeStatus(w, err.Status, err.Text)
+			return
+		}
 		serveStatus(w, r, keeper)
 	default:
 		w.Send(http.StatusOK, nil)
@@ -60,7 +72,12 @@ func serveStatus(w *http1.Reply, r *http1.Request, keeper *status.Keeper) {
 		}
 		numbers[name] = n
 	}
-	body, err := json.Marshal(keeper.Snapshot(r.Context(), numbers["after"], int(numbers["lines"])))
+	snapshot := keeper.Snapshot(r.Context(), numbers["after"], int(numbers["lines"]))
+	if err := w.Charge().Take(memory.Replies, snapshot.MostBytes()); err != nil {
+		WriteError(w, err)
+		return
+	}
+	body, err := json.Marshal(snapshot)
 	if err != nil {
 		WriteError(w, infer.Errorf(infer.Internal, "the status cannot be written"))
 		return
@@ -70,10 +87,17 @@ func serveStatus(w *http1.Reply, r *http1.Request, keeper *status.Keeper) {
 	w.Send(http.StatusOK, body)
 }
 
+// expositionBytes is what a piece of the exposition takes, twice: where it is made and where it waits.
+const expositionBytes = 192 << 10
+
 // WriteExposition replies with what exposition renders, as that type.
 func WriteExposition(w *http1.Reply, r *http1.Request, exposition http.Handler, contentType string) {
 	// Without headers: neither another format nor compression, whatever the
 	// client accepts.
+	if err := w.Charge().Take(memory.Replies, expositionBytes); err != nil {
+		WriteError(w, err)
+		return
+	}
 	scrape := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{}, Body: http.NoBody}).WithContext(r.Context())
 	w.ContentType = contentType

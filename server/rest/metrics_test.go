@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -29,7 +30,7 @@ func TestMetricsServeThePage(t *testing.T) {
 		}
 		_, _ = w.Write([]byte("nv_x 1\n"))
 	})
-	m, err := NewMetrics(Config{Address: "127.0.0.1"}, page, nil, zerolog.Nop())
+	m, err := NewMetrics(Config{Address: "127.0.0.1"}, memory.New(memory.Config{Limit: 64 << 20}), page, nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestLongPagesAreSentPieceByPiece(t *testing.T) {
 			}
 		}
 	})
-	m, err := NewMetrics(Config{Address: "127.0.0.1"}, page, nil, zerolog.Nop())
+	m, err := NewMetrics(Config{Address: "127.0.0.1"}, memory.New(memory.Config{Limit: 64 << 20}), page, nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestMetricsServeTheStatus(t *testing.T) {
 		keeper.Run(ctx)
 	}()
 	page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	m, err := NewMetrics(Config{Address: "127.0.0.1"}, page, keeper, zerolog.Nop())
+	m, err := NewMetrics(Config{Address: "127.0.0.1", Hosts: []string{"gpu1.example.org"}}, memory.New(memory.Config{Limit: 64 << 20}), page, keeper, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +160,21 @@ func TestMetricsServeTheStatus(t *testing.T) {
 		if got.Server.Name != "one" || len(got.Log) != tt.lines || got.Last != tt.newest || tt.lines > 0 && (got.Log[0].Sequence != tt.first || len(got.Errors) == 0) {
 			t.Errorf("/status%s: got %d lines and %d errors up to %d of %q, want %d lines from %d to %d", tt.query, len(got.Log), len(got.Errors), got.Last, got.Server.Name, tt.lines, tt.first, tt.newest)
 		}
+	}
+	for _, tt := range []struct {
+		host   string
+		header string
+		want   int
+	}{
+		{"localhost:8002", "", 200}, {"10.1.2.3:8002", "", 200}, {"gpu1.example.org:8002", "", 200},
+		{"rebound.example.net:8002", "", 421}, {"localhost:8002", "Sec-Fetch-Site: cross-site\r\n", 403},
+	} {
+		c := s.connect(t)
+		c.send("GET /status HTTP/1.1\r\nHost: " + tt.host + "\r\n" + tt.header + "\r\n")
+		if got := c.receive("GET"); got.status != tt.want {
+			t.Errorf("/status of host %s %s: got %.200s, want %d", tt.host, tt.header, got, tt.want)
+		}
+		_ = c.Close()
 	}
 	for _, query := range []string{"lines=x", "lines=-1", "since=3", "%zz", "after=99999999999999999999"} {
 		if got := s.do(t, "GET", "/status?"+query, ""); got.status != http.StatusBadRequest {

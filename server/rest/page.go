@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -15,6 +16,13 @@ import (
 // maxDescribed bounds how many models the page and the OpenAPI document have: each request for
 // them makes them anew.
 const maxDescribed = 500
+
+const (
+	// What a model, a tensor and a byte of a name take while the OpenAPI document is made.
+	describedBytes, describedTensorBytes, describedNames = 80 << 10, 9 << 10, 60
+	// What they take in the page.
+	shownBytes, shownTensorBytes, shownNames = 2 << 10, 256, 12
+)
 
 // servePage serves what lies outside of the protocol: the page at / and /docs, and
 // /openapi.json. It reports false for all else. At / Triton has nothing, and nor has this server for
@@ -40,14 +48,35 @@ func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
 		WriteError(w, err)
 		return true
 	}
+	tensors, names := 0, 0
+	for _, info := range served {
+		names += len(info.Name)
+		for _, in := range info.Config.GetInput() {
+			names += len(in.GetName())
+		}
+		for _, out := range info.Config.GetOutput() {
+			names += len(out.GetName())
+		}
+		tensors += len(info.Config.GetInput()) + len(info.Config.GetOutput())
+	}
 	if path == "/openapi.json" {
+		taken := int64(describedBytes*(len(served)+1) + describedTensorBytes*tensors + describedNames*names)
+		if err := w.Charge().Take(memory.Replies, taken); err != nil {
+			WriteError(w, err)
+			return true
+		}
 		document, err := openapi.Document(h.cfg.ServerVersion, served, left)
 		if err != nil {
 			WriteError(w, err)
 			return true
 		}
+		w.Charge().Give(memory.Replies, max(taken-int64(len(document)), 0))
 		w.ContentType = typeJSON
 		w.Send(http.StatusOK, document)
+		return true
+	}
+	if err := w.Charge().Take(memory.Replies, int64(shownBytes*(len(served)+1)+shownTensorBytes*tensors+shownNames*names)); err != nil {
+		WriteError(w, err)
 		return true
 	}
 	page := pages.Page{Addresses: h.cfg.Addresses, Left: left}

@@ -20,7 +20,15 @@ func (h *Endpoints) serveRegionStatus(t target, w *http1.Reply) error {
 	if err != nil {
 		return err
 	}
-	b := []byte{'['}
+	n := len("[]")
+	for _, one := range list {
+		n += memberBytes + jsontext.TextBytes(one.Name) + jsontext.TextBytes(one.Key)
+	}
+	b, err := Room(w, n)
+	if err != nil {
+		return err
+	}
+	b = append(b, '[')
 	for i, one := range list {
 		b = jsontext.AppendString(append(appendComma(b, i), `{"name":`...), one.Name)
 		if one.Kind == regions.CUDA {

@@ -30,10 +30,21 @@ func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request) error {
 		if err != nil {
 			return err
 		}
-		w.Send(http.StatusOK, appendIndex(nil, list))
+		n := len("[]")
+		for _, m := range list {
+			n += memberBytes + jsontext.TextBytes(m.GetName()) + jsontext.TextBytes(m.GetVersion()) + jsontext.TextBytes(m.GetState()) + jsontext.TextBytes(m.GetReason())
+		}
+		b, err := Room(w, n)
+		if err != nil {
+			return err
+		}
+		w.Send(http.StatusOK, appendIndex(b, list))
 		return nil
 	}))
 }
+
+// memberBytes is what an object of a reply takes besides its texts and lists.
+const memberBytes = 128
 
 // appendIndex appends the JSON of an index. Members without a value are absent:
 // of a model that was never loaded all but its name.
@@ -61,7 +72,7 @@ func (h *Endpoints) serveLoad(t target, w *http1.Reply, r *http1.Request) error 
 		return server.ErrRepositoryName
 	}
 	return h.bodies.Whole(r, body.JSON(func(v jsontext.Value, c *memory.Charge) error {
-		config, files, err := readLoadParameters(v, c)
+		config, files, err := readLoadParameters(v, c, h.cfg.MaxLoadFiles)
 		if err != nil {
 			return err
 		}
@@ -73,7 +84,11 @@ func (h *Endpoints) serveLoad(t target, w *http1.Reply, r *http1.Request) error 
 	}))
 }
 
-func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, files map[string][]byte, err error) {
+// loadFileBytes is what a file takes besides its path and content.
+const loadFileBytes = 256
+
+// readLoadParameters reads the config and at most most files.
+func readLoadParameters(v jsontext.Value, c *memory.Charge, most int) (config string, files map[string][]byte, err error) {
 	parameters := v.Member("parameters")
 	if !parameters.Exists() {
 		return "", nil, nil
@@ -92,6 +107,9 @@ func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, file
 		if err != nil {
 			return "", nil, err
 		}
+		if n := name.Len(); n > len(server.FilePrefix)+memory.MaxName {
+			return "", nil, infer.Errorf(infer.InvalidArg, "the name of a load parameter has %d bytes, but at most %d are allowed", n, len(server.FilePrefix)+memory.MaxName)
+		}
 		key := name.String()
 		path, isFile := strings.CutPrefix(key, server.FilePrefix)
 		if !isFile && key != "config" {
@@ -100,10 +118,17 @@ func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, file
 		if !seen.Add(key, len(names), func(i int) string { return names[i] }) {
 			continue
 		}
-		names = append(names, key)
-		if err := c.Take(memory.JSON, int64(len(text.Raw))+int64(len(key))); err != nil {
+		if !isFile {
+			if err := models.CheckOverride(c.Limits(), text.Len()); err != nil {
+				return "", nil, err
+			}
+		} else if len(files) == most {
+			return "", nil, infer.Errorf(infer.InvalidArg, "the request has more than %d files", most)
+		}
+		if err := c.Take(memory.JSON, int64(len(text.Raw)+len(key)+loadFileBytes)); err != nil {
 			return "", nil, err
 		}
+		names = append(names, key) // bound: charged
 		if !isFile {
 			config = cmp.Or(text.String(), server.EmptyConfig)
 			continue
@@ -120,9 +145,9 @@ func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, file
 func decodeBase64(s jsontext.String) []byte {
 	text := s.Raw
 	if s.Escaped {
-		text = s.AppendTo(nil)
+		text = s.AppendTo(make([]byte, 0, s.Len())) // bound: a part of the body
 	}
-	out := make([]byte, 0, len(text)/4*3+3)
+	out := make([]byte, 0, len(text)/4*3+3) // bound: charged
 	bits, n := uint32(0), 0
 	for _, c := range text {
 		var v byte
@@ -190,7 +215,15 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 	if err != nil {
 		return err
 	}
-	w.Send(http.StatusOK, appendInstances(nil, t.model, list))
+	n := memberBytes + jsontext.TextBytes(t.model)
+	for i := range list {
+		n += memberBytes + jsontext.TextBytes(list[i].Name)
+	}
+	b, err := Room(w, n)
+	if err != nil {
+		return err
+	}
+	w.Send(http.StatusOK, appendInstances(b, t.model, list))
 	return nil
 }
 

@@ -39,32 +39,34 @@ const (
 var endpoints = [...]struct {
 	group  string // for restrictions
 	method string // the only one allowed; "" means GET and POST
+	// changes says that a POST changes the state of the server, beyond an inference.
+	changes bool
 	// contentType is what its replies have unless they say otherwise.
 	contentType string
 }{
 	epNone:             {},
-	epServerLive:       {server.GroupHealth, http.MethodGet, typePlain},
-	epServerReady:      {server.GroupHealth, http.MethodGet, typePlain},
-	epServerMetadata:   {server.GroupMetadata, http.MethodGet, typeJSON},
-	epModelMetadata:    {server.GroupMetadata, http.MethodGet, typeJSON},
-	epModelReady:       {server.GroupHealth, http.MethodGet, typePlain},
-	epModelConfig:      {server.GroupModelConfig, http.MethodGet, typeJSON},
-	epModelStatistics:  {server.GroupStatistics, http.MethodGet, typeJSON},
-	epInfer:            {server.GroupInference, http.MethodPost, typePlain},
-	epLogging:          {server.GroupLogging, "", typeJSON},
-	epRepositoryIndex:  {server.GroupModelRepository, http.MethodPost, typeJSON},
-	epRepositoryLoad:   {server.GroupModelRepository, http.MethodPost, typeJSON},
-	epRepositoryUnload: {server.GroupModelRepository, http.MethodPost, typeJSON},
+	epServerLive:       {server.GroupHealth, http.MethodGet, false, typePlain},
+	epServerReady:      {server.GroupHealth, http.MethodGet, false, typePlain},
+	epServerMetadata:   {server.GroupMetadata, http.MethodGet, false, typeJSON},
+	epModelMetadata:    {server.GroupMetadata, http.MethodGet, false, typeJSON},
+	epModelReady:       {server.GroupHealth, http.MethodGet, false, typePlain},
+	epModelConfig:      {server.GroupModelConfig, http.MethodGet, false, typeJSON},
+	epModelStatistics:  {server.GroupStatistics, http.MethodGet, false, typeJSON},
+	epInfer:            {server.GroupInference, http.MethodPost, false, typePlain},
+	epLogging:          {server.GroupLogging, "", true, typeJSON},
+	epRepositoryIndex:  {server.GroupModelRepository, http.MethodPost, false, typeJSON},
+	epRepositoryLoad:   {server.GroupModelRepository, http.MethodPost, true, typeJSON},
+	epRepositoryUnload: {server.GroupModelRepository, http.MethodPost, true, typeJSON},
 
-	epRepositoryInstances: {server.GroupModelRepository, http.MethodPost, typeJSON},
+	epRepositoryInstances: {server.GroupModelRepository, http.MethodPost, true, typeJSON},
 
-	epRegionStatus:     {server.GroupSharedMemory, http.MethodGet, typeJSON},
-	epRegionRegister:   {server.GroupSharedMemory, http.MethodPost, typeJSON},
-	epRegionUnregister: {server.GroupSharedMemory, http.MethodPost, typeJSON},
+	epRegionStatus:     {server.GroupSharedMemory, http.MethodGet, false, typeJSON},
+	epRegionRegister:   {server.GroupSharedMemory, http.MethodPost, true, typeJSON},
+	epRegionUnregister: {server.GroupSharedMemory, http.MethodPost, true, typeJSON},
 
-	epTrace:          {server.GroupTrace, "", typeJSON},
-	epGenerate:       {server.GroupInference, http.MethodPost, typeJSON},
-	epGenerateStream: {server.GroupInference, http.MethodPost, typeJSON},
+	epTrace:          {server.GroupTrace, "", true, typeJSON},
+	epGenerate:       {server.GroupInference, http.MethodPost, false, typeJSON},
+	epGenerateStream: {server.GroupInference, http.MethodPost, false, typeJSON},
 }
 
 // target is a path taken apart.

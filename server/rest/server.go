@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -94,6 +95,9 @@ func (h *Endpoints) Serve(w *http1.Reply, r *http1.Request) {
 		RefuseMethod(w)
 		return
 	}
+	if ep.changes && r.Method == http.MethodPost && !h.AllowChange(w, r) {
+		return
+	}
 	if err := h.serve(t, w, r); err != nil {
 		WriteError(w, err)
 	}
@@ -110,6 +114,18 @@ func (h *Endpoints) Allow(w *http1.Reply, r *http1.Request, group string) bool {
 		writeStatus(w, http.StatusForbidden, "This API is restricted, expecting header '"+want+"'")
 	}
 	return ok
+}
+
+// AllowChange reports whether a request may change something: not if a browser says that it comes from a
+// page of another site, whose origin is not allowed. Then it has been refused. Browsers send such requests
+// without asking first.
+func (h *Endpoints) AllowChange(w *http1.Reply, r *http1.Request) bool {
+	site, _ := r.Header("Sec-Fetch-Site")
+	if site != "cross-site" || h.origins != nil && h.origins.Allows(r) {
+		return true
+	}
+	writeStatus(w, http.StatusForbidden, "pages of other sites may not change anything here; --http-cors-allow-origin allows an origin")
+	return false
 }
 
 // RefuseMethod refuses the method of a request.
@@ -194,14 +210,29 @@ func httpStatus(c infer.Code) int {
 
 // writeStatus replies with an error and the type that has been set.
 func writeStatus(w *http1.Reply, status int, message string) {
-	w.Send(status, errorJSON(message))
+	body, err := Room(w, errorBytes+jsontext.TextBytes(message))
+	if err != nil {
+		status, message = http.StatusServiceUnavailable, infer.AsError(err).Message
+	}
+	w.Send(status, appendError(body, message))
 }
 
-// errorJSON is the body of a reply with an error.
-func errorJSON(message string) []byte {
-	body := make([]byte, 0, len(message)+16)
-	body = append(body, `{"error":`...)
-	return append(jsontext.AppendString(body, message), '}')
+// errorJSON is the body of a reply with a short error.
+func errorJSON(message string) []byte { return appendError(nil, message) }
+
+// errorBytes is what the body of an error takes besides its text.
+const errorBytes = 16
+
+func appendError(b []byte, message string) []byte {
+	return append(jsontext.AppendString(append(b, `{"error":`...), message), '}')
+}
+
+// Room returns room for a body of n bytes, which is charged until the reply has been sent.
+func Room(w *http1.Reply, n int) ([]byte, error) {
+	if n <= http1.InlineReply {
+		return make([]byte, 0, n), nil // bound: the connection is charged for so much
+	}
+	return memory.Grow(w.Charge(), memory.Replies, []byte(nil), n)
 }
 
 // WriteError replies with err, in the type that has been set.

@@ -177,3 +177,36 @@ type Line struct {
 	// Text has the fields of the line behind the message, as key=value, and may have several lines.
 	Text string `json:"text"`
 }
+
+// MostBytes bounds the JSON of a snapshot.
+func (s *Snapshot) MostBytes() int64 {
+	const (
+		whole    = 4 << 10
+		version  = 8 << 10 // histograms and windows, most of all
+		group    = 256
+		instance = 1 << 10
+		line     = 256
+		escaped  = 6 // bytes of a text for each of its own
+	)
+	n := whole
+	for i := range s.Versions {
+		v := &s.Versions[i]
+		n += version + group*len(v.Groups) + instance*len(v.Instances) + escaped*(len(v.Model)+len(v.Namespace)+len(v.Reason)+len(v.Backend)+len(v.Platform))
+		for _, g := range v.Groups {
+			n += escaped * len(g.Name)
+		}
+		for i := range v.Instances {
+			in := &v.Instances[i]
+			n += escaped * len(in.Name)
+			if in.LastLoss != nil {
+				n += escaped * (len(in.LastLoss.Cause) + len(in.LastLoss.Text))
+			}
+		}
+	}
+	for _, list := range [...][]Line{s.Errors, s.Log} {
+		for i := range list {
+			n += line + escaped*(len(list[i].Text)+len(list[i].Place))
+		}
+	}
+	return int64(n)
+}

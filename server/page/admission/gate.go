@@ -51,7 +51,7 @@ func (r *Refusal) Error() string { return r.Text }
 func (g *Gate) Admit(r *http1.Request) error {
 	host, _ := r.Header("Host")
 	if !g.known(host) {
-		return &Refusal{http.StatusMisdirectedRequest, fmt.Sprintf("The page is not served as %q. It is by its address and as localhost; --http-ui-host adds a name.", host)}
+		return &Refusal{http.StatusMisdirectedRequest, fmt.Sprintf("This is not served as %.100q. It is by its address and as localhost; --http-ui-host adds a name.", host)}
 	}
 	if err := fromElsewhere(r); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (g *Gate) Admit(r *http1.Request) error {
 	origin, _ := r.Header("Origin")
 	scheme, from, ok := strings.Cut(strings.ToLower(origin), "://")
 	if !ok || scheme != "http" && scheme != "https" || from != strings.ToLower(host) {
-		return &Refusal{http.StatusForbidden, fmt.Sprintf("A request that changes something must come from the page itself, and this has the origin %q.", origin)}
+		return &Refusal{http.StatusForbidden, fmt.Sprintf("A request that changes something must come from the page itself, and this has the origin %.100q.", origin)}
 	}
 	return nil
 }

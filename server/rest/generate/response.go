@@ -101,7 +101,7 @@ func (q *Request) appendMember(b []byte, r *infer.Response, m member, first bool
 	case memberParameter:
 		text = r.Parameters[m.at].String
 	}
-	b, err := q.grow(b, memberBytes+values.TextBytes(m.name)+values.TextBytes(text))
+	b, err := q.grow(b, memberBytes+jsontext.TextBytes(m.name)+jsontext.TextBytes(text))
 	if err != nil {
 		return b, err
 	}
@@ -154,7 +154,7 @@ func (q *Request) AppendEvent(b []byte, r *infer.Response) []byte {
 // AppendError appends the object that an error becomes.
 func (q *Request) AppendError(b []byte, err error) []byte {
 	text := infer.AsError(err).Message
-	larger, refused := q.grow(b, memberBytes+values.TextBytes(text))
+	larger, refused := q.grow(b, memberBytes+jsontext.TextBytes(text))
 	if refused != nil {
 		larger, text = b, infer.AsError(refused).Message
 	}

@@ -23,7 +23,7 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 		return nil, nil, resp.Err
 	}
 	blobs = q.blobs[:0]
-	b, err := q.grow(q.out[:0], headBytes+values.TextBytes(resp.ID)+values.TextBytes(resp.Model))
+	b, err := q.grow(q.out[:0], headBytes+jsontext.TextBytes(resp.ID)+jsontext.TextBytes(resp.Model))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,7 +51,7 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 			}
 			out = &classes
 		}
-		if b, err = q.grow(b, headBytes+values.TextBytes(out.Name)+dimBytes*len(out.Shape)); err != nil {
+		if b, err = q.grow(b, headBytes+jsontext.TextBytes(out.Name)+dimBytes*len(out.Shape)); err != nil {
 			return nil, nil, err
 		}
 		if i > 0 {
@@ -126,7 +126,7 @@ func (q *Request) appendParameters(b []byte, params []infer.Parameter) (_ []byte
 	b = append(b, '{')
 	for i := range params {
 		p := &params[i]
-		if b, err = q.grow(b, headBytes+values.TextBytes(p.Name)+values.TextBytes(p.String)); err != nil {
+		if b, err = q.grow(b, headBytes+jsontext.TextBytes(p.Name)+jsontext.TextBytes(p.String)); err != nil {
 			return b, err
 		}
 		if i > 0 {

@@ -42,6 +42,12 @@ func New(list []string) (*Allowed, error) {
 	return a, nil
 }
 
+// Allows reports whether the page that sends a request may use the endpoints.
+func (a *Allowed) Allows(r *http1.Request) bool {
+	origin, has := r.Header("Origin")
+	return has && (a.any || a.lines[strings.ToLower(origin)] != "")
+}
+
 // Preflight adds to a reply what the page that sends the request may read, and answers a
 // browser's question for what it may send: then it reports true.
 func (a *Allowed) Preflight(w *http1.Reply, r *http1.Request) bool {

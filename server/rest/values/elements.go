@@ -131,7 +131,7 @@ func AppendElements(c *memory.Charge, b []byte, t *infer.Tensor) ([]byte, error)
 			if element, ok = firstElement(data); !ok {
 				return b, infer.Errorf(infer.Internal, "output '%s': element %d of the BYTES tensor runs past its end", t.Name, i)
 			}
-			room, size = TextBytes(element), 4+len(element)
+			room, size = jsontext.TextBytes(element), 4+len(element)
 		}
 		if room > cap(b)-len(b) {
 			var err error
@@ -173,15 +173,6 @@ func AppendElements(c *memory.Charge, b []byte, t *infer.Tensor) ([]byte, error)
 		data = data[size:]
 	}
 	return b, nil
-}
-
-// TextBytes bounds what a text takes in JSON, with a comma.
-func TextBytes[T string | []byte](text T) int {
-	const few = 64
-	if len(text) <= few { // not worth a look
-		return 6*len(text) + 3
-	}
-	return jsontext.Quoted(text) + 1
 }
 
 // firstElement returns the first element of a BYTES tensor's data.
