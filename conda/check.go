@@ -89,6 +89,9 @@ func (e *Environment) check() error {
 	if strings.Contains(e.Directory, ":") {
 		return problem("move it to a path without one", "the path of the environment %s has a colon, which parts the directories of PATH", e.Directory)
 	}
+	if e.Python == "" {
+		return nil
+	}
 	if link, target, ok := danglingLink(e.Python); ok {
 		return problem(e.anew("install that Python again"), "%s is a link to %s, where nothing is: the Python that the environment was made with is gone or was moved", link, target)
 	}

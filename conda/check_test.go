@@ -85,9 +85,6 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		{"empty directory", func(*testing.T, string) {}, []string{
 			"Path $E/bin/activate does not exist. The Python environment should contain an 'activate' script.", "There is no $E/bin/python", "name a directory that has bin/python",
 		}},
-		{"activate alone", func(t *testing.T, root string) {
-			testkit.WriteFiles(t, root, map[string]string{"bin/activate": ""})
-		}, []string{"there is no $E/bin/python", "name a directory"}},
 		{"one folder too high", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"my env/bin/python": ""})
 		}, []string{"Path $E/bin/activate does not exist.", "but $E/my env has a bin/python", "tar -czf env.tar.gz -C 'my env' ."}},
@@ -436,5 +433,29 @@ func TestProblemsOfAnArchiveAreMendedInIt(t *testing.T) {
 				t.Errorf("the remedy %q changes what was unpacked", p.Remedy)
 			}
 		})
+	}
+}
+
+// TestAnEnvironmentWithoutAPythonIsItsVariables has bin/activate and no interpreter: as in Triton,
+// models run with the interpreter of the server and the variables of the environment.
+func TestAnEnvironmentWithoutAPythonIsItsVariables(t *testing.T) {
+	root := canonical(t)
+	testkit.WriteFiles(t, root, map[string]string{"bin/activate": "exit 1"})
+	for _, place := range []Place{{Kind: Directory, Path: root}, {Kind: Directory, Path: root, Archive: "/models/env.tar.gz"}} {
+		e, err := Inspect(place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(e.Variables([]string{"PATH=/usr/bin", "PYTHONHOME=/gone"}), " ")
+		want := strings.ReplaceAll("PATH=$E/bin:/usr/bin VIRTUAL_ENV=$E VIRTUAL_ENV_PROMPT=($E) LD_LIBRARY_PATH=$E/lib:", "$E", root)
+		if e.Python != "" || got != want {
+			t.Errorf("got the program %q and %s, want none and %s", e.Python, got, want)
+		}
+		if r := Examine(t.Context(), place, run, nil); r.Err() != nil || len(r.Problems) != 1 || !r.Problems[0].Warning {
+			t.Errorf("got %v, want a warning", r)
+		}
+		if err := e.Diagnose(t.Context(), run, nil); err != nil {
+			t.Errorf("Diagnose: %v", err)
+		}
 	}
 }

@@ -38,7 +38,8 @@ type Environment struct {
 	// Directory is the environment's, canonical; empty for a Program.
 	Directory string
 	// Python is the program to start. It may be a link, which is not to be followed: the
-	// interpreter finds its virtual environment by it.
+	// interpreter finds its virtual environment by it. An environment that has bin/activate and no
+	// interpreter has none: as in Triton, the server's interpreter runs with its variables.
 	Python string
 	// Version is the Python's, as far as files tell: "3.11.7", "3.11" or empty.
 	Version string
@@ -92,7 +93,10 @@ func recognise(place Place) (*Environment, error) {
 		}
 	}
 	if python == "" {
-		return nil, noPython(place)
+		if _, err := os.Stat(filepath.Join(place.Path, "bin", "activate")); err != nil {
+			return nil, noPython(place)
+		}
+		return &Environment{Form: formOf(place.Path), Directory: place.Path, Archive: place.Archive}, nil
 	}
 	e := &Environment{Form: formOf(directory), Directory: directory, Python: python, Archive: place.Archive}
 	e.readVersion()

@@ -79,7 +79,13 @@ func Examine(ctx context.Context, place Place, run Run, base []string) *Report {
 	if e != nil {
 		r.Form, r.Python, r.Version = e.Form, e.Python, e.Version
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case e.Python == "":
+		p := problem("install a Python into it if the model needs the packages that are in it", "%s has bin/activate and no bin/python: the interpreter of the server runs the model", e.name())
+		p.Warning = true
+		r.Problems = append(r.Problems, p)
+	default:
 		e.ask(ctx, r, run, base)
 	}
 	return r
@@ -88,7 +94,7 @@ func Examine(ctx context.Context, place Place, run Run, base []string) *Report {
 // Diagnose says why the interpreter of an environment does not run the stub, nil if
 // nothing is found. It runs the interpreter.
 func (e *Environment) Diagnose(ctx context.Context, run Run, base []string) error {
-	if err := e.check(); err != nil {
+	if err := e.check(); err != nil || e.Python == "" {
 		return err
 	}
 	r := &Report{Path: e.name()}

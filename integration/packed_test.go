@@ -8,6 +8,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -127,5 +129,26 @@ func packHollow(t *testing.T, path string, entries []entry, pieces int, piece in
 	}
 	if err := file.Truncate(end + 1024); err != nil { // two blocks of zeros are its end
 		t.Fatal(err)
+	}
+}
+
+// TestAPackedEnvironmentWithoutAPython has a bin/activate alone: its model runs with the interpreter of the server, and with the
+// variables of the environment.
+func TestAPackedEnvironmentWithoutAPython(t *testing.T) {
+	root := writeFiles(t, map[string]string{
+		"bare/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "bare/1/model.py": tellingModel,
+		"plain/config.pbtxt": `backend: "python"`, "plain/1/model.py": tellingModel,
+	})
+	pack(t, root+"/bare/env.tar.gz", []entry{{name: "bin/activate", content: "exit 1\n"}, {name: "marker", content: "bare"}})
+	s := start(t, testkit.Python(t).Path, root, cacheFlag(filepath.Join(t.TempDir(), "environments")))
+	if got := s.marker("bare"); got != "bare" {
+		t.Errorf("VIRTUAL_ENV leads to the marker %q, want that of the archive", got)
+	}
+	bare, plain := s.mustAsk("bare"), s.mustAsk("plain")
+	if bare.Prefix != plain.Prefix || !strings.HasPrefix(bare.Environment["PATH"], bare.Environment["VIRTUAL_ENV"]+"/bin:") {
+		t.Errorf("the model runs in %s with the PATH %s, want %s and the environment's bin first", bare.Prefix, bare.Environment["PATH"], plain.Prefix)
+	}
+	if !s.prints("has bin/activate and no bin/python") {
+		t.Error("the log does not warn of it")
 	}
 }

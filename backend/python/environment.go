@@ -98,7 +98,12 @@ func (c *code) take(ctx context.Context) (h holding, err error) {
 		c.log.Debug().Msgf("execution environment %s: activate.d sets nothing by %s", place.Path, line)
 	}
 	w := c.settings.wish()
-	w.executable, w.environment = inside.Python, place.Path
+	w.environment = place.Path
+	if inside.Python != "" {
+		w.executable = inside.Python
+	} else {
+		c.log.Warn().Msgf("execution environment %s has bin/activate and no bin/python: the interpreter of the server runs the model, with the variables of the environment", place.Path)
+	}
 	h.python = c.backend.hold(w, inside)
 	return h, nil
 }

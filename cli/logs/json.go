@@ -98,6 +98,24 @@ func appendPlain(dst, value []byte) []byte {
 	return dst
 }
 
+// appendList appends a JSON array with its strings in quotes and without their escapes.
+func appendList(dst, list []byte) []byte {
+	dst = append(dst, '[')
+	for i := 1; i < len(list)-1; {
+		if i > 1 {
+			dst = append(dst, ',')
+		}
+		end := skipValue(list, i)
+		if list[i] == '"' {
+			dst = append(appendPlain(append(dst, '"'), list[i:end]), '"')
+		} else {
+			dst = append(dst, list[i:end]...)
+		}
+		i = end + 1
+	}
+	return append(dst, ']')
+}
+
 // unicodeEscape reads \uXXXX, or a pair of them that makes one rune, at the
 // beginning of b. It returns the bytes read, at least two.
 func unicodeEscape(b []byte) (rune, int) {

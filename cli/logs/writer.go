@@ -219,7 +219,11 @@ func (w *Writer) readLocked(p []byte) (message, file, line []byte) {
 		}
 		w.text = append(w.text, field[0]...)
 		w.text = append(w.text, '=')
-		w.text = appendPlain(w.text, field[1])
+		if !w.escape && bytes.HasPrefix(field[1], []byte("[")) {
+			w.text = appendList(w.text, field[1])
+		} else {
+			w.text = appendPlain(w.text, field[1])
+		}
 	}
 	end := len(w.text)
 	if file == nil {

@@ -136,6 +136,10 @@ func TestLogKeepsLinesWithoutEscapes(t *testing.T) {
 	if got, want := l.take(), "I0102 15:04:05.123456 42 f:1] two\n\"lines\" k=v\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	l.Info().Str("file", "f").Int("line", 1).Strs("requests", []string{"a\"\\\n", "b,]"}).Strs("none", nil).Ints("n", []int{1, 2}).Msg("x")
+	if got, want := l.take(), "I0102 15:04:05.123456 42 f:1] x requests=[\"a\"\\\n\",\"b,]\"] none=[] n=[1,2]\n"; got != want {
+		t.Errorf("lists: got %q, want %q", got, want)
+	}
 }
 
 func TestLogSettingsChange(t *testing.T) {

@@ -71,7 +71,7 @@ func (l *Loader) limit(v *Version, next backend.Events) backend.Events {
 // planStacking reads how the model wants its batches.
 func (l *Loader) planStacking(v *Version) (err error) {
 	if _, other := stacked.Asked(v.info.Config); other != "" {
-		l.settings.Log.Warn().Msgf("parameter BATCH_MODE of model '%s' is %q, which means nothing to the server; it knows \"stacked\"", v.info.Name, other)
+		l.settings.Log.Warn().Msgf("parameter BATCH_MODE of model '%s' is '%s', which means nothing to the server; it knows 'stacked'", v.info.Name, other)
 	}
 	if v.stacking, err = stacked.NewPlan(v.info.Config); v.stacking != nil {
 		v.stacking.LogTo(l.settings.Log)

@@ -150,7 +150,7 @@ func (b *bodyReader) readTrailers() error {
 		if len(line) == 0 {
 			return io.EOF
 		}
-		if _, _, err := parseField(string(line)); err != nil {
+		if _, err := parseField(string(line)); err != nil {
 			return errChunk
 		}
 		left -= len(line) + 2

@@ -50,7 +50,7 @@ func served(t *testing.T, cfg Config, serve func(*Reply, *Request)) (net.Conn, <
 // streamThree replies with a short piece, an empty one and one that is longer than what
 // is put together in one piece.
 func streamThree(w *Reply, _ *Request) {
-	w.ContentType, w.Header = "text/event-stream", Field{"x-load", "JSON {}"}
+	w.ContentType, w.Header = "text/event-stream", Field{Name: "x-load", Value: "JSON {}"}
 	w.Begin(http.StatusOK)
 	_ = w.Continue([]byte("data: "), []byte("1\n\n"))
 	_ = w.Continue()

@@ -32,8 +32,9 @@ type Request struct {
 	ctx, life context.Context
 }
 
-// Field is one header, spelled as the client spelled it.
-type Field struct{ Name, Value string }
+// Field is one header, spelled as the client spelled it. Trailing is the white space behind the
+// value, which is no part of it.
+type Field struct{ Name, Value, Trailing string }
 
 // Header returns the value of the first header of that name, in any case.
 func (r *Request) Header(name string) (value string, ok bool) {
@@ -105,27 +106,28 @@ func (r *Request) parse(head string) error {
 		if line == "" {
 			break
 		}
-		name, value, err := parseField(line)
+		field, err := parseField(line)
 		if err != nil {
 			return err
 		}
-		r.Fields = append(r.Fields, Field{name, value})
+		r.Fields = append(r.Fields, field)
 	}
 	return r.parseFraming()
 }
 
 // parseField takes a line of a head, or of the trailers, apart. A line that
 // continues another one has no name.
-func parseField(line string) (name, value string, err error) {
-	name, value, ok := strings.Cut(line, ":")
+func parseField(line string) (Field, error) {
+	name, rest, ok := strings.Cut(line, ":")
 	if !ok || !isToken(name) {
-		return "", "", badHead("header line %.64q has no name", line)
+		return Field{}, badHead("header line %.64q has no name", line)
 	}
-	value = strings.Trim(value, " \t")
+	rest = strings.TrimLeft(rest, " \t")
+	value := strings.TrimRight(rest, " \t")
 	if at := control(value); at >= 0 {
-		return "", "", badHead("header %.64q has the control character %#x", name, value[at])
+		return Field{}, badHead("header %.64q has the control character %#x", name, value[at])
 	}
-	return name, value, nil
+	return Field{name, value, rest[len(value):]}, nil
 }
 
 // control returns where text has its first control character but the tabulator,

@@ -13,7 +13,7 @@ func ForwardHeaders(params []infer.Parameter, r *http1.Request, f *server.Forwar
 		return params, nil
 	}
 	for _, field := range r.Fields {
-		if params, err = f.AppendHeader(params, field.Name, field.Value); err != nil {
+		if params, err = f.AppendHeader(params, field.Name, field.Value+field.Trailing); err != nil {
 			return params, err
 		}
 	}
