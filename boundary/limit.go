@@ -9,12 +9,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Limit bounds how long another process may take. It counts in ticks, and a tick during which
-// this process was stopped, suspended or throttled counts only as long as it was meant to last.
-// After such a tick at least one more passes before the limit is over: what the other process
-// has said meanwhile is read first. A limit of 0 or less is never over.
+// Limit bounds how long another process may take. It counts in ticks. A tick during which this
+// process was stopped, suspended or throttled counts only for its planned length, and at least
+// one more tick follows it: this process reads the other's answer first. A limit of 0 or less
+// never ends.
 type Limit struct {
-	// C is closed when the limit is over.
+	// C is closed when the limit ends.
 	C    <-chan struct{}
 	over func()
 	step time.Duration // of a tick
@@ -24,7 +24,7 @@ type Limit struct {
 	left    time.Duration
 	tick    time.Duration // that is under way
 	began   time.Time     // of the tick
-	waited  bool          // one tick more, after a pause
+	waited  bool          // the limit has got one more tick after a pause
 	stopped bool
 }
 
@@ -35,7 +35,7 @@ const (
 	longestTick  = time.Second
 )
 
-// NewLimit begins a limit, whose end is seen at C. The caller stops it.
+// NewLimit starts a limit that closes C when it ends. The caller stops it.
 func NewLimit(d time.Duration) *Limit {
 	c := make(chan struct{})
 	l := begin(d, func() { close(c) })
@@ -43,13 +43,13 @@ func NewLimit(d time.Duration) *Limit {
 	return l
 }
 
-// AfterLimit begins a limit that calls f when it is over, as AfterFunc does.
+// AfterLimit starts a limit that calls f when it ends, behind a boundary as in AfterFunc.
 func AfterLimit(log zerolog.Logger, where Where, d time.Duration, f func(), failed func(error)) *Limit {
 	return begin(d, Guard(log, where, f, failed))
 }
 
-// WithLimit returns a context that ends with ctx, and with cause when a limit is over. It has
-// no deadline.
+// WithLimit returns a context that ends with ctx, or with cause when the limit ends. It has no
+// deadline.
 func WithLimit(ctx context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	l := begin(d, func() { cancel(cause) })
@@ -63,14 +63,18 @@ func begin(d time.Duration, over func()) *Limit {
 	l := &Limit{over: over, left: d, step: min(max(d/ticksOfLimit, shortestTick), longestTick)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(math.MaxInt64, l.look)
+	l.timer = AfterFunc(zerolog.Nop(), Life, math.MaxInt64, func() {
+		if l.ended() {
+			l.over()
+		}
+	}, nil)
 	if d > 0 {
 		l.tickLocked()
 	}
 	return l
 }
 
-// Stop ends a limit that is not over. It may be called again.
+// Stop keeps a limit from ending. It may be called several times.
 func (l *Limit) Stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,13 +87,7 @@ func (l *Limit) tickLocked() {
 	l.timer.Reset(l.tick)
 }
 
-// look is what the timer calls at the end of each tick.
-func (l *Limit) look() {
-	if l.ended() {
-		l.over()
-	}
-}
-
+// ended counts the tick that has passed, and reports whether the limit ends with it.
 func (l *Limit) ended() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,14 +101,14 @@ func (l *Limit) ended() bool {
 	return l.stopped
 }
 
-// countLocked takes account of a tick that has taken so long.
+// countLocked subtracts a tick that took that long.
 func (l *Limit) countLocked(took time.Duration) {
 	if took <= l.tick+l.step {
 		l.left -= took
 		return
 	}
 	l.left -= l.tick
-	if l.left <= 0 && !l.waited {
+	if l.left < l.step && !l.waited {
 		l.left, l.waited = l.step, true
 	}
 }

@@ -24,6 +24,7 @@ func TestLimitCountsWhatThisProcessRan(t *testing.T) {
 		"the last tick in time":                    {second, second, second, false, 0},
 		"a pause in the last tick":                 {second, second, time.Hour, false, second},
 		"a pause in the last tick, which is short": {second / 4, second / 4, time.Hour, false, second},
+		"a pause before a short rest":              {5 * second / 4, second, time.Hour, false, second},
 		"a pause in the tick that was added":       {second, second, time.Hour, true, 0},
 	} {
 		l := &Limit{left: c.left, tick: c.tick, step: second, waited: c.waited}

@@ -60,7 +60,7 @@ func loadFailedError(id repository.Identity, err error) error {
 	return &infer.Error{Code: infer.InvalidArg, Message: text(e), Detail: text(e.Detailed())}
 }
 
-// forClients has clients be told of an error only what was written for them.
+// forClients hides the text of an error that was not written for clients.
 func forClients(err error) error {
 	var own *infer.Error
 	var panicked *boundary.Error

@@ -25,7 +25,7 @@ type growing struct {
 	opened    int
 	models    []*growingModel
 	refuse    error                  // what Grow returns
-	answer    map[string]error       // what the executions of an instance end with, by its name
+	answer    map[string]error       // errors of the executions of an instance, by its name
 	ending    func(*growingInstance) // called when one is to end, before it does
 	leaving   func(*growingInstance) // called when one leaves
 	returning func()                 // called when an execution has sent its responses

@@ -33,7 +33,7 @@ func (l *life) end(cause error) {
 	l.process.KillFamily()
 	var broke *ipc.ProtocolError
 	liar := errors.As(cause, &broke)
-	if !liar { // what it has said last counts
+	if !liar { // its last frames count
 		liar = errors.As(l.drain(), &broke)
 	}
 	if liar {
@@ -70,7 +70,7 @@ func (l *life) end(cause error) {
 	l.calls.Close(l.seen == phaseFinalized && !liar)
 }
 
-// close has the life take no more batches. What it has goes on.
+// close makes the life refuse batches. The batches in flight continue.
 func (l *life) close() {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()

@@ -268,7 +268,8 @@ func (f *inFlight) sent(number, position uint64, at int64, err error) (refused e
 	return refused
 }
 
-// timeout ends a stub whose execute did not return in time. What it has published counts.
+// timeout ends a stub whose execute did not return in time. It reads the ring first: a published
+// answer is in time.
 func (f *inFlight) timeout(number uint64, limit time.Duration) {
 	if err := f.session.drain(); err != nil {
 		f.session.fail(err)

@@ -216,9 +216,9 @@ func TestCloseOfAStubThatIsStopped(t *testing.T) {
 	}
 }
 
-// TestWhatAStubSaidLastIsHeard has a stub answer and end while the reader of its ring is busy:
-// what lies in the ring is handed up before the end of the life answers the rest.
-func TestWhatAStubSaidLastIsHeard(t *testing.T) {
+// TestLastFramesOfAStubAreRead has a stub answer and exit while the reader of its ring is busy:
+// the frames in the ring are handled before the end of the life answers the other requests.
+func TestLastFramesOfAStubAreRead(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("last_words", `
     def execute(self, requests):

@@ -129,7 +129,8 @@ func (c *code) Check(ctx context.Context, stub string) error {
 	return nil
 }
 
-// unusable is what a load ends with that has no Python to run the model: clients are not told which files there are.
+// unusable returns the error of a load without a Python that can run the model. Clients do not
+// learn which files exist.
 func (c *code) unusable(err error) *infer.Error {
 	return &infer.Error{Code: infer.Internal, Message: fmt.Sprintf("the Python environment of model '%s' cannot be used, the log of the server says why", c.env.Name), Detail: err.Error()}
 }

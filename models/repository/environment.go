@@ -142,7 +142,8 @@ func (r *Roots) fetchEnvironment(ctx context.Context, d *Description, files Foot
 	return &local, files, fetched.Copy, nil
 }
 
-// unfetched is the error of an environment that no store gives: clients are not told what there is in stores.
+// unfetched returns the error of an environment that cannot be fetched. Clients do not learn which
+// objects exist.
 func (d *Description) unfetched(err error) error {
 	own := infer.AsError(err)
 	return &infer.Error{

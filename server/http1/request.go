@@ -32,8 +32,8 @@ type Request struct {
 	ctx, life context.Context
 }
 
-// Field is one header, spelled as the client spelled it. Trailing is the white space behind the
-// value, which is no part of it.
+// Field is one header, spelled as the client spelled it. Trailing is the white space after the
+// value.
 type Field struct{ Name, Value, Trailing string }
 
 // Header returns the value of the first header of that name, in any case.

@@ -167,7 +167,7 @@ func TestParametersAndHeadersReachTheCore(t *testing.T) {
 		{Name: "d", Kind: infer.DoubleParameter, Double: 1.5},
 		{Name: "huge", Kind: infer.DoubleParameter, Double: 1 << 63},
 		{Name: "X-One", Kind: infer.StringParameter, String: "1"},
-		{Name: "x-TWO", Kind: infer.StringParameter, String: "two \t "}, // Triton keeps what is behind a value
+		{Name: "x-TWO", Kind: infer.StringParameter, String: "two \t "}, // Triton keeps trailing white space
 		{Name: "X-One", Kind: infer.StringParameter, String: "3"},
 	}
 	if fmt.Sprint(req.Parameters) != fmt.Sprint(want) {
