@@ -290,6 +290,7 @@ func (o *Options) grpcConfig(all *connections.Budget) grpc.Config {
 	c.PermitPingsWithoutCalls, c.MinPingInterval = g.KeepaliveWithoutCalls, g.MinPingInterval
 	c.MaxConnectionAge, c.MaxConnectionAgeGrace = g.MaxConnectionAge, g.MaxConnectionAgeGrace
 	c.MaxStreamResponses, c.ExitTimeout = g.ResponsePoolSize, o.exitTimeout()
+	c.MaxLoadFiles = o.Limits.LoadFiles
 	return c
 }
 

@@ -24,8 +24,8 @@ const (
 )
 
 // call is the context of an RPC from the moment when its headers have been read. It is charged
-// before the library makes a stream of it, until its handler has returned and a client that
-// reads has its end.
+// before the library makes a stream of it, until its end has been written: a client that does
+// not read keeps it in memory.
 type call struct {
 	context.Context
 	conn  *connection
@@ -131,18 +131,9 @@ func (c *call) end() {
 		return
 	}
 	c.conn.end()
-	c.conn.left(c.cost)
-}
-
-// left gives back what a call was charged, at once or when the client takes bytes again: until
-// then its end is in memory.
-func (c *connection) left(n int64) {
-	if c.blocked.Load() {
-		c.ended.Add(n)
-		if c.blocked.Load() {
-			return
-		}
-		n = c.ended.Swap(0) // the writer may have come before
+	if c.Context.Err() != nil {
+		c.conn.give(c.cost) // the client has left it, and nothing is written
+	} else {
+		c.conn.left(c.cost)
 	}
-	c.give(n)
 }

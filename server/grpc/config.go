@@ -64,7 +64,8 @@ type Config struct {
 	// Default 8192. MaxCalls bounds the RPCs at once on one; default 4096.
 	MaxConnections int
 	MaxCalls       int
-	// MaxLoadFiles bounds the files that come with a RepositoryModelLoad; default 16384.
+	// MaxLoadFiles bounds the files that come with a RepositoryModelLoad, before they are
+	// decoded; default 16384.
 	MaxLoadFiles int
 	// Connections bounds them together with those of other front ends; nil: by
 	// themselves.

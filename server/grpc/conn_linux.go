@@ -29,6 +29,7 @@ type listener struct {
 	unacked  time.Duration // a connection whose client confirms nothing ends after this
 	acceptor *connections.Acceptor
 	pool     *message.BufferPool
+	full     int // bytes of a write behind which more comes
 
 	// mu is taken by the goroutine that accepts, by those that close connections, and by Run.
 	// It is held for the map alone, and while silent connections are closed.
@@ -39,12 +40,18 @@ type listener struct {
 const (
 	// connCost is what an idle connection takes: goroutines, tables of headers.
 	connCost = 48 << 10
+	// recordBytes is what a full record of TLS holds.
+	recordBytes = 16 << 10
 )
 
 func newListener(socket net.Listener, g *FrontEnd) *listener {
 	l := &listener{
 		Listener: socket, unacked: g.cfg.KeepaliveTimeout, open: make(map[*connection]struct{}),
 		members: connections.NewSet(g.cfg.Connections, g.cfg.MaxConnections, g.account, connCost), account: g.account, pool: &g.pool,
+	}
+	l.full = bufferBytes
+	if g.cfg.TLS.Enabled {
+		l.full = recordBytes
 	}
 	l.acceptor = l.members.Acceptor(socket, g.log)
 	return l
@@ -146,8 +153,7 @@ type connection struct {
 	member   connections.Member
 	sent     sentReplies
 	rpcs     atomic.Int64 // handlers at work; negative: it is closed for another connection
-	blocked  atomic.Bool  // the client does not take what is being written
-	ended    atomic.Int64 // charged for calls whose end waits to be written meanwhile
+	ended    atomic.Int64 // charged for calls whose end is not written yet; far below 0 after Close
 
 	raw  syscall.RawConn
 	read func(fd uintptr) bool // readReady, bound once
@@ -156,6 +162,7 @@ type connection struct {
 	write    func(fd uintptr) bool
 	rest     []byte
 	writeErr error
+	blocked  bool // the client does not take what is being written
 	// Arguments and results of readReady: there is one reader.
 	pool mem.BufferPool
 	size int
@@ -212,9 +219,10 @@ func (c *connection) RemoteAddr() net.Addr { return clientAddr{c.TCPConn.RemoteA
 func (c *connection) Close() error {
 	c.listener.remove(c)
 	c.sent.end()
-	err := c.TCPConn.Close()
-	c.unblock()
-	return err
+	if n := c.ended.Swap(math.MinInt64 / 2); n > 0 {
+		c.give(n)
+	}
+	return c.TCPConn.Close()
 }
 
 func (c *connection) Read(p []byte) (int, error) {
@@ -224,7 +232,7 @@ func (c *connection) Read(p []byte) (int, error) {
 }
 
 // Write writes p whole. While the client does not take it, the buffers of the connection are
-// charged, and so are the calls that end: their trailers wait behind it.
+// charged.
 func (c *connection) Write(p []byte) (int, error) {
 	c.rest, c.writeErr = p, nil
 	err := c.raw.Write(c.write)
@@ -233,11 +241,32 @@ func (c *connection) Write(p []byte) (int, error) {
 	if err == nil {
 		err = c.writeErr
 	}
-	// A full buffer is followed by another one, with what has waited for longest in front.
-	if len(p) < bufferBytes || err != nil {
-		c.unblock()
+	if c.blocked {
+		c.blocked = false
+		_ = c.SetWriteDeadline(time.Time{})
+		c.give(blockedCost)
+	}
+	// The library fills its buffer as long as it has something to write, and TLS its records.
+	if err == nil && len(p) < c.listener.full {
+		c.flushed()
 	}
 	return n, err
+}
+
+// left keeps what a call was charged until the library has written its end.
+func (c *connection) left(n int64) {
+	if c.ended.Add(n) < 0 { // after Close
+		c.give(n)
+	}
+}
+
+// flushed gives back what the calls were charged that have ended.
+func (c *connection) flushed() {
+	for n := c.ended.Load(); n > 0; n = c.ended.Load() {
+		if c.ended.CompareAndSwap(n, 0) {
+			c.give(n)
+		}
+	}
 }
 
 // writeReady writes what the socket takes; false waits until it takes more. It uses package
@@ -250,8 +279,8 @@ func (c *connection) writeReady(fd uintptr) bool {
 			c.rest = c.rest[n:]
 		case syscall.EINTR:
 		case syscall.EAGAIN:
-			c.writeErr = c.block()
-			return c.writeErr != nil
+			c.block()
+			return false
 		default:
 			c.writeErr = os.NewSyscallError("write", err)
 			return true
@@ -260,26 +289,23 @@ func (c *connection) writeReady(fd uintptr) bool {
 	return true
 }
 
-// blockedCost is what the library keeps of a connection that it cannot write: the buffer that
-// is being written, and the one that it has read last.
-const blockedCost = 2 * bufferBytes
+const (
+	// blockedCost is what the library keeps of a connection that it cannot write: the buffer
+	// that is being written, and the one that it has read last.
+	blockedCost = 2 * bufferBytes
+	// blockedShort is how long that may last where there is no room for it.
+	blockedShort = 2 * time.Second
+)
 
-func (c *connection) block() error {
-	if c.blocked.Load() {
-		return nil
+func (c *connection) block() {
+	if c.blocked {
+		return
 	}
-	if err := c.take(blockedCost); err != nil {
-		return err
-	}
-	c.ended.Add(blockedCost)
-	c.blocked.Store(true)
-	return nil
-}
-
-func (c *connection) unblock() {
-	if c.blocked.Load() {
-		c.blocked.Store(false)
-		c.give(c.ended.Swap(0))
+	c.blocked = true
+	if c.take(blockedCost) != nil {
+		c.sent.account.Must(memory.Transport, blockedCost)
+		_ = c.member.Holder.Hold(memory.Transport, blockedCost) // which has no bound of its own
+		_ = c.SetWriteDeadline(time.Now().Add(blockedShort))
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 func noRepository(name string) error {
@@ -37,7 +39,10 @@ func (g *FrontEnd) repositoryModelLoad(life context.Context) func(context.Contex
 		if err := noRepository(q.GetRepositoryName()); err != nil {
 			return nil, err
 		}
-		config, files, err := loadParameters(q.GetParameters())
+		config, files, err := loadParameters(q.GetParameters(), g.account.Limits().ConfigOverride)
+		if err == nil {
+			err = message.CheckSize("model_name", int64(len(q.GetModelName())), memory.MaxName, "")
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +50,7 @@ func (g *FrontEnd) repositoryModelLoad(life context.Context) func(context.Contex
 	}
 }
 
-func loadParameters(params map[string]*kserve.ModelRepositoryParameter) (config string, files map[string][]byte, err error) {
+func loadParameters(params map[string]*kserve.ModelRepositoryParameter, mostConfig int64) (config string, files map[string][]byte, err error) {
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		choice := params[key].GetParameterChoice()
 		switch path, file := strings.CutPrefix(key, server.FilePrefix); {
@@ -54,6 +59,9 @@ func loadParameters(params map[string]*kserve.ModelRepositoryParameter) (config 
 			if !ok {
 				return "", nil, infer.Errorf(infer.InvalidArg, "invalid value type for load parameter '%s', expected string_param.", key)
 			}
+			if err := message.CheckSize("load parameter 'config'", int64(len(text.StringParam)), mostConfig, "client-max-config-size"); err != nil {
+				return "", nil, err
+			}
 			config = cmp.Or(text.StringParam, server.EmptyConfig)
 		case file:
 			content, ok := choice.(*kserve.ModelRepositoryParameter_BytesParam)
@@ -61,7 +69,7 @@ func loadParameters(params map[string]*kserve.ModelRepositoryParameter) (config 
 				return "", nil, infer.Errorf(infer.InvalidArg, "invalid value type for load parameter '%s', expected bytes_param.", key)
 			}
 			if files == nil {
-				files = map[string][]byte{}
+				files = map[string][]byte{} // bound: Config.MaxLoadFiles
 			}
 			files[path] = content.BytesParam
 		default:

@@ -123,12 +123,16 @@ func (m *message) take(n int) error {
 	return nil
 }
 
-// check refuses a text of n bytes that is longer than its limit.
-func check(what string, n int, most int64) error {
-	if int64(n) > most {
-		return invalid("%s has %d bytes, but at most %d are allowed", what, n, most)
+// CheckSize refuses a field of n bytes that has more than its limit. flag names the limit's flag,
+// if there is one.
+func CheckSize(field string, n int64, most int64, flag string) error {
+	if n <= most {
+		return nil
 	}
-	return nil
+	if flag != "" {
+		flag = " (--" + flag + ")"
+	}
+	return invalid("%s has %d bytes, but at most %d are allowed%s", field, n, most, flag)
 }
 
 // decode reads a ModelInferRequest, to the end of s. It accepts what proto.Unmarshal accepts,
@@ -165,11 +169,13 @@ func (m *message) decodeField(num protowire.Number, n int, s *source, alloc serv
 	var err error
 	switch num { // before the text is gathered
 	case 1:
-		err = check("model_name", n, memory.MaxName)
+		err = CheckSize("model_name", int64(n), memory.MaxName, "")
 	case 2:
-		err = check("model_version", n, memory.MaxName)
+		err = CheckSize("model_version", int64(n), memory.MaxName, "")
 	case 3:
-		err = check("id", n, m.charge.Limits().RequestID)
+		err = CheckSize("id", int64(n), m.charge.Limits().RequestID, "client-max-id-size")
+	case 4:
+		err = CheckSize("a parameter", int64(n), m.charge.Limits().Parameters, "client-max-parameters-size")
 	case 7:
 		return m.decodeRaw(n, s, alloc)
 	}
@@ -324,8 +330,8 @@ func (m *message) decodeParam(to []param, b []byte) ([]param, error) {
 	}
 	// An entry has little besides its name and value, and the limit is for these.
 	m.given += int64(len(b))
-	if most := m.charge.Limits().Parameters; m.given > most {
-		return to, invalid("the parameters have %d bytes, but at most %d are allowed", m.given, most)
+	if err := CheckSize("the list of all parameters", m.given, m.charge.Limits().Parameters, "client-max-parameters-size"); err != nil {
+		return to, err
 	}
 	var p param
 	err := eachField(b, func(f field) (err error) {
@@ -371,7 +377,7 @@ func (m *message) text(b []byte) (string, error) {
 
 // name returns a string field that is a name.
 func (m *message) name(what string, b []byte) (string, error) {
-	if err := check(what, len(b), memory.MaxName); err != nil {
+	if err := CheckSize(what, int64(len(b)), memory.MaxName, ""); err != nil {
 		return "", err
 	}
 	return m.text(b)

@@ -1,0 +1,276 @@
+package grpc
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+// startSmall is start with an account of the given config.
+func startSmall(t *testing.T, cfg Config, config memory.Config) *testServer {
+	t.Helper()
+	return startWith(t, cfg, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
+		blocks.Account = memory.New(config)
+		parts.Allocate, parts.Memory = blocks.Allocate, blocks.Account
+	})
+}
+
+// idle waits until nothing is charged but connections without calls.
+func (s *testServer) idle(t *testing.T, connections int64) {
+	t.Helper()
+	if !testkit.Within(servertest.Patience, func() bool { return s.account.Total() == connections*connCost }) {
+		t.Errorf("%d bytes are charged, want %d", s.account.Total(), connections*connCost)
+	}
+	if held, charged := s.held(memory.Transport), s.account.Used(memory.Transport); held != charged {
+		t.Errorf("the connections hold %d bytes, and %d are charged", held, charged)
+	}
+}
+
+// TestNestedFieldsAreWeighed: a small message that is large when it is decoded is refused before
+// that, by its size on the wire, decompressed, or in memory.
+func TestNestedFieldsAreWeighed(t *testing.T) {
+	s := startSmall(t, Config{}, memory.Config{Limit: 16 << 20})
+	setting := func(n int) []byte {
+		values := bytes.Repeat([]byte{0x0a, 0}, n)
+		entry := protowire.AppendBytes([]byte{0x0a, 1, 'x', 0x12}, values)
+		return protowire.AppendBytes([]byte{0x0a}, entry)
+	}
+	for n, want := range map[int]string{8 << 20: "Received message larger than max (", 500_000: "request needs "} {
+		err := s.conn.Invoke(rpcContext(t), service+"TraceSetting", setting(n), &kserve.TraceSettingResponse{},
+			grpc.ForceCodec(rawCodec{}), grpc.UseCompressor("gzip"))
+		if code := status.Code(err); code != codes.ResourceExhausted && code != codes.InvalidArgument || !strings.HasPrefix(status.Convert(err).Message(), want) {
+			t.Errorf("%d values: got %v, want %s", n, err, want)
+		}
+	}
+	if _, err := s.client.TraceSetting(rpcContext(t), &kserve.TraceSettingRequest{}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestHalfOpenCallsAreCharged opens calls and sends nothing else: they are charged for what they
+// take, to their connection, and refused where there is no room for more.
+func TestHalfOpenCallsAreCharged(t *testing.T) {
+	s := startSmall(t, Config{}, memory.Config{Limit: 64 << 20}) // of which a quarter is for the transport
+	const room = (16 << 20) / callCost
+	for _, method := range []string{"ServerLive", "ModelInfer", "ModelStreamInfer"} {
+		var clients []*rawClient
+		taken, charged := s.grown(func() {
+			for range 2 {
+				clients = append(clients, s.raw(t))
+			}
+			testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Total() == 2*connCost })
+			for _, c := range clients {
+				c.read()
+				for range room {
+					c.open(service + method)
+				}
+			}
+			testkit.Eventually(t, servertest.Patience, func() bool { return clients[0].ended.Load()+clients[1].ended.Load() >= room })
+		})
+		if taken > 3*charged/2+4<<20 {
+			t.Errorf("%s: calls take %d bytes, and %d are charged", method, taken, charged)
+		}
+		for _, c := range clients {
+			_ = c.Conn.Close()
+		}
+		s.idle(t, 0)
+	}
+}
+
+// TestHeadersAreCharged sends calls with many headers.
+func TestHeadersAreCharged(t *testing.T) {
+	s := start(t, Config{}, nil)
+	c := s.raw(t)
+	var headers []string
+	for i := range 500 {
+		headers = append(headers, fmt.Sprintf("h%d", i), "v")
+	}
+	const calls = 20
+	taken, charged := s.grown(func() {
+		for range calls {
+			c.open(service+"ServerLive", headers...)
+		}
+		testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() == calls })
+	})
+	if charged < calls*500*headerCost || taken > 3*charged/2+4<<20 {
+		t.Errorf("calls take %d bytes, and %d are charged", taken, charged)
+	}
+}
+
+// TestCallsWithoutHandlersAreChargedNoLonger: calls that the library ends before they have a
+// handler leave nothing behind.
+func TestCallsWithoutHandlersAreChargedNoLonger(t *testing.T) {
+	s := start(t, Config{}, nil)
+	c := s.raw(t)
+	c.read()
+	want := int64(0)
+	for _, timeout := range []string{"1n", "1u", "10u", "50u", "1m"} {
+		for range 100 {
+			c.open(service+"ServerLive", "grpc-timeout", timeout)
+			want++
+		}
+	}
+	for _, path := range []string{"", "x", "/x", "x/y", "/x/y"} {
+		c.open(path)
+		want++
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() >= want-500 && s.active.Count() == 0 })
+	s.idle(t, 1)
+}
+
+// TestPartialMessagesAreCharged: what a client has sent of a message is charged, wherever it
+// stops.
+func TestPartialMessagesAreCharged(t *testing.T) {
+	for _, method := range []string{"ServerLive", "ModelInfer", "ModelStreamInfer"} {
+		t.Run(method, func(t *testing.T) {
+			s := start(t, Config{}, nil)
+			c := s.raw(t)
+			part := append([]byte{0x2a, 0x80, 0x80, 0x30}, make([]byte, 120<<10)...)
+			const calls = 200
+			taken, charged := s.grown(func() {
+				for range calls {
+					c.send(c.open(service+method), 1<<20, part)
+				}
+				testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Bodies) >= calls*int64(len(part)) })
+			})
+			if taken > 2*charged {
+				t.Errorf("calls take %d bytes, and %d are charged", taken, charged)
+			}
+			if held := s.held(memory.Bodies); held != s.account.Used(memory.Bodies) {
+				t.Errorf("the connection holds %d bytes, and %d are charged", held, s.account.Used(memory.Bodies))
+			}
+			_ = c.Conn.Close()
+			s.idle(t, 0)
+		})
+	}
+}
+
+// TestUnreadSmallRepliesAreCharged: a client that lets the server send no data has each reply
+// charged, however small, until the connection ends.
+func TestUnreadSmallRepliesAreCharged(t *testing.T) {
+	s := start(t, Config{}, nil)
+	c := s.raw(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	c.read()
+	const calls = 1000
+	taken, charged := s.grown(func() {
+		for range calls {
+			c.send(c.open(service+"ServerMetadata"), 0, nil)
+		}
+		testkit.Eventually(t, servertest.Patience, func() bool {
+			return s.account.Used(memory.Replies) >= calls*(sentLeast+sentCost) && s.active.Count() == 0
+		})
+	})
+	if taken > 2*charged {
+		t.Errorf("replies take %d bytes, and %d are charged", taken, charged)
+	}
+	if held := s.held(memory.Replies); held != s.account.Used(memory.Replies) {
+		t.Errorf("the connection holds %d bytes, and %d are charged", held, s.account.Used(memory.Replies))
+	}
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
+	s.idle(t, 1)
+}
+
+// TestUnreadErrorsAreCharged: while a client takes no bytes, calls that have ended with an error
+// stay charged.
+func TestUnreadErrorsAreCharged(t *testing.T) {
+	s := start(t, Config{}, nil)
+	c := s.raw(t)
+	name := append([]byte{0x0a, 0x80, 0x20}, bytes.Repeat([]byte("x"), 4<<10)...)
+	const calls = 3500
+	for range calls {
+		c.send(c.open(service+"ModelMetadata"), len(name), name)
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool {
+		return s.active.Count() == 0 && s.account.Used(memory.Transport) > connCost+blockedCost+100*callCost
+	})
+	c.read()
+	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
+	s.idle(t, 1)
+}
+
+// TestAConnectionCanBeEnded: the account knows the connections by their names, and can end one
+// that is busy.
+func TestAConnectionCanBeEnded(t *testing.T) {
+	s := start(t, Config{}, nil)
+	c := s.raw(t)
+	c.open(service + "ServerLive")
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() == 1 })
+	name := "gRPC connection from " + c.LocalAddr().String()
+	s.account.Holders(func(h *memory.Holder) bool {
+		if h.Name() == name && h.Held(memory.Transport) >= connCost+callCost {
+			h.End()
+		}
+		return true
+	})
+	_ = c.SetReadDeadline(time.Now().Add(servertest.Patience))
+	if _, err := io.Copy(io.Discard, c.Conn); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("the connection goes on: %v", err)
+	}
+	s.idle(t, 0)
+}
+
+// TestSmallValuesAreBounded sends values that are larger than any client needs. A stream goes on
+// behind them.
+func TestSmallValuesAreBounded(t *testing.T) {
+	s := startSmall(t, Config{MaxLoadFiles: 10}, memory.Config{Limit: 1 << 30})
+	long := strings.Repeat("x", 4097)
+	for want, change := range map[string]func(q *kserve.ModelInferRequest){
+		"model_name has 4097 bytes, but at most 4096 are allowed":    func(q *kserve.ModelInferRequest) { q.ModelName = long },
+		"model_version has 4097 bytes, but at most 4096 are allowed": func(q *kserve.ModelInferRequest) { q.ModelVersion = long },
+		"id has 65537 bytes, but at most 65536 are allowed (--client-max-id-size)": func(q *kserve.ModelInferRequest) {
+			q.Id = strings.Repeat("x", 64<<10+1)
+		},
+		"the name of an input has 4097 bytes, but at most 4096 are allowed": func(q *kserve.ModelInferRequest) { q.Inputs[0].Name = long },
+		"the name of an output has 4097 bytes, but at most 4096 are allowed": func(q *kserve.ModelInferRequest) {
+			q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: long}}
+		},
+		"the name of a parameter has 4097 bytes, but at most 4096 are allowed": func(q *kserve.ModelInferRequest) {
+			q.Inputs[0].Parameters = paramsOf(long, true)
+		},
+		"the list of all parameters has 1048578 bytes, but at most 1048576 are allowed (--client-max-parameters-size)": func(q *kserve.ModelInferRequest) {
+			q.Parameters = paramsOf("a", strings.Repeat("x", 1<<19-10))
+			q.Inputs[0].Parameters = paramsOf("b", strings.Repeat("x", 1<<19-10))
+		},
+	} {
+		q := int32s("id_int32", 1)
+		change(q)
+		_, err := s.client.ModelInfer(rpcContext(t), q)
+		wantStatus(t, err, codes.InvalidArgument, want)
+		stream := s.open(t, rpcContext(t))
+		sendAll(t, stream, q, int32s("id_int32", 1))
+		if got, end := receiveAll(t, stream); len(got) != 2 || !strings.HasSuffix(got[0], want) || got[1] != "id_int32/1  true 4" || end != io.EOF {
+			t.Errorf("stream: got %q and %v, want %q", got, end, want)
+		}
+	}
+	files := map[string]*kserve.ModelRepositoryParameter{}
+	for i := range 12 {
+		files[fmt.Sprint("file:", i)] = &kserve.ModelRepositoryParameter{}
+	}
+	text := func(n int) map[string]*kserve.ModelRepositoryParameter {
+		return map[string]*kserve.ModelRepositoryParameter{"config": {ParameterChoice: &kserve.ModelRepositoryParameter_StringParam{StringParam: strings.Repeat("x", n)}}}
+	}
+	for want, q := range map[string]*kserve.RepositoryModelLoadRequest{
+		"'parameters' has 12 entries, but at most 11 are allowed":                                               {ModelName: "m", Parameters: files},
+		"load parameter 'config' has 1048577 bytes, but at most 1048576 are allowed (--client-max-config-size)": {ModelName: "m", Parameters: text(1<<20 + 1)},
+		"model_name has 4097 bytes, but at most 4096 are allowed":                                               {ModelName: long},
+	} {
+		_, err := s.client.RepositoryModelLoad(rpcContext(t), q)
+		wantStatus(t, err, codes.InvalidArgument, want)
+	}
+}

@@ -1,0 +1,123 @@
+package message
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// worst returns bodies of a message, of about size bytes each, that are much larger in memory:
+// as many elements as fit of each field, empty or with the elements of a field within.
+func worst(d protoreflect.MessageDescriptor, size, depth int) map[string][]byte {
+	bodies := make(map[string][]byte)
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		least := map[string][]byte{"": nil}
+		switch wire := wireTypes[f.Kind()]; {
+		case wire == protowire.VarintType:
+			least[""] = []byte{0}
+			if f.IsList() {
+				bodies[string(f.Name())+" packed"] = protowire.AppendBytes(protowire.AppendTag(nil, f.Number(), protowire.BytesType), make([]byte, size))
+			}
+		case wire == protowire.Fixed32Type:
+			least[""] = make([]byte, 4)
+		case wire == protowire.Fixed64Type:
+			least[""] = make([]byte, 8)
+		case f.Kind() == protoreflect.MessageKind && depth > 0:
+			for _, inner := range []int{8, 64, size} {
+				for name, b := range worst(f.Message(), inner, depth-1) {
+					least[fmt.Sprint(".", name, " of ", inner)] = protowire.AppendBytes(nil, b)
+				}
+			}
+			least[""] = []byte{0}
+		default:
+			least[""] = []byte{0}
+		}
+		for name, b := range least {
+			one := append(protowire.AppendTag(nil, f.Number(), wireTypes[f.Kind()]), b...)
+			bodies[string(f.Name())+name] = bytes.Repeat(one, max(1, size/len(one)))
+		}
+		if f.IsMap() && f.MapKey().Kind() == protoreflect.StringKind {
+			var many []byte
+			for k := 0; len(many) < size; k++ {
+				key := fmt.Sprint(k)
+				many = protowire.AppendTag(many, f.Number(), protowire.BytesType)
+				many = protowire.AppendVarint(many, uint64(len(key)+2))
+				many = protowire.AppendString(append(many, 0x0a), key)
+			}
+			bodies[string(f.Name())+" with keys"] = many
+		}
+	}
+	return bodies
+}
+
+// TestPlansWeighWhatIsDecoded: a message takes at most what its plan says, whatever its fields.
+// The messages are those of the service's description.
+func TestPlansWeighWhatIsDecoded(t *testing.T) {
+	service, err := protoregistry.GlobalFiles.FindDescriptorByName("inference.GRPCInferenceService")
+	if err != nil {
+		t.Fatal(err)
+	}
+	methods := service.(protoreflect.ServiceDescriptor).Methods()
+	for i := range methods.Len() {
+		d := methods.Get(i).Input()
+		if d.Name() == "ModelInferRequest" {
+			continue // which has a decoder of its own
+		}
+		typ, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := PlanOf(typ.Zero().Interface())
+		for name, b := range worst(d, 64<<10, 3) {
+			weight, err := plan.weigh(b, 1<<30, 0)
+			m := typ.New().Interface()
+			before := liveHeap()
+			decodeErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, m)
+			took := liveHeap() - before
+			runtime.KeepAlive(m)
+			if (err != nil) != (decodeErr != nil) {
+				t.Errorf("%s %s: weighed with error %v, decoded with %v", d.Name(), name, err, decodeErr)
+			}
+			if took > weight+weight/4+16<<10 { // what the runtime needs meanwhile
+				t.Errorf("%s %s: %d bytes become %d, weighed %d", d.Name(), name, len(b), took, weight)
+			}
+		}
+	}
+}
+
+func liveHeap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestPlansRefuseManyEntriesAndDepth bounds the entries of maps and messages within messages.
+func TestPlansRefuseManyEntriesAndDepth(t *testing.T) {
+	plan := PlanOf(&kserve.RepositoryModelLoadRequest{})
+	_, err := plan.weigh(bytes.Repeat([]byte{0x1a, 0}, 1001), 1000, 0)
+	var refused *infer.Error
+	if !errors.As(err, &refused) || refused.Code != infer.InvalidArg || refused.Message != "'parameters' has 1001 entries, but at most 1000 are allowed" {
+		t.Errorf("many entries: got %v", err)
+	}
+	itself := &Plan{fields: map[protowire.Number]*planned{}}
+	itself.fields[1] = &planned{wire: protowire.BytesType, message: itself}
+	b := []byte{}
+	for range deepest + 2 {
+		b = protowire.AppendBytes([]byte{0x0a}, b)
+	}
+	if _, err := itself.weigh(b, 0, 0); err != errUnparsable {
+		t.Errorf("a deep message: got %v, want %v", err, errUnparsable)
+	}
+}

@@ -1,0 +1,117 @@
+package grpc
+
+import (
+	"bytes"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/nereid-serving/nereid/memory"
+)
+
+// rawClient speaks HTTP/2 in frames of its own choice. It answers nothing, and reads only once
+// read is called.
+type rawClient struct {
+	net.Conn
+	*http2.Framer
+	t       testing.TB
+	next    uint32 // stream
+	head    bytes.Buffer
+	encoder *hpack.Encoder
+	ended   atomic.Int64 // streams that the server has ended
+}
+
+func (s *testServer) raw(t testing.TB, settings ...http2.Setting) *rawClient {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	c := &rawClient{Conn: conn, Framer: http2.NewFramer(conn, conn), t: t, next: 1}
+	c.encoder = hpack.NewEncoder(&c.head)
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	c.must(c.WriteSettings(settings...))
+	c.must(c.WriteWindowUpdate(0, 1<<30))
+	return c
+}
+
+func (c *rawClient) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// open begins a call and returns its stream.
+func (c *rawClient) open(path string, more ...string) uint32 {
+	c.t.Helper()
+	c.head.Reset()
+	fields := append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "x",
+		"content-type", "application/grpc", "te", "trailers"}, more...)
+	for i := 0; i < len(fields); i += 2 {
+		c.must(c.encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
+	}
+	id := c.next
+	c.next += 2
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.head.Bytes(), EndHeaders: true}))
+	return id
+}
+
+// send sends the beginning of a message that announces size bytes, and ends the stream if the
+// message is whole.
+func (c *rawClient) send(id uint32, size int, body []byte) {
+	c.t.Helper()
+	whole := size == len(body)
+	body = append([]byte{0, byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size)}, body...)
+	for len(body) > 16<<10 {
+		c.must(c.WriteData(id, false, body[:16<<10]))
+		body = body[16<<10:]
+	}
+	c.must(c.WriteData(id, whole, body))
+}
+
+// read takes what the server sends, until the connection ends.
+func (c *rawClient) read() {
+	go func() {
+		for {
+			f, err := c.ReadFrame()
+			if err != nil {
+				return
+			}
+			if h, ok := f.(*http2.HeadersFrame); ok && h.StreamEnded() {
+				c.ended.Add(1)
+			}
+		}
+	}()
+}
+
+// grown runs f, and returns by how much the heap and the stacks are larger afterwards, and the
+// charged memory.
+func (s *testServer) grown(f func()) (taken, charged int64) {
+	before, was := heapAndStacks(), s.account.Total()
+	f()
+	return heapAndStacks() - before, s.account.Total() - was
+}
+
+func heapAndStacks() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// held returns what the connections have together, of a kind.
+func (s *testServer) held(k memory.Kind) (n int64) {
+	s.account.Holders(func(h *memory.Holder) bool {
+		n += h.Held(k)
+		return true
+	})
+	return n
+}
