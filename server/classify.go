@@ -77,6 +77,20 @@ const (
 	classBytes = 352
 )
 
+// ClassesCost returns what Classify takes at most, for a reply that is charged before it is made.
+func ClassesCost(out *infer.Tensor, k int, batched bool, labels []string) int64 {
+	n, items := len(out.Data)/max(out.DataType.Size(), 1), 1
+	if batched && len(out.Shape) > 0 {
+		items = int(min(max(out.Shape[0], 1), int64(max(n, 1))))
+	}
+	text := 0
+	for _, label := range labels {
+		text += len(label)
+	}
+	one := 2 * (min(k, n/items)*classBytes + text) // the tensor grows in steps
+	return int64(items)*int64(one) + rankedBytes*int64(n)
+}
+
 func appendClasses[T int64 | uint64 | float64](c *memory.Charge, dst []byte, values []T, k int, labels []string, print func([]byte, T) []byte) (_ []byte, err error) {
 	for _, i := range top(values, k) {
 		label := ""

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -88,4 +89,26 @@ func element(data []byte) (element []byte, ok bool) {
 		return nil, false
 	}
 	return data[4 : 4+n], true
+}
+
+// TestClassesTakeNoMoreThanTheirCost classifies the values that have the longest texts.
+func TestClassesTakeNoMoreThanTheirCost(t *testing.T) {
+	labels := []string{strings.Repeat("l", 1000), "b"}
+	for _, d := range []infer.DataType{infer.FP32, infer.FP64, infer.Int64, infer.Uint64, infer.Int8} {
+		bits := map[infer.DataType]uint64{infer.FP32: uint64(math.Float32bits(-math.MaxFloat32)), infer.FP64: math.Float64bits(-math.MaxFloat64)}[d]
+		if bits == 0 {
+			bits = 1 << (8*d.Size() - 1)
+		}
+		var data []byte
+		for range 1000 {
+			data = append(data, binary.LittleEndian.AppendUint64(nil, bits)[:d.Size()]...)
+		}
+		for _, batched := range []bool{false, true} {
+			out := infer.Tensor{DataType: d, Shape: []int64{10, 100}, Data: data}
+			got, err := Classify(nil, &out, 1000, batched, labels)
+			if cost := ClassesCost(&out, 1000, batched, labels); err != nil || int64(cap(got.Data)) > cost {
+				t.Errorf("%s, batched %v: %d bytes and error %v, cost %d", d, batched, cap(got.Data), err, cost)
+			}
+		}
+	}
 }

@@ -77,12 +77,11 @@ func (c *call) holder() *memory.Holder {
 }
 
 // client describes the client to what sends replies.
-func (g *FrontEnd) client(c *call) message.Overdue {
-	o := message.Overdue{After: g.cfg.WriteTimeout, Log: g.log}
-	if c.conn != nil {
-		o.Conn, o.Room = c.conn, &c.conn.sent
+func (c *call) client() message.Overdue {
+	if c.conn == nil {
+		return message.Overdue{}
 	}
-	return o
+	return c.conn.sent.overdue
 }
 
 // tap lets a call in. The goroutine that reads the connection calls it for each one whose

@@ -186,6 +186,16 @@ func TestUnreadSmallRepliesAreCharged(t *testing.T) {
 	s.idle(t, 1)
 }
 
+// TestRepliesThatNobodyTakesEndTheConnection: the memory of replies comes back from a client that
+// keeps its connection open and lets the server send no data.
+func TestRepliesThatNobodyTakesEndTheConnection(t *testing.T) {
+	s := start(t, Config{WriteTimeout: 100 * time.Millisecond}, nil)
+	c := s.raw(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	c.send(c.open(service+"ServerLive"), 0, nil)
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) > 0 })
+	s.idle(t, 0)
+}
+
 // TestUnreadErrorsAreCharged: while a client takes no bytes, calls that have ended with an error
 // stay charged.
 func TestUnreadErrorsAreCharged(t *testing.T) {

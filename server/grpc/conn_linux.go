@@ -18,7 +18,6 @@ import (
 
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/connections"
-	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 // listener closes connections beyond its limit, idle ones first.
@@ -28,7 +27,7 @@ type listener struct {
 	account  *memory.Account
 	unacked  time.Duration // a connection whose client confirms nothing ends after this
 	acceptor *connections.Acceptor
-	pool     *message.BufferPool
+	front    *FrontEnd
 	full     int // bytes of a write behind which more comes
 
 	// mu is taken by the goroutine that accepts, by those that close connections, and by Run.
@@ -47,7 +46,7 @@ const (
 func newListener(socket net.Listener, g *FrontEnd) *listener {
 	l := &listener{
 		Listener: socket, unacked: g.cfg.KeepaliveTimeout, open: make(map[*connection]struct{}),
-		members: connections.NewSet(g.cfg.Connections, g.cfg.MaxConnections, g.account, connCost), account: g.account, pool: &g.pool,
+		members: connections.NewSet(g.cfg.Connections, g.cfg.MaxConnections, g.account, connCost), account: g.account, front: g,
 	}
 	l.full = bufferBytes
 	if g.cfg.TLS.Enabled {
@@ -119,7 +118,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		conn.member.Close = conn.closeIdle
 		conn.member.Holder.Name = conn.name
 		conn.member.Holder.End = conn.cut
-		conn.sent = sentReplies{account: l.account, holder: &conn.member.Holder, pool: l.pool}
+		conn.sent.init(conn)
 		conn.read, conn.write = conn.readReady, conn.writeReady
 		if ok {
 			conn.raw, err = tcp.SyscallConn()

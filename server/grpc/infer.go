@@ -23,7 +23,7 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	c := callOf(ctx)
 	q := message.NewRequest(g.account, c.holder())
 	defer q.Release()
-	client := g.client(c)
+	client := c.client()
 	var receiver message.Receiver
 	receiver.Init(&g.receiving, stream, client.Conn)
 	receiver.Watch()
@@ -115,7 +115,7 @@ func finish(ctx context.Context, q *message.Request, target models.Target, one *
 	case r.Err != nil:
 		err = r.Err
 	default:
-		err = message.Classify(r, q.Classes, target.Info())
+		err = q.Classify(r, target.Info())
 		if err == nil && len(q.Places) > 0 {
 			// A client that has given up may use its memory for something else.
 			if err = ctx.Err(); err == nil {

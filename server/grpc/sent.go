@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/mem"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/grpc/message"
@@ -20,6 +22,12 @@ type sentReplies struct {
 	holder  *memory.Holder
 	pool    *message.BufferPool
 	out     atomic.Int64 // bytes; far below 0 once the connection has ended
+
+	// overdue is for what is sent by this connection. A client that takes none of the replies
+	// for that long loses it.
+	overdue message.Overdue
+	watched atomic.Pointer[time.Timer] // nil: there were no replies when it was looked last
+	moved   atomic.Bool                // something was taken since then
 }
 
 const (
@@ -28,6 +36,12 @@ const (
 	// sentCost is what the transport keeps of a call for as long as it has its reply.
 	sentCost = 4 << 10
 )
+
+func (s *sentReplies) init(conn *connection) {
+	g := conn.listener.front
+	s.account, s.holder, s.pool = g.account, &conn.member.Holder, &g.pool
+	s.overdue = message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Room: s, Log: g.log}
+}
 
 // Lend implements message.Room.
 func (s *sentReplies) Lend(n int) (*[]byte, error) {
@@ -49,8 +63,40 @@ func (s *sentReplies) take(n int64) error {
 	}
 	if s.out.Add(n) < 0 {
 		s.give(n) // end has passed
+	} else if s.watched.Load() == nil {
+		s.watch()
 	}
 	return nil
+}
+
+// watch looks at the replies when the client has had its time for them.
+func (s *sentReplies) watch() {
+	if s.overdue.After <= 0 {
+		return
+	}
+	timer := boundary.AfterFunc(s.overdue.Log, boundary.Connection, s.patience(), s.look, nil)
+	if !s.watched.CompareAndSwap(nil, timer) || s.out.Load() < 0 {
+		timer.Stop()
+	}
+}
+
+func (s *sentReplies) patience() time.Duration {
+	return s.overdue.After * time.Duration(1+max(s.out.Load(), 0)>>20)
+}
+
+func (s *sentReplies) look() {
+	switch timer := s.watched.Load(); {
+	case timer == nil || s.out.Load() < 0:
+	case s.out.Load() == 0:
+		s.watched.Store(nil)
+		if s.out.Load() > 0 && s.watched.Load() == nil { // a reply that has still seen the timer
+			s.watch()
+		}
+	case s.moved.Swap(false):
+		timer.Reset(s.patience())
+	default:
+		_ = s.overdue.Conn.Close()
+	}
 }
 
 func (s *sentReplies) give(n int64) {
@@ -90,6 +136,9 @@ func (s *sentReplies) Put(b *[]byte) {
 // left gives back what a buffer of n bytes was charged.
 func (s *sentReplies) left(n int) {
 	charged := int64(n) + sentCost
+	if !s.moved.Load() {
+		s.moved.Store(true)
+	}
 	if s.out.Add(-charged) >= 0 {
 		s.give(charged)
 	}
@@ -111,5 +160,8 @@ func (s *sentReplies) Get(n int) *[]byte {
 func (s *sentReplies) end() {
 	if n := s.out.Swap(math.MinInt64 / 2); n > 0 {
 		s.give(n)
+	}
+	if timer := s.watched.Load(); timer != nil {
+		timer.Stop()
 	}
 }

@@ -79,7 +79,7 @@ func unary[Q any, P interface {
 		StreamName: name,
 		Handler: g.handler(group, errExiting, func(stream grpc.ServerStream) error {
 			c := callOf(stream.Context())
-			client := g.client(c)
+			client := c.client()
 			charge := memory.Charge{Account: g.account, Holder: c.holder()}
 			defer charge.Settle()
 			var receiver message.Receiver

@@ -59,7 +59,7 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer g.tellCancellation(stream.Context(), "ModelStreamInferHandler")()
-	s := &inferStream{g: g, stream: stream, ctx: ctx, holder: call.holder(), overdue: g.client(call)}
+	s := &inferStream{g: g, stream: stream, ctx: ctx, holder: call.holder(), overdue: call.client()}
 	for _, v := range metadata.ValueFromIncomingContext(ctx, errorKey) {
 		s.errors = v == "true"
 	}

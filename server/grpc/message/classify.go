@@ -2,19 +2,32 @@ package message
 
 import (
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 )
 
-// Classify replaces the outputs that are wanted as classes.
-func Classify(r *infer.Response, classes []Classes, info *models.Info) error {
+// ClassesCost returns what Classify takes at most.
+func ClassesCost(r *infer.Response, classes []Classes, info *models.Info) (n int64) {
+	for _, want := range classes {
+		for i := range r.Outputs {
+			if out := &r.Outputs[i]; out.Name == want.Output {
+				n += server.ClassesCost(out, want.Count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
+			}
+		}
+	}
+	return n
+}
+
+// Classify replaces the outputs that are wanted as classes. What it makes is charged to c.
+func Classify(c *memory.Charge, r *infer.Response, classes []Classes, info *models.Info) error {
 	for _, want := range classes {
 		for i := range r.Outputs {
 			out := &r.Outputs[i]
 			if out.Name != want.Output {
 				continue
 			}
-			t, err := server.Classify(nil, out, want.Count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
+			t, err := server.Classify(c, out, want.Count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
 			if err != nil {
 				return err
 			}

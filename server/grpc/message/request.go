@@ -90,6 +90,11 @@ func (q *Request) Asked() (model, version, id string) {
 	return q.message.model, q.message.version, q.message.id
 }
 
+// Classify replaces the outputs of the response that are wanted as classes.
+func (q *Request) Classify(r *infer.Response, info *models.Info) error {
+	return Classify(&q.message.charge, r, q.Classes, info)
+}
+
 // Charge charges n bytes that the request takes besides its message, until Release.
 func (q *Request) Charge(n int64) error {
 	return AsNoRoom(q.message.charge.Take(memory.Bodies, n))

@@ -61,6 +61,9 @@ func (r *Reply) weigh() {
 			p := &r.Response.Parameters[i]
 			r.cost += outputCost + int64(len(p.Name)+len(p.String))
 		}
+		if len(r.Origin.Classes) > 0 {
+			r.cost += message.ClassesCost(r.Response, r.Origin.Classes, r.Origin.Target.Info())
+		}
 		if r.Response.Err != nil {
 			r.cost += int64(len(r.Response.Err.Message))
 		}
@@ -134,7 +137,8 @@ func (r *Reply) Message(ctx context.Context) message.Reply {
 	case r.Response.Empty:
 		return message.Reply{Model: o.Model, Version: o.Version, ID: o.ID, Stream: true, HasFinal: true, Final: r.Response.Final}
 	}
-	err := message.Classify(r.Response, o.Classes, o.Target.Info())
+	// The charge of the reply has them (weigh).
+	err := message.Classify(nil, r.Response, o.Classes, o.Target.Info())
 	if err == nil {
 		err = r.put(ctx)
 	}
