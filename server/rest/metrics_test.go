@@ -137,7 +137,8 @@ func TestMetricsServeTheStatus(t *testing.T) {
 		keeper.Run(ctx)
 	}()
 	page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	m, err := NewMetrics(Config{Address: "127.0.0.1", Hosts: []string{"gpu1.example.org"}}, memory.New(memory.Config{Limit: 64 << 20}), page, keeper, zerolog.Nop())
+	account := memory.New(memory.Config{Limit: 64 << 20})
+	m, err := NewMetrics(Config{Address: "127.0.0.1", Hosts: []string{"gpu1.example.org"}}, account, page, keeper, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,6 +177,12 @@ func TestMetricsServeTheStatus(t *testing.T) {
 		}
 		_ = c.Close()
 	}
+	full := account.Most(memory.Replies)
+	account.Must(memory.Replies, full)
+	if got := s.do(t, "GET", "/status?lines=1000", ""); got.status != http.StatusServiceUnavailable {
+		t.Errorf("a status without memory: got %.200s, want 503", got)
+	}
+	account.Give(memory.Replies, full)
 	for _, query := range []string{"lines=x", "lines=-1", "since=3", "%zz", "after=99999999999999999999"} {
 		if got := s.do(t, "GET", "/status?"+query, ""); got.status != http.StatusBadRequest {
 			t.Errorf("/status?%s: got %s, want it refused", query, got)

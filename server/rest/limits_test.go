@@ -1,0 +1,252 @@
+package rest
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest/inference"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+// TestEndpointsThatNeedLittleAcceptLittle sends a body of a little more than 1 MiB to each.
+func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
+	path := ""
+	s := startHTTP(t, Config{}, nil, withRegions(t, &path))
+	body := "{" + strings.Repeat(" ", 1<<20) + "}"
+	for _, path := range []string{
+		"/v2/repository/index", "/v2/repository/models/m/unload", "/v2/repository/models/m/instances", "/v2/logging",
+		"/v2/systemsharedmemory/region/r/register", "/v2/cudasharedmemory/region/r/register",
+	} {
+		for _, chunked := range []bool{false, true} {
+			c := s.connect(t)
+			if chunked {
+				c.send("POST " + path + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(body, 1<<16))
+			} else {
+				c.send(text("POST", path, body))
+			}
+			if got := c.receive("POST"); got.status != http.StatusBadRequest || !strings.Contains(got.body, "Use --client-max-small-body-size to increase the limit.") {
+				t.Errorf("%s, chunked %v: got %.300s, want it refused", path, chunked, got)
+			}
+			_ = c.Close()
+		}
+	}
+	if got := s.do(t, "POST", "/v2/repository/models/m/load", body); got.status != http.StatusOK {
+		t.Errorf("a load: got %.300s, want 200", got)
+	}
+}
+
+// TestValuesThatAreSmallByNatureAreBounded sends each as long as it may be, and a byte longer. The
+// refusal repeats little of it.
+func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
+	s := startHTTP(t, Config{MaxLoadFiles: 3}, nil)
+	const infer, generate, load = "/v2/models/id_uint8/infer", "/v2/models/id_uint8/generate", "/v2/repository/models/m/load"
+	of := func(n int) string { return strings.Repeat("x", n) }
+	input := `"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1],"data":[1]}]`
+	many := func(n int) string { // parameters of so many bytes, with their quotes
+		var b strings.Builder
+		for i := 0; n > 0; i++ {
+			one := n
+			if n > 2<<16 {
+				one = 1 << 16
+			}
+			fmt.Fprintf(&b, `,"p%08d":"%s"`, i, of(one-11))
+			n -= one
+		}
+		return b.String()[1:]
+	}
+	for _, tt := range []struct {
+		what, path string
+		most       int
+		body       func(n int) string
+	}{
+		{"id", infer, 64 << 10, func(n int) string { return `{"id":"` + of(n) + `",` + input + `}` }},
+		{"id", generate, 64 << 10, func(n int) string { return `{"id":"` + of(n) + `","INPUT0":1}` }},
+		{"the name of a parameter", infer, 4 << 10, func(n int) string { return `{"parameters":{"` + of(n) + `":1},` + input + `}` }},
+		{"the name of a parameter", generate, 4 << 10, func(n int) string { return `{"INPUT0":1,"` + of(n) + `":1}` }},
+		{"all parameters together", infer, 1 << 20, func(n int) string { return `{"parameters":{` + many(n) + `},` + input + `}` }},
+		{"all parameters together", generate, 1 << 20, func(n int) string { return `{"INPUT0":1,` + many(n) + `}` }},
+		{"load parameter 'config'", load, 1 << 20, func(n int) string { return `{"parameters":{"config":"` + of(n) + `"}}` }},
+		{"the name of a load parameter", load, 5 + 4<<10, func(n int) string { return `{"parameters":{"config":"{}","file:` + of(n-5) + `":""}}` }},
+	} {
+		if got := s.do(t, "POST", tt.path, tt.body(tt.most)); got.status != http.StatusOK {
+			t.Errorf("%s of %s with %d bytes: got %.200s, want 200", tt.what, tt.path, tt.most, got)
+		}
+		got := s.do(t, "POST", tt.path, tt.body(tt.most+1))
+		if want := fmt.Sprintf("%s has %d bytes, but at most %d are allowed", tt.what, tt.most+1, tt.most); got.status != http.StatusBadRequest || !strings.Contains(got.body, want) {
+			t.Errorf("%s of %s with %d bytes: got %.200s, want it refused", tt.what, tt.path, tt.most+1, got)
+		}
+	}
+	for _, name := range []string{`"name":"` + of(5000) + `"`, `"name":"INPUT0","parameters":{"shared_memory_region":"` + of(5000) + `"}`} {
+		if got := s.do(t, "POST", infer, `{"inputs":[{`+name+`,"datatype":"UINT8","shape":[1],"data":[1]}]}`); got.status != http.StatusBadRequest || len(got.body) > 1000 {
+			t.Errorf("a long name: got %d bytes, %.200s", len(got.body), got)
+		}
+	}
+	files := `"file:1/a":"","file:1/b":"","file:1/c":""`
+	if got := s.do(t, "POST", load, `{"parameters":{"config":"{}",`+files+`}}`); got.status != http.StatusOK {
+		t.Errorf("three files: got %s, want 200", got)
+	}
+	if got := s.do(t, "POST", load, `{"parameters":{"config":"{}",`+files+`,"file:1/d":""}}`); got.status != http.StatusBadRequest || !strings.Contains(got.body, "more than 3 files") {
+		t.Errorf("four files: got %s, want them refused", got)
+	}
+}
+
+// TestUnreadRepliesAreCharged has clients ask for large replies of each kind and not read them. The
+// bytes are charged to their connections until the server gives up on them.
+func TestUnreadRepliesAreCharged(t *testing.T) {
+	const size = 16 << 20 // more than the buffers of a socket take
+	core := servertest.NewCore()
+	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Reason: strings.Repeat("x", size)}}
+	for _, request := range []string{
+		text("POST", "/v2/repository/index", ""),
+		text("POST", "/v2/models/id_bytes/infer", oneInput("BYTES", "[1]", `"data":["`+strings.Repeat("x", size)+`"]`)),
+		text("POST", "/v2/models/id_bytes/generate", `{"INPUT0":"`+strings.Repeat("x", size)+`"}`),
+	} {
+		s := startHTTP(t, Config{Config: http1.Config{WriteTimeout: 500 * time.Millisecond}}, core)
+		c := s.connect(t)
+		c.send(request)
+		account, line := s.blocks.Account, request[:strings.IndexByte(request, '\r')]
+		eventually(t, line+" is charged", func() bool {
+			charged := false
+			account.Holders(func(h *memory.Holder) bool {
+				charged = charged || h.Held(memory.Replies)+h.Held(memory.JSON) >= size && strings.HasSuffix(h.Name(), c.LocalAddr().String())
+				return true
+			})
+			return charged
+		})
+		eventually(t, line+" is given up", func() bool { return s.Connections() == 0 && account.Total() == 0 })
+	}
+}
+
+// TestBodiesAreAttributedToTheirConnections: the pool charges for large bodies, and each connection
+// is known to hold its own while it comes.
+func TestBodiesAreAttributedToTheirConnections(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	const size = 4 << 20
+	c := announce(t, s, 2*size, size)
+	held := func() (n int64) {
+		s.blocks.Account.Holders(func(h *memory.Holder) bool {
+			n += h.Held(memory.Blocks)
+			return true
+		})
+		return n
+	}
+	eventually(t, "the body is attributed", func() bool { return held() >= size })
+	c.send(strings.Repeat("x", size))
+	if got := c.receive("POST"); got.status != http.StatusOK {
+		t.Errorf("got %.200s, want 200", got)
+	}
+	eventually(t, "nothing is attributed after the reply", func() bool { return held() == 0 })
+}
+
+// TestLargeRepliesNeedMemory and small ones do not.
+func TestLargeRepliesNeedMemory(t *testing.T) {
+	core := servertest.NewCore()
+	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Reason: strings.Repeat("x", 1<<20)}}
+	s := startHTTP(t, Config{}, core)
+	full := s.blocks.Account.Most(memory.Replies)
+	if err := s.blocks.Account.Take(memory.Replies, full); err != nil {
+		t.Fatal(err)
+	}
+	defer s.blocks.Account.Give(memory.Replies, full)
+	if got := s.do(t, "POST", "/v2/repository/index", ""); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "in use, ") {
+		t.Errorf("a large reply without memory: got %.300s, want 503", got)
+	}
+	if got := s.do(t, "POST", "/v2/models/none/infer", "{}"); got.status != http.StatusNotFound {
+		t.Errorf("a small reply without memory: got %.300s, want 404", got)
+	}
+}
+
+// TestAttacksStayWithinTheirCharge sends the bodies that take most memory for their size, five
+// at once, and compares the live heap with what is charged.
+func TestAttacksStayWithinTheirCharge(t *testing.T) {
+	const size = 8 << 20
+	nested := strings.Repeat("[", 100) + `"` + strings.Repeat("a", 924) + `"` + strings.Repeat("]", 100) + ","
+	for _, tt := range []struct{ name, path, begin, unit, end string }{
+		{"nested arrays", "/v2/models/id_uint8/infer", `{"x":[`, nested, `0]}`},
+		{"empty objects as parameters", "/v2/models/id_uint8/infer", `{"parameters":{`, `"":{},`, `"a":1}}`},
+		{"empty objects as inputs", "/v2/models/id_uint8/infer", `{"inputs":[`, `{},`, `{}]}`},
+		{"dimensions", "/v2/models/id_uint8/infer", `{"inputs":[{"name":"INPUT0","datatype":"UINT8","data":[1],"shape":[`, `1,`, `1]}]}`},
+		{"empty strings", "/v2/models/id_bytes/generate", `{"INPUT0":[`, `"",`, `""]}`},
+		{"files of a load", "/v2/repository/models/m/load", `{"parameters":{"config":"{}"`, `,"file:a":""`, `}}`},
+		{"an index", "/v2/repository/index", `[`, nested, `0]`},
+		{"levels of traces", "/v2/trace/setting", `{"trace_level":[`, `"",`, `""]}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := startHTTP(t, Config{}, nil)
+			unit := []byte(strings.Repeat(tt.unit, (64<<10)/len(tt.unit)))
+			n := size / len(unit)
+			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+				tt.path, len(tt.begin)+n*len(unit)+len(tt.end), tt.begin)
+			var clients sync.WaitGroup
+			peak := testkit.PeakHeap(s.blocks.Account.Total, func() {
+				for range 5 {
+					c := s.dial(t)
+					clients.Go(func() {
+						_, _ = io.WriteString(c, head)
+						for range n {
+							_, _ = c.Write(unit)
+						}
+						_, _ = io.WriteString(c, tt.end)
+						_, _ = io.Copy(io.Discard, c)
+					})
+				}
+				clients.Wait()
+			})
+			if peak.Live > 2*peak.Charged+32<<20 {
+				t.Errorf("%d MiB are live and %d MiB charged", peak.Live>>20, peak.Charged>>20)
+			}
+			t.Logf("%d MiB live, %d MiB charged", peak.Live>>20, peak.Charged>>20)
+		})
+	}
+}
+
+// TestPagesOfOtherSitesChangeNothing: browsers say where a request comes from.
+func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
+	path := ""
+	s := startHTTP(t, Config{AllowOrigins: []string{"https://good.example"}}, nil, withRegions(t, &path))
+	for _, tt := range []struct {
+		path   string
+		header []string
+		want   int
+	}{
+		{"/v2/repository/models/m/unload", nil, 200},
+		{"/v2/repository/models/m/unload", []string{"Sec-Fetch-Site: same-origin"}, 200},
+		{"/v2/repository/models/m/unload", []string{"Sec-Fetch-Site: cross-site", "Origin: https://evil.example", "Content-Type: text/plain"}, 403},
+		{"/v2/repository/models/m/unload", []string{"Sec-Fetch-Site: cross-site", "Origin: https://good.example"}, 200},
+		{"/v2/repository/models/m/load", []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{"/v2/repository/models/m/instances", []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{"/v2/logging", []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{"/v2/systemsharedmemory/region/r/register", []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{"/v2/systemsharedmemory/unregister", []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{"/v2/repository/index", []string{"Sec-Fetch-Site: cross-site"}, 200},
+	} {
+		if got := s.do(t, "POST", tt.path, "", tt.header...); got.status != tt.want {
+			t.Errorf("%s %q: got %s, want %d", tt.path, tt.header, got, tt.want)
+		}
+	}
+}
+
+// TestSmallRepliesAreCompressedOnlyForThoseWhoAsk: most clients name all codings that they know.
+func TestSmallRepliesAreCompressedOnlyForThoseWhoAsk(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	for _, tt := range []struct {
+		size         int
+		accept, want string
+	}{
+		{4, "gzip, deflate", ""}, {4, "gzip", "gzip"}, {4, "deflate", "deflate"}, {4000, "gzip, deflate", "gzip"}, {4000, "identity", ""},
+	} {
+		got := s.infer(t, "id_uint8", binaryInput(tt.size), strings.Repeat("x", tt.size), "Accept-Encoding: "+tt.accept)
+		if coding := got.header.Get("Content-Encoding"); got.status != http.StatusOK || coding != tt.want || got.header.Get(inference.HeaderLengthName) == "" {
+			t.Errorf("%d bytes for %q: got status %d in coding %q, want %q", tt.size, tt.accept, got.status, coding, tt.want)
+		}
+	}
+}
