@@ -294,13 +294,13 @@ func CheckOverride(limits *memory.Limits, n int) error {
 		n, limits.ConfigOverride)
 }
 
-// What an object and another value of a config take while it is read, checked, written and compared.
+// The memory for an object and for another value of a config while it is read, checked, written and compared.
 const (
 	objectBytes = 2 << 10
 	valueBytes  = 128
 )
 
-// chargeOverride charges for what a config becomes until the load ends.
+// chargeOverride charges for the memory that a load takes for its config.
 func (r *Registry) chargeOverride(c *memory.Charge, config string) error {
 	if r.config.Memory == nil {
 		return nil

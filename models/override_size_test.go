@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 )
 
-// TestLargeOverridesAreRefused: a config that is too long, and one that is short and becomes much. Others
-// are charged while the load goes on.
+// TestLargeOverridesAreRefused loads a model with a config that is too long, and with short ones that take much
+// memory.
 func TestLargeOverridesAreRefused(t *testing.T) {
 	account := memory.New(memory.Config{Limit: 256 << 20})
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), func(c *RegistryConfig) {

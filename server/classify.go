@@ -17,7 +17,7 @@ const maxClassified = 1_000_000
 // Classify returns the k highest elements of out, for each item of the batch if
 // batched, as a BYTES tensor on the Go heap: "<value>:<index>" or
 // "<value>:<index>:<label>", the highest first, the lower index first of equal
-// ones, NaN last. labels may be nil. What it makes is charged to c.
+// ones, NaN last. labels may be nil. The new tensor is charged to c.
 func Classify(c *memory.Charge, out *infer.Tensor, k int, batched bool, labels []string) (infer.Tensor, error) {
 	t := infer.Tensor{Name: out.Name, DataType: infer.Bytes}
 	switch out.DataType {
@@ -71,7 +71,7 @@ func Classify(c *memory.Charge, out *infer.Tensor, k int, batched bool, labels [
 }
 
 const (
-	// rankedBytes is what an element takes while the elements are ranked: its value and its index.
+	// rankedBytes is the memory for the value and the index of an element while the elements are ranked.
 	rankedBytes = 16
 	// classBytes bounds the text of a class without its label: a double has up to 309 digits before the point.
 	classBytes = 352

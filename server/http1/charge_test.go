@@ -96,7 +96,7 @@ func TestLargeHeadsAreCharged(t *testing.T) {
 		return reply.StatusCode
 	}
 	exchange("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	waits := held // what a connection is charged when it comes
+	waits := held // the charge of a new connection
 	if exchange(large); held-waits < int64(len(large))+1800*fieldBytes {
 		t.Errorf("a head of %d bytes with 1800 fields: got %d bytes charged", len(large), held-waits)
 	}

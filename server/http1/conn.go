@@ -141,7 +141,7 @@ func (c *conn) closeIdle() bool {
 	return true
 }
 
-// name is what the connection is called as a holder of memory.
+// name names the connection as a holder of memory.
 func (c *conn) name() string { return "HTTP connection from " + c.socket.RemoteAddr().String() }
 
 // cut ends the connection and the request that it serves.
@@ -278,7 +278,7 @@ func (c *conn) readHead() (string, error) {
 	}
 }
 
-// takeRequest makes the connection busy and returns the head in its buffer, which has so many
+// takeRequest makes the connection busy and returns the head in its buffer, which has that many
 // lines.
 func (c *conn) takeRequest(lines int) (string, error) {
 	if !c.state.CompareAndSwap(connWaits, connServes) {

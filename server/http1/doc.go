@@ -39,9 +39,9 @@
 // Memory: the texts of a Request are parts of one string and may be kept. A Reply keeps no
 // part of what it sends. The buffers of a conn are lent to it with the first byte of a request and
 // given back behind the reply (buffers.go), so that a connection that waits has none; only through TLS
-// it keeps those for its input. What a connection takes for a small request is charged when it is let in,
-// and the rest of a large head when the head is whole. A handler adds what it makes (Reply.Charge), and
-// all of that is given back behind the reply. Each connection is a memory.Holder, which the charges of its
+// it keeps those for its input. The memory for a small request is charged when the connection is let in,
+// and the rest of a large head when the head is whole. A handler charges for the bodies of replies (Reply.Charge),
+// until they have been sent. Each connection is a memory.Holder, which the charges of its
 // requests name.
 //
 // Trust: a client may send anything, at any speed. A head that two readers could

@@ -43,8 +43,8 @@ const (
 	replySent               // whole
 )
 
-// Charge returns the charge of the request and its reply, to which a handler adds what the body of the
-// reply takes before it makes it: the connection gives it back once the reply has been sent. A
+// Charge returns the charge of the request and its reply, to which a handler adds the body of the
+// reply before it makes the body. The connection gives the charge back once the reply has been sent. A
 // body of at most InlineReply bytes is charged already.
 func (w *Reply) Charge() *memory.Charge { return w.c.charged }
 

@@ -38,14 +38,14 @@ type Server struct {
 const (
 	// connStack is what a connection takes besides its buffer.
 	connStack = 8 << 10
-	// connRequest is what a small request and its reply take besides, and are not charged for.
+	// connRequest is the memory for a small request and its reply, which are not charged themselves.
 	connRequest = 8 << 10
-	// fieldBytes is what a Field takes.
+	// fieldBytes is the size of a Field.
 	fieldBytes = 32
 )
 
-// requestCost is what the head of a request takes beside the connection's buffer, and the head of its
-// reply with a small body: the reply may repeat what the request says.
+// requestCost returns the memory for the head of a request beside the connection's buffer, and for the head of
+// the reply with a small body. The reply may repeat parts of the request.
 func requestCost(head, lines int) int64 {
 	return 2*int64(head) + int64(lines)*fieldBytes + InlineReply
 }

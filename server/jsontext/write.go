@@ -54,7 +54,7 @@ func Quoted[T string | []byte](s T) int {
 	return n
 }
 
-// TextBytes bounds what a text takes in JSON, with a comma.
+// TextBytes bounds the length of a text in JSON, with a comma.
 func TextBytes[T string | []byte](text T) int {
 	const few = 64
 	if len(text) <= few { // not worth a look

@@ -152,7 +152,7 @@ func (e *extraFields) apply(req *infer.Request) error {
 const (
 	// mostParameters bounds the text of the parameters, in bytes.
 	mostParameters = 64 << 10
-	// parsedBytes bounds what a byte of it becomes.
+	// parsedBytes bounds the memory for each byte of it once it is parsed.
 	parsedBytes = 64
 )
 

@@ -172,7 +172,7 @@ func (p *Pages) show(w *http1.Reply, status int, name string, data any) {
 	w.Send(status, s.text)
 }
 
-// sheet is a page that is being made. What it takes is charged.
+// sheet is a page that is being made. Its text is charged.
 type sheet struct {
 	charge  *memory.Charge
 	text    []byte

@@ -113,7 +113,7 @@ func (h *Endpoints) serveModelMetadata(w *http1.Reply, model string, version int
 	return nil
 }
 
-// versionBytes is what a version takes in a list, or a dimension.
+// versionBytes bounds the JSON of a version or a dimension in a list.
 const versionBytes = 24
 
 func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch, dims []int64) []byte {
@@ -162,9 +162,9 @@ func (h *Endpoints) serveStatistics(w *http1.Reply, model string, version int64)
 }
 
 const (
-	// durationsBytes is what the statistics of a response index or a batch size take.
+	// durationsBytes bounds the JSON of the statistics of a response index or a batch size.
 	durationsBytes = 6 * 80
-	// modelStatisticsBytes is what those of a model take besides, with its name's member and eight durations.
+	// modelStatisticsBytes bounds the rest of the statistics of a model, without its name.
 	modelStatisticsBytes = 256 + 8*80
 )
 

@@ -93,7 +93,7 @@ const packedMin = 1 << 10
 
 // worthPacking reports whether a reply is to be compressed. Most clients that take compressed
 // replies name all the codings they know, and gain nothing from a few bytes less. A client that names
-// one coding alone has been told to: it gets what Triton gives.
+// one coding alone has been told to: it gets the same reply as from Triton.
 func worthPacking(r *http1.Request, coding http1.Coding, head []byte, blobs [][]byte) bool {
 	size := len(head)
 	for _, blob := range blobs {

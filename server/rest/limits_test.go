@@ -51,7 +51,7 @@ func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
 	const infer, generate, load = "/v2/models/id_uint8/infer", "/v2/models/id_uint8/generate", "/v2/repository/models/m/load"
 	of := func(n int) string { return strings.Repeat("x", n) }
 	input := `"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1],"data":[1]}]`
-	many := func(n int) string { // parameters of so many bytes, with their quotes
+	many := func(n int) string { // parameters of n bytes, with their quotes
 		var b strings.Builder
 		for i := 0; n > 0; i++ {
 			one := n
@@ -166,7 +166,7 @@ func TestLargeRepliesNeedMemory(t *testing.T) {
 }
 
 // TestAttacksStayWithinTheirCharge sends the bodies that take most memory for their size, five
-// at once, and compares the live heap with what is charged.
+// at once, and compares the live heap with the account.
 func TestAttacksStayWithinTheirCharge(t *testing.T) {
 	const size = 8 << 20
 	nested := strings.Repeat("[", 100) + `"` + strings.Repeat("a", 924) + `"` + strings.Repeat("]", 100) + ","

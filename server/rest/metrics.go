@@ -87,7 +87,7 @@ func serveStatus(w *http1.Reply, r *http1.Request, keeper *status.Keeper) {
 	w.Send(http.StatusOK, body)
 }
 
-// expositionBytes is what a piece of the exposition takes, twice: where it is made and where it waits.
+// expositionBytes is the memory for two pieces of the exposition: one is made while the first one waits.
 const expositionBytes = 192 << 10
 
 // WriteExposition replies with what exposition renders, as that type.

@@ -18,9 +18,9 @@ import (
 const maxDescribed = 500
 
 const (
-	// What a model, a tensor and a byte of a name take while the OpenAPI document is made.
+	// The memory for a model, for a tensor and for a byte of a name while the OpenAPI document is made.
 	describedBytes, describedTensorBytes, describedNames = 80 << 10, 9 << 10, 60
-	// What they take in the page.
+	// The same for the page.
 	shownBytes, shownTensorBytes, shownNames = 2 << 10, 256, 12
 )
 

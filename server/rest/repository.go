@@ -43,7 +43,7 @@ func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request) error {
 	}))
 }
 
-// memberBytes is what an object of a reply takes besides its texts and lists.
+// memberBytes bounds the JSON of an object of a reply without its texts and lists.
 const memberBytes = 128
 
 // appendIndex appends the JSON of an index. Members without a value are absent:
@@ -84,7 +84,7 @@ func (h *Endpoints) serveLoad(t target, w *http1.Reply, r *http1.Request) error 
 	}))
 }
 
-// loadFileBytes is what a file takes besides its path and content.
+// loadFileBytes is the memory for the entries of a file in lists and maps.
 const loadFileBytes = 256
 
 // readLoadParameters reads the config and at most most files.

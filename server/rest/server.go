@@ -220,7 +220,7 @@ func writeStatus(w *http1.Reply, status int, message string) {
 // errorJSON is the body of a reply with a short error.
 func errorJSON(message string) []byte { return appendError(nil, message) }
 
-// errorBytes is what the body of an error takes besides its text.
+// errorBytes is the length of the body of an error without its text.
 const errorBytes = 16
 
 func appendError(b []byte, message string) []byte {
@@ -230,7 +230,7 @@ func appendError(b []byte, message string) []byte {
 // Room returns room for a body of n bytes, which is charged until the reply has been sent.
 func Room(w *http1.Reply, n int) ([]byte, error) {
 	if n <= http1.InlineReply {
-		return make([]byte, 0, n), nil // bound: the connection is charged for so much
+		return make([]byte, 0, n), nil // bound: the connection has been charged for it
 	}
 	return memory.Grow(w.Charge(), memory.Replies, []byte(nil), n)
 }

@@ -62,7 +62,7 @@ func (from *Gatherer) whole(r *http1.Request, most int64, check func(n int64) er
 	return use(text, &c)
 }
 
-// JSON makes a function for Whole and Small of one that wants a body which is JSON; an empty body is
+// JSON returns a function for Whole and Small that parses the body and calls use. An empty body becomes
 // a value that does not exist.
 func JSON(use func(v jsontext.Value, c *memory.Charge) error) func(text []byte, c *memory.Charge) error {
 	return func(text []byte, c *memory.Charge) error {
@@ -88,7 +88,7 @@ func (from *Gatherer) CheckLength(n int64) error {
 }
 
 // Parse checks the syntax of a request's JSON; its error is RefuseJSON's, with what to do behind
-// it where the text shows what its author has mistaken. What the scanner takes is charged to c.
+// it where the text shows what its author has mistaken. The memory of the scanner is charged to c.
 func Parse(c *memory.Charge, s *jsontext.Scanner, text []byte) (jsontext.Document, error) {
 	doc, err := s.Scan(c, text)
 	if err == nil {

@@ -31,7 +31,7 @@ const (
 )
 
 // Append appends a response without an error as a JSON object, its members in the order of
-// their names. What it takes stays charged until Sent. After an error b is what it was.
+// their names. The text stays charged until Sent. After an error b is what it was.
 func (q *Request) Append(b []byte, r *infer.Response) ([]byte, error) {
 	whole := b
 	if err := q.listMembers(r); err != nil {
@@ -87,7 +87,7 @@ func (q *Request) grow(b []byte, n int) ([]byte, error) {
 	return memory.Grow(&q.charge, memory.JSON, b, n)
 }
 
-// memberBytes is what a member takes besides its name and texts.
+// memberBytes bounds the JSON of a member without its name and texts.
 const memberBytes = 64
 
 // appendMember appends a member of the object that r becomes.

@@ -331,5 +331,5 @@ func (q *Request) readJSON(text []byte) error {
 	return nil
 }
 
-// dimBytes is what a dimension takes, in a request and in the JSON of a reply.
+// dimBytes bounds the memory for a dimension of a request, and its JSON in a reply.
 const dimBytes = 21

@@ -91,8 +91,8 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 	return q.out, q.blobs, nil
 }
 
-// headBytes is what the JSON of a response, of an output and of a parameter takes besides names,
-// shapes and values.
+// headBytes bounds the JSON of a response, of an output or of a parameter without names, shapes and
+// values.
 const headBytes = 128
 
 // grow returns b with room for n more bytes.

@@ -15,8 +15,7 @@ type Tally struct {
 	owed   int
 }
 
-// ItemBytes is what an input, an output or a parameter takes, with its place in the lists and maps
-// of this server.
+// ItemBytes is the memory for an input, an output or a parameter in the lists and maps of this server.
 const ItemBytes = 256
 
 // tallyStep is how much a request may have that is not charged, in bytes.
