@@ -75,8 +75,8 @@ func replies(outputs ...infer.Tensor) func(context.Context, *infer.Request, infe
 	}
 }
 
-// TestAttacksAreCharged: whatever a client sends or makes a model send, the heap grows by no
-// more than twice of what is charged and 32 MiB, and the server answers.
+// TestAttacksAreCharged sends large requests and has models send large responses. The heap must
+// grow by at most twice the charged bytes and 32 MiB, and the server must answer.
 func TestAttacksAreCharged(t *testing.T) {
 	const mib = 1 << 20
 	chat := func(messages, more string) string { return `{"model":"m","messages":[` + messages + `]` + more + `}` }
@@ -198,7 +198,7 @@ func TestLeavingClientEndsItsRendering(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() bool { return s.blocks.Account.Total() == 0 })
 }
 
-// TestErrorsSayWhoseTheyAre: a client may try again what has 503, and not what has 400.
+// TestErrorsSayWhoseTheyAre: a client may send a request again after a 503, and not after a 400.
 func TestErrorsSayWhoseTheyAre(t *testing.T) {
 	fails := func(code infer.Code) func(context.Context, *infer.Request, infer.Sender) error {
 		return func(context.Context, *infer.Request, infer.Sender) error { return infer.Errorf(code, "why") }

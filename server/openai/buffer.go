@@ -9,10 +9,10 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// buffer is a text in the making, whose memory is charged before it is taken. After an error it
-// takes nothing more.
+// buffer builds a text and charges its memory before it grows. After an error all writes do
+// nothing.
 type buffer struct {
-	charge *memory.Charge // nil: a text that is bounded otherwise
+	charge *memory.Charge // nil: the text is short
 	kind   memory.Kind
 	b      []byte
 	err    error
@@ -42,7 +42,7 @@ func (w *buffer) free() {
 	w.b = nil
 }
 
-// fail ends the text, unless an error has done so before.
+// fail keeps the first error.
 func (w *buffer) fail(err error) {
 	if w.err == nil {
 		w.err = err
@@ -69,7 +69,7 @@ func (w *buffer) int(n int64) {
 	}
 }
 
-// quote writes a JSON string; bytes that are no UTF-8 are replaced, since clients decode bodies
+// quote writes a JSON string. It replaces bytes that are not UTF-8, since clients decode bodies
 // strictly.
 func quote[T string | []byte](w *buffer, s T) {
 	w.raw(`"`)
@@ -113,7 +113,7 @@ func (w *buffer) optional(s string) {
 	quote(w, s)
 }
 
-// ascii writes a JSON string as Python's json does: all but ASCII is escaped.
+// ascii writes a JSON string as Python's json does, with escapes for all but ASCII.
 func (w *buffer) ascii(s []byte) {
 	w.raw(`"`)
 	for len(s) > 0 && w.room(len(`\ud83d\ude00`)) {
@@ -145,13 +145,13 @@ func (w *buffer) ascii(s []byte) {
 	w.raw(`"`)
 }
 
-// escape writes a character, or half of one, for which there is room.
+// escape writes a UTF-16 code unit. The caller has made room.
 func (w *buffer) escape(c rune) {
 	const hex = "0123456789abcdef"
 	w.b = append(w.b, '\\', 'u', hex[c>>12&15], hex[c>>8&15], hex[c>>4&15], hex[c&15]) // bound: there is room
 }
 
-// plain returns a string without its escapes: in the place of what w has, if there are any.
+// plain returns a string without its escapes. It overwrites w if the string has escapes.
 func (w *buffer) plain(s jsontext.String) []byte {
 	if !s.Escaped {
 		return s.Raw

@@ -226,7 +226,7 @@ func (t *toolUse) has(name string) bool {
 	return false
 }
 
-// addChat makes the inputs of a chat: its prompt is what the template makes of the messages.
+// addChat renders the messages into a prompt and makes the inputs of it.
 func (g *generation) addChat(r *http1.Request, list jsontext.Value, tools *toolUse, s *sampling, c *memory.Charge) error {
 	chat := newChat(r, c)
 	var messages jinja.List
@@ -251,7 +251,7 @@ func (g *generation) addChat(r *http1.Request, list jsontext.Value, tools *toolU
 	return addInputs(g, plainText(prompt), s, c)
 }
 
-// message has of a message what templates see.
+// message returns the parts of a message that templates see.
 func (t *chatValues) message(m jsontext.Value) (jinja.Value, error) {
 	role, err := m.Member("role").Text()
 	if err != nil {
@@ -288,7 +288,7 @@ func (t *chatValues) message(m jsontext.Value) (jinja.Value, error) {
 	return d, t.Set(d, "tool_calls", made)
 }
 
-// call has a call of a tool with its arguments decoded.
+// call returns a call of a tool with its arguments decoded.
 func (t *chatValues) call(c jsontext.Value) (jinja.Value, error) {
 	text, err := c.Member("function").Member("arguments").Text()
 	if err != nil {
@@ -315,7 +315,7 @@ func (t *chatValues) call(c jsontext.Value) (jinja.Value, error) {
 	return d, t.Set(d, "function", function)
 }
 
-// tools has the tools as templates see them: all members, null if they are absent.
+// tools returns the tools as templates see them: with all members, null for absent ones.
 func (t *chatValues) tools(use *toolUse) (jinja.Value, error) {
 	if !use.some {
 		return nil, nil

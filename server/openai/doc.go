@@ -25,9 +25,9 @@
 // Callers: package nereid, which runs the front end once.
 //
 // Memory: the text of a body is bounded and charged before it is read; nothing keeps a part
-// of it after generation.read. What is made of it only to find the inputs, such as the values
-// and the text of a chat, belongs to the charge of the body (endpoints.whole). A generation
-// owns its inputs until release. All replies are written into a buffer, which is charged
-// before it grows and until the client has read it; nothing else in this package allocates by
-// the size of what a client or a model has sent. endpoints.charge makes all charges.
+// of it after generation.read. Values and texts that serve to find the inputs, such as those of
+// a chat, belong to the charge of the body (endpoints.whole). A generation owns its inputs
+// until release. All replies are written into a buffer, which is charged before it grows, until
+// the client has read it. Other allocations do not depend on the size of requests and
+// responses. endpoints.charge makes all charges.
 package openai

@@ -43,8 +43,8 @@ func statusOf(code infer.Code) int {
 	return http.StatusInternalServerError
 }
 
-// ofRequest returns what is wrong before a model is asked. A request that needs more than the
-// server has at all is the client's error.
+// ofRequest returns an error that arose before a model was asked. A request that needs more
+// memory than the server may ever have is the client's error.
 func ofRequest(err error) error {
 	var e *infer.Error
 	if errors.As(err, &e) && e.Code == infer.InvalidArg {
@@ -74,7 +74,7 @@ func (h *endpoints) writeError(w *http1.Reply, r *http1.Request, err error) {
 		err = b.err
 	}
 	e := asRefusal(err)
-	if b.detail(e); b.err != nil { // there is no memory for the text of a model
+	if b.detail(e); b.err != nil { // no memory for the long text of a model
 		b = buffer{}
 		b.detail(&refusal{status: e.status, text: infer.Cut(e.text, infer.MaxEcho), code: e.code})
 	}

@@ -43,7 +43,7 @@ type fields struct {
 	faults *faults
 }
 
-// faults are what is wrong with a body.
+// faults lists the mistakes of a body.
 type faults struct {
 	list  []fault
 	shown int // bytes of wrong values in the list
@@ -133,7 +133,7 @@ func (f *fields) name(name string, read func(string, *jsontext.String) bool) (te
 	return s.String() // bound: memory.MaxName
 }
 
-// tooMany says that a value is longer than it may be.
+// tooMany adds the fault of a value that is too long.
 func (f *fields) tooMany(name string, v jsontext.Value, kind, message, unit, of string, n, most int) {
 	found, limit := strconv.Itoa(n), strconv.Itoa(most)
 	f.wrongWith(name, v, kind, message+" "+limit+" "+unit+", not "+found, // bound: numbers
@@ -220,7 +220,7 @@ func readInt(v jsontext.Value) (i int64, kind, message string) {
 // mostDigits bounds strings that are read as numbers, as Python does for integers.
 const mostDigits = 4300
 
-// short returns a string that is a number, and "" for one that is too long for it.
+// short returns a string that may be a number, and "" for a longer one.
 func short(s jsontext.String) string {
 	if s.Len() > mostDigits {
 		return ""

@@ -228,7 +228,7 @@ func (s *stream) flush() {
 	}
 }
 
-// end writes what stands behind the last response.
+// end writes the events behind the last response.
 func (s *stream) end() {
 	s.begin()
 	if !s.ended {
@@ -254,7 +254,7 @@ func (s *stream) fail(err error) {
 		s.raw("}\n\n")
 	}
 	s.b, s.err = s.b[:0], nil
-	if write(e.text); s.err != nil { // there is no memory for the text of a model
+	if write(e.text); s.err != nil { // no memory for the long text of a model
 		s.buffer = buffer{}
 		write(infer.Cut(e.text, infer.MaxEcho))
 	}
@@ -292,7 +292,7 @@ func (g *generation) whole(b *buffer, r *infer.Response, text []byte) {
 // start writes a body up to its first choice.
 func (g *generation) start(b *buffer) { b.raw(`{"id":"`, g.id, `","choices":[`) }
 
-// rest writes what stands between the choices and the usage.
+// rest writes the members between the choices and the usage.
 func (g *generation) rest(b *buffer, object string) {
 	b.raw(`],"created":`)
 	b.int(g.created)
@@ -311,8 +311,8 @@ func (b *buffer) usage(in, out int64) {
 	b.raw("}")
 }
 
-// chunk writes the event of a piece of the text. The last one says why it ends; r is nil if it
-// has no response.
+// chunk writes the event of a piece of the text. The last one says why the text ends; r is nil
+// if that one has no response.
 func (g *generation) chunk(b *buffer, r *infer.Response, text []byte, last bool) {
 	reason := "null"
 	if last {

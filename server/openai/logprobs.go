@@ -56,15 +56,15 @@ func wrongLogprobs(err error) error {
 	return infer.Errorf(infer.Internal, "the model's logprobs cannot be read: %v", err)
 }
 
-// probabilities writes what a model says of the tokens of a text. It goes through the model's
-// JSON as often as the reply has lists, so that it need not keep anything.
+// probabilities writes the model's log probabilities of the tokens of a text. It reads the
+// model's JSON once for each list of the reply and keeps nothing.
 type probabilities struct {
 	*buffer
 	positions jsontext.Value
 	unescaped buffer
 }
 
-// list writes a list with what one writes for each position, which has a chosen token.
+// list writes a list. one writes the element of each position that has a chosen token.
 func (p *probabilities) list(one func(position jsontext.Value, chosen *token)) {
 	p.raw("[")
 	elements, err := p.positions.Elements()
@@ -89,8 +89,7 @@ func (p *probabilities) list(one func(position jsontext.Value, chosen *token)) {
 	p.raw("]")
 }
 
-// each calls one for each candidate for a position, in the model's order, which are separated
-// by commas.
+// each calls one for each candidate for a position, in the model's order, with commas between.
 func (p *probabilities) each(position jsontext.Value, one func(candidate *token)) {
 	first := true
 	members := position.Members()

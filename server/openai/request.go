@@ -75,8 +75,8 @@ func parseBody(c *memory.Charge, r *http1.Request, text []byte) (*fields, error)
 	return f, nil
 }
 
-// read makes a request to a model of the body of r. What is needed for that alone is charged
-// to c. The generation is released by the caller, after an error too.
+// read makes a request to a model of the body of r. Temporary values are charged to c. The
+// caller releases the generation, after an error too.
 func (g *generation) read(r *http1.Request, text []byte, c *memory.Charge) error {
 	f, err := parseBody(c, r, text)
 	if err != nil {

@@ -135,16 +135,16 @@ func (c *tokenizerConfig) readSources(sources map[string]string) error {
 	return nil
 }
 
-// mostRendered bounds what the values, the texts and the prompt of one chat take.
+// mostRendered bounds the bytes of the values, the texts and the prompt of one chat.
 const mostRendered = 256 << 20
 
-// chatValues makes the values of one chat.
+// chatValues makes the values of one chat. It charges scans of JSON to charge.
 type chatValues struct {
 	*jinja.Meter
 	charge *memory.Charge
 }
 
-// newChat returns what makes the values of the chat of r, charged to c, until the client leaves.
+// newChat returns the meter of the chat of r. It charges c, and stops when the client leaves.
 func newChat(r *http1.Request, c *memory.Charge) *chatValues {
 	left := int64(mostRendered)
 	return &chatValues{charge: c, Meter: jinja.NewMeter(jinja.Limits{
@@ -163,8 +163,8 @@ func newChat(r *http1.Request, c *memory.Charge) *chatValues {
 	})}
 }
 
-// render returns the prompt of messages. What a template refuses by raise_exception, and what
-// takes more steps than it may, is the client's error, all else the template's.
+// render returns the prompt of messages. A raise_exception of the template, and too many steps,
+// are the client's errors, all others the template's.
 func (t *chatTemplate) render(chat *chatValues, messages, tools jinja.Value) (string, error) {
 	variables := map[string]jinja.Value{"messages": messages, "tools": tools, "documents": nil, "add_generation_prompt": true}
 	for name, token := range t.tokens {
@@ -252,7 +252,7 @@ func (t *chatValues) value(v jsontext.Value) (jinja.Value, error) {
 	if n, err := v.Int(); err == nil {
 		return n, nil
 	}
-	if err := t.Take(len(v.Raw())); err != nil { // which a long number is copied to
+	if err := t.Take(len(v.Raw())); err != nil { // Float copies a long number
 		return nil, err
 	}
 	x, _ := v.Float()

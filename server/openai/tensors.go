@@ -45,9 +45,8 @@ func (q *inference) echoInput() *kserve.ModelInput {
 	return nil
 }
 
-// addInputs makes the inputs of a prompt: of all that the model has an input for. What a
-// client has asked for and the model has no input for is refused. c is charged for what is
-// needed for that alone.
+// addInputs makes the inputs of a prompt that the model has. It refuses a client's setting that
+// the model has no input for. Temporary values are charged to c.
 func addInputs[T element](g *generation, prompt T, s *sampling, c *memory.Charge) error {
 	in := g.input("text_input")
 	if in == nil {
@@ -213,7 +212,7 @@ func (s *sampling) writeParameters(b *buffer) {
 	b.raw("}")
 }
 
-// element is what an element of an input is made of.
+// element is the source of an element of an input.
 type element interface {
 	Len() int
 	AppendTo(b []byte) []byte
@@ -226,7 +225,7 @@ type plainText string
 func (s plainText) Len() int { return len(s) }
 
 // AppendTo appends the text.
-func (s plainText) AppendTo(b []byte) []byte { return append(b, s...) } // bound: addTexts has the room
+func (s plainText) AppendTo(b []byte) []byte { return append(b, s...) } // bound: the tensor's memory
 
 // addTexts makes an input of texts.
 func addTexts[T element](q *inference, in *kserve.ModelInput, list ...T) error {

@@ -104,7 +104,7 @@ func generated(t *testing.T, values []string) (list []string) {
 }
 
 // TestNothingGrowsUncounted has each filter, test, method, function and operator work on large
-// values where there is little room: what is allocated has been asked for, and the work ends.
+// values where there is little room. It must ask for room before it allocates, and it must end.
 func TestNothingGrowsUncounted(t *testing.T) {
 	const (
 		room  = 256 << 10
@@ -150,7 +150,7 @@ func TestNothingGrowsUncounted(t *testing.T) {
 	}
 }
 
-// allowed are the functions that do not allocate by the size of what they are given.
+// allowed are the functions that do not allocate by the size of their arguments.
 var allowed = map[string]string{
 	"fmt":     "Errorf",
 	"slices":  "Reverse SortFunc SortStableFunc",
@@ -159,8 +159,8 @@ var allowed = map[string]string{
 		"TrimRight TrimRightFunc TrimSpace TrimSuffix",
 }
 
-// TestOnlyTheMeterAllocates: what runs while a template is rendered allocates through Meter, or
-// says in its line why that is bounded.
+// TestOnlyTheMeterAllocates reads the sources: code that runs during a rendering allocates
+// through Meter, or says in a comment on the line why the allocation is bounded.
 func TestOnlyTheMeterAllocates(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -168,7 +168,7 @@ func TestOnlyTheMeterAllocates(t *testing.T) {
 	}
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") || slices.Contains([]string{"lexer.go", "parser.go", "expressions.go"}, path) {
-			continue // tests, and what parses the operator's templates
+			continue // tests, and the parser of the operator's templates
 		}
 		source, err := os.ReadFile(path)
 		if err != nil {
@@ -193,7 +193,7 @@ func TestOnlyTheMeterAllocates(t *testing.T) {
 	}
 }
 
-// allocates returns what in a node may allocate by the size of a value.
+// allocates names the part of a node that may allocate by the size of a value.
 func allocates(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.CallExpr:

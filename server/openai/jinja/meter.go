@@ -15,12 +15,11 @@ type Limits struct {
 	// Steps bounds the work: a statement, an expression, a value that is looked at and a KiB
 	// of text that is read are a step each. Default 10 million.
 	Steps int
-	// Room is asked for bytes before they are allocated; nil: there is room. What it has
-	// granted is the rendering's until its result and its values are no longer used. Its error
-	// ends the rendering.
+	// Room is asked for bytes before they are allocated; nil grants all. The rendering keeps
+	// the bytes until its result and its values are no longer used. An error ends the
+	// rendering.
 	Room func(bytes int64) error
-	// Ended is asked now and then whether the rendering is still wanted; nil: it is. Its error
-	// ends the rendering.
+	// Ended is called now and then. Its error ends the rendering; nil never ends it.
 	Ended func() error
 	// Now is the time of strftime_now; nil is time.Now.
 	Now func() time.Time
@@ -40,7 +39,7 @@ type Meter struct {
 	steps  int
 	used   int64 // bytes of values
 	room   int64 // bytes that Limits.Room has granted
-	nested int   // values that a walk is inside of
+	nested int   // levels of the current walk
 }
 
 // NewMeter returns a meter for one rendering and the values that it is given.
@@ -61,10 +60,10 @@ const (
 	endedStep = 1 << 10
 	// readStep is how many bytes of a text are read in a step.
 	readStep = 1 << 10
-	// slotCost is what an element of a list takes: its place, and a small value on the heap.
+	// slotCost is the size of an element of a list, with a small value on the heap.
 	slotCost = 48
-	// dictCost is what an empty dict takes, memberCost a member, indexCost its place in the
-	// index of a large dict.
+	// dictCost is the size of an empty dict, memberCost that of a member, indexCost that of
+	// its place in the index of a large dict.
 	dictCost, memberCost, indexCost = 64, 64, 64
 	// maxNested bounds the nesting of values.
 	maxNested = 1000
@@ -88,7 +87,7 @@ func (m *Meter) take(n int) error {
 	return nil
 }
 
-// give takes n bytes off that nothing uses any longer.
+// give returns n bytes that nothing uses any longer.
 func (m *Meter) give(n int) { m.used -= int64(n) }
 
 func (m *Meter) step() error { return m.count(1) }
@@ -107,7 +106,7 @@ func (m *Meter) count(steps int) error {
 	return nil
 }
 
-// inside counts a value that a walk goes into, until outside is called.
+// inside counts one level of nesting until outside is called.
 func (m *Meter) inside() error {
 	if m.nested++; m.nested > maxNested {
 		return errors.New("values nest too deeply")
@@ -233,7 +232,7 @@ func (m *Meter) replaced(s, old, with string, count int) (string, error) {
 	return strings.Replace(s, old, with, n), nil // bound: taken
 }
 
-// writer puts a text together. After an error it writes nothing.
+// writer builds a text. After an error all writes do nothing.
 type writer struct {
 	m     *Meter
 	b     strings.Builder
@@ -289,7 +288,7 @@ func (w *writer) rune(c rune) {
 
 func (w *writer) int(n int64) { w.bytes(strconv.AppendInt(w.print[:0], n, 10)) }
 
-// hex writes a prefix and a number of so many hexadecimal digits.
+// hex writes a prefix and a number in hexadecimal, with leading zeros.
 func (w *writer) hex(prefix string, n rune, digits int) {
 	w.text(prefix)
 	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {

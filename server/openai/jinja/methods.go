@@ -248,7 +248,7 @@ func splitting(fromEnd bool) textMethod {
 	}
 }
 
-// words returns what stands between blanks.
+// words returns the words of a text.
 func (m *Meter) words(s string) (List, error) {
 	n, err := m.wordCount(s)
 	if err != nil {
@@ -293,8 +293,7 @@ func (m *Meter) split(s, sep string, most int, fromEnd bool) (List, error) {
 	return m.Append(list, s)
 }
 
-// splitEnd cuts a text at its last n separators, of which there may be fewer, as they do not
-// overlap.
+// splitEnd cuts a text at its last n separators, or at fewer if some of them overlap.
 func (m *Meter) splitEnd(list List, s, sep string, n int) (_ List, err error) {
 	for range n {
 		i := strings.LastIndex(s, sep)

@@ -63,7 +63,7 @@ func (r *run) leave(f *frame) {
 	}
 }
 
-// Render returns what the template makes of the variables, whose values m has made. A meter
+// Render returns the text of a template for these variables, whose values m has made. A meter
 // renders once.
 func (m *Meter) Render(t *Template, variables map[string]Value) (string, error) {
 	out := writer{m: m}
@@ -101,7 +101,7 @@ func (r *run) all(list []statement, f *frame) error {
 	return nil
 }
 
-// apart runs statements in a scope of their own and returns what they write.
+// apart runs statements in a scope of their own and returns their text.
 func (r *run) apart(list []statement, f *frame) (string, error) {
 	out := writer{m: r.Meter}
 	before := r.out
@@ -319,7 +319,7 @@ func (l *loop) run(r *run, f *frame) error {
 	return nil
 }
 
-// again returns an empty scope in the place of f, or f itself if nothing refers to it.
+// again returns an empty scope for the next iteration: f itself, unless a macro refers to it.
 func (f *frame) again() *frame {
 	if f.kept {
 		return &frame{outer: f.outer}

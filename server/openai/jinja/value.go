@@ -17,7 +17,7 @@ type Value any
 // there is no of.
 type Undefined struct{ of, name string }
 
-// noVariable is the "of" of a variable that there is not.
+// noVariable is the "of" of an unknown variable.
 const noVariable = "variable"
 
 func (u Undefined) why() error {
@@ -59,7 +59,7 @@ type member struct {
 // indexFrom is how many members a dict has before it gets an index.
 const indexFrom = 16
 
-// find returns the place of a member, -1 if there is none of that name.
+// find returns the place of a member, or -1.
 func (d *Dict) find(name string) int {
 	if d.index != nil {
 		if i, ok := d.index[name]; ok {
