@@ -30,7 +30,8 @@ func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, r
 		return nil, false
 	}
 	var ended []*stream
-	lent := &lending{group: f.current[0].lent}
+	group := f.current[0].lent
+	var left *lending // by requests that stay open
 	for i, task := range first.batch.Tasks {
 		s := first.stream(i)
 		switch {
@@ -50,9 +51,12 @@ func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, r
 			if s == nil {
 				s = &stream{of: f, task: task, handle: first.handleOf(i)}
 			}
-			if lent.group != nil {
-				s.lent = lent
-				lent.open++
+			if group != nil {
+				if left == nil {
+					left = &lending{group: group}
+				}
+				s.lent = left
+				left.open++
 			}
 			f.open.add(s)
 			continue
@@ -62,8 +66,8 @@ func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, r
 		}
 	}
 	f.concludeLocked(arrived)
-	if lent.group != nil && lent.open == 0 {
-		f.session.answered(lent.group)
+	if group != nil && left == nil {
+		f.session.answered(group)
 	}
 	for _, s := range ended { // not before that: up to here, the end of the life may have to answer them
 		s.ended = true
