@@ -53,7 +53,7 @@ type watcher struct {
 	log       zerolog.Logger
 	limitHeap bool
 
-	base  int64     // of the heap at first, before anything was charged
+	base  int64     // of the heap in use at first, before anything was charged
 	found pressure  // by the last look
 	swept time.Time // when the last sweep ended
 	took  time.Duration
@@ -81,7 +81,7 @@ func newWatcher(a *Account, c Watch, s system) *watcher {
 	h := s.heap()
 	return &watcher{
 		Account: a, system: s, log: c.Log, limitHeap: c.LimitHeap,
-		base: h.size, after: h.size, swept: now, second: now, allocated: h.allocated,
+		base: h.live + h.other, after: h.size, second: now, allocated: h.allocated,
 	}
 }
 
@@ -168,8 +168,8 @@ func (w *watcher) measure() heapState {
 	return h
 }
 
-// beyond returns the bytes that the heap has beyond what is charged.
-func (w *watcher) beyond(h heapState) int64 { return max(h.size-w.onHeap(), 0) }
+// beyond returns the bytes that the heap has beyond what is charged and what it had at first.
+func (w *watcher) beyond(h heapState) int64 { return max(h.size-w.base-w.onHeap(), 0) }
 
 // judge finds out whether memory is short: because the server has more than the account
 // allows, or because its control group has hardly any left and the server could give up as
