@@ -222,8 +222,8 @@ func described(text []byte) (list []endpoint, err error) {
 	if err := json.Unmarshal(text, &d); err != nil {
 		return nil, err
 	}
-	for path, methods := range d.Paths {
-		for method, op := range methods {
+	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
+		for method, op := range d.Paths[path] {
 			e := endpoint{front: "REST", method: strings.ToUpper(method), path: path}
 			if op.Body != nil {
 				e.schema = op.Body.Content["application/json"].Schema
@@ -234,8 +234,8 @@ func described(text []byte) (list []endpoint, err error) {
 	return list, nil
 }
 
-// attacksOverHTTP are those on an endpoint.
-func attacksOverHTTP(address string, e endpoint) (list []attack) {
+// attacksOverHTTP are those on an endpoint. seen are the messages that have been sent elsewhere.
+func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []attack) {
 	path := e.path
 	for _, name := range []string{"{model}", "{region}"} {
 		value := "r"
@@ -281,7 +281,13 @@ func attacksOverHTTP(address string, e endpoint) (list []attack) {
 		add("a body", func(a *attack) { a.body, a.Volleys = jsonValues[0].make, bodyVolleys })
 		return list
 	}
+	known := e.front + fmt.Sprint(slices.Sorted(maps.Keys(s.Properties)))
+	again := seen[known]
+	seen[known] = true
 	for i, form := range formsOfSchema(s, "", func(b []byte) []byte { return b }, 0) {
+		if few(i, again) {
+			continue
+		}
 		add(form.kind, func(a *attack) { a.body, a.Volleys, a.coding = form.make, bodyVolleys, codings[i%len(codings)] })
 		if form.long {
 			add(form.kind+", unread", func(a *attack) { a.body, a.Volleys, a.unread = form.make, unreadVolleys, true })

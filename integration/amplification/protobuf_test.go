@@ -3,6 +3,8 @@ package amplification
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -196,9 +198,11 @@ func modelOf(call string) string {
 	return goodModel
 }
 
-// attacksOverGRPC are those on every method.
-func attacksOverGRPC(address string) (list []attack) {
-	for entry, method := range methods() {
+// attacksOverGRPC are those on every method. seen gets the messages that are sent.
+func attacksOverGRPC(address string, seen map[string]bool) (list []attack) {
+	all := methods()
+	for _, entry := range slices.Sorted(maps.Keys(all)) {
+		method := all[entry]
 		path := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
 		good := exampleMessage(method)
 		base := attack{Entry: entry, send: overGRPC(address, path), body: func(int) []byte { return good }}
@@ -218,7 +222,13 @@ func attacksOverGRPC(address string) (list []attack) {
 				})
 			}
 		}
+		known := string(method.Input().FullName())
+		again := seen[known]
+		seen[known] = true
 		for i, form := range formsOf(method.Input(), "", func(b []byte) []byte { return append(good[:len(good):len(good)], b...) }, 0) {
+			if few(i, again) {
+				continue
+			}
 			add(form.kind, func(a *attack) {
 				a.body, a.Volleys, a.coding = form.make, bodyVolleys, codings[i%len(codings)]
 			})

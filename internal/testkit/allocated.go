@@ -1,6 +1,11 @@
 package testkit
 
-import "runtime"
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
 
 // Allocated returns how many bytes of the heap are allocated while f runs.
 func Allocated(f func()) uint64 {
@@ -9,4 +14,65 @@ func Allocated(f func()) uint64 {
 	f()
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
+}
+
+const (
+	// chargedApart is how often PeakHeap asks what is charged.
+	chargedApart = 100 * time.Microsecond
+	// watchedPercent is the GC percent while PeakHeap watches: a collection, and with it a
+	// measurement, comes each time the heap has grown by a tenth.
+	watchedPercent = 10
+	// ballastBytes keeps collections of a small heap some MiB apart.
+	ballastBytes = 32 << 20
+)
+
+// Peak is the most that was taken at once, in bytes beyond what was taken before.
+type Peak struct {
+	Live    int64 // of the Go heap, found reachable by a collection, and of stacks
+	Charged int64
+}
+
+// PeakHeap runs f and returns the peaks of the live heap and of charged, which returns what an
+// account says is taken; it must be cheap and safe for concurrent use. All goroutines of the
+// process count, so what f sends should come from another process. What is garbage before a
+// collection has seen it does not count. Calls must not overlap.
+func PeakHeap(charged func() int64, f func()) Peak {
+	defer debug.SetGCPercent(debug.SetGCPercent(watchedPercent))
+	ballast := make([]byte, ballastBytes) // never touched, so it costs no memory
+	defer runtime.KeepAlive(ballast)
+	runtime.GC()
+	live, _ := liveHeap()
+	before := Peak{Live: live, Charged: charged()}
+	stop, done := make(chan struct{}), make(chan Peak) // closed below; one value from the goroutine
+	go func() { done <- watchHeap(charged, stop) }()
+	f()
+	runtime.GC()
+	close(stop)
+	peak := <-done
+	return Peak{Live: max(peak.Live-before.Live, 0), Charged: max(peak.Charged-before.Charged, 0)}
+}
+
+// watchHeap returns the absolute peaks until stop is closed.
+func watchHeap(charged func() int64, stop <-chan struct{}) (peak Peak) {
+	seen := uint64(0)
+	for {
+		peak.Charged = max(peak.Charged, charged())
+		if live, cycles := liveHeap(); cycles != seen {
+			seen = cycles
+			peak.Live = max(peak.Live, live)
+		}
+		select {
+		case <-stop:
+			return peak
+		case <-time.After(chargedApart):
+		}
+	}
+}
+
+// liveHeap returns what the latest collection found reachable, with the stacks of all goroutines,
+// and how many collections there have been.
+func liveHeap() (bytes int64, cycles uint64) {
+	samples := [...]metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
+	metrics.Read(samples[:])
+	return int64(samples[0].Value.Uint64() + samples[1].Value.Uint64()), samples[2].Value.Uint64()
 }

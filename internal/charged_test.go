@@ -1,0 +1,402 @@
+package internal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// charged are the packages that read what clients or models send, with what that is. "/..." stands for
+// all packages below. What such code allocates by the size of what it reads is charged first, or the
+// line names another bound: see TestChargedAllocations.
+var charged = []struct{ packages, reads string }{
+	{"server/grpc/...", "gRPC messages and metadata"},
+	{"server/rest/...", "HTTP bodies, paths and headers"},
+	{"server/jsontext", "JSON of clients"},
+	{"server/http1", "HTTP/1.1 from the socket"},
+	{"server/openai/...", "OpenAI's requests, and templates that render them"},
+	{"server/clouds", "requests of SageMaker and Vertex AI"},
+	{"server/page/...", "forms of browsers"},
+	{"server/recording", "requests that are recorded"},
+	{"ipc", "frames of model processes"},
+	{"backend/process/frames", "tensors and texts in frames"},
+	{"backend/process/bls", "requests of models"},
+	{"backend/process/hostcalls", "calls of models: logs, metrics, loads"},
+}
+
+// trusted are packages below those of the table that read what operators write.
+var trusted = []string{"server/rest/openapi", "server/rest/origins", "server/rest/pages"}
+
+// chargedEnforced has findings fail the test. While it is false the test lists them: -v.
+const chargedEnforced = false
+
+// TestChargedAllocations finds allocations whose size clients or models choose, and which nothing
+// charges: make, append, maps, copies of texts, and the functions of the standard library that
+// return as much as they are given. Not found are
+//
+//   - memory.Make, memory.Append and memory.Text, which charge;
+//   - constant sizes, min with a constant, and fixed numbers of elements outside of loops;
+//   - loops with a constant number of rounds, over arrays, literals and variables of packages;
+//   - appends to a slice that was made with a capacity;
+//   - conversions that the compiler does without a copy;
+//   - lines with a comment "// bound: why", at their end or above them, and all uses of variables,
+//     fields and functions whose declaration has such a comment.
+func TestChargedAllocations(t *testing.T) {
+	found := 0
+	for _, p := range chargedPackages(t, charged) {
+		if slices.Contains(trusted, p.path) {
+			continue
+		}
+		list := p.findings()
+		t.Logf("%s: %d", p.path, len(list))
+		for _, f := range list {
+			found++
+			if chargedEnforced {
+				t.Errorf("%s: %s. Use memory.Make, memory.Append or memory.Text, or say // bound: why", f.at, f.what)
+			} else {
+				t.Logf("%s: %s", f.at, f.what)
+			}
+		}
+	}
+	t.Logf("%d findings", found)
+}
+
+// TestChargedFinds compares the findings in testdata with the comments "// want: what".
+func TestChargedFinds(t *testing.T) {
+	p := chargedPackages(t, []struct{ packages, reads string }{{"internal/testdata/charged", "examples"}})[0]
+	got := map[string]string{}
+	for _, f := range p.findings() {
+		got[f.at] += f.what
+	}
+	wants := 0
+	for _, file := range p.files {
+		for _, group := range file.Comments {
+			for _, c := range group.List {
+				want, ok := strings.CutPrefix(c.Text, "// want: ")
+				if !ok {
+					continue
+				}
+				wants++
+				at := p.where(c.Pos())
+				if !strings.Contains(got[at], want) {
+					t.Errorf("%s: got %q, want %q", at, got[at], want)
+				}
+				delete(got, at)
+			}
+		}
+	}
+	for at, what := range got {
+		t.Errorf("%s: got %q, want nothing", at, what)
+	}
+	if wants < 20 {
+		t.Errorf("got %d examples, want at least 20", wants)
+	}
+}
+
+// finding is a line that allocates by the size of what it reads.
+type finding struct{ at, what string }
+
+// chargedPackage is a package with its types.
+type chargedPackage struct {
+	path  string
+	fset  *token.FileSet
+	files []*ast.File
+	info  *types.Info
+	types *types.Package
+	// bounded are the lines of comments that name a bound, and the lines below them.
+	bounded map[string]bool
+	list    []finding
+	// definitions are the only assignments of variables, nil for those that have several.
+	definitions map[types.Object]ast.Expr
+	grown       map[types.Object]bool // variables that get elements after their definition
+}
+
+// chargedPackages parses packages and checks their types, with the export data of what they import.
+func chargedPackages(t *testing.T, table []struct{ packages, reads string }) (list []*chargedPackage) {
+	t.Helper()
+	arguments := []string{"list", "-export", "-deps", "-json=ImportPath,Dir,GoFiles,Export,DepOnly"}
+	for _, row := range table {
+		arguments = append(arguments, "./"+row.packages)
+	}
+	command := exec.Command("go", arguments...)
+	command.Dir = ".."
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	output, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	type listed struct {
+		ImportPath, Dir, Export string
+		GoFiles                 []string
+		DepOnly                 bool
+	}
+	exports := map[string]string{}
+	var wanted []listed
+	for d := json.NewDecoder(bytes.NewReader(output)); ; {
+		var one listed
+		if err := d.Decode(&one); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		exports[one.ImportPath] = one.Export
+		if !one.DepOnly {
+			wanted = append(wanted, one)
+		}
+	}
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for _, one := range wanted {
+		p := &chargedPackage{path: strings.TrimPrefix(one.ImportPath, module+"/"), fset: fset, bounded: map[string]bool{}, definitions: map[types.Object]ast.Expr{}, grown: map[types.Object]bool{}}
+		p.info = &types.Info{
+			Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{},
+		}
+		for _, name := range one.GoFiles {
+			file, err := parser.ParseFile(fset, filepath.Join(one.Dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.files = append(p.files, file)
+		}
+		if p.types, err = (&types.Config{Importer: imports}).Check(one.ImportPath, fset, p.files, p.info); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// where returns the file and the line of a position.
+func (p *chargedPackage) where(at token.Pos) string {
+	position := p.fset.Position(at)
+	return fmt.Sprintf("%s:%d", filepath.Join(p.path, filepath.Base(position.Filename)), position.Line)
+}
+
+var namesBound = regexp.MustCompile(`(?m)^\s*(?:// ?)?bound: \S`)
+
+func (p *chargedPackage) findings() []finding {
+	code := map[string]bool{} // lines that have some
+	for _, file := range p.files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n.(type) {
+			case nil, *ast.Comment, *ast.CommentGroup:
+				return false
+			}
+			code[p.where(n.Pos())] = true
+			return true
+		})
+	}
+	for _, file := range p.files {
+		for _, group := range file.Comments {
+			for _, c := range group.List {
+				if !strings.Contains(c.Text, "bound: ") {
+					continue
+				}
+				p.bounded[p.where(c.Pos())] = true
+				if !code[p.where(c.Pos())] { // else it is about its own line
+					p.bounded[p.where(group.End()+1)] = true
+				}
+			}
+		}
+	}
+	for _, file := range p.files {
+		p.define(file)
+	}
+	for _, file := range p.files {
+		for _, decl := range file.Decls {
+			function, ok := decl.(*ast.FuncDecl)
+			if !ok || function.Body == nil || function.Doc != nil && namesBound.MatchString(function.Doc.Text()) {
+				continue
+			}
+			(&chargedWalk{p: p, grown: map[types.Object]bool{}}).walk(function.Body)
+		}
+	}
+	slices.SortFunc(p.list, func(a, b finding) int { return strings.Compare(a.at, b.at) })
+	return slices.CompactFunc(p.list, func(a, b finding) bool { return a.at == b.at })
+}
+
+// define notes what variables are defined as.
+func (p *chargedPackage) define(file *ast.File) {
+	note := func(left, right ast.Expr) {
+		if index, ok := left.(*ast.IndexExpr); ok {
+			p.grown[p.root(index.X)] = true
+		}
+		ident, ok := left.(*ast.Ident)
+		if !ok {
+			return
+		}
+		object := p.info.ObjectOf(ident)
+		if object == nil {
+			return
+		}
+		if _, again := p.definitions[object]; again {
+			// b = append(b, …) leaves b what it was made as.
+			if call, ok := right.(*ast.CallExpr); ok && len(call.Args) > 0 && p.isAppend(call) && p.root(call.Args[0]) == object {
+				p.grown[object] = true
+				return
+			}
+			right = nil
+		}
+		p.definitions[object] = right
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for i, left := range n.Lhs {
+				switch {
+				case n.Tok != token.ASSIGN && n.Tok != token.DEFINE:
+					note(left, nil)
+				case len(n.Lhs) == len(n.Rhs):
+					note(left, n.Rhs[i])
+				case i == 0:
+					note(left, n.Rhs[0]) // a value and an error
+				default:
+					note(left, nil)
+				}
+			}
+		case *ast.ValueSpec:
+			for i, name := range n.Names {
+				if i < len(n.Values) {
+					note(name, n.Values[i])
+				}
+			}
+		case *ast.IncDecStmt:
+			note(n.X, nil)
+		case *ast.UnaryExpr:
+			if n.Op == token.AND {
+				note(n.X, nil)
+			}
+		case *ast.RangeStmt:
+			if n.Key != nil {
+				note(n.Key, nil)
+			}
+			if n.Value != nil {
+				note(n.Value, nil)
+			}
+		}
+		return true
+	})
+}
+
+// root returns the variable or field that an expression is, or is a part of; nil if there is none.
+func (p *chargedPackage) root(e ast.Expr) types.Object {
+	switch e := ast.Unparen(e).(type) {
+	case *ast.Ident:
+		return p.info.ObjectOf(e)
+	case *ast.SelectorExpr:
+		return p.info.ObjectOf(e.Sel)
+	case *ast.SliceExpr:
+		return p.root(e.X)
+	case *ast.StarExpr:
+		return p.root(e.X)
+	case *ast.IndexExpr:
+		return p.root(e.X)
+	case *ast.CallExpr: // append(append(b, …), …)
+		if len(e.Args) > 0 && p.isAppend(e) {
+			return p.root(e.Args[0])
+		}
+	}
+	return nil
+}
+
+// isLocal reports whether an expression is a variable of a function, or made of one by append.
+func (p *chargedPackage) isLocal(e ast.Expr) bool {
+	switch e := ast.Unparen(e).(type) {
+	case *ast.Ident:
+		object := p.info.ObjectOf(e)
+		if object == nil {
+			return true
+		}
+		v, ok := object.(*types.Var)
+		return !ok || !v.IsField() && v.Parent() != p.types.Scope()
+	case *ast.SliceExpr:
+		return p.isLocal(e.X)
+	case *ast.CallExpr:
+		return len(e.Args) == 0 || !p.isAppend(e) || p.isLocal(e.Args[0])
+	case *ast.CompositeLit:
+		return true
+	}
+	return false
+}
+
+// isBounded reports whether the declaration of a variable, field or function of this package names a
+// bound.
+func (p *chargedPackage) isBounded(object types.Object) bool {
+	return object != nil && object.Pos().IsValid() && object.Pkg() == p.types && p.bounded[p.where(object.Pos())]
+}
+
+// callee returns the package and the name of the function that is called; the package is "" for
+// built-in functions, and a method has its type in its name.
+func (p *chargedPackage) callee(call *ast.CallExpr) (pkg, name string) {
+	fun := ast.Unparen(call.Fun)
+	if index, ok := fun.(*ast.IndexExpr); ok {
+		fun = index.X
+	}
+	var ident *ast.Ident
+	switch f := fun.(type) {
+	case *ast.Ident:
+		ident = f
+	case *ast.SelectorExpr:
+		ident = f.Sel
+	default:
+		return "?", ""
+	}
+	switch object := p.info.ObjectOf(ident).(type) {
+	case *types.Builtin:
+		return "", object.Name()
+	case *types.Func:
+		if object.Pkg() == nil {
+			return "?", ""
+		}
+		name := object.Name()
+		if receiver := object.Signature().Recv(); receiver != nil {
+			t := receiver.Type()
+			if pointer, ok := t.(*types.Pointer); ok {
+				t = pointer.Elem()
+			}
+			if named, ok := t.(*types.Named); ok {
+				name = named.Obj().Name() + "." + name
+			}
+		}
+		return object.Pkg().Path(), name
+	}
+	return "?", ""
+}
+
+const memoryPackage = module + "/memory"
+
+// isAppend reports whether a call returns its first argument with more behind it: append, and
+// functions whose names begin with it.
+func (p *chargedPackage) isAppend(call *ast.CallExpr) bool {
+	pkg, name := p.callee(call)
+	if pkg == memoryPackage || len(call.Args) == 0 {
+		return false
+	}
+	if pkg == "" {
+		return name == "append"
+	}
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		name = name[i+1:]
+	}
+	if !strings.HasPrefix(strings.ToLower(name), "append") {
+		return false
+	}
+	first, _ := p.info.TypeOf(call.Args[0]).(*types.Slice)
+	result, _ := p.info.TypeOf(call).(*types.Slice)
+	return first != nil && result != nil && types.Identical(first, result)
+}

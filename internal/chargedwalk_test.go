@@ -1,0 +1,405 @@
+package internal
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// copies are functions that return about as much as they are given, or more.
+var copies = map[string]string{
+	"strings":                          "Repeat Join Split SplitN SplitAfter SplitAfterN Fields FieldsFunc Replace ReplaceAll Map ToUpper ToLower ToValidUTF8 Clone",
+	"bytes":                            "Repeat Join Split SplitN SplitAfter SplitAfterN Fields FieldsFunc Replace ReplaceAll Map ToUpper ToLower ToValidUTF8 Clone Runes Buffer.String Buffer.ReadFrom",
+	"slices":                           "Clone Concat Collect Sorted SortedFunc Repeat Insert Grow AppendSeq",
+	"maps":                             "Clone Collect Copy",
+	"io":                               "ReadAll",
+	"os":                               "ReadFile",
+	"bufio":                            "NewReaderSize NewWriterSize Reader.ReadBytes Reader.ReadString",
+	"encoding/json":                    "Unmarshal Marshal MarshalIndent Decoder.Decode",
+	"encoding/base64":                  "Encoding.DecodeString Encoding.EncodeToString",
+	"encoding/hex":                     "DecodeString EncodeToString",
+	"net/url":                          "PathUnescape QueryUnescape PathEscape QueryEscape ParseQuery",
+	"strconv":                          "Quote Unquote QuoteToASCII",
+	"google.golang.org/protobuf/proto": "Unmarshal Marshal Clone",
+	"google.golang.org/protobuf/encoding/protojson": "Unmarshal Marshal",
+	"github.com/vmihailenco/msgpack/v5":             "Unmarshal Marshal",
+}
+
+// chargedWalk goes through the body of a function.
+type chargedWalk struct {
+	p     *chargedPackage
+	loops int
+	depth int // of definitions
+	stack []ast.Node
+	grown map[types.Object]bool // what has been found to grow
+}
+
+// enter bounds how far definitions are followed, which may be circular.
+func (w *chargedWalk) enter() bool {
+	if w.depth >= 8 {
+		return false
+	}
+	w.depth++
+	return true
+}
+
+func (w *chargedWalk) leave() { w.depth-- }
+
+func (w *chargedWalk) walk(n ast.Node) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		if n == nil {
+			last := w.stack[len(w.stack)-1]
+			w.stack = w.stack[:len(w.stack)-1]
+			if w.isLoop(last) {
+				w.loops--
+			}
+			return true
+		}
+		w.stack = append(w.stack, n)
+		if w.isLoop(n) {
+			w.loops++
+		}
+		w.look(n)
+		return true
+	})
+}
+
+// isLoop reports whether a node is repeated as often as what is read says.
+func (w *chargedWalk) isLoop(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.ForStmt:
+		return true
+	case *ast.RangeStmt:
+		x := ast.Unparen(n.X)
+		if _, ok := x.(*ast.CompositeLit); ok || w.isConstant(x) {
+			return false
+		}
+		t := w.p.info.TypeOf(x).Underlying()
+		if pointer, ok := t.(*types.Pointer); ok {
+			t = pointer.Elem().Underlying()
+		}
+		if _, ok := t.(*types.Array); ok {
+			return false
+		}
+		if basic, ok := t.(*types.Basic); ok && basic.Info()&types.IsInteger != 0 {
+			return !w.isFixed(x)
+		}
+		if isOfConfig(t) {
+			return false
+		}
+		v, ok := w.p.root(x).(*types.Var)
+		return !ok || v.Pkg() == nil || v.IsField() || v.Parent() != v.Pkg().Scope()
+	}
+	return false
+}
+
+// ofConfig are the messages of which the configuration of a model consists: its size has a bound of
+// its own.
+var ofConfig = regexp.MustCompile(`^\[\]\*` + regexp.QuoteMeta(module) + `/kserve\.Model(Input|Output|InstanceGroup|Sequence\w*|Ensembling\w*|Warmup\w*|Config)$`)
+
+func isOfConfig(t types.Type) bool { return ofConfig.MatchString(t.String()) }
+
+func (w *chargedWalk) isConstant(e ast.Expr) bool { return w.p.info.Types[e].Value != nil }
+
+// isFixed reports whether a number has a bound that does not come from what is read.
+func (w *chargedWalk) isFixed(e ast.Expr) bool {
+	e = ast.Unparen(e)
+	if w.isConstant(e) {
+		return true
+	}
+	if small, ok := w.p.info.TypeOf(e).Underlying().(*types.Basic); ok && (small.Kind() == types.Uint8 || small.Kind() == types.Int8) {
+		return true
+	}
+	switch e := e.(type) {
+	case *ast.BinaryExpr:
+		switch e.Op {
+		case token.ADD, token.SUB, token.MUL, token.SHL:
+			return w.isFixed(e.X) && w.isFixed(e.Y)
+		case token.QUO, token.SHR:
+			return w.isFixed(e.X)
+		case token.REM, token.AND:
+			return w.isFixed(e.X) || w.isFixed(e.Y)
+		}
+	case *ast.CallExpr:
+		switch pkg, name := w.p.callee(e); {
+		case pkg == "" && name == "min":
+			return slices.ContainsFunc(e.Args, w.isFixed)
+		case pkg == "" && name == "max":
+			return !slices.ContainsFunc(e.Args, func(a ast.Expr) bool { return !w.isFixed(a) })
+		case pkg == "" && (name == "len" || name == "cap"):
+			_, literal := ast.Unparen(e.Args[0]).(*ast.CompositeLit)
+			v, ok := w.p.root(e.Args[0]).(*types.Var)
+			return literal || ok && v.Pkg() != nil && !v.IsField() && v.Parent() == v.Pkg().Scope()
+		case w.p.info.Types[e.Fun].IsType() && len(e.Args) == 1:
+			return w.isFixed(e.Args[0])
+		}
+	case *ast.Ident, *ast.SelectorExpr:
+		object := w.p.root(e)
+		if w.p.isBounded(object) {
+			return true
+		}
+		if definition := w.p.definitions[object]; definition != nil && w.enter() {
+			defer w.leave()
+			return w.isFixed(definition)
+		}
+	}
+	return false
+}
+
+// isShort reports whether a text or a list has a bound that does not come from what is read.
+func (w *chargedWalk) isShort(e ast.Expr) bool {
+	e = ast.Unparen(e)
+	if w.isConstant(e) || w.p.isBounded(w.p.root(e)) {
+		return true
+	}
+	switch e := e.(type) {
+	case *ast.CompositeLit:
+		return true
+	case *ast.SliceExpr:
+		if t := w.p.info.TypeOf(e.X); t != nil {
+			u := t.Underlying()
+			if pointer, ok := u.(*types.Pointer); ok {
+				u = pointer.Elem().Underlying()
+			}
+			if _, ok := u.(*types.Array); ok {
+				return true
+			}
+		}
+		return e.High != nil && w.isFixed(e.High) && !e.Slice3
+	case *ast.CallExpr:
+		pkg, name := w.p.callee(e)
+		if pkg == memoryPackage || pkg == module+"/infer" && name == "Cut" || pkg == "strconv" && !strings.Contains(name, "uote") || strings.HasSuffix(name, ".String") && pkg != "bytes" && pkg != "strings" {
+			return true // numbers, names of values, and what has been cut
+		}
+		if w.p.info.Types[e.Fun].IsType() && len(e.Args) == 1 {
+			return w.isShort(e.Args[0])
+		}
+		if w.p.isAppend(e) { // what it appends is looked at by itself
+			return w.isShort(e.Args[0])
+		}
+	case *ast.Ident:
+		object := w.p.root(e)
+		if v, ok := object.(*types.Var); ok && v.Pkg() != nil && !v.IsField() && v.Parent() == v.Pkg().Scope() {
+			return true
+		}
+		if definition := w.p.definitions[object]; definition != nil && !w.p.grown[object] && w.enter() {
+			defer w.leave()
+			return w.isShort(definition)
+		}
+	case *ast.SelectorExpr:
+		v, ok := w.p.root(e).(*types.Var)
+		return ok && v.Pkg() != nil && !v.IsField() && v.Parent() == v.Pkg().Scope()
+	}
+	return false
+}
+
+// grows notes that a variable or field grows. Once in each function is enough: a comment at its
+// declaration is about all places.
+func (w *chargedWalk) grows(object types.Object, n ast.Node, format string, arguments ...any) {
+	if object != nil && w.grown[object] {
+		return
+	}
+	before := len(w.p.list)
+	if w.find(n, format, arguments...); len(w.p.list) > before {
+		w.grown[object] = true
+	}
+}
+
+func (w *chargedWalk) find(n ast.Node, format string, arguments ...any) {
+	at := w.p.where(n.Pos())
+	if !w.p.bounded[at] && !w.p.bounded[w.p.where(n.End())] {
+		w.p.list = append(w.p.list, finding{at, fmt.Sprintf(format, arguments...)})
+	}
+}
+
+func (w *chargedWalk) look(n ast.Node) {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		if w.p.info.Types[n.Fun].IsType() {
+			w.convert(n)
+			return
+		}
+		w.call(n)
+	case *ast.AssignStmt:
+		w.assign(n)
+	}
+}
+
+func (w *chargedWalk) call(n *ast.CallExpr) {
+	pkg, name := w.p.callee(n)
+	switch {
+	case pkg == "" && name == "make":
+		for _, size := range n.Args[1:] {
+			if !w.isFixed(size) {
+				w.find(n, "make takes its size from %s", types.ExprString(size))
+				return
+			}
+		}
+	case w.p.isAppend(n):
+		w.append(n)
+	case slices.Contains(strings.Fields(copies[pkg]), name):
+		for _, a := range n.Args {
+			if t := w.p.info.TypeOf(a).Underlying(); !w.isShort(a) && !isNumber(t) && !isFunction(t) {
+				w.find(n, "%s.%s makes a copy of %s", pkg, name, types.ExprString(a))
+				return
+			}
+		}
+		if (name == "Repeat" || strings.HasSuffix(name, "Size")) && !w.isFixed(n.Args[1]) {
+			w.find(n, "%s.%s takes its size from %s", pkg, name, types.ExprString(n.Args[1]))
+		}
+	case (pkg == "strings" || pkg == "bytes") && (strings.HasPrefix(name, "Builder.") || strings.HasPrefix(name, "Buffer.")):
+		if _, method, _ := strings.Cut(name, "."); strings.HasPrefix(method, "Write") || method == "Grow" {
+			buffer := w.p.root(n.Fun.(*ast.SelectorExpr).X)
+			if w.p.isBounded(buffer) {
+				return
+			}
+			if w.loops > 0 || method == "Grow" && !w.isFixed(n.Args[0]) || method != "Grow" && len(n.Args) > 0 && !isNumber(w.p.info.TypeOf(n.Args[0]).Underlying()) && !w.isShort(n.Args[0]) {
+				w.grows(buffer, n, "%s grows by %s", name, types.ExprString(n.Args[0]))
+			}
+		}
+	}
+}
+
+func isNumber(t types.Type) bool {
+	basic, ok := t.(*types.Basic)
+	return ok && basic.Info()&(types.IsNumeric|types.IsBoolean) != 0
+}
+
+func isFunction(t types.Type) bool {
+	_, ok := t.(*types.Signature)
+	return ok
+}
+
+func (w *chargedWalk) append(n *ast.CallExpr) {
+	to := n.Args[0]
+	object := w.p.root(to)
+	if w.p.isBounded(object) || w.isRoomy(object) {
+		return
+	}
+	pkg, _ := w.p.callee(n) // a function that appends a text is looked at by itself
+	if pkg != "" && w.p.isBoundedFunction(n) {
+		return
+	}
+	switch more := n.Args[1:]; {
+	case w.loops > 0 && !w.inFresh(to):
+		w.grows(object, n, "%s grows in a loop", types.ExprString(to))
+	case !w.p.isLocal(to) && len(more) > 0 && pkg == "":
+		w.grows(object, n, "%s grows with each call", types.ExprString(to))
+	case pkg == "" && n.Ellipsis.IsValid() && !w.isShort(more[0]):
+		w.find(n, "append copies %s", types.ExprString(more[0]))
+	}
+}
+
+// isBoundedFunction reports whether the function that is called is declared with a bound.
+func (p *chargedPackage) isBoundedFunction(call *ast.CallExpr) bool {
+	switch f := ast.Unparen(call.Fun).(type) {
+	case *ast.Ident:
+		return p.isBounded(p.info.ObjectOf(f))
+	case *ast.SelectorExpr:
+		return p.isBounded(p.info.ObjectOf(f.Sel))
+	}
+	return false
+}
+
+// isRoomy reports whether a variable was made with a capacity, which has been looked at there.
+func (w *chargedWalk) isRoomy(object types.Object) bool {
+	call, ok := w.p.definitions[object].(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	pkg, name := w.p.callee(call)
+	return pkg == "" && name == "make" && len(call.Args) == 3 || pkg == memoryPackage
+}
+
+// inFresh reports whether what is appended to begins anew in each round: it is no variable, or one that
+// the loop declares.
+func (w *chargedWalk) inFresh(to ast.Expr) bool {
+	object := w.p.root(to)
+	if object == nil {
+		return true
+	}
+	if v, ok := object.(*types.Var); ok && v.IsField() {
+		return false
+	}
+	for i := len(w.stack) - 1; i >= 0; i-- {
+		if w.isLoop(w.stack[i]) {
+			return object.Pos() > w.stack[i].Pos() && object.Pos() < w.stack[i].End()
+		}
+	}
+	return false
+}
+
+// convert looks at conversions between texts and bytes.
+func (w *chargedWalk) convert(n *ast.CallExpr) {
+	to, from := w.p.info.TypeOf(n).Underlying(), w.p.info.TypeOf(n.Args[0]).Underlying()
+	_, fromSlice := from.(*types.Slice)
+	_, toSlice := to.(*types.Slice)
+	basicTo, toText := to.(*types.Basic)
+	basicFrom, fromText := from.(*types.Basic)
+	toText = toText && basicTo.Info()&types.IsString != 0
+	fromText = fromText && basicFrom.Info()&types.IsString != 0
+	if !(toText && fromSlice || toSlice && fromText) || w.isShort(n.Args[0]) || w.isFree(n) {
+		return
+	}
+	w.find(n, "%s is a copy", types.ExprString(n))
+}
+
+// isFree reports whether the compiler does a conversion without a copy: in comparisons, as the key of
+// a look at a map, in range, and as what append appends.
+func (w *chargedWalk) isFree(n *ast.CallExpr) bool {
+	if len(w.stack) < 2 {
+		return false
+	}
+	switch parent := w.stack[len(w.stack)-2].(type) {
+	case *ast.BinaryExpr:
+		return parent.Op == token.EQL || parent.Op == token.NEQ || parent.Op == token.LSS || parent.Op == token.GTR || parent.Op == token.LEQ || parent.Op == token.GEQ
+	case *ast.SwitchStmt:
+		return parent.Tag == ast.Expr(n)
+	case *ast.RangeStmt:
+		return parent.X == ast.Expr(n)
+	case *ast.IndexExpr:
+		if len(w.stack) > 2 {
+			if a, ok := w.stack[len(w.stack)-3].(*ast.AssignStmt); ok && slices.Contains(a.Lhs, ast.Expr(parent)) {
+				return false
+			}
+		}
+		_, isMap := w.p.info.TypeOf(parent.X).Underlying().(*types.Map)
+		return isMap && parent.Index == ast.Expr(n)
+	case *ast.CallExpr:
+		pkg, name := w.p.callee(parent)
+		return pkg == "" && (name == "append" || name == "len" || name == "copy") || pkg == module+"/infer" && name == "Errorf"
+	}
+	return false
+}
+
+// assign looks at maps and texts that grow.
+func (w *chargedWalk) assign(n *ast.AssignStmt) {
+	for i, left := range n.Lhs {
+		if index, ok := ast.Unparen(left).(*ast.IndexExpr); ok {
+			if _, isMap := w.p.info.TypeOf(index.X).Underlying().(*types.Map); isMap && !w.isConstant(index.Index) {
+				object := w.p.root(index.X)
+				if (w.loops > 0 || !w.p.isLocal(index.X)) && !w.p.isBounded(object) {
+					w.grows(object, n, "%s gets another key", types.ExprString(index.X))
+				}
+			}
+			continue
+		}
+		basic, ok := w.p.info.TypeOf(left).(*types.Basic)
+		if !ok || basic.Info()&types.IsString == 0 || w.loops == 0 || w.inFresh(left) || w.p.isBounded(w.p.root(left)) {
+			continue
+		}
+		grows := n.Tok == token.ADD_ASSIGN
+		if n.Tok == token.ASSIGN && len(n.Rhs) == len(n.Lhs) {
+			if sum, ok := n.Rhs[i].(*ast.BinaryExpr); ok && sum.Op == token.ADD {
+				grows = w.p.root(sum.X) == w.p.root(left)
+			}
+		}
+		if grows {
+			w.grows(w.p.root(left), n, "%s grows in a loop", types.ExprString(left))
+		}
+	}
+}

@@ -1,0 +1,156 @@
+// Package charged has examples of what TestChargedAllocations finds, which say so, and of what it does
+// not.
+package charged
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+)
+
+type list struct {
+	items   []int
+	buffer  []byte // bound: the frame that is being read
+	names   map[string]int
+	few     map[string]int // bound: one for each kind
+	builder strings.Builder
+}
+
+const most = 16
+
+var kinds = []string{"a", "b"}
+
+func sizes(frame []byte, l *list) {
+	n := int(binary.LittleEndian.Uint32(frame))
+	_ = make([]int, n)               // want: make takes its size from n
+	_ = make([]int, 0, 2*len(frame)) // want: make takes its size from
+	_ = make(map[string]int, n)      // want: make takes its size from n
+	_ = make(chan int, n)            // want: make takes its size from n
+	_ = make([]int, n)               // bound: checked by the caller
+	// bound: checked by the caller
+	_ = make([]int, n)
+	_ = make([]int, most)
+	_ = make([]int, min(n, most))
+	_ = make([]int, len(kinds))
+	_ = make([]int, n%most+1)
+	small := min(n, most)
+	_ = make([]int, small)
+	_ = make([]byte, frame[0])
+	small2 := 3
+	small2 = n
+	_ = make([]int, small2) // want: make takes its size from small2
+}
+
+func appends(c *memory.Charge, frame []byte, l *list) ([]byte, error) {
+	var out []byte
+	var numbers []int
+	for _, b := range frame {
+		out = append(out, b, b)           // want: out grows in a loop
+		numbers = append(numbers, int(b)) // bound: as many as the frame has bytes
+	}
+	l.items = append(l.items, 1) // want: l.items grows with each call
+	l.buffer = append(l.buffer, frame...)
+	out = append(out, frame...) // want: append copies frame
+	out = append(out, 'a', 'b')
+	out = append(out, "constant"...)
+	out = append(out, frame[:most]...)
+	made := make([]byte, 0, most)
+	for _, b := range frame {
+		made = append(made, b)
+	}
+	for _, k := range kinds {
+		out = append(out, k[0])
+	}
+	for i := range 4 {
+		out = append(out, byte(i))
+	}
+	for _, b := range frame {
+		fresh := []byte{}
+		fresh = append(fresh, b)
+		_ = fresh
+	}
+	out = appendText(out, string(frame)) // want: string(frame) is a copy
+	var err error
+	for _, b := range frame {
+		if out, err = memory.Append(c, memory.JSON, out, b); err != nil {
+			return nil, err
+		}
+	}
+	charged, err := memory.Make[byte](c, memory.JSON, len(frame))
+	charged = append(charged[:0], frame...)
+	return charged, err
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(b, text...) // want: append copies text
+}
+
+// appendBounded appends a name.
+//
+// bound: names have at most 4 KiB
+func appendBounded(b []byte, text string) []byte {
+	for range text {
+		b = append(b, text...)
+	}
+	return b
+}
+
+func texts(frame []byte, text string, l *list) string {
+	_ = strings.Repeat(text, 3)        // want: strings.Repeat makes a copy of text
+	_ = strings.Repeat("a", len(text)) // want: strings.Repeat takes its size from
+	_ = strings.Repeat("a", most)
+	_ = bytes.Clone(frame) // want: bytes.Clone makes a copy of frame
+	_ = slices.Clone(frame[:4])
+	_ = strings.Split(text, ",") // want: strings.Split makes a copy of text
+	s := ""
+	for range text {
+		s += "a"     // want: s grows in a loop
+		s = s + text // as above
+		local := ""
+		local += "b"
+		_ = local
+	}
+	s += "a"
+	if string(frame) == "a" || l.names[string(frame)] > 0 {
+		return ""
+	}
+	switch string(frame) {
+	case "b":
+		return string(frame[:4])
+	}
+	l.builder.WriteString("constant")
+	l.builder.WriteString(text) // want: Builder.WriteString grows by text
+	l.builder.WriteByte('a')
+	for range text {
+		l.builder.WriteByte('a') // as above
+	}
+	_ = infer.Errorf(infer.InvalidArg, "got %s", string(frame))
+	_ = []rune(text)     // want: is a copy
+	return string(frame) // want: string(frame) is a copy
+}
+
+func readers(r io.Reader, frame []byte) {
+	_, _ = io.ReadAll(r) // want: io.ReadAll makes a copy of r
+	var v any
+	_ = json.Unmarshal(frame, &v) // want: encoding/json.Unmarshal makes a copy of frame
+}
+
+func keys(frame []byte, l *list) {
+	local := map[string]int{}
+	local["one"] = 1
+	local[string(frame[:4])] = 2
+	for _, b := range frame {
+		local[string([]byte{b})] = 1 // want: local gets another key
+	}
+	l.names["constant"] = 1
+	l.names[string(frame[:4])] = 1 // want: l.names gets another key
+	l.few[string(frame[:4])] = 1
+	_ = maps.Clone(local) // want: maps.Clone makes a copy of local
+}
