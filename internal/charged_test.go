@@ -21,8 +21,8 @@ import (
 )
 
 // charged are the packages that read what clients or models send, with what that is. "/..." stands for
-// all packages below. What such code allocates by the size of what it reads is charged first, or the
-// line names another bound: see TestChargedAllocations.
+// all packages below. Allocations by the size of the input are charged first, or the line names
+// another bound: see TestChargedAllocations.
 var charged = []struct{ packages, reads string }{
 	{"server/grpc/...", "gRPC messages and metadata"},
 	{"server/rest/...", "HTTP bodies, paths and headers"},
@@ -107,7 +107,7 @@ func TestChargedFinds(t *testing.T) {
 	}
 }
 
-// finding is a line that allocates by the size of what it reads.
+// finding is a line that allocates by the size of its input.
 type finding struct{ at, what string }
 
 // chargedPackage is a package with its types.
@@ -120,12 +120,12 @@ type chargedPackage struct {
 	// bounded are the lines of comments that name a bound, and the lines below them.
 	bounded map[string]bool
 	list    []finding
-	// definitions are the only assignments of variables, nil for those that have several.
+	// definitions are the only assignments of variables, nil for variables with several.
 	definitions map[types.Object]ast.Expr
 	grown       map[types.Object]bool // variables that get elements after their definition
 }
 
-// chargedPackages parses packages and checks their types, with the export data of what they import.
+// chargedPackages parses packages and checks their types, with the export data of their imports.
 func chargedPackages(t *testing.T, table []struct{ packages, reads string }) (list []*chargedPackage) {
 	t.Helper()
 	arguments := []string{"list", "-export", "-deps", "-json=ImportPath,Dir,GoFiles,Export,DepOnly"}
@@ -245,7 +245,7 @@ func (p *chargedPackage) define(file *ast.File) {
 			return
 		}
 		if _, again := p.definitions[object]; again {
-			// b = append(b, …) leaves b what it was made as.
+			// b = append(b, …) keeps the definition of b.
 			if call, ok := right.(*ast.CallExpr); ok && len(call.Args) > 0 && p.isAppend(call) && p.root(call.Args[0]) == object {
 				p.grown[object] = true
 				return
@@ -293,7 +293,7 @@ func (p *chargedPackage) define(file *ast.File) {
 	})
 }
 
-// root returns the variable or field that an expression is, or is a part of; nil if there is none.
+// root returns the variable or field that an expression is, or is a part of, or nil.
 func (p *chargedPackage) root(e ast.Expr) types.Object {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:

@@ -35,7 +35,7 @@ type chargedWalk struct {
 	loops int
 	depth int // of definitions
 	stack []ast.Node
-	grown map[types.Object]bool // what has been found to grow
+	grown map[types.Object]bool // variables with a finding
 }
 
 // enter bounds how far definitions are followed, which may be circular.
@@ -68,7 +68,7 @@ func (w *chargedWalk) walk(n ast.Node) {
 	})
 }
 
-// isLoop reports whether a node is repeated as often as what is read says.
+// isLoop reports whether the input decides how often a node is repeated.
 func (w *chargedWalk) isLoop(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.ForStmt:
@@ -105,7 +105,7 @@ func isOfConfig(t types.Type) bool { return ofConfig.MatchString(t.String()) }
 
 func (w *chargedWalk) isConstant(e ast.Expr) bool { return w.p.info.Types[e].Value != nil }
 
-// isFixed reports whether a number has a bound that does not come from what is read.
+// isFixed reports whether a number has a bound that does not come from the input.
 func (w *chargedWalk) isFixed(e ast.Expr) bool {
 	e = ast.Unparen(e)
 	if w.isConstant(e) {
@@ -150,7 +150,7 @@ func (w *chargedWalk) isFixed(e ast.Expr) bool {
 	return false
 }
 
-// isShort reports whether a text or a list has a bound that does not come from what is read.
+// isShort reports whether a text or a list has a bound that does not come from the input.
 func (w *chargedWalk) isShort(e ast.Expr) bool {
 	e = ast.Unparen(e)
 	if w.isConstant(e) || w.p.isBounded(w.p.root(e)) {
@@ -173,12 +173,12 @@ func (w *chargedWalk) isShort(e ast.Expr) bool {
 	case *ast.CallExpr:
 		pkg, name := w.p.callee(e)
 		if pkg == memoryPackage || pkg == module+"/infer" && name == "Cut" || pkg == "strconv" && !strings.Contains(name, "uote") || strings.HasSuffix(name, ".String") && pkg != "bytes" && pkg != "strings" {
-			return true // numbers, names of values, and what has been cut
+			return true // numbers, names of values, and cut texts
 		}
 		if w.p.info.Types[e.Fun].IsType() && len(e.Args) == 1 {
 			return w.isShort(e.Args[0])
 		}
-		if w.p.isAppend(e) { // what it appends is looked at by itself
+		if w.p.isAppend(e) { // its other arguments are checked where it is called
 			return w.isShort(e.Args[0])
 		}
 	case *ast.Ident:
@@ -315,8 +315,8 @@ func (w *chargedWalk) isRoomy(object types.Object) bool {
 	return pkg == "" && name == "make" && len(call.Args) == 3 || pkg == memoryPackage
 }
 
-// inFresh reports whether what is appended to begins anew in each round: it is no variable, or one that
-// the loop declares.
+// inFresh reports whether an append starts from an empty slice in each round: its target is no variable,
+// or the loop declares it.
 func (w *chargedWalk) inFresh(to ast.Expr) bool {
 	object := w.p.root(to)
 	if object == nil {

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// clientArgument makes a client of this test binary: it generates and sends what the test asks for.
+// clientArgument makes a client of this test binary: it generates and sends the attacks that the test asks for.
 const clientArgument = "--as-client"
 
 // patience bounds each connection of the client.
 const patience = 30 * time.Second
 
-// target is what the client is told: where the server listens, and the OpenAPI document.
+// target tells the client where the server listens, and the OpenAPI document.
 type target struct {
 	Addresses map[string]string // by front end
 	Document  json.RawMessage
@@ -34,10 +34,10 @@ type volley struct{ Copies, Size int }
 // attack is one kind of message to one entry point.
 type attack struct {
 	Entry   string // "gRPC ModelInfer", "REST POST /v2/logging"
-	Kind    string // the position in the message and the form of what is there
+	Kind    string // the position in the message and the form of the value there
 	Volleys []volley
 
-	body   func(size int) []byte // nil: there is none
+	body   func(size int) []byte // nil: no body
 	coding string                // gzip, deflate or none
 	pieces int                   // bytes of a frame or chunk, 0: as large as they may be
 	unread bool                  // the reply is left in the socket
@@ -51,16 +51,16 @@ type delivery struct {
 	held   <-chan struct{} // closed when connections may be closed
 }
 
-// arrived says that the server has replied, or holds what has been sent. The first call counts.
+// arrived says that the server has replied, or holds the request. The first call counts.
 func (d *delivery) arrived(status string) { d.arrive.Do(func() { d.came(status) }) }
 
-// outcome is what the client says of a volley: how many replies there were of each kind.
+// outcome counts the replies to a volley by their status.
 type outcome struct {
 	Sent     int // bytes of one copy on the wire
 	Statuses map[string]int
 }
 
-// taken reports whether a copy was not refused for its size, or for want of memory.
+// taken reports whether a copy was not refused for its size, or for lack of memory.
 func (o *outcome) taken() bool {
 	for status := range o.Statuses {
 		if status != "unread" && status != "gRPC 8" && !strings.HasPrefix(status, "413") && !strings.HasPrefix(status, "400") && !strings.HasPrefix(status, "503") {
@@ -70,8 +70,8 @@ func (o *outcome) taken() bool {
 	return false
 }
 
-// runClient sends what the lines on stdin ask for: two numbers are an attack and one of its volleys,
-// an empty line ends what is held.
+// runClient reads its orders from stdin. A line with two numbers names an attack and one of its
+// volleys; an empty line closes the connections that are held.
 func runClient() {
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)
@@ -95,7 +95,7 @@ func runClient() {
 		held := make(chan struct{})
 		result, wait := a.launch(a.Volleys[volley], held)
 		say(result)
-		in.Scan() // the test has looked at what is held
+		in.Scan() // the test has measured the held connections
 		close(held)
 		wait()
 		say(struct{}{})

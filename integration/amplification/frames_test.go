@@ -126,7 +126,7 @@ func writeCase(t *testing.T, directory, golden string, c frameCase) {
 	}
 }
 
-// endure has the plugin send what a case says, to clients that do not read.
+// endure has the plugin send the frames of a case, to clients that do not read.
 func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 	t.Helper()
 	writeCase(t, directory, golden, c)
@@ -164,7 +164,7 @@ func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 			if os.Remove(filepath.Join(directory, sentFile)) == nil {
 				sent++
 			} else if conn.over() {
-				break // what has ended the first life would end the next
+				break // the next process would end in the same way
 			}
 		}
 	})

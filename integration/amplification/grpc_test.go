@@ -90,7 +90,7 @@ func halfGRPC(address, method string, calls int) func([]byte, *attack, *delivery
 				return err
 			}
 		}
-		if err := c.ping(); err != nil { // the server has read what was before it
+		if err := c.ping(); err != nil { // its answer shows that the calls before it have been read
 			return err
 		}
 		c.wait(func() bool { return c.ponged }, true)
@@ -100,7 +100,7 @@ func halfGRPC(address, method string, calls int) func([]byte, *attack, *delivery
 	}
 }
 
-// http2Conn is a connection of a client that sends what it is told.
+// http2Conn is a client's connection without limits of its own.
 type http2Conn struct {
 	conn   net.Conn
 	unread bool          // data are not asked for
@@ -204,7 +204,7 @@ func (c *http2Conn) read() {
 	}
 }
 
-// take notes what a frame says, and returns what is to be written.
+// take acts on a frame, and returns a function that writes the answer.
 func (c *http2Conn) take(f http2.Frame) (reply func() error) {
 	switch f := f.(type) {
 	case *http2.SettingsFrame:

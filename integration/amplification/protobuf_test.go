@@ -167,7 +167,7 @@ func exampleKey(key protoreflect.FieldDescriptor, i int) []byte {
 
 func letters(n int) []byte { return bytes.Repeat([]byte("m"), n) }
 
-// exampleMessage is what a good message of a method begins with: the names of a model, and the
+// exampleMessage is the beginning of a good message of a method: the names of a model, and the
 // tensors of an inference.
 func exampleMessage(method protoreflect.MethodDescriptor) (b []byte) {
 	m := method.Input()

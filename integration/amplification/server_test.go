@@ -25,7 +25,7 @@ import (
 
 const (
 	accountLimit = 256 << 20
-	// plainBytes is what the live heap may have beyond twice what is charged.
+	// plainBytes is how much larger than twice the charged bytes the live heap may be.
 	plainBytes   = 32 << 20
 	predictRoute = "/predict"
 	healthRoute  = "/health"
@@ -135,7 +135,7 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 // heapKinds are the kinds of memory that lie on the Go heap and are in use.
 var heapKinds = []memory.Kind{memory.Bodies, memory.JSON, memory.Decompression, memory.Replies, memory.Transport, memory.States, memory.Frames}
 
-// charged returns what is charged of the Go heap.
+// charged returns the charged bytes of the Go heap.
 func (v *victim) charged() (n int64) {
 	for _, k := range heapKinds {
 		n += v.Account().Used(k)
@@ -221,8 +221,8 @@ func (a *attacker) hear(into any) {
 }
 
 // TestLiveHeapFollowsTheAccount sends each attack on each entry point. Meanwhile the live heap stays
-// below twice what is charged of it, and 32 MiB. Afterwards everything has been given back, and
-// a good request is answered.
+// below twice the charged bytes and 32 MiB. Afterwards all charges have been given back, and a good
+// request is answered.
 func TestLiveHeapFollowsTheAccount(t *testing.T) {
 	v := serve(t, nil)
 	document := fetch(t, "http://"+v.addresses["REST"]+"/openapi.json")
@@ -258,7 +258,7 @@ func TestLiveHeapFollowsTheAccount(t *testing.T) {
 	}
 }
 
-// suffer has the client send a volley, and reports whether the server looked into what was sent.
+// suffer has the client send a volley, and reports whether the server looked into the bodies.
 func (v *victim) suffer(t *testing.T, client *attacker, a *attack, which, k int) bool {
 	t.Helper()
 	var o outcome
@@ -275,7 +275,7 @@ func (v *victim) suffer(t *testing.T, client *attacker, a *attack, which, k int)
 	return o.taken()
 }
 
-// judge compares the peaks of the live heap and of what is charged.
+// judge compares the peaks of the live heap and of the charged bytes.
 func (v *victim) judge(t *testing.T, what string, peak testkit.Peak, more string) {
 	t.Helper()
 	say := t.Logf

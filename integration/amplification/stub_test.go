@@ -23,7 +23,7 @@ import (
 const (
 	// hostileBackend is a plugin whose program is this test binary.
 	hostileBackend = "hostile"
-	// caseFile and sentFile lie beside the files of the model: what is to be sent, and that it was.
+	// caseFile, beside the files of the model, names the frames to send; sentFile says that they were sent.
 	caseFile = "case"
 	sentFile = "sent"
 
@@ -223,7 +223,7 @@ func (h *hostile) open(m peer.Message) error {
 	return nil
 }
 
-// execute sends what the case says, and answers the batch.
+// execute sends the frames of the case, and answers the batch.
 func (h *hostile) execute(m peer.Message) error {
 	var c struct {
 		frameCase
@@ -301,7 +301,7 @@ func (h *hostile) form(frame []byte, form string, number uint64, requests int) (
 	return id, h.structured(kindOf(frame), form, number, requests)
 }
 
-// structured makes a body in whose heads one length or count is large, and what it announces.
+// structured makes a body with one large length or count in its heads, and the bytes behind it.
 func (h *hostile) structured(kind ipc.Kind, form string, number uint64, requests int) []byte {
 	typeName, fieldName, _ := strings.Cut(form, ".")
 	set := func(head any) (more []byte) {

@@ -17,7 +17,7 @@ func Allocated(f func()) uint64 {
 }
 
 const (
-	// chargedApart is how often PeakHeap asks what is charged.
+	// chargedApart is the time between two looks of PeakHeap at the charged bytes.
 	chargedApart = 100 * time.Microsecond
 	// watchedPercent is the GC percent while PeakHeap watches: a collection, and with it a
 	// measurement, comes each time the heap has grown by a tenth.
@@ -26,7 +26,7 @@ const (
 	ballastBytes = 32 << 20
 )
 
-// Peak is the most that was taken at once, in bytes beyond what was taken before.
+// Peak has the largest amounts at any moment, in bytes beyond those at the start.
 type Peak struct {
 	Live    int64 // of the Go heap, found reachable by a collection, and of stacks
 	Charged int64
@@ -34,8 +34,8 @@ type Peak struct {
 
 // PeakHeap runs f and returns the peaks of the live heap and of charged, which returns what an
 // account says is taken; it must be cheap and safe for concurrent use. All goroutines of the
-// process count, so what f sends should come from another process. What is garbage before a
-// collection has seen it does not count. Calls must not overlap.
+// process count, so the clients of a server under test should be another process. Garbage does
+// not count. Calls must not overlap.
 func PeakHeap(charged func() int64, f func()) Peak {
 	defer debug.SetGCPercent(debug.SetGCPercent(watchedPercent))
 	ballast := make([]byte, ballastBytes) // never touched, so it costs no memory
@@ -69,8 +69,8 @@ func watchHeap(charged func() int64, stop <-chan struct{}) (peak Peak) {
 	}
 }
 
-// liveHeap returns what the latest collection found reachable, with the stacks of all goroutines,
-// and how many collections there have been.
+// liveHeap returns the bytes that the latest collection found reachable, with the stacks of all
+// goroutines, and the number of collections.
 func liveHeap() (bytes int64, cycles uint64) {
 	samples := [...]metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	metrics.Read(samples[:])
