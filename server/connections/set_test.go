@@ -111,7 +111,7 @@ func TestEnterBoundsConnections(t *testing.T) {
 	}
 }
 
-// TestFloodLeavesOthersTheirOwn fills one front end with busy connections, for want of descriptors
+// TestFloodLeavesOthersTheirOwn fills one front end with busy connections, because of a lack of descriptors
 // or of memory. Another front end still has its own connections, and no more; one of its
 // own makes no room for the flood.
 func TestFloodLeavesOthersTheirOwn(t *testing.T) {

@@ -102,7 +102,7 @@ func TestScanChargesSpans(t *testing.T) {
 	}
 }
 
-// nested is a string of so many bytes in so many arrays.
+// nested returns a string of size bytes in depth arrays.
 func nested(depth, size int) string {
 	return strings.Repeat("[", depth) + `"` + strings.Repeat("a", size) + `"` + strings.Repeat("]", depth)
 }

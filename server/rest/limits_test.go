@@ -168,7 +168,7 @@ func TestLargeRepliesNeedMemory(t *testing.T) {
 // TestAttacksStayWithinTheirCharge sends the bodies that take most memory for their size, five
 // at once, and compares the live heap with the account.
 func TestAttacksStayWithinTheirCharge(t *testing.T) {
-	const size = 8 << 20
+	const size = 4 << 20
 	nested := strings.Repeat("[", 100) + `"` + strings.Repeat("a", 924) + `"` + strings.Repeat("]", 100) + ","
 	for _, tt := range []struct{ name, path, begin, unit, end string }{
 		{"nested arrays", "/v2/models/id_uint8/infer", `{"x":[`, nested, `0]}`},

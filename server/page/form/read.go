@@ -19,7 +19,7 @@ type Room struct {
 	Limit int64
 	// Tensor gives a tensor memory for so many bytes, or refuses.
 	Tensor func(t *infer.Tensor, n int) error
-	// Charge has what is needed beside the tensors until the request ends.
+	// Charge is for memory beside the tensors, until the request ends.
 	Charge *memory.Charge
 }
 
