@@ -115,7 +115,7 @@ var mayImport = map[string][]string{
 	"backend/native":              {"backend", "backend/process", "backend/process/launch", "backend/process/settings", "boundary", "infer", "kserve", "sdk/wire"},
 	"backend/placement":           {"infer", "kserve"},
 	"backend/process":             {"backend", "backend/placement", "backend/process/bls", "backend/process/cores", "backend/process/frames", "backend/process/hostcalls", "backend/process/launch", "backend/process/mapping", "backend/process/ondevice", "backend/process/output", "boundary", "infer", "ipc", "kserve", "memory", "metrics", "shm"},
-	"backend/process/bls":         {"backend", "backend/process/frames", "backend/process/ondevice", "boundary", "infer", "ipc", "shm"},
+	"backend/process/bls":         {"backend", "backend/process/frames", "backend/process/ondevice", "boundary", "infer", "ipc", "memory", "shm"},
 	"backend/process/cores":       {"infer", "kserve"},
 	"backend/process/frames":      {"backend/process/ondevice", "backend/process/output", "infer", "ipc", "memory", "shm", "shm/foreign"},
 	"backend/process/hostcalls":   {"backend", "backend/process/frames", "backend/process/output", "boundary", "infer", "infer/trace", "ipc", "metrics"},
