@@ -28,6 +28,7 @@ const (
 	sentFile = "sent"
 
 	manyBytes = 48 << 20 // of all frames
+	manyMaps  = 6 << 20  // of frames of msgpack
 	oneFrame  = 6 << 20
 	mostMap   = 1<<20 - 4<<10 // of a body of msgpack
 )
@@ -60,16 +61,13 @@ func goldenFrames(folder string) (map[string][]byte, error) {
 
 func kindOf(frame []byte) ipc.Kind { return ipc.Kind(le.Uint16(frame[4:])) }
 
-// formsOfFrame returns the forms of a golden frame: as it is, each field of its map with each value,
-// or each of the lengths and counts in its heads.
+// formsOfFrame returns the forms of a golden frame: as it is, each field of its map with one of the
+// values, or each of the lengths and counts in its heads.
 func formsOfFrame(frame []byte) (forms []string) {
 	forms = append(forms, "as it is", "zeros")
 	if fields, ok := mapOf(frame); ok {
-		for _, value := range mapValues {
-			forms = append(forms, "another: "+value.name)
-		}
-		for i, key := range slices.Sorted(keysOf(fields)) {
-			forms = append(forms, key+": "+mapValues[0].name, key+": "+mapValues[1+i%(len(mapValues)-1)].name)
+		for i, key := range append(slices.Sorted(keysOf(fields)), "another") {
+			forms = append(forms, key+": "+mapValues[(i+len(key))%len(mapValues)].name)
 		}
 		return append(forms, "many keys", "long key")
 	}
@@ -245,7 +243,11 @@ func (h *hostile) execute(m peer.Message) error {
 		}
 		kind := kindOf(frame)
 		answered = kind == ipc.Executed && !h.decoupled
-		for sent, count := 0, 0; sent < manyBytes && count < 20_000; count++ {
+		most := manyBytes
+		if _, ok := mapOf(frame); ok {
+			most = manyMaps
+		}
+		for sent, count := 0, 0; sent < most && count < 20_000; count++ {
 			id, body := h.form(frame, c.Form, number, requests)
 			if err := h.peer.Send(kind, id, body); err != nil {
 				return err
