@@ -63,13 +63,12 @@ func limitFlags() []flag {
 			func(o *Options) *time.Duration { return &o.GRPC.Limits.StreamFullTimeout }),
 		seconds(d, "grpc-read-timeout-seconds", "Seconds in which a client must send the next 128 KiB of a request that it has begun.",
 			func(o *Options) *time.Duration { return &o.GRPC.Limits.ReadTimeout }),
-		seconds(d, "grpc-write-timeout-seconds", "Seconds in which a client must take an answer whose bytes lie in shared memory, and "+
-			"as many for each MiB.",
+		seconds(d, "grpc-write-timeout-seconds", "Seconds in which a client must take some of the answers that wait for it, and as many for "+
+			"each MiB.",
 			func(o *Options) *time.Duration { return &o.GRPC.Limits.WriteTimeout }),
 		seconds(d, "grpc-handshake-timeout-seconds", "Seconds for TLS and the start of HTTP/2.",
 			func(o *Options) *time.Duration { return &o.GRPC.Limits.HandshakeTimeout }),
-		between(d, "grpc-stream-window-size", "Bytes that a client may send of a gRPC call before the server has read them; all calls "+
-			"of a connection have four times as much.", 64<<10, 512<<20,
+		between(d, "grpc-stream-window-size", "Bytes that a client may send of a gRPC call before the server has read them.", 64<<10, 512<<20,
 			func(o *Options) *int { return &o.GRPC.Limits.StreamWindowBytes }),
 	}
 }

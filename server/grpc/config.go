@@ -88,12 +88,12 @@ type Config struct {
 	// request that it has begun; default 30 s. After that its connection is closed.
 	ReadTimeout time.Duration
 	// WriteTimeout is the time in which a client must take a reply whose bytes
-	// are lent to it, and as much again for each MiB; default 1 min. After that its
-	// connection is closed.
+	// are lent to it, or any of the other replies that wait, and as much again for each MiB;
+	// default 1 min. After that its connection is closed.
 	WriteTimeout time.Duration
 	// StreamWindowBytes are what a client may send of a call, or of a stream, before the
-	// server has read it; 64 KiB to 512 MiB, default 4 MiB. All calls of a connection
-	// have four times as much together.
+	// server has read it; 64 KiB to 512 MiB, default 4 MiB. The window of a connection is four
+	// times as large and bounds nothing more: the library opens it again for all that arrives.
 	StreamWindowBytes int
 	// HandshakeTimeout is the time for TLS and the start of HTTP/2; default 20 s.
 	HandshakeTimeout time.Duration

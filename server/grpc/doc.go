@@ -21,6 +21,7 @@
 // side by side; a replies.Queue puts their replies in order.
 //
 //	listener ── connection (accepts, counts, closes)
+//	              └─ tap (charges the call)
 //	              └─ handler: restricted? ── unary ─────────── one method of service.go
 //	                                      ├─ modelInfer ────── message.Request ▸ Core ▸ message.Reply
 //	                                      └─ modelStreamInfer ─ reader ▸ message.Request ▸ Core ▸ replies.Queue ▸ writer
@@ -39,6 +40,11 @@
 // Memory: what Allocate lends for a request's tensors is released before the
 // reply is sent. A response is released when the transport has taken its
 // bytes, which other goroutines read: they must not fault.
+//
+// Charges: a call is charged from its headers until its end has been written, a message before
+// each piece of it is received and before it is decoded, a reply before it is encoded and until
+// the transport has put it into its write buffer. All of them name the connection as their
+// holder, and the end of the connection gives back what the library has forgotten.
 //
 // Locks: listener.mu is taken alone. No lock is held while a response is released or the
 // Core is called.

@@ -9,9 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 func noRepository(name string) error {
@@ -39,10 +37,7 @@ func (g *FrontEnd) repositoryModelLoad(life context.Context) func(context.Contex
 		if err := noRepository(q.GetRepositoryName()); err != nil {
 			return nil, err
 		}
-		config, files, err := loadParameters(q.GetParameters(), g.account.Limits().ConfigOverride)
-		if err == nil {
-			err = message.CheckSize("model_name", int64(len(q.GetModelName())), memory.MaxName, "")
-		}
+		config, files, err := loadParameters(q.GetParameters())
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +45,7 @@ func (g *FrontEnd) repositoryModelLoad(life context.Context) func(context.Contex
 	}
 }
 
-func loadParameters(params map[string]*kserve.ModelRepositoryParameter, mostConfig int64) (config string, files map[string][]byte, err error) {
+func loadParameters(params map[string]*kserve.ModelRepositoryParameter) (config string, files map[string][]byte, err error) {
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		choice := params[key].GetParameterChoice()
 		switch path, file := strings.CutPrefix(key, server.FilePrefix); {
@@ -58,9 +53,6 @@ func loadParameters(params map[string]*kserve.ModelRepositoryParameter, mostConf
 			text, ok := choice.(*kserve.ModelRepositoryParameter_StringParam)
 			if !ok {
 				return "", nil, infer.Errorf(infer.InvalidArg, "invalid value type for load parameter '%s', expected string_param.", key)
-			}
-			if err := message.CheckSize("load parameter 'config'", int64(len(text.StringParam)), mostConfig, "client-max-config-size"); err != nil {
-				return "", nil, err
 			}
 			config = cmp.Or(text.StringParam, server.EmptyConfig)
 		case file:

@@ -123,16 +123,16 @@ func (m *message) take(n int) error {
 	return nil
 }
 
-// CheckSize refuses a field of n bytes that has more than its limit. flag names the limit's flag,
-// if there is one.
-func CheckSize(field string, n int64, most int64, flag string) error {
+// check refuses a value of n bytes that has more than its limit. flag is what changes the limit,
+// "" if nothing does.
+func check(what string, n, most int64, flag string) error {
 	if n <= most {
 		return nil
 	}
 	if flag != "" {
-		flag = " (--" + flag + ")"
+		flag = "; " + flag + " changes the limit"
 	}
-	return invalid("%s has %d bytes, but at most %d are allowed%s", field, n, most, flag)
+	return invalid("%s has %d bytes, but at most %d are allowed%s", what, n, most, flag)
 }
 
 // decode reads a ModelInferRequest, to the end of s. It accepts what proto.Unmarshal accepts,
@@ -169,13 +169,13 @@ func (m *message) decodeField(num protowire.Number, n int, s *source, alloc serv
 	var err error
 	switch num { // before the text is gathered
 	case 1:
-		err = CheckSize("model_name", int64(n), memory.MaxName, "")
+		err = check("model_name", int64(n), memory.MaxName, "")
 	case 2:
-		err = CheckSize("model_version", int64(n), memory.MaxName, "")
+		err = check("model_version", int64(n), memory.MaxName, "")
 	case 3:
-		err = CheckSize("id", int64(n), m.charge.Limits().RequestID, "client-max-id-size")
+		err = check("id", int64(n), m.charge.Limits().RequestID, "--client-max-id-size")
 	case 4:
-		err = CheckSize("a parameter", int64(n), m.charge.Limits().Parameters, "client-max-parameters-size")
+		err = check("a parameter", int64(n), m.charge.Limits().Parameters, "--client-max-parameters-size")
 	case 7:
 		return m.decodeRaw(n, s, alloc)
 	}
@@ -261,7 +261,7 @@ func (m *message) decodeInput(b []byte, own bool) error {
 	err := eachField(b, func(f field) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			in.name, err = m.name("the name of an input", f.data)
+			in.name, err = m.name("the name of a tensor", f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
 			in.dataType, err = dataTypeOf(f.data)
 		case f.num == 3 && f.typ == protowire.VarintType:
@@ -313,7 +313,7 @@ func (m *message) decodeOutput(b []byte) error {
 	err := eachField(b, func(f field) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			out.name, err = m.name("the name of an output", f.data)
+			out.name, err = m.name("the name of a tensor", f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
 			out.params, err = m.decodeParam(out.params, f.data)
 		}
@@ -330,7 +330,7 @@ func (m *message) decodeParam(to []param, b []byte) ([]param, error) {
 	}
 	// An entry has little besides its name and value, and the limit is for these.
 	m.given += int64(len(b))
-	if err := CheckSize("the list of all parameters", m.given, m.charge.Limits().Parameters, "client-max-parameters-size"); err != nil {
+	if err := check("the list of all parameters", m.given, m.charge.Limits().Parameters, "--client-max-parameters-size"); err != nil {
 		return to, err
 	}
 	var p param
@@ -377,7 +377,7 @@ func (m *message) text(b []byte) (string, error) {
 
 // name returns a string field that is a name.
 func (m *message) name(what string, b []byte) (string, error) {
-	if err := CheckSize(what, int64(len(b)), memory.MaxName, ""); err != nil {
+	if err := check(what, int64(len(b)), memory.MaxName, ""); err != nil {
 		return "", err
 	}
 	return m.text(b)

@@ -22,6 +22,9 @@
 // Callers: the handlers of package grpc, each for its own RPC; package replies for the messages
 // of streams.
 //
+// The messages of other calls are decoded by generated code. A Plan, which is made of a message's
+// descriptor, tells before what that takes.
+//
 // Memory: a Request owns what was allocated and charged for its message, until Release; it
 // grows with what has arrived, not with what was announced. Inputs in clients' regions are
 // infer.Foreign, and their copies, once there are some, the Request's too; outputs that are
