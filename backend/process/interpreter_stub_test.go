@@ -72,7 +72,7 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 			r := newRigWith(t, test.executable, nil)
 			_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
 			for _, want := range test.want {
-				if err == nil || !strings.Contains(err.Error(), want) {
+				if err == nil || !strings.Contains(infer.Detail(err), want) {
 					t.Errorf("Start: got error %v, want one with %q", err, want)
 				}
 			}
@@ -99,7 +99,7 @@ func TestInterpreterThatDoesNotStartIsNotShortOfNumpy(t *testing.T) {
 			}
 			r := newRigWith(t, test.executable, nil)
 			_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
-			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "check PYTHONHOME") || strings.Contains(err.Error(), "numpy") {
+			if err == nil || !strings.Contains(infer.Detail(err), test.want) || !strings.Contains(infer.Detail(err), "check PYTHONHOME") || strings.Contains(infer.Detail(err), "numpy") {
 				t.Errorf("Start: got error %v, want one with %q and without numpy", err, test.want)
 			}
 		})
@@ -113,7 +113,7 @@ func TestCrashOfNumpyIsNoFaultOfTheEnvironment(t *testing.T) {
 	t.Setenv("PYTHONPATH", without)
 	r := newRigWith(t, testkit.Python(t).Path, nil)
 	_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
-	if err == nil || !strings.Contains(err.Error(), "install numpy") || strings.Contains(err.Error(), "PYTHONHOME") {
+	if err == nil || !strings.Contains(infer.Detail(err), "install numpy") || strings.Contains(infer.Detail(err), "PYTHONHOME") {
 		t.Errorf("Start: got error %v, want one with advice about numpy, and none about variables", err)
 	}
 }
@@ -128,7 +128,7 @@ func TestInterpreterIsLookedForAgain(t *testing.T) {
 	r := newRigWith(t, program, nil)
 	for range 2 {
 		_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
-		if err == nil || !strings.Contains(err.Error(), "ImportError: not here") {
+		if err == nil || !strings.Contains(infer.Detail(err), "ImportError: not here") {
 			t.Fatalf("Start without numpy: got error %v", err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestInterpreterThatTakesTooLong(t *testing.T) {
 	r := newRigWith(t, program, func(c *Options) { c.InterpreterTimeout = 50 * time.Millisecond })
 	_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
 	const want = " has not imported numpy 50ms after its start; give it more time with --backend-config=python,interpreter-timeout-seconds=N"
-	if err == nil || !strings.HasSuffix(err.Error(), "python-executable "+program+": "+program+want) {
+	if err == nil || !strings.HasSuffix(infer.Detail(err), "python-executable "+program+": "+program+want) {
 		t.Errorf("got error %v, want %q at its end", err, want)
 	}
 }

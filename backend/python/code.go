@@ -123,10 +123,13 @@ func (c *code) Check(ctx context.Context, stub string) error {
 	if err == nil {
 		_, err = h.python.find(ctx)
 	}
-	if err != nil {
-		return c.unusable(err)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
-	return nil
+	return c.unusable(err)
 }
 
 // unusable returns the error of a load without a Python that can run the model. Clients do not
