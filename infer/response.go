@@ -16,13 +16,12 @@ type Response struct {
 	// backend lets the model send another one when it is released. A response
 	// with a slot need not be waited for by a Sender that is full of them.
 	Slot Memory
-	// Held is, if not nil, what the response itself keeps: its strings, its error and its own
-	// fields. A response that shares these with another one retains it.
+	// Held is, if not nil, the memory of the response's strings, error and own fields. A response
+	// that shares these with another one retains it.
 	Held Memory
 }
 
-// Release gives up the response's references to its outputs' bytes, its slot, and what it
-// keeps itself.
+// Release gives up the response's references to its outputs' bytes, its slot and its own memory.
 func (r *Response) Release() {
 	if r.Slot != nil {
 		r.Slot.Release()

@@ -19,8 +19,8 @@ type Holder struct {
 	End func()
 	// Most bounds what the holder may have of each kind; 0 is no bound but the account's.
 	Most [Kinds]int64
-	// Within is a holder that has all that this one has, and what others have within it; nil:
-	// there is none. The bounds of both hold.
+	// Within, if it is not nil, is a holder that several share: their memory counts as its own,
+	// too, and its bounds apply to all of them together.
 	Within *Holder
 
 	holders *holders

@@ -21,7 +21,7 @@ type Process struct {
 	Resident  int64         // bytes, what it shares with others among them
 	Arena     int64         // bytes of shared memory that are real for its outputs
 	Lent      int64         // bytes of devices' memory that it has lent
-	Holds     []Bytes       // what it has the server hold of the memory for requests
+	Holds     []Bytes       // memory for requests that the server holds for it
 }
 
 // Bytes is memory of one kind.
@@ -75,7 +75,7 @@ func (r *Registry) Processes(list func() []Process) {
 				}
 			}
 		}},
-		ownFamily{processNames[4], "Memory for requests that a version's processes have the server hold, by what it is for", gauge, func(page *exposition.Page, now *view) {
+		ownFamily{processNames[4], "Memory for requests that the server holds for a version's processes, by kind", gauge, func(page *exposition.Page, now *view) {
 			for _, row := range now.processes.holds { // idle models have none
 				page.Sample("", row.labels, "", float64(row.first))
 			}

@@ -89,7 +89,8 @@ func (l *Loans) LendHeld(held Held) (Ticket, bool) {
 	return t, true
 }
 
-// Answered says that the batch of a group has been answered: what is still lent of it is kept.
+// Answered says that the batch of a group has been answered: blocks of it that are still lent
+// count as kept.
 func (l *Loans) Answered(g *Group) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

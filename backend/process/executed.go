@@ -17,7 +17,7 @@ type oneResponse struct {
 	shape    [3]int64
 }
 
-// responsesOf is what the answer to a batch of several requests mostly needs.
+// responsesOf has room for the answer to a batch of several requests.
 type responsesOf struct {
 	kept frames.Kept // of all responses
 	few  [8]*infer.Response

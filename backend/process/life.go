@@ -26,7 +26,7 @@ type life struct {
 	in      *Instance
 	channel *ipc.Channel
 	loans   *shm.Loans      // of blocks that the process may read
-	quota   *quota          // of what it makes the server hold
+	quota   *quota          // of the memory that the server holds for it
 	encoder *frames.Encoder // of what it is sent; its lock is Instance.submit
 	decoder *frames.Decoder // of what it says; guarded by the channel's receive lock
 

@@ -24,7 +24,8 @@ type Model struct {
 	settings   *Config
 	program    Program
 	log        zerolog.Logger
-	// held is what all lives together hold. Of blocks the bound is mostBlocks, 0 without one.
+	// held counts and bounds the memory of all lives together. mostBlocks is the bound of blocks,
+	// 0 without one.
 	held       memory.Holder
 	mostBlocks int64
 

@@ -34,10 +34,10 @@ type stream struct {
 	task   *backend.Task
 	handle uint64
 	ended  bool // FINAL has come, or is no longer waited for; guarded by Instance.mu
-	// refusal is why a response could not be kept; nil mostly. From then on the others are
-	// dropped, and the last one is this error. Guarded by the receive lock.
+	// refusal says why there was no room for a response; nil mostly. Later responses are dropped,
+	// and this error is the last one. Guarded by the receive lock.
 	refusal *infer.Error
-	lent    *lending // what the process has of its batch; nil: nothing
+	lent    *lending // the blocks of its batch; nil without blocks
 
 	window
 }

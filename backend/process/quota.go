@@ -10,16 +10,14 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// DefaultMemoryShare is the part of each kind of memory, in percent, that one version of a model
-// may have if Limits do not say.
+// DefaultMemoryShare is the default of Limits.MemoryShare, in percent.
 const DefaultMemoryShare = 50
 
-// shared are the kinds of which a version may have a share: what its processes make the server
-// keep of responses, strings and frames. Of Blocks it is what they keep of inputs, and what
-// copies of BLS inputs take; mayKeep looks at that bound.
+// shared are the kinds of memory of which a version may have a share. Blocks are tensors that its
+// processes keep after their responses, and copies of inputs of BLS requests.
 var shared = [...]memory.Kind{memory.Frames, memory.Replies, memory.Blocks}
 
-// setShares bounds what all lives of the model hold together.
+// setShares bounds the memory that all lives of the model hold together.
 func (m *Model) setShares() {
 	m.held.Name = func() string { return fmt.Sprintf("model %q version %d", m.env.Name, m.env.Version) }
 	if account := m.supervisor.account; account != nil {
@@ -27,18 +25,18 @@ func (m *Model) setShares() {
 			m.held.Most[k] = max(account.Most(k)/100*int64(m.supervisor.limits.MemoryShare), 1)
 		}
 		m.mostBlocks = m.held.Most[memory.Blocks]
-		m.held.Most[memory.Blocks] = 0 // what is kept is there when it is counted
+		m.held.Most[memory.Blocks] = 0 // mayKeep looks at the bound: kept blocks cannot be refused
 	}
 }
 
-// quota is what one life makes the server hold, and may.
+// quota counts and bounds the memory that the server holds for one life.
 type quota struct {
 	model  *Model
 	holder *memory.Holder
 	heap   *frames.Heap // nil without an account
 }
 
-// newQuota begins the quota of a life, which ends when its holder leaves.
+// newQuota makes the quota of a life. It ends when its holder leaves.
 func newQuota(in *Instance) *quota {
 	name := in.model.held.Name() + " instance " + in.name
 	q := &quota{model: in.model, holder: &memory.Holder{Name: func() string { return name }, Within: &in.model.held}}
@@ -48,24 +46,23 @@ func newQuota(in *Instance) *quota {
 	}
 	account.Enter(q.holder)
 	var once sync.Once
-	log := in.log // and not the life, which its responses may outlive
+	log := in.log // not the life: its responses may outlive it
 	q.heap = &frames.Heap{Account: account, Holder: q.holder, Refused: func(err error) {
 		once.Do(func() { log.Warn().Err(err).Msg("the model is refused memory, requests of it fail") })
 	}}
 	return q
 }
 
-// blocks counts blocks that the process keeps, or gives back. A copy of an input of a BLS request
-// counts among them.
+// blocks counts bytes of blocks that the process keeps, or has given back if more is negative.
 func (q *quota) blocks(more int64) {
 	if more < 0 {
 		q.holder.Drop(memory.Blocks, -more)
 		return
 	}
-	_ = q.holder.Hold(memory.Blocks, more) // which has no bound there: it is kept already
+	_ = q.holder.Hold(memory.Blocks, more) // without a bound: they are kept already
 }
 
-// takeBlocks is blocks for what need not be kept. It may be refused.
+// takeBlocks is blocks for bytes that are not kept yet. It may refuse them.
 func (q *quota) takeBlocks(more int64) error {
 	if more > 0 {
 		if err := q.mayKeep(more); err != nil {
@@ -76,8 +73,8 @@ func (q *quota) takeBlocks(more int64) error {
 	return nil
 }
 
-// mayKeep refuses another block for a process whose model keeps as many as it may. n bytes of it
-// would be kept at once.
+// mayKeep refuses another block for a process if its model keeps its share of them already, or
+// would with n bytes more.
 func (q *quota) mayKeep(n int64) error {
 	most, kept := q.model.mostBlocks, q.model.held.Held(memory.Blocks)
 	if most == 0 || kept < most && n <= most-kept {
@@ -89,9 +86,9 @@ func (q *quota) mayKeep(n int64) error {
 	return err
 }
 
-// spilled charges for a body of n bytes until its frame has been handled. Where there is no room
-// it is read all the same, for what the process has lent and given back by it: one such body at a
-// time, of all processes, and nothing of it is kept.
+// spilled charges a body of n bytes until its frame has been handled. A body without room is read
+// all the same, since it may lend memory or give some back. All processes together have one such
+// body at a time, and nothing of it is kept.
 func (l *life) spilled(n int64) (done func()) {
 	h := l.quota.heap
 	if h == nil {
@@ -112,7 +109,7 @@ func (l *life) spilled(n int64) (done func()) {
 	}
 }
 
-// usage is what the holder has, by kinds.
+// usage returns the bytes of the holder, by kind.
 func (q *quota) usage() (list []metrics.Bytes) {
 	for k := range memory.Kind(memory.Kinds) {
 		if n := q.holder.Held(k); n > 0 {

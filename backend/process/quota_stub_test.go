@@ -58,7 +58,7 @@ func (c *charged) wantBounded(when string) {
 	}
 }
 
-// share is what a model may have of a kind.
+// share returns the share of a model.
 func (c *charged) share(k memory.Kind) int64 {
 	return c.account.Most(k) / 100 * DefaultMemoryShare
 }
@@ -186,7 +186,7 @@ func TestAModelThatSaysMuchIsCutAndCharged(t *testing.T) {
 }
 
 // TestBLSRequestsHaveTheLimitsOfClients: strings that are too long are refused with an error that
-// names the field, what was found and the limit, and their frames are gone.
+// names the field, its length and the limit, and their frames are gone.
 func TestBLSRequestsHaveTheLimitsOfClients(t *testing.T) {
 	c := newCharged(t, 1<<30)
 	host := &neighbours{}
@@ -230,7 +230,7 @@ func stringsOf(data []byte) (list []string) {
 }
 
 // TestAModelThatKeepsItsInputsIsRefusedAlone: beyond its share of blocks a model gets no more
-// tensors, and others do; what it has kept comes back with its process.
+// tensors, and others do. Its blocks come back when its process ends.
 func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 	const size = 4 << 20
 	c := newCharged(t, 64<<20)

@@ -44,7 +44,7 @@ type InstanceStatus struct {
 	CPU      time.Duration   // of all its threads, since it was started
 	Resident int64           // bytes, what it shares with others among them
 	Arena    int64           // bytes of shared memory that are real for its outputs
-	Holds    []metrics.Bytes // what it has the server hold of the memory for requests
+	Holds    []metrics.Bytes // memory for requests that the server holds for it
 }
 
 // LossStatus is the end of a process that was not told to end.

@@ -16,7 +16,7 @@ const patienceWindow = 5 * time.Second
 // feeds it. But what is made from it may need that very model, which sends and
 // waits for a place. So steps keep no place where the ensemble calls a decoupled
 // model twice, and give theirs up after each patienceWindow without a response of a step.
-// What a model sends then waits here, charged to that model, and is refused beyond its share.
+// Responses that then wait here are charged to their model, and refused beyond its share.
 type window struct {
 	loose    bool   // steps keep no place
 	moves    uint64 // responses of steps
@@ -48,8 +48,8 @@ func (f *flow) vacateLocked(run *stepRun) {
 	run.slot = nil
 }
 
-// look has steps give up their places if nothing has moved: the model goes on for as many
-// responses, and waits again.
+// look has steps give up their places if nothing has moved: the model can send a window of
+// responses more, and waits again.
 func (f *flow) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -148,8 +148,8 @@ type Instance struct {
 	PID      int   `json:"pid"`
 	Resident int64 `json:"resident_bytes"` // what is shared with other processes among them
 	Arena    int64 `json:"arena_bytes"`    // shared memory that is real for its outputs
-	// Memory for requests that it has the server hold, by kinds as the metric nereid_memory_bytes
-	// has them.
+	// Memory for requests that the server holds for it, by the kinds of the metric
+	// nereid_memory_bytes.
 	Memory    map[string]int64 `json:"memory_bytes,omitempty"`
 	CPU       float64          `json:"cpu_seconds"` // of its present process
 	Restarts  int              `json:"restarts"`

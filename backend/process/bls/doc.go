@@ -34,7 +34,7 @@
 // and go back at once; inputs that are loans are passed on. Either is held until the last
 // response, also one that the end of the other process makes, and given up by ended.
 // Both are bounded: 16,384 requests, copies of as many bytes as the arena may have, and the share
-// of the model. So is what waits for the process: the model that makes the responses is charged
-// for them, and the process answers for those that wait (answerForLocked). A
+// of the model. Responses are charged to the model that makes them. While they wait for the
+// process they count for the process's own model (answerForLocked). A
 // response is released when it has been sent; its outputs are the process's by ticket then.
 package bls

@@ -17,7 +17,7 @@ type request struct {
 	batch   uint64 // in whose execution it was made, 0 if that is not known
 	stream  bool   // any number of responses is wanted
 	request infer.Request
-	frame   frames.Kept // what it keeps of its frame, and takes itself
+	frame   frames.Kept // its own memory and that of its frame
 	copied  int64
 	unread  []*request               // to be loosened when this is begun
 	at      atomic.Pointer[Requests] // of the process that executes it; nil if that is not known
@@ -60,13 +60,13 @@ func (q *request) read(body *ipc.InferBody, f *ipc.Frame) error {
 		return err
 	}
 	q.refusal = refusal
-	if refusal.Code != infer.Unavailable { // it is about what the request says
+	if refusal.Code != infer.Unavailable { // the request itself is wrong
 		q.refusal = q.prefixed(refusal)
 	}
 	return nil
 }
 
-// perCaller is what a request takes for each request of the execution that it is made in.
+// perCaller is the bytes that a request takes for each request of the execution that makes it.
 const perCaller = 16
 
 // askDevices finds out whether inputs that lie on a device are taken there. Those of a request that is
@@ -201,7 +201,7 @@ func (q *request) prefixed(err error) error {
 	return infer.Errorf(reason.Code, "Model %s - Error when running inference: %s", q.request.Model, reason)
 }
 
-// releaseInputs gives up what the request has been lent, and what it keeps.
+// releaseInputs gives up the inputs and the request's own memory.
 func (q *request) releaseInputs() {
 	for i := range q.request.Inputs {
 		q.request.Inputs[i].Release()

@@ -28,8 +28,8 @@ type responses struct {
 	away      bool               // a goroutine sends one; others only keep
 	forgotten bool               // the model has given them up
 	loose     bool               // they do not count in their window
-	// refused is why a response could not wait; nil mostly. From then on the others are dropped,
-	// and the last one is this error.
+	// refused says why there was no room for a response to wait; nil mostly. Later responses are
+	// dropped, and this error is the last one.
 	refused error
 }
 
@@ -50,8 +50,9 @@ func (q *request) deliver(r *infer.Response) {
 	q.answerForLocked(r)
 }
 
-// answerForLocked has the process answer for a response that waits for it: not the model that
-// has made it, which others use too. Beyond what the process may have, the request fails.
+// answerForLocked counts a response that waits for the process as the process's own, since
+// other callers need the model that has made it. The request fails beyond the share of the
+// process's model.
 func (q *request) answerForLocked(r *infer.Response) {
 	last := len(q.kept) - 1
 	if last < 0 || q.kept[last] != r || q.of.Holder == nil {
@@ -70,7 +71,7 @@ func (q *request) answerForLocked(r *infer.Response) {
 	q.cancel()
 }
 
-// insteadLocked drops a response, and returns what comes in its place.
+// insteadLocked drops a response. It returns the error that replaces the last one, else nil.
 func (q *request) insteadLocked(r *infer.Response) *infer.Response {
 	final := r.Final
 	r.Release()

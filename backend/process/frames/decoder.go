@@ -27,7 +27,7 @@ type Decoder struct {
 }
 
 // NewDecoder makes the decoder of a life, whose channel and loans the caller closes. The heap
-// charges for what is kept of the frames; it may be nil.
+// charges for memory that outlives a frame; it may be nil.
 func NewDecoder(channel *ipc.Channel, loans *shm.Loans, heap *Heap) *Decoder {
 	return &Decoder{channel: channel, loans: loans, heap: heap, copies: copies{heap: heap}}
 }
@@ -77,9 +77,9 @@ func (d *Decoder) Copied() int64 { return d.copies.used.Load() }
 
 // Response turns a response of the stub into one for a client of the named model. The
 // frame is what r was read from; places are those of the request. Outputs are made in the
-// capacity of into.Outputs, if they fit. kept has what the response keeps, and one reference to
-// it becomes the response's: of a spilled frame it is of this response alone, and begins here,
-// else Keep has begun it. If there is no room for that, the response is an error which says so.
+// capacity of into.Outputs, if they fit. The response takes over one reference to kept, which
+// charges for its memory. Keep has begun kept, except for a spilled frame: there it belongs to
+// this response alone and begins here. A refusal becomes the error of the response.
 func (d *Decoder) Response(r *ipc.ResponseBody, f *ipc.Frame, model string, places []infer.Place, into *infer.Response, kept *Kept) error {
 	into.Held = kept
 	if f.Spilled {
@@ -132,11 +132,12 @@ func (d *Decoder) Response(r *ipc.ResponseBody, f *ipc.Frame, model string, plac
 	return nil
 }
 
-// Request fills in a BLS request from the body of INFER. kept has what it keeps, with what it
-// takes elsewhere, and begins here, with one reference, which is the caller's; its Refusal means
-// that the request says more than it may, or that there is no room for it: nothing is filled in.
-// Another refusal is about a parameter or an input. The stub has done nothing wrong in either case. The inputs are the caller's in each case; it
-// takes what lies in the arena out of it soon, so the stub may lend that up to the last byte.
+// Request fills in a BLS request from the body of INFER. kept charges for its memory and for
+// elsewhere bytes of the caller; it begins here with one reference, which is the caller's. If
+// kept has a Refusal, the request exceeds a limit or there is no room for it, and nothing is
+// filled in. Any other refusal is about a parameter or an input. The stub has done nothing wrong
+// in either case. The inputs are always the caller's. It copies inputs in the arena soon, so the
+// stub may lend that up to the last byte.
 func (d *Decoder) Request(body *ipc.InferBody, f *ipc.Frame, r *infer.Request, kept *Kept, elsewhere int64) (refusal *infer.Error, err error) {
 	if kept.refusal = d.exceeds(body); kept.refusal == nil && !f.Spilled {
 		elsewhere += int64(len(f.Body)) // which the inputs keep
@@ -208,8 +209,7 @@ func (d *Decoder) exceeds(body *ipc.InferBody) *infer.Error {
 	return nil
 }
 
-// mostEscaped is how many bytes of JSON a byte of a string can become, and a little more for
-// what stands around it.
+// mostEscaped is more than the bytes of JSON that one byte of a string can become.
 const mostEscaped = 8
 
 // exceedParameters refuses parameters beyond what clients may send.

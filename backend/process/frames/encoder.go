@@ -35,7 +35,7 @@ type Encoder struct {
 	wanted  []ipc.Place // of outputs
 	strings []byte      // parameters and trace of all requests, one after another
 	size    int         // bytes of the body
-	group   *shm.Group  // the blocks of tensors; nil: there are none
+	group   *shm.Group  // the blocks of tensors, nil without blocks
 }
 
 // NewEncoder makes the encoder of a life, whose channel and loans the caller closes.
@@ -67,9 +67,9 @@ func (e *Encoder) TakeDevices() { e.takesDevices = true }
 // first Execute.
 func (e *Encoder) PlaceOnDevices() { e.putsThere = true }
 
-// SetMayKeep says what to ask before the stub is lent blocks: it may keep them when it needs
-// them no more. n is 0 for inputs, which it needs, and else what it can keep at once. Without
-// it blocks are lent as long as there are some.
+// SetMayKeep sets the function that is asked before the stub is lent blocks, which it may keep
+// longer than it needs them. n is 0 for inputs, else the bytes that it can keep at once. Without
+// the function nothing is refused.
 func (e *Encoder) SetMayKeep(mayKeep func(n int64) error) { e.mayKeep = mayKeep }
 
 // Names returns the names that the stub has been told.

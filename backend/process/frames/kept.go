@@ -8,15 +8,15 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 )
 
-// Heap charges what the stub of one life has this process keep on the Go heap. A nil one
-// charges nothing.
+// Heap charges memory of this process's Go heap to the stub of one life. A nil Heap charges
+// nothing.
 type Heap struct {
 	Account *memory.Account
 	Holder  *memory.Holder
-	// Refused is told of each refusal. It is called by any goroutine; nil: nobody is told.
+	// Refused is called with each refusal, by any goroutine. It may be nil.
 	Refused func(error)
-	// Tight, if it is not nil, refuses everything: the frame that is being handled had to be
-	// read although there was no room for it. Guarded by the receive lock.
+	// Tight, if it is not nil, refuses everything: there is no room for the present frame, which
+	// is read all the same. Guarded by the receive lock.
 	Tight error
 }
 
@@ -44,7 +44,7 @@ func (h *Heap) take(kind memory.Kind, n int64) error {
 	return h.refused(err)
 }
 
-// refused passes on an error, and tells of it.
+// refused calls Refused with an error and returns the error.
 func (h *Heap) refused(err error) error {
 	if err != nil && h.Refused != nil {
 		h.Refused(err)
@@ -60,7 +60,7 @@ func (h *Heap) Give(n int64) {
 	}
 }
 
-// charge returns a Charge that is not settled: what it has taken is accounted for elsewhere.
+// charge returns a Charge that the caller need not settle: a Kept gives its bytes back.
 func (h *Heap) charge() *memory.Charge {
 	if h == nil {
 		return nil
@@ -68,10 +68,10 @@ func (h *Heap) charge() *memory.Charge {
 	return &memory.Charge{Account: h.Account, Holder: h.Holder}
 }
 
-// Kept is what a response of a stub, or a request that its model makes, keeps of the Go heap:
-// its frame, its strings, its small tensors and its own fields. It is charged before these are
-// made. It implements infer.Memory, so that whatever holds the response or one of its tensors,
-// in whichever queue, holds the charge: it is given back with the last reference.
+// Kept is the heap memory of a response, or of a BLS request: its frame, strings, small tensors
+// and own fields. It is charged before these are made, and given back with the last reference.
+// It implements infer.Memory, so a queue that holds the response, or one of its tensors, holds
+// the charge.
 type Kept struct {
 	account *memory.Account // nil: nothing is charged
 	holder  atomic.Pointer[memory.Holder]
@@ -82,7 +82,7 @@ type Kept struct {
 	refusal *infer.Error
 }
 
-// Refusal returns why there is no room for what was to be kept; nil if there is.
+// Refusal returns why the memory was refused; nil if it was granted.
 func (k *Kept) Refusal() *infer.Error { return k.refusal }
 
 // Retain adds a reference.
@@ -102,7 +102,7 @@ func (k *Kept) release() (last bool) {
 	return true
 }
 
-// attribute has another holder answer for what is kept, from its queue on.
+// attribute moves the bytes to another holder.
 func (k *Kept) attribute(to *memory.Holder) error {
 	if k.account == nil || k.n == 0 || k.holder.Load() == to {
 		return nil
@@ -114,8 +114,8 @@ func (k *Kept) attribute(to *memory.Holder) error {
 	return nil
 }
 
-// Attribute has a holder answer for what a response keeps on the heap: the owner of the queue
-// in which it waits. After an error others still answer for some of it.
+// Attribute moves the heap memory of a response to another holder, the owner of the queue in
+// which the response waits. After an error some of it may have moved.
 func Attribute(r *infer.Response, to *memory.Holder) error {
 	if k, ok := r.Held.(*Kept); ok {
 		if err := k.attribute(to); err != nil {
@@ -137,14 +137,9 @@ func Attribute(r *infer.Response, to *memory.Holder) error {
 	return nil
 }
 
-// keep begins k with one reference, and charges it for n bytes.
+// keep charges n bytes and begins k with one reference.
 func (h *Heap) keep(k *Kept, n int64) {
 	k.refs.Store(1)
-	h.more(k, n)
-}
-
-// more charges k for n bytes beyond what it has. It is for who has the only reference.
-func (h *Heap) more(k *Kept, n int64) {
 	if h == nil || k.refusal != nil {
 		return
 	}
@@ -152,24 +147,21 @@ func (h *Heap) more(k *Kept, n int64) {
 		k.refusal = infer.AsError(err)
 		return
 	}
-	k.account, k.kind = h.Account, memory.Frames
-	if k.n == 0 {
-		k.holder.Store(h.Holder)
-	}
-	k.n += n
+	k.account, k.kind, k.n = h.Account, memory.Frames, n
+	k.holder.Store(h.Holder)
 }
 
-// What a response and a request take besides their tensors and strings, with their places in
-// queues.
+// Bytes of a response, a request and a tensor without data and strings, including their places
+// in queues.
 const (
 	responseCost = 1 << 10
 	requestCost  = 2 << 10
 	tensorCost   = 96
 )
 
-// Keep begins what the responses of a frame keep together, with one reference, which is the
-// caller's: all that comes in a frame, or of a spilled one, whose responses keep the rest each by
-// itself, the error text of the batch.
+// Keep charges the memory that all responses of a frame share and begins k with one reference,
+// which is the caller's. Responses of a spilled frame share only the error text of the batch:
+// Response charges each of them for the rest.
 func (d *Decoder) Keep(k *Kept, f *ipc.Frame, responses, text int) {
 	n := int64(min(text, MaxErrorText))
 	if !f.Spilled {
@@ -178,8 +170,8 @@ func (d *Decoder) Keep(k *Kept, f *ipc.Frame, responses, text int) {
 	d.heap.keep(k, n)
 }
 
-// tensorsCost is what tensors take that are made of descriptors, with the bytes that are
-// copied out of their frame, or out of the arena to the heap.
+// tensorsCost returns the bytes of the tensors that descriptors describe, with the data that is
+// copied to the heap from their frame or from the arena.
 func tensorsCost(list []ipc.Descriptor) (n int64) {
 	for i := range list {
 		d := &list[i]

@@ -19,7 +19,7 @@ import (
 // tensor turns a descriptor into a tensor. A refusal means that it cannot be sent
 // on, but the stub has done nothing wrong; the tensor has no bytes then. Most is how
 // much the stub may have lent before it is copied; places are where outputs of the request
-// are wanted; kept has what lies on the heap.
+// are wanted; kept charges for data on the heap.
 func (d *Decoder) tensor(described *ipc.Descriptor, f *ipc.Frame, most float64, places []infer.Place, kept *Kept) (t infer.Tensor, refusal *infer.Error, err error) {
 	name, err := d.name(described.Name)
 	if err != nil {

@@ -93,8 +93,8 @@ func Copy(pool *shm.Pool, data []byte) (*shm.Block, error) {
 }
 
 // lend has a loan keep what the place names, if it is a block: it is the stub's to read
-// until the ticket comes back or the life ends. A group has what the stub needs to answer. After
-// ipc.ErrClosed nothing is lent.
+// until the ticket comes back or the life ends. The group has the blocks of a batch; it may be
+// nil. After ipc.ErrClosed nothing is lent.
 func (p *place) lend(loans *shm.Loans, group *shm.Group) error {
 	var ticket shm.Ticket
 	var ok bool

@@ -204,7 +204,7 @@ func (c *Calls) control(number uint64, body *callBody, bytes int64) error {
 		text := fmt.Sprintf("%d calls of %d bytes are under way, at most %d of %d can be", n-1, b-bytes, c.Limits.Most, c.Limits.Bytes)
 		return c.result(number, resultBody{Error: text, Code: int(infer.Unavailable)})
 	}
-	if err := c.Heap.Take(bytes); err != nil { // what was decoded of the frame
+	if err := c.Heap.Take(bytes); err != nil { // for the decoded body
 		done()
 		failure := infer.AsError(err)
 		return c.result(number, resultBody{Error: failure.Message, Code: int(failure.Code)})
