@@ -53,8 +53,8 @@ func TestModelsSteerNoTerminal(t *testing.T) {
 	}
 }
 
-// TestCommandsPassOnNothingThatSteersTerminals lets each command that reads what others have written, a repository, a recording
-// or the answers of a server, find it everywhere.
+// TestCommandsPassOnNothingThatSteersTerminals puts control sequences into everything that commands read: a repository, a
+// recording, and the answers of a server.
 func TestCommandsPassOnNothingThatSteersTerminals(t *testing.T) {
 	model, err := json.Marshal(steering)
 	if err != nil {

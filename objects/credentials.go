@@ -40,7 +40,7 @@ const maxCredentialFile = 1 << 20
 var endpointVariables = []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}
 
 // Find returns the credential for a location: that of the file which TRITON_CLOUD_CREDENTIAL_PATH names, where it names one, and
-// else that of the other variables. It reads both anew with each call. An endpoint that the operator names nowhere gets none.
+// else that of the other variables. It reads both again with each call. An endpoint that the operator names nowhere gets no credential.
 // The error has no secret.
 func Find(getenv func(string) string, l Location) (c Credential, err error) {
 	isNamed := l.Named || l.Endpoint == "" || slices.ContainsFunc(endpointVariables, func(name string) bool {

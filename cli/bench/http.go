@@ -25,7 +25,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Bounds of what is kept of a reply, in bytes. The body of an answer is read and not kept.
+// Bounds of the parts of a reply that are kept, in bytes. The body of an answer is read and discarded.
 const (
 	mostControl = 64 << 20 // of a reply that is not measured
 	mostHead    = 1 << 20  // of the head of an answer
@@ -277,7 +277,7 @@ func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 	return answer{responses: 1}, nil
 }
 
-// bounded reads so many bytes more at most.
+// bounded reads at most left more bytes.
 type bounded struct {
 	from io.Reader
 	left int64

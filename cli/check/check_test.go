@@ -286,7 +286,7 @@ func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 	}
 }
 
-// TestPipesHoldUpNothing has a pipe in the place of each file that is read.
+// TestPipesHoldUpNothing replaces each file that is read by a pipe.
 func TestPipesHoldUpNothing(t *testing.T) {
 	labels := two + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"labels\" }\n"
 	warm := two + "model_warmup { name: \"w\" batch_size: 1 inputs { key: \"A\" value { data_type: TYPE_FP32 dims: [ 2 ] input_data_file: \"data\" } } }\n"

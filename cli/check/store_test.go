@@ -158,8 +158,8 @@ func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 	}
 }
 
-// TestModelsNameStoresInVain: a static look at a directory asks no store, and what a model names at another endpoint than the
-// repository's is not named by the operator.
+// TestModelsNameStoresInVain: a static look at a directory asks no store, and an endpoint that only a model names
+// is not marked as named by the operator.
 func TestModelsNameStoresInVain(t *testing.T) {
 	in := func(endpoint string) string {
 		return two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"s3://" + endpoint + "/bucket/env.tar.gz\" } }\n"

@@ -46,8 +46,7 @@ func Line(text string) string { return breaks.Replace(string(AppendPrintable(nil
 // printable is what Printable returns.
 type printable struct{ to io.Writer }
 
-// Printable returns a writer that passes on what is written to it as AppendPrintable has it. A character may not be split
-// between two writes.
+// Printable returns a writer that escapes text as AppendPrintable does. A character may not be split between two writes.
 func Printable(to io.Writer) io.Writer { return printable{to} }
 
 func (w printable) Write(p []byte) (int, error) {

@@ -14,8 +14,8 @@ import (
 //	| m     | 1       | READY  |
 //	+-------+---------+--------+
 //
-// Widths count bytes. A cell with line breaks takes as many lines; a line break
-// at its end is none. Models choose what some cells say: all are printable.
+// Widths count bytes. A cell with line breaks takes as many lines, not counting a line
+// break at its end. Models choose the text of some cells: all are escaped for a terminal.
 func RenderTable(headers []string, rows [][]string) string {
 	lines := make([][][]string, 0, len(rows)+1) // of each row, of each cell
 	widths := make([]int, len(headers))

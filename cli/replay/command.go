@@ -132,7 +132,7 @@ func (e *longError) Error() string {
 // perAnswer is what an answer takes beside its bytes, about.
 const perAnswer = 512
 
-// mostAnswered bounds what is read of the answers to a record: twice what was recorded, and room for what differs.
+// mostAnswered bounds the bytes that are read as answers to a record: twice the recorded size, and room for differences.
 func mostAnswered(r *recording.Record) int64 {
 	most := int64(64 << 20)
 	for i := range r.Answers {

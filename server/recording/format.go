@@ -19,7 +19,7 @@ const Extension = ".record"
 // Format is the version of the format that this package writes and reads.
 const Format = 1
 
-// maxFileBytes bounds a file that is read: a Recorder writes no larger one, as what it holds in
+// maxFileBytes bounds a file that is read. A Recorder writes no larger one: the content of its
 // memory becomes at most a few times longer in JSON.
 const maxFileBytes = 8 * maxWaitingBytes
 

@@ -13,14 +13,14 @@ import (
 )
 
 // keyFile is the file in a directory of records whose text marks requests as replays. Only
-// those who may read the records can read it, so that no client can keep its requests out of
-// the recording.
+// readers of the records can read it, so that no client can keep its requests out of the
+// recording.
 const keyFile = ".replay-key"
 
 // keyForm is the form of a key, which becomes a header's value.
 var keyForm = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
-// makeKey returns the key of a directory, which it makes if there is none.
+// makeKey returns the key of a directory, and creates a missing one.
 func makeKey(directory string) (string, error) {
 	path := filepath.Join(directory, keyFile)
 	key, err := readKey(path)

@@ -184,8 +184,8 @@ func (p *pending) parameters(to *Message, parameters []infer.Parameter) {
 	}
 }
 
-// tensors copies tensors, those that are redacted without their bytes, and leaves as many bytes ahead of each copy. It
-// returns false if there is no room.
+// tensors copies tensors and leaves the given number of bytes ahead of each copy. Redacted tensors are copied without their
+// bytes. It returns false if there is no room.
 func (p *pending) tensors(ctx context.Context, to *Message, list []infer.Tensor, ahead int) bool {
 	for i := range list {
 		t := &list[i]

@@ -66,7 +66,7 @@ func (f *files) retire(s *setting) {
 	f.write(s, s.frequency != 0)
 }
 
-// write writes what a setting has gathered, to an indexed file or the other one. What cannot be written is lost.
+// write writes the gathered traces of a setting, to an indexed file or the other one. A failed write loses them.
 func (f *files) write(s *setting, indexed bool) {
 	if s.pieces == 0 {
 		return

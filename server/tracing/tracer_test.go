@@ -142,7 +142,7 @@ func TestTheCountIsUsedUp(t *testing.T) {
 	}
 }
 
-// TestACountThatIsUsedUpHasAFileOfItsOwn as in Triton: what was traced before the count was set stays in the other file.
+// TestACountThatIsUsedUpHasAFileOfItsOwn as in Triton. Earlier traces stay in the other file.
 func TestACountThatIsUsedUpHasAFileOfItsOwn(t *testing.T) {
 	tracer, path := tracerOf(t, nil)
 	requests(tracer, "m", 20)
