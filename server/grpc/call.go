@@ -2,6 +2,8 @@ package grpc
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -12,14 +14,15 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 const (
-	// callCost is what a call takes before its client has sent a message: its goroutine with its
+	// callCost is the memory of a call whose client has sent no message: its goroutine with its
 	// stack, and the stream of the library.
 	callCost = 12 << 10
-	// headerCost is what a header of a call takes besides its name and value.
+	// headerCost is the memory of a header of a call besides its name and value.
 	headerCost = 128
 )
 
@@ -68,7 +71,7 @@ func callOf(ctx context.Context) *call {
 	return &call{}
 }
 
-// holder returns the connection as the owner of what the call takes.
+// holder returns the connection as the owner of the call's memory.
 func (c *call) holder() *memory.Holder {
 	if c.conn == nil {
 		return nil
@@ -111,7 +114,7 @@ func headersCost(md metadata.MD) (n int64) {
 	return n
 }
 
-// begin is said when the handler begins, end must follow unless it fails.
+// begin starts the handler's part of the call. end must follow unless it fails.
 func (c *call) begin() error {
 	if c.conn == nil {
 		return nil
@@ -135,4 +138,56 @@ func (c *call) end() {
 	} else {
 		c.conn.left(c.cost)
 	}
+}
+
+const restrictedPrefix = "triton-grpc-protocol-"
+
+// restricted returns the list with the headers as they stand on the wire.
+func restricted(list []server.Restriction) []server.Restriction {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Header = restrictedPrefix + strings.ToLower(list[i].Header)
+	}
+	return list
+}
+
+// admit refuses an RPC of a group that is closed to this client.
+func (g *FrontEnd) admit(ctx context.Context, group string) error {
+	want, ok := g.access.Restrictions.Allow(group, func(name string) (string, bool) {
+		values := metadata.ValueFromIncomingContext(ctx, name)
+		if len(values) == 0 {
+			return "", false
+		}
+		return values[0], true
+	})
+	if !ok {
+		return status.Errorf(codes.Unavailable, "This protocol is restricted, expecting header '%s'", want)
+	}
+	return nil
+}
+
+// forwarded returns the metadata that is chosen, as parameters in the order of
+// their names.
+func (g *FrontEnd) forwarded(ctx context.Context) (params []infer.Parameter, err error) {
+	if g.access.Forwarding == nil {
+		return nil, nil
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	for _, key := range slices.Sorted(maps.Keys(md)) {
+		if transportKey(key) {
+			continue
+		}
+		for _, v := range md[key] {
+			if params, err = g.access.Forwarding.AppendHeader(params, key, v); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return params, nil
+}
+
+// transportKey reports whether a key belongs to the transport: the library
+// lists some that are no metadata of the client's.
+func transportKey(key string) bool {
+	return strings.HasPrefix(key, ":") || strings.HasPrefix(key, "grpc-") || key == "content-type" || key == "te"
 }

@@ -62,8 +62,8 @@ func TestNestedFieldsAreWeighed(t *testing.T) {
 	}
 }
 
-// TestHalfOpenCallsAreCharged opens calls and sends nothing else: they are charged for what they
-// take, to their connection, and refused where there is no room for more.
+// TestHalfOpenCallsAreCharged opens calls and sends nothing else: they are charged to their
+// connection, and refused where there is no room for more.
 func TestHalfOpenCallsAreCharged(t *testing.T) {
 	s := startSmall(t, Config{}, memory.Config{Limit: 64 << 20}) // of which a quarter is for the transport
 	const room = (16 << 20) / callCost
@@ -133,8 +133,8 @@ func TestCallsWithoutHandlersAreChargedNoLonger(t *testing.T) {
 	s.idle(t, 1)
 }
 
-// TestPartialMessagesAreCharged: what a client has sent of a message is charged, wherever it
-// stops.
+// TestPartialMessagesAreCharged: the part of a message that a client has sent is charged, wherever
+// it stops.
 func TestPartialMessagesAreCharged(t *testing.T) {
 	for _, method := range []string{"ServerLive", "ModelInfer", "ModelStreamInfer"} {
 		t.Run(method, func(t *testing.T) {

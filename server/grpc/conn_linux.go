@@ -39,7 +39,7 @@ type listener struct {
 const (
 	// connCost is what an idle connection takes: goroutines, tables of headers.
 	connCost = 48 << 10
-	// recordBytes is what a full record of TLS holds.
+	// recordBytes is the length of a full TLS record.
 	recordBytes = 16 << 10
 )
 
@@ -161,7 +161,7 @@ type connection struct {
 	write    func(fd uintptr) bool
 	rest     []byte
 	writeErr error
-	blocked  bool // the client does not take what is being written
+	blocked  bool // the client does not read, and a write waits for it
 	// Arguments and results of readReady: there is one reader.
 	pool mem.BufferPool
 	size int
@@ -176,9 +176,9 @@ type clientAddr struct {
 	conn *connection
 }
 
-// begin and end are said of each handler. The counter decides against closeIdle, and what the
-// member is told follows: for a moment a connection may be idle to its Set that has an RPC,
-// and closeIdle refuses then; or busy that has none, and is passed over once.
+// begin and end are called by each handler. The counter decides against closeIdle, and the
+// member's state follows it: for a moment its Set may see a connection with an RPC as idle, and
+// closeIdle refuses; or one without an RPC as busy, and passes over it once.
 func (c *connection) begin() {
 	if c.rpcs.Add(1) == 1 {
 		c.member.Busy()
@@ -191,7 +191,7 @@ func (c *connection) end() {
 	}
 }
 
-// name is what the log and the status page call the connection.
+// name returns the name of the connection in the log and on the status page.
 func (c *connection) name() string {
 	return "gRPC connection from " + c.TCPConn.RemoteAddr().String()
 }
@@ -252,14 +252,14 @@ func (c *connection) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// left keeps what a call was charged until the library has written its end.
+// left keeps the charge of a call that has ended until the library has written its end.
 func (c *connection) left(n int64) {
 	if c.ended.Add(n) < 0 { // after Close
 		c.give(n)
 	}
 }
 
-// flushed gives back what the calls were charged that have ended.
+// flushed gives back the charges of calls that have ended.
 func (c *connection) flushed() {
 	for n := c.ended.Load(); n > 0; n = c.ended.Load() {
 		if c.ended.CompareAndSwap(n, 0) {
@@ -268,7 +268,7 @@ func (c *connection) flushed() {
 	}
 }
 
-// writeReady writes what the socket takes; false waits until it takes more. It uses package
+// writeReady writes until the socket is full; false waits until it has room again. It uses package
 // syscall for the reason that readReady has.
 func (c *connection) writeReady(fd uintptr) bool {
 	for len(c.rest) > 0 {
@@ -289,8 +289,8 @@ func (c *connection) writeReady(fd uintptr) bool {
 }
 
 const (
-	// blockedCost is what the library keeps of a connection that it cannot write: the buffer
-	// that is being written, and the one that it has read last.
+	// blockedCost is the memory of two buffers of a connection whose client does not read: the
+	// write buffer and the last read buffer.
 	blockedCost = 2 * bufferBytes
 	// blockedShort is how long that may last where there is no room for it.
 	blockedShort = 2 * time.Second

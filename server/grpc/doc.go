@@ -44,7 +44,7 @@
 // Charges: a call is charged from its headers until its end has been written, a message before
 // each piece of it is received and before it is decoded, a reply before it is encoded and until
 // the transport has put it into its write buffer. All of them name the connection as their
-// holder, and the end of the connection gives back what the library has forgotten.
+// holder, and the end of the connection gives back the charges of replies that the library drops.
 //
 // Locks: listener.mu is taken alone. No lock is held while a response is released or the
 // Core is called.

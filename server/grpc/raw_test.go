@@ -77,7 +77,7 @@ func (c *rawClient) send(id uint32, size int, body []byte) {
 	c.must(c.WriteData(id, whole, body))
 }
 
-// read takes what the server sends, until the connection ends.
+// read reads the server's frames until the connection ends.
 func (c *rawClient) read() {
 	go func() {
 		for {
@@ -107,7 +107,7 @@ func heapAndStacks() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// held returns what the connections have together, of a kind.
+// held returns the bytes of a kind that all connections hold together.
 func (s *testServer) held(k memory.Kind) (n int64) {
 	s.account.Holders(func(h *memory.Holder) bool {
 		n += h.Held(k)

@@ -15,7 +15,7 @@ import (
 )
 
 // sentReplies charges what replies take on the heap until the transport has put them into its
-// write buffer, or the connection has ended: what it has queued by then it forgets. It is the
+// write buffer, or the connection has ended: replies queued by then are dropped. It is the
 // message.Room of its connection, and poses as the pool that the buffers return to.
 type sentReplies struct {
 	account *memory.Account
@@ -23,8 +23,8 @@ type sentReplies struct {
 	pool    *message.BufferPool
 	out     atomic.Int64 // bytes; far below 0 once the connection has ended
 
-	// overdue is for what is sent by this connection. A client that takes none of the replies
-	// for that long loses it.
+	// overdue is for the replies of this connection. A client that reads none of them for that
+	// long loses the connection.
 	overdue message.Overdue
 	watched atomic.Pointer[time.Timer] // nil: there were no replies when it was looked last
 	moved   atomic.Bool                // something was taken since then
@@ -33,7 +33,7 @@ type sentReplies struct {
 const (
 	// sentLeast is the largest buffer that the library would not give back to a pool.
 	sentLeast = 1 << 10
-	// sentCost is what the transport keeps of a call for as long as it has its reply.
+	// sentCost is the transport's memory of a call while the reply is queued.
 	sentCost = 4 << 10
 )
 
@@ -133,7 +133,7 @@ func (s *sentReplies) Put(b *[]byte) {
 	s.pool.Put(b)
 }
 
-// left gives back what a buffer of n bytes was charged.
+// left gives back the charge of a buffer of n bytes.
 func (s *sentReplies) left(n int) {
 	charged := int64(n) + sentCost
 	if !s.moved.Load() {

@@ -19,7 +19,7 @@ func ClassesCost(r *infer.Response, classes []Classes, info *models.Info) (n int
 	return n
 }
 
-// Classify replaces the outputs that are wanted as classes. What it makes is charged to c.
+// Classify replaces the outputs that are wanted as classes. The new tensors are charged to c.
 func Classify(c *memory.Charge, r *infer.Response, classes []Classes, info *models.Info) error {
 	for _, want := range classes {
 		for i := range r.Outputs {

@@ -35,7 +35,7 @@ type loan struct {
 type Overdue struct {
 	After time.Duration // for each MiB that has begun; 0 never
 	Conn  io.Closer     // nil never
-	Room  Room          // for what is encoded; nil: the heap, without a charge
+	Room  Room          // for encoded messages; nil: the heap, without a charge
 	Log   zerolog.Logger
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 )
 
-// Plan knows what the fields of a message take on the heap once they are decoded. It is made of
+// Plan knows the size of each field of a message on the heap once it is decoded. It is made of
 // the message's descriptor, so a new field is weighed without further code.
 type Plan struct {
 	size   int64 // of the struct, or of an entry of a map

@@ -89,7 +89,7 @@ func TestPlansWeighWhatIsDecoded(t *testing.T) {
 			if (err != nil) != (decodeErr != nil) {
 				t.Errorf("%s %s: weighed with error %v, decoded with %v", d.Name(), name, err, decodeErr)
 			}
-			if took > weight+weight/4+16<<10 { // what the runtime needs meanwhile
+			if took > weight+weight/4+16<<10 { // the runtime allocates too
 				t.Errorf("%s %s: %d bytes become %d, weighed %d", d.Name(), name, len(b), took, weight)
 			}
 		}

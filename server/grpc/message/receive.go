@@ -53,7 +53,7 @@ type Receiver struct {
 	timer *time.Timer
 }
 
-// decompressorBytes is what a decompressor of gzip or deflate takes.
+// decompressorBytes is the memory of a decompressor of gzip or deflate.
 const decompressorBytes = 64 << 10
 
 // Init has r read the messages of stream, which came by conn, nil if that is not known.
@@ -157,7 +157,7 @@ func (r *Receiver) last() error {
 	}
 }
 
-// Bounds are what a unary message may have at most.
+// Bounds limits a unary message.
 type Bounds struct {
 	Bytes   int // of the message, also when it is decompressed
 	Entries int // of the maps of one message

@@ -34,7 +34,7 @@ func ReplyOf(r *infer.Response) Reply {
 // and the bytes of large tensors not at all; they are lent to the transport,
 // which gives them back when it has put them into its own write buffer. Unless it
 // fails, it takes over r's response, to be released then. overdue is for a client
-// that does not read, and has the room for what is written.
+// that does not read, and has the room for the message.
 func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 	outputs := r.outputs()
 	size := r.size(outputs)
@@ -57,7 +57,7 @@ func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 
 	loan := loan{response: r.Response, overdue: overdue}
 	out := make(mem.BufferSlice, 0, 1+2*large)
-	var heads mem.Buffer // what is written, if tensors lie between its parts
+	var heads mem.Buffer // the written parts, if tensors lie between them
 	start := 0
 	for i := range outputs {
 		t := &outputs[i]

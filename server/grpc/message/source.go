@@ -27,7 +27,7 @@ type source struct {
 	read   func(n int) (mem.BufferSlice, error)
 	charge *memory.Charge // for the gathered bytes; their keeper gives it back
 
-	paid   int             // bytes that are charged for what was asked of the transport
+	paid   int             // bytes charged for pieces that the transport was asked for
 	asked  int             // bytes of the message that were asked of the transport
 	left   int             // bytes of the message that were not given out
 	unread int             // bytes of it that were not asked of the transport
@@ -44,8 +44,7 @@ func (s *source) reset(n int, got mem.BufferSlice) {
 	}
 }
 
-// close gives back what was received and not given out. The charge for little is left to its
-// keeper.
+// close gives back all pieces that were not given out. A small charge is left to its keeper.
 func (s *source) close() {
 	s.queue.Free()
 	if s.paid > smallRoom {

@@ -160,7 +160,7 @@ func (q *Queue) Add(t *Turn, r Reply) {
 		q.waitLocked(r.Origin)
 	}
 	// The lock is given back for each thing below that takes its time or locks others. The
-	// queue may be closed by then; chargeLocked, and what comes behind it, looks at that.
+	// queue may be closed by then; chargeLocked, and the code after it, looks at that.
 	settles := q.settlesLocked(t, &r)
 	charged := r.cost
 	if settles {
