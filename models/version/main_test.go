@@ -152,6 +152,3 @@ func writeModel(t *testing.T, more string) (root string) {
 	testkit.WriteFiles(t, root, map[string]string{"m/config.pbtxt": echoConfig + more, "m/1/keep": ""})
 	return root
 }
-
-// status is what the repository index shows of an error.
-func status(err error) string { return infer.AsError(err).Status() }
