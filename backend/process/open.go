@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -37,7 +38,10 @@ type stream struct {
 	// refusal says why there was no room for a response; nil mostly. Later responses are dropped,
 	// and this error is the last one. Guarded by the receive lock.
 	refusal *infer.Error
-	lent    *lending // the blocks of its batch; nil without blocks
+	// holder counts its responses since the model has half of its share; nil before. Guarded by
+	// the receive lock.
+	holder *memory.Holder
+	lent   *lending // the blocks of its batch; nil without blocks
 
 	window
 }
@@ -279,6 +283,7 @@ func (l *life) responded(f ipc.Frame) error {
 		if !s.take(l.decoupled, final, int64(bytes&math.MaxInt64)) {
 			return ipc.Broken("quota", "RESPONSE to request %#x beyond its window", r.Handle)
 		}
+		a.kept.CountFor(l.quota.ofStream(s))
 		if !f.Spilled {
 			l.decoder.Keep(&a.kept, &f, 1, 0)
 		}

@@ -86,6 +86,23 @@ func (q *quota) mayKeep(n int64) error {
 	return err
 }
 
+// ofStream returns the holder of a stream's next response: that of the life, or once the model
+// has half of its share, one of the stream alone, with half of the rest. So a stream that floods,
+// whose responses may have to wait for another stream, leaves room for that one.
+func (q *quota) ofStream(s *stream) *memory.Holder {
+	if s.holder != nil {
+		return s.holder
+	}
+	most, held := q.model.held.Most[memory.Frames], q.model.held.Held(memory.Frames)
+	if most == 0 || held <= most/2 {
+		return q.holder
+	}
+	name := "a request of " + q.model.held.Name()
+	s.holder = &memory.Holder{Name: func() string { return name }, Within: q.holder}
+	s.holder.Most[memory.Frames] = max((most-held)/2, 1)
+	return s.holder
+}
+
 // spilled charges a body of n bytes until its frame has been handled. A body without room is read
 // all the same, since it may lend memory or give some back. All processes together have one such
 // body at a time, and nothing of it is kept.

@@ -101,15 +101,15 @@ func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
 	}}
 	m.instance().Execute(&backend.Batch{Tasks: []*backend.Task{task}, Done: func(*backend.Batch, backend.Report) {}})
 	r := <-last
-	const want = `model "floods" version 1 holds `
+	const want = `a request of model "floods" version 1 holds `
 	if r.Err == nil || !strings.HasPrefix(r.Err.Message, want) || r.Err.Code != infer.Unavailable || !r.Err.NoRoom {
 		t.Errorf("got the last response %+v, want an error %q", r.Err, want)
 	}
 	r.Release()
 	c.wantBounded("with the flood")
 	held := m.instance().current.Load().quota.holder.Held(memory.Frames)
-	if share := c.share(memory.Frames); held > share || held < share/2 || int64(len(kept))*4096 < share/4 {
-		t.Errorf("%d responses of 4096 bytes are kept and %d bytes held, want nearly the share of %d", len(kept), held, share)
+	if share := c.share(memory.Frames); held > share*7/8 || held < share/2 || int64(len(kept))*4096 < share/4 {
+		t.Errorf("%d responses of 4096 bytes are kept and %d bytes held, want most of the share of %d", len(kept), held, share)
 	}
 	c.wantServing(other)
 	for _, one := range m.model.(backend.MemoryReporter).(*Model).supervisor.Instances() {
@@ -124,17 +124,17 @@ func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
 	if n := strings.Count(c.log.String(), "the model is refused memory"); n != 1 {
 		t.Errorf("the log has %d warnings, want one", n)
 	}
-	for _, r := range kept {
-		r.Release()
-	}
 	again := m.begin("1")
 	first := again.next()
 	if first.Err != nil {
-		t.Errorf("after the flood: got error %v", first.Err)
+		t.Errorf("another request beside the flood: got error %v", first.Err)
 	}
 	first.Release()
 	m.instance().Cancel(again.task)
-	again.rest()
+	_, _ = again.rest()
+	for _, r := range kept {
+		r.Release()
+	}
 }
 
 // TestAModelThatSaysMuchIsCutAndCharged: errors are cut to 1 MiB and charged until they are
@@ -336,7 +336,7 @@ func TestUnreadBLSStreamsCountForTheirCaller(t *testing.T) {
 	}
 	first.Release()
 	callee.instance().Cancel(another.task)
-	another.rest()
+	_, _ = another.rest()
 	close(host.open)
 	response := <-answer
 	if response.Err != nil {

@@ -48,7 +48,7 @@ func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
 	owner := &privateCopy{of: c, length: n}
 	owner.refs.Store(1)
 	if h := c.heap; h != nil {
-		if err := h.take(memory.Replies, n); err != nil {
+		if err := h.take(h.Holder, memory.Replies, n); err != nil {
 			c.used.Add(-n)
 			refusal := infer.Errorf(infer.Unavailable, "an output needs a copy of %d bytes: %v", n, err)
 			refusal.NoRoom = true

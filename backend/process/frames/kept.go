@@ -21,7 +21,7 @@ type Heap struct {
 }
 
 // Limits returns the limits of what models may say.
-func (h *Heap) Limits() *memory.Limits { return h.charge().Limits() }
+func (h *Heap) Limits() *memory.Limits { return h.charge(&Kept{}).Limits() }
 
 // Take charges n bytes, which are given back with Give.
 func (h *Heap) Take(n int64) error {
@@ -31,14 +31,14 @@ func (h *Heap) Take(n int64) error {
 	if h.Tight != nil {
 		return h.Tight
 	}
-	return h.take(memory.Frames, n)
+	return h.take(h.Holder, memory.Frames, n)
 }
 
-func (h *Heap) take(kind memory.Kind, n int64) error {
-	err := h.Holder.Hold(kind, n)
+func (h *Heap) take(holder *memory.Holder, kind memory.Kind, n int64) error {
+	err := holder.Hold(kind, n)
 	if err == nil {
 		if err = h.Account.Take(kind, n); err != nil {
-			h.Holder.Drop(kind, n)
+			holder.Drop(kind, n)
 		}
 	}
 	return h.refused(err)
@@ -60,12 +60,12 @@ func (h *Heap) Give(n int64) {
 	}
 }
 
-// charge returns a Charge that the caller need not settle: a Kept gives its bytes back.
-func (h *Heap) charge() *memory.Charge {
+// charge returns a Charge that the caller need not settle: k gives its bytes back.
+func (h *Heap) charge(k *Kept) *memory.Charge {
 	if h == nil {
 		return nil
 	}
-	return &memory.Charge{Account: h.Account, Holder: h.Holder}
+	return &memory.Charge{Account: h.Account, Holder: k.holder.Load()}
 }
 
 // Kept is the heap memory of a response, or of a BLS request: its frame, strings, small tensors
@@ -101,6 +101,10 @@ func (k *Kept) release() (last bool) {
 	}
 	return true
 }
+
+// CountFor has the memory count for a holder within that of the life. It is called before k
+// begins.
+func (k *Kept) CountFor(holder *memory.Holder) { k.holder.Store(holder) }
 
 // attribute moves the bytes to another holder.
 func (k *Kept) attribute(to *memory.Holder) error {
@@ -143,12 +147,18 @@ func (h *Heap) keep(k *Kept, n int64) {
 	if h == nil || k.refusal != nil {
 		return
 	}
-	if err := h.Take(n); err != nil {
+	if k.holder.Load() == nil {
+		k.holder.Store(h.Holder)
+	}
+	err := h.Tight
+	if err == nil {
+		err = h.take(k.holder.Load(), memory.Frames, n)
+	}
+	if err != nil {
 		k.refusal = infer.AsError(err)
 		return
 	}
 	k.account, k.kind, k.n = h.Account, memory.Frames, n
-	k.holder.Store(h.Holder)
 }
 
 // Bytes of a response, a request and a tensor without data and strings, including their places

@@ -17,7 +17,7 @@ func (h *Heap) parameters(text []byte, k *Kept) ([]infer.Parameter, *infer.Error
 	if k.refusal != nil {
 		return nil, k.refusal
 	}
-	c, parsing := h.charge(), parsingCost*int64(len(text))
+	c, parsing := h.charge(k), parsingCost*int64(len(text))
 	err := c.Take(memory.Frames, parsing)
 	var list []infer.Parameter
 	var failure *infer.Error
