@@ -6,7 +6,7 @@ import (
 )
 
 // steadyModels are loaded from the start to the end; the others are not.
-var steadyModels = []string{"identity", "doubles", "counts", "asks", "chain", "direct", "oldest", "crashes", "sleeps"}
+var steadyModels = []string{"identity", "doubles", "counts", "asks", "chain", "direct", "oldest", "crashes", "sleeps", "chats"}
 
 // actor is a client, or something else that happens to the server.
 type actor struct {
@@ -32,5 +32,7 @@ func (k *soak) actors() []actor {
 	add(1, k.regroup)
 	add(1, k.reload)
 	add(1, k.hang)
+	add(1, k.lure)
+	add(1, k.pauseServer)
 	return all
 }

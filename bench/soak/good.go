@@ -104,6 +104,8 @@ func (k *soak) askOften(ctx context.Context, r *rand.Rand, c goodClient) {
 // state was in it, and requests for a model that is not loaded just now.
 var (
 	lostText   = regexp.MustCompile(`Stub process '\w+' is not healthy\.|must specify the START flag on the first request of the sequence$`)
+	// A model says what its own request was answered.
+	withinText = regexp.MustCompile(`^doubles: (request needs|no memory|the server is short)`)
 	absentText = regexp.MustCompile(`^Request for unknown model: 'moves' (is not found|has no available versions)$`)
 )
 
@@ -120,7 +122,7 @@ func judge(client string, err error) (outcome, string) {
 	switch {
 	case lostText.MatchString(answered.text):
 		return lost, text
-	case answered.code == http.StatusServiceUnavailable:
+	case answered.code == http.StatusServiceUnavailable, withinText.MatchString(answered.text):
 		return refused, text
 	case absentText.MatchString(answered.text):
 		return absent, text
@@ -357,6 +359,10 @@ func fromStatus(err error) error {
 	switch s.Code() {
 	case codes.Unavailable:
 		// grpc-go says so itself of a connection that it has not got, or has lost.
+		// Without the preface the server has had no room for the connection, and has seen no request.
+		if strings.Contains(s.Message(), "error reading server preface") {
+			return &answerError{http.StatusServiceUnavailable, s.Message()}
+		}
 		for _, own := range []string{"connection error", "error reading from server", "transport", "connection reset", "EOF", "closing"} {
 			if strings.Contains(s.Message(), own) {
 				return err

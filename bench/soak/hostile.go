@@ -26,7 +26,7 @@ type hostileClient struct {
 }
 
 func (k *soak) hostileClients() []hostileClient {
-	return []hostileClient{
+	return append(amplifiers(), []hostileClient{
 		{"invalid UTF-8 over HTTP", 100 * time.Millisecond, invalidText},
 		{"malformed heads", 50 * time.Millisecond, malformedHeads},
 		{"malformed bodies", 100 * time.Millisecond, malformedBodies},
@@ -45,7 +45,7 @@ func (k *soak) hostileClients() []hostileClient {
 		{"calls that are reset", 200 * time.Millisecond, resets},
 		{"wrong messages", 100 * time.Millisecond, wrongMessages},
 		{"noise over HTTP/2", 300 * time.Millisecond, noiseHTTP2},
-	}
+	}...)
 }
 
 // annoy is the life of a hostile client.
@@ -65,6 +65,14 @@ type socket struct {
 func (s *socket) Close() error {
 	s.release()
 	return s.Conn.Close()
+}
+
+// drop closes the connection so that no port is kept for a while behind it.
+func (s *socket) drop() {
+	if tcp, ok := s.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = s.Close()
 }
 
 // dial returns nil if the server does not take the connection.
@@ -272,10 +280,7 @@ func connectionFlood(k *soak, ctx context.Context, r *rand.Rand) {
 	}
 	wait(ctx, time.Duration(r.IntN(3000))*time.Millisecond)
 	for _, c := range all {
-		if tcp, ok := c.Conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // no port is kept for a while behind it
-		}
-		_ = c.Close()
+		c.drop()
 	}
 }
 

@@ -21,31 +21,34 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/encoding"
 
 	"github.com/nereid-serving/nereid/bench/measure"
 )
 
 // settings are the flags.
 type settings struct {
-	binary, models, python string
-	span                   time.Duration
-	memory                 int64 // bytes that the server and its models may take
-	descriptors            uint64
-	seed                   uint64
-	log                    string
+	binary, models, python, tokenizer string
+	span                              time.Duration
+	memory                            int64 // bytes that the server and its models may take
+	descriptors                       uint64
+	seed                              uint64
+	log                               string
 }
 
 func main() {
 	s := settings{}
 	flag.StringVar(&s.binary, "binary", "bin/nereid", "the server")
 	flag.StringVar(&s.models, "models", "bench/soak/models", "its repository")
+	flag.StringVar(&s.tokenizer, "tokenizer", "bench/soak/tokenizer", "its tokenizer")
 	flag.StringVar(&s.python, "python", measure.NewestPython(), "its interpreter")
 	flag.DurationVar(&s.span, "time", time.Minute, "how long the clients ask")
-	flag.Int64Var(&s.memory, "memory", 700<<20, "limit of the control group, bytes; 0: none")
+	flag.Int64Var(&s.memory, "memory", 1<<30, "limit of the control group, or where none can be made of its half for requests, bytes; 0: none")
 	flag.Uint64Var(&s.descriptors, "descriptors", 1024, "the server's limit of descriptors; 0: as it is here")
 	flag.Uint64Var(&s.seed, "seed", uint64(time.Now().UnixNano()), "of everything that is drawn")
 	flag.StringVar(&s.log, "log", "", "file for what the server prints; default a temporary one, removed if nothing was wrong")
 	flag.Parse()
+	encoding.RegisterCompressor(asIs{})
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	wrong, err := s.run(ctx)

@@ -32,13 +32,13 @@ const mark = "NEREID_SOAK"
 // server is the one under test.
 type server struct {
 	*measure.Process
-	http, grpc, metrics string // addresses
-	group               *group // nil: memory is not limited
-	marked              string // mark=value
-	temporary           string // its TMPDIR
-	logPath             string
-	keepLog             bool
-	names               map[string]bool // of /dev/shm, before it started
+	http, grpc, metrics, openai string // addresses
+	group                       *group // nil: memory is not limited
+	marked                      string // mark=value
+	temporary                   string // its TMPDIR
+	logPath                     string
+	keepLog                     bool
+	names                       map[string]bool // of /dev/shm, before it started
 
 	mu   sync.Mutex
 	most usage // the largest of each, ever
@@ -46,12 +46,12 @@ type server struct {
 
 // startServer starts it in a control group of its own, where one can be made.
 func startServer(ctx context.Context, s settings) (*server, error) {
-	ports, err := measure.FreePorts(3)
+	ports, err := measure.FreePorts(4)
 	if err != nil {
 		return nil, err
 	}
 	v := &server{
-		http: "127.0.0.1:" + ports[0], grpc: "127.0.0.1:" + ports[1], metrics: "127.0.0.1:" + ports[2],
+		http: "127.0.0.1:" + ports[0], grpc: "127.0.0.1:" + ports[1], metrics: "127.0.0.1:" + ports[2], openai: "127.0.0.1:" + ports[3],
 		marked: fmt.Sprintf("%s=%d.%d", mark, os.Getpid(), time.Now().UnixNano()),
 		names:  sharedNames(), logPath: s.log, keepLog: s.log != "",
 	}
@@ -68,7 +68,7 @@ func startServer(ctx context.Context, s settings) (*server, error) {
 	defer log.Close()
 	if s.memory > 0 {
 		if v.group, err = makeGroup(s.memory); err != nil {
-			fmt.Printf("memory is not limited: no control group can be made: %v\n", err)
+			fmt.Printf("no control group can be made: %v; the server gets an account of %s instead\n", err, mib(s.memory/2))
 		}
 	}
 
@@ -85,7 +85,11 @@ func startServer(ctx context.Context, s settings) (*server, error) {
 		"--model-repository=" + s.models, "--model-control-mode=explicit",
 		"--http-address=127.0.0.1", "--http-port=" + ports[0], "--grpc-address=127.0.0.1", "--grpc-port=" + ports[1],
 		"--metrics-address=127.0.0.1", "--metrics-port=" + ports[2], "--strict-readiness=false",
+		"--openai-address=127.0.0.1", "--openai-port=" + ports[3], "--openai-tokenizer=" + s.tokenizer,
 		fmt.Sprintf("--backend-config=python,unload-timeout-seconds=%.0f", unloadTimeout.Seconds()),
+	}
+	if v.group == nil && s.memory > 0 {
+		arguments = append(arguments, fmt.Sprintf("--request-memory-byte-size=%d", s.memory/2)) // as in a group
 	}
 	if s.python != "" {
 		arguments = append(arguments, "--backend-config=python,python-executable="+s.python)

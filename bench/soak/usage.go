@@ -56,9 +56,10 @@ func (v *server) look() (u usage) {
 	proc := fmt.Sprintf("/proc/%d/", v.PID())
 	status, _ := os.ReadFile(proc + "status")
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+		name, rest, _ := strings.Cut(line, ":")
+		if name == "RssAnon" || name == "RssFile" {
 			kib, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			u.resident = kib << 10
+			u.resident += kib << 10
 		}
 	}
 	files := map[uint64]bool{}
@@ -87,14 +88,17 @@ func (v *server) look() (u usage) {
 
 // Bounds of what the server may hold more than before, at rest.
 const (
-	residentBound    = 96 << 20
 	sharedBound      = 8 << 20
 	descriptorsBound = 8
 )
 
+// returnLimit is how long it may take to give memory back to the system. RSS is below one and a
+// half times of what it was then.
+const returnLimit = 30 * time.Second
+
 // within reports whether a server at rest has given back what it took.
 func (u usage) within(before usage) bool {
-	return u.resident <= before.resident+residentBound && u.shared <= before.shared+sharedBound &&
+	return u.resident < before.resident+before.resident/2 && u.shared <= before.shared+sharedBound &&
 		u.descriptors <= before.descriptors+descriptorsBound && u.processes == before.processes
 }
 
@@ -104,12 +108,14 @@ func (v *server) rest(ctx context.Context, before *usage) (usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	var errs []error
-	for _, change := range [][2]string{
-		{"/v2/repository/models/moves/unload", ""},
-		{"/v2/repository/models/hangs/unload", ""},
+	changes := [][2]string{
 		{"/v2/repository/models/identity/instances", `{"count":2}`},
 		{"/v2/repository/models/doubles/instances", `{"count":2}`},
-	} {
+	}
+	for _, model := range append([]string{"moves", "hangs"}, lures...) {
+		changes = append(changes, [2]string{"/v2/repository/models/" + model + "/unload", ""})
+	}
+	for _, change := range changes {
 		if status, text, err := v.post(ctx, change[0], change[1]); err != nil || status != http.StatusOK {
 			errs = append(errs, fmt.Errorf("%s: status %d, %s, %w", change[0], status, text, err))
 		}
@@ -129,7 +135,7 @@ func (v *server) rest(ctx context.Context, before *usage) (usage, error) {
 			errs = append(errs, fmt.Errorf("model %s is not ready %v after the clients have gone", model, patience))
 		}
 	}
-	limit := time.Now().Add(patience)
+	limit := time.Now().Add(returnLimit)
 	if before == nil {
 		limit = time.Now().Add(3 * time.Second) // what is idle is given back after a second
 	}
