@@ -248,18 +248,21 @@ func TestAutoCompleteIsStopped(t *testing.T) {
 }
 
 // TestMissingModelFileIsNamed wants Triton's text, where the stub of auto-complete has no name,
-// and behind it what is missing, which Triton only logs.
+// followed by the missing file. Clients get its path in the repository, operators all of it.
 func TestMissingModelFileIsNamed(t *testing.T) {
 	r := newRig(t, nil)
 	dir := t.TempDir()
 	_, _, err := r.complete(dir, textConfig(1))
 	missing := " Python model file not found in '" + dir + "/1/model.py'"
-	if want := "Stub process '' is not healthy." + missing; err == nil || infer.AsError(err).Message != want {
+	if want := "Stub process '' is not healthy." + missing; err == nil || infer.Detail(err) != want {
 		t.Errorf("AutoComplete: got error %v, want %q", err, want)
 	}
 	_, err = r.open(dir, textConfig(1))
-	if want := "Stub process 'm_0_0' is not healthy." + missing; err == nil || infer.AsError(err).Message != want {
+	if want := "Stub process 'm_0_0' is not healthy." + missing; err == nil || infer.Detail(err) != want {
 		t.Errorf("Start: got error %v, want %q", err, want)
+	}
+	if want := "Stub process 'm_0_0' is not healthy. Python model file not found in 'm/1/model.py'"; err == nil || infer.AsError(err).Message != want {
+		t.Errorf("Start: a client gets %v, want %q", err, want)
 	}
 	if want := "Failed to preinitialize Python stub: Python model file not found in '" + dir + "/1/model.py'"; strings.Count(r.log.String(), want) != 2 {
 		t.Errorf("log has not %q twice", want)

@@ -108,7 +108,7 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 
 	// Nor does a model that is closed get more.
 	m.close()
-	if _, _, err := grow(cpu(5, false)); err == nil || !strings.Contains(err.Error(), "is being unloaded") && !strings.Contains(err.Error(), "not healthy") {
+	if _, _, err := grow(cpu(5, false)); err == nil || !strings.Contains(infer.Detail(err), "is being unloaded") && !strings.Contains(infer.Detail(err), "not healthy") {
 		t.Errorf("got error %v", err)
 	}
 }
