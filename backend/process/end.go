@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
@@ -32,8 +33,10 @@ func (l *life) end(cause error) {
 	<-l.exited
 	l.process.KillFamily()
 	var broke *ipc.ProtocolError
+	var panicked *boundary.Error
 	liar := errors.As(cause, &broke)
-	if !liar { // its last frames count
+	// Its last frames count, unless one before them was handled halfway.
+	if !liar && !errors.As(cause, &panicked) {
 		liar = errors.As(l.drain(), &broke)
 	}
 	if liar {
