@@ -171,10 +171,11 @@ func TestLoadThatHangsIsGivenUp(t *testing.T) {
 		files[name+"/config.pbtxt"], files[name+"/1/model.py"], files[name+".hang"] = oneFloat, hangsInInitialize, ""
 	}
 	delete(files, "grown.hang")
-	// One more that is warmed up so often that it takes days.
-	files["warm/config.pbtxt"] = oneFloat + `model_warmup { name: "s" count: 2147483648 batch_size: 1
+	// One more whose warm-up takes hours.
+	files["warm/config.pbtxt"] = oneFloat + `model_warmup { name: "s" count: 1000000 batch_size: 1
   inputs { key: "INPUT0" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } }`
 	files["warm/1/model.py"] = strings.Replace(hangsInInitialize, "        return answer", `        open(self.directory + ".hangs", "w").close()
+        time.sleep(0.01)
         return answer`, 1)
 	files["warm/1/model.py"] = strings.Replace(files["warm/1/model.py"], `directory = args["model_repository"]`, `directory = self.directory = args["model_repository"]`, 1)
 	root := writeFiles(t, files)
