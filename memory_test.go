@@ -100,8 +100,7 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 		testkit.Eventually(t, 10*time.Second, func() bool { return strings.Count(log.String(), want) == 1 })
 	}
 
-	runtime.KeepAlive(uncharged)
-	uncharged = nil
+	runtime.KeepAlive(uncharged) // which is garbage from here on
 	testkit.Eventually(t, 20*time.Second, func() bool { return gauge("nereid_memory_pressure") == "0" && serves(large) })
 	if n := gauge("nereid_memory_holders_ended_total"); n != "0" {
 		t.Errorf("%s holders were ended, want none: none of them shows anything", n)

@@ -103,7 +103,7 @@ func (k *soak) askOften(ctx context.Context, r *rand.Rand, c goodClient) {
 // Texts that requests inside a lost process get, with those of a sequence whose
 // state was in it, and requests for a model that is not loaded just now.
 var (
-	lostText   = regexp.MustCompile(`Stub process '\w+' is not healthy\.|must specify the START flag on the first request of the sequence$`)
+	lostText = regexp.MustCompile(`Stub process '\w+' is not healthy\.|must specify the START flag on the first request of the sequence$`)
 	// A model says what its own request was answered.
 	withinText = regexp.MustCompile(`^doubles: (request needs|no memory|the server is short)`)
 	absentText = regexp.MustCompile(`^Request for unknown model: 'moves' (is not found|has no available versions)$`)

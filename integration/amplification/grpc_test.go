@@ -35,12 +35,12 @@ func overGRPC(address, method string) func([]byte, *attack, *delivery) error {
 			return err
 		}
 		if a.unread {
-			c.wait(func() bool { return c.ended || c.pushed }, false)
+			_ = c.wait(func() bool { return c.ended || c.pushed }, false)
 			d.arrived("unread")
 			<-d.held
 			return nil
 		}
-		c.wait(func() bool { return c.ended }, false)
+		_ = c.wait(func() bool { return c.ended }, false)
 		d.arrived(c.status)
 		return nil
 	}
@@ -67,7 +67,7 @@ func messagesOverGRPC(address, method string, size int) func([]byte, *attack, *d
 		}
 		if !a.unread {
 			_, _ = c.data(1, nil, 0, true)
-			c.wait(func() bool { return c.ended }, false)
+			_ = c.wait(func() bool { return c.ended }, false)
 		}
 		d.arrived(c.status)
 		if a.unread {
@@ -93,7 +93,7 @@ func halfGRPC(address, method string, calls int) func([]byte, *attack, *delivery
 		if err := c.ping(); err != nil { // its answer shows that the calls before it have been read
 			return err
 		}
-		c.wait(func() bool { return c.ponged }, true)
+		_ = c.wait(func() bool { return c.ponged }, true)
 		d.arrived("open")
 		<-d.held
 		return nil
@@ -233,7 +233,7 @@ func (c *http2Conn) take(f http2.Frame) (reply func() error) {
 		}
 	case *http2.DataFrame:
 		c.pushed = true
-		if n := uint32(f.Length); n > 0 && !c.unread {
+		if n := f.Length; n > 0 && !c.unread {
 			return func() error {
 				return errors.Join(c.framer.WriteWindowUpdate(0, n), c.framer.WriteWindowUpdate(f.StreamID, n))
 			}

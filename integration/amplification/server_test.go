@@ -153,7 +153,7 @@ func (v *victim) good() error {
 	defer reply.Body.Close()
 	text, err := io.ReadAll(reply.Body)
 	if err != nil || reply.StatusCode != http.StatusOK || !strings.Contains(string(text), `"data":["good"]`) {
-		return fmt.Errorf("status %d, %.300s, error %v", reply.StatusCode, text, err)
+		return fmt.Errorf("status %d, %.300s, error %w", reply.StatusCode, text, err)
 	}
 	return nil
 }

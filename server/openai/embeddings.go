@@ -191,8 +191,8 @@ func (q *embedding) write(b *buffer, text []byte) {
 // a number, and of 3, which are encoded together.
 const packedAtOnce = 768
 
-func (b *buffer) base64(packed []byte) {
-	if b.room(base64.StdEncoding.EncodedLen(len(packed))) {
-		b.b = base64.StdEncoding.AppendEncode(b.b, packed) // bound: there is room
+func (w *buffer) base64(packed []byte) {
+	if w.room(base64.StdEncoding.EncodedLen(len(packed))) {
+		w.b = base64.StdEncoding.AppendEncode(w.b, packed) // bound: there is room
 	}
 }

@@ -82,12 +82,12 @@ func (h *endpoints) writeError(w *http1.Reply, r *http1.Request, err error) {
 }
 
 // detail writes an error in both forms.
-func (b *buffer) detail(e *refusal) {
-	b.raw(`{"detail":`)
-	quote(b, e.text)
-	b.raw(`,"error":`)
-	b.errorObject(e.text, kindOf(e.status), "", e.code)
-	b.raw("}")
+func (w *buffer) detail(e *refusal) {
+	w.raw(`{"detail":`)
+	quote(w, e.text)
+	w.raw(`,"error":`)
+	w.errorObject(e.text, kindOf(e.status), "", e.code)
+	w.raw("}")
 }
 
 func asRefusal(err error) *refusal {
@@ -110,16 +110,16 @@ func kindOf(status int) string {
 }
 
 // errorObject writes an error in OpenAI's form; an empty param or code is null.
-func (b *buffer) errorObject(text, kind, param, code string) {
-	b.raw(`{"message":`)
-	quote(b, text)
-	b.raw(`,"type":`)
-	quote(b, kind)
-	b.raw(`,"param":`)
-	b.optional(param)
-	b.raw(`,"code":`)
-	b.optional(code)
-	b.raw("}")
+func (w *buffer) errorObject(text, kind, param, code string) {
+	w.raw(`{"message":`)
+	quote(w, text)
+	w.raw(`,"type":`)
+	quote(w, kind)
+	w.raw(`,"param":`)
+	w.optional(param)
+	w.raw(`,"code":`)
+	w.optional(code)
+	w.raw("}")
 }
 
 // writeFramed replies with a short error that has no "detail" in Triton's front end either.

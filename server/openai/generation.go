@@ -301,14 +301,14 @@ func (g *generation) rest(b *buffer, object string) {
 	b.raw(`,"system_fingerprint":null,"object":"`, object, `","usage":`)
 }
 
-func (b *buffer) usage(in, out int64) {
-	b.raw(`{"prompt_tokens":`)
-	b.int(in)
-	b.raw(`,"total_tokens":`)
-	b.int(in + out)
-	b.raw(`,"completion_tokens":`)
-	b.int(out)
-	b.raw("}")
+func (w *buffer) usage(in, out int64) {
+	w.raw(`{"prompt_tokens":`)
+	w.int(in)
+	w.raw(`,"total_tokens":`)
+	w.int(in + out)
+	w.raw(`,"completion_tokens":`)
+	w.int(out)
+	w.raw("}")
 }
 
 // chunk writes the event of a piece of the text. The last one says why the text ends; r is nil

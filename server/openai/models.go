@@ -38,12 +38,12 @@ func (h *endpoints) ready() (names []string, since map[string]time.Time, err err
 	return names, since, nil
 }
 
-func (b *buffer) model(name string, since time.Time) {
-	b.raw(`{"id":`)
-	quote(b, name)
-	b.raw(`,"created":`)
-	b.int(since.Unix())
-	b.raw(`,"object":"model","owned_by":"Triton Inference Server"}`)
+func (w *buffer) model(name string, since time.Time) {
+	w.raw(`{"id":`)
+	quote(w, name)
+	w.raw(`,"created":`)
+	w.int(since.Unix())
+	w.raw(`,"object":"model","owned_by":"Triton Inference Server"}`)
 }
 
 // serveModels serves GET /v1/models.
