@@ -116,6 +116,10 @@ test-python:
 test-long: build venvs environments client-venv ## the tests that search at random or repeat, for longer than "make test" lets them
 	NEREID_TEST_LONG=1 $(PROGRESS) $(RACE) -timeout 20m -run '$(LONG)' ./...
 
+.PHONY: amplification
+amplification: ## generated attacks on every entry point, whose live heap is compared with the account; "make test" makes a sample of them
+	$(PROGRESS) -count=1 -timeout 30m ./integration/amplification
+
 .PHONY: integration
 integration: build venvs environments client-venv ## the tests of the real binary with real Pythons alone
 	$(PROGRESS) $(RACE) -timeout 40m ./integration/...

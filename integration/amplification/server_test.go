@@ -243,6 +243,9 @@ func TestLiveHeapFollowsTheAccount(t *testing.T) {
 			client.t = t
 			begun = time.Now()
 			for i := first; i < last; i++ {
+				if !sampled(i) {
+					continue
+				}
 				a := &attacks[i]
 				for k := range a.Volleys {
 					if v.suffer(t, client, a, i, k) {
