@@ -78,7 +78,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 			}
 		case *Error:
 		case error:
-			if text := v.Error(); len(text) > MaxEcho {
+			if text := fmt.Sprint(v); len(text) > MaxEcho { // which survives a panic of Error
 				args[i] = Cut(text, MaxEcho)
 			}
 		}
