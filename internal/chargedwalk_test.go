@@ -241,6 +241,7 @@ func (w *chargedWalk) call(n *ast.CallExpr) {
 		}
 	case w.p.isAppend(n):
 		w.append(n)
+	case strings.HasPrefix(name, "Split") && strings.HasSuffix(name, "N") && w.isConstant(n.Args[2]):
 	case slices.Contains(strings.Fields(copies[pkg]), name):
 		for _, a := range n.Args {
 			if t := w.p.info.TypeOf(a).Underlying(); !w.isShort(a) && !isNumber(t) && !isFunction(t) {
@@ -305,8 +306,12 @@ func (p *chargedPackage) isBoundedFunction(call *ast.CallExpr) bool {
 	return false
 }
 
-// isRoomy reports whether a variable was made with a capacity, which has been looked at there.
+// isRoomy reports whether a variable was made with a capacity, which has been looked at there, or
+// has been given one.
 func (w *chargedWalk) isRoomy(object types.Object) bool {
+	if w.p.roomy[object] {
+		return true
+	}
 	call, ok := w.p.definitions[object].(*ast.CallExpr)
 	if !ok {
 		return false

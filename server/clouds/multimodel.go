@@ -60,7 +60,7 @@ type multiModel struct {
 	// mu guards models, the loaded models by the platform's name for them, its hash. A
 	// hosted does not change.
 	mu     sync.Mutex
-	models map[string]*hosted
+	models map[string]*hosted // bound: the models that are loaded
 }
 
 // hosted is a model that the platform has loaded.
@@ -119,17 +119,26 @@ func target(r *http1.Request, hash string) string {
 // there is an empty object.
 func (m *multiModel) list(w *http1.Reply, r *http1.Request) {
 	m.mu.Lock()
-	hashes := make([]string, 0, len(m.models))
-	paths := make(map[string]string, len(m.models))
+	hashes := make([]string, 0, len(m.models))      // bound: the models that are loaded
+	paths := make(map[string]string, len(m.models)) // bound: the models that are loaded
 	for hash, h := range m.models {
-		hashes, paths[hash] = append(hashes, hash), h.path
+		hashes, paths[hash] = append(hashes, hash), h.path // bound: the models that are loaded
 	}
 	m.mu.Unlock()
 	slices.Sort(hashes)
-	b := []byte(`{"models":[`)
+	n := len(`{"models":[]}`)
+	for _, hash := range hashes {
+		n += modelBytes + jsontext.TextBytes(hash) + jsontext.TextBytes(paths[hash])
+	}
+	b, err := rest.Room(w, n)
+	if err != nil {
+		rest.WriteError(w, err)
+		return
+	}
+	b = append(b, `{"models":[`...)
 	for i, hash := range hashes {
 		if i > 0 {
-			b = append(b, ',')
+			b = append(b, ',') // bound: modelBytes
 		}
 		if ready, err := m.core.ModelReady(r.Context(), hash, 1); err != nil || !ready {
 			b = append(b, "{}"...)
@@ -149,6 +158,12 @@ func (m *multiModel) describe(w *http1.Reply, hash string) {
 	w.Send(http.StatusOK, appendModel(nil, hash, h.path))
 }
 
+// modelBytes bounds the JSON of a model without its texts.
+const modelBytes = 64
+
+// appendModel appends the JSON of a model.
+//
+// bound: modelBytes beside the texts, for which the caller has made room
 func appendModel(b []byte, hash, path string) []byte {
 	b = jsontext.AppendString(append(b, `{"modelName":`...), hash)
 	b = jsontext.AppendString(append(b, `,"modelUrl":`...), path)

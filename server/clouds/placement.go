@@ -32,7 +32,7 @@ func (m *multiModel) check(url string) (path string, err error) {
 		}
 	}
 	below, ok := strings.CutPrefix(path, strings.TrimSuffix(m.base, "/")+"/")
-	parts := strings.Split(below, "/")
+	parts := strings.SplitN(below, "/", 4)
 	if !ok || len(parts) < 2 || len(parts) > 3 || parts[1] != "model" || !isPlain(parts[0]) || len(parts) == 3 && !isPlain(parts[2]) {
 		return "", m.errURL(url)
 	}
@@ -94,6 +94,6 @@ func isEnsemble(path string) bool {
 		return false
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxConfigBytes))
+	text, err := io.ReadAll(io.LimitReader(file, maxConfigBytes)) // bound: maxConfigBytes
 	return err == nil && ensemblePlatform.Match(text)
 }

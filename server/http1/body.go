@@ -126,7 +126,7 @@ func parseChunkLine(line []byte) (int64, error) {
 		return 0, errChunk
 	}
 	if extensions := bytes.TrimLeft(line[digits:], " \t"); digits < len(line) && !bytes.HasPrefix(extensions, []byte(";")) ||
-		control(string(extensions)) >= 0 {
+		control(string(extensions)) >= 0 { // bound: maxChunkLine
 		return 0, errChunk
 	}
 	return n, nil
@@ -150,7 +150,7 @@ func (b *bodyReader) readTrailers() error {
 		if len(line) == 0 {
 			return io.EOF
 		}
-		if _, err := parseField(string(line)); err != nil {
+		if _, err := parseField(string(line)); err != nil { // bound: maxChunkLine
 			return errChunk
 		}
 		left -= len(line) + 2

@@ -27,7 +27,7 @@ type buffers struct {
 
 // lender lends buffers to the connections of one Server. It is safe for concurrent use.
 type lender struct {
-	inputBytes int
+	inputBytes int       // bound: MaxHeaderBytes
 	free       sync.Pool // of *buffers; the collector takes what lies there for long
 }
 

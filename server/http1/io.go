@@ -139,7 +139,7 @@ func (c *conn) writeVector() error {
 				i, from = i+1, 0
 			}
 			room -= len(part)
-			step = append(step, part)
+			step = append(step, part) // bound: the parts of a reply
 		}
 		c.setWriteDeadline()
 		c.step = step

@@ -86,16 +86,16 @@ func (w *Reply) Send(status int, body []byte, blobs ...[]byte) {
 		body, blobs, size = nil, nil, 0
 	}
 	if size <= InlineReply {
-		b = append(b, body...)
+		b = append(b, body...) // bound: InlineReply
 		for _, blob := range blobs {
-			b = append(b, blob...)
+			b = append(b, blob...) // bound: InlineReply
 		}
 		c.out = b[:0]
 		_ = c.write(b)
 		return
 	}
 	c.out = b[:0]
-	c.vector = append(append(c.vector[:0], b, body), blobs...)
+	c.vector = append(append(c.vector[:0], b, body), blobs...) // bound: the parts, which the caller has
 	_ = c.writeVector()
 }
 
@@ -134,7 +134,7 @@ func (w *Reply) Continue(parts ...[]byte) error {
 	}
 	if size <= InlineReply {
 		for _, part := range parts {
-			b = append(b, part...)
+			b = append(b, part...) // bound: InlineReply
 		}
 		if w.state == replyChunks {
 			b = append(b, "\r\n"...)
@@ -143,9 +143,9 @@ func (w *Reply) Continue(parts ...[]byte) error {
 		return c.write(b)
 	}
 	c.out = b[:0]
-	c.vector = append(append(c.vector[:0], b), parts...)
+	c.vector = append(append(c.vector[:0], b), parts...) // bound: the parts, which the caller has
 	if w.state == replyChunks {
-		c.vector = append(c.vector, lineEnd)
+		c.vector = append(c.vector, lineEnd) // bound: one more
 	}
 	return c.writeVector()
 }
@@ -187,6 +187,8 @@ func (w *Reply) decideClose() {
 }
 
 // appendHead begins a head in the connection's buffer, up to what says where the body ends.
+//
+// bound: names of headers and values of handlers
 func (w *Reply) appendHead(status int) []byte {
 	b := appendStatusLine(w.c.out[:0], w.c.req.minor, status)
 	if w.OfferCodings {
@@ -219,6 +221,8 @@ func (w *Reply) appendConnection(b []byte) []byte {
 }
 
 // appendStatusLine appends the first line of a reply.
+//
+// bound: names of statuses
 func appendStatusLine(b []byte, minor, status int) []byte {
 	b = append(b, "HTTP/1."...)
 	b = append(b, '0'+byte(minor), ' ')

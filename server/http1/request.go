@@ -110,7 +110,7 @@ func (r *Request) parse(head string) error {
 		if err != nil {
 			return err
 		}
-		r.Fields = append(r.Fields, field)
+		r.Fields = append(r.Fields, field) // bound: the lines of a head
 	}
 	return r.parseFraming()
 }

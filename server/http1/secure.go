@@ -60,7 +60,7 @@ func isPlain(err error) bool {
 // record, and one call of the kernel, of each.
 func (s *secureConn) writeParts(parts [][]byte) error {
 	if s.records == nil {
-		s.records = bufio.NewWriterSize(s.Conn, recordBytes)
+		s.records = bufio.NewWriterSize(s.Conn, recordBytes) // bound: recordBytes
 	}
 	for _, part := range parts {
 		if _, err := s.records.Write(part); err != nil {

@@ -139,7 +139,7 @@ func (s *Server) accept(life context.Context, socket net.Listener) error {
 			continue
 		}
 		s.mu.Lock()
-		s.open[c] = struct{}{}
+		s.open[c] = struct{}{} // bound: the connections that are allowed
 		s.mu.Unlock()
 		boundary.Go(s.log, boundary.Connection, func() { s.serve(c) }, func(error) { _ = c.socket.Close() })
 	}
@@ -180,7 +180,7 @@ func (s *Server) forget(c *conn) {
 
 func (s *Server) errorBody(text string) []byte {
 	if s.front.ErrorBody == nil {
-		return []byte(text)
+		return []byte(text) // bound: the server's own texts
 	}
 	return s.front.ErrorBody(text)
 }

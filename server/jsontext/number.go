@@ -105,7 +105,7 @@ func significantFraction(whole, fraction []byte) int {
 		significant = 17
 	}
 	n := 0
-	mantissa, _ := strconv.ParseUint(string(whole), 10, 64)
+	mantissa, _ := strconv.ParseUint(string(whole), 10, 64) // bound: at most 309 digits
 	exact := len(whole) < 20
 	for _, c := range fraction[1:] {
 		if exact && mantissa <= 1<<53-1 {
@@ -234,8 +234,47 @@ func readFloat(b []byte, i int) (f float64, end int, ok bool) {
 		}
 		return f, i, true
 	}
-	f, _ = strconv.ParseFloat(string(b[start:i]), 64) // out of range: infinite, or zero
+	text := b[start:i]
+	if len(text) > longNumber {
+		text = shortened(text, exp)
+	}
+	f, _ = strconv.ParseFloat(string(text), 64) // bound: longNumber; out of range: infinite, or zero
 	return f, i, true
+}
+
+// longNumber is the length from which on the digits of a number are cut, in bytes.
+const longNumber = 1024
+
+// shortened returns a number whose last digit counts 10^exp with at most 799 significant digits,
+// and a 1 in place of those that are cut off. It rounds to the same double: what lies in the middle
+// between two doubles has at most 767 digits.
+func shortened(text []byte, exp int) []byte {
+	const most = 799
+	short := make([]byte, 0, longNumber)
+	if text[0] == '-' {
+		short, text = append(short, '-'), text[1:]
+	}
+	sign, cut := len(short), false
+	for _, c := range text {
+		if c|0x20 == 'e' {
+			break
+		}
+		switch {
+		case c == '.' || c == '0' && len(short) == sign:
+		case len(short)-sign < most:
+			short = append(short, c)
+		default:
+			cut = cut || c != '0'
+			exp++
+		}
+	}
+	if len(short) == sign {
+		return append(short, '0')
+	}
+	if cut {
+		short, exp = append(short, '1'), exp-1
+	}
+	return strconv.AppendInt(append(short, 'e'), int64(exp), 10)
 }
 
 func readInfNaN(b []byte, i int, negative bool) (f float64, end int, ok bool) {

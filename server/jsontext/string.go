@@ -45,6 +45,8 @@ func (s String) Is(name string) bool {
 }
 
 // String returns the string without its escapes.
+//
+// bound: charged by the caller
 func (s String) String() string {
 	if !s.Escaped {
 		return string(s.Raw)
@@ -72,6 +74,8 @@ func (s String) Len() int {
 }
 
 // AppendTo appends the string without its escapes.
+//
+// bound: the caller has room for Len
 func (s String) AppendTo(dst []byte) []byte {
 	if !s.Escaped {
 		return append(dst, s.Raw...)

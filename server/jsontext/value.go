@@ -103,13 +103,13 @@ func (v Value) Brief() string { return Brief(v.t.buf[v.at:v.end()]) }
 func Brief(text []byte) string {
 	const most = 64
 	if len(text) <= most {
-		return string(text)
+		return string(text) // bound: most
 	}
 	text = text[:most]
 	for len(text) > most-utf8.UTFMax && !utf8.Valid(text) { // a character was cut
 		text = text[:len(text)-1]
 	}
-	return string(text) + "…"
+	return string(text) + "…" // bound: most
 }
 
 // end returns the offset after the value.

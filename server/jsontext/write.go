@@ -10,6 +10,8 @@ const upperHex = "0123456789ABCDEF"
 // AppendString appends s as Triton's writer prints strings: control
 // characters, quotes and backslashes are escaped, all other bytes stand as they
 // are, whether or not they are UTF-8.
+//
+// bound: the caller has room for Quoted
 func AppendString[T string | []byte](b []byte, s T) []byte {
 	b = append(b, '"')
 	from := 0
@@ -66,6 +68,8 @@ func TextBytes[T string | []byte](text T) int {
 // AppendFloat appends f with its shortest digits, in the form of Triton's
 // writer: always with a point or an exponent, plain up to 21 places before the
 // point and 6 behind it, and the tokens NaN, Infinity and -Infinity.
+//
+// bound: 26 bytes
 func AppendFloat(b []byte, f float64) []byte {
 	switch {
 	case math.IsNaN(f):
@@ -132,6 +136,8 @@ func AppendFloat(b []byte, f float64) []byte {
 }
 
 // AppendInts appends the numbers of lists, in their order, as one array.
+//
+// bound: 21 bytes for each number, for which the caller has room
 func AppendInts(b []byte, lists ...[]int64) []byte {
 	b = append(b, '[')
 	more := false

@@ -85,7 +85,7 @@ func quote[T string | []byte](w *buffer, s T) {
 		}
 		at := len(w.b)
 		if isUTF8(piece) {
-			w.b = jsontext.AppendString(w.b, piece)
+			w.b = jsontext.AppendString(w.b, piece) // bound: there is room
 		} else {
 			w.b = jsontext.AppendString(w.b, strings.ToValidUTF8(string(piece), "\ufffd")) // bound: pieceSize
 		}

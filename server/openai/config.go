@@ -90,7 +90,7 @@ func newRestrictions(list []server.Restriction) (server.Restrictions, error) {
 			if _, twice := restrictions[group]; twice {
 				return nil, fmt.Errorf("restricted api '%s' can not be specified in multiple config groups", group)
 			}
-			restrictions[group] = r
+			restrictions[group] = r // bound: the groups
 		}
 	}
 	return restrictions, nil
@@ -110,7 +110,7 @@ func Groups() []string { return []string{groupInference, groupRepository, groupM
 // CheckGroup refuses a name that is not a group's, with Triton's text.
 func CheckGroup(name string) error {
 	if groups := Groups(); !slices.Contains(groups, name) {
-		return fmt.Errorf("Unknown API '%s'. Available APIs: ['%s']", name, strings.Join(groups, "', '"))
+		return fmt.Errorf("Unknown API '%s'. Available APIs: ['%s']", name, strings.Join(groups, "', '")) // bound: the groups
 	}
 	return nil
 }

@@ -170,7 +170,7 @@ func (q *embedding) write(b *buffer, text []byte) {
 			return
 		}
 		if q.base64 {
-			packed = binary.LittleEndian.AppendUint32(packed, math.Float32bits(float32(x)))
+			packed = binary.LittleEndian.AppendUint32(packed, math.Float32bits(float32(x))) // bound: packedAtOnce
 			if len(packed) == packedAtOnce {
 				b.base64(packed)
 				packed = packed[:0]

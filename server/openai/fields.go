@@ -261,7 +261,7 @@ func (f *fields) within(name string, v jsontext.Value, n *number, low, high floa
 		if !n.whole {
 			text = pythonFloat(at)
 		}
-		f.wrongWith(name, v, kind, "Input should be "+words+" than or equal to "+limit, []byte(`{"`+key+`":`+text+`}`))
+		f.wrongWith(name, v, kind, "Input should be "+words+" than or equal to "+limit, []byte(`{"`+key+`":`+text+`}`)) // bound: numbers
 	}
 	switch {
 	case n.f < low:

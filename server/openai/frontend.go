@@ -127,7 +127,7 @@ func (h *endpoints) route(path string) (method string, serve handler) {
 		return "", nil
 	}
 	name, action, _ := strings.Cut(name, "/")
-	name, err := url.PathUnescape(name)
+	name, err := url.PathUnescape(name) // bound: a request line
 	if err != nil || name == "" {
 		return "", nil
 	}

@@ -29,9 +29,9 @@ func (h *endpoints) ready() (names []string, since map[string]time.Time, err err
 			continue
 		}
 		names = append(names, name) // bound: the models of the repository
-		since[name] = now
+		since[name] = now           // bound: the models of the repository
 		if before, known := h.noticed[name]; known {
-			since[name] = before
+			since[name] = before // bound: the models of the repository
 		}
 	}
 	h.noticed = since // which nothing changes from here on

@@ -34,6 +34,8 @@ var specialTokens = []string{"bos_token", "eos_token", "unk_token", "sep_token",
 // loadTemplate reads the template of a tokenizer: a folder, or its tokenizer_config.json.
 // file is a template that takes the place of the tokenizer's own. Without both there is
 // none.
+//
+// bound: the operator's files
 func loadTemplate(tokenizer, file string) (*chatTemplate, error) {
 	if tokenizer == "" && file == "" {
 		return nil, nil
@@ -86,6 +88,7 @@ func loadTemplate(tokenizer, file string) (*chatTemplate, error) {
 	return t, nil
 }
 
+// bound: the operator's file
 func readTokenizer(path string) (*tokenizerConfig, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -102,6 +105,8 @@ func readTokenizer(path string) (*tokenizerConfig, error) {
 }
 
 // readTokens adds the special tokens: a text each, or an object with it.
+//
+// bound: the operator's file
 func (c *tokenizerConfig) readTokens(tokens map[string]jinja.Value) {
 	for _, name := range specialTokens {
 		var text string
@@ -117,6 +122,8 @@ func (c *tokenizerConfig) readTokens(tokens map[string]jinja.Value) {
 }
 
 // readSources adds the template, or the list of templates by their names.
+//
+// bound: the operator's file
 func (c *tokenizerConfig) readSources(sources map[string]string) error {
 	var one string
 	var list []struct{ Name, Template string }
@@ -168,7 +175,7 @@ func newChat(r *http1.Request, c *memory.Charge) *chatValues {
 func (t *chatTemplate) render(chat *chatValues, messages, tools jinja.Value) (string, error) {
 	variables := map[string]jinja.Value{"messages": messages, "tools": tools, "documents": nil, "add_generation_prompt": true}
 	for name, token := range t.tokens {
-		variables[name] = token
+		variables[name] = token // bound: specialTokens
 	}
 	template := t.plain
 	if tools != nil && t.withTools != nil {

@@ -290,7 +290,7 @@ func pythonType(d infer.DataType) string {
 			b[i] = c + 'a' - 'A'
 		}
 	}
-	return string(b)
+	return string(b) // bound: the name of a type
 }
 
 // tensor adds an input of n elements, in so many bytes.

@@ -26,6 +26,7 @@ type assets struct {
 
 var assetTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
+// bound: files of the program
 func readAssets() (assets, error) {
 	a := assets{byPath: make(map[string]asset), Paths: make(map[string]string)}
 	err := fs.WalkDir(files, "static", func(name string, entry fs.DirEntry, err error) error {

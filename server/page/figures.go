@@ -42,7 +42,7 @@ func (p *Pages) snapshot(ctx context.Context, errors int) (s snapshot) {
 	if p.open(server.GroupModelRepository) {
 		for i := range now.Versions {
 			if v := &now.Versions[i]; v.Version == 0 && v.Reason != "" {
-				s.unread = append(s.unread, v)
+				s.unread = append(s.unread, v) // bound: the versions of the repository
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func (p *Pages) snapshot(ctx context.Context, errors int) (s snapshot) {
 	for i := range now.Versions {
 		v := &now.Versions[i]
 		if at := v.Model + "/" + versionText(v.Version); s.versions[at] == nil {
-			s.versions[at] = v
+			s.versions[at] = v // bound: the versions of the repository
 		}
 	}
 	return s
@@ -71,18 +71,18 @@ func (s *snapshot) of(model, version string) *figures {
 	}
 	for _, why := range []string{"REJECTED", "CANCELED", "BACKEND", "OTHER"} {
 		if n := v.Counters.Failed[why]; n > 0 {
-			f.FailedBy = append(f.FailedBy, reason{why, n})
+			f.FailedBy = append(f.FailedBy, reason{why, n}) // bound: the reasons
 		}
 	}
 	for i := range v.Recent {
-		f.Windows = append(f.Windows, windowOf(&v.Recent[i]))
+		f.Windows = append(f.Windows, windowOf(&v.Recent[i])) // bound: the windows of the status
 	}
 	if len(v.Recent) > shownWindow {
 		f.Recent = &f.Windows[shownWindow]
 	}
 	for i := range v.Instances {
 		one := s.instance(&v.Instances[i])
-		f.Instances = append(f.Instances, one)
+		f.Instances = append(f.Instances, one) // bound: the instances of a version
 		f.Memory += one.Resident
 		if one.State.Class == good {
 			f.Ready++
@@ -141,7 +141,7 @@ func windowOf(w *status.Window) window {
 		of   *status.Percentiles
 	}{{"request", w.Request}, {"queue", w.Queue}, {"execution", w.Infer}} {
 		if s.of != nil {
-			one.Stages = append(one.Stages, stage{s.name, secondsText(s.of.P50), secondsText(s.of.P90), secondsText(s.of.P95), secondsText(s.of.P99)})
+			one.Stages = append(one.Stages, stage{s.name, secondsText(s.of.P50), secondsText(s.of.P90), secondsText(s.of.P95), secondsText(s.of.P99)}) // bound: three stages
 		}
 	}
 	if w.Request != nil {
@@ -221,6 +221,8 @@ type line struct {
 }
 
 // lines shows lines of the log, the newest first.
+//
+// bound: the lines that the page shows
 func lines(of []status.Line) []line {
 	list := make([]line, 0, len(of))
 	for _, l := range slices.Backward(of) {

@@ -94,7 +94,7 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 		if err != nil {
 			return refused(err)
 		}
-		req.Inputs = append(req.Inputs, t)
+		req.Inputs = append(req.Inputs, t) // bound: the inputs of the config
 	}
 	if most := c.Limits().RequestID; int64(len(req.ID)) > most {
 		return refused(infer.Errorf(infer.InvalidArg, "the id has %d bytes, but at most %d are allowed; --client-max-id-size changes the limit", len(req.ID), most))
@@ -164,14 +164,14 @@ func parameters(text string) ([]infer.Parameter, error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber()
 	var object map[string]any
-	err := decoder.Decode(&object)
+	err := decoder.Decode(&object) // bound: mostParameters, charged by the caller
 	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
 		err = errors.New("there is more behind the object")
 	}
 	if err != nil {
 		return nil, infer.Errorf(infer.InvalidArg, "the parameters are no object of JSON, such as {\"key\": 1}: %v", err)
 	}
-	list := make([]infer.Parameter, 0, len(object))
+	list := make([]infer.Parameter, 0, len(object)) // bound: mostParameters, charged by the caller
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		p := infer.Parameter{Name: name}
 		switch v := object[name].(type) {

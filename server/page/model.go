@@ -132,7 +132,7 @@ func (p *Pages) versions(page *modelPage, q *modelRequest, info *models.Info, no
 				page.Reason = entry.GetReason()
 			}
 		}
-		page.Versions = append(page.Versions, one)
+		page.Versions = append(page.Versions, one) // bound: the versions of a model
 	}
 	if info != nil {
 		page.Shown = versionText(info.Version)
@@ -153,7 +153,7 @@ func (m *modelPage) describe(info *models.Info, open func(...string) bool) {
 	}
 	m.Form = open(server.GroupInference)
 	for _, out := range config.GetOutput() {
-		m.Outputs = append(m.Outputs, tensor{out.GetName(), infer.DataType(out.GetDataType()).String(), infer.ShapeString(out.GetDims())})
+		m.Outputs = append(m.Outputs, tensor{out.GetName(), infer.DataType(out.GetDataType()).String(), infer.ShapeString(out.GetDims())}) // bound: the outputs of the config
 	}
 }
 
@@ -176,7 +176,7 @@ func (m *modelPage) readConfig(files Files, info *models.Info) {
 	var b bytes.Buffer
 	if err := json.Indent(&b, info.JSON, "", "  "); err != nil {
 		b.Reset()
-		b.Write(info.JSON)
+		b.Write(info.JSON) // bound: the config
 	}
 	m.Whole = cut(b.Bytes())
 }

@@ -79,7 +79,7 @@ func (p *Pages) serveOverview(w *http1.Reply, r *http1.Request) {
 			index, page.Left = index[:mostRows], over
 		}
 		for _, entry := range index {
-			page.Rows = append(page.Rows, p.row(entry, &now))
+			page.Rows = append(page.Rows, p.row(entry, &now)) // bound: mostRows
 		}
 	}
 	p.show(w, http.StatusOK, "overview", page)
@@ -92,17 +92,17 @@ func (p *Pages) index(now *snapshot) ([]*kserve.RepositoryIndexResponse_ModelInd
 	if len(now.unread) == 0 {
 		return index, err
 	}
-	index = slices.Clone(index) // it may be shared
-	at := make(map[string]int, len(index))
+	index = slices.Clone(index)            // bound: the models of the repository; it may be shared
+	at := make(map[string]int, len(index)) // bound: the models of the repository
 	for i, entry := range index {
-		at[entry.GetName()] = i
+		at[entry.GetName()] = i // bound: the models of the repository
 	}
 	for _, v := range now.unread {
 		i, listed := at[v.Model]
 		entry := &kserve.RepositoryIndexResponse_ModelIndex{Name: v.Model, State: v.State, Reason: v.Reason}
 		switch {
 		case !listed:
-			index = append(index, entry)
+			index = append(index, entry) // bound: the models of the repository
 		case index[i].GetState() == "":
 			index[i] = entry
 		}
@@ -125,7 +125,7 @@ func (p *Pages) summary(index []*kserve.RepositoryIndexResponse_ModelIndex) (lis
 	}
 	byColour := func(a, b state) int { return cmp.Or(order[a.Class]-order[b.Class], strings.Compare(a.Word, b.Word)) }
 	for _, s := range slices.SortedFunc(maps.Keys(counts), byColour) {
-		list = append(list, state{s.Class, strconv.Itoa(counts[s]) + " " + s.Word})
+		list = append(list, state{s.Class, strconv.Itoa(counts[s]) + " " + s.Word}) // bound: the words for states
 	}
 	return list
 }
@@ -181,6 +181,6 @@ func stateOf(entry *kserve.RepositoryIndexResponse_ModelIndex) state {
 	case entry.GetReason() == unloaded.Word:
 		return unloaded
 	default:
-		return state{bad, strings.ToLower(word)}
+		return state{bad, strings.ToLower(word)} // bound: the words for states
 	}
 }

@@ -72,9 +72,9 @@ func (p *Pages) Serve(w *http1.Reply, r *http1.Request) {
 
 // routeOf finds what a path means. Its segments are escaped.
 func routeOf(path string) (at route) {
-	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	segments := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 6)
 	for i, s := range segments {
-		unescaped, err := url.PathUnescape(s)
+		unescaped, err := url.PathUnescape(s) // bound: a request line
 		if err != nil || unescaped == "" && path != "/" {
 			return at
 		}
@@ -94,7 +94,7 @@ func routeOf(path string) (at route) {
 			return route{}
 		}
 		at.version = v
-		segments = append(segments[:2], segments[4:]...)
+		segments = append(segments[:2], segments[4:]...) // bound: six segments
 	}
 	at.page, at.model = "model", segments[1]
 	switch rest := segments[2:]; {
@@ -112,7 +112,7 @@ var actions = map[string]bool{"infer": true, "load": true, "unload": true, "inst
 
 // modelPath is the path of a model's page.
 func modelPath(name string, version int64) string {
-	path := "/models/" + url.PathEscape(name)
+	path := "/models/" + url.PathEscape(name) // bound: the name of a model
 	if version != infer.LatestVersion {
 		path += "/versions/" + strconv.FormatInt(version, 10)
 	}
@@ -202,7 +202,7 @@ func (p *Pages) fail(w *http1.Reply, status int, text string) {
 func (p *Pages) refuse(w *http1.Reply, err error) {
 	if refusal := admission.AsRefusal(err); refusal != nil {
 		w.ContentType = "text/plain; charset=utf-8"
-		w.Send(refusal.Status, []byte(refusal.Text+"\n"))
+		w.Send(refusal.Status, []byte(refusal.Text+"\n")) // bound: the server's own texts
 		return
 	}
 	p.fail(w, http.StatusInternalServerError, err.Error())

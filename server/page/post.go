@@ -22,7 +22,7 @@ const mostParts = 4096
 // sent are the fields of a form, and the files in it, by name.
 type sent map[string][]byte
 
-func (s sent) text(name string) string { return string(s[name]) }
+func (s sent) text(name string) string { return string(s[name]) } // bound: charged by parse
 
 // post serves what a form asks for.
 func (p *Pages) post(w *http1.Reply, r *http1.Request, at route) {
@@ -118,7 +118,7 @@ func parse(r *http1.Request, body []byte, c *memory.Charge) (sent, error) {
 		if err != nil {
 			return nil, infer.Errorf(infer.InvalidArg, "The form is malformed: %v.", err)
 		}
-		value, err := io.ReadAll(part)
+		value, err := io.ReadAll(part) // bound: charged
 		if err != nil {
 			return nil, infer.Errorf(infer.InvalidArg, "The form is malformed: %v.", err)
 		}

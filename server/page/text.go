@@ -23,6 +23,8 @@ func bytesText(n int64) string {
 }
 
 // countText shows a number with a thin space between thousands.
+//
+// bound: 20 digits
 func countText(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	sign := ""

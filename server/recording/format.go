@@ -101,6 +101,8 @@ const (
 )
 
 // WriteTo writes the file.
+//
+// bound: one record at a time, which is charged
 func (r *Record) WriteTo(w io.Writer) (n int64, err error) {
 	file := jsonFile{Format: Format, Model: r.Model, Version: r.Version, Decoupled: r.Decoupled, Received: r.Received.UTC(), Took: r.Took.Microseconds()}
 	var pieces [][]byte
@@ -143,6 +145,7 @@ func (r *Record) WriteTo(w io.Writer) (n int64, err error) {
 	return n, nil
 }
 
+// bound: one record at a time, which is charged
 func (r *Record) head(kind string, m *Message) *jsonHead {
 	h := &jsonHead{ID: m.ID, Parameters: encodeParameters(m.Parameters), Redacted: m.Redacted}
 	switch kind {
@@ -163,6 +166,7 @@ func (r *Record) head(kind string, m *Message) *jsonHead {
 	return h
 }
 
+// bound: one record at a time, which is charged
 func describe(tensors []Tensor) []jsonTensor {
 	list := make([]jsonTensor, 0, len(tensors))
 	for i := range tensors {
@@ -178,6 +182,8 @@ func describe(tensors []Tensor) []jsonTensor {
 }
 
 // encodeParameters makes an object of parameters; what JSON has no number for becomes a text.
+//
+// bound: one record at a time, which is charged
 func encodeParameters(parameters []infer.Parameter) json.RawMessage {
 	if len(parameters) == 0 {
 		return nil
@@ -214,6 +220,8 @@ func Open(path string) (*Record, error) {
 }
 
 // Read reads a record of so many bytes. It takes a few times as much memory, whatever the file says.
+//
+// bound: the file, which the operator names
 func Read(from io.Reader, size int64) (*Record, error) {
 	in := bufio.NewReader(io.LimitReader(from, size))
 	line, err := in.ReadBytes('\n')
@@ -246,6 +254,7 @@ func Read(from io.Reader, size int64) (*Record, error) {
 	return r, nil
 }
 
+// bound: the rest of the file
 func readMessage(in io.Reader, described jsonMessage, rest *int64) (*Message, error) {
 	if described.Head < 0 || described.Binary < 0 || described.Head > *rest || described.Binary > *rest-described.Head {
 		return nil, fmt.Errorf("it has %d and %d bytes, and the file %d more: it was cut off", described.Head, described.Binary, *rest)

@@ -26,7 +26,7 @@ func makeKey(directory string) (string, error) {
 	key, err := readKey(path)
 	if err == nil && key == "" || errors.Is(err, fs.ErrNotExist) {
 		key = rand.Text()
-		err = os.WriteFile(path, []byte(key), fileMode)
+		err = os.WriteFile(path, []byte(key), fileMode) // bound: 26 bytes
 	}
 	return key, err
 }
@@ -38,11 +38,11 @@ func readKey(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, 64))
+	text, err := io.ReadAll(io.LimitReader(f, 64)) // bound: 64 bytes
 	if err != nil || !keyForm.Match(text) {
 		return "", err
 	}
-	return string(text), nil
+	return string(text), nil // bound: 64 bytes
 }
 
 // Key returns the value of infer.ReplayHeader for requests of a recording, "" if it has none. Path is the directory of the
@@ -63,7 +63,7 @@ func Key(path string) string {
 
 // IsKey reports whether a value of infer.ReplayHeader is that of the recorder's directory.
 func (r *Recorder) IsKey(value string) bool {
-	return subtle.ConstantTimeCompare([]byte(value), []byte(r.key)) == 1
+	return subtle.ConstantTimeCompare([]byte(value), []byte(r.key)) == 1 // bound: a header
 }
 
 // openRegular opens a file that can be read to its end: a pipe would block.

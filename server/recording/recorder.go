@@ -120,6 +120,7 @@ func (r *Recorder) Lost() int64 { return r.dropped.Load() + r.unkept.Load() }
 // Open reports whether requests are recorded: not so once the directory is full, or a write has failed.
 func (r *Recorder) Open() bool { return !r.full.Load() }
 
+// bound: the configured names
 func setOf(names []string) map[string]bool {
 	if len(names) == 0 {
 		return nil
@@ -242,7 +243,7 @@ func (r *Recorder) write(p *pending) (size int64, err error) {
 		if err := os.Mkdir(folder, directoryMode); err != nil && !errors.Is(err, fs.ErrExist) {
 			return 0, err
 		}
-		r.made[folder] = true
+		r.made[folder] = true // bound: the models of the repository
 	}
 	path := filepath.Join(folder, fmt.Sprintf("%s-%06d%s", p.record.Received.UTC().Format("20060102T150405.000000000Z"), p.number, Extension))
 	f, err := os.OpenFile(path+temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)

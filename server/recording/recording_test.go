@@ -441,3 +441,26 @@ func TestNothingIsRecordedUnlessAsked(t *testing.T) {
 	}
 	r.Close()
 }
+
+// TestTextsOfRecordsAreCharged has a request and a response whose texts are all that is large.
+func TestTextsOfRecordsAreCharged(t *testing.T) {
+	account := memory.New(memory.Config{Limit: 1 << 30})
+	r, err := New(Config{Directory: t.TempDir(), Memory: account})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	const size = 1 << 20
+	text := strings.Repeat("x", size)
+	request := &infer.Request{ID: text, Outputs: []string{text}, Inputs: []infer.Tensor{{Name: text, DataType: infer.Bytes, Shape: make([]int64, size/8)}}}
+	p := r.begin(t.Context(), request, &models.Info{Name: "m"})
+	if p == nil || p.size < 4*size {
+		t.Fatalf("got %+v, want at least %d bytes charged", p, 4*size)
+	}
+	before := p.size
+	p.answer(t.Context(), &infer.Response{ID: text, Err: &infer.Error{Message: text, Detail: text}})
+	if got := p.size - before; got < 3*size {
+		t.Errorf("a response: got %d bytes charged, want at least %d", got, 3*size)
+	}
+	p.release()
+}

@@ -71,10 +71,12 @@ func (t *target) Infer(ctx context.Context, req *infer.Request, send infer.Sende
 // lengthSize is how many bytes the length before an element of BYTES has.
 const lengthSize = 4
 
-// perTensor and perMessage are what a tensor and a message take beside their bytes, about.
+// perTensor, perMessage and perName are what a tensor, a message and the name of an output take beside
+// their bytes, about.
 const (
 	perTensor  = 256
 	perMessage = 512
+	perName    = 32
 )
 
 // pending is a request that is being recorded.
@@ -92,21 +94,30 @@ type pending struct {
 // begin copies a request. It returns nil if there is no room.
 func (r *Recorder) begin(ctx context.Context, req *infer.Request, info *models.Info) *pending {
 	p := &pending{recorder: r, raw: req.Raw, record: Record{
-		Model: strings.Clone(info.Name), Version: info.Version, Decoupled: info.Decoupled(), Received: time.Now(),
+		Model: info.Name, Version: info.Version, Decoupled: info.Decoupled(), Received: time.Now(),
 	}}
-	p.record.Request = Message{Asked: req.Version, ID: strings.Clone(req.ID), Wanted: slices.Clone(req.Outputs)}
 	p.number = r.number.Add(1)
-	parameters := slices.Concat(sequenceOf(req), req.Parameters)
+	sequence := sequenceOf(req)
+	size := perMessage + int64(len(req.ID)) + sizeOf(sequence) + sizeOf(req.Parameters)
+	for _, name := range req.Outputs {
+		size += perName + int64(len(name))
+	}
 	ahead := 0
 	if p.raw {
 		ahead = lengthSize
 	}
-	if !p.charge(perMessage+sizeOf(parameters)) || !p.tensors(ctx, &p.record.Request, req.Inputs, ahead) {
+	to := &p.record.Request
+	if !p.charge(size) || !p.tensors(ctx, to, req.Inputs, ahead) {
 		p.release()
 		r.dropped.Add(1)
 		return nil
 	}
-	p.parameters(&p.record.Request, parameters)
+	to.Asked, to.ID = req.Version, strings.Clone(req.ID) // bound: charged
+	for _, name := range req.Outputs {
+		to.Wanted = append(to.Wanted, strings.Clone(name)) // bound: charged
+	}
+	p.parameters(to, sequence)
+	p.parameters(to, req.Parameters)
 	return p
 }
 
@@ -145,6 +156,14 @@ func sizeOf(parameters []infer.Parameter) (n int64) {
 	return n
 }
 
+// sizeOfError is for the texts of an error, which a record keeps for longer than its response lives.
+func sizeOfError(err *infer.Error) int64 {
+	if err == nil {
+		return 0
+	}
+	return int64(len(err.Message) + len(err.Detail))
+}
+
 // charge takes room for n bytes more.
 func (p *pending) charge(n int64) bool {
 	r := p.recorder
@@ -173,6 +192,8 @@ func (p *pending) release() {
 }
 
 // parameters copies parameters, those that are redacted without their values.
+//
+// bound: charged by the caller
 func (p *pending) parameters(to *Message, parameters []infer.Parameter) {
 	for _, one := range parameters {
 		one.Name, one.String = strings.Clone(one.Name), strings.Clone(one.String)
@@ -189,14 +210,15 @@ func (p *pending) parameters(to *Message, parameters []infer.Parameter) {
 func (p *pending) tensors(ctx context.Context, to *Message, list []infer.Tensor, ahead int) bool {
 	for i := range list {
 		t := &list[i]
-		one := Tensor{Tensor: infer.Tensor{Name: strings.Clone(t.Name), DataType: t.DataType, Shape: slices.Clone(t.Shape)}, Redacted: p.recorder.redact[t.Name]}
-		n := int64(perTensor)
+		one := Tensor{Tensor: infer.Tensor{DataType: t.DataType}, Redacted: p.recorder.redact[t.Name]}
+		n := int64(perTensor + len(t.Name) + 8*len(t.Shape))
 		if !one.Redacted {
 			n += t.Size() + int64(ahead)
 		}
 		if !p.charge(n) {
 			return false
 		}
+		one.Name, one.Shape = strings.Clone(t.Name), slices.Clone(t.Shape) // bound: charged
 		if !one.Redacted {
 			data := t.Data
 			// Memory of a client: only its owner's guarded copy reads it, and what the client
@@ -211,9 +233,9 @@ func (p *pending) tensors(ctx context.Context, to *Message, list []infer.Tensor,
 					defer lent.Release()
 				}
 			}
-			one.Data = append(make([]byte, ahead, ahead+len(data)), data...)
+			one.Data = append(make([]byte, ahead, ahead+len(data)), data...) // bound: charged
 		}
-		to.Tensors = append(to.Tensors, one)
+		to.Tensors = append(to.Tensors, one) // bound: charged
 	}
 	return true
 }
@@ -225,16 +247,19 @@ func (p *pending) answer(ctx context.Context, response *infer.Response) {
 	if response.Empty || p.drop {
 		return
 	}
-	m := Message{ID: strings.Clone(response.ID), Err: response.Err, After: time.Since(p.record.Received)}
+	m := Message{Err: response.Err, After: time.Since(p.record.Received)}
 	if response.Version > 0 {
 		p.record.Version = response.Version
 	}
-	if !p.charge(perMessage+sizeOf(response.Parameters)) || !p.tensors(ctx, &m, response.Outputs, 0) {
+	size := perMessage + int64(len(response.ID)) + sizeOf(response.Parameters)
+	size += sizeOfError(m.Err)
+	if !p.charge(size) || !p.tensors(ctx, &m, response.Outputs, 0) {
 		p.drop = true
 		return
 	}
+	m.ID = strings.Clone(response.ID) // bound: charged
 	p.parameters(&m, response.Parameters)
-	p.record.Answers = append(p.record.Answers, m)
+	p.record.Answers = append(p.record.Answers, m) // bound: charged
 }
 
 // end hands the record over to be written. The inputs of the request are valid as yet.
@@ -246,12 +271,15 @@ func (p *pending) end(req *infer.Request, err error) {
 	p.mu.Lock()
 	p.record.Took = time.Since(p.record.Received)
 	if err != nil {
-		p.record.Answers = append(p.record.Answers, Message{Err: infer.AsError(err), After: p.record.Took})
+		refused := infer.AsError(err)
+		if p.drop = p.drop || !p.charge(perMessage+sizeOfError(refused)); !p.drop {
+			p.record.Answers = append(p.record.Answers, Message{Err: refused, After: p.record.Took}) // bound: charged
+		}
 	}
 	if inputs := p.record.Request.Tensors; p.raw && len(inputs) == 1 && len(req.Inputs) == 1 {
 		t := &req.Inputs[0]
-		inputs[0].Name, inputs[0].DataType, inputs[0].Shape = strings.Clone(t.Name), t.DataType, slices.Clone(t.Shape)
-		if t.DataType == infer.Bytes { // the body is the only element
+		inputs[0].Name, inputs[0].DataType, inputs[0].Shape = strings.Clone(t.Name), t.DataType, slices.Clone(t.Shape) // bound: the config
+		if t.DataType == infer.Bytes {                                                                                 // the body is the only element
 			binary.LittleEndian.PutUint32(inputs[0].Data, uint32(len(inputs[0].Data)-lengthSize)) //nolint:gosec // bodies are smaller
 		} else {
 			inputs[0].Data = inputs[0].Data[lengthSize:]

@@ -53,6 +53,8 @@ func (h *Endpoints) serveModelReady(w *http1.Reply, r *http1.Request, model stri
 }
 
 // serverMetadata returns the reply to GET /v2.
+//
+// bound: the server's name and extensions
 func serverMetadata(name, version string) []byte {
 	b := jsontext.AppendString([]byte(`{"name":`), name)
 	b = jsontext.AppendString(append(b, `,"version":`...), version)
@@ -170,6 +172,8 @@ const (
 
 // appendStatistics appends the JSON of statistics. Every member is there, in
 // this order, since clients read them without asking.
+//
+// bound: the caller has room
 func appendStatistics(b []byte, list []*kserve.ModelStatistics) []byte {
 	b = append(b, `{"model_stats":[`...)
 	for i, m := range list {
@@ -213,6 +217,7 @@ type namedDuration struct {
 	d    *kserve.StatisticDuration
 }
 
+// bound: durationsBytes
 func appendDurations(b []byte, list []namedDuration) []byte {
 	b = append(b, '{')
 	for i, one := range list {
@@ -227,6 +232,8 @@ func appendDurations(b []byte, list []namedDuration) []byte {
 
 // appendResponseStatistics appends the statistics by response index, which is
 // the key, in the order of the keys as texts.
+//
+// bound: the caller has room
 func appendResponseStatistics(b []byte, stats map[string]*kserve.InferResponseStatistics) []byte {
 	keys := make([]string, 0, len(stats))
 	for key := range stats {

@@ -115,8 +115,8 @@ type eventStream struct {
 	r     *http1.Request
 	q     *generate.Request
 	begun bool
-	gone  bool // the client reads no more
-	b     []byte
+	gone  bool   // the client reads no more
+	b     []byte // bound: q charges it
 	space []*infer.Response
 }
 

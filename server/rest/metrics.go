@@ -55,11 +55,15 @@ func serveMetrics(w *http1.Reply, r *http1.Request, exposition http.Handler, kee
 // statusLines is how many lines of the log a status has unless its reader says.
 const statusLines = 100
 
+// mostQuery bounds the query of a status, whose two numbers need less, in bytes.
+const mostQuery = 256
+
 // serveStatus replies with a status.Snapshot. The query has lines, the most lines of the log and
 // of errors, and after, the sequence number above which they are wanted.
 func serveStatus(w *http1.Reply, r *http1.Request, keeper *status.Keeper) {
-	query, err := url.ParseQuery(r.Query())
-	if err != nil {
+	text := r.Query()
+	query, err := url.ParseQuery(text[:min(len(text), mostQuery)])
+	if err != nil || len(text) > mostQuery {
 		WriteError(w, infer.Errorf(infer.InvalidArg, "the query of /status is malformed"))
 		return
 	}
@@ -70,14 +74,14 @@ func serveStatus(w *http1.Reply, r *http1.Request, keeper *status.Keeper) {
 			WriteError(w, infer.Errorf(infer.InvalidArg, "/status takes lines=NUMBER and after=NUMBER, got '%.64s=%.64s'", name, values[len(values)-1]))
 			return
 		}
-		numbers[name] = n
+		numbers[name] = n // bound: two names
 	}
 	snapshot := keeper.Snapshot(r.Context(), numbers["after"], int(numbers["lines"]))
 	if err := w.Charge().Take(memory.Replies, snapshot.MostBytes()); err != nil {
 		WriteError(w, err)
 		return
 	}
-	body, err := json.Marshal(snapshot)
+	body, err := json.Marshal(snapshot) // bound: charged
 	if err != nil {
 		WriteError(w, infer.Errorf(infer.Internal, "the status cannot be written"))
 		return
@@ -124,7 +128,7 @@ func (p *piecewise) Write(b []byte) (n int, err error) {
 	case p.begun:
 		err = p.reply.Continue(b)
 	case p.first == nil:
-		p.first = slices.Clone(b)
+		p.first = slices.Clone(b) // bound: expositionBytes
 	default:
 		p.begun = true
 		p.reply.Begin(p.status)

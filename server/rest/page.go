@@ -83,12 +83,12 @@ func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
 	for _, info := range served {
 		m := pages.Model{Name: info.Name}
 		for _, in := range info.Config.GetInput() {
-			m.Inputs = append(m.Inputs, in.GetName()+" "+infer.DataType(in.GetDataType()).String()+" "+infer.ShapeString(in.GetDims()))
+			m.Inputs = append(m.Inputs, in.GetName()+" "+infer.DataType(in.GetDataType()).String()+" "+infer.ShapeString(in.GetDims())) // bound: charged
 		}
 		for _, out := range info.Config.GetOutput() {
-			m.Outputs = append(m.Outputs, out.GetName()+" "+infer.DataType(out.GetDataType()).String()+" "+infer.ShapeString(out.GetDims()))
+			m.Outputs = append(m.Outputs, out.GetName()+" "+infer.DataType(out.GetDataType()).String()+" "+infer.ShapeString(out.GetDims())) // bound: charged
 		}
-		page.Models = append(page.Models, m)
+		page.Models = append(page.Models, m) // bound: maxDescribed
 	}
 	if strings.Contains(accept, "text/html") {
 		w.ContentType = "text/html; charset=utf-8"
@@ -113,14 +113,14 @@ func (h *Endpoints) served() (list []*models.Info, left int, err error) {
 		if seen[entry.GetName()] {
 			continue
 		}
-		seen[entry.GetName()] = true
+		seen[entry.GetName()] = true // bound: the models of the repository
 		if len(list) == maxDescribed {
 			left++
 			continue
 		}
 		// A model that was unloaded meanwhile, or whose name two repositories have, is left out.
 		if info, err := h.core.Model(entry.GetName(), infer.LatestVersion); err == nil {
-			list = append(list, info)
+			list = append(list, info) // bound: maxDescribed
 		}
 	}
 	return list, left, nil

@@ -48,6 +48,8 @@ const memberBytes = 128
 
 // appendIndex appends the JSON of an index. Members without a value are absent:
 // of a model that was never loaded all but its name.
+//
+// bound: the caller has room
 func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []byte {
 	b = append(b, '[')
 	for i, m := range list {
@@ -136,7 +138,7 @@ func readLoadParameters(v jsontext.Value, c *memory.Charge, most int) (config st
 		if files == nil {
 			files = map[string][]byte{}
 		}
-		files[path] = decodeBase64(text)
+		files[path] = decodeBase64(text) // bound: charged
 	}
 }
 
@@ -231,7 +233,7 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 // might be what was meant. An absent group is empty.
 func readInstances(c *memory.Charge, model string, source []byte, most int) (group string, count int, err error) {
 	refuse := func(format string, args ...any) (string, int, error) {
-		return "", 0, infer.Errorf(infer.InvalidArg, "instances of model '%s': "+format, append([]any{model}, args...)...)
+		return "", 0, infer.Errorf(infer.InvalidArg, "instances of model '%s': "+format, append([]any{model}, args...)...) // bound: the arguments of a format
 	}
 	if len(source) == 0 {
 		return refuse("the body is empty, want %s", wantInstances)
@@ -268,7 +270,7 @@ func readInstances(c *memory.Charge, model string, source []byte, most int) (gro
 				return refuse("'group' is %s, want the name of an instance group", value.Brief())
 			}
 		}
-		seen[key] = true
+		seen[key] = true // bound: two names
 	}
 	if !seen["count"] {
 		return refuse("'count' is missing, want a whole number from 1 to %d", most)
@@ -277,6 +279,8 @@ func readInstances(c *memory.Charge, model string, source []byte, most int) (gro
 }
 
 // appendInstances appends the JSON of a model's instances.
+//
+// bound: the caller has room
 func appendInstances(b []byte, model string, list []models.InstanceState) []byte {
 	b = append(jsontext.AppendString(append(b, `{"name":`...), model), `,"instances":[`...)
 	for i, in := range list {

@@ -167,7 +167,7 @@ func routeModel(path string) (t target) {
 
 // routeRepository takes apart what follows /v2/repository/.
 func routeRepository(path string) (t target) {
-	segments := strings.Split(path, "/")
+	segments := strings.SplitN(path, "/", 5)
 	for _, s := range segments {
 		if s == "" {
 			return t
@@ -235,7 +235,7 @@ func decodeSegment(s string) string {
 	if strings.IndexByte(s, '%') < 0 {
 		return s
 	}
-	if decoded, err := url.PathUnescape(s); err == nil {
+	if decoded, err := url.PathUnescape(s); err == nil { // bound: a request line
 		return decoded
 	}
 	return s

@@ -228,6 +228,8 @@ func appendError(b []byte, message string) []byte {
 }
 
 // Room returns room for a body of n bytes, which is charged until the reply has been sent.
+//
+// bound: charged
 func Room(w *http1.Reply, n int) ([]byte, error) {
 	if n <= http1.InlineReply {
 		return make([]byte, 0, n), nil // bound: the connection has been charged for it

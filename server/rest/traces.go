@@ -114,6 +114,7 @@ func readTraceLevels(charge *memory.Charge, v jsontext.Value, c *tracing.Change)
 	return c.ReadLevels(names)
 }
 
+// bound: the caller has room
 func appendTraceSettings(b []byte, settings []tracing.Shown) []byte {
 	b = append(b, '{')
 	for i, s := range settings {

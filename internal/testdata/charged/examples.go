@@ -85,7 +85,32 @@ func appends(c *memory.Charge, frame []byte, l *list) ([]byte, error) {
 	}
 	charged, err := memory.Make[byte](c, memory.JSON, len(frame))
 	charged = append(charged[:0], frame...)
+	for _, b := range frame {
+		charged = append(charged, b)
+	}
 	return charged, err
+}
+
+func rooms(c *memory.Charge, b []byte, more []byte) ([]byte, error) {
+	b, err := memory.Grow(c, memory.JSON, b, len(more))
+	if err != nil {
+		return b, err
+	}
+	for _, one := range more {
+		b = append(b, one)
+	}
+	d, err := room(c, more)
+	for _, one := range more {
+		d = append(d, one)
+	}
+	return d, err
+}
+
+// room returns a slice with room for more.
+//
+// bound: charged
+func room(c *memory.Charge, more []byte) ([]byte, error) {
+	return make([]byte, 0, len(more)), c.Take(memory.JSON, int64(len(more)))
 }
 
 func appendText(b []byte, text string) []byte {
@@ -109,6 +134,8 @@ func texts(frame []byte, text string, l *list) string {
 	_ = bytes.Clone(frame) // want: bytes.Clone makes a copy of frame
 	_ = slices.Clone(frame[:4])
 	_ = strings.Split(text, ",") // want: strings.Split makes a copy of text
+	_ = strings.SplitN(text, ",", most)
+	_ = strings.SplitN(text, ",", len(frame)) // want: strings.SplitN makes a copy of text
 	s := ""
 	for range text {
 		s += "a"     // want: s grows in a loop

@@ -171,14 +171,14 @@ func (m *Meter) Set(d *Dict, name string, v Value) error {
 		}
 		d.index = make(map[string]int, 2*len(d.members)) // bound: taken
 		for i, one := range d.members {
-			d.index[one.name] = i
+			d.index[one.name] = i // bound: taken
 		}
 	}
 	if d.index != nil {
 		if err := m.take(indexCost); err != nil {
 			return err
 		}
-		d.index[name] = len(d.members)
+		d.index[name] = len(d.members) // bound: taken
 	}
 	var err error
 	d.members, err = m.bind(d.members, name, v)

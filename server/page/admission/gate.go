@@ -24,7 +24,7 @@ func New(hosts []string) (*Gate, error) {
 		if err := CheckHost(host); err != nil {
 			return nil, err
 		}
-		g.hosts[strings.ToLower(host)] = true
+		g.hosts[strings.ToLower(host)] = true // bound: the configured names
 	}
 	g.token = newToken()
 	return g, nil
@@ -64,8 +64,8 @@ func (g *Gate) Admit(r *http1.Request) error {
 		return &Refusal{http.StatusMethodNotAllowed, "Method Not Allowed"}
 	}
 	origin, _ := r.Header("Origin")
-	scheme, from, ok := strings.Cut(strings.ToLower(origin), "://")
-	if !ok || scheme != "http" && scheme != "https" || from != strings.ToLower(host) {
+	scheme, from, ok := strings.Cut(strings.ToLower(origin), "://")                    // bound: a header
+	if !ok || scheme != "http" && scheme != "https" || from != strings.ToLower(host) { // bound: a header
 		return &Refusal{http.StatusForbidden, fmt.Sprintf("A request that changes something must come from the page itself, and this has the origin %.100q.", origin)}
 	}
 	return nil
@@ -74,7 +74,7 @@ func (g *Gate) Admit(r *http1.Request) error {
 // known reports whether a browser that asks for this host means the page. A foreign site can have its
 // name lead to this machine; an address and localhost it cannot have.
 func (g *Gate) known(host string) bool {
-	name := strings.ToLower(host)
+	name := strings.ToLower(host) // bound: a header
 	if end := strings.LastIndexByte(name, ':'); end > strings.LastIndexByte(name, ']') {
 		name = name[:end]
 	}

@@ -20,7 +20,7 @@ func (g *Gate) Token() string { return g.token }
 
 // Trusts returns a *Refusal unless a form carries the token.
 func (g *Gate) Trusts(token string) error {
-	if subtle.ConstantTimeCompare([]byte(token), []byte(g.token)) == 1 {
+	if subtle.ConstantTimeCompare([]byte(token), []byte(g.token)) == 1 { // bound: a field of the form, which has been charged
 		return nil
 	}
 	return &Refusal{http.StatusForbidden, "The form is not one of this server, or of the server before a restart: go back and reload the page."}

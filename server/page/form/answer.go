@@ -16,8 +16,12 @@ const (
 	MostResponses = 64
 	mostElements  = 1000     // numbers of an output, and texts
 	mostText      = 16 << 10 // bytes of one text
-	mostHex       = 256      // bytes of one element that is no text
-	mostPicture   = 6 << 20  // bytes of one picture
+	// mostTexts bounds the errors and parameters of all responses, in bytes.
+	mostTexts = 1 << 20
+	// mostParameters bounds the parameters of a response that are shown.
+	mostParameters = 100
+	mostHex        = 256     // bytes of one element that is no text
+	mostPicture    = 6 << 20 // bytes of one picture
 	// MostKept bounds what is copied of one answer, in bytes.
 	MostKept = 13 << 20
 	// spared is what whole tensors of numbers leave of it for the first elements of others, in bytes.
@@ -32,13 +36,14 @@ type Collector struct {
 	responses []kept
 	more      int // responses that are not shown
 	room      int // of MostKept
+	texts     int // of mostTexts
 	enough    bool
 }
 
 // kept is what is shown of a response, copied.
 type kept struct {
-	err        *infer.Error
-	parameters []infer.Parameter
+	code, err  string
+	parameters []Named
 	outputs    []infer.Tensor // Data is the part that is shown
 	sizes      []int64
 }
@@ -61,16 +66,29 @@ func (c *Collector) Take(r *infer.Response) {
 	if c.responses == nil {
 		c.room = MostKept
 	}
-	k := kept{err: r.Err, parameters: r.Parameters}
+	k := kept{parameters: make([]Named, 0, min(len(r.Parameters), mostParameters))}
+	if r.Err != nil {
+		k.code, k.err = r.Err.Code.String(), c.text(r.Err.Message)
+	}
+	for _, p := range r.Parameters[:cap(k.parameters)] {
+		k.parameters = append(k.parameters, Named{c.text(p.Name), c.text(parameterText(p))}) // bound: mostParameters
+	}
 	for i := range r.Outputs {
 		out := r.Outputs[i]
 		size := int64(len(out.Data))
 		n := min(size, c.shown(&out), int64(c.room))
 		c.room -= int(n)
-		copied := infer.Tensor{Name: out.Name, DataType: out.DataType, Shape: out.Shape, Data: append([]byte(nil), out.Data[:n]...)}
-		k.outputs, k.sizes = append(k.outputs, copied), append(k.sizes, size)
+		copied := infer.Tensor{Name: out.Name, DataType: out.DataType, Shape: out.Shape, Data: append([]byte(nil), out.Data[:n]...)} // bound: MostKept
+		k.outputs, k.sizes = append(k.outputs, copied), append(k.sizes, size)                                                        // bound: the outputs of the config
 	}
-	c.responses = append(c.responses, k)
+	c.responses = append(c.responses, k) // bound: MostResponses
+}
+
+// text copies a text, or its beginning where it is long.
+func (c *Collector) text(s string) string {
+	s = strings.Clone(infer.Cut(s, max(min(mostText, mostTexts-c.texts), 8)))
+	c.texts += len(s)
+	return s
 }
 
 // shown is how many bytes of an output may be shown: those of a picture or of a file, or of the elements.
@@ -124,17 +142,11 @@ type Element struct {
 // Answer returns what was taken, and how many responses more there were. The request has ended.
 func (c *Collector) Answer() (list []Response, more int) {
 	for i, k := range c.responses {
-		r := Response{Number: i + 1}
-		if k.err != nil {
-			r.Code, r.Error = k.err.Code.String(), k.err.Message
-		}
-		for _, p := range k.parameters {
-			r.Parameters = append(r.Parameters, Named{p.Name, parameterText(p)})
-		}
+		r := Response{Number: i + 1, Code: k.code, Error: k.err, Parameters: k.parameters}
 		for j := range k.outputs {
-			r.Outputs = append(r.Outputs, output(&k.outputs[j], k.sizes[j]))
+			r.Outputs = append(r.Outputs, output(&k.outputs[j], k.sizes[j])) // bound: the outputs of the config
 		}
-		list = append(list, r)
+		list = append(list, r) // bound: MostResponses
 	}
 	return list, c.more
 }
@@ -152,6 +164,7 @@ func parameterText(p infer.Parameter) string {
 	}
 }
 
+// bound: mostElements, mostFile and mostPicture
 func output(t *infer.Tensor, size int64) Output {
 	o := Output{Name: t.Name, Type: t.DataType.String(), Shape: infer.ShapeString(t.Shape), Size: size}
 	one := int64(t.DataType.Size())
@@ -174,6 +187,8 @@ func output(t *infer.Tensor, size int64) Output {
 }
 
 // elements reads a BYTES tensor of so many bytes, of which data is the beginning.
+//
+// bound: mostElements
 func (o *Output) elements(data []byte, size int64) {
 	for len(data) >= 4 && len(o.Elements) < mostElements {
 		n := int64(binary.LittleEndian.Uint32(data))
@@ -190,6 +205,8 @@ func (o *Output) elements(data []byte, size int64) {
 }
 
 // element shows an element of size bytes, of which data is the beginning. Name is that of its file, without an ending.
+//
+// bound: mostText, mostFile and mostPicture
 func element(name string, data []byte, size int) Element {
 	e := Element{Size: size, Cut: len(data) < size}
 	kind, ending := mediaType(data)
@@ -254,6 +271,8 @@ func readable(text []byte) bool {
 
 // rows shows the first n elements of a tensor, a line for each row, and a blank line between
 // planes.
+//
+// bound: mostElements
 func rows(t *infer.Tensor, n int) string {
 	var b strings.Builder
 	size := t.DataType.Size()

@@ -19,6 +19,8 @@ type File struct{ Name, URL string }
 const webp = "image/webp"
 
 // dataURL is bytes of a media type in a URL.
+//
+// bound: mostFile or mostPicture
 func dataURL(kind string, data []byte) string {
 	return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data)
 }
@@ -40,7 +42,7 @@ var media = []struct{ kind, ending, prefix, inner string }{
 func mediaType(data []byte) (kind, ending string) {
 	const inner = 8 // where RIFF says what is in it
 	for _, m := range media {
-		if bytes.HasPrefix(data, []byte(m.prefix)) && (m.inner == "" || len(data) > inner+len(m.inner) && bytes.HasPrefix(data[inner:], []byte(m.inner))) {
+		if bytes.HasPrefix(data, []byte(m.prefix)) && (m.inner == "" || len(data) > inner+len(m.inner) && bytes.HasPrefix(data[inner:], []byte(m.inner))) { // bound: the prefixes of the table
 			return m.kind, m.ending
 		}
 	}
@@ -48,6 +50,8 @@ func mediaType(data []byte) (kind, ending string) {
 }
 
 // tensorFile is a tensor of numbers as numpy.load reads it; the plain bytes where numpy has no such type.
+//
+// bound: mostFile
 func tensorFile(t *infer.Tensor) File {
 	descr := map[infer.DataType]string{
 		infer.Bool: "|b1", infer.Uint8: "|u1", infer.Uint16: "<u2", infer.Uint32: "<u4", infer.Uint64: "<u8",

@@ -21,6 +21,8 @@ type Field struct {
 }
 
 // Fields returns the fields of a model's inputs with proposals for each.
+//
+// bound: the inputs of the config
 func Fields(config *kserve.ModelConfig) []Field {
 	list := make([]Field, 0, len(config.GetInput()))
 	for _, in := range config.GetInput() {
@@ -72,6 +74,7 @@ func (f *Field) IsBytes() bool { return f.Type == infer.Bytes }
 // Empty reports whether nothing was given.
 func (f *Field) Empty() bool { return f.File == nil && strings.TrimSpace(f.Values) == "" }
 
+// bound: maxDims
 func shapeText(shape []int64) string {
 	texts := make([]string, len(shape))
 	for i, d := range shape {
@@ -100,7 +103,7 @@ func (f *Field) parseShape() (shape []int64, open int, err error) {
 		case d == -1:
 			open = len(shape)
 		}
-		if shape = append(shape, d); len(shape) > maxDims {
+		if shape = append(shape, d); len(shape) > maxDims { // bound: maxDims
 			return nil, 0, f.refuse("the shape has more than %d dimensions", maxDims)
 		}
 	}
@@ -111,5 +114,5 @@ const maxDims = 32
 
 // refuse is an error about this input.
 func (f *Field) refuse(format string, args ...any) error {
-	return infer.Errorf(infer.InvalidArg, "input '%s': "+format, append([]any{f.Name}, args...)...)
+	return infer.Errorf(infer.InvalidArg, "input '%s': "+format, append([]any{f.Name}, args...)...) // bound: the arguments of a format
 }

@@ -385,3 +385,27 @@ func TestWholeTensorsLeaveRoom(t *testing.T) {
 		}
 	}
 }
+
+// TestCollectorCutsTexts has responses with errors and parameters that are longer than a page shows.
+func TestCollectorCutsTexts(t *testing.T) {
+	c := &Collector{}
+	long := strings.Repeat("x", 1<<20)
+	many := make([]infer.Parameter, 1000)
+	for i := range many {
+		many[i] = infer.Parameter{Name: "p", Kind: infer.StringParameter, String: long}
+	}
+	for range MostResponses {
+		c.Take(&infer.Response{Err: &infer.Error{Message: long}, Parameters: many})
+	}
+	list, _ := c.Answer()
+	total := 0
+	for _, r := range list {
+		total += len(r.Error)
+		for _, p := range r.Parameters {
+			total += len(p.Name) + len(p.Value)
+		}
+	}
+	if len(list[0].Error) != mostText || total < mostTexts || total > mostTexts+MostResponses*mostParameters*16 {
+		t.Errorf("got %d bytes of the first error and %d of all texts, want %d and about %d", len(list[0].Error), total, mostText, mostTexts)
+	}
+}

@@ -55,7 +55,7 @@ func (f *Field) readPicture(t *infer.Tensor, room *Room) error {
 	if int64(size.Width)*int64(size.Height) > maxPixels {
 		return f.refuse("the picture has %d x %d pixels, at most %d are read", size.Width, size.Height, maxPixels)
 	}
-	wanted := slices.Clone(f.Dims)
+	wanted := slices.Clone(f.Dims)          // bound: the dimensions of the config
 	if len(wanted) > 3 && wanted[0] == -1 { // the batch
 		wanted[0] = 1
 	}
@@ -159,7 +159,7 @@ func samples(d infer.DataType, data []byte) []byte {
 			scale = 1
 		}
 	}
-	values := make([]byte, len(data)/size)
+	values := make([]byte, len(data)/size) // bound: mostPicture
 	for i := range values {
 		values[i] = byte(float(d, data[i*size:])*scale + 0.5)
 	}
@@ -199,5 +199,5 @@ func pictureOf(d infer.DataType, shape []int64, data []byte) string {
 	if err := png.Encode(&b, picture); err != nil {
 		return ""
 	}
-	return dataURL("image/png", []byte(b.String()))
+	return dataURL("image/png", []byte(b.String())) // bound: mostPicture pixels
 }

@@ -118,7 +118,7 @@ func (f *Field) put(dst []byte, word string) error {
 	switch f.Type {
 	case infer.Bool:
 		var on bool
-		if on, err = strconv.ParseBool(strings.ToLower(word)); on {
+		if on, err = strconv.ParseBool(strings.ToLower(word)); on { // bound: charged with the form
 			u = 1
 		}
 	case infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64:
@@ -170,8 +170,8 @@ func putFloat(d infer.DataType, dst []byte, v float64) {
 // readBytes reads texts, or the file as the only element. It goes through them twice, as a list of
 // them would take many times the memory of the text.
 func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
-	// The text with other ends of lines, and as bytes for each time.
-	if err := room.Charge.Take(memory.JSON, 3*int64(len(f.Values))); err != nil {
+	// The text with other ends of lines, as bytes for each time, and the longest element of JSON.
+	if err := room.Charge.Take(memory.JSON, 5*int64(len(f.Values))); err != nil {
 		return err
 	}
 	each := f.elements(t.Shape, open, room)
@@ -197,6 +197,8 @@ func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
 }
 
 // elements returns what visits the elements of a BYTES tensor, which are valid during the visit.
+//
+// bound: charged by readBytes
 func (f *Field) elements(shape []int64, open int, room *Room) func(visit func([]byte)) error {
 	if f.File != nil {
 		return single(f.File)
@@ -249,7 +251,7 @@ func (f *Field) visitJSON(text []byte, room *Room, visit func([]byte)) error {
 		if err != nil {
 			return f.refuse("the array has something else than texts: %v", err)
 		}
-		element = leaf.AppendTo(element[:0])
+		element = leaf.AppendTo(element[:0]) // bound: charged by readBytes
 		visit(element)
 	}
 }

@@ -60,7 +60,7 @@ func (b *Reader) readGrowing(c *memory.Charge, kind memory.Kind, limit int64) ([
 	if err := c.Take(kind, size); err != nil {
 		return nil, err
 	}
-	buf := make([]byte, size)
+	buf := make([]byte, size) // bound: charged
 	for from := 0; ; {
 		n, err := b.ReadFull(buf[from:])
 		from += n
@@ -74,7 +74,7 @@ func (b *Reader) readGrowing(c *memory.Charge, kind memory.Kind, limit int64) ([
 		if err := c.Take(kind, size); err != nil {
 			return nil, err
 		}
-		larger := make([]byte, size)
+		larger := make([]byte, size) // bound: charged
 		copy(larger, buf)
 		buf = larger
 		c.Give(kind, before)

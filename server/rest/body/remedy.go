@@ -33,7 +33,7 @@ func remedy(text []byte) string {
 		return "; JSON wants double quotes around names and texts, and a shell single quotes around the whole"
 	}
 	if m := literals.FindSubmatch(text); m != nil {
-		return "; JSON knows true, false and null, and no " + string(m[1])
+		return "; JSON knows true, false and null, and no " + string(m[1]) // bound: maxLooked
 	}
 	return ""
 }

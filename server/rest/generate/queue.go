@@ -12,7 +12,7 @@ type queue struct {
 	more chan struct{} // has a value when there may be something new; sends never wait
 
 	mu      sync.Mutex
-	waiting []*infer.Response
+	waiting []*infer.Response // bound: the responses of the model, which are charged
 	ended   bool
 	closed  bool
 	err     error

@@ -193,10 +193,10 @@ func (q *Request) find(name string) (at int, found bool) {
 		return 0, false
 	}
 	if q.at == nil {
-		q.at = make(map[string]int, 2*n)
+		q.at = make(map[string]int, 2*n) // bound: the parameters, which are tallied
 	}
 	for i := len(q.at); i < n; i++ {
-		q.at[q.Parameters[i].Name] = i
+		q.at[q.Parameters[i].Name] = i // bound: the parameters, which are tallied
 	}
 	at, found = q.at[name]
 	return at, found
@@ -248,6 +248,8 @@ func (q *Request) addInput(in *kserve.ModelInput, v jsontext.Value) error {
 // Shape gives n elements the dimensions of an input, with that of a batch in front: fixed
 // ones take their part, the last variable one takes the rest, and other variable ones are
 // 1. ok is false where n elements do not fit.
+//
+// bound: the dimensions of the config
 func Shape(batched bool, dims []int64, n int64) (shape []int64, ok bool) {
 	if batched {
 		shape = append(make([]int64, 0, len(dims)+1), -1)

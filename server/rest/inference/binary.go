@@ -75,7 +75,7 @@ func (q *Request) checkLeftOver() error {
 func (q *Request) readRaw() error {
 	q.req.Raw = true
 	q.binary = true
-	q.req.Inputs = append(q.req.Inputs, infer.Tensor{})
+	q.req.Inputs = append(q.req.Inputs, infer.Tensor{}) // bound: one
 	t := &q.req.Inputs[0]
 	limit := q.codec.bodies.MaxBytes
 	tooLarge := func(n int64) error {

@@ -270,7 +270,7 @@ func (q *Request) readText(r *http1.Request, length int64) ([]byte, infer.Memory
 		if err := q.charge.Take(memory.Bodies, left); err != nil {
 			return nil, nil, err
 		}
-		all := make([]byte, left)
+		all := make([]byte, left) // bound: charged
 		if _, err := q.body.ReadFull(all); err != nil {
 			return nil, nil, err
 		}
@@ -288,7 +288,7 @@ func (q *Request) readText(r *http1.Request, length int64) ([]byte, infer.Memory
 		return nil, nil, err
 	}
 	if int64(cap(q.head)) < length {
-		q.head = make([]byte, length)
+		q.head = make([]byte, length) // bound: charged, and kept up to keptScratch
 	}
 	q.head = q.head[:length]
 	_, err := q.body.ReadFull(q.head)

@@ -30,7 +30,7 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 	b = append(b, '{')
 	if resp.ID != "" {
 		b = jsontext.AppendString(append(b, `"id":`...), resp.ID)
-		b = append(b, ',')
+		b = append(b, ',') // bound: there is room
 	}
 	b = jsontext.AppendString(append(b, `"model_name":`...), resp.Model)
 	b = strconv.AppendInt(append(b, `,"model_version":"`...), resp.Version, 10)
@@ -55,9 +55,9 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 			return nil, nil, err
 		}
 		if i > 0 {
-			b = append(b, ',')
+			b = append(b, ',') // bound: there is room
 		}
-		b = appendOutputHead(b, out)
+		b = appendOutputHead(b, out) // bound: there is room
 		if form.place != nil {
 			// A client that has given up may use its memory for something else.
 			if !q.left && !out.InPlace() {
@@ -111,7 +111,7 @@ func (q *Request) Compress(coding http1.Coding, head []byte, blobs [][]byte) (pa
 	if size > SmallBody && q.charge.Take(memory.Decompression, size) != nil {
 		return nil, false
 	}
-	packed, err := q.codec.codings.Compress(nil, coding, append([][]byte{head}, blobs...)...)
+	packed, err := q.codec.codings.Compress(nil, coding, append([][]byte{head}, blobs...)...) // bound: the outputs; charged
 	return packed, err == nil
 }
 
@@ -130,9 +130,9 @@ func (q *Request) appendParameters(b []byte, params []infer.Parameter) (_ []byte
 			return b, err
 		}
 		if i > 0 {
-			b = append(b, ',')
+			b = append(b, ',') // bound: there is room
 		}
-		b = values.AppendParameter(append(jsontext.AppendString(b, p.Name), ':'), p)
+		b = values.AppendParameter(append(jsontext.AppendString(b, p.Name), ':'), p) // bound: there is room
 	}
 	return append(b, '}'), nil
 }

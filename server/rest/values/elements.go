@@ -99,6 +99,8 @@ func StringsSize(walk jsontext.Leaves) (int64, error) {
 }
 
 // ReadStrings appends the strings that StringsSize has measured to dst.
+//
+// bound: dst has room for StringsSize
 func ReadStrings(walk jsontext.Leaves, dst []byte) []byte {
 	for {
 		if more, err := walk.Next(); !more || err != nil {
