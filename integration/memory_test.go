@@ -80,7 +80,7 @@ func (s *runningServer) figure(name string) float64 {
 // taken is all that is on the server's account.
 func (s *runningServer) taken() float64 {
 	sum := 0.0
-	for _, kind := range []string{"bodies", "json", "decompression", "replies", "transport", "states", "blocks", "stacked", "padding", "arenas", "released"} {
+	for _, kind := range []string{"bodies", "json", "decompression", "replies", "connections", "transport", "states", "blocks", "stacked", "padding", "arenas", "released"} {
 		sum += s.figure(fmt.Sprintf(`nereid_memory_bytes{kind=%q}`, kind))
 	}
 	return sum

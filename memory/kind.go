@@ -10,7 +10,8 @@ const (
 	JSON                      // texts of JSON, of requests and replies, on the heap
 	Decompression             // what is decompressed, or compressed for a reply, on the heap
 	Replies                   // responses that wait for their client
-	Transport                 // windows and buffers of connections
+	Connections               // connections, whatever they are used for
+	Transport                 // calls, windows and buffers of connections
 	States                    // implicit states of sequences
 	Blocks                    // the pool of requests, unless it is one of the next three
 	Stacked                   // inputs of stacked batches
@@ -43,7 +44,8 @@ var shares = [kinds]share{
 	JSON:          {name: "json", own: 2, most: 48, heap: true, body: true},
 	Decompression: {name: "decompression", own: 1, most: 32, heap: true, body: true},
 	Replies:       {name: "replies", own: 2, most: 32, heap: true},
-	Transport:     {name: "transport", own: 2, most: 16, heap: true},
+	Connections:   {name: "connections", own: 1, most: 16, heap: true},
+	Transport:     {name: "transport", own: 1, most: 16, heap: true},
 	States:        {name: "states", own: 1, most: 16, heap: true},
 	Blocks:        {name: "blocks", own: 0, most: 64},
 	Stacked:       {name: "stacked", own: 1, most: 32},

@@ -23,7 +23,7 @@
 // that serves the connection, for gRPC by those of its RPCs; Set.Leave by the goroutine that
 // closes the connection.
 //
-// Memory: a connection costs what its Set says, charged as transport when it is let in; an
+// Memory: a connection costs what its Set says, charged as connections when it is let in; an
 // eviction in one Set may make room in the account for another. The heap has one entry for each
 // connection.
 //

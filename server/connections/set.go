@@ -87,9 +87,9 @@ func (s *Set) Enter(m *Member) bool {
 	}
 	// Charged last, when nothing else can refuse it. An eviction in another Set may free
 	// nothing that this one is charged for, hence the loop.
-	for s.account != nil && !s.account.Try(memory.Transport, s.cost) {
+	for s.account != nil && !s.account.Try(memory.Connections, s.cost) {
 		if s.count() < b.ownLocked(s, most) {
-			s.account.Must(memory.Transport, s.cost)
+			s.account.Must(memory.Connections, s.cost)
 			break
 		}
 		if !b.evictLocked(s, most) {
@@ -98,7 +98,7 @@ func (s *Set) Enter(m *Member) bool {
 	}
 	if s.account != nil {
 		s.account.Enter(&m.Holder)
-		_ = m.Holder.Hold(memory.Transport, s.cost) // which has no bound of its own
+		_ = m.Holder.Hold(memory.Connections, s.cost) // which has no bound of its own
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,8 +185,8 @@ func (s *Set) evict() bool {
 func (s *Set) removeLocked(m *Member) {
 	heap.Remove(&s.heap, m.index)
 	if s.account != nil {
-		s.account.Give(memory.Transport, s.cost)
-		m.Holder.Drop(memory.Transport, s.cost)
+		s.account.Give(memory.Connections, s.cost)
+		m.Holder.Drop(memory.Connections, s.cost)
 		m.Holder.Leave()
 	}
 }

@@ -43,7 +43,7 @@ func TestEvictTakesTheIdlest(t *testing.T) {
 	c.idle.Store(first)
 	a.idle.Store(first + 1)
 	d.idle.Store(first + 2)
-	if used := account.Used(memory.Transport); used != 60 {
+	if used := account.Used(memory.Connections); used != 60 {
 		t.Errorf("four connections are charged %d, want 60", used)
 	}
 	for _, step := range []struct {
@@ -106,7 +106,7 @@ func TestEnterBoundsConnections(t *testing.T) {
 	}
 	var other Budget
 	account := memory.New(memory.Config{Limit: 6400})
-	if n, want := count(NewSet(&other, 100, account, account.Most(memory.Transport)/10)), 10; n != want {
+	if n, want := count(NewSet(&other, 100, account, account.Most(memory.Connections)/10)), 10; n != want {
 		t.Errorf("memory: %d came in, want %d", n, want)
 	}
 }
@@ -126,7 +126,7 @@ func TestFloodLeavesOthersTheirOwn(t *testing.T) {
 		if scarce == "descriptors" {
 			all.Needs = func() int { return int(limit.Cur) - 100 }
 		} else {
-			cost = account.Most(memory.Transport) / 20
+			cost = account.Most(memory.Connections) / 20
 		}
 		flooded, metrics := NewSet(&all, 1000, account, cost), NewSet(&all, 1000, account, cost)
 		for range 200 {

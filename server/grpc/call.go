@@ -100,6 +100,7 @@ func (g *FrontEnd) tap(ctx context.Context, info *tap.Info) (context.Context, er
 	}
 	c := &call{Context: ctx, conn: conn, cost: callCost + int64(len(info.FullMethodName)) + headersCost(info.Header)}
 	if err := conn.take(c.cost); err != nil {
+		conn.refused()
 		return nil, message.AsNoRoom(err)
 	}
 	return c, nil

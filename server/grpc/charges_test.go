@@ -36,8 +36,10 @@ func (s *testServer) idle(t *testing.T, connections int64) {
 	if !testkit.Within(servertest.Patience, func() bool { return s.account.Total() == connections*connCost }) {
 		t.Errorf("%d bytes are charged, want %d", s.account.Total(), connections*connCost)
 	}
-	if held, charged := s.held(memory.Transport), s.account.Used(memory.Transport); held != charged {
-		t.Errorf("the connections hold %d bytes, and %d are charged", held, charged)
+	for _, kind := range []memory.Kind{memory.Connections, memory.Transport} {
+		if held, charged := s.held(kind), s.account.Used(kind); held != charged {
+			t.Errorf("the connections hold %d bytes of %s, and %d are charged", held, kind, charged)
+		}
 	}
 }
 
@@ -207,7 +209,7 @@ func TestUnreadErrorsAreCharged(t *testing.T) {
 		c.send(c.open(service+"ModelMetadata"), len(name), name)
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		return s.active.Count() == 0 && s.account.Used(memory.Transport) > connCost+blockedCost+100*callCost
+		return s.active.Count() == 0 && s.account.Used(memory.Transport) > blockedCost+100*callCost
 	})
 	c.read()
 	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
@@ -223,7 +225,7 @@ func TestAConnectionCanBeEnded(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() == 1 })
 	name := "gRPC connection from " + c.LocalAddr().String()
 	s.account.Holders(func(h *memory.Holder) bool {
-		if h.Name() == name && h.Held(memory.Transport) >= connCost+callCost {
+		if h.Name() == name && h.Held(memory.Connections) == connCost && h.Held(memory.Transport) >= callCost {
 			h.End()
 		}
 		return true
@@ -273,4 +275,27 @@ func TestSmallValuesAreBounded(t *testing.T) {
 	}
 	_, err := s.client.RepositoryModelLoad(rpcContext(t), &kserve.RepositoryModelLoadRequest{ModelName: "m", Parameters: files})
 	wantStatus(t, err, codes.InvalidArgument, "'parameters' has 12 entries, but at most 11 are allowed")
+}
+
+// TestRefusedCallsKeepTheirConnection: a connection whose calls are refused for want of memory is
+// in use, and one that has never had a call makes room before it.
+func TestRefusedCallsKeepTheirConnection(t *testing.T) {
+	s := start(t, Config{MaxConnections: 2}, nil)
+	if err := s.account.Take(memory.Transport, s.account.Most(memory.Transport)); err != nil {
+		t.Fatal(err)
+	}
+	defer s.account.Give(memory.Transport, s.account.Most(memory.Transport))
+	used := s.raw(t)
+	used.read()
+	used.open(service + "ServerLive")
+	testkit.Eventually(t, servertest.Patience, func() bool { return used.ended.Load() == 1 })
+	silent := s.raw(t)
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Connections) == 2*connCost })
+	s.raw(t)
+	_ = silent.SetReadDeadline(time.Now().Add(servertest.Patience))
+	if _, err := io.Copy(io.Discard, silent.Conn); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("the silent connection goes on: %v", err)
+	}
+	used.open(service + "ServerLive")
+	testkit.Eventually(t, servertest.Patience, func() bool { return used.ended.Load() == 2 })
 }

@@ -191,6 +191,14 @@ func (c *connection) end() {
 	}
 }
 
+// refused notes that a call has had an error in place of a handler. The connection is in use all
+// the same.
+func (c *connection) refused() {
+	if c.rpcs.Load() == 0 {
+		c.member.Replied()
+	}
+}
+
 // name returns the name of the connection in the log and on the status page.
 func (c *connection) name() string {
 	return "gRPC connection from " + c.TCPConn.RemoteAddr().String()

@@ -88,7 +88,7 @@ func (s *testServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.Clien
 func (s *testServer) settled(t testing.TB) {
 	t.Helper()
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		if s.blocks.Lent.Load() == 0 && s.account.Total() == s.account.Used(memory.Transport) { // its connections may be open
+		if s.blocks.Lent.Load() == 0 && s.account.Total() == s.account.Used(memory.Connections) { // its connections may be open
 			return true
 		}
 		runtime.GC()

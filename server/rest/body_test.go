@@ -46,7 +46,7 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 		conns = append(conns, announce(t, s, each, 10))
 	}
 	eventually(t, "all bodies are begun", func() bool { return s.blocks.Lent.Load() == 20 })
-	if used, most := s.blocks.Account.Total()-s.blocks.Account.Used(memory.Transport)-(1<<30)/body.PlentyPart, int64(20*2*body.FirstStep); used > most {
+	if used, most := s.blocks.Account.Total()-s.blocks.Account.Used(memory.Connections)-(1<<30)/body.PlentyPart, int64(20*2*body.FirstStep); used > most {
 		t.Errorf("%d bytes are charged for 200 that came, want at most %d", used, most)
 	}
 	const size = 4 << 20
@@ -57,7 +57,7 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 		_ = c.Close()
 	}
 	eventually(t, "all is given back", func() bool {
-		return s.blocks.Lent.Load() == 0 && s.blocks.Account.Total()-s.blocks.Account.Used(memory.Transport) == 1<<30/body.PlentyPart
+		return s.blocks.Lent.Load() == 0 && s.blocks.Account.Total()-s.blocks.Account.Used(memory.Connections) == 1<<30/body.PlentyPart
 	})
 }
 
@@ -120,6 +120,6 @@ func TestBodyThatOutgrowsTheMemory(t *testing.T) {
 	}
 	free()
 	eventually(t, "all is given back", func() bool {
-		return s.blocks.Account.Total() == s.blocks.Account.Used(memory.Transport) && s.blocks.Lent.Load() == 0
+		return s.blocks.Account.Total() == s.blocks.Account.Used(memory.Connections) && s.blocks.Lent.Load() == 0
 	})
 }
