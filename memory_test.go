@@ -127,7 +127,7 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 	}
 }
 
-// holds returns a connection that has sent so many bytes of a larger body.
+// holds returns a connection that has sent size bytes of a larger body.
 func holds(t *testing.T, address string, size int) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)

@@ -9,16 +9,16 @@ import (
 
 // Config sets up an account. Sizes are in bytes.
 type Config struct {
-	// Limit is what all kinds but the cache may take together; default half of
-	// what this process may use.
+	// Limit bounds all kinds except the cache together; default half of the memory that
+	// this process may use.
 	Limit int64
-	// Cache is what the response cache may take beyond the limit.
+	// Cache bounds the response cache, which is not part of the limit.
 	Cache int64
 	// Limits bounds single values of clients and models.
 	Limits Limits
 }
 
-// Account is the memory that may be taken, and what of it is taken.
+// Account counts the memory that clients and models have taken, against a limit.
 type Account struct {
 	limit   int64
 	commons int64 // the part of limit that is no kind's own
@@ -66,19 +66,19 @@ func part(n, sixtyFourths int64) int64 { return n/64*sixtyFourths + n%64*sixtyFo
 // with Take itself. It is for the time before anything is charged.
 func (a *Account) OnShort(give func()) { a.short = append(a.short, give) }
 
-// Limit returns what all kinds but the cache may take together.
+// Limit returns the bound of all kinds except the cache together.
 func (a *Account) Limit() int64 { return a.limit }
 
 // Limits returns the bounds of single values.
 func (a *Account) Limits() *Limits { return &a.limits }
 
-// Most returns what one kind may take if no other has more than its own.
+// Most returns the bound of one kind while no other kind uses the common part.
 func (a *Account) Most(k Kind) int64 { return min(a.most[k], a.own[k]+a.commons) }
 
-// Used returns what a kind has taken.
+// Used returns the bytes that are charged to a kind.
 func (a *Account) Used(k Kind) int64 { return a.kinds[k].used.Load() }
 
-// Total returns what all kinds but the cache have taken.
+// Total returns the bytes that are charged to all kinds except the cache.
 func (a *Account) Total() int64 {
 	n := int64(0)
 	for k := range a.kinds {
@@ -90,7 +90,7 @@ func (a *Account) Total() int64 {
 }
 
 // Take charges n bytes of a kind, or fails with an *infer.Error: of code
-// Unavailable, or InvalidArg if so many are never to be had.
+// Unavailable, or InvalidArg if n is more than the kind may ever have.
 func (a *Account) Take(k Kind, n int64) error {
 	if a.Try(k, n) {
 		return nil
@@ -100,7 +100,7 @@ func (a *Account) Take(k Kind, n int64) error {
 	}
 	if n <= a.Most(k) {
 		// Only now, as it costs: owners lock what they own and give memory to the system. The
-		// keeper is woken for what the heap has released and comes too late for this request.
+		// keeper is woken to return freed heap, which comes too late for this request.
 		for _, give := range a.short {
 			give()
 		}
@@ -116,7 +116,7 @@ func (a *Account) Take(k Kind, n int64) error {
 // kind, by Move.
 func (a *Account) Fits(k Kind, n int64) bool { return n <= a.most[k]-a.Used(k) }
 
-// Refuse returns the error of n bytes of a kind that are not to be had.
+// Refuse returns the error for a charge of n bytes that cannot be granted.
 func (a *Account) Refuse(k Kind, n int64) error {
 	if most := a.Most(k); n > most {
 		return infer.Errorf(infer.InvalidArg,
@@ -127,7 +127,7 @@ func (a *Account) Refuse(k Kind, n int64) error {
 		n, a.Total(), a.limit, a.Used(k), k)}
 }
 
-// Try charges n bytes of a kind if they are to be had as things are.
+// Try charges n bytes of a kind if they are available now.
 func (a *Account) Try(k Kind, n int64) bool {
 	if n <= 0 {
 		return true
@@ -143,7 +143,7 @@ func (a *Account) Try(k Kind, n int64) bool {
 		}
 		// What goes beyond the kind's own is taken of the common part first, so that at no
 		// moment more is charged than the limit allows. If another goroutine has changed the
-		// kind meanwhile, another part of n may go beyond: it is given back and worked out anew.
+		// kind meanwhile, another part of n may go beyond: it is given back and computed again.
 		over := a.over(k, used, n)
 		if over > 0 && !a.takeCommon(over) {
 			return false

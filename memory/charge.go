@@ -2,13 +2,13 @@ package memory
 
 import "reflect"
 
-// Charge is what one piece of work has taken of an account: a request, a reply, a load. It
+// Charge counts the memory that one piece of work has taken: a request, a reply, a load. It
 // travels with the work, and whatever allocates on the way grows it first. The zero value
 // with an Account is ready. A nil Charge charges nothing; it is for text that no client and
 // no model has sent. A Charge is not safe for concurrent use.
 type Charge struct {
 	Account *Account
-	// Holder has what is charged attributed to it; nil: nobody has. It is set before the
+	// Holder is the owner of the charged memory; nil: no owner. It is set before the
 	// first Take.
 	Holder *Holder
 	taken  [kinds]int64
@@ -47,7 +47,7 @@ func (c *Charge) Take(k Kind, n int64) error {
 	return nil
 }
 
-// Taken returns what is charged of a kind.
+// Taken returns the bytes that are charged to a kind.
 func (c *Charge) Taken(k Kind) int64 { return c.taken[k] }
 
 // Give takes n bytes off that Take has charged.
@@ -98,8 +98,8 @@ func Make[T any](c *Charge, k Kind, n int) ([]T, error) {
 }
 
 // Append is append with room that c has been charged for. An array that s brings along stays
-// as it is charged, or not, so that a buffer can be used again. After an error s is what it
-// was.
+// as it is charged, or not, so that a buffer can be used again. After an error s is
+// unchanged.
 func Append[T any](c *Charge, k Kind, s []T, v ...T) ([]T, error) {
 	s, err := Grow(c, k, s, len(v))
 	if err != nil {

@@ -12,7 +12,7 @@
 //
 // Memory is charged before it is taken and given back when it is free again. A
 // charge never waits: Take fails with an *infer.Error, of code Unavailable where
-// the memory is in use, and InvalidArg where so much is never to be had. Before
+// the memory is in use, and InvalidArg where the kind may never have that much. Before
 // it fails it asks the owners of free memory (OnShort) to give that back.
 //
 //	account := memory.New(memory.Config{Limit: limit})
@@ -29,12 +29,12 @@
 // process. Charges name their Holder, so the account can say who has most, and a Holder with
 // bounds is refused alone, while others go on.
 //
-// Limits bounds what is small by nature, such as the id of a request.
+// Limits bounds values that no client needs to be large, such as the id of a request.
 //
 // Keep compares the account with the memory that the process really has. While memory is short
 // (Admit, Pressed), bodies of more than 64 KiB are refused; where that is not enough, the Holder
 // with most memory is ended, one at a time. Keep also returns free memory to the system when the
-// process is idle, and has the limit of the Go runtime follow what is charged.
+// process is idle, and sets the memory limit of the Go runtime by the charged bytes.
 //
 // The Go heap does not shrink when memory of it is freed. Large bytes of the
 // heap that are given back stay on the account as Released until Keep has seen

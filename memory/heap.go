@@ -2,11 +2,11 @@ package memory
 
 import "runtime/metrics"
 
-// heapState is what the Go runtime tells of its memory, in bytes.
+// heapState has the runtime's figures of its own memory, in bytes.
 type heapState struct {
 	size      int64 // taken of the system and not returned: the heap, stacks, the runtime's own
 	live      int64 // objects that the last collection has found in use
-	other     int64 // of size, what is neither an object nor room for one
+	other     int64 // part of size that is neither an object nor room for one
 	allocated int64 // ever
 	// collecting and working are the processor seconds spent on collections and on
 	// everything, as of the last collection.

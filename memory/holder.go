@@ -12,12 +12,12 @@ import (
 // life of a model's process. The account knows all holders, so that the one with the most
 // memory can be named and, in need, ended.
 type Holder struct {
-	// Name returns what the holder is called in the log, in errors and on the status page.
+	// Name returns the holder's name for the log, errors and the status page.
 	Name func() string
 	// End ends the holder so that its memory comes back; it must not block. The holder may
 	// have left meanwhile. Nil: the holder cannot be ended.
 	End func()
-	// Most bounds what the holder may have of each kind; 0 is no bound but the account's.
+	// Most bounds the holder's bytes of each kind; 0 leaves only the account's bound.
 	Most [Kinds]int64
 	// Within, if it is not nil, is a holder that several share: their memory counts as its own,
 	// too, and its bounds apply to all of them together.
@@ -95,7 +95,7 @@ func (h *Holder) refuse(k Kind, n, held int64) error {
 		"%s holds %d bytes of %s and needs %d more, but may hold %d", h.String(), held, k, n, h.Most[k])}
 }
 
-// String returns what the holder is called.
+// String returns the holder's name.
 func (h *Holder) String() string {
 	if h.Name == nil {
 		return "a connection"
@@ -103,7 +103,7 @@ func (h *Holder) String() string {
 	return h.Name()
 }
 
-// Drop takes back what Hold has attributed.
+// Drop undoes Hold.
 func (h *Holder) Drop(k Kind, n int64) {
 	if h != nil && n > 0 {
 		h.held[k].Add(-n)

@@ -24,7 +24,7 @@ const (
 	idleApart = time.Second
 )
 
-// keeper is what Keep shares with the goroutines that charge.
+// keeper is the state that Keep shares with the goroutines that charge.
 type keeper struct {
 	on        atomic.Bool
 	kick      chan struct{} // sent to without blocking, by owners that have released much; never closed
@@ -55,7 +55,7 @@ func (c *afterCollection) tell() {
 	}
 }
 
-// Watch says what the goroutine that keeps an account does besides.
+// Watch configures the additional duties of the goroutine that keeps an account.
 type Watch struct {
 	// LimitHeap has the memory limit of the Go runtime follow the account.
 	LimitHeap bool
@@ -71,14 +71,14 @@ func (a *Account) Keep(ctx context.Context, c Watch) {
 		heap:  readHeap(),
 		group: func() (used, limit int64) { return tightest(limited, headroom) },
 		collect: func() {
-			runtime.GC() // what lies in a sync.Pool survives the first collection
+			runtime.GC() // objects in a sync.Pool survive the first collection
 			debug.FreeOSMemory()
 		},
 		setGo: func(limit int64) { debug.SetMemoryLimit(limit) },
 		now:   time.Now,
 	})
-	// From now on Give makes Released of what is large. This goroutine alone gives that
-	// back, so what it reads of Released only grows meanwhile.
+	// From now on Give moves large amounts to Released. This goroutine alone gives that
+	// back, so Released only grows meanwhile.
 	k := &a.keeper
 	k.on.Store(true)
 	(&afterCollection{k}).tell()

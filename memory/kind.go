@@ -1,6 +1,6 @@
 package memory
 
-// Kind says what memory is used for.
+// Kind names a use of memory.
 type Kind uint8
 
 // The kinds. Blocks, Stacked, Padding and Cache lie in the pool of requests,
@@ -8,7 +8,7 @@ type Kind uint8
 const (
 	Bodies        Kind = iota // small bodies, small tensors, structures of requests
 	JSON                      // texts of JSON, of requests and replies, on the heap
-	Decompression             // what is decompressed, or compressed for a reply, on the heap
+	Decompression             // decompressed bodies and compressed replies, on the heap
 	Replies                   // responses that wait for their client
 	Connections               // connections, whatever they are used for
 	Transport                 // calls, windows and buffers of connections
@@ -17,7 +17,7 @@ const (
 	Stacked                   // inputs of stacked batches
 	Padding                   // zeros for the empty slots of batches
 	Cache                     // responses in the cache
-	Arenas                    // what stubs have reserved for their outputs
+	Arenas                    // memory that stubs have reserved for their outputs
 	Released                  // freed on the Go heap, and not yet seen to be reusable
 	Frames                    // strings, errors and small tensors from models, and the frames that they keep
 	kinds
@@ -26,17 +26,17 @@ const (
 // Kinds is the number of kinds.
 const Kinds = int(kinds)
 
-// share is what a kind may have of an account, in 64ths of the limit.
+// share is a kind's part of an account, in 64ths of the limit.
 type share struct {
 	name string
 	own  int64 // for it alone
 	most int64 // never more than this
-	heap bool  // what is given back stays a part of the process for a while
+	heap bool  // freed memory stays a part of the process for a while
 	body bool  // bodies of requests lie in it: large ones are refused while memory is short
 }
 
 // shares are the rule of which kind may push which aside. Three quarters are common. The
-// rest is for what a request needs at the end of its way, when the memory of its
+// rest is for the needs of a request at the end of its way, when the memory of its
 // inputs has been taken, and for small requests beside large ones. The cache's
 // share is Config.Cache, beyond the limit.
 var shares = [kinds]share{

@@ -174,7 +174,7 @@ func (g *group) limit() int64 {
 	return limit
 }
 
-// used returns what the group has taken, with files in the page cache.
+// used returns the group's memory, including files in the page cache.
 func (g *group) used() int64 {
 	if g.version == 1 {
 		return g.number("memory.usage_in_bytes")
@@ -182,7 +182,7 @@ func (g *group) used() int64 {
 	return g.number("memory.current")
 }
 
-// reclaimable returns how much of what the group has taken the kernel can drop.
+// reclaimable returns the part of the group's memory that the kernel can drop.
 func (g *group) reclaimable() int64 {
 	if g.version == 1 {
 		return g.stat("total_inactive_file", "total_active_file")

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Bounds of what clients and models may say, for which no flag is needed. docs/operations.md
+// Bounds of values from clients and models that need no flag. docs/operations.md
 // has them in its table of limits.
 const (
 	// MaxName bounds the name of a model, of a tensor and of a parameter, in bytes.
@@ -16,7 +16,7 @@ const (
 	MaxStops = 16
 )
 
-// Limits bounds what is small by nature, in bytes. A field that is 0 has its default.
+// Limits bounds values that no client needs to be large, in bytes. A field that is 0 has its default.
 type Limits struct {
 	// SmallBody bounds the body of every HTTP endpoint except inference, generate and load,
 	// and every unary gRPC message except ModelInfer and RepositoryModelLoad. Default 1 MiB.

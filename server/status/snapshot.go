@@ -32,7 +32,7 @@ type Server struct {
 	// Memory that clients have made the server take, and may.
 	MemoryUsed  int64 `json:"memory_used_bytes"`
 	MemoryLimit int64 `json:"memory_limit_bytes"`
-	// MemoryReal is what the server has itself, charged or not. While memory is short, large
+	// MemoryReal is the memory of the server itself, charged or not. While memory is short, large
 	// requests are refused.
 	MemoryReal  int64 `json:"memory_real_bytes"`
 	MemoryShort bool  `json:"memory_short"`

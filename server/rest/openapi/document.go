@@ -96,7 +96,7 @@ var (
 // fields is the schema of an object whose members may be absent.
 func fields(properties object) object { return object{"type": "object", "properties": properties} }
 
-// addControl adds the endpoints that show and change what the server does.
+// addControl adds the endpoints for metadata, settings and control.
 func addControl(paths object) {
 	logging := fields(object{"log_info": boolean, "log_warning": boolean, "log_error": boolean, "log_verbose_level": count, "log_format": text})
 	tracing := fields(object{"trace_level": object{"type": "array", "items": text}, "trace_rate": text, "trace_count": text, "log_frequency": text})
