@@ -250,7 +250,7 @@ func (r *reader) responseOf(out *ResponseBody, named regions) {
 	room := out.Room
 	out.Room = nil
 	for range outputs {
-		out.Outputs = append(out.Outputs, Descriptor{})
+		out.Outputs = append(out.Outputs, Descriptor{}) // bound: the descriptors in the frame
 		r.descriptor(&out.Outputs[len(out.Outputs)-1], named, &room)
 		if r.err != nil {
 			out.Outputs = out.Outputs[:len(out.Outputs)-1]

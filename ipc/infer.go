@@ -111,7 +111,7 @@ func (r *reader) request(out *RequestBody, named regions) {
 	room := out.Room
 	out.Room = nil
 	for range h.Inputs {
-		out.Inputs = append(out.Inputs, Descriptor{})
+		out.Inputs = append(out.Inputs, Descriptor{}) // bound: the descriptors in the frame
 		r.descriptor(&out.Inputs[len(out.Inputs)-1], named, &room)
 		if r.err != nil {
 			out.Inputs = out.Inputs[:len(out.Inputs)-1]

@@ -43,7 +43,7 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 		if c.send.bytes+size > c.config.MaxPending {
 			err = Broken("backlog", "stub does not read: %d bytes of frames are waiting", c.send.bytes)
 		}
-		frame = make([]byte, size)
+		frame = make([]byte, size) // bound: MaxPending
 		c.send.staged = frame
 	}
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Channel) Commit() (position uint64, at int64) {
 		need := uint64(Align8(len(c.send.staged)))
 		c.send.planned += padding(c.send.planned, need) + need
 		position = c.send.planned
-		c.send.pending = append(c.send.pending, c.send.staged)
+		c.send.pending = append(c.send.pending, c.send.staged) // bound: MaxPending
 		c.send.bytes += len(c.send.staged)
 		c.send.staged = nil
 		c.scheduleRetryLocked()

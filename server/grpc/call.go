@@ -144,6 +144,8 @@ func (c *call) end() {
 const restrictedPrefix = "triton-grpc-protocol-"
 
 // restricted returns the list with the headers as they stand on the wire.
+//
+// bound: the configured restrictions
 func restricted(list []server.Restriction) []server.Restriction {
 	list = slices.Clone(list)
 	for i := range list {

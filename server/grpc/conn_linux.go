@@ -130,7 +130,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		// From here on the connection may be evicted, by any front end, before the library has
 		// seen it: then its first read fails.
 		l.mu.Lock()
-		l.open[conn] = struct{}{}
+		l.open[conn] = struct{}{} // bound: the connections that are allowed
 		l.mu.Unlock()
 		// Where the option is refused, the library's pings find such clients, later.
 		_ = conn.raw.Control(func(fd uintptr) {

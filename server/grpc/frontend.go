@@ -178,7 +178,7 @@ func (g *FrontEnd) replace(life context.Context, old *serving) *serving {
 	if params.MaxConnectionAge == 0 || params.MaxConnectionAge > leaveAge {
 		params.MaxConnectionAge = leaveAge
 	}
-	next := g.serveSocket(life, append(slices.Clone(g.options), grpc.KeepaliveParams(params)))
+	next := g.serveSocket(life, append(slices.Clone(g.options), grpc.KeepaliveParams(params))) // bound: options of the server
 	boundary.Go(g.log, boundary.Server, func() {
 		defer close(old.parted)
 		old.server.GracefulStop()

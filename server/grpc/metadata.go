@@ -80,14 +80,14 @@ func (g *FrontEnd) modelMetadata(_ context.Context, q *kserve.ModelMetadataReque
 	}
 	a := &kserve.ModelMetadataResponse{Name: info.Name, Platform: info.Platform()}
 	for _, v := range versions {
-		a.Versions = append(a.Versions, strconv.FormatInt(v, 10))
+		a.Versions = append(a.Versions, strconv.FormatInt(v, 10)) // bound: the versions of a model
 	}
 	batched := info.Config.GetMaxBatchSize() >= 1
 	for _, in := range info.Config.GetInput() {
-		a.Inputs = append(a.Inputs, tensorMetadata(in.GetName(), in.GetDataType(), in.GetDims(), batched))
+		a.Inputs = append(a.Inputs, tensorMetadata(in.GetName(), in.GetDataType(), in.GetDims(), batched)) // bound: the inputs of the config
 	}
 	for _, out := range info.Config.GetOutput() {
-		a.Outputs = append(a.Outputs, tensorMetadata(out.GetName(), out.GetDataType(), out.GetDims(), batched))
+		a.Outputs = append(a.Outputs, tensorMetadata(out.GetName(), out.GetDataType(), out.GetDims(), batched)) // bound: the outputs of the config
 	}
 	return a, nil
 }

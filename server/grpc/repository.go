@@ -63,7 +63,7 @@ func loadParameters(params map[string]*kserve.ModelRepositoryParameter) (config 
 			if files == nil {
 				files = map[string][]byte{} // bound: Config.MaxLoadFiles
 			}
-			files[path] = content.BytesParam
+			files[path] = content.BytesParam // bound: Config.MaxLoadFiles
 		default:
 			return "", nil, infer.Errorf(infer.InvalidArg, "unrecognized load parameter '%s'.", key)
 		}

@@ -117,7 +117,7 @@ func (g *FrontEnd) systemRegionStatus(_ context.Context, q *kserve.SystemSharedM
 		if reply.Regions == nil {
 			reply.Regions = map[string]*kserve.SystemSharedMemoryStatusResponse_RegionStatus{}
 		}
-		reply.Regions[one.Name] = &kserve.SystemSharedMemoryStatusResponse_RegionStatus{
+		reply.Regions[one.Name] = &kserve.SystemSharedMemoryStatusResponse_RegionStatus{ // bound: the regions, which are charged
 			Name: one.Name, Key: one.Key, Offset: one.Offset, ByteSize: one.Size,
 		}
 	}
@@ -148,7 +148,7 @@ func (g *FrontEnd) cudaRegionStatus(_ context.Context, q *kserve.CudaSharedMemor
 		if reply.Regions == nil {
 			reply.Regions = map[string]*kserve.CudaSharedMemoryStatusResponse_RegionStatus{}
 		}
-		reply.Regions[one.Name] = &kserve.CudaSharedMemoryStatusResponse_RegionStatus{Name: one.Name, DeviceId: one.Device, ByteSize: one.Size}
+		reply.Regions[one.Name] = &kserve.CudaSharedMemoryStatusResponse_RegionStatus{Name: one.Name, DeviceId: one.Device, ByteSize: one.Size} // bound: the regions, which are charged
 	}
 	return reply, nil
 }

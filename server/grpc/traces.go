@@ -97,9 +97,9 @@ func (g *FrontEnd) traceSettings(_ context.Context, q *kserve.TraceSettingReques
 	shown := map[string]*kserve.TraceSettingResponse_SettingValue{}
 	for _, s := range g.traces.Settings(model) {
 		if shown[s.Key] == nil {
-			shown[s.Key] = &kserve.TraceSettingResponse_SettingValue{}
+			shown[s.Key] = &kserve.TraceSettingResponse_SettingValue{} // bound: the settings of traces
 		}
-		shown[s.Key].Value = append(shown[s.Key].Value, s.Values...)
+		shown[s.Key].Value = append(shown[s.Key].Value, s.Values...) // bound: the settings of traces
 	}
 	return &kserve.TraceSettingResponse{Settings: shown}, nil
 }

@@ -58,7 +58,7 @@ func (c *cancellation) AfterFunc(f func()) (stop func() bool) {
 		return func() bool { return false }
 	}
 	after := &f
-	c.afters = append(c.afters, after)
+	c.afters = append(c.afters, after) // bound: the server's own calls
 	return func() bool {
 		c.lock.Lock()
 		defer c.lock.Unlock()

@@ -178,7 +178,7 @@ func (b *Requests) add(q *request) (ok bool, err error) {
 	if len(b.all) >= maxRequests {
 		return false, nil
 	}
-	b.all[q.number] = q
+	b.all[q.number] = q // bound: maxRequests
 	q.unread = b.joinLocked(q)
 	return true, nil
 }
@@ -237,7 +237,7 @@ func (b *Requests) reserve(n, limit int64) error {
 func (b *Requests) Close() {
 	b.mu.Lock()
 	b.closed = true
-	left := make([]*request, 0, len(b.all))
+	left := make([]*request, 0, len(b.all)) // bound: maxRequests
 	for _, q := range b.all {
 		left = append(left, q)
 	}
@@ -257,7 +257,7 @@ func (b *Requests) CancelBatch(batch uint64) {
 	var cancelled []*request
 	for _, q := range b.all {
 		if q.batch != 0 && q.batch&math.MaxUint32 == batch {
-			cancelled = append(cancelled, q)
+			cancelled = append(cancelled, q) // bound: maxRequests
 		}
 	}
 	b.mu.Unlock()

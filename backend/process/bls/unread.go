@@ -10,6 +10,8 @@ import "github.com/nereid-serving/nereid/infer"
 
 // joinLocked notes a request and returns the streams that a client may fail to
 // read from now on; the caller loosens them without a lock.
+//
+// bound: maxRequests
 func (b *Requests) joinLocked(q *request) (unread []*request) {
 	for _, s := range b.tight {
 		if s.batch == q.batch {

@@ -55,7 +55,7 @@ func (e *Encoder) stays(p *infer.Place) (n uint32) {
 			return 0
 		}
 	}
-	e.wanted = append(e.wanted, ipc.Place{Name: index, Kind: ipc.PlaceDevice})
+	e.wanted = append(e.wanted, ipc.Place{Name: index, Kind: ipc.PlaceDevice}) // bound: the places of a request
 	return 1
 }
 
@@ -70,7 +70,7 @@ func (e *Encoder) placeOnDevice(p *infer.Place, c ondevice.Client, allocation *f
 	if err != nil {
 		return 0
 	}
-	e.wanted = append(e.wanted, ipc.Place{Name: name, Kind: ipc.PlaceAllocation, Region: number, Offset: offset, Length: uint64(c.Size())})
+	e.wanted = append(e.wanted, ipc.Place{Name: name, Kind: ipc.PlaceAllocation, Region: number, Offset: offset, Length: uint64(c.Size())}) // bound: the places of a request
 	return 1
 }
 

@@ -28,6 +28,8 @@ func checkRequest(r *infer.Request) error { return r.Check() }
 
 // checkResponse checks what INFER_RESPONSE says of a response, and makes its error
 // text one that can be sent.
+//
+// bound: maxErrorText
 func checkResponse(r *infer.Response) (text string, err error) {
 	if r.Err != nil {
 		return output.CutAt(strings.ToValidUTF8(r.Err.Message, "\uFFFD"), maxErrorText), nil
@@ -76,7 +78,7 @@ func checkNames(inputs, outputs []string) error {
 // in lists, maps and structs inside it.
 func checkFields(kind ipc.Kind, fields any) error {
 	if at, text := invalidText(reflect.ValueOf(fields)); at != "" {
-		return infer.Errorf(infer.InvalidArg, "%s: field '%s' is not valid UTF-8: %s", kind, at, strconv.QuoteToASCII(output.Cut(text)))
+		return infer.Errorf(infer.InvalidArg, "%s: field '%s' is not valid UTF-8: %s", kind, at, strconv.QuoteToASCII(output.Cut(text))) // bound: a cut text
 	}
 	return nil
 }

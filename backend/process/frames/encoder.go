@@ -75,6 +75,9 @@ func (e *Encoder) SetMayKeep(mayKeep func(n int64) error) { e.mayKeep = mayKeep 
 // Names returns the names that the stub has been told.
 func (e *Encoder) Names() *Names { return e.names }
 
+// keptStrings bounds the buffer for texts that an encoder keeps for its next batch, in bytes.
+const keptStrings = 64 << 10
+
 // Execute sends the frame EXECUTE of a batch and returns its position, and when it was published. Handles are the
 // requests' in order. The number is stored in written when everything has been read of
 // the requests, before the stub can see the frame; before that lends is told of the blocks that the
@@ -85,6 +88,9 @@ func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []ui
 	defer func() {
 		if !sent {
 			e.undo()
+		}
+		if cap(e.strings) > keptStrings {
+			e.strings = nil
 		}
 	}()
 	if err := e.plan(requests, handles); err != nil {
@@ -127,6 +133,8 @@ func (e *Encoder) undo() {
 
 // plan decides where each tensor's bytes travel and how long the frame gets, and lends
 // what lies in the pool. After an error nothing is lent.
+//
+// bound: the requests of a batch, which are charged
 func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 	e.reset()
 	e.size = ipc.ExecuteSize
@@ -226,7 +234,7 @@ func (e *Encoder) place(t *infer.Tensor) error {
 		}
 	}
 	p.describe(&d)
-	e.tensors, e.places = append(e.tensors, d), append(e.places, p) // from here on undo knows the loan
+	e.tensors, e.places = append(e.tensors, d), append(e.places, p) // bound: the inputs of a batch, which are charged; from here on undo knows the loan
 	return nil
 }
 

@@ -34,7 +34,7 @@ func DecodeMap(f ipc.Frame, into any) error {
 	if what := skimMap(f.Body); what != "" {
 		return ipc.Broken("msgpack", "body of %s %s", f.Kind, what)
 	}
-	if err := msgpack.Unmarshal(f.Body, into); err != nil {
+	if err := msgpack.Unmarshal(f.Body, into); err != nil { // bound: the frame
 		return ipc.Broken("msgpack", "body of %s: %v", f.Kind, err)
 	}
 	return nil
@@ -46,7 +46,7 @@ func EncodeMap(kind ipc.Kind, fields any) ([]byte, error) {
 	if err := checkFields(kind, fields); err != nil {
 		return nil, err
 	}
-	return msgpack.Marshal(fields)
+	return msgpack.Marshal(fields) // bound: the server's own fields
 }
 
 // skimMap passes over b without keeping anything of it and says what is wrong if

@@ -34,7 +34,7 @@ func NewNames(inputs, outputs []string) (*Names, error) {
 	for _, group := range [][]string{inputs, outputs} {
 		for _, name := range group {
 			if _, ok := n.index[name]; !ok {
-				n.index[name] = uint16(len(n.list))
+				n.index[name] = uint16(len(n.list)) // bound: maxNames
 			}
 			n.append(name)
 		}
@@ -59,7 +59,7 @@ func (n *Names) add(index uint64, name []byte) error {
 	if rule, detail := n.refuses(name); rule != "" {
 		return &ipc.ProtocolError{Rule: rule, Detail: detail}
 	}
-	n.append(string(name))
+	n.append(string(name)) // bound: maxNameBytes
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (n *Names) refuses(name []byte) (rule, detail string) {
 }
 
 func (n *Names) append(name string) {
-	n.list = append(n.list, name)
+	n.list = append(n.list, name) // bound: maxNames
 	n.bytes += len(name)
 }
 

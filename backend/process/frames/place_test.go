@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -317,4 +318,21 @@ func responseBody(outputs ...ipc.Descriptor) []byte {
 		outputs[i].Put(body[at:])
 	}
 	return body
+}
+
+// TestEncoderKeepsNoLongTexts has a batch with a long text, which the encoder does not keep a buffer
+// for until the next one.
+func TestEncoderKeepsNoLongTexts(t *testing.T) {
+	p := newPeer(t, shm.Memfd{})
+	var written atomic.Uint64
+	long := infer.Parameter{Name: "p", Kind: infer.StringParameter, String: strings.Repeat("x", 2*keptStrings)}
+	for _, text := range []infer.Parameter{long, {Name: "p"}} {
+		request := &infer.Request{Parameters: []infer.Parameter{text}}
+		if _, _, err := p.encoder.Execute(1, []*infer.Request{request}, []uint64{1}, false, &written, func(*shm.Group) {}); err != nil {
+			t.Fatal(err)
+		}
+		if got := cap(p.encoder.strings); got > keptStrings {
+			t.Errorf("got a buffer of %d bytes, want at most %d", got, keptStrings)
+		}
+	}
 }

@@ -20,7 +20,7 @@ type Response struct {
 	head       ipc.ResponseHead
 	text       string // of the error
 	parameters []byte
-	outputs    []placed
+	outputs    []placed  // bound: the outputs of a response, which are charged
 	few        [2]placed // outputs begins here
 	size       int       // bytes of the body
 }
@@ -186,6 +186,8 @@ func (p *Response) write(body []byte) {
 
 // nameIndex returns a name's index in the stub's table, telling the stub first if the
 // name is new. The caller holds its lock.
+//
+// bound: maxNames and maxNameBytes
 func (e *Encoder) nameIndex(name string) (uint16, error) {
 	if index, ok := e.names.index[name]; ok {
 		return index, nil

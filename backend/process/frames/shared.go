@@ -99,7 +99,7 @@ func (e *Encoder) placesOf(r *infer.Request) (n uint32) {
 			continue
 		}
 		if number, ok := e.mapped(region, true); ok {
-			e.wanted = append(e.wanted, ipc.Place{Name: name, Region: number, Offset: uint64(offset), Length: uint64(s.Size())})
+			e.wanted = append(e.wanted, ipc.Place{Name: name, Region: number, Offset: uint64(offset), Length: uint64(s.Size())}) // bound: the places of a request
 			n++
 		}
 	}

@@ -59,13 +59,13 @@ func (f *callFiles) DecodeMsgpack(d *msgpack.Decoder) error {
 		}
 		return nil
 	}
-	f.content = make(map[string][]byte, n)
+	f.content = make(map[string][]byte, n) // bound: most
 	for range n {
 		name, err := d.DecodeString()
 		if err != nil {
 			return err
 		}
-		if f.content[name], err = d.DecodeBytes(); err != nil {
+		if f.content[name], err = d.DecodeBytes(); err != nil { // bound: the frame
 			return err
 		}
 	}

@@ -136,7 +136,7 @@ func (c *Calls) Receive(f ipc.Frame) error {
 			return ipc.Broken("call", "CALL \"activity\" has a name of %d bytes, want 1 to 256 of UTF-8", len(body.Name))
 		}
 		if c.Traced != nil {
-			if r := c.Traced([]byte(body.Trace)); r != nil {
+			if r := c.Traced([]byte(body.Trace)); r != nil { // bound: frames.MaxMap
 				r.Trace.Activity(body.Name, body.At)
 			}
 		}
@@ -238,14 +238,14 @@ func (c *Calls) act(ctx context.Context, body *callBody) (result resultBody, err
 		var files map[string][]byte
 		for name, content := range body.Files.content {
 			if files == nil {
-				files = make(map[string][]byte, len(body.Files.content))
+				files = make(map[string][]byte, len(body.Files.content)) // bound: Limits.Files
 			}
 			path, ok := strings.CutPrefix(name, "file:")
 			if !ok {
 				c.Log.Error().Msgf("load of model '%s': Unrecognized load parameter '%s', want 'file:' and a path", body.Model, output.Cut(name))
 				return result, infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", body.Model)
 			}
-			files[path] = content
+			files[path] = content // bound: Limits.Files
 		}
 		err = c.Host.Load(ctx, body.Model, body.Config, files)
 	case "unload":
@@ -268,6 +268,8 @@ func (c *Calls) act(ctx context.Context, body *callBody) (result resultBody, err
 const maxResultText = 256 << 10
 
 // result sends RESULT. An error ends the life; a life that has ended is none.
+//
+// bound: maxResultText
 func (c *Calls) result(number uint64, body resultBody) error {
 	body.Error = strings.ToValidUTF8(output.CutAt(body.Error, maxResultText), "\uFFFD")
 	encoded, err := msgpack.Marshal(&body)

@@ -27,7 +27,7 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	case *Encoded:
 		return v.Buffers, nil
 	case proto.Message:
-		b, err := proto.Marshal(v)
+		b, err := proto.Marshal(v) // bound: replies of fixed size; others are Encoded
 		return mem.BufferSlice{mem.SliceBuffer(b)}, err
 	}
 	return nil, fmt.Errorf("encode a %T: want a message", v)
@@ -65,14 +65,14 @@ func (*BufferPool) class(n int) int {
 func (p *BufferPool) Get(n int) *[]byte {
 	class := p.class(n)
 	if class >= poolClasses {
-		b := make([]byte, n)
+		b := make([]byte, n) // bound: a frame of 16 KiB
 		return &b
 	}
 	if b, ok := p.sizes[class].Get().(*[]byte); ok {
 		*b = (*b)[:n]
 		return b
 	}
-	b := make([]byte, n, poolSmallest<<class)
+	b := make([]byte, n, poolSmallest<<class) // bound: 64 KiB
 	return &b
 }
 

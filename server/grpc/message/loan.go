@@ -122,6 +122,6 @@ func (p *pending) Put(*[]byte) {
 
 // Get is never called: nothing is allocated from a loan.
 func (p *pending) Get(n int) *[]byte {
-	b := make([]byte, n)
+	b := make([]byte, n) // bound: never called
 	return &b
 }

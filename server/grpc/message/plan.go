@@ -79,7 +79,7 @@ func planOf(d protoreflect.MessageDescriptor, known map[protoreflect.FullName]*P
 		if f.Kind() == protoreflect.MessageKind {
 			one.message = planOf(f.Message(), known)
 		}
-		p.fields[f.Number()] = one
+		p.fields[f.Number()] = one // bound: the fields of a message's type
 	}
 	return p
 }

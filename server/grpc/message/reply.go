@@ -35,6 +35,8 @@ func ReplyOf(r *infer.Response) Reply {
 // which gives them back when it has put them into its own write buffer. Unless it
 // fails, it takes over r's response, to be released then. overdue is for a client
 // that does not read, and has the room for the message.
+//
+// bound: lent has room for size
 func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 	outputs := r.outputs()
 	size := r.size(outputs)
@@ -61,7 +63,7 @@ func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 	start := 0
 	for i := range outputs {
 		t := &outputs[i]
-		b = protowire.AppendTag(b, 6, protowire.BytesType)
+		b = protowire.AppendTag(b, 6, protowire.BytesType) // bound: there is room
 		b = protowire.AppendVarint(b, uint64(len(t.Data)))
 		if len(t.Data) <= BlockSize {
 			b = append(b, t.Data...)
@@ -104,9 +106,9 @@ func (r *Reply) Copied() ([]byte, error) {
 	if err := sendable(size); err != nil {
 		return nil, err
 	}
-	b := r.appendHead(make([]byte, 0, size+streamHead+len(r.Err)), size, outputs)
+	b := r.appendHead(make([]byte, 0, size+streamHead+len(r.Err)), size, outputs) // bound: charged by the queue of replies
 	for i := range outputs {
-		b = protowire.AppendTag(b, 6, protowire.BytesType)
+		b = protowire.AppendTag(b, 6, protowire.BytesType) // bound: there is room
 		b = protowire.AppendVarint(b, uint64(len(outputs[i].Data)))
 		b = append(b, outputs[i].Data...)
 	}
@@ -147,6 +149,8 @@ func (r *Reply) size(outputs []infer.Tensor) int {
 
 // appendHead writes all fields but raw_output_contents. Size is that of the
 // ModelInferResponse.
+//
+// bound: b has room for size
 func (r *Reply) appendHead(b []byte, size int, outputs []infer.Tensor) []byte {
 	if r.Stream {
 		if r.Err != "" {

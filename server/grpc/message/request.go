@@ -144,7 +144,7 @@ func (q *Request) Build(alloc server.Allocator, named *regions.Registry) error {
 	if q.Refusal != nil {
 		return q.Refusal
 	}
-	r.Parameters = append(r.Parameters, q.Forwarded...)
+	r.Parameters = append(r.Parameters, q.Forwarded...) // bound: the headers of a call
 	if err := q.data(alloc, named); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (q *Request) parameters() error {
 			if err != nil {
 				return err
 			}
-			r.Parameters = append(r.Parameters, param)
+			r.Parameters = append(r.Parameters, param) // bound: the message's parameters, which are charged
 		}
 	}
 	return nil
@@ -246,7 +246,7 @@ func (q *Request) names() error {
 		if !seen.Add(in.name, len(r.Inputs), func(k int) string { return r.Inputs[k].Name }) {
 			return invalid("%sinput '%s' already exists in request", r.LogPrefix(), in.name)
 		}
-		r.Inputs = append(r.Inputs, infer.Tensor{Name: in.name, DataType: in.dataType, Shape: in.shape})
+		r.Inputs = append(r.Inputs, infer.Tensor{Name: in.name, DataType: in.dataType, Shape: in.shape}) // bound: the message's inputs, which are charged
 	}
 	seen = server.Names{}
 	for i := range m.outputs {
@@ -254,7 +254,7 @@ func (q *Request) names() error {
 		if !seen.Add(name, len(r.Outputs), func(k int) string { return r.Outputs[k] }) {
 			return invalid("%soutput '%s' already exists in request", r.LogPrefix(), name)
 		}
-		r.Outputs = append(r.Outputs, name)
+		r.Outputs = append(r.Outputs, name) // bound: the message's outputs, which are charged
 	}
 	return nil
 }
@@ -279,7 +279,7 @@ func (q *Request) data(alloc server.Allocator, named *regions.Registry) error {
 				return err
 			}
 			t.Memory = slice
-			q.foreign = append(q.foreign, i)
+			q.foreign = append(q.foreign, i) // bound: the message's inputs, which are charged
 		case in.contents.given && len(m.raw) > 0:
 			return invalid("contents field must not be specified when using raw_input_contents for '%s' for model '%s'", in.name, r.Model)
 		case in.contents.given:
@@ -298,6 +298,8 @@ func (q *Request) data(alloc server.Allocator, named *regions.Registry) error {
 }
 
 // wanted reads how the outputs shall be returned.
+//
+// bound: the message's outputs, which are charged
 func (q *Request) wanted(named *regions.Registry) error {
 	for i := range q.message.outputs {
 		out := &q.message.outputs[i]
@@ -347,9 +349,9 @@ func lastParams(params []param) func(i int) bool {
 	if len(params) <= fewParams {
 		return func(i int) bool { return findParam(params, params[i].name) == &params[i].value }
 	}
-	last := make(map[string]int, len(params))
+	last := make(map[string]int, len(params)) // bound: the message's parameters, which are charged
 	for i := range params {
-		last[params[i].name] = i
+		last[params[i].name] = i // bound: the message's parameters, which are charged
 	}
 	return func(i int) bool { return last[params[i].name] == i }
 }

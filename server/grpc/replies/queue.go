@@ -146,7 +146,7 @@ func (q *Queue) Begin(ordered bool) *Turn {
 	if len(q.turns) == 0 {
 		q.turned = time.Now()
 	}
-	q.turns = append(q.turns, t)
+	q.turns = append(q.turns, t) // bound: the requests of a stream, which are charged
 	return t
 }
 
@@ -200,7 +200,7 @@ func (q *Queue) Add(t *Turn, r Reply) {
 	if t == nil || t == q.turns[0] {
 		q.pushLocked(r)
 	} else {
-		t.replies = append(t.replies, r)
+		t.replies = append(t.replies, r) // bound: charged
 	}
 	q.watchLocked()
 	q.poke()
@@ -287,7 +287,7 @@ func (q *Queue) pushLocked(r Reply) {
 		clear(q.ready[n:])
 		q.ready, q.first = q.ready[:n], 0
 	}
-	q.ready = append(q.ready, r)
+	q.ready = append(q.ready, r) // bound: charged
 }
 
 func (q *Queue) fullLocked(o *Origin) bool {
@@ -467,7 +467,7 @@ func (q *Queue) end(err error) (first bool, dropped []Reply) {
 	// a model that it may send on. The reply that is being written is Next's caller's.
 	dropped = q.ready[q.first:]
 	for _, t := range q.turns {
-		dropped = append(dropped, t.replies...)
+		dropped = append(dropped, t.replies...) // bound: charged
 		t.replies = nil
 	}
 	q.ready, q.first = nil, 0

@@ -30,7 +30,7 @@ func (w *Streams) Count() int {
 func (w *Streams) Enter(q *Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.queues[q] = struct{}{}
+	w.queues[q] = struct{}{} // bound: the streams of the connections
 }
 
 // Leave forgets a stream.

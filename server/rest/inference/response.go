@@ -30,7 +30,7 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 	b = append(b, '{')
 	if resp.ID != "" {
 		b = jsontext.AppendString(append(b, `"id":`...), resp.ID)
-		b = append(b, ',') // bound: there is room
+		b = append(b, ',')
 	}
 	b = jsontext.AppendString(append(b, `"model_name":`...), resp.Model)
 	b = strconv.AppendInt(append(b, `,"model_version":"`...), resp.Version, 10)
@@ -55,9 +55,9 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 			return nil, nil, err
 		}
 		if i > 0 {
-			b = append(b, ',') // bound: there is room
+			b = append(b, ',')
 		}
-		b = appendOutputHead(b, out) // bound: there is room
+		b = appendOutputHead(b, out)
 		if form.place != nil {
 			// A client that has given up may use its memory for something else.
 			if !q.left && !out.InPlace() {
@@ -96,6 +96,8 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 const headBytes = 128
 
 // grow returns b with room for n more bytes.
+//
+// bound: charged
 func (q *Request) grow(b []byte, n int) ([]byte, error) {
 	return memory.Grow(&q.charge, memory.JSON, b, n)
 }
@@ -130,9 +132,9 @@ func (q *Request) appendParameters(b []byte, params []infer.Parameter) (_ []byte
 			return b, err
 		}
 		if i > 0 {
-			b = append(b, ',') // bound: there is room
+			b = append(b, ',')
 		}
-		b = values.AppendParameter(append(jsontext.AppendString(b, p.Name), ':'), p) // bound: there is room
+		b = values.AppendParameter(append(jsontext.AppendString(b, p.Name), ':'), p)
 	}
 	return append(b, '}'), nil
 }
