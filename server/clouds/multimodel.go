@@ -155,7 +155,12 @@ func (m *multiModel) describe(w *http1.Reply, hash string) {
 		refuse(w, http.StatusNotFound)
 		return
 	}
-	w.Send(http.StatusOK, appendModel(nil, hash, h.path))
+	b, err := rest.Room(w, modelBytes+jsontext.TextBytes(hash)+jsontext.TextBytes(h.path))
+	if err != nil {
+		rest.WriteError(w, err)
+		return
+	}
+	w.Send(http.StatusOK, appendModel(b, hash, h.path))
 }
 
 // modelBytes bounds the JSON of a model without its texts.
