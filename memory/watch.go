@@ -59,6 +59,7 @@ type watcher struct {
 	took  time.Duration
 	// after is the size of the heap after the last sweep, beyondAfter what of it was not charged.
 	after, beyondAfter int64
+	again              bool // an idle server is to sweep once more
 
 	since    time.Time // when memory became short, or a holder was ended
 	swollen  bool      // no sweep has followed the last end of a holder
@@ -195,12 +196,15 @@ func (w *watcher) judge(h heapState) pressure {
 // sweep has the heap collected and its free memory returned, and tells of what remains and
 // should not.
 func (w *watcher) sweep(now time.Time) heapState {
-	charged := w.onHeap()
+	charged, before := w.onHeap(), w.heap().size
 	w.collect()
 	w.swept = w.now()
 	w.took, w.swollen = w.swept.Sub(now), false
 	h := w.measure()
 	w.after, w.beyondAfter = h.size, w.beyond(h)
+	// What is in use now may be garbage when the server is idle, and nothing grows then that
+	// would tell.
+	w.again = w.quiet < quietLooks || before-h.size >= worthwhile
 	if charged = max(charged, w.onHeap()); w.uncharged(h, charged) && !now.Before(w.reported) {
 		w.reported = now.Add(reportApart)
 		w.log.Warn().Int64("bytes", h.live+h.other).Int64("charged", charged).
@@ -240,7 +244,7 @@ func (w *watcher) uncharged(h heapState, charged int64) bool {
 	return h.live+h.other > 2*charged+2*plain+w.base
 }
 
-// idle reports whether the server has had nothing to do for a while and the heap has grown. The
+// idle reports whether the server has had nothing to do for a while and a sweep is worth it. The
 // runtime would keep that memory until it next collects the heap, which may be in minutes.
 func (w *watcher) idle(now time.Time, h heapState) bool {
 	if spent := now.Sub(w.second); spent >= idleApart-lookApart {
@@ -249,7 +253,7 @@ func (w *watcher) idle(now time.Time, h heapState) bool {
 		}
 		w.second, w.allocated = now, h.allocated
 	}
-	return w.quiet >= quietLooks && h.size > w.after+max(worthwhile, w.after/8) && w.maySweep(now, quietApart)
+	return w.quiet >= quietLooks && (w.again || h.size > w.after+max(worthwhile, w.after/8)) && w.maySweep(now, quietApart)
 }
 
 // press has large bodies refused while memory is short, and ends the largest holder where

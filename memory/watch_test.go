@@ -236,31 +236,39 @@ func TestUnchargedHeapIsReported(t *testing.T) {
 	}
 }
 
-// TestIdleServerReturnsMemory: once nothing happens, a heap that has grown is swept, once, and one
-// that has not or that is in use is left alone.
+// TestIdleServerReturnsMemory: once nothing happens, a heap that has grown is swept until that gains
+// nothing, and one that has not grown or that is in use is left alone.
 func TestIdleServerReturnsMemory(t *testing.T) {
 	m := newMachine(1 << 30)
-	for range 20 {
-		m.after(time.Second)
+	idle := func(sweeps int, why string) {
+		t.Helper()
+		m.sweeps = 0
+		for range 30 {
+			m.state.allocated += 1000
+			m.after(time.Second)
+		}
+		if m.sweeps != sweeps {
+			t.Errorf("%s: got %d sweeps, want %d", why, m.sweeps, sweeps)
+		}
 	}
-	if m.sweeps != 0 {
-		t.Fatalf("a small heap was swept %d times", m.sweeps)
-	}
+	idle(0, "a small heap")
 	m.state.size, m.garbage = 40*mib, 20*mib
+	m.sweeps = 0
 	for range 20 {
 		m.state.allocated += 10 * mib
 		m.after(time.Second)
 	}
 	if m.sweeps != 0 {
-		t.Fatalf("a busy server was swept %d times", m.sweeps)
+		t.Errorf("a busy server: got %d sweeps, want none", m.sweeps)
 	}
-	for range 20 {
-		m.state.allocated += 1000
-		m.after(time.Second)
-	}
-	if m.sweeps != 1 {
-		t.Errorf("an idle server was swept %d times, want once", m.sweeps)
-	}
+	idle(2, "a heap with garbage")
+	m.garbage = 9 * mib
+	idle(0, "a heap that has not grown")
+	m.state.size += 500 * mib // with which it is swept while it is busy
+	m.state.allocated += 500 * mib
+	m.after(time.Second)
+	m.garbage = 500 * mib
+	idle(2, "a heap that was in use when it was swept")
 }
 
 // TestGoLimitFollowsTheAccount: the runtime's limit rises at once with what is charged, falls

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 )
 
 // steadyModels are loaded from the start to the end; the others are not.
@@ -24,7 +25,13 @@ func (k *soak) actors() []actor {
 		add(c.count, func(ctx context.Context, r *rand.Rand) { k.askOften(ctx, r, c) })
 	}
 	for _, h := range k.hostileClients() {
-		add(1, func(ctx context.Context, r *rand.Rand) { k.annoy(ctx, r, h) })
+		if strings.Contains(h.name, k.only) {
+			add(1, func(ctx context.Context, r *rand.Rand) { k.annoy(ctx, r, h) })
+		}
+	}
+	add(1, k.lure)
+	if k.only != "" {
+		return all
 	}
 	add(1, k.kill)
 	add(1, k.freeze)
@@ -32,7 +39,6 @@ func (k *soak) actors() []actor {
 	add(1, k.regroup)
 	add(1, k.reload)
 	add(1, k.hang)
-	add(1, k.lure)
 	add(1, k.pauseServer)
 	return all
 }

@@ -33,7 +33,7 @@ type settings struct {
 	memory                            int64 // bytes that the server and its models may take
 	descriptors                       uint64
 	seed                              uint64
-	log                               string
+	log, only                         string
 }
 
 func main() {
@@ -46,6 +46,7 @@ func main() {
 	flag.Int64Var(&s.memory, "memory", 1<<30, "limit of the control group, or where none can be made of its half for requests, bytes; 0: none")
 	flag.Uint64Var(&s.descriptors, "descriptors", 1024, "the server's limit of descriptors; 0: as it is here")
 	flag.Uint64Var(&s.seed, "seed", uint64(time.Now().UnixNano()), "of everything that is drawn")
+	flag.StringVar(&s.only, "only", "", "the hostile clients whose names contain this alone; nothing else happens then")
 	flag.StringVar(&s.log, "log", "", "file for what the server prints; default a temporary one, removed if nothing was wrong")
 	flag.Parse()
 	encoding.RegisterCompressor(asIs{})
@@ -133,7 +134,7 @@ func (k *soak) storm(parent context.Context) {
 func (k *soak) watch(ctx context.Context) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
-	printed := time.Now()
+	printed, counted := time.Now(), time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -144,6 +145,10 @@ func (k *soak) watch(ctx context.Context) {
 		case <-ticker.C:
 		}
 		now := k.server.sample()
+		if time.Since(counted) >= time.Second {
+			counted = time.Now()
+			k.server.compare()
+		}
 		if time.Since(printed) >= 30*time.Second {
 			printed = time.Now()
 			fmt.Printf("%5.0fs  %s; %s\n", time.Since(k.began).Seconds(), k.tally.line(), now)

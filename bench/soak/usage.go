@@ -23,12 +23,16 @@ type usage struct {
 	descriptors int   // of the server's process
 	processes   int   // below it; at rest, all that came from it
 	group       int64 // bytes of its control group, without what can be given up
+	uncharged   int64 // bytes that the server has and has charged to nobody; of the most alone
 }
 
 func (u usage) String() string {
 	text := fmt.Sprintf("RSS %s, shared memory %s, %d descriptors, %d processes", mib(u.resident), mib(u.shared), u.descriptors, u.processes)
 	if u.group > 0 {
 		text += ", control group " + mib(u.group)
+	}
+	if u.uncharged > 0 {
+		text += ", " + mib(u.uncharged) + " that nobody was charged for"
 	}
 	return text
 }
@@ -100,6 +104,17 @@ const returnLimit = 30 * time.Second
 func (u usage) within(before usage) bool {
 	return u.resident < before.resident+before.resident/2 && u.shared <= before.shared+sharedBound &&
 		u.descriptors <= before.descriptors+descriptorsBound && u.processes == before.processes
+}
+
+// compare notes how much more the server has than it has charged.
+func (v *server) compare() {
+	c, err := v.counters()
+	if err != nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.most.uncharged = max(v.most.uncharged, int64(c["nereid_memory_real_bytes"]-c["nereid_memory_bytes"]))
 }
 
 // rest brings the server back to the models and instances with which it started

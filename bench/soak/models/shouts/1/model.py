@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-LONG = "shout " * (5 << 20)
+LONG = "shout " * (2 << 20)
 
 
 class TritonPythonModel:
