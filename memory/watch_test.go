@@ -237,7 +237,7 @@ func TestUnchargedHeapIsReported(t *testing.T) {
 }
 
 // TestIdleServerReturnsMemory: once nothing happens, a heap that has grown is swept until that gains
-// nothing, and one that has not grown or that is in use is left alone.
+// nothing. A heap that has not grown, or that is in use, is left alone.
 func TestIdleServerReturnsMemory(t *testing.T) {
 	m := newMachine(1 << 30)
 	idle := func(sweeps int, why string) {
