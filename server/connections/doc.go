@@ -15,7 +15,8 @@
 // States: a Member is idle or busy from Enter to Leave, or to its eviction; Leave is said in
 // both cases. A Member tells that it becomes busy or idle with one atomic store and no lock; the
 // heap of its Set learns of it when room is wanted. Member.Close decides between an
-// eviction and a request that begins at the same moment.
+// eviction and a request that begins at the same moment, and keeps connections with bytes that are
+// not read yet.
 //
 // Callers: package nereid makes one Budget before all front ends. Each of the servers
 // (http1.Server, the listener of package grpc) makes its Set, and its one accepting goroutine

@@ -211,7 +211,7 @@ func (c *connection) cut() { _ = c.TCPConn.Close() }
 // begins at the same moment loses or wins: if it comes later, its connection is closed, and the
 // counter stays so far below zero that no later RPC makes it busy.
 func (c *connection) closeIdle() bool {
-	if !c.rpcs.CompareAndSwap(0, math.MinInt32) {
+	if connections.Unread(c.TCPConn) || !c.rpcs.CompareAndSwap(0, math.MinInt32) {
 		return false
 	}
 	_ = c.TCPConn.Close()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 // running runs a server with an account until the test ends, and returns its address. Then
@@ -141,4 +142,34 @@ func TestAHolderCanBeEnded(t *testing.T) {
 		t.Errorf("got %q (%v), want the end of the connection", rest, err)
 	}
 	testkit.Eventually(t, time.Minute, func() bool { return account.Total() == 0 })
+}
+
+// TestUnreadRequestsKeepTheirConnection: a connection whose client has sent something that the
+// server has not come to read is not closed for another one.
+func TestUnreadRequestsKeepTheirConnection(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client := dial(t, listener.Addr().String())
+	socket, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	c := newConn(&Server{}, socket, t.Context())
+	if _, err := client.Write([]byte("G")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Minute, func() bool { return connections.Unread(socket.(*net.TCPConn)) })
+	if c.closeIdle() {
+		t.Fatal("a connection with a request that is not read was closed")
+	}
+	if _, err := socket.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if !c.closeIdle() {
+		t.Error("an idle connection was not closed")
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nereid-serving/nereid/boundary"
@@ -134,7 +135,7 @@ func (c *conn) serve() {
 
 // closeIdle closes the connection unless it serves a request.
 func (c *conn) closeIdle() bool {
-	if !c.state.CompareAndSwap(connWaits, connClosing) {
+	if socket, ok := c.socket.(syscall.Conn); ok && connections.Unread(socket) || !c.state.CompareAndSwap(connWaits, connClosing) {
 		return false
 	}
 	_ = c.socket.Close() // without a word of TLS, which might have to wait for the client
