@@ -7,7 +7,7 @@ import (
 )
 
 // Unread reports whether a client has sent bytes that the server has not read. Its connection is
-// not idle: a request may be on its way, which the client could not tell from one that was lost.
+// not idle: a request may be on its way, and the client would take it for lost.
 func Unread(socket syscall.Conn) bool {
 	raw, err := socket.SyscallConn()
 	if err != nil {
