@@ -201,7 +201,7 @@ func TestIncompleteConfigsFailTheLoad(t *testing.T) {
 		{"model_control", oneFloat, `pb_utils.load_model("good")`, `^Internal: TritonModelException: .*while the model completes its config` + at},
 		{"model_ready", oneFloat, `pb_utils.is_model_ready("good")`, `^Internal: TritonModelException: .*while the model completes its config` + at},
 		{"bls", oneFloat, `pb_utils.InferenceRequest(model_name="good", requested_output_names=[], inputs=[]).exec()`, `^Internal: TritonModelException: BLS is only supported during the 'execute' function\.` + at},
-		{"no_file", "-", "", `^Internal: Stub process '' is not healthy\. Python model file not found in '.*/no_file/1/model\.py'$`},
+		{"no_file", "-", "", `^Internal: Stub process '' is not healthy\. Python model file not found in 'no_file/1/model\.py'$`},
 	}
 	files := map[string]string{"good/1/model.py": completing(addBoth + "return config")}
 	for _, m := range models {

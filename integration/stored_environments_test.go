@@ -87,6 +87,7 @@ func TestEnvironmentsThatAStoreDoesNotGive(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)
 	b.setUp(t)
+	t.Setenv("AWS_ENDPOINT_URL", store.server.URL) // which lets models name objects of the store
 	b.put("envs/damaged.tar.gz", packed(t, "one")[:200])
 	b.put("envs/env.tar.gz", packed(t, "one"))
 	model := func(name, value string) map[string]string {
@@ -102,7 +103,7 @@ func TestEnvironmentsThatAStoreDoesNotGive(t *testing.T) {
 	}
 	files["local/config.pbtxt"] = `backend: "python"`
 	root := writeFiles(t, files)
-	output, err := exec.Command(mustBuild(t), "check", root).CombinedOutput()
+	output, err := exec.Command(mustBuild(t), "check", root, "--import", "--model=absent", "--backend-config=python,python-executable="+testkit.Python(t).Path).CombinedOutput()
 	if want := "directory or file does not exist at " + b.url + "/envs/none.tar.gz"; err == nil || strings.Count(string(output), want) != 1 {
 		t.Errorf("check: got %v, %s; want %s once", err, output, want)
 	}
