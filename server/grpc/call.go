@@ -3,9 +3,11 @@ package grpc
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -96,14 +98,40 @@ func (g *FrontEnd) tap(ctx context.Context, info *tap.Info) (context.Context, er
 	}
 	// The library would refuse such a name without a handler.
 	if name := info.FullMethodName; !strings.HasPrefix(name, "/") || strings.LastIndexByte(name, '/') == 0 {
+		stopTimer(ctx)
 		return nil, status.Errorf(codes.Unimplemented, "malformed method name: %q", infer.Cut(name, infer.MaxEcho/4))
 	}
 	c := &call{Context: ctx, conn: conn, cost: callCost + int64(len(info.FullMethodName)) + headersCost(info.Header)}
 	if err := conn.take(c.cost); err != nil {
+		stopTimer(ctx)
 		conn.refused()
 		return nil, message.AsNoRoom(err)
 	}
 	return c, nil
+}
+
+// stopTimer stops the timer of a refused call. The library does not cancel the context of such a
+// call: its timer would hold it until the client's own deadline, which may be years away, even
+// after the connection has ended. Nothing else can reach the timer, so it is read out of the
+// context; where a context has another form, it is left alone.
+func stopTimer(ctx context.Context) {
+	// The timer is read without the context's lock, so it must not be about to fire.
+	if at, ok := ctx.Deadline(); !ok || time.Until(at) < time.Second {
+		return
+	}
+	timer := reflect.TypeFor[*time.Timer]()
+	for v := reflect.ValueOf(ctx); v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Struct; {
+		v = v.Elem()
+		if t := v.FieldByName("timer"); t.IsValid() && t.Type() == timer && !t.IsNil() {
+			(*time.Timer)(t.UnsafePointer()).Stop()
+			return
+		}
+		parent := v.FieldByName("Context")
+		if !parent.IsValid() || parent.Kind() != reflect.Interface {
+			return
+		}
+		v = parent.Elem()
+	}
 }
 
 func headersCost(md metadata.MD) (n int64) {

@@ -299,3 +299,33 @@ func TestRefusedCallsKeepTheirConnection(t *testing.T) {
 	used.open(service + "ServerLive")
 	testkit.Eventually(t, servertest.Patience, func() bool { return used.ended.Load() == 2 })
 }
+
+// TestRefusedCallsLeaveNoTimer: calls with distant deadlines that are refused for want of memory,
+// or for their names, are gone when their connection has ended.
+func TestRefusedCallsLeaveNoTimer(t *testing.T) {
+	s := start(t, Config{}, nil)
+	const calls = 5000
+	for path, full := range map[string]bool{service + "ServerLive": true, "x": false} {
+		if full {
+			if err := s.account.Take(memory.Transport, s.account.Most(memory.Transport)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		taken, _ := s.grown(func() {
+			c := s.raw(t)
+			c.read()
+			for range calls {
+				c.open(path, "grpc-timeout", "99999999H")
+			}
+			testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
+			_ = c.Conn.Close()
+		})
+		if full {
+			s.account.Give(memory.Transport, s.account.Most(memory.Transport))
+		}
+		s.idle(t, 0)
+		if taken > calls*100 {
+			t.Errorf("%s: %d calls leave %d bytes behind", path, calls, taken)
+		}
+	}
+}
