@@ -15,30 +15,27 @@ type actor struct {
 	act   func(ctx context.Context, r *rand.Rand)
 }
 
-// actors are all that take part in the storm.
-func (k *soak) actors() []actor {
-	var all []actor
-	add := func(count int, act func(ctx context.Context, r *rand.Rand)) {
-		all = append(all, actor{count, act})
-	}
+// good are the good clients.
+func (k *soak) good() (all []actor) {
 	for _, c := range k.goodClients() {
-		add(c.count, func(ctx context.Context, r *rand.Rand) { k.askOften(ctx, r, c) })
+		all = append(all, actor{c.count, func(ctx context.Context, r *rand.Rand) { k.askOften(ctx, r, c) }})
 	}
+	return all
+}
+
+// others are the hostile clients, and whatever else happens to the server.
+func (k *soak) others() (all []actor) {
 	for _, h := range k.hostileClients() {
 		if strings.Contains(h.name, k.only) {
-			add(1, func(ctx context.Context, r *rand.Rand) { k.annoy(ctx, r, h) })
+			all = append(all, actor{1, func(ctx context.Context, r *rand.Rand) { k.annoy(ctx, r, h) }})
 		}
 	}
-	add(1, k.lure)
-	if k.only != "" {
-		return all
+	acts := []func(context.Context, *rand.Rand){k.lure}
+	if k.only == "" {
+		acts = append(acts, k.kill, k.freeze, k.move, k.regroup, k.reload, k.hang, k.pauseServer)
 	}
-	add(1, k.kill)
-	add(1, k.freeze)
-	add(1, k.move)
-	add(1, k.regroup)
-	add(1, k.reload)
-	add(1, k.hang)
-	add(1, k.pauseServer)
+	for _, act := range acts {
+		all = append(all, actor{1, act})
+	}
 	return all
 }

@@ -47,7 +47,7 @@ func (k *soak) judge(before, after usage, counters, earlier map[string]float64, 
 		k.tally.fault("the server has not given back what it took: %s; before: %s; half as much RSS, %s of shared memory and %d descriptors more are allowed",
 			after, before, mib(sharedBound), descriptorsBound)
 	}
-	losses := int(counters["nereid_stub_losses_total"])
+	losses := int(counters["nereid_stub_losses_total"] - earlier["nereid_stub_losses_total"])
 	if all[lost] > losses*insideOne {
 		k.tally.fault("%d good requests were lost with %d processes", all[lost], losses)
 	}

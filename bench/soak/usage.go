@@ -152,7 +152,7 @@ func (v *server) rest(ctx context.Context, before *usage) (usage, error) {
 	}
 	limit := time.Now().Add(returnLimit)
 	if before == nil {
-		limit = time.Now().Add(3 * time.Second) // what is idle is given back after a second
+		limit = time.Now().Add(10 * time.Second) // what is idle is given back within seconds
 	}
 	for {
 		u := v.look()
