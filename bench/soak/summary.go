@@ -44,8 +44,8 @@ func (k *soak) judge(before, after usage, counters, earlier map[string]float64, 
 		k.tally.fault("no good request was answered rightly")
 	}
 	if !after.within(before) {
-		k.tally.fault("the server has not given back what it took: %s; before: %s; half as much RSS, %s of shared memory and %d descriptors more are allowed",
-			after, before, mib(sharedBound), descriptorsBound)
+		k.tally.fault("the server has not given back what it took: %s; before: %s; half as much and %s of RSS, half as much of the control group, %s of shared memory and %d descriptors more are allowed",
+			after, before, mib(residueBound), mib(sharedBound), descriptorsBound)
 	}
 	losses := int(counters["nereid_stub_losses_total"] - earlier["nereid_stub_losses_total"])
 	if all[lost] > losses*insideOne {

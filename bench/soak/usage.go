@@ -90,19 +90,22 @@ func (v *server) look() (u usage) {
 	return u
 }
 
-// Bounds of what the server may hold more than before, at rest.
+// Bounds of what the server may hold more than before, at rest. The Go runtime never frees the
+// descriptors of goroutines and the tables of a heap that was large, and a small object that lives
+// on keeps a page: residueBound is for these.
 const (
 	sharedBound      = 8 << 20
 	descriptorsBound = 8
+	residueBound     = 24 << 20
 )
 
-// returnLimit is how long it may take to give memory back to the system. RSS is below one and a
-// half times of what it was then.
+// returnLimit is how long it may take to give memory back to the system. The memory of the server
+// and its models is below one and a half times of what it was then.
 const returnLimit = 30 * time.Second
 
 // within reports whether a server at rest has given back what it took.
 func (u usage) within(before usage) bool {
-	return u.resident < before.resident+before.resident/2 && u.shared <= before.shared+sharedBound &&
+	return u.resident < before.resident+before.resident/2+residueBound && u.group <= before.group+before.group/2 && u.shared <= before.shared+sharedBound &&
 		u.descriptors <= before.descriptors+descriptorsBound && u.processes == before.processes
 }
 

@@ -311,21 +311,20 @@ func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		taken, _ := s.grown(func() {
-			c := s.raw(t)
-			c.read()
-			for range calls {
-				c.open(path, "grpc-timeout", "99999999H")
-			}
-			testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
-			_ = c.Conn.Close()
-		})
+		before := heapAndStacks()
+		c := s.raw(t)
+		c.read()
+		for range calls {
+			c.open(path, "grpc-timeout", "99999999H")
+		}
+		testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
+		_ = c.Conn.Close()
 		if full {
 			s.account.Give(memory.Transport, s.account.Most(memory.Transport))
 		}
 		s.idle(t, 0)
-		if taken > calls*100 {
-			t.Errorf("%s: %d calls leave %d bytes behind", path, calls, taken)
+		if !testkit.Within(servertest.Patience, func() bool { return heapAndStacks() < before+calls*100 }) {
+			t.Errorf("%s: %d calls leave %d bytes behind", path, calls, heapAndStacks()-before)
 		}
 	}
 }

@@ -152,6 +152,7 @@ type connection struct {
 	member   connections.Member
 	sent     sentReplies
 	rpcs     atomic.Int64 // handlers at work; negative: it is closed for another connection
+	waiting  atomic.Bool  // the library has dealt with all it has read, and wants more
 	ended    atomic.Int64 // charged for calls whose end is not written yet; far below 0 after Close
 
 	raw  syscall.RawConn
@@ -207,11 +208,13 @@ func (c *connection) name() string {
 // cut ends the connection even while it is busy: the library finds it closed.
 func (c *connection) cut() { _ = c.TCPConn.Close() }
 
-// closeIdle closes the connection unless there are RPCs. The exchange is what an RPC that
-// begins at the same moment loses or wins: if it comes later, its connection is closed, and the
-// counter stays so far below zero that no later RPC makes it busy.
+// closeIdle closes the connection unless there are RPCs: in the socket, in what the library has
+// read, between their headers and their handlers, or ended and not yet written, which are charged.
+// The exchange is what an RPC that begins at the same moment loses or wins: if it comes later, its
+// connection is closed, and the counter stays so far below zero that no later RPC makes it busy.
 func (c *connection) closeIdle() bool {
-	if connections.Unread(c.TCPConn) || !c.rpcs.CompareAndSwap(0, math.MinInt32) {
+	if !c.waiting.Load() || connections.Unread(c.TCPConn) || c.member.Holder.Held(memory.Transport) > 0 ||
+		!c.rpcs.CompareAndSwap(0, math.MinInt32) {
 		return false
 	}
 	_ = c.TCPConn.Close()
@@ -233,7 +236,9 @@ func (c *connection) Close() error {
 }
 
 func (c *connection) Read(p []byte) (int, error) {
+	c.waiting.Store(true)
 	n, err := c.TCPConn.Read(p)
+	c.waiting.Store(false)
 	c.received.Add(int64(n))
 	return n, err
 }
@@ -337,7 +342,9 @@ func (c *connection) give(n int64) {
 // buffer of the given size from pool to read into.
 func (c *connection) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
 	c.pool, c.size, c.buf, c.n, c.err = pool, size, nil, 0, nil
+	c.waiting.Store(true)
 	waitErr := c.raw.Read(c.read)
+	c.waiting.Store(false)
 	buf, n, err := c.buf, c.n, c.err
 	c.pool, c.buf = nil, nil
 	switch {

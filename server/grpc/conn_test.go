@@ -204,3 +204,32 @@ func idleStream(t *testing.T, timeout time.Duration) error {
 	}
 	return nil
 }
+
+// TestAConnectionWithACallIsNotIdle: a connection makes room for another one only when nothing of
+// any call is left of it, not even an end that the client has not read.
+func TestAConnectionWithACallIsNotIdle(t *testing.T) {
+	s := start(t, Config{}, nil)
+	s.raw(t).read()
+	var conn *connection
+	testkit.Eventually(t, servertest.Patience, func() bool {
+		l := s.socket
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for conn = range l.open {
+		}
+		return conn != nil
+	})
+	if err := conn.take(callCost); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, servertest.Patience, conn.waiting.Load)
+	if conn.closeIdle() {
+		t.Error("a connection was closed between the headers of a call and its handler")
+	}
+	conn.left(callCost)
+	if conn.closeIdle() {
+		t.Error("a connection was closed before the end of a call was written")
+	}
+	conn.flushed()
+	testkit.Eventually(t, servertest.Patience, conn.closeIdle)
+}
