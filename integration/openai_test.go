@@ -295,9 +295,17 @@ output [ { name: "ANSWER" data_type: TYPE_STRING dims: [ 1 ] } ]
 // TestOpenAILoadsModelsInExplicitMode: loading and unloading over the endpoint.
 func TestOpenAILoadsModelsInExplicitMode(t *testing.T) {
 	s, url := startOpenAI(t, "--model-control-mode=explicit", "--load-model=plain")
-	post := func(path, want string) {
+	post := func(path, want string, header ...string) {
 		t.Helper()
-		reply, err := client.Post(url+path, "", nil)
+		r, err := http.NewRequest(http.MethodPost, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range header {
+			name, value, _ := strings.Cut(h, ": ")
+			r.Header.Set(name, value)
+		}
+		reply, err := client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,6 +320,8 @@ func TestOpenAILoadsModelsInExplicitMode(t *testing.T) {
 	}
 	post("/models/plain/load", `400 Model 'plain' is already loaded`)
 	post("/models/tensorrt/load", `200 {"id":"tensorrt","created":`)
+	post("/models/tensorrt/unload", `403 pages of other sites may not change anything here`, "Sec-Fetch-Site: cross-site", "Origin: https://evil.example")
+	post("/models/none/load", `403 pages of other sites`, "Sec-Fetch-Site: cross-site")
 	post("/models/none/load", `500 Failed to load model 'none': `)
 	post("/models/tensorrt/unload", `200 {"status":"success","model":"tensorrt"}`)
 	s.until("unloaded", func() bool {

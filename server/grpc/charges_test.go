@@ -328,3 +328,22 @@ func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 		}
 	}
 }
+
+// TestARefusalWithoutRoomEndsItsStream: a refusal that cannot be encoded for want of memory ends the
+// stream with that error.
+func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
+	s := start(t, Config{}, nil)
+	stream := s.open(t, rpcContext(t))
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() > 0 })
+	// The queue has room for the refusal, and the transport none.
+	rest := s.account.Most(memory.Replies) - s.account.Used(memory.Replies) - sentCost
+	if err := s.account.Take(memory.Replies, rest); err != nil {
+		t.Fatal(err)
+	}
+	defer s.account.Give(memory.Replies, rest)
+	sendAll(t, stream, int32s("nobody", 1))
+	a, err := stream.Recv()
+	if code := status.Code(err); code != codes.Unavailable && code != codes.ResourceExhausted || !strings.Contains(err.Error(), "no memory for an answer of ") {
+		t.Errorf("got %v, %v, want the error of an account that is full", a, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest"
 )
 
 type target = models.Target
@@ -85,12 +86,24 @@ func (h *endpoints) serveModel(w *http1.Reply, name string) error {
 	return nil
 }
 
+// changes returns the error of a request that must not load or unload models. Browsers send such
+// requests for pages of other sites without asking first.
+func (h *endpoints) changes(r *http1.Request) error {
+	switch {
+	case !h.cfg.LoadsOnRequest:
+		return errControl
+	case rest.CrossSite(r):
+		return &refusal{status: http.StatusForbidden, text: "pages of other sites may not change anything here"}
+	}
+	return nil
+}
+
 var errControl = refuse("Model load/unload requires --model-control-mode=explicit")
 
 // serveLoad serves POST /v1/models/M/load. It replies when the model is ready.
 func (h *endpoints) serveLoad(w *http1.Reply, r *http1.Request, name string) error {
-	if !h.cfg.LoadsOnRequest {
-		return errControl
+	if err := h.changes(r); err != nil {
+		return err
 	}
 	if _, err := h.core.Target(name, infer.LatestVersion); err == nil {
 		return refuse("Model '%s' is already loaded", name)
@@ -104,8 +117,8 @@ func (h *endpoints) serveLoad(w *http1.Reply, r *http1.Request, name string) err
 
 // serveUnload serves POST /v1/models/M/unload. It replies when unloading has begun.
 func (h *endpoints) serveUnload(w *http1.Reply, r *http1.Request, name string) error {
-	if !h.cfg.LoadsOnRequest {
-		return errControl
+	if err := h.changes(r); err != nil {
+		return err
 	}
 	if _, err := h.core.Target(name, infer.LatestVersion); err != nil {
 		return unknownModel(http.StatusBadRequest, name)

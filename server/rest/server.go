@@ -116,12 +116,17 @@ func (h *Endpoints) Allow(w *http1.Reply, r *http1.Request, group string) bool {
 	return ok
 }
 
+// CrossSite reports whether a browser says that a request comes from a page of another site.
+func CrossSite(r *http1.Request) bool {
+	site, _ := r.Header("Sec-Fetch-Site")
+	return site == "cross-site"
+}
+
 // AllowChange reports whether a request may change something: not if a browser says that it comes from a
 // page of another site, whose origin is not allowed. Then it has been refused. Browsers send such requests
 // without asking first.
 func (h *Endpoints) AllowChange(w *http1.Reply, r *http1.Request) bool {
-	site, _ := r.Header("Sec-Fetch-Site")
-	if site != "cross-site" || h.origins != nil && h.origins.Allows(r) {
+	if !CrossSite(r) || h.origins != nil && h.origins.Allows(r) {
 		return true
 	}
 	writeStatus(w, http.StatusForbidden, "pages of other sites may not change anything here; --http-cors-allow-origin allows an origin")

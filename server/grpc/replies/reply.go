@@ -150,9 +150,12 @@ func (r *Reply) Message(ctx context.Context) message.Reply {
 	return a
 }
 
-// Failed says what is sent instead of a response that cannot be.
+// Failed says what is sent instead of a response or a refusal that cannot be.
 func (r *Reply) Failed(err error) message.Reply {
 	o := r.Origin
+	if r.Response == nil {
+		return message.Reply{ID: o.ID, Stream: true, Err: errorText(err)}
+	}
 	return message.Reply{
 		Model: o.Model, Version: o.Version, ID: o.ID, Stream: true,
 		Err: errorText(err), HasFinal: true, Final: r.Response.Final,
