@@ -80,6 +80,9 @@ const (
 // ClassesCost returns what Classify takes at most, for a reply that is charged before it is made.
 func ClassesCost(out *infer.Tensor, k int, batched bool, labels []string) int64 {
 	n, items := len(out.Data)/max(out.DataType.Size(), 1), 1
+	if n > maxClassified { // Classify refuses them
+		return 0
+	}
 	if batched && len(out.Shape) > 0 {
 		items = int(min(max(out.Shape[0], 1), int64(max(n, 1))))
 	}

@@ -347,3 +347,32 @@ func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
 		t.Errorf("got %v, %v, want the error of an account that is full", a, err)
 	}
 }
+
+// TestAReplyThatIsTooLargeEndsItsOwnStream: a reply for which the account can never have room, here
+// because of its classes, ends no stream of another client.
+func TestAReplyThatIsTooLargeEndsItsOwnStream(t *testing.T) {
+	s := startSmall(t, Config{}, memory.Config{Limit: 64 << 20})
+	small := rawRequest("classes", "FP32", []int64{1, 4}, make([]byte, 16))
+	var others []clientStream
+	for range 4 {
+		stream := s.open(t, rpcContext(t))
+		sendAll(t, stream, small)
+		receive(t, stream)
+		others = append(others, stream)
+	}
+	for _, elements := range []int64{20_000, 60_000} {
+		large := rawRequest("classes", "FP32", []int64{1, elements}, make([]byte, 4*elements))
+		large.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT0", Parameters: paramsOf("classification", 1_000_000)}}
+		stream := s.open(t, rpcContext(t))
+		for range 4 {
+			_ = stream.Send(large) // the stream may have ended
+			if _, err := stream.Recv(); err != nil && err != io.EOF && status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("%d classes: got %v", elements, err)
+			}
+		}
+	}
+	for _, stream := range others {
+		sendAll(t, stream, small)
+		receive(t, stream)
+	}
+}

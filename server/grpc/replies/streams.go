@@ -40,8 +40,13 @@ func (w *Streams) Leave(q *Queue) {
 	delete(w.queues, q)
 }
 
+// ownShare is the part of the memory for replies, a quarter, above which a stream is charged for
+// the reply that it adds when streams are compared.
+const ownShare = 4
+
 // relieve makes room for n bytes of a reply of one stream: it ends the stream that is
-// charged most, of the unread streams if there are any. The caller holds no queue's lock.
+// charged most, of the unread streams if there are any. A stream for which n bytes would be
+// much ends itself rather than smaller ones. The caller holds no queue's lock.
 //
 // Many goroutines come here at once when the account is full, as each request adds its own
 // reply. One after another they look whether there is room by now, and end a stream only if
@@ -55,7 +60,14 @@ func (w *Streams) relieve(own *Queue, n int64) {
 		return
 	}
 	worst, most, left := own, int64(0), false
+	bound := w.account.Most(memory.Replies)
+	if cost, _ := own.burden(); cost+n > bound/ownShare {
+		most = cost + n
+	}
 	for q := range w.queues {
+		if n > bound {
+			break // no other stream can help
+		}
 		if cost, unread := q.burden(); cost > 0 && (unread && !left || unread == left && cost > most) {
 			worst, most, left = q, cost, unread
 		}
