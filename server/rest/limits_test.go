@@ -233,6 +233,10 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 			t.Errorf("%s %q: got %s, want %d", tt.path, tt.header, got, tt.want)
 		}
 	}
+	s = startHTTP(t, Config{AllowOrigins: []string{"*"}}, nil)
+	if got := s.do(t, "POST", "/v2/repository/models/m/unload", "", "Sec-Fetch-Site: cross-site", "Origin: https://evil.example"); got.status != 403 {
+		t.Errorf("where all origins are allowed: got %s, want 403", got)
+	}
 }
 
 // TestSmallRepliesAreCompressedOnlyForThoseWhoAsk: most clients name all codings that they know.

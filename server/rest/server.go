@@ -123,13 +123,13 @@ func CrossSite(r *http1.Request) bool {
 }
 
 // AllowChange reports whether a request may change something: not if a browser says that it comes from a
-// page of another site, whose origin is not allowed. Then it has been refused. Browsers send such requests
+// page of another site, whose origin is not allowed by name. Then it has been refused. Browsers send such requests
 // without asking first.
 func (h *Endpoints) AllowChange(w *http1.Reply, r *http1.Request) bool {
-	if !CrossSite(r) || h.origins != nil && h.origins.Allows(r) {
+	if !CrossSite(r) || h.origins != nil && h.origins.Names(r) {
 		return true
 	}
-	writeStatus(w, http.StatusForbidden, "pages of other sites may not change anything here; --http-cors-allow-origin allows an origin")
+	writeStatus(w, http.StatusForbidden, "pages of other sites may not change anything here; --http-cors-allow-origin=https://example.org allows one by name")
 	return false
 }
 

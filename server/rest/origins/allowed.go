@@ -42,10 +42,11 @@ func New(list []string) (*Allowed, error) {
 	return a, nil
 }
 
-// Allows reports whether the page that sends a request may use the endpoints.
-func (a *Allowed) Allows(r *http1.Request) bool {
+// Names reports whether the origin of the page that sends a request is in the list by name, and
+// not only because all are.
+func (a *Allowed) Names(r *http1.Request) bool {
 	origin, has := r.Header("Origin")
-	return has && (a.any || a.lines[strings.ToLower(origin)] != "")
+	return has && a.lines[strings.ToLower(origin)] != ""
 }
 
 // Preflight adds to a reply what the page that sends the request may read, and answers a
