@@ -81,7 +81,8 @@ func (q *quota) mayKeep(n int64) error {
 		return nil
 	}
 	err := &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
-		"%s keeps %d bytes of input tensors after its responses and may keep %d", q.model.held.Name(), kept, most)}
+		"%s keeps %d bytes of input tensors after its responses and may keep %d (--model-max-memory-share); "+
+			"a model that keeps inputs should keep copies of them, and a reload frees these", q.model.held.Name(), kept, most)}
 	q.heap.Refused(err)
 	return err
 }

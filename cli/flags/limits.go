@@ -106,7 +106,7 @@ func modelLimitFlags() []flag {
 // between makes the flag of a number within bounds.
 func between(d *Options, name, help string, least, most int, field func(*Options) *int) flag {
 	return flag{name, "<integer>", fmt.Sprintf("%s Default: %d.", help, *field(d)), func(p *parser, text string) error {
-		n, err := parseInt64(text)
+		n, err := parseWhole(text)
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func between(d *Options, name, help string, least, most int, field func(*Options
 // most makes the flag of a number, 1 or more. The help ends with the default.
 func most[T int | int64](d *Options, name, help string, field func(*Options) *T) flag {
 	return flag{name, "<integer>", fmt.Sprintf("%s Default: %d.", help, *field(d)), func(p *parser, text string) error {
-		n, err := parseInt64(text)
+		n, err := parseWhole(text)
 		if err != nil {
 			return err
 		}
@@ -145,11 +145,11 @@ const longestSeconds = 366 * 24 * 60 * 60
 
 func setSeconds(least int, field func(*Options) *time.Duration) func(*parser, string) error {
 	return func(p *parser, text string) error {
-		n, err := parseInt(text)
+		n, err := parseWhole(text)
 		switch {
 		case err != nil:
 			return err
-		case n < least || n > longestSeconds:
+		case n < int64(least) || n > longestSeconds:
 			return fmt.Errorf("it is %d seconds, want %d to %d", n, least, longestSeconds)
 		}
 		*field(p.o) = time.Duration(n) * time.Second

@@ -98,7 +98,7 @@ func ourFlags() []group {
 		{"request-memory-byte-size", "<integer>", "Memory that clients may make the server take: requests that are being served, " +
 			"their answers, and what is kept between them. What does not fit is refused, and everything else goes on. 0 is half of the " +
 			"memory that this process may use, as the machine and all control groups around it say. Default: 0.",
-			setWith(parseUint64, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
+			setWith(parseWholeSize, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
 		{"http-cors-allow-origin", "<string>", "The origin of a page, such as https://example.org, whose scripts may use the HTTP endpoints from a browser " +
 			"(CORS); \"*\" is any. May be given several times. Default: none.",
 			func(p *parser, text string) error {

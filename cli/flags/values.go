@@ -52,6 +52,25 @@ func parseInt64(text string) (int64, error) {
 	return n, nil
 }
 
+// parseWhole reads a number of a flag that Triton does not have: all of the text counts, so that
+// 1M is an error and not 1.
+func parseWhole(text string) (int64, error) {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w, want a whole number without a unit", invalidValue(strconv.Quote(text)))
+	}
+	return n, nil
+}
+
+// parseWholeSize is parseWhole for a size in bytes.
+func parseWholeSize(text string) (uint64, error) {
+	n, err := parseWhole(text)
+	if err == nil && n < 0 {
+		err = outOfBound(text)
+	}
+	return uint64(n), err
+}
+
 // parseInt is stoi, whose result has 32 bits.
 func parseInt(text string) (int, error) {
 	n, err := parseInt64(text)

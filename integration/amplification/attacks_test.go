@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -52,9 +53,18 @@ func attacksOn(to *target) (list []attack) {
 // message.
 func few(i int, seen bool) bool { return seen && i%5 != 0 }
 
-// sampled reports whether the i-th attack is made. With the race detector, which takes several times as
-// long, it is one of many: "make amplification" makes them all.
-func sampled(i int) bool { return !raceEnabled || i%sampleApart == 0 }
+// sampled reports whether the i-th attack is made: each of them, or with the race detector, which takes
+// several times as long, one of sampleApart. Where AMPLIFICATION_APART is set, it is one of that many.
+func sampled(i int) bool {
+	apart := 1
+	if raceEnabled {
+		apart = sampleApart
+	}
+	if n, err := strconv.Atoi(os.Getenv("AMPLIFICATION_APART")); err == nil && n > 0 {
+		apart = n
+	}
+	return i%apart == 0
+}
 
 const sampleApart = 61
 
