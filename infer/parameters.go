@@ -1,10 +1,29 @@
 package infer
 
 import (
-	"encoding/json"
 	"math"
 	"strconv"
+	"unicode/utf8"
 )
+
+// ParametersSize returns how many bytes AppendParameters appends.
+func ParametersSize(parameters []Parameter) int {
+	if len(parameters) == 0 {
+		return 0
+	}
+	n := 1 + 2*len(parameters) // braces, commas and colons
+	for i := range parameters {
+		p := &parameters[i]
+		n += jsonStringSize(p.Name)
+		if p.Kind == StringParameter {
+			n += jsonStringSize(p.String)
+			continue
+		}
+		var room [32]byte
+		n += len(appendJSONScalar(room[:0], p))
+	}
+	return n
+}
 
 // AppendParameters appends parameters as the JSON object that processes of models are sent, and send; nothing
 // if there are none. Names may repeat.
@@ -19,20 +38,26 @@ func AppendParameters(b []byte, parameters []Parameter) []byte {
 		sep = ','
 		b = appendJSONString(b, p.Name)
 		b = append(b, ':')
-		switch p.Kind {
-		case StringParameter:
+		if p.Kind == StringParameter {
 			b = appendJSONString(b, p.String)
-		case IntParameter:
-			b = strconv.AppendInt(b, p.Int, 10)
-		case BoolParameter:
-			b = strconv.AppendBool(b, p.Bool)
-		case DoubleParameter:
-			b = appendJSONDouble(b, p.Double)
-		default:
-			b = append(b, "null"...)
+		} else {
+			b = appendJSONScalar(b, p)
 		}
 	}
 	return append(b, '}')
+}
+
+// appendJSONScalar appends the value of a parameter that is not a string.
+func appendJSONScalar(b []byte, p *Parameter) []byte {
+	switch p.Kind {
+	case IntParameter:
+		return strconv.AppendInt(b, p.Int, 10)
+	case BoolParameter:
+		return strconv.AppendBool(b, p.Bool)
+	case DoubleParameter:
+		return appendJSONDouble(b, p.Double)
+	}
+	return append(b, "null"...)
 }
 
 // appendJSONDouble writes whole numbers with ".0", so that they stay doubles,
@@ -51,17 +76,87 @@ func appendJSONDouble(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
+// appendJSONString appends s as it is between quotes where it is plain, else as QuoteJSON writes it.
 func appendJSONString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
-			quoted, err := json.Marshal(s)
-			if err != nil { // not possible for a string
-				return append(b, `""`...)
-			}
-			return append(b, quoted...)
-		}
+	if !plain(s) {
+		return appendQuoted(b, s)
 	}
 	b = append(b, '"')
 	b = append(b, s...)
 	return append(b, '"')
 }
+
+func jsonStringSize(s string) int {
+	if !plain(s) {
+		return quotedSize(s)
+	}
+	return len(s) + 2
+}
+
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+func appendQuoted(b []byte, s string) []byte {
+	QuoteJSON(s, func(piece string) { b = append(b, piece...) })
+	return b
+}
+
+func quotedSize(s string) (n int) {
+	QuoteJSON(s, func(piece string) { n += len(piece) })
+	return n
+}
+
+// QuoteJSON passes s as a JSON string to put, piece by piece and without an allocation. The
+// pieces together are what json.Marshal returns.
+func QuoteJSON(s string, put func(piece string)) {
+	put(`"`)
+	from := 0 // what has not been put yet
+	for i := 0; i < len(s); {
+		escape, size := "", 1
+		if c := s[i]; c < utf8.RuneSelf {
+			escape = escapes[c]
+		} else {
+			var r rune
+			switch r, size = utf8.DecodeRuneInString(s[i:]); {
+			case r == utf8.RuneError && size == 1:
+				escape = `\ufffd`
+			case r == '\u2028':
+				escape = `\u2028`
+			case r == '\u2029':
+				escape = `\u2029`
+			}
+		}
+		if escape != "" {
+			if from < i {
+				put(s[from:i])
+			}
+			put(escape)
+			from = i + size
+		}
+		i += size
+	}
+	if from < len(s) {
+		put(s[from:])
+	}
+	put(`"`)
+}
+
+// escapes has the ASCII characters that JSON, or HTML, does not take as they are.
+var escapes = func() (table [utf8.RuneSelf]string) {
+	const hex = "0123456789abcdef"
+	for c := range table {
+		if c >= 0x20 && c != '<' && c != '>' && c != '&' {
+			continue
+		}
+		table[c] = `\u00` + hex[c>>4:c>>4+1] + hex[c&15:c&15+1]
+	}
+	table['"'], table['\\'] = `\"`, `\\`
+	table['\b'], table['\f'], table['\n'], table['\r'], table['\t'] = `\b`, `\f`, `\n`, `\r`, `\t`
+	return table
+}()

@@ -1,8 +1,11 @@
 package infer
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -29,6 +32,46 @@ func TestParametersOfAllKinds(t *testing.T) {
 	}
 }
 
+// checkQuoted compares what QuoteJSON and the size of parameters say of s with encoding/json.
+func checkQuoted(t *testing.T, s string) {
+	t.Helper()
+	var quoted strings.Builder
+	QuoteJSON(s, func(piece string) { quoted.WriteString(piece) })
+	if want, _ := json.Marshal(s); quoted.String() != string(want) {
+		t.Errorf("%q: got %s, want %s", s, quoted.String(), want)
+	}
+	list := []Parameter{
+		{Name: s, Kind: StringParameter, String: s}, {Name: "i", Kind: IntParameter, Int: math.MinInt64}, {Name: "b", Kind: BoolParameter},
+		{Name: "d", Kind: DoubleParameter, Double: -math.MaxFloat64}, {Name: "e", Kind: DoubleParameter, Double: -1e20}, {Name: "n", Kind: DoubleParameter, Double: math.NaN()}, {Name: s},
+	}
+	for n := range len(list) + 1 {
+		if got, want := ParametersSize(list[:n]), len(AppendParameters(nil, list[:n])); got != want {
+			t.Errorf("%q: got a size of %d for %d parameters, want %d", s, got, n, want)
+		}
+	}
+}
+
+// TestStringsAreQuotedAsJSON compares with encoding/json: each character below U+3000, and
+// random texts of characters that need care.
+func TestStringsAreQuotedAsJSON(t *testing.T) {
+	for r := range rune(0x3000) {
+		checkQuoted(t, string(r))
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	pieces := []string{"a", "plain", "\x00", "\x1f", "\x7f", "\"", "\\", "<", ">", "&", "\u2028", "\u2029", "\xff", "\xe2\x80", "\xed\xa0\x80", "ü", "\U0001f600", "\uFFFD", "\n", "\b"}
+	for range 5000 {
+		var s strings.Builder
+		for range random.IntN(8) {
+			s.WriteString(pieces[random.IntN(len(pieces))])
+		}
+		checkQuoted(t, s.String())
+	}
+	// A text that is plain but for characters of HTML stays as it is.
+	if got, want := string(AppendParameters(nil, []Parameter{{Name: "<", Kind: StringParameter, String: "a&b"}})), `{"<":"a&b"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // FuzzParameters reads arbitrary texts; what it can read it reads again from what it writes. And it reads arbitrary parameters as they were
 // written, with a double that JSON does not know among them and without.
 func FuzzParameters(f *testing.F) {
@@ -39,6 +82,7 @@ func FuzzParameters(f *testing.F) {
 		f.Add([]byte(seed), seed, math.Inf(-1))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, s string, number float64) {
+		checkQuoted(t, s)
 		if first, err := ParseParameters(text); err == nil && len(first) > 0 {
 			again, err := ParseParameters(AppendParameters(nil, first))
 			if err != nil || fmt.Sprint(again) != fmt.Sprint(first) {

@@ -107,7 +107,7 @@ var mayImport = map[string][]string{
 	"scheduler/ratelimit": {"backend", "boundary", "infer", "kserve", "scheduler/handover"},
 	"scheduler/roster":    {"backend"},
 	"scheduler/sequence":  {"backend", "boundary", "infer", "kserve", "memory", "scheduler", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/roster", "scheduler/waitgraph"},
-	"scheduler/stacked":   {"backend", "boundary", "infer", "kserve"},
+	"scheduler/stacked":   {"backend", "boundary", "infer", "kserve", "memory"},
 	"scheduler/waitgraph": {"backend", "boundary", "infer"},
 
 	"backend":                     {"infer", "kserve"},

@@ -85,7 +85,7 @@ func (l *Loader) stack(v *Version, next backend.Events) backend.Events {
 	if v.stacking == nil {
 		return next
 	}
-	events := stacked.NewEvents(v.stacking, l.settings.Allocate, next)
+	events := stacked.NewEvents(v.stacking, l.settings.Allocate, l.settings.Memory, next)
 	v.between = append(v.between, events)
 	return events
 }

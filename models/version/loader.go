@@ -63,7 +63,8 @@ type Settings struct {
 	Allocate stacked.Allocator
 	// Padding lends memory for the empty slots of sequences; nil: it lies on the heap.
 	Padding func(n int) ([]byte, infer.Memory, error)
-	// Memory is the account of what models' states take; nil: they are not charged.
+	// Memory is the account of models' states and of the texts of stacked batches; nil: they
+	// are not charged.
 	Memory  *memory.Account
 	Metrics *metrics.Registry
 	// GPU names a GPU by its number, for metrics; nil: there are none.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // Allocator lends memory for the bytes of one tensor: n bytes with one
@@ -16,6 +17,7 @@ type Allocator func(n int) ([]byte, infer.Memory, error)
 type Events struct {
 	plan     *Plan
 	allocate Allocator
+	account  *memory.Account
 	next     backend.Events
 
 	mu  sync.Mutex
@@ -24,9 +26,10 @@ type Events struct {
 
 var _ backend.Events = (*Events)(nil)
 
-// NewEvents puts the stacking in front of next.
-func NewEvents(plan *Plan, allocate Allocator, next backend.Events) *Events {
-	return &Events{plan: plan, allocate: allocate, next: next, all: make(map[backend.Instance]*instance)}
+// NewEvents puts the stacking in front of next. The account is charged for texts of merged
+// requests; nil charges nothing.
+func NewEvents(plan *Plan, allocate Allocator, account *memory.Account, next backend.Events) *Events {
+	return &Events{plan: plan, allocate: allocate, account: account, next: next, all: make(map[backend.Instance]*instance)}
 }
 
 func (e *Events) of(in backend.Instance) *instance {
@@ -34,7 +37,7 @@ func (e *Events) of(in backend.Instance) *instance {
 	defer e.mu.Unlock()
 	s := e.all[in]
 	if s == nil {
-		s = &instance{inner: in, plan: e.plan, allocate: e.allocate, groups: make(map[*group]struct{})}
+		s = &instance{inner: in, plan: e.plan, allocate: e.allocate, account: e.account, groups: make(map[*group]struct{})}
 		s.settled.L = &s.mu
 		e.all[in] = s
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 	"google.golang.org/protobuf/encoding/prototext"
 )
 
@@ -148,12 +149,13 @@ func (s *sched) Lost(in backend.Instance, _ bool) { s.down = append(s.down, in) 
 
 // rig is a stacked instance with what stands around it.
 type rig struct {
-	t      testing.TB
-	ledger ledger
-	model  *model
-	events *Events
-	sched  sched
-	in     backend.Instance
+	t       testing.TB
+	ledger  ledger
+	model   *model
+	account *memory.Account
+	events  *Events
+	sched   sched
+	in      backend.Instance
 }
 
 func newRig(t testing.TB, config string, execute func(*infer.Request) *infer.Response) *rig {
@@ -162,8 +164,8 @@ func newRig(t testing.TB, config string, execute func(*infer.Request) *infer.Res
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, model: &model{execute: execute}}
-	r.events = NewEvents(plan, r.ledger.allocate, &r.sched)
+	r := &rig{t: t, model: &model{execute: execute}, account: memory.New(memory.Config{Limit: 64 << 20})}
+	r.events = NewEvents(plan, r.ledger.allocate, r.account, &r.sched)
 	r.events.Available(r.model)
 	r.in = r.sched.up[0]
 	return r

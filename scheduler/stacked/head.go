@@ -5,22 +5,16 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // requestsParameter is the parameter of a stacked request that says what its
 // requests have of their own.
 const requestsParameter = "batch_requests"
-
-// note is what requestsParameter says of one request.
-type note struct {
-	Size        int64          `json:"size"` // rows
-	ID          string         `json:"id,omitempty"`
-	Correlation any            `json:"correlation_id,omitempty"`
-	Flags       uint32         `json:"flags,omitempty"`
-	Parameters  map[string]any `json:"parameters,omitempty"`
-}
 
 // noted reports whether a request has something that gets lost in a batch.
 func noted(r *infer.Request) bool {
@@ -28,8 +22,9 @@ func noted(r *infer.Request) bool {
 }
 
 // head fills in all but the inputs: what the requests have in common stays as it
-// is, what differs is left out and stands in requestsParameter.
-func (g *group) head() {
+// is, what differs is left out and stands in requestsParameter. An error says that there is no
+// memory for that.
+func (g *group) head() error {
 	r := &g.request
 	*r = *g.tasks[0].Request
 	r.Inputs, r.Raw, r.BatchSize = nil, false, g.total
@@ -70,41 +65,97 @@ func (g *group) head() {
 	}
 	if own {
 		r.Parameters = slices.DeleteFunc(r.Parameters, func(p infer.Parameter) bool { return p.Name == requestsParameter })
-		r.Parameters = append(r.Parameters, infer.Parameter{Name: requestsParameter, Kind: infer.StringParameter, String: g.notes()})
+		text, err := g.notes()
+		if err != nil {
+			return infer.Errorf(infer.Unavailable, "batch of %d requests to model '%s' cannot be stacked: %v", len(g.tasks), g.instance.plan.model, err)
+		}
+		r.Parameters = append(r.Parameters, infer.Parameter{Name: requestsParameter, Kind: infer.StringParameter, String: text})
 	}
+	return nil
 }
 
-// notes writes what each request has of its own.
-func (g *group) notes() string {
-	notes := make([]note, len(g.tasks))
+// notes returns what each request has of its own, as JSON. The account is charged for it
+// until the group ends.
+func (g *group) notes() (string, error) {
+	n := 0
+	g.writeNotes(func(piece string) { n += len(piece) })
+	if account := g.instance.account; account != nil {
+		g.charge.Account = account
+		if err := g.charge.Take(memory.Frames, int64(n)); err != nil {
+			return "", err
+		}
+	}
+	var text strings.Builder
+	text.Grow(n) // bound: charged
+	g.writeNotes(func(piece string) { text.WriteString(piece) })
+	return text.String(), nil
+}
+
+// writeNotes passes the text of notes to put, piece by piece.
+func (g *group) writeNotes(put func(piece string)) {
 	for i, task := range g.tasks {
 		r := task.Request
-		n := note{Size: g.rows[i], ID: r.ID, Flags: r.Flags}
+		if i == 0 {
+			put(`[{"size":`)
+		} else {
+			put(`,{"size":`)
+		}
+		put(strconv.FormatInt(g.rows[i], 10))
+		if r.ID != "" {
+			put(`,"id":`)
+			infer.QuoteJSON(r.ID, put)
+		}
 		switch {
 		case r.Correlation.Text != "":
-			n.Correlation = r.Correlation.Text
+			put(`,"correlation_id":`)
+			infer.QuoteJSON(r.Correlation.Text, put)
 		case r.Correlation.Number != 0:
-			n.Correlation = r.Correlation.Number
+			put(`,"correlation_id":`)
+			put(strconv.FormatUint(r.Correlation.Number, 10))
 		}
-		for j := range r.Parameters {
-			if n.Parameters == nil {
-				n.Parameters = make(map[string]any, len(r.Parameters))
-			}
-			n.Parameters[r.Parameters[j].Name] = valueOf(&r.Parameters[j])
+		if r.Flags != 0 {
+			put(`,"flags":`)
+			put(strconv.FormatUint(uint64(r.Flags), 10))
 		}
-		notes[i] = n
+		if len(r.Parameters) > 0 {
+			put(`,"parameters":`)
+			writeParameters(r.Parameters, put)
+		}
+		put("}")
 	}
-	text, err := json.Marshal(notes)
-	if err != nil { // not possible for these types
-		return "[]"
-	}
-	return string(text)
+	put("]")
 }
 
+// writeParameters passes parameters to put as a JSON object, sorted by name. Of those with the
+// same name the last counts.
+func writeParameters(parameters []infer.Parameter, put func(piece string)) {
+	sorted := make([]*infer.Parameter, len(parameters)) // bound: the parameters of a request, which are charged
+	for i := range parameters {
+		sorted[i] = &parameters[i]
+	}
+	slices.SortStableFunc(sorted, func(a, b *infer.Parameter) int { return strings.Compare(a.Name, b.Name) })
+	sep := "{"
+	for i, p := range sorted {
+		if i+1 < len(sorted) && sorted[i+1].Name == p.Name {
+			continue
+		}
+		put(sep)
+		sep = ","
+		infer.QuoteJSON(p.Name, put)
+		put(":")
+		if p.Kind == infer.StringParameter {
+			infer.QuoteJSON(p.String, put)
+			continue
+		}
+		text, _ := json.Marshal(valueOf(p)) // never refused
+		put(string(text))                   // bound: one number
+	}
+	put("}")
+}
+
+// valueOf returns the value of a parameter that is not a string.
 func valueOf(p *infer.Parameter) any {
 	switch p.Kind {
-	case infer.StringParameter:
-		return p.String
 	case infer.IntParameter:
 		return p.Int
 	case infer.BoolParameter:

@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // copyAside is from how many bytes on a batch is merged by a goroutine of its
@@ -19,6 +20,7 @@ type instance struct {
 	inner    backend.Instance
 	plan     *Plan
 	allocate Allocator
+	account  *memory.Account
 
 	mu      sync.Mutex
 	groups  map[*group]struct{} // that have not been answered
@@ -130,6 +132,7 @@ type group struct {
 	total    int64              // rows
 	padded   map[string][]int64 // shapes of the merged inputs that are padded
 	memory   []infer.Memory     // of the merged inputs
+	charge   memory.Charge      // for the notes
 	begin    int64              // ns of CLOCK_MONOTONIC
 
 	context everybody
@@ -249,6 +252,7 @@ func (g *group) end() {
 		m.Release()
 	}
 	g.memory = nil
+	g.charge.Settle()
 	g.context.close()
 }
 

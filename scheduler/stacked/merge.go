@@ -40,7 +40,9 @@ func (g *group) merge() error {
 	if err := g.count(); err != nil {
 		return err
 	}
-	g.head()
+	if err := g.head(); err != nil {
+		return err
+	}
 	first := g.tasks[0].Request
 	inputs := make([]infer.Tensor, 0, len(first.Inputs)+len(g.instance.plan.extras))
 	for i := range first.Inputs {

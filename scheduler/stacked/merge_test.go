@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 func TestMergeConcatenatesAndPads(t *testing.T) {
@@ -397,6 +398,58 @@ func TestNotesOfStrangeNumbers(t *testing.T) {
 	text := r.model.got[0].Parameters[0].String
 	if !json.Valid([]byte(text)) || !strings.Contains(text, `"n":"NaN"`) {
 		t.Errorf("got %s", text)
+	}
+}
+
+// TestNotesAreWhatJSONMarshals compares the text for strange parameters, of which some repeat.
+func TestNotesAreWhatJSONMarshals(t *testing.T) {
+	strange := "\x00\x1f\"\\<>&\u2028\xffü\n"
+	r := newRig(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
+	req := request(ints("X", dims(1), 1))
+	req.ID, req.Correlation.Text = "<", strange
+	req.Parameters = []infer.Parameter{
+		{Name: strange, Kind: infer.StringParameter, String: strange}, {Name: "b", Kind: infer.IntParameter, Int: -1},
+		{Name: "a", Kind: infer.DoubleParameter, Double: 1e21}, {Name: "b", Kind: infer.BoolParameter}, {Name: "c"},
+	}
+	r.release(r.run(req, request(ints("X", dims(1), 1))))
+	want, err := json.Marshal(map[string]any{strange: strange, "a": 1e21, "b": false, "c": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	correlation, _ := json.Marshal(strange)
+	whole := `[{"size":1,"id":"\u003c","correlation_id":` + string(correlation) + `,"parameters":` + string(want) + `},{"size":1}]`
+	if got := r.model.got[0].Parameters[0].String; got != whole {
+		t.Errorf("got  %s\nwant %s", got, whole)
+	}
+}
+
+// TestNotesAreCharged has a batch with long texts: the account is charged until the response, and
+// where it has no room the batch is refused.
+func TestNotesAreCharged(t *testing.T) {
+	for _, test := range []struct {
+		size    int
+		refused bool
+	}{{1 << 10, false}, {4 << 20, true}} {
+		var r *rig
+		var during int64
+		r = newRig(t, "", func(*infer.Request) *infer.Response {
+			during = r.account.Used(memory.Frames)
+			return &infer.Response{Final: true}
+		})
+		req := request(ints("X", dims(1), 1))
+		req.Parameters = []infer.Parameter{{Name: "p", Kind: infer.StringParameter, String: strings.Repeat("\x01", test.size)}}
+		answers := r.run(req, request(ints("X", dims(1), 1)))
+		err := answers.tasks[0].responses[0].Err
+		r.release(answers)
+		if refused := err != nil && err.Code == infer.Unavailable; refused != test.refused {
+			t.Errorf("%d bytes: got error %v", test.size, err)
+		}
+		if want := int64(6 * test.size); !test.refused && during < want {
+			t.Errorf("got %d bytes charged during the execution, want at least %d", during, want)
+		}
+		if got := r.account.Used(memory.Frames); got != 0 {
+			t.Errorf("got %d bytes charged after the response, want none", got)
+		}
 	}
 }
 

@@ -113,7 +113,7 @@ batch_output { target_name: "Y" source_input: "X" }`)
 	var memory ledger
 	observer := &nobody{}
 	batcher := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: observer, Batching: batching.NewRules(config)})
-	events := NewEvents(plan, memory.allocate, batcher)
+	events := NewEvents(plan, memory.allocate, nil, batcher)
 	var workers, clients sync.WaitGroup
 	var all []*worker
 	for i := range 3 {

@@ -33,7 +33,7 @@ type Encoder struct {
 	heads   []ipc.RequestHead
 	outputs []uint16
 	wanted  []ipc.Place // of outputs
-	strings []byte      // parameters and trace of all requests, one after another
+	traces  []byte      // texts of all requests, one after another
 	size    int         // bytes of the body
 	group   *shm.Group  // the blocks of tensors, nil without blocks
 }
@@ -75,8 +75,8 @@ func (e *Encoder) SetMayKeep(mayKeep func(n int64) error) { e.mayKeep = mayKeep 
 // Names returns the names that the stub has been told.
 func (e *Encoder) Names() *Names { return e.names }
 
-// keptStrings bounds the buffer for texts that an encoder keeps for its next batch, in bytes.
-const keptStrings = 64 << 10
+// keptTraces bounds the buffer for traces that an encoder keeps for its next batch, in bytes.
+const keptTraces = 64 << 10
 
 // Execute sends the frame EXECUTE of a batch and returns its position, and when it was published. Handles are the
 // requests' in order. The number is stored in written when everything has been read of
@@ -89,8 +89,8 @@ func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []ui
 		if !sent {
 			e.undo()
 		}
-		if cap(e.strings) > keptStrings {
-			e.strings = nil
+		if cap(e.traces) > keptTraces {
+			e.traces = nil
 		}
 	}()
 	if err := e.plan(requests, handles); err != nil {
@@ -118,7 +118,7 @@ func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []ui
 }
 
 func (e *Encoder) reset() {
-	e.tensors, e.heads, e.outputs, e.strings = e.tensors[:0], e.heads[:0], e.outputs[:0], e.strings[:0]
+	e.tensors, e.heads, e.outputs, e.traces = e.tensors[:0], e.heads[:0], e.outputs[:0], e.traces[:0]
 	e.wanted, e.group = e.wanted[:0], nil
 	clear(e.places)
 	e.places = e.places[:0]
@@ -142,16 +142,14 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 		if err := checkRequest(r); err != nil {
 			return err
 		}
-		from := len(e.strings)
-		e.strings = infer.AppendParameters(e.strings, r.Parameters)
 		h := ipc.RequestHead{
 			Handle: handles[i], Correlation: r.Correlation.Number, Timeout: r.TimeoutMicros, Flags: r.Flags, Priority: r.Priority,
 			Inputs: uint16(len(r.Inputs)), Outputs: ipc.AllOutputs, ID: uint32(len(r.ID)),
-			Parameters: uint32(len(e.strings) - from), CorrelText: uint32(len(r.Correlation.Text)),
+			Parameters: uint32(infer.ParametersSize(r.Parameters)), CorrelText: uint32(len(r.Correlation.Text)),
 		}
 		if r.Trace != nil {
 			text := r.Trace.Text()
-			e.strings, h.Trace = append(e.strings, text...), uint32(len(text))
+			e.traces, h.Trace = append(e.traces, text...), uint32(len(text))
 		}
 		if r.Correlation.Text != "" {
 			h.CorrelKind = ipc.CorrelationText
@@ -256,7 +254,7 @@ func (e *Encoder) write(body []byte, requests []*infer.Request) {
 	binary.LittleEndian.PutUint32(b[0:], uint32(len(requests)))
 	binary.LittleEndian.PutUint32(b[4:], 0)
 	b = b[ipc.ExecuteSize:]
-	tensors, places, outputs, wanted, strings := e.tensors, e.places, e.outputs, e.wanted, e.strings
+	tensors, places, outputs, wanted, traces := e.tensors, e.places, e.outputs, e.wanted, e.traces
 	for i, r := range requests {
 		h := &e.heads[i]
 		b = h.Put(b)
@@ -278,11 +276,16 @@ func (e *Encoder) write(body []byte, requests []*infer.Request) {
 			wanted = wanted[1:]
 		}
 		n := copy(b, r.ID)
-		n += copy(b[n:], strings[:h.Parameters])
-		strings = strings[h.Parameters:]
+		n += putParameters(b[n:], h.Parameters, r.Parameters)
 		n += copy(b[n:], r.Correlation.Text)
-		n += copy(b[n:], strings[:h.Trace])
-		strings = strings[h.Trace:]
+		n += copy(b[n:], traces[:h.Trace])
+		traces = traces[h.Trace:]
 		b = b[ipc.Align8(n):]
 	}
+}
+
+// putParameters writes parameters, whose text has n bytes, to the beginning of b. The text
+// may be six times as long as they are, so it is made nowhere else.
+func putParameters(b []byte, n uint32, parameters []infer.Parameter) int {
+	return len(infer.AppendParameters(b[:0:n], parameters)) // bound: n, for which b has room
 }

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
 )
@@ -320,19 +322,49 @@ func responseBody(outputs ...ipc.Descriptor) []byte {
 	return body
 }
 
-// TestEncoderKeepsNoLongTexts has a batch with a long text, which the encoder does not keep a buffer
-// for until the next one.
-func TestEncoderKeepsNoLongTexts(t *testing.T) {
+// TestEncoderKeepsNoLongTraces has a batch with the text of a long trace, which the encoder does not
+// keep a buffer for until the next one.
+func TestEncoderKeepsNoLongTraces(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
-	var written atomic.Uint64
-	long := infer.Parameter{Name: "p", Kind: infer.StringParameter, String: strings.Repeat("x", 2*keptStrings)}
-	for _, text := range []infer.Parameter{long, {Name: "p"}} {
-		request := &infer.Request{Parameters: []infer.Parameter{text}}
+	var written, number atomic.Uint64
+	for _, state := range []string{strings.Repeat("x", 2*keptTraces), ""} {
+		request := &infer.Request{Trace: trace.New(trace.Config{IDs: &number, TraceID: trace.TraceID{1}, State: state})}
 		if _, _, err := p.encoder.Execute(1, []*infer.Request{request}, []uint64{1}, false, &written, func(*shm.Group) {}); err != nil {
 			t.Fatal(err)
 		}
-		if got := cap(p.encoder.strings); got > keptStrings {
-			t.Errorf("got a buffer of %d bytes, want at most %d", got, keptStrings)
+		if got := cap(p.encoder.traces); got > keptTraces {
+			t.Errorf("got a buffer of %d bytes, want at most %d", got, keptTraces)
 		}
+	}
+}
+
+// TestLongParametersTakeNoHeap encodes parameters whose text is six times as long as they are, for a
+// batch and a response, into memory that is charged elsewhere.
+func TestLongParametersTakeNoHeap(t *testing.T) {
+	p := newPeer(t, shm.Memfd{})
+	const n, size = 16, 1 << 20
+	long := []infer.Parameter{{Name: "p", Kind: infer.StringParameter, String: strings.Repeat("\x01", size)}}
+	requests := make([]*infer.Request, n)
+	for i := range requests {
+		requests[i] = &infer.Request{Parameters: long}
+	}
+	body := make([]byte, 6*(n+1)*size)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := p.encoder.plan(requests, make([]uint64, n)); err != nil {
+		t.Fatal(err)
+	}
+	p.encoder.write(body[:p.encoder.size], requests)
+	response, err := p.encoder.Place(&infer.Response{Parameters: long})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.write(body[:response.size])
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > size {
+		t.Errorf("got %d bytes allocated for %d texts of %d bytes, want at most %d", got, n+1, size, size)
+	}
+	if p.encoder.size < 6*n*size || response.size < 6*size {
+		t.Errorf("got bodies of %d and %d bytes, want all of the parameters in them", p.encoder.size, response.size)
 	}
 }

@@ -19,7 +19,7 @@ type Response struct {
 	Hint       uint32
 	head       ipc.ResponseHead
 	text       string // of the error
-	parameters []byte
+	parameters []infer.Parameter
 	outputs    []placed  // bound: the outputs of a response, which are charged
 	few        [2]placed // outputs begins here
 	size       int       // bytes of the body
@@ -59,9 +59,9 @@ func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 		p.size = ipc.InferResponseSize + ipc.ResponseSize + ipc.Align8(len(p.text))
 		return p, nil
 	}
-	p.parameters = infer.AppendParameters(nil, r.Parameters)
-	p.head.Parameters, p.head.Outputs = uint32(len(p.parameters)), uint16(len(r.Outputs))
-	p.size = ipc.InferResponseSize + ipc.ResponseSize + ipc.Align8(len(p.parameters))
+	p.parameters = r.Parameters
+	p.head.Parameters, p.head.Outputs = uint32(infer.ParametersSize(r.Parameters)), uint16(len(r.Outputs))
+	p.size = ipc.InferResponseSize + ipc.ResponseSize + ipc.Align8(int(p.head.Parameters))
 	for i := range r.Outputs {
 		p.size += ipc.DescriptorSize + 8*len(r.Outputs[i].Shape)
 	}
@@ -180,7 +180,7 @@ func (p *Response) write(body []byte) {
 		b = p.outputs[i].descriptor.Put(b)
 		p.outputs[i].place.fill(body)
 	}
-	b = b[copy(b, p.parameters):]
+	b = b[putParameters(b, p.head.Parameters, p.parameters):]
 	copy(b, p.text)
 }
 
