@@ -116,7 +116,7 @@ func quotedSize(s string) (n int) {
 // pieces together are what json.Marshal returns.
 func QuoteJSON(s string, put func(piece string)) {
 	put(`"`)
-	from := 0 // what has not been put yet
+	from := 0 // s[from:i] waits to be put
 	for i := 0; i < len(s); {
 		escape, size := "", 1
 		if c := s[i]; c < utf8.RuneSelf {

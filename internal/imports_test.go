@@ -169,22 +169,23 @@ var mayImport = map[string][]string{
 
 // tested says which packages the tests of a package may import besides.
 var tested = map[string][]string{
-	"backends":            {"backend", "infer", "sdk/conformance"}, // as authors test theirs
-	"backend/native":      {"ipc", "shm"},
-	"cli/flags":           {"backend/process", "backend/process/hostcalls", "backend/process/output", "server/recording"},
-	"cli/skeleton":        {"models/config"},
-	"backend/process":     {"backend/python", "shm/foreign", "stub", "pyutils"}, // whose stubs they host
-	"backend/python":      {"ipc", "memory", "pyutils", "stub"},
-	"models":              {"metrics", "scheduler/ratelimit"},
-	"models/signature":    {"models/config"},
-	"models/version":      {"infer/trace"},
-	"sdk/engine":          {"infer/trace"},
-	"sdk/plugin":          {"backend/native", "backend/process", "infer/trace", "kserve", "shm"}, // which host its processes
-	"server/rest/body":    {"boundary"},
-	"server/grpc/message": {"kserve"},
-	"scheduler":           {"kserve"},
-	"scheduler/sequence":  {"scheduler/ratelimit"},
-	"scheduler/stacked":   {"scheduler", "scheduler/batching"},
+	"backend/process/frames": {"infer/trace"},
+	"backends":               {"backend", "infer", "sdk/conformance"}, // as authors test theirs
+	"backend/native":         {"ipc", "shm"},
+	"cli/flags":              {"backend/process", "backend/process/hostcalls", "backend/process/output", "server/recording"},
+	"cli/skeleton":           {"models/config"},
+	"backend/process":        {"backend/python", "shm/foreign", "stub", "pyutils"}, // whose stubs they host
+	"backend/python":         {"ipc", "memory", "pyutils", "stub"},
+	"models":                 {"metrics", "scheduler/ratelimit"},
+	"models/signature":       {"models/config"},
+	"models/version":         {"infer/trace"},
+	"sdk/engine":             {"infer/trace"},
+	"sdk/plugin":             {"backend/native", "backend/process", "infer/trace", "kserve", "shm"}, // which host its processes
+	"server/rest/body":       {"boundary"},
+	"server/grpc/message":    {"kserve"},
+	"scheduler":              {"kserve"},
+	"scheduler/sequence":     {"scheduler/ratelimit"},
+	"scheduler/stacked":      {"scheduler", "scheduler/batching"},
 }
 
 // wired are the packages in which numbers that cross the wire stand: there they
