@@ -12,19 +12,28 @@ const smallTensor = 4 << 10
 
 // memoryOf returns n bytes for a merged tensor, which the group holds.
 func (g *group) memoryOf(n int64) ([]byte, infer.Memory, error) {
-	if n <= smallTensor {
-		return make([]byte, n), nil, nil
-	}
 	if int64(int(n)) != n {
 		return nil, nil, infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes", n)
 	}
-	data, memory, err := g.instance.allocate(int(n))
+	data, memory, err := g.instance.lend(int(n))
 	if err != nil {
 		// Whatever it is, no client has asked for so much: it may be the padding.
 		return nil, nil, infer.Errorf(infer.Unavailable, "batch of %d requests to model '%s' cannot be stacked: %v", len(g.tasks), g.instance.plan.model, err)
 	}
 	if memory != nil {
 		g.memory = append(g.memory, memory)
+	}
+	return data, memory, nil
+}
+
+// lend returns n bytes for a tensor, with one reference.
+func (s *instance) lend(n int) ([]byte, infer.Memory, error) {
+	if n <= smallTensor {
+		return make([]byte, n), nil, nil
+	}
+	data, memory, err := s.allocate(n)
+	if err != nil {
+		return nil, nil, err
 	}
 	return data[:n], memory, nil
 }

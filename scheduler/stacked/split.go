@@ -51,6 +51,13 @@ func (g *group) fail(responses []*infer.Response, err *infer.Error, final bool) 
 // scatter gives each response whose request asked for it its part of an output.
 func (g *group) scatter(out *infer.Tensor, responses []*infer.Response) *infer.Error {
 	pieces, err := g.pieces(out)
+	defer func() {
+		for i := range pieces {
+			if pieces[i].Memory != out.Memory {
+				pieces[i].Release()
+			}
+		}
+	}()
 	if err != nil {
 		return err
 	}
@@ -70,8 +77,8 @@ func (g *group) mismatch(out *infer.Tensor, format string, args ...any) *infer.E
 		append([]any{out.Name, g.instance.plan.model, infer.ShapeString(out.Shape)}, args...)...)
 }
 
-// pieces cuts an output. The pieces have no references of their own; those that
-// had to be copied lie on the Go heap.
+// pieces cuts an output. The pieces have no references of their own, but for those that
+// had to be copied: the caller releases their Memory, after an error too.
 func (g *group) pieces(out *infer.Tensor) ([]infer.Tensor, *infer.Error) {
 	pieces := make([]infer.Tensor, len(g.tasks))
 	for i := range pieces {
@@ -186,16 +193,24 @@ func (g *group) trim(out *infer.Tensor, pieces []infer.Tensor) *infer.Error {
 			p.Data = take(p.Shape[0] * items)
 			continue
 		}
-		elements, _ := infer.Elements(p.Shape)
-		own := make([]byte, 0, elements*width)
-		for range p.Shape[0] {
-			eachRun(out.Shape[1:], p.Shape[1:], func(inside bool, n int64) {
-				if bytes := take(n); inside {
-					own = append(own, bytes...)
-				}
-			})
+		from, size := rest, 0
+		each := func(visit func([]byte)) {
+			rest = from
+			for range p.Shape[0] {
+				eachRun(out.Shape[1:], p.Shape[1:], func(inside bool, n int64) {
+					if taken := take(n); inside {
+						visit(taken)
+					}
+				})
+			}
 		}
-		p.Data, p.Memory = own, nil
+		each(func(taken []byte) { size += len(taken) })
+		own, memory, err := g.instance.lend(size)
+		if err != nil {
+			return infer.Errorf(infer.Unavailable, "output '%s' of model '%s' cannot be split for %d requests: %v", out.Name, g.instance.plan.model, len(g.tasks), err)
+		}
+		p.Data, p.Memory = own, memory
+		each(func(taken []byte) { own = own[copy(own, taken):] })
 	}
 	return nil
 }

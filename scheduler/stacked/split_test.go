@@ -3,6 +3,7 @@ package stacked
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -197,6 +198,52 @@ func TestSplitIsByView(t *testing.T) {
 		a.responses = nil
 	}
 	r.release(b)
+}
+
+// TestTrimmedOutputsAreCharged: copies of parts of a padded output lie in memory of the
+// Allocator, whose error every client gets.
+func TestTrimmedOutputsAreCharged(t *testing.T) {
+	for _, limit := range []int{0, 5000} {
+		r := newRig(t, `
+input { name: "X" data_type: TYPE_STRING dims: [ -1 ] allow_ragged_batch: true }
+output { name: "Y" data_type: TYPE_STRING dims: [ -1 ] }
+output { name: "Z" data_type: TYPE_STRING dims: [ -1 ] }
+batch_output { target_name: [ "Y", "Z" ] kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: "X" }
+parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`, nil)
+		long, longer := strings.Repeat("a", 4200), strings.Repeat("b", 6000)
+		x := func(n int64) *infer.Request {
+			return request(texts("X", dims(1, n), make([]string, n)...))
+		}
+		only := x(2)
+		only.Outputs = []string{"Z"}
+		b := r.run(x(1), only, x(3))
+		r.ledger.limit = limit
+		y := texts("Y", dims(3, 3), long, "", "", longer, "", "", "", "", "")
+		y.Memory = r.ledger.lend("Y")
+		z := texts("Z", dims(3, 3), "", "", "", "c", "d", "", "", "", "")
+		z.Memory = r.ledger.lend("Z")
+		r.model.open[0].Send(&infer.Response{Final: true, Outputs: []infer.Tensor{y, z}})
+		for i, a := range b.tasks {
+			got := a.responses[0]
+			if limit > 0 {
+				want := infer.Errorf(infer.Unavailable, "output 'Y' of model 'm' cannot be split for 3 requests: no memory today")
+				if got.Err == nil || *got.Err != *want {
+					t.Errorf("task %d: got %+v, want %q", i, got, want)
+				}
+			} else if got.Err != nil {
+				t.Errorf("task %d: got %v", i, got.Err)
+			}
+		}
+		if limit == 0 {
+			if got := b.tasks[0].responses[0].Outputs[0]; string(got.Data) != string(strs(long)) || got.Memory == nil || got.Memory == y.Memory {
+				t.Errorf("got %d bytes in %v, want a copy in memory that was lent", len(got.Data), got.Memory)
+			}
+			if got := b.tasks[1].responses[0].Outputs; len(got) != 1 || string(got[0].Data) != string(strs("c", "d")) || got[0].Memory != nil {
+				t.Errorf("got %+v, want a small copy", got)
+			}
+		}
+		r.release(b)
+	}
 }
 
 // TestErrorsOfTheModel reach everybody, each with an error of its own.
