@@ -76,7 +76,8 @@ type Request struct {
 	Trace *trace.Trace
 
 	// Raw marks a request whose single input came without name, type or shape:
-	// Inputs holds one Tensor with Data alone, and validation deduces the rest.
+	// Inputs holds one Tensor with Data alone, and validation deduces the rest. Data has
+	// RawRoom bytes of capacity behind it.
 	Raw bool
 	// Replayed marks a request of a recording that is sent again: it is not recorded. Front ends set it where
 	// requests are recorded.
@@ -94,6 +95,10 @@ type Request struct {
 	// Parts are the requests that a scheduler has merged into this one; nil mostly.
 	Parts []*Request
 }
+
+// RawRoom is how many bytes the length before an element of Bytes has, for which there is
+// room behind the bytes of a raw request.
+const RawRoom = 4
 
 // ReplayHeader is the header, or metadata, that marks requests as Replayed, with the key of the
 // directory of records.

@@ -1,6 +1,8 @@
 package signature
 
 import (
+	"encoding/binary"
+
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -18,11 +20,11 @@ func (s *Model) deduce(r *infer.Request) error {
 		if len(spec.dims) != 1 || spec.dims[0] != 1 {
 			return refuse("%sFor BYTE datatype raw input '%s', the model must have input shape [1]", r.LogPrefix(), in.Name)
 		}
-		// The client sends the text alone.
+		// The client sends the text alone: it moves up, and its length goes before it.
 		n := len(in.Data)
-		data := make([]byte, 4, 4+n)
-		data[0], data[1], data[2], data[3] = byte(n), byte(n>>8), byte(n>>16), byte(n>>24)
-		in.Data = append(data, in.Data...)
+		in.Data = append(in.Data, make([]byte, infer.RawRoom)...) // bound: there is room for it
+		copy(in.Data[infer.RawRoom:], in.Data[:n])
+		binary.LittleEndian.PutUint32(in.Data, uint32(n)) //nolint:gosec // bodies are smaller
 		in.Shape = append(in.Shape, 1)
 		return nil
 	}

@@ -116,6 +116,20 @@ func TestBadRequestsAreRefusedByText(t *testing.T) {
 	}
 }
 
+// TestARawTextStaysInItsMemory: the length goes before the text in the room that the front
+// end has left behind it.
+func TestARawTextStaysInItsMemory(t *testing.T) {
+	body := append(make([]byte, 0, 3+infer.RawRoom), "abc"...)
+	request := &infer.Request{Raw: true, Inputs: []infer.Tensor{{Data: body}}}
+	config := configOf(t, `name: "m" backend: "python" input { name: "T" data_type: TYPE_STRING dims: [ 1 ] }`)
+	if err := New("m", config).Validate(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	if got := request.Inputs[0].Data; string(got) != "\x03\x00\x00\x00abc" || &got[0] != &body[0] {
+		t.Errorf("got %q in memory of its own: %t, want the length and the text where it was", got, &got[0] != &body[0])
+	}
+}
+
 func configOf(t *testing.T, text string) *kserve.ModelConfig {
 	t.Helper()
 	config, err := config.ParseText("config.pbtxt", []byte(text))

@@ -6,11 +6,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/rest/inference"
@@ -106,6 +108,49 @@ func TestBodiesOfAllSizes(t *testing.T) {
 				_ = c.Close()
 			}
 		}
+	}
+}
+
+// TestBehindARawBodyIsRoom for the length of an element of BYTES, which is charged with the body.
+func TestBehindARawBodyIsRoom(t *testing.T) {
+	raw := model("raw", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	s := startHTTP(t, Config{MaxInputBytes: 300_000}, servertest.NewCore(raw))
+	raw.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		data := req.Inputs[0].Data
+		n := len(data) + infer.RawRoom
+		if cap(data) < n || s.blocks.Account.Total() < int64(n) {
+			return infer.Errorf(infer.Internal, "room for %d bytes, %d charged", cap(data)-len(data), s.blocks.Account.Total())
+		}
+		copy(data[len(data):n], "room")
+		return raw.Echo(ctx, req, send)
+	}
+	const head = "POST /v2/models/raw/infer HTTP/1.1\r\nHost: x\r\n" + inference.HeaderLengthName + ": 0\r\n"
+	for _, size := range []int{0, 5, server.InlineTensor - infer.RawRoom, server.InlineTensor, body.FirstStep, 2*body.FirstStep - 2, 300_000} {
+		data := strings.Repeat("x", size)
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		_, _ = io.WriteString(z, data)
+		_ = z.Close()
+		for name, text := range map[string]string{
+			"length":  fmt.Sprintf("Content-Length: %d\r\n\r\n%s", size, data),
+			"chunked": "Transfer-Encoding: chunked\r\n\r\n" + inChunks(data, 1<<20),
+			"gzip":    fmt.Sprintf("Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.String()),
+		} {
+			c := s.connect(t)
+			c.send(head + text)
+			if got := c.receive("POST"); got.status != 200 || !strings.HasSuffix(got.body, fmt.Sprintf(`"parameters":{"binary_data_size":%d}}]}%s`, size, data)) {
+				t.Errorf("%s of %d bytes: got status %d, %.200s", name, size, got.status, got.body)
+			}
+			_ = c.Close()
+		}
+	}
+	c := s.connect(t)
+	c.send(head + "Transfer-Encoding: chunked\r\n\r\n9\r\nab")
+	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.receive("POST"); got.status != 400 || got.body != errorBody("request body ends early or is malformed") {
+		t.Errorf("a chunk that ends early: got status %d, %s", got.status, got.body)
 	}
 }
 

@@ -1,11 +1,14 @@
 package inference
 
 import (
+	"bytes"
+	"io"
 	"math"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
 // gatherTensor gives t the next n bytes of the body, straight from the connection
@@ -82,15 +85,31 @@ func (q *Request) readRaw() error {
 		return infer.Errorf(infer.InvalidArg,
 			"Raw input has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.", n, limit)
 	}
-	if left := q.body.Left; left >= 0 {
-		if left > limit {
-			return tooLarge(left)
-		}
-		return q.readAnnounced(t, left)
+	left := q.body.Left
+	if left > limit {
+		return tooLarge(left)
 	}
-	err := q.gatherTensor(t, limit+1, false)
-	if err == nil && int64(len(t.Data)) > limit {
-		err = tooLarge(int64(len(t.Data)))
+	if left >= 0 && left+infer.RawRoom <= server.InlineTensor {
+		err := q.readAnnounced(t, left+infer.RawRoom)
+		t.Data = t.Data[:max(0, len(t.Data)-infer.RawRoom)]
+		return err
 	}
-	return err
+	// The room is read behind the body, and is memory that is there and charged.
+	room, announced, most := bytes.NewReader(make([]byte, infer.RawRoom)), left >= 0, limit+1
+	if announced {
+		most, left = left, left+infer.RawRoom
+	}
+	q.body = body.NewReader(io.MultiReader(q.body.Source(), room), left)
+	if err := q.gatherTensor(t, most+infer.RawRoom, announced); err != nil {
+		return err
+	}
+	n := int64(len(t.Data)) - infer.RawRoom
+	if n > limit {
+		return tooLarge(n)
+	}
+	if room.Len() > 0 {
+		return body.Refuse(io.ErrUnexpectedEOF)
+	}
+	t.Data = t.Data[: n : n+infer.RawRoom]
+	return nil
 }
