@@ -113,7 +113,7 @@ func quotedSize(s string) (n int) {
 }
 
 // QuoteJSON passes s as a JSON string to put, piece by piece and without an allocation. The
-// pieces together are what json.Marshal returns.
+// pieces together equal the output of json.Marshal.
 func QuoteJSON(s string, put func(piece string)) {
 	put(`"`)
 	from := 0 // s[from:i] waits to be put

@@ -32,7 +32,7 @@ func TestParametersOfAllKinds(t *testing.T) {
 	}
 }
 
-// checkQuoted compares what QuoteJSON and the size of parameters say of s with encoding/json.
+// checkQuoted compares the output of QuoteJSON for s, and the size of parameters, with encoding/json.
 func checkQuoted(t *testing.T, s string) {
 	t.Helper()
 	var quoted strings.Builder
