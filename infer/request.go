@@ -96,8 +96,8 @@ type Request struct {
 	Parts []*Request
 }
 
-// RawRoom is how many bytes the length before an element of Bytes has, for which there is
-// room behind the bytes of a raw request.
+// RawRoom is the size of the length before an element of Bytes. A raw request has as much room
+// behind its bytes.
 const RawRoom = 4
 
 // ReplayHeader is the header, or metadata, that marks requests as Replayed, with the key of the

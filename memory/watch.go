@@ -202,8 +202,8 @@ func (w *watcher) sweep(now time.Time) heapState {
 	w.took, w.swollen = w.swept.Sub(now), false
 	h := w.measure()
 	w.after, w.beyondAfter = h.size, w.beyond(h)
-	// What is in use now may be garbage when the server is idle, and nothing grows then that
-	// would tell.
+	// Memory in use now may become garbage once the server is idle. No growth of the heap would
+	// show that.
 	w.again = w.quiet < quietLooks || before-h.size >= worthwhile
 	if charged = max(charged, w.onHeap()); w.uncharged(h, charged) && !now.Before(w.reported) {
 		w.reported = now.Add(reportApart)

@@ -82,10 +82,8 @@ func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	if err := k.warm(ctx); err != nil {
 		return false, err
 	}
-	all := k.tally
-	k.tally = newTally()
 	k.storm(ctx, warmSpan, k.good())
-	k.tally = all
+	k.tally = newTally()
 	before, err := k.server.rest(ctx, nil)
 	if err != nil {
 		return false, err
@@ -117,8 +115,8 @@ func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	return k.tally.verdict(), nil
 }
 
-// warmSpan is for how long good clients are alone with the server. What it has then is its own
-// need, with which it is compared afterwards.
+// warmSpan is how long good clients use the server before the hostile ones start. Its memory after
+// that is the baseline for the comparison at the end.
 const warmSpan = 10 * time.Second
 
 // storm starts actors, ends them after the given time and waits for them.

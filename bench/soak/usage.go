@@ -23,7 +23,7 @@ type usage struct {
 	descriptors int   // of the server's process
 	processes   int   // below it; at rest, all that came from it
 	group       int64 // bytes of its control group, without what can be given up
-	uncharged   int64 // bytes that the server has and has charged to nobody; of the most alone
+	uncharged   int64 // bytes of the server that are not charged; sampled for the maximum only
 }
 
 func (u usage) String() string {
@@ -155,7 +155,7 @@ func (v *server) rest(ctx context.Context, before *usage) (usage, error) {
 	}
 	limit := time.Now().Add(returnLimit)
 	if before == nil {
-		limit = time.Now().Add(10 * time.Second) // what is idle is given back within seconds
+		limit = time.Now().Add(10 * time.Second) // the server returns idle memory within seconds
 	}
 	for {
 		u := v.look()

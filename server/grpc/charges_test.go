@@ -278,7 +278,7 @@ func TestSmallValuesAreBounded(t *testing.T) {
 }
 
 // TestRefusedCallsKeepTheirConnection: a connection whose calls are refused for want of memory is
-// in use, and one that has never had a call makes room before it.
+// in use. A connection that has never had a call is closed before it.
 func TestRefusedCallsKeepTheirConnection(t *testing.T) {
 	s := start(t, Config{MaxConnections: 2}, nil)
 	if err := s.account.Take(memory.Transport, s.account.Most(memory.Transport)); err != nil {

@@ -208,8 +208,8 @@ func (c *connection) name() string {
 // cut ends the connection even while it is busy: the library finds it closed.
 func (c *connection) cut() { _ = c.TCPConn.Close() }
 
-// closeIdle closes the connection unless there are RPCs: in the socket, in what the library has
-// read, between their headers and their handlers, or ended and not yet written, which are charged.
+// closeIdle closes the connection unless it has an RPC in any state: unread in the socket, read but
+// not processed by the library, or charged, which lasts from its headers until its end is written.
 // The exchange is what an RPC that begins at the same moment loses or wins: if it comes later, its
 // connection is closed, and the counter stays so far below zero that no later RPC makes it busy.
 func (c *connection) closeIdle() bool {

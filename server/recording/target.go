@@ -68,9 +68,6 @@ func (t *target) Infer(ctx context.Context, req *infer.Request, send infer.Sende
 	return err
 }
 
-// lengthSize is how many bytes the length before an element of BYTES has.
-const lengthSize = 4
-
 // perTensor, perMessage and perName are what a tensor, a message and the name of an output take beside
 // their bytes, about.
 const (
@@ -104,7 +101,7 @@ func (r *Recorder) begin(ctx context.Context, req *infer.Request, info *models.I
 	}
 	ahead := 0
 	if p.raw {
-		ahead = lengthSize
+		ahead = infer.RawRoom
 	}
 	to := &p.record.Request
 	if !p.charge(size) || !p.tensors(ctx, to, req.Inputs, ahead) {
@@ -251,8 +248,7 @@ func (p *pending) answer(ctx context.Context, response *infer.Response) {
 	if response.Version > 0 {
 		p.record.Version = response.Version
 	}
-	size := perMessage + int64(len(response.ID)) + sizeOf(response.Parameters)
-	size += sizeOfError(m.Err)
+	size := perMessage + int64(len(response.ID)) + sizeOf(response.Parameters) + sizeOfError(m.Err)
 	if !p.charge(size) || !p.tensors(ctx, &m, response.Outputs, 0) {
 		p.drop = true
 		return
@@ -280,9 +276,9 @@ func (p *pending) end(req *infer.Request, err error) {
 		t := &req.Inputs[0]
 		inputs[0].Name, inputs[0].DataType, inputs[0].Shape = strings.Clone(t.Name), t.DataType, slices.Clone(t.Shape) // bound: the config
 		if t.DataType == infer.Bytes {                                                                                 // the body is the only element
-			binary.LittleEndian.PutUint32(inputs[0].Data, uint32(len(inputs[0].Data)-lengthSize)) //nolint:gosec // bodies are smaller
+			binary.LittleEndian.PutUint32(inputs[0].Data, uint32(len(inputs[0].Data)-infer.RawRoom)) //nolint:gosec // bodies are smaller
 		} else {
-			inputs[0].Data = inputs[0].Data[lengthSize:]
+			inputs[0].Data = inputs[0].Data[infer.RawRoom:]
 		}
 		if inputs[0].Redacted = p.recorder.redact[t.Name]; inputs[0].Redacted {
 			inputs[0].Data = nil

@@ -45,8 +45,8 @@ func (w *Streams) Leave(q *Queue) {
 const ownShare = 4
 
 // relieve makes room for n bytes of a reply of one stream: it ends the stream that is
-// charged most, of the unread streams if there are any. A stream for which n bytes would be
-// much ends itself rather than smaller ones. The caller holds no queue's lock.
+// charged most, of the unread streams if there are any. A stream that would itself have a large
+// part of the memory does not end smaller ones. The caller holds no queue's lock.
 //
 // Many goroutines come here at once when the account is full, as each request adds its own
 // reply. One after another they look whether there is room by now, and end a stream only if
@@ -60,14 +60,14 @@ func (w *Streams) relieve(own *Queue, n int64) {
 		return
 	}
 	worst, most, left := own, int64(0), false
-	bound := w.account.Most(memory.Replies)
+	bound, queues := w.account.Most(memory.Replies), w.queues
+	if n > bound {
+		queues = nil // no other stream can help
+	}
 	if cost, _ := own.burden(); cost+n > bound/ownShare {
 		most = cost + n
 	}
-	for q := range w.queues {
-		if n > bound {
-			break // no other stream can help
-		}
+	for q := range queues {
 		if cost, unread := q.burden(); cost > 0 && (unread && !left || unread == left && cost > most) {
 			worst, most, left = q, cost, unread
 		}
