@@ -58,7 +58,7 @@ BACKENDS := bls identity minimal recommended repeat square stateful
 
 .PHONY: backends
 backends: ## the tutorial's backends as bin/backends/NAME/nereid_NAME, for --backend-directory=bin/backends
-	@for name in $(BACKENDS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/backends/$$name/nereid_$$name ./backends/$$name/nereid_$$name || exit 1; done
+	@for name in $(BACKENDS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/backends/$$name/nereid_$$name ./examples/backends/$$name/nereid_$$name || exit 1; done
 
 .PHONY: wheel
 wheel: build ## make dist/nereid-….whl: pip install dist/nereid-….whl puts bin/nereid and the typed modules of models into an environment
@@ -89,7 +89,7 @@ image: ## build the images nereid:VERSION and nereid:VERSION-binary with BUILDER
 		-t "nereid:$(VERSION)$$(test $$target = python || echo -binary)" . || exit 1; done
 
 .PHONY: demo
-demo: demo-ports build client-venv ## serve models/examples and send one request; Ctrl-C ends it; PORT (8000) and the three behind it are used
+demo: demo-ports build client-venv ## serve examples/models and send one request; Ctrl-C ends it; PORT (8000) and the three behind it are used
 	@.ci/demo
 
 .PHONY: demo-ports
@@ -196,7 +196,7 @@ charts: build client-venv $(SCHEMAS) ## the Helm chart and the KServe runtime in
 .PHONY: stores
 stores: venvs client-venv $(STORES) ## object stores that are real servers: SeaweedFS and fake-gcs-server, and with AZURITE=1, which wants npm, Azurite
 	$(if $(AZURITE),$(MAKE) $(STORES)/azurite-blob)
-	NEREID_TEST_STORES='$(STORES)' $(GO) test $(RACE) -count=1 -run '^Test(S3|GCS|Azure|RepositoryInARealObjectStore|EnvironmentInRealObjectStores|ServedFromGCS|StoresThatRefuse)$$' ./objects/clouds ./integration
+	NEREID_TEST_STORES='$(STORES)' $(GO) test $(RACE) -count=1 -run '^Test(S3|GCS|Azure|RepositoryInARealObjectStore|EnvironmentInRealObjectStores|ServedFromGCS|StoresThatRefuse)$$' ./objectstore/providers ./integration
 
 KUBERNETES := v1.37.2
 KSERVE     := v0.20.0

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -19,16 +19,16 @@ import (
 // as they may use, real only as far as it is used. A cache has a quarter more than
 // its size, as blocks are of classes of size.
 func (s *Server) makeAccount(limit, cacheSize int64, counters *metrics.Registry) error {
-	s.account = memory.New(memory.Config{Limit: limit, Cache: cacheSize + cacheSize/4, Limits: s.options.ClientLimits})
-	size := max(s.account.Limit()+s.account.Most(memory.Cache), 1<<20)
+	s.account = budget.New(budget.Config{Limit: limit, Cache: cacheSize + cacheSize/4, Limits: s.options.ClientLimits})
+	size := max(s.account.Limit()+s.account.Most(budget.Cache), 1<<20)
 	region, err := shm.NewRegionUpTo(shm.Memfd{}, size, min(size, 1<<30), shm.ReadWrite)
 	if err != nil {
 		return fmt.Errorf("memory for requests: %w", err)
 	}
 	s.requests, err = shm.NewPool(region, shm.PoolConfig{
 		Default: max(min(1<<20, size/64), shm.PageSize), Growth: 4 << 20,
-		Charge: func(n int64) bool { return s.account.Try(memory.Blocks, n) },
-		Refund: func(n int64) { s.account.Give(memory.Blocks, n) },
+		Charge: func(n int64) bool { return s.account.Try(budget.Blocks, n) },
+		Refund: func(n int64) { s.account.Give(budget.Blocks, n) },
 		Log:    s.log,
 	})
 	if err != nil {
@@ -65,8 +65,8 @@ func (s *Server) showAccount(counters *metrics.Registry) {
 		counters.Gauge("nereid_memory_bytes", "Memory that clients have made the server take, by what it is for",
 			func() float64 { return float64(bytes()) }, "kind", kind)
 	}
-	for k := range memory.Kind(memory.Kinds) {
-		if k == memory.Blocks {
+	for k := range budget.Kind(budget.Kinds) {
+		if k == budget.Blocks {
 			show(k.String(), func() int64 { return max(s.account.Used(k)-free(), 0) })
 			continue
 		}
@@ -77,15 +77,15 @@ func (s *Server) showAccount(counters *metrics.Registry) {
 
 // keepAccount watches the memory until the server is closed.
 func (s *Server) keepAccount() {
-	watch := memory.Watch{LimitHeap: s.options.LimitGoHeap, Log: s.log}
-	s.keep(boundary.Memory, func(ctx context.Context) { s.account.Keep(ctx, watch) })
+	watch := budget.Watch{LimitHeap: s.options.LimitGoHeap, Log: s.log}
+	s.keep(panics.Memory, func(ctx context.Context) { s.account.Keep(ctx, watch) })
 }
 
 // keep runs what watches the server until it is closed. Panics in it count as those of where.
-func (s *Server) keep(where boundary.Where, run func(context.Context)) {
+func (s *Server) keep(where panics.Where, run func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}) // closed by the goroutine
-	boundary.Go(s.log, where, func() {
+	panics.Go(s.log, where, func() {
 		defer close(done)
 		run(ctx)
 	}, nil)
@@ -99,21 +99,21 @@ func (s *Server) keep(where boundary.Where, run func(context.Context)) {
 
 // makeRegions makes the place of what clients register of their shared memory.
 func (s *Server) makeRegions(counters *metrics.Registry) {
-	config := regions.Config{
-		Enabled: s.options.AllowClientSHM, Most: s.options.MaxClientRegions, Account: s.account, Allocate: s.lend(memory.Blocks),
+	config := clientshm.Config{
+		Enabled: s.options.AllowClientSHM, Most: s.options.MaxClientRegions, Account: s.account, Allocate: s.lend(budget.Blocks),
 	}
 	if s.supervisor != nil {
 		config.Ours = s.supervisor.OwnsFile
 	}
 	if s.copier != nil {
-		config.Devices = func() regions.Devices {
+		config.Devices = func() clientshm.Devices {
 			if len(s.devices.List()) == 0 {
 				return nil
 			}
 			return s.copier
 		}
 	}
-	s.regions = regions.New(config)
+	s.regions = clientshm.New(config)
 	counters.Gauge("nereid_client_regions", "Regions of shared memory that clients have registered",
 		func() float64 { count, _ := s.regions.Stats(); return float64(count) })
 	counters.Gauge("nereid_client_region_bytes", "Bytes of the regions of shared memory that clients have registered",
@@ -121,9 +121,9 @@ func (s *Server) makeRegions(counters *metrics.Registry) {
 }
 
 // lend returns an allocator of blocks that are charged as the given kind.
-func (s *Server) lend(kind memory.Kind) func(n int) ([]byte, infer.Memory, error) {
+func (s *Server) lend(kind budget.Kind) func(n int) ([]byte, infer.Memory, error) {
 	return func(n int) ([]byte, infer.Memory, error) {
-		if kind != memory.Blocks && !s.account.Fits(kind, int64(n)) {
+		if kind != budget.Blocks && !s.account.Fits(kind, int64(n)) {
 			return nil, nil, s.account.Refuse(kind, int64(n))
 		}
 		if err := s.account.Admit(int64(n)); err != nil {
@@ -133,10 +133,10 @@ func (s *Server) lend(kind memory.Kind) func(n int) ([]byte, infer.Memory, error
 		if err != nil {
 			return nil, nil, server.Refusal(s.account, n, err)
 		}
-		if kind != memory.Blocks {
+		if kind != budget.Blocks {
 			size := block.Real()
-			s.account.Move(memory.Blocks, kind, size)
-			block.OnFree(func() { s.account.Move(kind, memory.Blocks, size) })
+			s.account.Move(budget.Blocks, kind, size)
+			block.OnFree(func() { s.account.Move(kind, budget.Blocks, size) })
 		}
 		return block.Bytes(), block, nil
 	}

@@ -11,16 +11,16 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/certificates"
-	"github.com/nereid-serving/nereid/server/clouds"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/openai"
 	"github.com/nereid-serving/nereid/server/page"
+	"github.com/nereid-serving/nereid/server/platforms"
 	"github.com/nereid-serving/nereid/server/rest"
 )
 
@@ -111,7 +111,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 	if s.supervisor != nil {
 		logging.changed = s.supervisor.LogLevelsChanged
 	}
-	parts := server.Parts{Core: s.recorder.Around(s.registry), Allocate: s.lend(memory.Blocks), Open: s.open, Memory: s.account, Regions: s.regions, Traces: s.traces,
+	parts := server.Parts{Core: s.recorder.Around(s.registry), Allocate: s.lend(budget.Blocks), Open: s.open, Memory: s.account, Regions: s.regions, Traces: s.traces,
 		Samples: counters.Samples, Logging: logging}
 	if s.recorder != nil {
 		parts.IsReplayKey = s.recorder.IsKey
@@ -142,7 +142,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		add(httpsService, "HTTPSService", o.httpsAddress(), o.HTTPS.Port, h)
 	}
 	if o.SageMaker.Allow {
-		m, err := clouds.NewSageMaker(clouds.SageMakerConfig{
+		m, err := platforms.NewSageMaker(platforms.SageMakerConfig{
 			REST: o.cloudConfig(all, o.SageMaker.Port), DefaultModel: o.SageMaker.DefaultModel,
 			LivePing: o.SageMaker.LivePing, InferenceType: o.SageMaker.InferenceType,
 			Repositories: s.registry, ModelDirectory: o.SageMaker.ModelDirectory,
@@ -153,7 +153,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		add(sageMakerService, "Sagemaker HTTPService", CloudAddress, o.SageMaker.Port, m)
 	}
 	if o.VertexAI.Allow {
-		v, err := clouds.NewVertex(clouds.VertexConfig{
+		v, err := platforms.NewVertex(platforms.VertexConfig{
 			REST: o.cloudConfig(all, o.VertexAI.Port), DefaultModel: o.VertexAI.DefaultModel,
 			PredictRoute: o.VertexAI.PredictRoute, HealthRoute: o.VertexAI.HealthRoute, Exposition: counters.Handler(),
 		}, parts, s.log)

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/linked"
 )
@@ -33,9 +33,9 @@ func WithBackend(name string, initialize sdk.New) Extension {
 	}
 }
 
-// WithObjectStores lets model repositories lie in object stores. clouds.Open of package objects/clouds opens those that Triton
+// WithObjectStores lets model repositories lie in object stores. providers.Open of package objectstore/providers opens those that Triton
 // knows; it links their SDKs.
-func WithObjectStores(open objects.Opener) Extension {
+func WithObjectStores(open objectstore.Opener) Extension {
 	return func(o *Options) { o.Repository.Objects = open }
 }
 
@@ -59,7 +59,7 @@ func (s *Server) linkBackends(builtIn map[string]backend.Backend, unload time.Du
 	for name, initialize := range o.Backends.Linked {
 		b := linked.New(name, initialize, linked.Config{
 			Settings: func() (map[string]string, string) { return o.nativeSettings(name) },
-			Allocate: s.lend(memory.Blocks), Metrics: counters, Policies: o.HostPolicies,
+			Allocate: s.lend(budget.Blocks), Metrics: counters, Policies: o.HostPolicies,
 			MaxInstances: o.Limits.Processes.Instances, UnloadTimeout: unload, Log: s.log,
 		})
 		if s.linked == nil {

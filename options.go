@@ -8,18 +8,18 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/cores"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/recording"
-	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/status"
 	"github.com/nereid-serving/nereid/server/tracing"
@@ -39,11 +39,11 @@ type Options struct {
 	ExitDelay          time.Duration // --exit-delay-secs: how long the server goes on, and says that it is not ready, when it is told to end
 	ExitOnError        bool          // --exit-on-error: New fails for a bad repository, and Run for a model that does not load
 	RequestMemoryBytes uint64        // --request-memory-byte-size: for all that clients make the server take; 0 is half of the memory
-	ClientLimits       memory.Limits // --client-max-…: bounds of values that are small by nature
+	ClientLimits       budget.Limits // --client-max-…: bounds of values that are small by nature
 	CacheBytes         int64         // of the response cache; 0 is none
 	AllowClientSHM     bool          // --allow-client-shm: clients may register regions of shared memory
 	StrictOutputs      bool          // --strict-outputs: outputs that are not as their model's config says are errors
-	MaxClientRegions   int           // --client-shm-max-regions: how many there may be; 0 is regions.DefaultMost
+	MaxClientRegions   int           // --client-shm-max-regions: how many there may be; 0 is clientshm.DefaultMost
 	Limits             ModelLimits
 	Repository         RepositoryOptions
 	HTTP               HTTPOptions
@@ -110,7 +110,7 @@ type RepositoryOptions struct {
 	DisableAutoCompleteConfig bool          // --disable-auto-complete-config
 	AgentDirectory            string        // --repoagent-directory
 	// Objects opens s3://, gs:// and as:// among Paths (WithObjectStores). Nil: they are refused.
-	Objects objects.Opener
+	Objects objectstore.Opener
 	// Stop is closed when New is to give up its wait for stores. Nil: it never is.
 	Stop <-chan struct{}
 	// Mounts are the directories in which copies of models from stores lie, by scheme: TRITON_AWS_MOUNT_DIRECTORY and its
@@ -293,8 +293,8 @@ func Defaults() Options {
 		ExitTimeout: 30 * time.Second,
 		ExitOnError: true,
 
-		ClientLimits:     memory.Limits{}.WithDefaults(),
-		MaxClientRegions: regions.DefaultMost,
+		ClientLimits:     budget.Limits{}.WithDefaults(),
+		MaxClientRegions: clientshm.DefaultMost,
 		Limits: ModelLimits{
 			QueuedRequests: scheduler.DefaultMaxQueue, GroupInstances: models.MaxInstances, LoadFiles: repository.DefaultUploadEntries,
 			Processes: process.Limits{}.WithDefaults(),

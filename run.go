@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server/connections"
 	"golang.org/x/sys/unix"
 )
@@ -201,8 +201,8 @@ func (s *Server) endedByItself(o outcome, err error) error {
 // start runs a front end beside, until ctx ends.
 func (s *Server) start(ctx context.Context, f *front, ended chan<- outcome) {
 	f.ran = true
-	boundary.Go(s.log, boundary.Server, func() {
-		err := boundary.Run(s.log, boundary.Server, func() error { return f.Run(ctx) })
+	panics.Go(s.log, panics.Server, func() {
+		err := panics.Run(s.log, panics.Server, func() error { return f.Run(ctx) })
 		if err != nil {
 			err = fmt.Errorf("%s service: %w", f.name, err)
 		}

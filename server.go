@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/backend/native"
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/devices"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/cache"
@@ -22,8 +22,8 @@ import (
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/sdk/linked"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/recording"
-	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/status"
 	"github.com/nereid-serving/nereid/server/tracing"
 	"github.com/nereid-serving/nereid/shm"
@@ -34,7 +34,7 @@ import (
 type Server struct {
 	options    Options
 	log        zerolog.Logger
-	account    *memory.Account
+	account    *budget.Account
 	requests   *shm.Pool
 	supervisor *process.Supervisor // of all processes; nil if the kernel refuses what it needs
 	python     *python.Backend     // nil like it, and if its settings are wrong
@@ -43,7 +43,7 @@ type Server struct {
 	linked     map[string]*linked.Backend
 	repository *repository.Roots // nil until it has been opened
 	registry   *models.Registry
-	regions    *regions.Registry   // of clients' shared memory
+	regions    *clientshm.Registry // of clients' shared memory
 	traces     *tracing.Tracer     // nil without a mode
 	recorder   *recording.Recorder // nil unless requests are recorded
 	status     *status.Keeper
@@ -107,8 +107,8 @@ func New(o Options) (_ *Server, err error) {
 	s.registry = models.NewRegistry(models.RegistryConfig{
 		Settings: version.Settings{
 			Backends: s.linkBackends(map[string]backend.Backend{"python": pythonBackend}, config.UnloadTimeout, counters), BackendDirectory: o.Backends.Directory, Plugins: plugins,
-			BackendSettings: s.options.ownSettings, Limiter: o.RateLimit.limiter(), Allocate: s.lend(memory.Stacked),
-			Padding: s.lend(memory.Padding), Memory: s.account, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,
+			BackendSettings: s.options.ownSettings, Limiter: o.RateLimit.limiter(), Allocate: s.lend(budget.Stacked),
+			Padding: s.lend(budget.Padding), Memory: s.account, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,
 			MaxQueue: o.Limits.QueuedRequests, StrictOutputs: o.StrictOutputs,
 			Metrics: counters, GPU: s.gpuUUID(), Cache: responses, Log: s.log,
 		},
@@ -181,7 +181,7 @@ func (s *Server) countStores(counters *metrics.Registry) {
 func (s *Server) Registry() *models.Registry { return s.registry }
 
 // Account returns the account of the memory that clients and models take.
-func (s *Server) Account() *memory.Account { return s.account }
+func (s *Server) Account() *budget.Account { return s.account }
 
 // RepositoryError returns why the repository cannot be opened, nil if it has been.
 func (s *Server) RepositoryError() error { return s.unusable }
@@ -255,7 +255,7 @@ func (s *Server) makeCache(size int64, counters *metrics.Registry) (*cache.Cache
 	if size == 0 {
 		return nil, nil
 	}
-	c, err := cache.New(cache.Config{Size: size, Allocate: s.lend(memory.Cache)})
+	c, err := cache.New(cache.Config{Size: size, Allocate: s.lend(budget.Cache)})
 	if err != nil {
 		return nil, err
 	}

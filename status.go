@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend/process"
-	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server/status"
 )
 
@@ -28,7 +28,7 @@ func (s *Server) makeStatus(counters *metrics.Registry) {
 }
 
 // keepStatus collects snapshots until the server is closed.
-func (s *Server) keepStatus() { s.keep(boundary.Server, s.status.Run) }
+func (s *Server) keepStatus() { s.keep(panics.Server, s.status.Run) }
 
 // describe is the server as a whole.
 func (s *Server) describe() status.Server {
@@ -39,7 +39,7 @@ func (s *Server) describe() status.Server {
 	if cpu, resident, err := process.UsageOf(os.Getpid()); err == nil {
 		one.CPU, one.Resident = cpu.Seconds(), resident
 	}
-	for k := range memory.Kind(memory.Kinds) {
+	for k := range budget.Kind(budget.Kinds) {
 		one.MemoryUsed += s.account.Used(k)
 	}
 	one.MemoryReal, one.MemoryShort, one.Holders = s.account.Real(), s.account.Pressed(), s.holders()
@@ -54,11 +54,11 @@ const (
 // holders lists those with most memory.
 func (s *Server) holders() (list []status.Holder) {
 	type held struct {
-		holder *memory.Holder
+		holder *budget.Holder
 		bytes  int64
 	}
 	var all []held
-	s.account.Holders(func(h *memory.Holder) bool {
+	s.account.Holders(func(h *budget.Holder) bool {
 		if n := h.Total(); n >= leastHeld {
 			all = append(all, held{h, n}) // bound: each has 1 MiB of the account
 		}

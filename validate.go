@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // Validate returns why New would refuse the options before it makes anything. The
@@ -50,7 +50,7 @@ func (o *Options) Validate() error {
 
 // isInStore reports whether a path is the URL of an object store.
 func isInStore(path string) bool {
-	_, inStore, _ := objects.Parse(path)
+	_, inStore, _ := objectstore.Parse(path)
 	return inStore
 }
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
-	"github.com/nereid-serving/nereid/cli/desk"
+	"github.com/nereid-serving/nereid/cli/devserver"
 	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/models"
@@ -201,7 +201,7 @@ func checkFree(o *flags.Options) error {
 }
 
 // newProgress shows the start at a desk; nil elsewhere.
-func newProgress(o *flags.Options, lines *logs.Writer, out *logs.Console, getenv func(string) string, log zerolog.Logger) *desk.Progress {
+func newProgress(o *flags.Options, lines *logs.Writer, out *logs.Console, getenv func(string) string, log zerolog.Logger) *devserver.Progress {
 	if !lines.AtDesk() {
 		return nil
 	}
@@ -209,7 +209,7 @@ func newProgress(o *flags.Options, lines *logs.Writer, out *logs.Console, getenv
 	if err == nil {
 		folder = filepath.Join(folder, "nereid")
 	}
-	return desk.NewProgress(out, logs.PaletteOf(out, getenv), o.Repository.LoadThreads, desk.ReadTimes(folder, o.Repository.Paths), log)
+	return devserver.NewProgress(out, logs.PaletteOf(out, getenv), o.Repository.LoadThreads, devserver.ReadTimes(folder, o.Repository.Paths), log)
 }
 
 // addresses are the last lines of a start at a desk.

@@ -12,15 +12,15 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/cli/command"
-	"github.com/nereid-serving/nereid/cli/desk"
+	"github.com/nereid-serving/nereid/cli/devserver"
 	"github.com/nereid-serving/nereid/cli/entry"
 	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/notify"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/catalog"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/status"
 )
@@ -63,7 +63,7 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 	defer manager.Close()
 	running, abrupt, stopWatching := watchSignals(context.Background(), stdout, log)
 	defer stopWatching()
-	defer context.AfterFunc(running, boundary.Guard(log, boundary.Server, func() {
+	defer context.AfterFunc(running, panics.Guard(log, panics.Server, func() {
 		manager.Stopping(max(o.ExitDelay, 0) + max(o.ExitTimeout, 0) + stopReserve)
 	}, nil))()
 
@@ -94,7 +94,7 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 		defer shown.progress.Close()
 	}
 	if o.Repository.Develop {
-		if terminal := desk.OpenTerminal(log); terminal != nil {
+		if terminal := devserver.OpenTerminal(log); terminal != nil {
 			defer terminal.Close()
 			options.Busy = terminal.IsLent
 		}
@@ -108,13 +108,13 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1
 	}
-	defer context.AfterFunc(abrupt, boundary.Guard(log, boundary.Server, func() {
+	defer context.AfterFunc(abrupt, panics.Guard(log, panics.Server, func() {
 		if errors.Is(context.Cause(abrupt), errSecondSignal) {
 			endAtOnce(s, log)
 		}
 	}, func(error) { os.Exit(1) }))()
 	ended, end := context.WithCancel(context.Background())
-	defer context.AfterFunc(running, boundary.Guard(log, boundary.Server, func() {
+	defer context.AfterFunc(running, panics.Guard(log, panics.Server, func() {
 		if lines.AtDesk() {
 			tellOfEnd(o, ended, s.Registry(), stdout)
 		}
@@ -131,7 +131,7 @@ const stopReserve = 10 * time.Second
 type screen struct {
 	settings       *logs.Settings
 	lines          *logs.Writer
-	progress       *desk.Progress // nil but at a desk
+	progress       *devserver.Progress // nil but at a desk
 	stdout, stderr io.Writer
 }
 
@@ -222,7 +222,7 @@ const killLimit = 2 * time.Second
 // endAtOnce ends the process with status 1, and all that models have started, whatever
 // requests, models or clients wait for.
 func endAtOnce(s *nereid.Server, log zerolog.Logger) {
-	boundary.AfterFunc(log, boundary.Server, killLimit, func() { os.Exit(1) }, nil)
+	panics.AfterFunc(log, panics.Server, killLimit, func() { os.Exit(1) }, nil)
 	s.Kill()
 	log.Error().Msg("a second signal ended the server at once")
 	os.Exit(1)

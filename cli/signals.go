@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +38,7 @@ func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) 
 
 	done := make(chan struct{})    // closed by stop
 	watched := make(chan struct{}) // closed by the goroutine, which prints nothing after that
-	boundary.Go(log, boundary.Server, func() {
+	panics.Go(log, panics.Server, func() {
 		defer close(watched)
 		var first time.Time
 		for {

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/devices"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // agentTable is the first table of the start-up output: there are no agents.
@@ -102,7 +102,7 @@ func optionTable(o *flags.Options, serverVersion string, extensions []string) st
 	add("server_version", serverVersion)
 	add("server_extensions", strings.Join(extensions, " "))
 	for i, path := range o.Repository.Paths {
-		if location, inStore, _ := objects.Parse(path); inStore {
+		if location, inStore, _ := objectstore.Parse(path); inStore {
 			path = location.String() // without what may be a secret, also where it names no place
 		}
 		add(fmt.Sprintf("model_repository_path[%d]", i), path)

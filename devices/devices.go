@@ -9,7 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // DefaultCapability is the least compute capability of a device on which instances are
@@ -85,7 +85,7 @@ func Start(config Config) *Devices {
 		config: config.withDefaults(), cancel: cancel, ended: make(chan struct{}), counted: make(chan struct{}),
 		energy: make(map[string]*meter),
 	}
-	boundary.Go(config.Log, boundary.Life, func() {
+	panics.Go(config.Log, panics.Life, func() {
 		defer close(d.ended)
 		settle := sync.OnceFunc(func() { close(d.counted) })
 		defer settle() // or all loads would wait
@@ -174,7 +174,7 @@ func (d *Devices) keep(ctx context.Context, settle func()) {
 // attend waits until a helper that has been published is lost or given up, or ctx ends, and
 // ends it.
 func (d *Devices) attend(ctx context.Context, h *helper) error {
-	defer context.AfterFunc(ctx, boundary.Guard(d.config.Log, boundary.Life, h.process.Kill, nil))()
+	defer context.AfterFunc(ctx, panics.Guard(d.config.Log, panics.Life, h.process.Kill, nil))()
 	defer h.closeFiles()
 	d.Samples() // where the energy of this server begins
 	select {

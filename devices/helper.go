@@ -14,7 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // maxLine bounds what a helper may say at once: hundreds of devices have room in it.
@@ -54,7 +54,7 @@ func (d *Devices) open(ctx context.Context) (*helper, error) {
 		if h, err = d.start(interpreter); err != nil {
 			continue
 		}
-		stop := context.AfterFunc(ctx, boundary.Guard(d.config.Log, boundary.Life, h.process.Kill, nil))
+		stop := context.AfterFunc(ctx, panics.Guard(d.config.Log, panics.Life, h.process.Kill, nil))
 		err = h.count(d.config.CountTimeout)
 		stop()
 		if err == nil {
@@ -122,7 +122,7 @@ func startHelper(children *launch.Children, log zerolog.Logger, argv []string, i
 	h.printed = printed
 	h.printed.Begin()
 	h.lines = bufio.NewReaderSize(h.replies, maxLine)
-	boundary.Go(log, boundary.Life, func() {
+	panics.Go(log, panics.Life, func() {
 		defer close(h.gone)
 		defer children.Forget(h.process)
 		_ = h.process.Wait()

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
@@ -50,7 +50,7 @@ func (l *lane) register(ctx context.Context, device uint64, h *holding) (*foreig
 	l.held[opened] = h
 	opened.OnEnd(func() {
 		// Who releases it last may be a goroutine that reads a stub's ring: it waits for no copy.
-		boundary.Go(l.log, boundary.Life, func() { l.drop(opened) }, nil)
+		panics.Go(l.log, panics.Life, func() { l.drop(opened) }, nil)
 	})
 	return opened, nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
@@ -111,7 +111,7 @@ func (l *lane) copy(ctx context.Context, do string, allocation *foreign.Device, 
 		return block, nil
 	}
 	if stuck := l.stuck; errors.Is(err, errStuck) && stuck != nil { // its copy may still come
-		boundary.Go(l.log, boundary.Life, func() {
+		panics.Go(l.log, panics.Life, func() {
 			<-stuck.gone
 			block.Release()
 		}, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-const backendRepository = "../models/backend_examples"
+const backendRepository = "../examples/backend_models"
 
 // tutorial are the backends of the tutorial, with the models that they execute. The client of the first one asks all.
 var tutorial = map[string][]string{
@@ -33,7 +33,7 @@ var tutorial = map[string][]string{
 var buildBackends = sync.OnceValues(func() (directory string, err error) {
 	for name := range tutorial {
 		program := "nereid_" + name
-		path, err := buildCommand(filepath.Join("backends-under-test", name, program), "../backends/"+name+"/"+program, false)
+		path, err := buildCommand(filepath.Join("backends-under-test", name, program), "../examples/backends/"+name+"/"+program, false)
 		if err != nil {
 			return "", err
 		}
@@ -44,7 +44,7 @@ var buildBackends = sync.OnceValues(func() (directory string, err error) {
 
 // buildLinkedServer builds the server that has them linked in, with the race detector if the tests have it.
 var buildLinkedServer = sync.OnceValues(func() (string, error) {
-	return buildCommand("nereid-tutorial-under-test", "../backends/server", raceEnabled)
+	return buildCommand("nereid-tutorial-under-test", "../examples/backends/server", raceEnabled)
 })
 
 // copyBackendModels copies the models, which are to be changed or added to.

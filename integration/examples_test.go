@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// examples are the clients of models/examples, and what each prints when it has
+// examples are the clients of examples/models, and what each prints when it has
 // had the right answers.
 var examples = []struct {
 	client string
@@ -46,9 +46,9 @@ var examples = []struct {
 // exampleFlag is what one of the examples needs of the server.
 const exampleFlag = "--cache-config=local,size=1048576"
 
-const exampleRepository = "../models/examples"
+const exampleRepository = "../examples/models"
 
-// runExamples runs every client of models/examples against the server, less
+// runExamples runs every client of examples/models against the server, less
 // those that Triton cannot satisfy if it is one.
 func (s *runningServer) runExamples(t *testing.T, triton bool) {
 	// One command line fits all.
@@ -83,7 +83,7 @@ func (s *runningServer) runExamples(t *testing.T, triton bool) {
 	}
 }
 
-// TestExamplesRunTheirClients serves models/examples as a newcomer does and runs each client.
+// TestExamplesRunTheirClients serves examples/models as a newcomer does and runs each client.
 func TestExamplesRunTheirClients(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {

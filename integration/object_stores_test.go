@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/objects/objectstest"
+	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
 // bucket is what a story needs of a store: a real one, or the one below.
@@ -224,7 +224,7 @@ func TestRepositoryInAnObjectStore(t *testing.T) {
 
 // TestRepositoryInARealObjectStore is the same with SeaweedFS (make stores).
 func TestRepositoryInARealObjectStore(t *testing.T) {
-	s := objectstest.S3(t)
+	s := objectstoretest.S3(t)
 	followStore(t, &bucket{url: s.URL, environment: s.Environment, put: func(key, content string) { s.Put(t, key, content) }, drop: func(key string) { s.Drop(t, key) }})
 }
 

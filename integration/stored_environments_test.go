@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/objects/objectstest"
+	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
 // packed is the content of an archive.
@@ -33,7 +33,7 @@ func TestEnvironmentInAnObjectStore(t *testing.T) {
 
 // TestEnvironmentInRealObjectStores is the same with SeaweedFS and fake-gcs-server (make stores).
 func TestEnvironmentInRealObjectStores(t *testing.T) {
-	for name, open := range map[string]func(testing.TB) *objectstest.Store{"s3": objectstest.S3, "gs": objectstest.GCS} {
+	for name, open := range map[string]func(testing.TB) *objectstoretest.Store{"s3": objectstoretest.S3, "gs": objectstoretest.GCS} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
 			followEnvironment(t, &bucket{url: s.URL, environment: s.Environment, put: func(key, content string) { s.Put(t, key, content) }, drop: func(key string) { s.Drop(t, key) }})

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/objects/objectstest"
+	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
 // numberedModel answers with a number and what a file beside it adds, and says where it lies.
@@ -37,7 +37,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] } ]
 
 // TestServedFromGCS serves a repository of a server that speaks Google's API, and changes it, until the store is gone.
 func TestServedFromGCS(t *testing.T) {
-	store := objectstest.GCS(t)
+	store := objectstoretest.GCS(t)
 	for name, value := range store.Environment {
 		t.Setenv(name, value)
 	}
@@ -82,13 +82,13 @@ func TestServedFromGCS(t *testing.T) {
 
 // TestStoresThatRefuse ends the start with Triton's text, and without the key.
 func TestStoresThatRefuse(t *testing.T) {
-	store := objectstest.S3(t)
+	store := objectstoretest.S3(t)
 	for name, value := range store.Environment {
 		t.Setenv(name, value)
 	}
 	for _, test := range []struct{ name, secret, url, want string }{
 		{"wrong key", "a-wrong-key", store.URL, "error: creating server: Internal - Unable to create S3 filesystem client. Check account credentials. Exception: 'SignatureDoesNotMatch' Message: '"},
-		{"no bucket", objectstest.SecretKey, "s3://" + store.Address + "/nothing", "error: creating server: Internal - Unable to create S3 filesystem client. Check account credentials. Exception: 'NoSuchBucket' Message: '"},
+		{"no bucket", objectstoretest.SecretKey, "s3://" + store.Address + "/nothing", "error: creating server: Internal - Unable to create S3 filesystem client. Check account credentials. Exception: 'NoSuchBucket' Message: '"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("AWS_SECRET_ACCESS_KEY", test.secret)

@@ -13,18 +13,18 @@ import (
 // unbounded are the files whose goroutines and callbacks need no boundary where they
 // are started, with the reason.
 var unbounded = map[string]string{
-	"boundary/boundary.go":              "is the boundary",
-	"memory/keeper.go":                  "the finalizer only sends to a channel that never blocks",
+	"panics/panics.go":                  "is the boundary",
+	"budget/keeper.go":                  "the finalizer only sends to a channel that never blocks",
 	"sdk/internal/execution/dropped.go": "the cleanup has its boundary inside: around it, it would hold what is to be found",
 	"server/grpc/message/loan.go":       "the cleanup has its boundary inside: around it, it would hold what is to be found",
 }
 
 // unserved are the packages that are not part of the server. Backends are written as their authors write them, who know package
 // sdk alone.
-var unserved = []string{"backends", "bench", "integration", "internal"}
+var unserved = []string{"examples/backends", "bench", "integration", "internal"}
 
 // TestGoroutinesHaveBoundaries finds what starts a goroutine, and wants package
-// boundary there: boundary.Go, boundary.AfterFunc, or boundary.Guard around what a
+// boundary there: panics.Go, panics.AfterFunc, or panics.Guard around what a
 // sync.WaitGroup or a context calls.
 func TestGoroutinesHaveBoundaries(t *testing.T) {
 	seen := make(map[string]bool)
@@ -54,16 +54,16 @@ func TestGoroutinesAreFound(t *testing.T) {
 		{"go f()", true},
 		{"go func() {}()", true},
 		{"time.AfterFunc(d, f)", true},
-		{"t := time.AfterFunc(d, boundary.Guard(log, where, f, nil))", true}, // boundary.AfterFunc says it in fewer words
+		{"t := time.AfterFunc(d, panics.Guard(log, where, f, nil))", true}, // panics.AfterFunc says it in fewer words
 		{"context.AfterFunc(ctx, f)", true},
 		{"stop := context.AfterFunc(ctx, func() {})", true},
-		{"context.AfterFunc(ctx, boundary.Guard(log, where, f, nil))", false},
+		{"context.AfterFunc(ctx, panics.Guard(log, where, f, nil))", false},
 		{"group.Go(f)", true},
 		{"a.b.group.Go(func() {})", true},
-		{"group.Go(boundary.Guard(log, where, f, nil))", false},
-		{"r.ending.Go(log, where, f, nil)", false}, // a boundary.WaitGroup
-		{"boundary.Go(log, where, f, nil)", false},
-		{"boundary.AfterFunc(log, where, d, f, nil)", false},
+		{"group.Go(panics.Guard(log, where, f, nil))", false},
+		{"r.ending.Go(log, where, f, nil)", false}, // a panics.WaitGroup
+		{"panics.Go(log, where, f, nil)", false},
+		{"panics.AfterFunc(log, where, d, f, nil)", false},
 		{"runtime.SetFinalizer(x, f)", true},
 		{"runtime.AddCleanup(x, f, y)", true},
 	} {
@@ -95,13 +95,13 @@ func goroutines(file *ast.File) (found []string) {
 
 func startsGoroutine(name string, args []ast.Expr) bool {
 	switch {
-	case strings.HasPrefix(name, "boundary."):
+	case strings.HasPrefix(name, "panics."):
 		return false
 	case name == "time.AfterFunc", name == "runtime.AddCleanup", name == "runtime.SetFinalizer":
 		return true
 	case name == "context.AfterFunc", strings.HasSuffix(name, ".Go") && len(args) == 1:
 		call, ok := args[len(args)-1].(*ast.CallExpr)
-		return !ok || calledName(call) != "boundary.Guard"
+		return !ok || calledName(call) != "panics.Guard"
 	}
 	return false
 }

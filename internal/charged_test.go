@@ -29,7 +29,7 @@ var charged = []struct{ packages, reads string }{
 	{"server/jsontext", "JSON of clients"},
 	{"server/http1", "HTTP/1.1 from the socket"},
 	{"server/openai/...", "OpenAI's requests, and templates that render them"},
-	{"server/clouds", "requests of SageMaker and Vertex AI"},
+	{"server/platforms", "requests of SageMaker and Vertex AI"},
 	{"server/page/...", "forms of browsers"},
 	{"server/recording", "requests that are recorded"},
 	{"ipc", "frames of model processes"},
@@ -48,10 +48,10 @@ var trusted = []string{
 // charges: make, append, maps, copies of texts, and the functions of the standard library that
 // return as much as they are given. Not found are
 //
-//   - memory.Make, memory.Append and memory.Text, which charge;
+//   - budget.Make, budget.Append and budget.Text, which charge;
 //   - constant sizes, min with a constant, and fixed numbers of elements outside of loops;
 //   - loops with a constant number of rounds, over arrays, literals and variables of packages;
-//   - appends to a slice that was made with a capacity, or that memory.Grow or a function whose
+//   - appends to a slice that was made with a capacity, or that budget.Grow or a function whose
 //     declaration names a bound has made room in;
 //   - conversions that the compiler does without a copy;
 //   - lines with a comment "// bound: why", at their end or above them, and all uses of variables,
@@ -63,7 +63,7 @@ func TestChargedAllocations(t *testing.T) {
 		}
 		for _, f := range p.findings() {
 			if file, _, _ := strings.Cut(f.at, ":"); !slices.Contains(trusted, file) {
-				t.Errorf("%s: %s. Use memory.Make, memory.Append or memory.Text, or say // bound: why", f.at, f.what)
+				t.Errorf("%s: %s. Use budget.Make, budget.Append or budget.Text, or say // bound: why", f.at, f.what)
 			}
 		}
 	}
@@ -241,7 +241,7 @@ func (p *chargedPackage) define(file *ast.File) {
 		}
 		if call, ok := right.(*ast.CallExpr); ok {
 			pkg, name := p.callee(call)
-			p.roomy[object] = p.roomy[object] || pkg == memoryPackage && name == "Grow" || p.isBoundedFunction(call)
+			p.roomy[object] = p.roomy[object] || pkg == budgetPackage && name == "Grow" || p.isBoundedFunction(call)
 		}
 		if _, again := p.definitions[object]; again {
 			// b = append(b, …) keeps the definition of b.
@@ -377,13 +377,13 @@ func (p *chargedPackage) callee(call *ast.CallExpr) (pkg, name string) {
 	return "?", ""
 }
 
-const memoryPackage = module + "/memory"
+const budgetPackage = module + "/budget"
 
 // isAppend reports whether a call returns its first argument with more behind it: append, and
 // functions whose names begin with it.
 func (p *chargedPackage) isAppend(call *ast.CallExpr) bool {
 	pkg, name := p.callee(call)
-	if pkg == memoryPackage || len(call.Args) == 0 {
+	if pkg == budgetPackage || len(call.Args) == 0 {
 		return false
 	}
 	if pkg == "" {

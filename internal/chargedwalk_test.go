@@ -172,7 +172,7 @@ func (w *chargedWalk) isShort(e ast.Expr) bool {
 		return e.High != nil && w.isFixed(e.High) && !e.Slice3
 	case *ast.CallExpr:
 		pkg, name := w.p.callee(e)
-		if pkg == memoryPackage || pkg == module+"/infer" && name == "Cut" || pkg == "strconv" && !strings.Contains(name, "uote") || strings.HasSuffix(name, ".String") && pkg != "bytes" && pkg != "strings" {
+		if pkg == budgetPackage || pkg == module+"/infer" && name == "Cut" || pkg == "strconv" && !strings.Contains(name, "uote") || strings.HasSuffix(name, ".String") && pkg != "bytes" && pkg != "strings" {
 			return true // numbers, names of values, and cut texts
 		}
 		if w.p.info.Types[e.Fun].IsType() && len(e.Args) == 1 {
@@ -317,7 +317,7 @@ func (w *chargedWalk) isRoomy(object types.Object) bool {
 		return false
 	}
 	pkg, name := w.p.callee(call)
-	return pkg == "" && name == "make" && len(call.Args) == 3 || pkg == memoryPackage
+	return pkg == "" && name == "make" && len(call.Args) == 3 || pkg == budgetPackage
 }
 
 // inFresh reports whether an append starts from an empty slice in each round: its target is no variable,

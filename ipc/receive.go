@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +39,7 @@ func (c *Channel) receive(looked int64, handle Handler) (n int, err error) {
 	c.recv.Lock()
 	defer c.recv.Unlock()
 	// Whatever a frame makes of us ends the use of this channel alone.
-	defer boundary.Recover(&c.config.Log, boundary.Life, &err)
+	defer panics.Recover(&c.config.Log, panics.Life, &err)
 	if c.recv.closed {
 		return 0, ErrClosed
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // ErrClosed says that the life of the stub has ended.
@@ -184,7 +184,7 @@ func (c *Channel) publishLocked(at int64) (ring bool) {
 func (c *Channel) scheduleRetryLocked() {
 	if !c.send.retry {
 		c.send.retry = true
-		boundary.AfterFunc(c.config.Log, boundary.Life, retryPause, c.retry, func(err error) {
+		panics.AfterFunc(c.config.Log, panics.Life, retryPause, c.retry, func(err error) {
 			if c.config.Broken != nil {
 				c.config.Broken(err)
 			}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/metrics/exposition"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 const counter, gauge = "counter", "gauge"
@@ -137,7 +137,7 @@ func (*distributions) Describe(chan<- *prometheus.Desc) {}
 // Collect runs in a goroutine of the library's.
 func (d *distributions) Collect(out chan<- prometheus.Metric) {
 	for _, m := range (*Registry)(d).shown() {
-		boundary.Guard(d.config.Log, boundary.Server, func() { m.collect(out) }, nil)()
+		panics.Guard(d.config.Log, panics.Server, func() { m.collect(out) }, nil)()
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/metrics/exposition"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Handler renders all metrics in the text format of Prometheus. It writes the page piece by
@@ -44,7 +44,7 @@ func (r *Registry) write(page *exposition.Page, rest []*dto.MetricFamily) {
 			return
 		}
 		page.Family(f.name, f.help, f.kind)
-		boundary.Guard(r.config.Log, boundary.Server, func() { f.write(page, now) }, nil)()
+		panics.Guard(r.config.Log, panics.Server, func() { f.write(page, now) }, nil)()
 	}
 	for _, g := range rest {
 		writeGathered(page, g)
@@ -74,7 +74,7 @@ type view struct {
 func (r *Registry) view() *view {
 	now := &view{models: r.shown()}
 	if r.processes != nil {
-		boundary.Guard(r.config.Log, boundary.Server, func() { now.processes = r.processes.now() }, nil)()
+		panics.Guard(r.config.Log, panics.Server, func() { now.processes = r.processes.now() }, nil)()
 	}
 	return now
 }

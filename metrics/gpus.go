@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // GPU is how busy a GPU is. What is not known is nil, and is not shown.
@@ -58,7 +58,7 @@ func (*gpus) Describe(chan<- *prometheus.Desc) {}
 
 // Collect runs in a goroutine of the library's.
 func (g *gpus) Collect(out chan<- prometheus.Metric) {
-	boundary.Guard(g.log, boundary.Server, func() {
+	panics.Guard(g.log, panics.Server, func() {
 		for _, one := range g.reading.now() {
 			for _, f := range gpuFamilies {
 				if value := f.value(&one); value != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // machine shows the machine's processors and memory, from /proc/stat and
@@ -50,7 +50,7 @@ func (*machine) Describe(out chan<- *prometheus.Desc) {
 
 // Collect runs in a goroutine of the library's.
 func (m *machine) Collect(out chan<- prometheus.Metric) {
-	boundary.Guard(m.log, boundary.Server, func() { m.collect(out) }, nil)()
+	panics.Guard(m.log, panics.Server, func() { m.collect(out) }, nil)()
 }
 
 func (m *machine) collect(out chan<- prometheus.Metric) {

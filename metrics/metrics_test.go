@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 func render(t *testing.T, r *Registry) string {
@@ -321,7 +321,7 @@ func TestInternalErrorsAreCountedFromTheStart(t *testing.T) {
 		return ""
 	}
 	first := line()
-	_ = boundary.Run(zerolog.Nop(), boundary.Memory, func() error { panic("for the count") })
+	_ = panics.Run(zerolog.Nop(), panics.Memory, func() error { panic("for the count") })
 	if second := line(); first == "" || first == second {
 		t.Errorf("got %q before a panic and %q after it, want another count", first, second)
 	}

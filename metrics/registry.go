@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 const (
@@ -114,7 +114,7 @@ func New(config Config) *Registry {
 	}
 	r.add(modelFamilies(&r.config)...)
 	r.add(stageFamilies(&r.config)...)
-	boundary.Counts(func(where boundary.Where, panics func() uint64) {
+	panics.Counts(func(where panics.Where, panics func() uint64) {
 		r.gatherer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: internalErrorsName, Help: "Panics of the server that ended in their own request, life, load or connection",
 			ConstLabels: prometheus.Labels{"where": string(where)},

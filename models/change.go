@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // change is an operation on models that it holds. Models are brought from what
@@ -50,7 +50,7 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 	}
 	var all sync.WaitGroup
 	for _, id := range affected.Sorted() {
-		all.Go(boundary.Guard(c.config.Log, boundary.Models, func() {
+		all.Go(panics.Guard(c.config.Log, panics.Models, func() {
 			defer close(done[id])
 			for _, part := range after[id] {
 				<-done[part]
@@ -60,7 +60,7 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 				own = c.work.contexts[id]
 			}
 			var changed bool
-			err := boundary.Run(c.config.Log, boundary.Models, func() (err error) {
+			err := panics.Run(c.config.Log, panics.Models, func() (err error) {
 				changed, err = c.settle(own, id)
 				return err
 			})

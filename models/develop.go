@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Between two looks at the sources of all models at least developInterval passes, and developShare times what the
@@ -52,7 +52,7 @@ func (d *developer) run(ctx context.Context) {
 	defer d.gates.openAll()
 	for ctx.Err() == nil {
 		began := time.Now()
-		_ = boundary.Run(d.config.Log, boundary.Models, func() error { d.look(ctx); return nil })
+		_ = panics.Run(d.config.Log, panics.Models, func() error { d.look(ctx); return nil })
 		pause := time.NewTimer(max(developInterval, developShare*time.Since(began)))
 		select {
 		case <-pause.C:
@@ -280,6 +280,6 @@ func (g *gates) pass(model string, end <-chan struct{}) {
 func (r *Registry) develop() {
 	d := newDeveloper(r)
 	// The first look says what counts as loaded: what is saved once the start is over is a change.
-	_ = boundary.Run(r.config.Log, boundary.Models, func() error { d.look(r.polling); return nil })
-	r.polls.Go(boundary.Guard(r.config.Log, boundary.Models, func() { d.run(r.polling) }, nil))
+	_ = panics.Run(r.config.Log, panics.Models, func() error { d.look(r.polling); return nil })
+	r.polls.Go(panics.Guard(r.config.Log, panics.Models, func() { d.run(r.polling) }, nil))
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // errNotReady is the answer to every request that needs models before the start is over,
@@ -63,7 +63,7 @@ func loadFailedError(id repository.Identity, err error) error {
 // forClients hides the text of an error that was not written for clients.
 func forClients(err error) error {
 	var own *infer.Error
-	var panicked *boundary.Error
+	var panicked *panics.Error
 	if err == nil || errors.As(err, &own) || errors.As(err, &panicked) {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/copies"
@@ -42,7 +42,7 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 	if err := checkName(name); err != nil {
 		return err
 	}
-	charge := memory.Charge{Account: r.config.Memory}
+	charge := budget.Charge{Account: r.config.Memory}
 	defer charge.Settle()
 	if err := r.chargeOverride(&charge, config); err != nil {
 		return err
@@ -118,8 +118,8 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 // checkName refuses what cannot be the name of a model.
 func checkName(name string) error {
 	switch trimmed := strings.TrimSpace(name); {
-	case len(name) > memory.MaxName:
-		return infer.Errorf(infer.InvalidArg, "model name has %d bytes, but at most %d are allowed", len(name), memory.MaxName)
+	case len(name) > budget.MaxName:
+		return infer.Errorf(infer.InvalidArg, "model name has %d bytes, but at most %d are allowed", len(name), budget.MaxName)
 	case trimmed == "":
 		return infer.Errorf(infer.InvalidArg, "Model name cannot be empty. Please enter a valid name to deploy.")
 	case trimmed == "..", strings.Contains(name, "/"):
@@ -286,7 +286,7 @@ type override struct {
 }
 
 // CheckOverride refuses the config of a load request, of n bytes, that is longer than the limit.
-func CheckOverride(limits *memory.Limits, n int) error {
+func CheckOverride(limits *budget.Limits, n int) error {
 	if int64(n) <= limits.ConfigOverride {
 		return nil
 	}
@@ -301,7 +301,7 @@ const (
 )
 
 // chargeOverride charges for the memory that a load takes for its config.
-func (r *Registry) chargeOverride(c *memory.Charge, config string) error {
+func (r *Registry) chargeOverride(c *budget.Charge, config string) error {
 	if r.config.Memory == nil {
 		return nil
 	}
@@ -309,7 +309,7 @@ func (r *Registry) chargeOverride(c *memory.Charge, config string) error {
 		return err
 	}
 	values := strings.Count(config, ",") + strings.Count(config, ":") + strings.Count(config, "[")
-	return c.Take(memory.JSON, int64(objectBytes*strings.Count(config, "{")+valueBytes*values+len(config)))
+	return c.Take(budget.JSON, int64(objectBytes*strings.Count(config, "{")+valueBytes*values+len(config)))
 }
 
 // override reads the parameters of a load request. The caller drops the

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // DefaultLoadFiles is how many files and directories may come with a load request if nothing else
@@ -88,7 +88,7 @@ func (r *Registry) setCount(ctx context.Context, id repository.Identity, group s
 	failures := make([]error, len(serving))
 	var all sync.WaitGroup
 	for i, v := range serving {
-		all.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
+		all.Go(panics.Guard(r.config.Log, panics.Models, func() {
 			updates[i], failures[i] = v.Resize(ctx, group, count)
 		}, func(err error) { failures[i] = err }))
 	}

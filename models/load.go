@@ -8,12 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
@@ -55,7 +55,7 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 	results := make([]catalog.Result, len(fresh))
 	var loads sync.WaitGroup
 	for i, number := range fresh {
-		loads.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
+		loads.Go(panics.Guard(r.config.Log, panics.Models, func() {
 			if serving[i] != nil {
 				if u, can, err := serving[i].Regroup(ctx, d); can {
 					results[i] = catalog.Result{Number: number, Exchange: u, Exchanged: true, Err: err}

@@ -5,15 +5,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // TestLargeOverridesAreRefused loads a model with a config that is too long, and with short ones that take much
 // memory.
 func TestLargeOverridesAreRefused(t *testing.T) {
-	account := memory.New(memory.Config{Limit: 256 << 20})
+	account := budget.New(budget.Config{Limit: 256 << 20})
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), func(c *RegistryConfig) {
 		c.Explicit, c.Memory = true, account
 	})

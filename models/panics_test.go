@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // faultyBackend opens models of a fakeBackend that panic at one place.
@@ -76,8 +76,8 @@ func (in *faultyInstance) Execute(b *backend.Batch) {
 	in.fakeInstance.Execute(b)
 }
 
-func panics() (n uint64) {
-	boundary.Counts(func(_ boundary.Where, count func() uint64) { n += count() })
+func countPanics() (n uint64) {
+	panics.Counts(func(_ panics.Where, count func() uint64) { n += count() })
 	return n
 }
 
@@ -90,11 +90,11 @@ func TestAPanicEndsItsOwnLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, place := range []string{"open", "start"} {
-		before := panics()
+		before := countPanics()
 		b.set(place)
 		wantError(t, r.Load(t.Context(), "bad", "", nil), infer.InvalidArg,
 			"load failed for model 'bad': version 1 is at UNAVAILABLE state: Internal: internal error;\n")
-		if got := panics(); got != before+1 {
+		if got := countPanics(); got != before+1 {
 			t.Errorf("%s: got %d panics, want 1", place, got-before)
 		}
 		wantGeneration(t, r, "good", 1, 1)
@@ -158,11 +158,11 @@ func TestAPanicEndsItsOwnRequest(t *testing.T) {
 					t.Fatalf("got %+v from an instance that panics, want an INTERNAL error", got)
 				}
 				b.set("")
-				before := panics()
+				before := countPanics()
 				if err := ask(func(*infer.Response) { panic("a bug of a client's") }); err != nil {
 					t.Fatal(err)
 				}
-				if n := panics(); n != before+1 {
+				if n := countPanics(); n != before+1 {
 					t.Errorf("got %d panics of the client, want 1", n-before)
 				}
 				if err := ask(func(response *infer.Response) { got = response }); err != nil || got.Err != nil {

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // lookers is how many models are looked at side by side.
@@ -78,7 +78,7 @@ func (p *poller) run(ctx context.Context, interval time.Duration) {
 	defer ticks.Stop()
 	p.config.Repository.Renew(0)
 	for ctx.Err() == nil {
-		_ = boundary.Run(p.config.Log, boundary.Models, func() error { p.look(ctx); return nil })
+		_ = panics.Run(p.config.Log, panics.Models, func() error { p.look(ctx); return nil })
 		select {
 		case <-ticks.C:
 			p.config.Repository.Renew(0)
@@ -143,10 +143,10 @@ func (p *poller) modified(ids []repository.Identity, rejected map[repository.Ide
 	todo := make(chan repository.Identity) // closed when all have been handed out
 	var all sync.WaitGroup
 	for range min(lookers, len(ids)) {
-		all.Go(boundary.Guard(p.config.Log, boundary.Models, func() {
+		all.Go(panics.Guard(p.config.Log, panics.Models, func() {
 			for id := range todo {
 				var s *catalog.Source
-				err := boundary.Run(p.config.Log, boundary.Models, func() (err error) {
+				err := panics.Run(p.config.Log, panics.Models, func() (err error) {
 					s, err = p.examine(id)
 					return err
 				})
@@ -213,7 +213,7 @@ func (p *poller) begin(ctx context.Context, group []repository.Identity, sources
 		}
 		w.contexts[id], w.cancel[id] = context.WithCancelCause(ctx)
 	}
-	p.polls.Go(boundary.Guard(p.config.Log, boundary.Models, func() {
+	p.polls.Go(panics.Guard(p.config.Log, panics.Models, func() {
 		defer close(w.done)
 		defer func() {
 			for _, cancel := range w.cancel {

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/catalog"
-	"github.com/nereid-serving/nereid/models/examination"
+	"github.com/nereid-serving/nereid/models/dryrun"
 	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // RegistryConfig sets up a Registry.
@@ -80,7 +80,7 @@ type Registry struct {
 	leaving  atomic.Bool // stored by Leave, and never taken back
 	loader   *version.Loader
 	loading  chan struct{} // holds a value for each version that is being loaded
-	ending   boundary.WaitGroup
+	ending   panics.WaitGroup
 	lifetime context.Context // of what unloading may take
 	expire   context.CancelCauseFunc
 	uploads  *repository.Uploads
@@ -301,8 +301,8 @@ func (r *Registry) Overview() []VersionStatus {
 
 // Examine reads the models as Start does, all or those that are named, and loads none. It may be called
 // before Start, or without.
-func (r *Registry) Examine(ctx context.Context, names []string) ([]*examination.Model, error) {
-	x := examination.Examiner{
+func (r *Registry) Examine(ctx context.Context, names []string) ([]*dryrun.Model, error) {
+	x := dryrun.Examiner{
 		Repository: r.config.Repository, Loader: r.loader,
 		Host: func(model string) backend.Host { return host{r, &bringing{model: model}} },
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/version"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Shutdown ends the registry: new requests and changes are refused, requests
@@ -22,7 +22,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	r.loader.Exit()
 	r.StopChanges()
 	r.stopPolls(version.ErrExiting)
-	stop := context.AfterFunc(ctx, boundary.Guard(log, boundary.Models, func() {
+	stop := context.AfterFunc(ctx, panics.Guard(log, panics.Models, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			r.expire(errors.New("the exit timeout ran out"))
 		} else {
@@ -48,7 +48,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	}
 	defer endDrain()
 	var draining sync.WaitGroup
-	draining.Go(boundary.Guard(log, boundary.Models, func() { r.drain(drain) }, nil))
+	draining.Go(panics.Guard(log, panics.Models, func() { r.drain(drain) }, nil))
 	eachSecond(log, &draining, func() {
 		counts := r.InFlight()
 		log.Info().Msgf("Timeout %d: Found %d model versions that have in-flight inferences", left(), len(counts))
@@ -81,14 +81,14 @@ func (r *Registry) StopChanges() { r.stopChanges(version.ErrExiting) }
 // changing bounds what an operation does; stop is called when it has ended.
 func (r *Registry) changing(ctx context.Context, op *operation) (_ context.Context, stop func() bool) {
 	ctx = r.locks.Bound(ctx, op)
-	return ctx, context.AfterFunc(r.changes, boundary.Guard(r.config.Log, boundary.Models, func() { op.GiveUp(version.ErrExiting) }, nil))
+	return ctx, context.AfterFunc(r.changes, panics.Guard(r.config.Log, panics.Models, func() { op.GiveUp(version.ErrExiting) }, nil))
 }
 
 // waitForPolls waits until no look at the repository goes on and nothing that one
 // has begun, or ctx has ended.
 func (r *Registry) waitForPolls(ctx context.Context) {
 	done := make(chan struct{})
-	boundary.Go(r.config.Log, boundary.Models, func() {
+	panics.Go(r.config.Log, panics.Models, func() {
 		defer close(done)
 		r.polls.Wait()
 	}, nil)
@@ -120,7 +120,7 @@ func UnloadReserve(total time.Duration) time.Duration { return min(total/4, 2*ti
 // group is done.
 func eachSecond(log zerolog.Logger, group interface{ Wait() }, report func()) {
 	done := make(chan struct{})
-	boundary.Go(log, boundary.Models, func() {
+	panics.Go(log, panics.Models, func() {
 		defer close(done)
 		group.Wait()
 	}, nil)

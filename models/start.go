@@ -7,10 +7,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Start loads the models that are wanted at start, as many at once as
@@ -87,7 +87,7 @@ func (r *Registry) Start(ctx context.Context) error {
 	if r.config.Develop {
 		r.develop()
 	} else if r.config.PollInterval > 0 {
-		r.polls.Go(boundary.Guard(r.config.Log, boundary.Models,
+		r.polls.Go(panics.Guard(r.config.Log, panics.Models,
 			func() { newPoller(r).run(r.polling, r.config.PollInterval) }, nil))
 	}
 	return err
@@ -100,7 +100,7 @@ func (r *Registry) bring(ctx context.Context, sources map[repository.Identity]*c
 	failures := make([]map[repository.Identity]error, len(groups))
 	var all sync.WaitGroup
 	for i, group := range groups {
-		all.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
+		all.Go(panics.Guard(r.config.Log, panics.Models, func() {
 			failures[i] = r.bringGroup(ctx, group, sources, named, nil)
 		}, func(err error) { failures[i] = map[repository.Identity]error{group[0]: err} }))
 	}

@@ -3,10 +3,10 @@ package models
 import (
 	"context"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // view is what versions and the catalog see of the registry.
@@ -31,12 +31,12 @@ func (v view) Hold(model repository.Identity, number int64) (version.Held, error
 func (v view) Lifetime() context.Context { return v.lifetime }
 
 // Ending implements version.Registry.
-func (v view) Ending() *boundary.WaitGroup { return &v.ending }
+func (v view) Ending() *panics.WaitGroup { return &v.ending }
 
 // End implements catalog.Owner. It is called with the catalog's lock held, so that Shutdown, which
 // takes that before it waits, does not come between.
 func (v view) End(id repository.Identity, number int64, ended *version.Version) {
-	v.ending.Go(v.config.Log, boundary.Models, func() {
+	v.ending.Go(v.config.Log, panics.Models, func() {
 		defer v.catalog.Ended(id, number, ended) // after a panic too
 		v.end(id, number, ended)
 	}, nil)

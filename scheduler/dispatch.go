@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/handover"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
@@ -90,7 +90,7 @@ func (d *Batcher) wakeLocked(at int64) {
 	d.wakeAt = at
 	wait := time.Duration(max(at-backend.Now(), 0))
 	if d.timer == nil {
-		d.timer = boundary.AfterFunc(d.config.Log, boundary.Scheduler, wait, d.awake, nil)
+		d.timer = panics.AfterFunc(d.config.Log, panics.Scheduler, wait, d.awake, nil)
 		return
 	}
 	d.timer.Reset(wait)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/linked"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
@@ -138,7 +138,7 @@ func (o *order) passLocked(w *orderRow) {
 func (o *order) watchLocked() {
 	o.watching, o.watched, o.seen = true, o.main.First, o.main.First.handed
 	if o.watch == nil {
-		o.watch = boundary.AfterFunc(*o.log, boundary.Scheduler, waitgraph.Patience, o.look, nil)
+		o.watch = panics.AfterFunc(*o.log, panics.Scheduler, waitgraph.Patience, o.look, nil)
 		return
 	}
 	o.watch.Reset(waitgraph.Patience)

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // maxClassified bounds the elements of an output that is classified.
@@ -18,7 +18,7 @@ const maxClassified = 1_000_000
 // batched, as a BYTES tensor on the Go heap: "<value>:<index>" or
 // "<value>:<index>:<label>", the highest first, the lower index first of equal
 // ones, NaN last. labels may be nil. The new tensor is charged to c.
-func Classify(c *memory.Charge, out *infer.Tensor, k int, batched bool, labels []string) (infer.Tensor, error) {
+func Classify(c *budget.Charge, out *infer.Tensor, k int, batched bool, labels []string) (infer.Tensor, error) {
 	t := infer.Tensor{Name: out.Name, DataType: infer.Bytes}
 	switch out.DataType {
 	case infer.Bool, infer.FP16, infer.BF16, infer.Bytes, infer.Invalid:
@@ -47,7 +47,7 @@ func Classify(c *memory.Charge, out *infer.Tensor, k int, batched bool, labels [
 	if k == 0 {
 		return t, nil
 	}
-	if err := c.Take(memory.JSON, rankedBytes*int64(each)); err != nil {
+	if err := c.Take(budget.JSON, rankedBytes*int64(each)); err != nil {
 		return t, err
 	}
 	for i := range items {
@@ -94,13 +94,13 @@ func ClassesCost(out *infer.Tensor, k int, batched bool, labels []string) int64 
 	return int64(items)*int64(one) + rankedBytes*int64(n)
 }
 
-func appendClasses[T int64 | uint64 | float64](c *memory.Charge, dst []byte, values []T, k int, labels []string, print func([]byte, T) []byte) (_ []byte, err error) {
+func appendClasses[T int64 | uint64 | float64](c *budget.Charge, dst []byte, values []T, k int, labels []string, print func([]byte, T) []byte) (_ []byte, err error) {
 	for _, i := range top(values, k) {
 		label := ""
 		if i < len(labels) {
 			label = labels[i]
 		}
-		if dst, err = memory.Grow(c, memory.JSON, dst, classBytes+len(label)); err != nil {
+		if dst, err = budget.Grow(c, budget.JSON, dst, classBytes+len(label)); err != nil {
 			return dst, err
 		}
 		at := len(dst)

@@ -13,7 +13,7 @@
 //
 // All of them are made from the same Parts:
 //
-//	account := memory.New(memory.Config{})
+//	account := budget.New(budget.Config{})
 //	parts := server.Parts{Core: registry, Allocate: allocate, Open: open, Memory: account, Logging: settings}
 //
 // State: nothing here changes after it has been made, but for what a caller gives Names

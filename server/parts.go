@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/metrics"
-	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
@@ -41,10 +41,10 @@ type Parts struct {
 	Open Opener
 	// Memory is the account of what requests take; nil means one of its own, of
 	// the default size.
-	Memory *memory.Account
+	Memory *budget.Account
 	// Regions has what clients have registered of their shared memory; nil means that
 	// they may not.
-	Regions *regions.Registry
+	Regions *clientshm.Registry
 	// Traces decides which requests are traced; nil means none.
 	Traces *tracing.Tracer
 	// Samples returns the samples of a metric that models make, for load reports; nil means
@@ -64,10 +64,10 @@ func (p *Parts) Complete() error {
 		return errors.New("Parts has no Core or no Logging, want both")
 	}
 	if p.Memory == nil {
-		p.Memory = memory.New(memory.Config{})
+		p.Memory = budget.New(budget.Config{})
 	}
 	if p.Regions == nil {
-		p.Regions = regions.New(regions.Config{})
+		p.Regions = clientshm.New(clientshm.Config{})
 	}
 	if p.Traces == nil {
 		p.Traces = tracing.Disabled()

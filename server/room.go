@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // Allocator lends memory for the bytes of a request's tensor: n bytes, aligned
@@ -20,14 +20,14 @@ const InlineTensor = 4 << 10
 
 // Tensor gives t memory for n bytes: of the Allocator, or of the Go heap, charged to c, if
 // they are few or there is none.
-func (a Allocator) Tensor(t *infer.Tensor, n int, c *memory.Charge) (err error) {
+func (a Allocator) Tensor(t *infer.Tensor, n int, c *budget.Charge) (err error) {
 	if n > InlineTensor && a != nil {
 		if t.Data, t.Memory, err = a(n); err == nil {
 			c.HoldBlocks(int64(n))
 		}
 		return err
 	}
-	if err := c.Take(memory.Bodies, int64(n)); err != nil {
+	if err := c.Take(budget.Bodies, int64(n)); err != nil {
 		return err
 	}
 	t.Data = make([]byte, n)
@@ -54,15 +54,15 @@ var ErrUnproven = errors.New("an eighth of the bytes must arrive first")
 
 // Refusal is the error of a request that needs n bytes of the pool, which has
 // said why not.
-func Refusal(account *memory.Account, n int, why error) error {
+func Refusal(account *budget.Account, n int, why error) error {
 	var e *infer.Error
 	if errors.As(why, &e) {
 		return e
 	}
 	// The account, if it is the reason, says it best.
-	if err := account.Take(memory.Blocks, int64(n)); err != nil {
+	if err := account.Take(budget.Blocks, int64(n)); err != nil {
 		return err
 	}
-	account.Give(memory.Blocks, int64(n))
+	account.Give(budget.Blocks, int64(n))
 	return &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf("no memory for a tensor of %d bytes: %v", n, why)}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // ErrExhausted says that a pool may not grow further, or the machine refuses
@@ -289,7 +289,7 @@ func (p *Pool) free(s *span) {
 
 // trimLater has trim called when memory that is free now has been so for IdleTrim.
 func (p *Pool) trimLater() {
-	boundary.AfterFunc(p.config.Log, boundary.Memory, p.config.IdleTrim, p.trim, func(error) {
+	panics.AfterFunc(p.config.Log, panics.Memory, p.config.IdleTrim, p.trim, func(error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.trimming = false // the next block that is freed tries again

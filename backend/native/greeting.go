@@ -19,8 +19,8 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
@@ -30,8 +30,8 @@ const endLimit = 500 * time.Millisecond
 // Start implements process.Program: the process has made the handshake when it returns.
 func (p *program) Start(ctx context.Context, instance string, files *process.Files) (*launch.Process, error) {
 	r := newRunner(p, files)
-	stop := context.AfterFunc(ctx, boundary.Guard(p.log, boundary.Life, r.abandon, nil))
-	late := boundary.AfterLimit(p.log, boundary.Life, p.known.config.StubTimeout, func() {
+	stop := context.AfterFunc(ctx, panics.Guard(p.log, panics.Life, r.abandon, nil))
+	late := panics.AfterLimit(p.log, panics.Life, p.known.config.StubTimeout, func() {
 		r.late.Store(true)
 		r.abandon()
 	}, nil)

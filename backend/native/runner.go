@@ -16,7 +16,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
@@ -121,7 +121,7 @@ func (r *runner) end() *launch.ExitError {
 	}
 	r.mu.Unlock()
 	children.Look(r.process)
-	timer := boundary.AfterFunc(r.program.log, boundary.Life, limit, func() {
+	timer := panics.AfterFunc(r.program.log, panics.Life, limit, func() {
 		r.killed.Store(true)
 		r.process.Kill()
 	}, nil)

@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
 )
@@ -56,7 +56,7 @@ func causeOf(err error) Cause {
 		exit     *launch.ExitError
 		protocol *ipc.ProtocolError
 		late     *lateError
-		panicked *boundary.Error
+		panicked *panics.Error
 		taken    *takenAwayError
 	)
 	switch {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // AutoComplete implements backend.Model. The stub that is asked becomes that of
@@ -49,7 +49,7 @@ func (m *Model) dismiss(ctx context.Context) {
 	}
 	l := in.primed
 	in.primed = nil
-	stop := context.AfterFunc(ctx, boundary.Guard(in.log, boundary.Life, l.process.Kill, nil))
+	stop := context.AfterFunc(ctx, panics.Guard(in.log, panics.Life, l.process.Kill, nil))
 	defer stop()
 	l.finalize()
 	l.end(errStopped)

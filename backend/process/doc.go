@@ -48,7 +48,7 @@
 //	bls.Requests     what its model asks of other models; bls.go has their session
 //	hostcalls.Calls  what else its model asks of the server: load, unload, metrics
 //	mapping.Table    which regions of clients its process has mapped; regions.go asks
-//	ondevice.Lent, ondevice.Announced    memory of devices that its process has lent, and knows
+//	cudaipc.Lent, cudaipc.Announced    memory of devices that its process has lent, and knows
 //	ending           its process, and why that ends (ending.go); end.go settles what it leaves
 //
 // The package has more than 15 files because the four types of the drawing above know each

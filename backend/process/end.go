@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // left is what a life had when it ended and has not been answered. Guarded by
@@ -33,7 +33,7 @@ func (l *life) end(cause error) {
 	<-l.exited
 	l.process.KillFamily()
 	var broke *ipc.ProtocolError
-	var panicked *boundary.Error
+	var panicked *panics.Error
 	liar := errors.As(cause, &broke)
 	// Its last frames count, unless one before them was handled halfway.
 	if !liar && !errors.As(cause, &panicked) {

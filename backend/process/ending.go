@@ -10,8 +10,8 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // ending is the process of a life and how it ends. Three goroutines meet here: the
@@ -59,7 +59,7 @@ func (e *ending) died() error {
 
 // await waits for one of the stub's messages, or for its end.
 func (l *life) await(ctx context.Context, message <-chan error, limit time.Duration, what string) error {
-	late := boundary.NewLimit(limit)
+	late := panics.NewLimit(limit)
 	defer late.Stop()
 	select {
 	case err := <-l.failed: // whatever the stub has said before that
@@ -117,7 +117,7 @@ func (e *ending) readerEnded(message <-chan error) error {
 	}
 	// End of file: mostly because the process ends. If it does not, it has closed
 	// its descriptors and cannot be used.
-	limit := boundary.NewLimit(closedLimit)
+	limit := panics.NewLimit(closedLimit)
 	defer limit.Stop()
 	select {
 	case <-e.exited:

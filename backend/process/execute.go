@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -27,7 +27,7 @@ func (in *Instance) Execute(b *backend.Batch) {
 	}
 	// Done may hand the next batch over, which may fail as well, and so on for as many
 	// as wait: each in a goroutine of its own, for the sake of the stack.
-	boundary.Go(in.log, boundary.Request, func() { in.fail(b, begin, err) }, nil)
+	panics.Go(in.log, panics.Request, func() { in.fail(b, begin, err) }, nil)
 }
 
 // fail answers a batch that could not be handed over.
@@ -57,7 +57,7 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 
 	var position uint64
 	var at int64
-	err = boundary.Run(in.log, boundary.Request, func() (err error) {
+	err = panics.Run(in.log, panics.Request, func() (err error) {
 		if !ahead && l.executeLimit > 0 {
 			l.limit()
 		}
@@ -66,7 +66,7 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 		return err
 	})
 	if err != nil {
-		var panicked *boundary.Error
+		var panicked *panics.Error
 		if errors.As(err, &panicked) { // nothing of it was published
 			err = infer.AsError(err)
 		}

@@ -3,9 +3,9 @@ package process
 import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // oneResponse is what the answer to a batch of one request mostly needs, in one piece.
@@ -166,7 +166,7 @@ func between(first int64, told uint64, last int64) int64 {
 func (l *life) apart(f func()) { l.in.apart(f) }
 
 func (in *Instance) apart(f func()) {
-	_ = boundary.Run(in.log, boundary.Request, func() error { f(); return nil })
+	_ = panics.Run(in.log, panics.Request, func() error { f(); return nil })
 }
 
 func release(responses []*infer.Response) {

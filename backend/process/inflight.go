@@ -10,9 +10,9 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
 )
@@ -71,7 +71,7 @@ type batches struct {
 	number  uint64               // of the batch that was handed over last
 	freed   int64                // ns, when the last answer came
 	asked   withdrawal
-	timer   *boundary.Limit // of the first batch, nil without a limit
+	timer   *panics.Limit // of the first batch, nil without a limit
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
 
@@ -170,7 +170,7 @@ func (f *inFlight) limitLocked() {
 	limit := f.executeLimit
 	if limit > 0 && f.count > 0 {
 		number := f.current[0].number
-		f.timer = boundary.AfterLimit(f.log, boundary.Life, limit, func() { f.timeout(number, limit) }, f.session.fail)
+		f.timer = panics.AfterLimit(f.log, panics.Life, limit, func() { f.timeout(number, limit) }, f.session.fail)
 	}
 }
 
@@ -242,7 +242,7 @@ func (f *inFlight) sent(number, position uint64, at int64, err error) (refused e
 			f.session.fail(panicked)
 		}
 	}()
-	defer boundary.Recover(&f.log, boundary.Life, &panicked)
+	defer panics.Recover(&f.log, panics.Life, &panicked)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	place := f.findLocked(number)

@@ -8,15 +8,15 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process/bls"
 	"github.com/nereid-serving/nereid/backend/process/cores"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/mapping"
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/backend/process/output"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -35,10 +35,10 @@ type life struct {
 	readiness readiness
 	bls       *bls.Requests
 	calls     *hostcalls.Calls
-	mapped    *mapping.Table      // regions of clients
-	lent      *ondevice.Lent      // of devices' memory, by the process
-	announced *ondevice.Announced // of devices' memory, to the process
-	blamed    bool                // a client has caused its end; its own goroutine's alone
+	mapped    *mapping.Table     // regions of clients
+	lent      *cudaipc.Lent      // of devices' memory, by the process
+	announced *cudaipc.Announced // of devices' memory, to the process
+	blamed    bool               // a client has caused its end; its own goroutine's alone
 	ending
 
 	response ipc.ResponseBody // reused; guarded by the receive lock
@@ -52,7 +52,7 @@ var errNeverReady = errors.New("process did not become ready")
 // stub is ready.
 func (in *Instance) runOnce(ctx context.Context, up func()) error {
 	var l *life
-	err := boundary.Run(in.log, boundary.Life, func() (err error) {
+	err := panics.Run(in.log, panics.Life, func() (err error) {
 		l, err = in.take(ctx)
 		return err
 	})
@@ -61,8 +61,8 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 		return fmt.Errorf("%w: %w", errNeverReady, err)
 	}
 	in.noteProcess(l)
-	err = boundary.Run(in.log, boundary.Life, func() error { return l.blame(l.run(ctx, up)) })
-	boundary.Guard(in.log, boundary.Life, func() { l.end(err) }, func(error) { l.drop(err) })()
+	err = panics.Run(in.log, panics.Life, func() error { return l.blame(l.run(ctx, up)) })
+	panics.Guard(in.log, panics.Life, func() { l.end(err) }, func(error) { l.drop(err) })()
 	var exit *launch.ExitError
 	if errors.As(err, &exit) { // what it printed last had not been read when its end was seen
 		exit.Stderr = l.output.LastLines()
@@ -196,11 +196,11 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 	}
 	launch.Arm(files.Peer.Lifeline, l.process)
 	begun = true
-	boundary.Go(in.log, boundary.Life, func() {
+	panics.Go(in.log, panics.Life, func() {
 		defer close(l.read)
-		l.readErr = boundary.Run(in.log, boundary.Life, func() error { return l.channel.Run(l.handle) })
+		l.readErr = panics.Run(in.log, panics.Life, func() error { return l.channel.Run(l.handle) })
 	}, nil)
-	boundary.Go(in.log, boundary.Life, func() {
+	panics.Go(in.log, panics.Life, func() {
 		defer close(l.exited)
 		l.exit = &launch.ExitError{Code: -1}
 		l.exit = l.process.Wait()
@@ -257,7 +257,7 @@ func (l *life) finalize() {
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
 		return
 	}
-	limit := boundary.NewLimit(l.in.model.settings.FinalizeTimeout)
+	limit := panics.NewLimit(l.in.model.settings.FinalizeTimeout)
 	defer limit.Stop()
 	select {
 	case <-l.exited:

@@ -10,10 +10,10 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/cores"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 )
 
@@ -26,7 +26,7 @@ type Model struct {
 	log        zerolog.Logger
 	// held counts and bounds the memory of all lives together. mostBlocks is the bound of blocks,
 	// 0 without one.
-	held       memory.Holder
+	held       budget.Holder
 	mostBlocks int64
 
 	// Set by Start, before the instances run. What config says of instances may be
@@ -83,7 +83,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.placed.Kind, in.placed.Device)
 		run, cancel := context.WithCancel(m.run)
 		in.cancel, in.ended = cancel, make(chan struct{})
-		m.running.Go(boundary.Guard(m.log, boundary.Life, func() {
+		m.running.Go(panics.Guard(m.log, panics.Life, func() {
 			defer close(in.ended)
 			var once sync.Once
 			started := func(err error) {
@@ -92,7 +92,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 				}
 				once.Do(func() { outcomes <- err })
 			}
-			boundary.Guard(in.log, boundary.Life, func() { in.Run(run, started) }, func(err error) {
+			panics.Guard(in.log, panics.Life, func() { in.Run(run, started) }, func(err error) {
 				in.stop(true)
 				started(err)
 			})()
@@ -116,7 +116,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	for _, in := range instances {
 		in.cancel()
 	}
-	limit := boundary.NewLimit(m.settings.UnloadTimeout)
+	limit := panics.NewLimit(m.settings.UnloadTimeout)
 	defer limit.Stop()
 	for _, in := range instances {
 		select {
@@ -228,7 +228,7 @@ func (m *Model) Close(ctx context.Context) error {
 	m.mu.Unlock()
 	m.cancel()
 	ended := make(chan struct{})
-	boundary.Go(m.log, boundary.Life, func() {
+	panics.Go(m.log, panics.Life, func() {
 		defer close(ended)
 		m.running.Wait()
 	}, nil)
@@ -261,7 +261,7 @@ func (m *Model) settles(instances []*Instance, ended <-chan struct{}) bool {
 			l.hasten.Do(func() { close(l.hasty) })
 		}
 	}
-	limit := boundary.NewLimit(m.settings.Grace)
+	limit := panics.NewLimit(m.settings.Grace)
 	defer limit.Stop()
 	select {
 	case <-ended:

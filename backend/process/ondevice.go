@@ -2,7 +2,7 @@ package process
 
 import (
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 )
 
 // DeviceProgram is a Program whose processes know devices: they put outputs into memory of clients there, and
@@ -29,8 +29,8 @@ func (m *Model) knowsDevices() bool {
 
 // newDevices makes the tables of what a life's stub lends of devices' memory, and knows.
 func (l *life) newDevices() {
-	l.lent = ondevice.NewLent(l.channel.Arena(), l.in.model.supervisor.copier)
-	l.announced = ondevice.NewAnnounced(l.lent, l.encoder.Send, l.in.log)
+	l.lent = cudaipc.NewLent(l.channel.Arena(), l.in.model.supervisor.copier)
+	l.announced = cudaipc.NewAnnounced(l.lent, l.encoder.Send, l.in.log)
 	l.decoder.SetDevices(l.lent)
 	l.encoder.SetDevices(l.announced)
 	if l.in.model.knowsDevices() {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -40,7 +40,7 @@ type stream struct {
 	refusal *infer.Error
 	// holder counts its responses since the model has half of its share; nil before. Guarded by
 	// the receive lock.
-	holder *memory.Holder
+	holder *budget.Holder
 	lent   *lending // the blocks of its batch; nil without blocks
 
 	window

@@ -10,16 +10,16 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/processtest"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
 )
 
 // panicsAt counts the panics that have ended in a part of the server.
-func panicsAt(where boundary.Where) (n uint64) {
-	boundary.Counts(func(w boundary.Where, count func() uint64) {
+func panicsAt(where panics.Where) (n uint64) {
+	panics.Counts(func(w panics.Where, count func() uint64) {
 		if w == where {
 			n = count()
 		}
@@ -53,7 +53,7 @@ func TestAPanicWhileABatchIsSent(t *testing.T) {
 	m := r.start("identity", infer.Uint8)
 	m.mustInfer(r.small()).Release()
 	life := m.instance().current.Load()
-	before := panicsAt(boundary.Request)
+	before := panicsAt(panics.Request)
 
 	var none *shm.Block // whose use is a bug of ours
 	bad := r.small()
@@ -70,7 +70,7 @@ func TestAPanicWhileABatchIsSent(t *testing.T) {
 		t.Errorf("got the report %+v, want an error and no execution", report)
 	}
 	m.wantFree()
-	if n := panicsAt(boundary.Request); n != before+1 {
+	if n := panicsAt(panics.Request); n != before+1 {
 		t.Errorf("got %d panics, want 1", n-before)
 	}
 	if loans, bytes := life.loans.Count(); loans != 0 {
@@ -100,7 +100,7 @@ func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
 		},
 		Done: func(*backend.Batch, backend.Report) { panic("a bug of a scheduler") },
 	}
-	before := panicsAt(boundary.Request)
+	before := panicsAt(panics.Request)
 	m.instance().Execute(batch)
 	response := <-answered
 	if response.Err != nil {
@@ -112,7 +112,7 @@ func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
 	if m.instance().current.Load() != life {
 		t.Error("the process was exchanged, want the same one")
 	}
-	if n := panicsAt(boundary.Request); n != before+2 {
+	if n := panicsAt(panics.Request); n != before+2 {
 		t.Errorf("got %d panics, want 2", n-before)
 	}
 }
@@ -152,7 +152,7 @@ func TestAPanicOfAReader(t *testing.T) {
 	m.mustInfer(text("log nothing")).Release()
 	first := m.instance().current.Load()
 
-	before := panicsAt(boundary.Life)
+	before := panicsAt(panics.Life)
 	armed.Store(true)
 	responses, _ := m.infer(text("log trap"))
 	if responses[0].Err == nil || responses[0].Err.Code != infer.Internal {
@@ -166,7 +166,7 @@ func TestAPanicOfAReader(t *testing.T) {
 	}
 	armed.Store(true)
 	m.mustInfer(text("say trap")).Release()
-	testkit.Eventually(t, patience, func() bool { return panicsAt(boundary.Life) == before+2 })
+	testkit.Eventually(t, patience, func() bool { return panicsAt(panics.Life) == before+2 })
 	m.mustInfer(text("quiet")).Release()
 	if m.instance().current.Load() != second {
 		t.Error("the life ended with its output, want it to go on")
@@ -227,7 +227,7 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 		if in := in.Load(); in != nil && message == "log trap" {
 			in.mu.Lock()
 			defer in.mu.Unlock()
-			in.life.timer = new(boundary.Limit) // to stop it is a bug
+			in.life.timer = new(panics.Limit) // to stop it is a bug
 		}
 	}))
 	m, err := r.open(r.writeModel("talks", talks), modelConfig("talks", 1, infer.Uint8))
@@ -239,7 +239,7 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 		return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(len(s))}, []byte(s))}}
 	}
 	m.mustInfer(text("quiet")).Release()
-	first, before := m.instance().current.Load(), panicsAt(boundary.Life)
+	first, before := m.instance().current.Load(), panicsAt(panics.Life)
 	o := waitFor(t, handOver(m.instance(), text("log trap")))
 	if o.answer == nil || o.answer.Err == nil || o.answer.Err.Code != infer.Internal || o.report.Err == nil {
 		t.Errorf("got %+v, want an INTERNAL error", o)
@@ -248,7 +248,7 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 	if m.instance().current.Load() == first {
 		t.Error("the life goes on after its reader has panicked, want another one")
 	}
-	if n := panicsAt(boundary.Life); n != before+2 {
+	if n := panicsAt(panics.Life); n != before+2 {
 		t.Errorf("got %d panics, want that of the reader and that of the end", n-before)
 	}
 	m.wantFree()
@@ -307,7 +307,7 @@ func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		if broken {
 			in.mu.Lock()
-			life.timer = new(boundary.Limit) // to stop it is a bug
+			life.timer = new(panics.Limit) // to stop it is a bug
 			in.mu.Unlock()
 		}
 		var none *shm.Block // whose use is a bug of ours
@@ -323,7 +323,7 @@ func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
 				panic("a bug of a scheduler")
 			},
 		}
-		if err := boundary.Run(zerolog.Nop(), boundary.Scheduler, func() error { in.Execute(batch); return nil }); err != nil {
+		if err := panics.Run(zerolog.Nop(), panics.Scheduler, func() error { in.Execute(batch); return nil }); err != nil {
 			t.Errorf("broken %v: Execute panicked", broken)
 		}
 		m.wantFree()

@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 )
 
@@ -15,7 +15,7 @@ const DefaultMemoryShare = 50
 
 // shared are the kinds of memory of which a version may have a share. Blocks are tensors that its
 // processes keep after their responses, and copies of inputs of BLS requests.
-var shared = [...]memory.Kind{memory.Frames, memory.Replies, memory.Blocks}
+var shared = [...]budget.Kind{budget.Frames, budget.Replies, budget.Blocks}
 
 // setShares bounds the memory that all lives of the model hold together.
 func (m *Model) setShares() {
@@ -24,22 +24,22 @@ func (m *Model) setShares() {
 		for _, k := range shared {
 			m.held.Most[k] = max(account.Most(k)/100*int64(m.supervisor.limits.MemoryShare), 1)
 		}
-		m.mostBlocks = m.held.Most[memory.Blocks]
-		m.held.Most[memory.Blocks] = 0 // mayKeep looks at the bound: kept blocks cannot be refused
+		m.mostBlocks = m.held.Most[budget.Blocks]
+		m.held.Most[budget.Blocks] = 0 // mayKeep looks at the bound: kept blocks cannot be refused
 	}
 }
 
 // quota counts and bounds the memory that the server holds for one life.
 type quota struct {
 	model  *Model
-	holder *memory.Holder
+	holder *budget.Holder
 	heap   *frames.Heap // nil without an account
 }
 
 // newQuota makes the quota of a life. It ends when its holder leaves.
 func newQuota(in *Instance) *quota {
 	name := in.model.held.Name() + " instance " + in.name
-	q := &quota{model: in.model, holder: &memory.Holder{Name: func() string { return name }, Within: &in.model.held}}
+	q := &quota{model: in.model, holder: &budget.Holder{Name: func() string { return name }, Within: &in.model.held}}
 	account := in.model.supervisor.account
 	if account == nil {
 		return q
@@ -56,10 +56,10 @@ func newQuota(in *Instance) *quota {
 // blocks counts bytes of blocks that the process keeps, or has given back if more is negative.
 func (q *quota) blocks(more int64) {
 	if more < 0 {
-		q.holder.Drop(memory.Blocks, -more)
+		q.holder.Drop(budget.Blocks, -more)
 		return
 	}
-	_ = q.holder.Hold(memory.Blocks, more) // without a bound: they are kept already
+	_ = q.holder.Hold(budget.Blocks, more) // without a bound: they are kept already
 }
 
 // takeBlocks is blocks for bytes that are not kept yet. It may refuse them.
@@ -76,7 +76,7 @@ func (q *quota) takeBlocks(more int64) error {
 // mayKeep refuses another block for a process if its model keeps its share of them already, or
 // would with n bytes more.
 func (q *quota) mayKeep(n int64) error {
-	most, kept := q.model.mostBlocks, q.model.held.Held(memory.Blocks)
+	most, kept := q.model.mostBlocks, q.model.held.Held(budget.Blocks)
 	if most == 0 || kept < most && n <= most-kept {
 		return nil
 	}
@@ -90,17 +90,17 @@ func (q *quota) mayKeep(n int64) error {
 // ofStream returns the holder of a stream's next response: that of the life, or once the model
 // has half of its share, one of the stream alone, with half of the rest. So a stream that floods,
 // whose responses may have to wait for another stream, leaves room for that one.
-func (q *quota) ofStream(s *stream) *memory.Holder {
+func (q *quota) ofStream(s *stream) *budget.Holder {
 	if s.holder != nil {
 		return s.holder
 	}
-	most, held := q.model.held.Most[memory.Frames], q.model.held.Held(memory.Frames)
+	most, held := q.model.held.Most[budget.Frames], q.model.held.Held(budget.Frames)
 	if most == 0 || held <= most/2 {
 		return q.holder
 	}
 	name := "a request of " + q.model.held.Name()
-	s.holder = &memory.Holder{Name: func() string { return name }, Within: q.holder}
-	s.holder.Most[memory.Frames] = max((most-held)/2, 1)
+	s.holder = &budget.Holder{Name: func() string { return name }, Within: q.holder}
+	s.holder.Most[budget.Frames] = max((most-held)/2, 1)
 	return s.holder
 }
 
@@ -118,18 +118,18 @@ func (l *life) spilled(n int64) (done func()) {
 	}
 	s := l.in.model.supervisor
 	s.tight.Lock()
-	s.account.Must(memory.Frames, n)
+	s.account.Must(budget.Frames, n)
 	h.Tight = err
 	return func() {
 		h.Tight = nil
-		s.account.Give(memory.Frames, n)
+		s.account.Give(budget.Frames, n)
 		s.tight.Unlock()
 	}
 }
 
 // usage returns the bytes of the holder, by kind.
 func (q *quota) usage() (list []metrics.Bytes) {
-	for k := range memory.Kind(memory.Kinds) {
+	for k := range budget.Kind(budget.Kinds) {
 		if n := q.holder.Held(k); n > 0 {
 			list = append(list, metrics.Bytes{Kind: k.String(), Bytes: n})
 		}

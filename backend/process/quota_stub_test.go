@@ -9,34 +9,34 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/shm"
 )
 
 // charged is a rig with an account, from which everything has been given back when the test ends.
 type charged struct {
 	*rig
-	account *memory.Account
+	account *budget.Account
 	base    uint64 // of the live heap
 }
 
 func newCharged(t *testing.T, limit int64) *charged {
 	t.Helper()
-	account := memory.New(memory.Config{Limit: limit})
+	account := budget.New(budget.Config{Limit: limit})
 	t.Cleanup(func() { // after the rig's own
-		for k := range memory.Kind(memory.Kinds) {
+		for k := range budget.Kind(budget.Kinds) {
 			if n := account.Used(k); n != 0 {
 				t.Errorf("at the end %d bytes of %s are charged, want none", n, k)
 			}
 		}
-		account.Holders(func(h *memory.Holder) bool { t.Errorf("%s is still a holder", h.Name()); return true })
+		account.Holders(func(h *budget.Holder) bool { t.Errorf("%s is still a holder", h.Name()); return true })
 	})
 	r := newRigOver(t, testkit.Python(t).Path, nil, shm.PoolConfig{
 		Default: shm.PageSize,
-		Charge:  func(n int64) bool { return account.Try(memory.Blocks, n) },
-		Refund:  func(n int64) { account.Give(memory.Blocks, n) },
+		Charge:  func(n int64) bool { return account.Try(budget.Blocks, n) },
+		Refund:  func(n int64) { account.Give(budget.Blocks, n) },
 	})
 	r.supervisor.account = account
 	return &charged{rig: r, account: account, base: liveHeap()}
@@ -52,14 +52,14 @@ func liveHeap() uint64 {
 // wantBounded wants no more on the heap than the account explains.
 func (c *charged) wantBounded(when string) {
 	c.t.Helper()
-	used := c.account.Total() - c.account.Used(memory.Blocks)
+	used := c.account.Total() - c.account.Used(budget.Blocks)
 	if grown := int64(liveHeap()) - int64(c.base); grown > 2*used+32<<20 {
 		c.t.Errorf("%s: the heap has grown by %d bytes, where %d are charged", when, grown, used)
 	}
 }
 
 // share returns the share of a model.
-func (c *charged) share(k memory.Kind) int64 {
+func (c *charged) share(k budget.Kind) int64 {
 	return c.account.Most(k) / 100 * DefaultMemoryShare
 }
 
@@ -107,8 +107,8 @@ func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
 	}
 	r.Release()
 	c.wantBounded("with the flood")
-	held := m.instance().current.Load().quota.holder.Held(memory.Frames)
-	if share := c.share(memory.Frames); held > share*7/8 || held < share/2 || int64(len(kept))*4096 < share/4 {
+	held := m.instance().current.Load().quota.holder.Held(budget.Frames)
+	if share := c.share(budget.Frames); held > share*7/8 || held < share/2 || int64(len(kept))*4096 < share/4 {
 		t.Errorf("%d responses of 4096 bytes are kept and %d bytes held, want most of the share of %d", len(kept), held, share)
 	}
 	c.wantServing(other)
@@ -171,12 +171,12 @@ func TestAModelThatSaysMuchIsCutAndCharged(t *testing.T) {
 				t.Errorf("%s: got error %.100v", how, err)
 			}
 		}
-		if n := c.account.Used(memory.Frames); n < int64(want.length*len(held)) {
+		if n := c.account.Used(budget.Frames); n < int64(want.length*len(held)) {
 			t.Errorf("%s: %d bytes are charged for %d errors of %d bytes", how, n, len(held), want.length)
 		}
 		c.wantBounded(how)
 		release(held)
-		if n := c.account.Used(memory.Frames); n != 0 {
+		if n := c.account.Used(budget.Frames); n != 0 {
 			t.Errorf("%s: %d bytes are charged after the last release", how, n)
 		}
 	}
@@ -236,7 +236,7 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 	c := newCharged(t, 64<<20)
 	other := c.start("copies", infer.Uint8)
 	m := c.start("keeps_inputs", infer.Uint8)
-	share := c.share(memory.Blocks)
+	share := c.share(budget.Blocks)
 	kept := int64(0)
 	for n := 0; ; n++ {
 		request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, size}, make([]byte, size))}}
@@ -266,7 +266,7 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 	m.instance().kill()
 	testkit.Eventually(t, patience, func() bool {
 		l := m.instance().current.Load()
-		return m.model.(*Model).held.Held(memory.Blocks) == 0 && l != nil
+		return m.model.(*Model).held.Held(budget.Blocks) == 0 && l != nil
 	})
 	request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, size}, make([]byte, size))}}
 	responses, _ := m.infer(request)
@@ -324,9 +324,9 @@ func TestUnreadBLSStreamsCountForTheirCaller(t *testing.T) {
 		responses, _ := m.infer(request)
 		answer <- responses[0]
 	}()
-	share := c.share(memory.Frames)
+	share := c.share(budget.Frames)
 	testkit.Eventually(t, patience, func() bool {
-		return m.model.(*Model).held.Held(memory.Frames) > share-64<<10 && callee.model.(*Model).held.Held(memory.Frames) < share/8
+		return m.model.(*Model).held.Held(budget.Frames) > share-64<<10 && callee.model.(*Model).held.Held(budget.Frames) < share/8
 	})
 	c.wantBounded("while nothing is read")
 	another := callee.begin("1")

@@ -6,9 +6,9 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // readiness is what a process is asked of its model: at most one question at a time,
@@ -64,7 +64,7 @@ func (in *Instance) Ready(ctx context.Context) error {
 	}
 	// A late check goes on in the model, and readiness checks that come meanwhile
 	// wait for its response.
-	limit := boundary.NewLimit(in.model.settings.ReadyTimeout)
+	limit := panics.NewLimit(in.model.settings.ReadyTimeout)
 	defer limit.Stop()
 	select {
 	case <-c.settled:

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/mapping"
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/shm"
@@ -27,10 +27,10 @@ var _ backend.Mapper = (*Model)(nil)
 // the requests to come. Inputs of a decoupled model are copied: it may look at them when its
 // last response has gone, and the client has been told that they are its own again.
 func (m *Model) Maps(t *infer.Tensor) bool {
-	if ondevice.Of(t) != nil {
+	if cudaipc.Of(t) != nil {
 		return m.TakesDevices()
 	}
-	if c, _, _ := ondevice.OfClient(t); c != nil {
+	if c, _, _ := cudaipc.OfClient(t); c != nil {
 		return m.TakesDevices() && t.DataType.Size() != 0 && t.Size() > 0 && !m.decoupled()
 	}
 	_, region, _ := frames.SharedOf(t)
@@ -55,7 +55,7 @@ func (m *Model) Writes(p *infer.Place) (some bool) {
 	if p.OnDevice {
 		return true
 	}
-	if c, _, _ := ondevice.ClientAt(p); c != nil {
+	if c, _, _ := cudaipc.ClientAt(p); c != nil {
 		return m.knowsDevices() && c.Size() > 0 && !m.decoupled() && !m.isBytes(p.Output)
 	}
 	_, region, _ := frames.SharedAt(p)

@@ -22,7 +22,7 @@ import (
 const regionSize = 1 << 20
 
 // clientRegion is a region of a client, and foreign memory over all of it. It is what
-// server/regions hands down.
+// server/clientshm hands down.
 type clientRegion struct {
 	rig    *rig
 	file   *os.File

@@ -10,9 +10,9 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/launch"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
 )
@@ -124,7 +124,7 @@ func TestErrorsTellTheCauseOfALoss(t *testing.T) {
 		{&launch.ExitError{Code: -1, Signal: unix.SIGKILL, OutOfMemory: true}, OutOfMemory},
 		{&launch.ExitError{Code: exitNoMemory}, OutOfMemory},
 		{fmt.Errorf("%w: %w", errNeverReady, &launch.ExitError{Code: exitConfused}), OurFault},
-		{&boundary.Error{Where: boundary.Life}, OurFault},
+		{&panics.Error{Where: panics.Life}, OurFault},
 		{ipc.Broken("frame", "cut"), BrokeProtocol},
 		{&lateError{"execute did not return"}, TooLate},
 		{fmt.Errorf("%w: %w", errNeverReady, &frames.Shortage{Client: infer.Errorf(infer.Unavailable, "no room"), Reason: fmt.Errorf("allocate: %w", shm.ErrExhausted)}), OutOfMemory},

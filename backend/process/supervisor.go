@@ -9,10 +9,10 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/cores"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/backend/process/launch"
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
@@ -36,7 +36,7 @@ type Environment struct {
 	HostPolicies cores.HostPolicies
 	// Memory is charged for what stubs reserve, and for copies of outputs where
 	// clients hold many; nil: neither is.
-	Memory *memory.Account
+	Memory *budget.Account
 	// SoleParent says that nothing else in this process waits for children: then all
 	// that come home to it are reaped, also the children of other code.
 	SoleParent bool
@@ -79,10 +79,10 @@ type Supervisor struct {
 	policies  cores.HostPolicies
 	limits    Limits
 	output    [2]io.Writer // stdout and stderr of this process
-	account   *memory.Account
+	account   *budget.Account
 	named     shm.NamedFiles
-	regions   bool            // of clients may be mapped
-	copier    ondevice.Copier // nil: there are no devices
+	regions   bool           // of clients may be mapped
+	copier    cudaipc.Copier // nil: there are no devices
 	admit     func(gpu int32) bool
 	instances atomic.Int64 // that run, whether their stub lives or not
 	// tight is held while a frame is read for which there was no room.
@@ -113,7 +113,7 @@ func New(env Environment) (*Supervisor, error) {
 
 // SetCopier says that there are devices, and what copies tensors from them for models that do not
 // take them there. It is called before a model is opened; the copier is closed after the models.
-func (s *Supervisor) SetCopier(copier ondevice.Copier) { s.copier = copier }
+func (s *Supervisor) SetCopier(copier cudaipc.Copier) { s.copier = copier }
 
 // Children returns the roster of processes, in which backends start theirs.
 func (s *Supervisor) Children() *launch.Children { return s.children }
@@ -163,18 +163,18 @@ func (s *Supervisor) requestsFile() (*os.File, error) {
 
 // chargeArena has the account decide what a stub may reserve beyond what it keeps
 // while it is idle.
-func (s *Supervisor) chargeArena(c *ipc.Config, holder *memory.Holder) {
+func (s *Supervisor) chargeArena(c *ipc.Config, holder *budget.Holder) {
 	account := s.account
 	if account == nil {
 		return
 	}
-	c.MaxArena = min(c.MaxArena, max(account.Most(memory.Arenas), c.FreeArena))
+	c.MaxArena = min(c.MaxArena, max(account.Most(budget.Arenas), c.FreeArena))
 	c.Charge = func(n int64) bool {
-		return account.Take(memory.Arenas, n) == nil && holder.Hold(memory.Arenas, n) == nil // which has no bound there
+		return account.Take(budget.Arenas, n) == nil && holder.Hold(budget.Arenas, n) == nil // which has no bound there
 	}
 	c.Refund = func(n int64) {
-		account.Give(memory.Arenas, n)
-		holder.Drop(memory.Arenas, n)
+		account.Give(budget.Arenas, n)
+		holder.Drop(budget.Arenas, n)
 	}
 }
 

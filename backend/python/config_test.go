@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 func TestParseConfigReadsAndRefusesSettings(t *testing.T) {
@@ -13,7 +13,7 @@ func TestParseConfigReadsAndRefusesSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if limit := memory.Limit(); base.MaxBytes != max(limit/2, base.DefaultBytes) {
+	if limit := budget.Limit(); base.MaxBytes != max(limit/2, base.DefaultBytes) {
 		t.Errorf("shm-max-byte-size: got %d without being given, want half of %d", base.MaxBytes, limit)
 	}
 	for _, test := range []struct {

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/conda"
 	"github.com/nereid-serving/nereid/conda/archive"
 	"github.com/nereid-serving/nereid/conda/build"
 	"github.com/nereid-serving/nereid/conda/cache"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // environmentParameter is the parameter of a model's config that names its environment.
@@ -66,7 +66,7 @@ func (c *code) take(ctx context.Context) (h holding, err error) {
 		return holding{python: c.backend.hold(c.settings.wish(), nil)}, nil
 	}
 	limit := c.settings.EnvironmentTimeout
-	ctx, cancel := boundary.WithLimit(ctx, limit, fmt.Errorf("env-timeout-seconds ran out, which is %s", limit))
+	ctx, cancel := panics.WithLimit(ctx, limit, fmt.Errorf("env-timeout-seconds ran out, which is %s", limit))
 	defer cancel()
 	var place conda.Place
 	switch {
@@ -205,7 +205,7 @@ const mostDiagnosis = 30 * time.Second
 // diagnose says why the interpreter of an environment did not start, in place of what it
 // said itself. One that was too slow is not asked: its answer would take as long again.
 func (p *python) diagnose(ctx context.Context, failure error) error {
-	ctx, cancel := boundary.WithLimit(ctx, mostDiagnosis, context.DeadlineExceeded)
+	ctx, cancel := panics.WithLimit(ctx, mostDiagnosis, context.DeadlineExceeded)
 	defer cancel()
 	var late *lateError
 	if errors.As(failure, &late) {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // findInterpreter starts templates of all candidates at once and keeps the
@@ -27,7 +27,7 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 	failures := make([]error, len(candidates))
 	var started sync.WaitGroup
 	for i, path := range candidates {
-		started.Go(boundary.Guard(p.backend.log, boundary.Life, func() {
+		started.Go(panics.Guard(p.backend.log, panics.Life, func() {
 			templates[i], failures[i] = p.startTemplate(ctx, path)
 		}, func(err error) { failures[i] = err }))
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/conda"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 )
 
@@ -206,7 +206,7 @@ func (p *python) end() {
 		if p.timer != nil {
 			p.timer.Stop()
 		}
-		p.timer = boundary.AfterFunc(p.backend.log, boundary.Life, p.wish.idle, p.rest, nil)
+		p.timer = panics.AfterFunc(p.backend.log, panics.Life, p.wish.idle, p.rest, nil)
 	}
 	p.mu.Unlock()
 	p.backend.rest()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 	"github.com/vmihailenco/msgpack/v5"
 	"golang.org/x/sys/unix"
@@ -94,12 +94,12 @@ func (p *python) launchTemplate(ctx context.Context, interpreter string, output 
 		return nil, err
 	}
 	t := &template{process: child, conn: near, gone: make(chan struct{}), log: p.backend.log}
-	boundary.Go(p.backend.log, boundary.Life, func() {
+	panics.Go(p.backend.log, panics.Life, func() {
 		defer close(t.gone)
 		defer children.Forget(child)
 		_ = child.Wait()
 	}, nil)
-	stop := context.AfterFunc(ctx, boundary.Guard(p.backend.log, boundary.Life, child.Kill, nil))
+	stop := context.AfterFunc(ctx, panics.Guard(p.backend.log, panics.Life, child.Kill, nil))
 	err = t.receive(&t.interpreter, p.wish.limit)
 	switch {
 	case !stop():
@@ -193,7 +193,7 @@ func (t *template) receive(into any, limit time.Duration) error {
 	if err := t.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	late := boundary.AfterLimit(t.log, boundary.Life, limit, func() { _ = t.conn.SetReadDeadline(time.Unix(1, 0)) }, nil)
+	late := panics.AfterLimit(t.log, panics.Life, limit, func() { _ = t.conn.SetReadDeadline(time.Unix(1, 0)) }, nil)
 	defer late.Stop()
 	buffer := make([]byte, 64<<10)
 	n, err := t.conn.Read(buffer)

@@ -32,7 +32,7 @@ type subject struct {
 }
 
 // floats is what most rows are about.
-var floats = subject{"models/examples/identity_fp32", kserve.DataType_TYPE_FP32}
+var floats = subject{"examples/models/identity_fp32", kserve.DataType_TYPE_FP32}
 
 // poolBytes is the sparse size of the memory for requests.
 const poolBytes = 4 << 30

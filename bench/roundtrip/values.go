@@ -23,7 +23,7 @@ const (
 
 // The model of parameters reads all of them, and returns them if asked to.
 var (
-	words      = subject{"models/examples/identity_bytes", kserve.DataType_TYPE_STRING}
+	words      = subject{"examples/models/identity_bytes", kserve.DataType_TYPE_STRING}
 	parameters = subject{"bench/roundtrip/parameters", kserve.DataType_TYPE_FP32}
 )
 

@@ -113,7 +113,7 @@ func TestCommandLinesAreExplained(t *testing.T) {
 }
 
 func TestModelsAreFoundByTheirBackend(t *testing.T) {
-	folder := "../../models/backend_examples"
+	folder := "../../examples/backend_models"
 	got := modelsOf("minimal", filepath.Join(t.TempDir(), "models"), folder)
 	if len(got) != 2 || got[0] != filepath.Join(folder, "batching") || got[1] != filepath.Join(folder, "nonbatching") {
 		t.Errorf("got %q, want batching and nonbatching", got)

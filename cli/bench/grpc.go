@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // callersPerConnection is how many callers share a connection, as in Triton's clients.
@@ -257,7 +257,7 @@ func (c *grpcCaller) exchange(ctx context.Context, body []byte) (a answer, refus
 		}
 		c.stream, c.cancel = s, cancel
 	}
-	late := boundary.AfterFunc(zerolog.Nop(), boundary.Request, c.target.options.timeout, c.cancel, nil)
+	late := panics.AfterFunc(zerolog.Nop(), panics.Request, c.target.options.timeout, c.cancel, nil)
 	defer late.Stop()
 	if err := c.stream.SendMsg(body); err != nil {
 		return a, c.lost(err)

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Bounds of the parts of a reply that are kept, in bytes. The body of an answer is read and discarded.
@@ -241,7 +241,7 @@ func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 		}
 		c.conn, c.from = conn, &bounded{from: conn}
 		c.reader = bufio.NewReaderSize(c.from, 64<<10)
-		c.unhook = context.AfterFunc(ctx, boundary.Guard(zerolog.Nop(), boundary.Request, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }, nil))
+		c.unhook = context.AfterFunc(ctx, panics.Guard(zerolog.Nop(), panics.Request, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }, nil))
 	}
 	if err := c.conn.SetDeadline(time.Now().Add(c.target.options.timeout)); err != nil {
 		return answer{}, c.broken(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // now is a clock that only goes forward, in ns.
@@ -166,7 +166,7 @@ func (l *load) add(ctx context.Context) {
 	}
 	w := &worker{load: l, caller: c, number: len(l.workers)}
 	l.workers = append(l.workers, w)
-	l.running.Go(boundary.Guard(zerolog.Nop(), boundary.Request, func() {
+	l.running.Go(panics.Guard(zerolog.Nop(), panics.Request, func() {
 		defer c.close()
 		w.work(ctx)
 	}, func(err error) {

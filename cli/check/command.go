@@ -14,7 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 const summary = `Reads a model repository, or one model in it, as the server would, without serving it: says what is wrong, with file, line and
@@ -85,7 +85,7 @@ func (o *options) locate(names []string) error {
 	o.importing = o.importing || o.trying
 	if len(names) == 1 {
 		directory := names[0]
-		if location, inStore, err := objects.Parse(directory); inStore {
+		if location, inStore, err := objectstore.Parse(directory); inStore {
 			if o.writing {
 				return command.Usagef("--write-config writes into a folder, and %s is in an object store", location)
 			}

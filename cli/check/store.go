@@ -9,16 +9,16 @@ import (
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // fetch copies repositories that lie in object stores, whole, and has o name the copies. Restore removes them, and has the
 // report name the stores in their place.
 func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), err error) {
 	var urls []string
-	var named []objects.Location
+	var named []objectstore.Location
 	for _, path := range o.Repository.Paths {
-		location, inStore, _ := objects.Parse(path)
+		location, inStore, _ := objectstore.Parse(path)
 		if !inStore {
 			continue
 		}
@@ -42,17 +42,17 @@ func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), e
 	}
 	c.uncopied = faults
 	open := o.Repository.Objects
-	o.Repository.Objects = func(ctx context.Context, l objects.Location) (objects.Bucket, error) {
+	o.Repository.Objects = func(ctx context.Context, l objectstore.Location) (objectstore.Bucket, error) {
 		// The operator has named these, though the repositories are directories from here on.
-		l.Named = l.Named || slices.ContainsFunc(named, func(n objects.Location) bool { return strings.EqualFold(n.Endpoint, l.Endpoint) })
+		l.Named = l.Named || slices.ContainsFunc(named, func(n objectstore.Location) bool { return strings.EqualFold(n.Endpoint, l.Endpoint) })
 		return open(ctx, l)
 	}
 	o.Repository.Paths = slices.Clone(o.Repository.Paths)
 	var names []string
 	for i, path := range o.Repository.Paths {
-		location, remote, _ := objects.Parse(path)
+		location, remote, _ := objectstore.Parse(path)
 		for url, directory := range directories {
-			fetched, _, _ := objects.Parse(url)
+			fetched, _, _ := objectstore.Parse(url)
 			if !remote || !fetched.Same(location) { // a place that is named twice is fetched once
 				continue
 			}
@@ -70,7 +70,7 @@ func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), e
 var errFound = errors.New("found")
 
 // noModel refuses the URL of a model, or of a version, in place of a repository's. A store that does not answer is no such case.
-func noModel(ctx context.Context, open objects.Opener, l objects.Location) error {
+func noModel(ctx context.Context, open objectstore.Opener, l objectstore.Location) error {
 	if open == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func noModel(ctx context.Context, open objects.Opener, l objects.Location) error
 	}
 	defer bucket.Close()
 	has := func(name string) bool {
-		return errors.Is(bucket.List(ctx, name, func(o objects.Object) error {
+		return errors.Is(bucket.List(ctx, name, func(o objectstore.Object) error {
 			if o.Key == name && !o.Directory {
 				return errFound
 			}

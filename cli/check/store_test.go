@@ -15,17 +15,17 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // sealed is a store that lets no one read some of its objects.
 type sealed struct {
-	objects.Bucket
+	objectstore.Bucket
 	store *mirrortest.Store
 	keys  []string
 }
 
-func (s sealed) Open(ctx context.Context, o objects.Object) (io.ReadCloser, error) {
+func (s sealed) Open(ctx context.Context, o objectstore.Object) (io.ReadCloser, error) {
 	if slices.Contains(s.keys, o.Key) {
 		return nil, s.store.Denial(o.Key)
 	}
@@ -52,7 +52,7 @@ func TestStoreTellsOfEachModel(t *testing.T) {
 		names, err := command.Parse(own, args)
 		o := nereid.Defaults()
 		o.Repository.Mounts = map[string]string{"s3": mounts}
-		o.Repository.Objects = func(ctx context.Context, at objects.Location) (objects.Bucket, error) {
+		o.Repository.Objects = func(ctx context.Context, at objectstore.Location) (objectstore.Bucket, error) {
 			bucket, err := store.Opener(ctx, at)
 			return sealed{bucket, store, []string{"config/config.pbtxt", "weights/1/w"}}, err
 		}
@@ -78,7 +78,7 @@ func TestStoreTellsOfEachModel(t *testing.T) {
 }
 
 // checkStore runs the command with a store behind its URLs.
-func checkStore(open objects.Opener, args ...string) (status int, stdout, stderr string) {
+func checkStore(open objectstore.Opener, args ...string) (status int, stdout, stderr string) {
 	var out, errs strings.Builder
 	status = Run(args, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
 		names, err := command.Parse(own, args)
@@ -142,7 +142,7 @@ func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 		names, err := command.Parse(own, args)
 		o := nereid.Defaults()
 		o.Repository.Mounts = map[string]string{"s3": mounts}
-		o.Repository.Objects = func(ctx context.Context, at objects.Location) (objects.Bucket, error) {
+		o.Repository.Objects = func(ctx context.Context, at objectstore.Location) (objectstore.Bucket, error) {
 			bucket, err := store.Opener(ctx, at)
 			return below{bucket, strings.TrimPrefix(strings.TrimPrefix(at.Path, "models"), "/")}, err
 		}
@@ -182,7 +182,7 @@ func TestModelsNameStoresInVain(t *testing.T) {
 		Run(args, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
 			names, err := command.Parse(own, args)
 			o := nereid.Defaults()
-			o.Repository.Objects = func(ctx context.Context, at objects.Location) (objects.Bucket, error) {
+			o.Repository.Objects = func(ctx context.Context, at objectstore.Location) (objectstore.Bucket, error) {
 				mu.Lock()
 				asked = append(asked, fmt.Sprintf("%s %v", at.Endpoint, at.Named))
 				mu.Unlock()
@@ -209,22 +209,22 @@ func TestModelsNameStoresInVain(t *testing.T) {
 
 // below is a directory of a store whose keys are those of the repository.
 type below struct {
-	objects.Bucket
+	objectstore.Bucket
 	directory string
 }
 
 func (b below) key(name string) string { return strings.TrimPrefix(b.directory+"/"+name, "/") }
 
-// List implements objects.Bucket.
-func (b below) List(ctx context.Context, prefix string, each func(objects.Object) error) error {
-	return b.Bucket.List(ctx, b.key(prefix), func(o objects.Object) error {
+// List implements objectstore.Bucket.
+func (b below) List(ctx context.Context, prefix string, each func(objectstore.Object) error) error {
+	return b.Bucket.List(ctx, b.key(prefix), func(o objectstore.Object) error {
 		o.Key = strings.TrimPrefix(strings.TrimPrefix(o.Key, b.directory), "/")
 		return each(o)
 	})
 }
 
-// Open implements objects.Bucket.
-func (b below) Open(ctx context.Context, o objects.Object) (io.ReadCloser, error) {
+// Open implements objectstore.Bucket.
+func (b below) Open(ctx context.Context, o objectstore.Object) (io.ReadCloser, error) {
 	o.Key = b.key(o.Key)
 	return b.Bucket.Open(ctx, o)
 }

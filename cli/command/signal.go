@@ -7,12 +7,12 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // UntilSignal returns a context that SIGINT and SIGTERM end. A second one ends the process, whatever it waits for.
 func UntilSignal() (ctx context.Context, stop func()) {
 	ctx, stop = signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, boundary.Guard(zerolog.Nop(), boundary.Server, stop, nil))
+	context.AfterFunc(ctx, panics.Guard(zerolog.Nop(), panics.Server, stop, nil))
 	return ctx, stop
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/devices"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -232,7 +232,7 @@ func (o *Options) ServerOptions(settings *logs.Settings, getenv func(string) str
 	if err = o.applyMetricsSettings(&all.Metrics.Series, log); err != nil {
 		return all, err
 	}
-	all.CacheBytes, err = cache.ParseSettings(o.Cache.Settings, o.Cache.Directory, memory.Limit())
+	all.CacheBytes, err = cache.ParseSettings(o.Cache.Settings, o.Cache.Directory, budget.Limit())
 	return all, err
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Console is the standard output or the standard error output of the server. The
@@ -94,7 +94,7 @@ func (c *Console) putLocked(p []byte) {
 		if !c.draining {
 			c.draining = true
 			c.idle = make(chan struct{})
-			boundary.Go(zerolog.Nop(), boundary.Server, c.drain, nil)
+			panics.Go(zerolog.Nop(), panics.Server, c.drain, nil)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 const (
@@ -68,7 +68,7 @@ func Open(getenv func(string) string, log zerolog.Logger) *Manager {
 	ctx, end := context.WithCancel(context.Background())
 	m.end = end
 	m.send(starting, "STATUS=Loading models", extension(extendBy))
-	boundary.Go(log, boundary.Server, func() {
+	panics.Go(log, panics.Server, func() {
 		defer close(m.ended)
 		m.keep(ctx)
 	}, nil)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
@@ -37,7 +37,7 @@ func (f *flight) start(r *recording.Record, send func(ctx context.Context) error
 		return false
 	}
 	before, mine := f.order(r)
-	f.running.Go(boundary.Guard(zerolog.Nop(), boundary.Request, func() {
+	f.running.Go(panics.Guard(zerolog.Nop(), panics.Request, func() {
 		defer func() {
 			if mine != nil {
 				close(mine)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server/status"
 )
 
@@ -150,7 +150,7 @@ func (p *poller) find(ctx context.Context) *found {
 		*err = failed
 	}
 	start := func(outcome *error, look func()) {
-		all.Go(boundary.Guard(p.panics, boundary.Request, look, func(err error) { *outcome = err }))
+		all.Go(panics.Guard(p.panics, panics.Request, look, func(err error) { *outcome = err }))
 	}
 	start(&f.metaErr, func() { read(&f.metaErr, &f.meta, http.MethodGet, "/v2") })
 	start(&f.indexErr, func() { read(&f.indexErr, &f.index, http.MethodPost, "/v2/repository/index") })

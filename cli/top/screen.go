@@ -14,8 +14,8 @@ import (
 	"github.com/rivo/uniseg"
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // watch shows the server until the user ends it.
@@ -56,7 +56,7 @@ func (s *session) run(ctx context.Context, p *poller) error {
 	views := make(chan *View)  // the poller sends, until ctx ends
 	var running sync.WaitGroup // all goroutines of the session
 	running.Add(2)
-	boundary.Go(s.log, boundary.Request, func() {
+	panics.Go(s.log, panics.Request, func() {
 		defer running.Done()
 		for {
 			began := time.Now()
@@ -74,7 +74,7 @@ func (s *session) run(ctx context.Context, p *poller) error {
 	}, s.fail)
 	events := make(chan tcell.Event, 16) // ChannelEvents sends and closes
 	quit := make(chan struct{})
-	boundary.Go(s.log, boundary.Request, func() {
+	panics.Go(s.log, panics.Request, func() {
 		defer running.Done()
 		s.screen.ChannelEvents(events, quit)
 	}, s.fail)
@@ -123,7 +123,7 @@ func (s *session) begin(ctx context.Context, a *act) {
 	}
 	s.acting = true
 	s.ui.tell(false, "%s of %s is under way", a.what, a.model)
-	boundary.Go(s.log, boundary.Request, func() {
+	panics.Go(s.log, panics.Request, func() {
 		s.outcomes <- s.client.perform(ctx, s.options.server, *a)
 	}, func(err error) {
 		s.fail(err)

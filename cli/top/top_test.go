@@ -570,15 +570,15 @@ func TestMistakesOfTheCommandLine(t *testing.T) {
 	}
 }
 
-type panics struct{}
+type panicking struct{}
 
-func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("transport") }
+func (panicking) RoundTrip(*http.Request) (*http.Response, error) { panic("transport") }
 
 // TestPanicOfALookIsItsOutcome: one goroutine for each endpoint, none of which may end the program.
 func TestPanicOfALookIsItsOutcome(t *testing.T) {
 	address := &url.URL{Scheme: "http", Host: "localhost"}
 	p := newPoller(&options{server: address, metrics: address})
-	p.client.http.Transport = panics{}
+	p.client.http.Transport = panicking{}
 	var told bytes.Buffer
 	p.panics = zerolog.New(zerolog.SyncWriter(&told))
 	if v := p.poll(t.Context()); v.Lost != "internal error" {

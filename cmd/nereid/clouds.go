@@ -4,10 +4,10 @@ package main
 
 import (
 	"github.com/nereid-serving/nereid"
-	"github.com/nereid-serving/nereid/objects/clouds"
+	"github.com/nereid-serving/nereid/objectstore/providers"
 )
 
 // extensions are the clients of object stores.
 func extensions() []nereid.Extension {
-	return []nereid.Extension{nereid.WithObjectStores(clouds.Open)}
+	return []nereid.Extension{nereid.WithObjectStores(providers.Open)}
 }

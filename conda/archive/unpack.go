@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Blocks between the goroutines.
@@ -37,7 +37,7 @@ func Unpack(ctx context.Context, source io.Reader, root *os.Root, options Option
 	}
 	p := &pipeline{limits: options.Limits.WithDefaults(), progress: progress, log: options.Log}
 	p.ctx, p.fail = context.WithCancelCause(ctx)
-	err := boundary.Run(p.log, boundary.Models, func() error { return p.run(source, root) })
+	err := panics.Run(p.log, panics.Models, func() error { return p.run(source, root) })
 	p.fail(err) // the first error ends all goroutines, and counts
 	p.group.Wait()
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *pipeline) open(source io.Reader) (io.Reader, error) {
 }
 
 func (p *pipeline) start(f func()) {
-	p.group.Go(boundary.Guard(p.log, boundary.Models, f, func(err error) { p.fail(err) }))
+	p.group.Go(panics.Guard(p.log, panics.Models, f, func(err error) { p.fail(err) }))
 }
 
 // sourceReader tells errors of the source from those of a decompressor.

@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 const (
@@ -69,7 +69,7 @@ func startWriters(ctx context.Context, fail context.CancelCauseFunc, log zerolog
 		w.free <- &batch{}
 	}
 	for range n {
-		w.group.Go(boundary.Guard(log, boundary.Models, w.write, func(err error) { fail(err) }))
+		w.group.Go(panics.Guard(log, panics.Models, w.write, func(err error) { fail(err) }))
 	}
 	return w
 }

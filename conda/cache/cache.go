@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/conda/archive"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 )
 
@@ -35,9 +35,9 @@ type Options struct {
 // Cache is a directory of environments, as one process uses it.
 type Cache struct {
 	options Options
-	closing chan struct{}      // closed by Close: ends sweeping
-	sweeper sync.Once          // starts it
-	group   boundary.WaitGroup // of the Cache's goroutines
+	closing chan struct{}    // closed by Close: ends sweeping
+	sweeper sync.Once        // starts it
+	group   panics.WaitGroup // of the Cache's goroutines
 
 	// step is called before each step of making an environment. Tests fail there, or end the process.
 	step func(name string) error

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/conda/archive"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
@@ -355,7 +355,7 @@ func (c *Cache) makeDurable(ctx context.Context, s *store, r *record) error {
 		event.Str("environment", root.Name()).Stringer("wait", elapsed.Round(time.Second))
 	})()
 	synced := make(chan error, 1) // sent to once
-	boundary.Go(c.options.Log, boundary.Models, func() { synced <- archive.Sync(root) }, func(err error) { synced <- err })
+	panics.Go(c.options.Log, panics.Models, func() { synced <- archive.Sync(root) }, func(err error) { synced <- err })
 	m, err := list(ctx, c.options.Log, s.directory(r.Name))
 	if err := errors.Join(err, <-synced); err != nil {
 		return err

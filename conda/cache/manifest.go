@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 )
 
@@ -102,7 +102,7 @@ func (m *manifest) sum(ctx context.Context, log zerolog.Logger, dir string) erro
 	var next atomic.Int64
 	var group sync.WaitGroup
 	for range workers {
-		group.Go(boundary.Guard(log, boundary.Models, func() {
+		group.Go(panics.Guard(log, panics.Models, func() {
 			buffer := make([]byte, 256<<10)
 			for {
 				i := int(next.Add(1)) - 1

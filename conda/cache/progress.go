@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/conda/archive"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 )
 
@@ -31,7 +31,7 @@ func (c *Cache) regularly(what string, add func(event *zerolog.Event, elapsed ti
 	began := time.Now()
 	done := make(chan struct{})  // closed by stop
 	ended := make(chan struct{}) // closed by the goroutine
-	boundary.Go(c.options.Log, boundary.Models, func() {
+	panics.Go(c.options.Log, panics.Models, func() {
 		defer close(ended)
 		ticker := time.NewTicker(reportEvery)
 		defer ticker.Stop()

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // sweepOnce sweeps a store in the background, once in the life of a Cache.
@@ -18,7 +18,7 @@ func (c *Cache) sweepOnce(s *store) {
 		return
 	}
 	c.sweeper.Do(func() {
-		c.group.Go(c.options.Log, boundary.Models, func() {
+		c.group.Go(c.options.Log, panics.Models, func() {
 			c.sweep(s, func() bool {
 				select {
 				case <-c.closing:

@@ -18,8 +18,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/sdk"
 )
 
@@ -133,7 +133,7 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 }
 
 // heapKinds are the kinds of memory that lie on the Go heap and are in use.
-var heapKinds = []memory.Kind{memory.Bodies, memory.JSON, memory.Decompression, memory.Replies, memory.Transport, memory.States, memory.Frames}
+var heapKinds = []budget.Kind{budget.Bodies, budget.JSON, budget.Decompression, budget.Replies, budget.Transport, budget.States, budget.Frames}
 
 // charged returns the charged bytes of the Go heap.
 func (v *victim) charged() (n int64) {
@@ -340,7 +340,7 @@ func covers(t *testing.T, document []byte, attacks []attack) {
 		}
 	}
 	const directory = "/opt/ml/models" // a default of SageMaker's
-	for folder, fronts := range map[string]string{"server/openai": "OpenAI", "server/clouds": "SageMaker|Vertex AI"} {
+	for folder, fronts := range map[string]string{"server/openai": "OpenAI", "server/platforms": "SageMaker|Vertex AI"} {
 		for _, path := range pathsIn(folder) {
 			found := path == directory
 			pattern := regexp.MustCompile(`^(` + fronts + `) [A-Z]+ .*` + regexp.QuoteMeta(path))

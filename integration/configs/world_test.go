@@ -18,16 +18,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
 	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -44,7 +44,7 @@ type world struct {
 	rand     *rand.Rand
 	log      testkit.Buffer
 	pool     *shm.Pool
-	account  *memory.Account
+	account  *budget.Account
 	cache    *cache.Cache
 	registry *models.Registry
 	models   []*model // that are served
@@ -55,14 +55,14 @@ type world struct {
 	grpc     kserve.GRPCInferenceServiceClient
 }
 
-func panics() (n uint64) {
-	boundary.Counts(func(_ boundary.Where, count func() uint64) { n += count() })
+func countPanics() (n uint64) {
+	panics.Counts(func(_ panics.Where, count func() uint64) { n += count() })
 	return n
 }
 
 // live makes a world, has requests meet it, and looks what is left.
 func live(t *testing.T, seed uint64, requests int) (served, made int, good int64) {
-	before := panics()
+	before := countPanics()
 	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 11))}
 	stop := w.start()
 	var clients sync.WaitGroup
@@ -78,7 +78,7 @@ func live(t *testing.T, seed uint64, requests int) (served, made int, good int64
 	}
 	clients.Wait()
 	stop()
-	if n := panics(); n != before {
+	if n := countPanics(); n != before {
 		t.Errorf("seed %d: got %d panics, want none; configs:\n%s\nlog:\n%s", seed, n-before, w.configs(), w.log.String())
 	}
 	if err := w.pool.Verify(); err != nil {
@@ -128,7 +128,7 @@ func (w *world) start() (stop func()) {
 	w.must(err)
 	w.pool, err = shm.NewPool(region, shm.PoolConfig{})
 	w.must(err)
-	w.account = memory.New(memory.Config{Limit: 64 << 20})
+	w.account = budget.New(budget.Config{Limit: 64 << 20})
 	lend := func(n int) ([]byte, infer.Memory, error) {
 		block, err := w.pool.Alloc(n)
 		if err != nil {

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/models/copies"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // take makes a directory with the file of one object, of which the caller is the user. Nothing is left after an error.
-func (f *fetcher) take(ctx context.Context, key string, o objects.Object) (_ *copies.Copy, path string, _ error) {
+func (f *fetcher) take(ctx context.Context, key string, o objectstore.Object) (_ *copies.Copy, path string, _ error) {
 	began := time.Now()
 	c, err := f.folder()
 	if err != nil {
@@ -23,7 +23,7 @@ func (f *fetcher) take(ctx context.Context, key string, o objects.Object) (_ *co
 			c.Drop()
 		}
 	}()
-	room, err := f.reserve(c.Path(), "execution environment "+f.config.Location.Join(key), []objects.Object{o})
+	room, err := f.reserve(c.Path(), "execution environment "+f.config.Location.Join(key), []objectstore.Object{o})
 	if err != nil {
 		return nil, "", err
 	}

@@ -13,10 +13,10 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/copies"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 
 // ArchivesConfig sets up Archives.
 type ArchivesConfig struct {
-	Open objects.Opener
+	Open objectstore.Opener
 	// Base is the directory in which fetched archives of a scheme lie, "" that for temporary files; Variable is the
 	// environment variable that names it, for texts.
 	Base, Variable func(scheme string) string
@@ -45,13 +45,13 @@ type Archives struct {
 	config   ArchivesConfig
 	lifetime context.Context // of fetches and of looks that Renew has begun
 	end      context.CancelFunc
-	work     boundary.WaitGroup
+	work     panics.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
-	known  map[string]*archive        // by name
-	doors  map[objects.Location]*door // by directory
-	places map[string]*place          // by scheme
+	known  map[string]*archive            // by name
+	doors  map[objectstore.Location]*door // by directory
+	places map[string]*place              // by scheme
 }
 
 // place is where the archives of a scheme lie.
@@ -62,8 +62,8 @@ type place struct {
 
 // archive is an object that models name. Archives.mu guards it.
 type archive struct {
-	location objects.Location // as the model that named it first did: its credentials are taken
-	key      string           // in the directory of the location
+	location objectstore.Location // as the model that named it first did: its credentials are taken
+	key      string               // in the directory of the location
 	door     *door
 	sum      uint64    // of the version that was seen last; 0: none was
 	begun    uint64    // looks so far, which are numbered by this
@@ -105,7 +105,7 @@ type Archive struct {
 // NewArchives makes one that knows no archive. Nothing is opened before a model names one.
 func NewArchives(config ArchivesConfig) *Archives {
 	config.Stall = cmp.Or(config.Stall, DefaultStall)
-	a := &Archives{config: config, known: make(map[string]*archive), doors: make(map[objects.Location]*door), places: make(map[string]*place)}
+	a := &Archives{config: config, known: make(map[string]*archive), doors: make(map[objectstore.Location]*door), places: make(map[string]*place)}
 	a.lifetime, a.end = context.WithCancel(context.Background())
 	return a
 }
@@ -140,19 +140,19 @@ const archiveMark = "\x00"
 // IsArchive reports whether a name is one that Watch has returned, and not the path of a file.
 func IsArchive(name string) bool { return strings.HasPrefix(name, archiveMark) }
 
-func nameOf(l objects.Location) string {
+func nameOf(l objectstore.Location) string {
 	return archiveMark + strings.Join([]string{l.Scheme, l.Endpoint, l.Account, l.Bucket, l.Path}, "\x00")
 }
 
 // Watch has Renew look at the archive at a location, as long as models ask for it, and returns its name. Models that name the
 // same object get the same name. It does not wait. The error says that there can be no such object.
-func (a *Archives) Watch(l objects.Location) (name string, err error) {
+func (a *Archives) Watch(l objectstore.Location) (name string, err error) {
 	if a.config.Open == nil {
 		return "", l.Unsupported()
 	}
 	directory, key, named := l.Object()
 	if named {
-		err = objects.CheckKey(key)
+		err = objectstore.CheckKey(key)
 	}
 	switch {
 	case !named:
@@ -174,7 +174,7 @@ func (a *Archives) Watch(l objects.Location) (name string, err error) {
 }
 
 // doorLocked returns the door of a directory. Callers hold a.mu.
-func (a *Archives) doorLocked(directory objects.Location) *door {
+func (a *Archives) doorLocked(directory objectstore.Location) *door {
 	at := directory
 	at.Text = ""
 	d := a.doors[at]
@@ -244,10 +244,10 @@ func (a *Archives) Look(ctx context.Context, name string) error {
 }
 
 // look finds the object of an archive, and returns it with the fetcher that reads it.
-func (a *Archives) look(ctx context.Context, known *archive) (*fetcher, objects.Object, error) {
+func (a *Archives) look(ctx context.Context, known *archive) (*fetcher, objectstore.Object, error) {
 	f, err := a.enter(ctx, known.door)
 	if err != nil {
-		return nil, objects.Object{}, err
+		return nil, objectstore.Object{}, err
 	}
 	a.mu.Lock()
 	known.begun++
@@ -298,11 +298,11 @@ func (a *Archives) enter(ctx context.Context, d *door) (*fetcher, error) {
 var errFound = errors.New("found")
 
 // find lists the object of a key.
-func (f *fetcher) find(ctx context.Context, key string) (found objects.Object, err error) {
+func (f *fetcher) find(ctx context.Context, key string) (found objectstore.Object, err error) {
 	w := f.watch(ctx)
 	defer w.stop()
 	below := false
-	err = f.bucket.List(w.ctx, key, func(o objects.Object) error {
+	err = f.bucket.List(w.ctx, key, func(o objectstore.Object) error {
 		switch {
 		case o.Key == key && !o.Directory:
 			found = o
@@ -313,7 +313,7 @@ func (f *fetcher) find(ctx context.Context, key string) (found objects.Object, e
 		}
 		return nil
 	})
-	var refused *objects.RefusedError // beside it
+	var refused *objectstore.RefusedError // beside it
 	switch {
 	case errors.Is(err, errFound) && !below:
 		return found, nil
@@ -329,10 +329,10 @@ func (f *fetcher) find(ctx context.Context, key string) (found objects.Object, e
 type absent struct{ error }
 
 // Unwrap gives the text that clients see.
-func (e absent) Unwrap() []error { return []error{e.error, objects.ErrAbsent} }
+func (e absent) Unwrap() []error { return []error{e.error, objectstore.ErrAbsent} }
 
 // sumOf tells versions apart. It is not 0.
-func sumOf(o objects.Object) uint64 {
+func sumOf(o objectstore.Object) uint64 {
 	sum := fnv.New64a()
 	version := o.Version
 	if version == "" {
@@ -360,7 +360,7 @@ func (a *Archives) Renew() {
 	for d, list := range todo {
 		d.looking = true
 		a.work.Add() // under mu: Close waits for every look that has begun
-		boundary.Go(a.config.Log, boundary.Models, func() {
+		panics.Go(a.config.Log, panics.Models, func() {
 			defer a.work.Done()
 			defer func() {
 				a.mu.Lock()
@@ -400,7 +400,7 @@ func (a *Archives) renew(known *archive) {
 
 // Fetch has the file of an archive, in the version of now, be on the disk. Callers that want the same version share one file and
 // one fetch, which goes on until all of them have given it up. The caller drops what it gets.
-func (a *Archives) Fetch(ctx context.Context, l objects.Location) (*Archive, error) {
+func (a *Archives) Fetch(ctx context.Context, l objectstore.Location) (*Archive, error) {
 	name, err := a.Watch(l)
 	if err != nil {
 		return nil, err
@@ -414,7 +414,7 @@ func (a *Archives) Fetch(ctx context.Context, l objects.Location) (*Archive, err
 			return nil, err
 		}
 		got, err := a.join(ctx, known, f, o)
-		if !errors.Is(err, objects.ErrChanged) {
+		if !errors.Is(err, objectstore.ErrChanged) {
 			return got, err
 		}
 		if try == archiveTries {
@@ -441,7 +441,7 @@ func (a *Archives) pause(ctx context.Context, length time.Duration) error {
 }
 
 // join waits for the fetch of a version, which it begins unless another caller has.
-func (a *Archives) join(ctx context.Context, known *archive, f *fetcher, o objects.Object) (*Archive, error) {
+func (a *Archives) join(ctx context.Context, known *archive, f *fetcher, o objectstore.Object) (*Archive, error) {
 	a.mu.Lock()
 	now, sum := known.newest, sumOf(o)
 	for !a.closed && now != nil && now.sum == sum && now.over && now.copy != nil && !now.lost && now.copy.TryHold() {
@@ -496,7 +496,7 @@ func (a *Archives) leave(known *archive, now *fetching) (handed *copies.Copy) {
 }
 
 // beginLocked begins the fetch of a version. Callers hold a.mu, and become its waiters under it.
-func (a *Archives) beginLocked(known *archive, f *fetcher, o objects.Object) *fetching {
+func (a *Archives) beginLocked(known *archive, f *fetcher, o objectstore.Object) *fetching {
 	ctx, cancel := context.WithCancel(a.lifetime)
 	now := &fetching{sum: sumOf(o), cancel: cancel, done: make(chan struct{})}
 	known.newest = now
@@ -516,11 +516,11 @@ func (a *Archives) beginLocked(known *archive, f *fetcher, o objects.Object) *fe
 		now.copy, now.path, now.err, now.over = c, path, err, true
 		close(now.done)
 	}
-	boundary.Go(a.config.Log, boundary.Models, func() {
+	panics.Go(a.config.Log, panics.Models, func() {
 		defer a.work.Done()
 		var c *copies.Copy
 		var path string
-		err := boundary.Run(a.config.Log, boundary.Models, func() (err error) {
+		err := panics.Run(a.config.Log, panics.Models, func() (err error) {
 			c, path, err = f.take(ctx, known.key, o)
 			return err
 		})

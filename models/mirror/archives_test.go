@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // shelf is a set of archives in two stores, of which each is a bucket, whatever the directory: mirrortest.Store has one.
@@ -34,7 +34,7 @@ func newShelf(t *testing.T, change func(*ArchivesConfig)) *shelf {
 	t.Helper()
 	s := &shelf{T: t, one: mirrortest.New(), two: mirrortest.New(), place: t.TempDir(), changed: make(chan struct{}, 10)}
 	config := ArchivesConfig{
-		Open: func(ctx context.Context, l objects.Location) (objects.Bucket, error) {
+		Open: func(ctx context.Context, l objectstore.Location) (objectstore.Bucket, error) {
 			return map[string]*mirrortest.Store{"one": s.one, "two": s.two}[l.Bucket].Opener(ctx, l)
 		},
 		Base: func(string) string { return s.place }, Variable: func(string) string { return "MOUNT" },
@@ -53,9 +53,9 @@ func newShelf(t *testing.T, change func(*ArchivesConfig)) *shelf {
 	return s
 }
 
-func (s *shelf) at(url string) objects.Location {
+func (s *shelf) at(url string) objectstore.Location {
 	s.Helper()
-	l, _, err := objects.Parse(url)
+	l, _, err := objectstore.Parse(url)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -276,8 +276,8 @@ func TestArchivesThatFailLeaveNothing(t *testing.T) {
 		want   string
 		is     error
 	}{
-		"absent":     {"s3://one/envs/other", func(*shelf) {}, "directory or file does not exist at s3://one/envs/other", objects.ErrAbsent},
-		"longer":     {"s3://one/envs/env.tar", func(*shelf) {}, "directory or file does not exist at s3://one/envs/env.tar", objects.ErrAbsent},
+		"absent":     {"s3://one/envs/other", func(*shelf) {}, "directory or file does not exist at s3://one/envs/other", objectstore.ErrAbsent},
+		"longer":     {"s3://one/envs/env.tar", func(*shelf) {}, "directory or file does not exist at s3://one/envs/env.tar", objectstore.ErrAbsent},
 		"directory":  {"s3://one/envs/full", func(*shelf) {}, "directory or file does not exist at s3://one/envs/full (it is a directory: ", nil},
 		"marker":     {"s3://one/envs/made", func(*shelf) {}, "directory or file does not exist at s3://one/envs/made (it is a directory: ", nil},
 		"bucket":     {"s3://one", func(*shelf) {}, "directory or file does not exist at s3://one (it names no object of the bucket)", nil},
@@ -286,8 +286,8 @@ func TestArchivesThatFailLeaveNothing(t *testing.T) {
 		"list fails": {"s3://one/envs/env.tar.gz", func(s *shelf) { s.one.Fail(mirrortest.List, denied) }, denied.Message, denied},
 		"read fails": {"s3://one/envs/env.tar.gz", func(s *shelf) { s.one.Fail(mirrortest.Read, denied) }, denied.Message, denied},
 		"open hangs": {"s3://one/envs/env.tar.gz", func(s *shelf) { s.one.Hang(mirrortest.Open) }, "the store of s3://one/envs has sent nothing for 50ms", nil},
-		"list hangs": {"s3://one/envs/env.tar.gz", func(s *shelf) { s.one.Hang(mirrortest.List) }, "the store of s3://one/envs has sent nothing for 50ms", objects.ErrUnreachable},
-		"read hangs": {"s3://one/envs/env.tar.gz", func(s *shelf) { s.one.Hang(mirrortest.Read) }, "the store of s3://one/envs has sent nothing for 50ms", objects.ErrUnreachable},
+		"list hangs": {"s3://one/envs/env.tar.gz", func(s *shelf) { s.one.Hang(mirrortest.List) }, "the store of s3://one/envs has sent nothing for 50ms", objectstore.ErrUnreachable},
+		"read hangs": {"s3://one/envs/env.tar.gz", func(s *shelf) { s.one.Hang(mirrortest.Read) }, "the store of s3://one/envs has sent nothing for 50ms", objectstore.ErrUnreachable},
 		"no place":   {"s3://one/envs/env.tar.gz", func(s *shelf) { s.config.Base = func(string) string { return "/nowhere" } }, "Failed to create local temp folder: /nowhere/folderXXXXXX, errno:No such file or directory (MOUNT names the directory)", nil},
 		"exit":       {"s3://one/envs/env.tar.gz", func(s *shelf) { s.Close() }, "Server exiting", nil},
 		"no clients": {"s3://one/envs/env.tar.gz", func(s *shelf) { s.config.Open = nil }, "s3:// file-system not supported. To enable, build with -DTRITON_ENABLE_S3=ON.", nil},
@@ -421,19 +421,19 @@ func TestArchivesAreFetchedAgainAfterPauses(t *testing.T) {
 
 // overtaken is a bucket whose first listing comes in when told, as it was when it began.
 type overtaken struct {
-	objects.Bucket
+	objectstore.Bucket
 	first *atomic.Bool  // has begun
 	taken chan struct{} // closed when the store has made it
 	goOn  chan struct{}
 }
 
-// List implements objects.Bucket.
-func (b overtaken) List(ctx context.Context, prefix string, each func(objects.Object) error) error {
+// List implements objectstore.Bucket.
+func (b overtaken) List(ctx context.Context, prefix string, each func(objectstore.Object) error) error {
 	if !b.first.CompareAndSwap(false, true) {
 		return b.Bucket.List(ctx, prefix, each)
 	}
-	var list []objects.Object
-	err := b.Bucket.List(ctx, prefix, func(o objects.Object) error {
+	var list []objectstore.Object
+	err := b.Bucket.List(ctx, prefix, func(o objectstore.Object) error {
 		list = append(list, o)
 		return nil
 	})
@@ -452,7 +452,7 @@ func TestLooksThatAreOvertaken(t *testing.T) {
 	taken, goOn := make(chan struct{}), make(chan struct{})
 	s := newShelf(t, func(c *ArchivesConfig) {
 		open, first := c.Open, new(atomic.Bool)
-		c.Open = func(ctx context.Context, l objects.Location) (objects.Bucket, error) {
+		c.Open = func(ctx context.Context, l objectstore.Location) (objectstore.Bucket, error) {
 			b, err := open(ctx, l)
 			return overtaken{b, first, taken, goOn}, err
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/copies"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // folderPrefix begins the names of copies, as in Triton.
@@ -29,13 +29,13 @@ type living struct {
 
 // madeFile is a file as it was when it was complete.
 type madeFile struct {
-	object objects.Object
+	object objectstore.Object
 	inode  uint64
 	time   int64 // of its last change, in nanoseconds
 }
 
 // Copy makes a directory of those objects of a model that are wanted, of which the caller is the user. The error is
-// objects.ErrChanged if the store has others by now.
+// objectstore.ErrChanged if the store has others by now.
 func (m *Mirror) Copy(ctx context.Context, model *Model, wanted func(key string) bool) (*copies.Copy, error) {
 	select {
 	case m.copying <- struct{}{}:
@@ -52,7 +52,7 @@ func (m *Mirror) Copy(ctx context.Context, model *Model, wanted func(key string)
 	files, err := m.fill(ctx, c.Path(), model, wanted)
 	if err != nil {
 		c.Drop()
-		if errors.Is(err, objects.ErrUnreachable) {
+		if errors.Is(err, objectstore.ErrUnreachable) {
 			m.counts.failures.Add(1)
 		}
 		return nil, err
@@ -77,7 +77,7 @@ func (m *Mirror) fill(ctx context.Context, directory string, model *Model, wante
 		defer before.copy.Drop()
 	}
 	files := make(map[string]madeFile)
-	var todo []objects.Object
+	var todo []objectstore.Object
 	for _, o := range model.Objects {
 		if !wanted(o.Key) {
 			continue
@@ -132,7 +132,7 @@ func (m *Mirror) hold(name string) *living {
 }
 
 // link takes a file over from an earlier copy, if that has it of the same object and as it was made.
-func (m *Mirror) link(from *living, directory string, o objects.Object, files map[string]madeFile) bool {
+func (m *Mirror) link(from *living, directory string, o objectstore.Object, files map[string]madeFile) bool {
 	if from == nil {
 		return false
 	}
@@ -155,7 +155,7 @@ func (m *Mirror) link(from *living, directory string, o objects.Object, files ma
 }
 
 // fetch makes one file.
-func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objects.Object, room *room) (made madeFile, err error) {
+func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objectstore.Object, room *room) (made madeFile, err error) {
 	file, err := root.OpenFile(o.Key, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return made, m.unplaceable(model, o, err)
@@ -174,7 +174,7 @@ func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objec
 }
 
 // unplaceable is the error of an object for which there is no place in the copy.
-func (m *Mirror) unplaceable(model *Model, o objects.Object, err error) error {
+func (m *Mirror) unplaceable(model *Model, o objectstore.Object, err error) error {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) {
 		return infer.Errorf(infer.Internal, "%s is an object, and there are objects below it: no directory can have both; remove one", m.config.Location.Join(model.Name+"/"+twice(model, o.Key)))
 	}

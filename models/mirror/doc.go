@@ -1,6 +1,6 @@
 // Package mirror keeps on disk what is served of a model repository in an object store.
 //
-//	objects.Bucket ── Open, Renew, Look ──▶ listing: Model by name    what the store had, and when
+//	objectstore.Bucket ── Open, Renew, Look ──▶ listing: Model by name    what the store had, and when
 //	Model          ── Copy ──────────────▶ copies.Copy                its files, complete and verified
 //	URL            ── Archives.Fetch ────▶ Archive                    one object: a packed execution environment
 //
@@ -11,7 +11,7 @@
 //
 // Copy makes a directory of the objects of one Model, exactly of the versions that its listing showed, several at once. What
 // the newest living copy of the same model has already is linked and not fetched again, unless the model has changed the file.
-// A copy whose objects have changed since is given up with objects.ErrChanged, and its caller looks again. Nothing is left
+// A copy whose objects have changed since is given up with objectstore.ErrChanged, and its caller looks again. Nothing is left
 // after an error. Files have mode 0600, directories 0700; links and other modes do not come from a store.
 //
 // Archives fetches single objects, each version once for all that want it at the same time, and keeps its file as long as

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/copies"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // pieceBytes is how much is read and written at once.
@@ -23,7 +23,7 @@ const pieceBytes = 256 << 10
 // fetcher puts objects of one location on the disk.
 type fetcher struct {
 	config Config
-	bucket objects.Bucket
+	bucket objectstore.Bucket
 	counts counts
 
 	space    sync.Mutex
@@ -55,7 +55,7 @@ func (f *fetcher) folder() (*copies.Copy, error) {
 }
 
 // fetch pours the very version of an object into a file.
-func (f *fetcher) fetch(ctx context.Context, file named, o objects.Object, room *room) error {
+func (f *fetcher) fetch(ctx context.Context, file named, o objectstore.Object, room *room) error {
 	w := f.watch(ctx)
 	defer w.stop()
 	body, err := f.bucket.Open(w.ctx, o)
@@ -69,7 +69,7 @@ func (f *fetcher) fetch(ctx context.Context, file named, o objects.Object, room 
 	case err != nil:
 		return changedOr(stallOf(w, err))
 	case size != o.Size:
-		return fmt.Errorf("%s has %d bytes, and its listing said %d: %w", f.config.Location.Join(o.Key), size, o.Size, objects.ErrChanged)
+		return fmt.Errorf("%s has %d bytes, and its listing said %d: %w", f.config.Location.Join(o.Key), size, o.Size, objectstore.ErrChanged)
 	}
 	return nil
 }
@@ -106,8 +106,8 @@ func (f *fetcher) pour(file named, body watchedReader, room *room) (size int64, 
 
 // changedOr marks that an object has gone since it was listed as a change.
 func changedOr(err error) error {
-	if errors.Is(err, objects.ErrAbsent) {
-		return errors.Join(err, objects.ErrChanged)
+	if errors.Is(err, objectstore.ErrAbsent) {
+		return errors.Join(err, objectstore.ErrChanged)
 	}
 	return err
 }

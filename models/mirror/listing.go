@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 const (
@@ -33,7 +33,7 @@ func (m *Mirror) Renew(age time.Duration) {
 	before := m.models
 	m.renewals.Add() // under mu: Close waits for every renewal that has begun
 	m.mu.Unlock()
-	boundary.Go(m.config.Log, boundary.Models, func() {
+	panics.Go(m.config.Log, panics.Models, func() {
 		defer m.renewals.Done()
 		m.renew(before)
 	}, nil)
@@ -44,7 +44,7 @@ func (m *Mirror) renew(before map[string]*Model) {
 	began := time.Now()
 	var models map[string]*Model
 	// A panic is a listing that failed: the next one begins as after any other.
-	err := boundary.Run(m.config.Log, boundary.Models, func() (err error) {
+	err := panics.Run(m.config.Log, panics.Models, func() (err error) {
 		models, err = m.list(m.lifetime, before)
 		return err
 	})
@@ -125,7 +125,7 @@ func (m *Mirror) look(ctx context.Context, name string) (*Model, error) {
 		if err := m.readTexts(ctx, found, before); err != nil {
 			return nil, err
 		}
-		if !errors.Is(model.Fault, objects.ErrChanged) || try == lookTries {
+		if !errors.Is(model.Fault, objectstore.ErrChanged) || try == lookTries {
 			return model, nil
 		}
 	}
@@ -153,14 +153,14 @@ func (m *Mirror) list(ctx context.Context, before map[string]*Model) (map[string
 }
 
 // objectsOf lists the objects below a prefix by model. Of models that are as before the objects are those from there.
-func (m *Mirror) objectsOf(ctx context.Context, prefix string, before map[string]*Model) (models map[string]*Model, refused *objects.RefusedError, err error) {
+func (m *Mirror) objectsOf(ctx context.Context, prefix string, before map[string]*Model) (models map[string]*Model, refused *objectstore.RefusedError, err error) {
 	w := m.watch(ctx)
 	defer w.stop()
 	defer w.limit(m.config.Log, m.config.Location, mostListing)()
 	models = make(map[string]*Model)
 	count, bytes := 0, 0
 	tooMany := infer.Errorf(infer.Internal, "%s has more than %d objects, which is as many as a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxObjects)
-	err = m.bucket.List(w.ctx, prefix, func(o objects.Object) error {
+	err = m.bucket.List(w.ctx, prefix, func(o objectstore.Object) error {
 		w.listed()
 		if count++; count > m.config.MaxObjects {
 			return tooMany
@@ -209,7 +209,7 @@ func (m *Mirror) tooLong() error {
 
 // ordered sorts objects by key. Each store has an order of its own, and one that changes while it lists may name a key twice: the
 // one that was listed last counts.
-func ordered(list []objects.Object) []objects.Object {
+func ordered(list []objectstore.Object) []objectstore.Object {
 	slices.SortStableFunc(list, byKey)
 	kept := list[:0]
 	for i, o := range list {
@@ -222,7 +222,7 @@ func ordered(list []objects.Object) []objects.Object {
 }
 
 // byKey has a directory before a file of the same key, which only a store can have.
-func byKey(a, b objects.Object) int {
+func byKey(a, b objectstore.Object) int {
 	if a.Key == b.Key && a.Directory != b.Directory {
 		if a.Directory {
 			return -1
@@ -234,7 +234,7 @@ func byKey(a, b objects.Object) int {
 
 // refuse has the models not be read that have objects whose names no file can have: half of a model would be served. A model that
 // was there before and has no other objects now is there all the same: it is not gone, and what serves goes on.
-func (m *Mirror) refuse(models, before map[string]*Model, refused *objects.RefusedError) {
+func (m *Mirror) refuse(models, before map[string]*Model, refused *objectstore.RefusedError) {
 	for name := range refused.Names {
 		if models[name] == nil && before[name] != nil {
 			models[name] = &Model{Name: name}
@@ -285,7 +285,7 @@ func (m *Mirror) readTexts(ctx context.Context, models, before map[string]*Model
 		switch {
 		case err == nil:
 			model.Text = text
-		case errors.Is(err, objects.ErrUnreachable), ctx.Err() != nil, context.Cause(ctx) != nil:
+		case errors.Is(err, objectstore.ErrUnreachable), ctx.Err() != nil, context.Cause(ctx) != nil:
 			return err // the store's fault, and not the model's
 		default:
 			model.Fault = err
@@ -294,7 +294,7 @@ func (m *Mirror) readTexts(ctx context.Context, models, before map[string]*Model
 	})
 }
 
-func (m *Mirror) readText(ctx context.Context, model string, o objects.Object) ([]byte, error) {
+func (m *Mirror) readText(ctx context.Context, model string, o objectstore.Object) ([]byte, error) {
 	if o.Size > maxTextBytes {
 		return nil, infer.Errorf(infer.Internal, "%s has %d bytes, and a configuration at most %d", m.config.Location.Join(model+"/"+o.Key), o.Size, maxTextBytes)
 	}
@@ -309,7 +309,7 @@ func (m *Mirror) readText(ctx context.Context, model string, o objects.Object) (
 	defer body.Close()
 	text, err := io.ReadAll(io.LimitReader(watchedReader{body, w}, maxTextBytes+1))
 	if err == nil && int64(len(text)) != o.Size {
-		err = objects.ErrChanged
+		err = objectstore.ErrChanged
 	}
 	if err != nil {
 		return nil, stallOf(w, err)
@@ -321,7 +321,7 @@ func (m *Mirror) readText(ctx context.Context, model string, o objects.Object) (
 // stallOf is blame, with the mark of a store that cannot be reached.
 func stallOf(w *watch, err error) error {
 	if context.Cause(w.ctx) != nil {
-		return errors.Join(w.blame(err), objects.ErrUnreachable)
+		return errors.Join(w.blame(err), objectstore.ErrUnreachable)
 	}
 	return err
 }
@@ -333,7 +333,7 @@ func (m *Mirror) inParallel(ctx context.Context, n int, f func(ctx context.Conte
 	numbers := make(chan int) // closed below, when all have been handed out or one has failed
 	var all sync.WaitGroup
 	for range min(m.config.Parallel, n) {
-		all.Go(boundary.Guard(m.config.Log, boundary.Models, func() {
+		all.Go(panics.Guard(m.config.Log, panics.Models, func() {
 			for i := range numbers {
 				if err := f(ctx, i); err != nil {
 					end(err)

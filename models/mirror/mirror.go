@@ -10,9 +10,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/models/copies"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Defaults of Config.
@@ -28,8 +28,8 @@ const mostCopies = 4
 
 // Config sets up a Mirror.
 type Config struct {
-	Location objects.Location
-	Open     objects.Opener
+	Location objectstore.Location
+	Open     objectstore.Opener
 	// Place is where copies lie. It is the caller's: mirrors may share one.
 	Place *copies.Place
 	// Variable names the environment variable that chooses the directory of Place, for texts.
@@ -51,7 +51,7 @@ type Mirror struct {
 	fetcher
 	lifetime context.Context // of renewals
 	end      context.CancelFunc
-	renewals boundary.WaitGroup
+	renewals panics.WaitGroup
 	copying  chan struct{} // has a value for each copy that is being made; the buffer bounds them
 
 	mu       sync.Mutex
@@ -98,7 +98,7 @@ func (m *Mirror) Close() {
 }
 
 // Location is where the store's objects lie.
-func (m *Mirror) Location() objects.Location { return m.config.Location }
+func (m *Mirror) Location() objectstore.Location { return m.config.Location }
 
 // Models lists the names of the models in the last complete listing, ascending.
 func (m *Mirror) Models() []string {

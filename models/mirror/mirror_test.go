@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // world is a mirror of a store in memory.
@@ -36,7 +36,7 @@ func newWorld(t *testing.T, change func(*Config), keys ...string) *world {
 	for _, key := range keys {
 		w.store.Put(key, key)
 	}
-	location, _, err := objects.Parse("s3://bucket/models")
+	location, _, err := objectstore.Parse("s3://bucket/models")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,12 +171,12 @@ func TestCopiesThatFailLeaveNothing(t *testing.T) {
 		want   string
 		is     error
 	}{
-		"replaced":    {func(w *world) { w.store.Put("a/1/y", "new") }, "the object is another by now", objects.ErrChanged},
-		"deleted":     {func(w *world) { w.store.Delete("a/1/y") }, "File does not exist at ", objects.ErrChanged},
+		"replaced":    {func(w *world) { w.store.Put("a/1/y", "new") }, "the object is another by now", objectstore.ErrChanged},
+		"deleted":     {func(w *world) { w.store.Delete("a/1/y") }, "File does not exist at ", objectstore.ErrChanged},
 		"open fails":  {func(w *world) { w.store.Fail(mirrortest.Open, broken) }, "broken", broken},
 		"read fails":  {func(w *world) { w.store.Fail(mirrortest.Read, broken) }, "broken", broken},
-		"open hangs":  {func(w *world) { w.store.Hang(mirrortest.Open) }, "the store of s3://bucket/models has sent nothing for 50ms", objects.ErrUnreachable},
-		"read hangs":  {func(w *world) { w.store.Hang(mirrortest.Read) }, "the store of s3://bucket/models has sent nothing for 50ms", objects.ErrUnreachable},
+		"open hangs":  {func(w *world) { w.store.Hang(mirrortest.Open) }, "the store of s3://bucket/models has sent nothing for 50ms", objectstore.ErrUnreachable},
+		"read hangs":  {func(w *world) { w.store.Hang(mirrortest.Read) }, "the store of s3://bucket/models has sent nothing for 50ms", objectstore.ErrUnreachable},
 		"two in one":  {func(w *world) { w.store.Put("a/1/y/z", "below"); w.renew() }, "s3://bucket/models/a/1/y is an object, and there are objects below it", nil},
 		"no place":    {func(w *world) { w.mirror.config.Place = copies.NewPlace("/nowhere", zerolog.Nop()) }, "Failed to create local temp folder: /nowhere/folderXXXXXX, errno:No such file or directory (MOUNT names the directory)", nil},
 		"place ended": {func(w *world) { w.mirror.config.Place.Close() }, "Server exiting", nil},
@@ -393,7 +393,7 @@ func TestKeysThatAreNoFiles(t *testing.T) {
 	if n := strings.Count(w.log.String(), "2 objects cannot be files"); n != 1 {
 		t.Errorf("the log warns %d times, want once: %s", n, w.log.String())
 	}
-	var refused *objects.RefusedError
+	var refused *objectstore.RefusedError
 	if _, err := w.mirror.Look(t.Context(), "b"); !errors.As(err, &refused) {
 		t.Errorf("got error %v, want the refused key", err)
 	}
@@ -473,7 +473,7 @@ func TestOpensThatFail(t *testing.T) {
 			store := mirrortest.New()
 			store.Put("a/1/x", "")
 			test.change(store)
-			location, _, err := objects.Parse(test.url)
+			location, _, err := objectstore.Parse(test.url)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -497,14 +497,14 @@ func errorText(err error) string {
 
 // unordered is a bucket that lists backwards, and first what one of its objects was.
 type unordered struct {
-	objects.Bucket
-	was objects.Object
+	objectstore.Bucket
+	was objectstore.Object
 }
 
-// List implements objects.Bucket.
-func (u unordered) List(ctx context.Context, prefix string, each func(objects.Object) error) error {
-	list := []objects.Object{u.was}
-	err := u.Bucket.List(ctx, prefix, func(o objects.Object) error {
+// List implements objectstore.Bucket.
+func (u unordered) List(ctx context.Context, prefix string, each func(objectstore.Object) error) error {
+	list := []objectstore.Object{u.was}
+	err := u.Bucket.List(ctx, prefix, func(o objectstore.Object) error {
 		list = slices.Insert(list, 1, o)
 		return nil
 	})
@@ -517,9 +517,9 @@ func (u unordered) List(ctx context.Context, prefix string, each func(objects.Ob
 func TestListingsInNoOrder(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		open := c.Open
-		c.Open = func(ctx context.Context, at objects.Location) (objects.Bucket, error) {
+		c.Open = func(ctx context.Context, at objectstore.Location) (objectstore.Bucket, error) {
 			bucket, err := open(ctx, at)
-			return unordered{bucket, objects.Object{Key: "a/config.pbtxt", Size: 1, Version: "before"}}, err
+			return unordered{bucket, objectstore.Object{Key: "a/config.pbtxt", Size: 1, Version: "before"}}, err
 		}
 	}, "a/1/", "a/1-x/file", "a/1/model.py", "a/1.txt", "a/config.pbtxt", "a/z")
 	a := w.mirror.Model("a")

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // Model is what a listing had of one model. It does not change.
@@ -12,7 +12,7 @@ type Model struct {
 	Name string
 	// Objects have keys relative to the model's directory, ascending. Directories are those that have an object of their
 	// own; others follow from the keys.
-	Objects []objects.Object
+	Objects []objectstore.Object
 	// TextName is the name of the configuration, "" if the model has none; Text is its content.
 	TextName string
 	Text     []byte
@@ -52,16 +52,16 @@ func (m *Model) Has(name string) bool {
 	return has
 }
 
-func (m *Model) object(name string) (objects.Object, bool) {
-	at, found := slices.BinarySearchFunc(m.Objects, objects.Object{Key: name}, byKey)
+func (m *Model) object(name string) (objectstore.Object, bool) {
+	at, found := slices.BinarySearchFunc(m.Objects, objectstore.Object{Key: name}, byKey)
 	if !found {
-		return objects.Object{}, false
+		return objectstore.Object{}, false
 	}
 	return m.Objects[at], true
 }
 
 // same reports whether two objects of equal keys have the same content.
-func same(a, b objects.Object) bool {
+func same(a, b objectstore.Object) bool {
 	if a.Version == "" && !a.Modified.Equal(b.Modified) { // a store without versions
 		return false
 	}
@@ -69,7 +69,7 @@ func same(a, b objects.Object) bool {
 }
 
 // sameListed reports whether two objects say the same, so that one can stand for the other.
-func sameListed(a, b objects.Object) bool { return same(a, b) && a.Modified.Equal(b.Modified) }
+func sameListed(a, b objectstore.Object) bool { return same(a, b) && a.Modified.Equal(b.Modified) }
 
 func sameModel(a, b *Model) bool {
 	return a != nil && b != nil && slices.EqualFunc(a.Objects, b.Objects, same) && (a.Fault == nil) == (b.Fault == nil)

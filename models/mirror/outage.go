@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // outage is the time from the first listing that failed to the next that did not.
@@ -68,7 +68,7 @@ func (m *Mirror) answered() {
 }
 
 // warnOnce warns of keys, unless they are those of the last warning.
-func (m *Mirror) warnOnce(refused *objects.RefusedError) {
+func (m *Mirror) warnOnce(refused *objectstore.RefusedError) {
 	text := refused.Error()
 	m.mu.Lock()
 	known := m.outage.refused == text

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // room is what a copy still has to write of what it was granted. fetcher.reserved is the sum of all: copies that are made at the
@@ -17,7 +17,7 @@ type room struct {
 }
 
 // reserve grants the room for objects of what is to be fetched, and fails if the disk has less. The caller gives it back.
-func (f *fetcher) reserve(directory, what string, list []objects.Object) (*room, error) {
+func (f *fetcher) reserve(directory, what string, list []objectstore.Object) (*room, error) {
 	var bytes int64
 	for _, o := range list {
 		if o.Size > math.MaxInt64-bytes {

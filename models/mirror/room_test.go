@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // TestModelThatDoesNotFitIsRefused before anything is fetched.
@@ -48,7 +48,7 @@ func TestCopiesShareTheFreeSpace(t *testing.T) {
 	if err := unix.Statfs(w.place, &disk); err != nil {
 		t.Fatal(err)
 	}
-	most := []objects.Object{{Key: "1/x", Size: int64(disk.Bavail) * disk.Bsize / 4 * 3}}
+	most := []objectstore.Object{{Key: "1/x", Size: int64(disk.Bavail) * disk.Bsize / 4 * 3}}
 	first, err := w.mirror.reserve(w.place, "a model", most)
 	if err != nil {
 		t.Fatal(err)

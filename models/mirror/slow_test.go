@@ -11,19 +11,19 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // slow is a bucket that sends its objects, but for one, in pieces with a wait before each.
 type slow struct {
-	objects.Bucket
+	objectstore.Bucket
 	quick string
 	piece int
 	wait  time.Duration
 }
 
-// Open implements objects.Bucket.
-func (s slow) Open(ctx context.Context, o objects.Object) (io.ReadCloser, error) {
+// Open implements objectstore.Bucket.
+func (s slow) Open(ctx context.Context, o objectstore.Object) (io.ReadCloser, error) {
 	body, err := s.Bucket.Open(ctx, o)
 	if err != nil || o.Key == s.quick {
 		return body, err
@@ -51,7 +51,7 @@ func (b slowBody) Read(p []byte) (int, error) {
 func slowly(s slow) func(*Config) {
 	return func(c *Config) {
 		open := c.Open
-		c.Open = func(ctx context.Context, at objects.Location) (_ objects.Bucket, err error) {
+		c.Open = func(ctx context.Context, at objectstore.Location) (_ objectstore.Bucket, err error) {
 			s.Bucket, err = open(ctx, at)
 			return s, err
 		}
@@ -77,7 +77,7 @@ func TestTricklesGiveTheirPlacesUp(t *testing.T) {
 		synctest.Wait() // all places are taken
 		go func() {
 			for range mostCopies {
-				if err := <-failed; !errors.Is(err, objects.ErrUnreachable) || !strings.Contains(err.Error(), "has sent 4 bytes of an object in 30s, at least 65536 are wanted") {
+				if err := <-failed; !errors.Is(err, objectstore.ErrUnreachable) || !strings.Contains(err.Error(), "has sent 4 bytes of an object in 30s, at least 65536 are wanted") {
 					t.Errorf("got error %v", err)
 				}
 			}
@@ -130,13 +130,13 @@ func TestSlowDiskIsNotAStall(t *testing.T) {
 
 // slowList is a bucket that lists objects without end, with a wait before each.
 type slowList struct {
-	objects.Bucket
+	objectstore.Bucket
 	wait  *time.Duration
 	count *int
 }
 
-// List implements objects.Bucket.
-func (s slowList) List(ctx context.Context, prefix string, each func(objects.Object) error) error {
+// List implements objectstore.Bucket.
+func (s slowList) List(ctx context.Context, prefix string, each func(objectstore.Object) error) error {
 	if *s.wait == 0 {
 		return s.Bucket.List(ctx, prefix, each)
 	}
@@ -146,7 +146,7 @@ func (s slowList) List(ctx context.Context, prefix string, each func(objects.Obj
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if err := each(objects.Object{Key: fmt.Sprintf("a/1/%d", i), Version: "1"}); err != nil {
+		if err := each(objectstore.Object{Key: fmt.Sprintf("a/1/%d", i), Version: "1"}); err != nil {
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func TestListingsThatTrickleAreGivenUp(t *testing.T) {
 				s := slowList{wait: new(time.Duration), count: &test.count}
 				w := newWorld(t, func(c *Config) {
 					open := c.Open
-					c.Open = func(ctx context.Context, at objects.Location) (_ objects.Bucket, err error) {
+					c.Open = func(ctx context.Context, at objectstore.Location) (_ objectstore.Bucket, err error) {
 						s.Bucket, err = open(ctx, at)
 						return s, err
 					}

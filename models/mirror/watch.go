@@ -9,9 +9,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // leastBytes is what a body has to bring in each period, or its rest: a store that trickles would have one of the few places for
@@ -40,7 +40,7 @@ func (f *fetcher) watch(ctx context.Context) *watch {
 	w := &watch{stall: f.config.Stall}
 	w.ctx, w.end = context.WithCancelCause(ctx)
 	w.until = time.Now().Add(w.stall)
-	w.timer = boundary.AfterFunc(f.config.Log, boundary.Models, w.stall, func() {
+	w.timer = panics.AfterFunc(f.config.Log, panics.Models, w.stall, func() {
 		if came := w.came.Load(); came > 0 {
 			w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent %d bytes of an object in %s, at least %d are wanted", f.config.Location, came, w.stall, leastBytes))
 			return
@@ -77,8 +77,8 @@ func (w *watch) listed() {
 }
 
 // limit ends the call, whatever progress it makes, when time has passed. The caller calls stop at the end of the call.
-func (w *watch) limit(log zerolog.Logger, location objects.Location, most time.Duration) (stop func()) {
-	timer := boundary.AfterFunc(log, boundary.Models, most, func() {
+func (w *watch) limit(log zerolog.Logger, location objectstore.Location, most time.Duration) (stop func()) {
+	timer := panics.AfterFunc(log, panics.Models, most, func() {
 		w.end(infer.Errorf(infer.Unavailable, "the store of %s has not ended its listing in %s", location, most))
 	}, nil)
 	return func() { timer.Stop() }

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/mirror"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // directoryVariable stands for the model's directory in a value of EXECUTION_ENV_PATH, at its beginning.
@@ -24,7 +24,7 @@ const environmentParameter = "EXECUTION_ENV_PATH"
 
 // archive is the execution environment of a model as its configuration names it in an object store.
 type archive struct {
-	location objects.Location
+	location objectstore.Location
 	name     string // that mirror.Archives knows it by
 	err      error  // why it cannot be had; the model can be read all the same
 	inside   string // of the model's directory, in which it lies; then all else is empty
@@ -35,7 +35,7 @@ type archive struct {
 // it is written, but for "..".
 func (r *Roots) archiveOf(c *kserve.ModelConfig, l *listed) *archive {
 	value := environmentValue(c)
-	location, remote, err := objects.Parse(value)
+	location, remote, err := objectstore.Parse(value)
 	if err != nil {
 		return &archive{err: err}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/nereid-serving/nereid/conda"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // Footprint is what the files of a model looked like at one time: their names,
@@ -128,7 +128,7 @@ func environmentOf(c *kserve.ModelConfig, directory string) []string {
 	if value == "" || directory == "" && !filepath.IsAbs(value) { // of a model in a store: archiveOf
 		return nil
 	}
-	if _, remote, _ := objects.Parse(value); remote {
+	if _, remote, _ := objectstore.Parse(value); remote {
 		return nil
 	}
 	path, err := conda.Named(value, directory)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // oneModel is a store with the configuration of one model.
@@ -14,11 +14,11 @@ type oneModel struct{}
 
 const oneConfig = "backend: \"python\""
 
-func (oneModel) List(_ context.Context, _ string, each func(objects.Object) error) error {
-	return each(objects.Object{Key: "m/config.pbtxt", Size: int64(len(oneConfig)), Version: "1"})
+func (oneModel) List(_ context.Context, _ string, each func(objectstore.Object) error) error {
+	return each(objectstore.Object{Key: "m/config.pbtxt", Size: int64(len(oneConfig)), Version: "1"})
 }
 
-func (oneModel) Open(context.Context, objects.Object) (io.ReadCloser, error) {
+func (oneModel) Open(context.Context, objectstore.Object) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader(oneConfig)), nil
 }
 
@@ -30,7 +30,7 @@ func TestOnePlaceInAStoreCountsOnce(t *testing.T) {
 	defer close(stop)
 	t.Setenv("TMPDIR", t.TempDir())
 	r, err := Open([]string{"as://account/c/m?sig=a", "as://account/c/m/", "as://account.blob.core.windows.net/c/m?sig=b"}, Options{Stop: stop,
-		Objects: func(context.Context, objects.Location) (objects.Bucket, error) {
+		Objects: func(context.Context, objectstore.Location) (objectstore.Bucket, error) {
 			opened++
 			return oneModel{}, nil
 		}})

@@ -20,7 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/mirror"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // Options says how models are read.
@@ -51,7 +51,7 @@ type Options struct {
 	// goroutines. Nil: none prefers any.
 	Preferred func(backend string) []*kserve.ModelInstanceGroup
 	// Objects opens repositories that lie in object stores. Nil: they are refused.
-	Objects objects.Opener
+	Objects objectstore.Opener
 	// Mounts are the directories in which copies of models from stores lie, by scheme; "" is that for temporary files.
 	Mounts map[string]string
 	// StoreStall is how long a store may send nothing before a call of it is given up; 0 is mirror.DefaultStall.
@@ -119,7 +119,7 @@ func Open(roots []string, options Options) (*Roots, error) {
 		return nil, err
 	}
 	for _, path := range roots {
-		location, remote, err := objects.Parse(path)
+		location, remote, err := objectstore.Parse(path)
 		if err != nil {
 			return refuse(err)
 		}

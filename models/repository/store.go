@@ -12,13 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/mirror"
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // fetchTries is how often a copy of a model is begun whose objects change meanwhile.
@@ -26,7 +26,7 @@ const fetchTries = 5
 
 // mountVariables name the environment variables that choose where copies lie, by the scheme of their stores.
 var mountVariables = map[string]string{
-	objects.S3: "TRITON_AWS_MOUNT_DIRECTORY", objects.GCS: "TRITON_GCS_MOUNT_DIRECTORY", objects.Azure: "TRITON_AZURE_MOUNT_DIRECTORY",
+	objectstore.S3: "TRITON_AWS_MOUNT_DIRECTORY", objectstore.GCS: "TRITON_GCS_MOUNT_DIRECTORY", objectstore.Azure: "TRITON_AZURE_MOUNT_DIRECTORY",
 }
 
 // MountVariables lists the environment variables for Options.Mounts, by scheme.
@@ -35,7 +35,7 @@ func MountVariables() map[string]string { return mountVariables }
 // listed is a model in a store as the last listing shows it.
 type listed struct {
 	model    *mirror.Model
-	location objects.Location
+	location objectstore.Location
 }
 
 func (l *listed) list(directory string) ([]entry, error) {
@@ -121,7 +121,7 @@ func (l *listed) footprint() Footprint {
 }
 
 // openStore opens a repository that lies in a store, and lists it.
-func (r *Roots) openStore(l objects.Location) (*rootDir, error) {
+func (r *Roots) openStore(l objectstore.Location) (*rootDir, error) {
 	if r.options.Objects == nil {
 		unsupported := l.Unsupported()
 		return nil, infer.Errorf(infer.Internal, "%s (That is for a Triton; this server reads directories alone: copy %s into one first.)", unsupported, l)
@@ -137,7 +137,7 @@ func (r *Roots) openStore(l objects.Location) (*rootDir, error) {
 	ctx, end := context.WithCancelCause(context.Background())
 	defer end(nil)
 	if r.options.Stop != nil {
-		boundary.Go(r.options.Log, boundary.Models, func() {
+		panics.Go(r.options.Log, panics.Models, func() {
 			select {
 			case <-r.options.Stop:
 				end(infer.Errorf(infer.Unavailable, "Server exiting"))
@@ -205,7 +205,7 @@ func (r *Roots) Look(ctx context.Context, name string) error {
 	failures := make([]error, len(in))
 	var all sync.WaitGroup
 	for i, m := range in {
-		all.Go(boundary.Guard(r.options.Log, boundary.Models, func() { _, failures[i] = m.Look(ctx, name) }, func(err error) { failures[i] = err }))
+		all.Go(panics.Guard(r.options.Log, panics.Models, func() { _, failures[i] = m.Look(ctx, name) }, func(err error) { failures[i] = err }))
 	}
 	all.Wait()
 	for _, err := range failures {
@@ -306,7 +306,7 @@ func (r *Roots) fetchModel(ctx context.Context, d *Description, files Footprint,
 			local.place = func() (*Folder, error) { return openCopy(c, shown) }
 			return &local, files, c, nil
 		}
-		if !errors.Is(err, objects.ErrChanged) {
+		if !errors.Is(err, objectstore.ErrChanged) {
 			return nil, files, nil, err
 		}
 		if try == fetchTries {
@@ -412,7 +412,7 @@ func (r *Roots) fetchBeside(ctx context.Context, o *rootDir, model *mirror.Model
 		return nil, nil //nolint:nilerr // it is read again from the copy
 	}
 	a := r.archiveOf(c, l)
-	if _, remote, _ := objects.Parse(environmentValue(c)); a == nil || remote || a.inside != "" {
+	if _, remote, _ := objectstore.Parse(environmentValue(c)); a == nil || remote || a.inside != "" {
 		return nil, nil
 	}
 	if a.err != nil {
@@ -429,7 +429,7 @@ func (r *Roots) fetchBeside(ctx context.Context, o *rootDir, model *mirror.Model
 	fetched, fault := r.archives.Fetch(ctx, a.location)
 	switch {
 	case fault == nil:
-	case ctx.Err() != nil || errors.Is(fault, objects.ErrUnreachable):
+	case ctx.Err() != nil || errors.Is(fault, objectstore.ErrUnreachable):
 		return nil, fault
 	default:
 		return fault, nil
@@ -456,7 +456,7 @@ func (o *rootDir) copyTo(ctx context.Context, model *mirror.Model, at string) (f
 	}
 	switch {
 	case fault == nil:
-	case ctx.Err() != nil || errors.Is(fault, objects.ErrUnreachable):
+	case ctx.Err() != nil || errors.Is(fault, objectstore.ErrUnreachable):
 		return nil, fault
 	default:
 		err = os.Mkdir(at, 0o700)

@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
@@ -122,7 +122,7 @@ func (e *Exchange) Drop() {
 	waiting := e.before.barrier.Refuse()
 	var ends sync.WaitGroup
 	for _, in := range e.added {
-		ends.Go(boundary.Guard(e.before.log, boundary.Models, func() { e.end(ctx, in) }, nil))
+		ends.Go(panics.Guard(e.before.log, panics.Models, func() { e.end(ctx, in) }, nil))
 	}
 	ends.Wait()
 	for _, in := range waiting { // among them instances that have not come up
@@ -165,7 +165,7 @@ func (e *Exchange) Commit() (left []string) {
 		} else {
 			left = append(left, in.Name())
 		}
-		v.loader.registry.Ending().Go(e.before.log, boundary.Models, func() {
+		v.loader.registry.Ending().Go(e.before.log, panics.Models, func() {
 			defer ended()
 			defer func() {
 				if more.Add(-1) == 0 {

@@ -5,11 +5,11 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/warmup"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
@@ -50,7 +50,7 @@ func (v *Version) warmed(ctx context.Context) error {
 	if p, ok := v.model.(backend.Patient); ok {
 		limit := p.InitializeTimeout()
 		var cancel context.CancelFunc
-		ctx, cancel = boundary.WithLimit(ctx, limit, infer.Errorf(infer.Internal, "the warm-up of model '%s' did not end within %s", v.info.Name, limit))
+		ctx, cancel = panics.WithLimit(ctx, limit, infer.Errorf(infer.Internal, "the warm-up of model '%s' did not end within %s", v.info.Name, limit))
 		defer cancel()
 	}
 	return v.barrier.Wait(ctx)

@@ -12,10 +12,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/config"
@@ -25,6 +24,7 @@ import (
 	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/models/statistics"
 	"github.com/nereid-serving/nereid/models/warmup"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
@@ -65,7 +65,7 @@ type Settings struct {
 	Padding func(n int) ([]byte, infer.Memory, error)
 	// Memory is the account of models' states and of the texts of stacked batches; nil: they
 	// are not charged.
-	Memory  *memory.Account
+	Memory  *budget.Account
 	Metrics *metrics.Registry
 	// GPU names a GPU by its number, for metrics; nil: there are none.
 	GPU func(number int32) string
@@ -97,7 +97,7 @@ type Registry interface {
 	// ended by force.
 	Lifetime() context.Context
 	// Ending returns what counts the ends that go on when a call has returned.
-	Ending() *boundary.WaitGroup
+	Ending() *panics.WaitGroup
 }
 
 // Loader brings up versions and has what they share. All methods may be called at once.
@@ -163,7 +163,7 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 		return nil, err
 	}
 	var v *Version
-	err = boundary.Run(l.settings.Log, boundary.Models, func() error { return l.bringUp(ctx, d, s.Version, by.plugin, m, responses, &v) })
+	err = panics.Run(l.settings.Log, panics.Models, func() error { return l.bringUp(ctx, d, s.Version, by.plugin, m, responses, &v) })
 	if err != nil {
 		// Start leaves nothing after an error; before it there may be something, and
 		// after it too.
@@ -206,7 +206,7 @@ func (l *Loader) warnOfDoubts(d *repository.Description, number int64, c *kserve
 func (l *Loader) discard(ctx context.Context, m backend.Model) {
 	bound, cancel := l.unloading(m)
 	defer cancel()
-	defer context.AfterFunc(ctx, boundary.Guard(l.settings.Log, boundary.Models, cancel, nil))()
+	defer context.AfterFunc(ctx, panics.Guard(l.settings.Log, panics.Models, cancel, nil))()
 	_ = m.Close(bound)
 }
 
@@ -216,7 +216,7 @@ func (l *Loader) unloading(m backend.Model) (context.Context, context.CancelFunc
 	if p, ok := m.(backend.Patient); ok {
 		limit = p.UnloadTimeout()
 	}
-	return boundary.WithLimit(l.registry.Lifetime(), limit, fmt.Errorf("the unload timeout of %s ran out", limit))
+	return panics.WithLimit(l.registry.Lifetime(), limit, fmt.Errorf("the unload timeout of %s ran out", limit))
 }
 
 // bringUp completes the config of an opened model and starts its instances. After an

@@ -8,12 +8,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -27,7 +27,7 @@ type shelf struct {
 	roots    *repository.Roots
 	loader   *Loader
 	versions map[repository.Identity]*Version
-	ending   boundary.WaitGroup
+	ending   panics.WaitGroup
 }
 
 // newShelf opens a repository whose models the backend "fake" runs.
@@ -104,7 +104,7 @@ func (s *shelf) Hold(model repository.Identity, _ int64) (Held, error) {
 func (s *shelf) Lifetime() context.Context { return context.Background() }
 
 // Ending implements Registry.
-func (s *shelf) Ending() *boundary.WaitGroup { return &s.ending }
+func (s *shelf) Ending() *panics.WaitGroup { return &s.ending }
 
 // echoes is a backend whose models have one instance, which gives back input IN as output
 // OUT, when hold is closed.

@@ -9,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/cache"
@@ -18,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/models/statistics"
 	"github.com/nereid-serving/nereid/models/warmup"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/sequence"
@@ -101,7 +101,7 @@ func (v *Version) complete(r *infer.Response, req *infer.Request) {
 // any: a panic over them is this response's error. So are outputs that the configuration does not
 // have, or otherwise, with StrictOutputs.
 func (v *Version) shape(r *infer.Response) {
-	err := boundary.Run(v.log, boundary.Request, func() error {
+	err := panics.Run(v.log, panics.Request, func() error {
 		if v.odd != nil {
 			if at := v.spec.OddOutput(r, 0); at >= 0 {
 				if err := v.odd.tell(v, r, at); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Barrier stands between the instances of a version and its scheduler. An instance
@@ -25,7 +25,7 @@ type Barrier struct {
 
 	ctx     context.Context // of what warms up
 	end     context.CancelFunc
-	running boundary.WaitGroup
+	running panics.WaitGroup
 
 	mu       sync.Mutex
 	arrivals map[backend.Instance]*arrival // by the innermost instance
@@ -84,7 +84,7 @@ func (g *Barrier) Available(in backend.Instance) {
 		return
 	}
 	// The instance goes on meanwhile: it may be lost, and its owner has to see that.
-	g.running.Go(g.log, boundary.Models, func() { g.warmed(a, life, g.warm(ctx, in, first)) }, func(err error) { g.warmed(a, life, err) })
+	g.running.Go(g.log, panics.Models, func() { g.warmed(a, life, g.warm(ctx, in, first)) }, func(err error) { g.warmed(a, life, err) })
 }
 
 // warmed lets an instance pass that is still there, if it may.

@@ -9,11 +9,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -49,7 +49,7 @@ func (w *Samples) Run(ctx context.Context, in backend.Instance, first bool) erro
 		limit := againAtLeast + 2*w.longest
 		w.mu.Unlock()
 		var cancel context.CancelFunc
-		ctx, cancel = boundary.WithLimit(ctx, limit, context.DeadlineExceeded)
+		ctx, cancel = panics.WithLimit(ctx, limit, context.DeadlineExceeded)
 		defer cancel()
 	}
 	directory, err := w.Open()

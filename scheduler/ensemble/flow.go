@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -71,7 +71,7 @@ func (f *flow) begin() {
 // guarded calls what and makes a panic an error: the code that it calls depends on
 // what models respond.
 func (f *flow) guarded(what func() error) error {
-	return boundary.Run(f.ensemble.config.Log, boundary.Request, what)
+	return panics.Run(f.ensemble.config.Log, panics.Request, what)
 }
 
 // hand hands a response up.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
@@ -167,13 +167,13 @@ func (f *flow) holdLocked(run *stepRun) {
 		return true
 	}
 	e := f.ensemble
-	run.timer = boundary.AfterFunc(e.config.Log, boundary.Scheduler, patienceTurn, func() {
+	run.timer = panics.AfterFunc(e.config.Log, panics.Scheduler, patienceTurn, func() {
 		if leave() {
 			e.config.Log.Error().Msgf("step '%s' of ensemble '%s' has waited for %s for its turn (max_inflight_requests is %d), and goes ahead",
 				e.steps[run.step].Model, e.config.Model, patienceTurn, run.limiter().limit)
 		}
 	}, nil)
-	run.stop = context.AfterFunc(f.ctx, boundary.Guard(e.config.Log, boundary.Scheduler, func() { leave() }, nil))
+	run.stop = context.AfterFunc(f.ctx, panics.Guard(e.config.Log, panics.Scheduler, func() { leave() }, nil))
 }
 
 // granted goes on with a step that has waited for its turn.

@@ -3,7 +3,7 @@ package ensemble
 import (
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // patienceWindow is how long no response of a step may come before steps give up the
@@ -36,7 +36,7 @@ func (f *flow) occupyLocked(run *stepRun) {
 	}
 	if w.occupied == nil {
 		w.occupied = make(map[*stepRun]struct{})
-		w.timer = boundary.AfterFunc(f.ensemble.config.Log, boundary.Scheduler, patienceWindow, f.look, nil)
+		w.timer = panics.AfterFunc(f.ensemble.config.Log, panics.Scheduler, patienceWindow, f.look, nil)
 	}
 	w.occupied[run] = struct{}{}
 }

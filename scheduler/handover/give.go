@@ -4,8 +4,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Give gives an instance a batch. If the instance panics, which it does only before it
@@ -14,16 +14,16 @@ func Give(log zerolog.Logger, in backend.Instance, b *backend.Batch) {
 	for _, task := range b.Tasks {
 		task.Request.Trace.Given()
 	}
-	err := boundary.Run(log, boundary.Scheduler, func() error { in.Execute(b); return nil })
+	err := panics.Run(log, panics.Scheduler, func() error { in.Execute(b); return nil })
 	if err == nil {
 		return
 	}
 	own, now := infer.AsError(err), backend.Now()
-	boundary.Guard(log, boundary.Scheduler, func() {
+	panics.Guard(log, panics.Scheduler, func() {
 		b.Done(b, backend.Report{Start: now, ComputeStart: now, ComputeEnd: now, End: now, Err: own})
 	}, nil)()
 	for _, task := range b.Tasks {
-		boundary.Guard(log, boundary.Scheduler, func() { task.Send(infer.ErrorResponse(own)) }, nil)()
+		panics.Guard(log, panics.Scheduler, func() { task.Send(infer.ErrorResponse(own)) }, nil)()
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // breaking is an instance whose Execute panics.
@@ -50,9 +50,9 @@ func (h *heard) batchOf(doneBreaks bool, names ...string) *backend.Batch {
 	return b
 }
 
-// panics returns how many panics the boundaries of a place have ended.
-func panics(where boundary.Where) (n uint64) {
-	boundary.Counts(func(at boundary.Where, count func() uint64) {
+// countPanics returns the number of panics recovered in a place.
+func countPanics(where panics.Where) (n uint64) {
+	panics.Counts(func(at panics.Where, count func() uint64) {
 		if at == where {
 			n = count()
 		}
@@ -88,10 +88,10 @@ func TestGiveEndsTheBatchWhenExecutePanics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h heard
-			before := panics(boundary.Scheduler)
+			before := countPanics(panics.Scheduler)
 			begin := backend.Now()
 			Give(zerolog.Nop(), breaking{}, h.batchOf(test.doneBreaks, strings.Fields(test.tasks)...))
-			if got := panics(boundary.Scheduler) - before; got != test.panics {
+			if got := countPanics(panics.Scheduler) - before; got != test.panics {
 				t.Errorf("%d panics were counted, want %d", got, test.panics)
 			}
 			if len(h.reports) != 1 {

@@ -7,8 +7,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -50,7 +50,7 @@ func (r *Recipient) LeaveGraph(g *waitgraph.Graph) {
 // WatchLocked has cancel called when ctx ends, for a request that no goroutine awaits.
 // The caller holds the scheduler's mu, and the request has not ended.
 func (r *Recipient) WatchLocked(ctx context.Context, cancel func()) {
-	r.unwatch = context.AfterFunc(ctx, boundary.Guard(*r.Log, boundary.Scheduler, cancel, nil))
+	r.unwatch = context.AfterFunc(ctx, panics.Guard(*r.Log, panics.Scheduler, cancel, nil))
 }
 
 // Await waits for the last response of a request that its scheduler has accepted,
@@ -90,7 +90,7 @@ func (r *Recipient) Answered() bool { return r.answered.Load() }
 // pass calls Send. If that panics, the request ends here all the same.
 func (r *Recipient) pass(response *infer.Response) {
 	var err error
-	defer boundary.Recover(r.Log, boundary.Request, &err)
+	defer panics.Recover(r.Log, panics.Request, &err)
 	r.Send(response)
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend/backendtest"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -85,13 +85,13 @@ func TestTellHandsResponsesUp(t *testing.T) {
 
 // TestTellWhenTheSenderPanics: the panic ends the way of that response alone.
 func TestTellWhenTheSenderPanics(t *testing.T) {
-	before := panics(boundary.Request)
+	before := countPanics(panics.Request)
 	sent := 0
 	r := &Recipient{Log: &silent, Send: func(*infer.Response) { sent++; panic("no client today") }}
 	if r.Tell(nil, &infer.Response{}) || !r.Tell(nil, &infer.Response{Final: true}) {
 		t.Error("the last response is not told from the others")
 	}
-	if n := panics(boundary.Request) - before; sent != 2 || n != 2 {
+	if n := countPanics(panics.Request) - before; sent != 2 || n != 2 {
 		t.Errorf("%d responses were sent and %d panics counted, want 2 and 2", sent, n)
 	}
 }
@@ -200,7 +200,7 @@ func TestWatchEndsWithTheRequest(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
-				before := panics(boundary.Scheduler)
+				before := countPanics(panics.Scheduler)
 				canceled, breaks := 0, false
 				r := &Recipient{Log: &silent}
 				watch := func() {
@@ -227,7 +227,7 @@ func TestWatchEndsWithTheRequest(t *testing.T) {
 					}
 					synctest.Wait()
 				}
-				if n := panics(boundary.Scheduler) - before; canceled != test.canceled || n != test.panics {
+				if n := countPanics(panics.Scheduler) - before; canceled != test.canceled || n != test.panics {
 					t.Errorf("cancelled %d times with %d panics, want %d and %d", canceled, n, test.canceled, test.panics)
 				}
 			})

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
@@ -113,7 +113,7 @@ func (in *Instance) Execute(b *backend.Batch) {
 	l.stageLocked(in)
 	l.mu.Unlock()
 	// A panic from here on is not one of Execute: the batch may be answered already.
-	boundary.Guard(l.log, boundary.Scheduler, l.allocate, nil)()
+	panics.Guard(l.log, panics.Scheduler, l.allocate, nil)()
 }
 
 // Cancel implements backend.Canceller. A batch that waits for its turn goes back

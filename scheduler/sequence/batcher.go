@@ -9,9 +9,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/linked"
@@ -41,7 +41,7 @@ type Config struct {
 	// the Go heap.
 	Allocate func(n int) ([]byte, infer.Memory, error)
 	// Memory is the account of states; nil: they are not charged.
-	Memory *memory.Account
+	Memory *budget.Account
 	// For tests that are written for Triton: nothing is executed before so many
 	// requests wait in slots (Direct strategy), and so many in the backlog.
 	HoldRequests, HoldBacklog int

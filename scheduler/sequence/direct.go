@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/handover"
 )
@@ -100,7 +100,7 @@ func (l *lane) waitLocked(s *Batcher, wait time.Duration) {
 		l.timer.Reset(wait)
 		return
 	}
-	l.timer = boundary.AfterFunc(s.config.Log, boundary.Scheduler, wait, func() {
+	l.timer = panics.AfterFunc(s.config.Log, panics.Scheduler, wait, func() {
 		var then followUp
 		defer func() { then.run(s) }()
 		s.mu.Lock()

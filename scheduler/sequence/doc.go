@@ -33,7 +33,7 @@
 // Batcher.mu guards the roster and what each lane has; Member.Instance alone is read
 // without it, after unlocking, to call the instance. The scheduler.Batcher of a lane is
 // not called with Batcher.mu held, and calls Released and Again with nothing locked.
-// Observer.Pending and memory.Account.Give may be called with Batcher.mu held.
+// Observer.Pending and budget.Account.Give may be called with Batcher.mu held.
 //
 // Memory: the inputs of a request are the client's until its last response. States are
 // copied out of responses, into bytes of the sequence that are charged to Config.Memory

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/handover"
@@ -66,7 +66,7 @@ func (s *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer
 // one.
 func (r *episode) deliver(response *infer.Response) {
 	if s := r.owner; s.states != nil {
-		err := boundary.Run(s.config.Log, boundary.Request, func() error { return s.keep(r, response) })
+		err := panics.Run(s.config.Log, panics.Request, func() error { return s.keep(r, response) })
 		if err != nil {
 			response.Outputs, response.Err = nil, infer.AsError(err)
 		}

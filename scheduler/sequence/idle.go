@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -103,7 +103,7 @@ func (s *Batcher) setAlarmLocked(now int64) {
 	s.rings = next
 	wait := time.Duration(max(next-now, 0))
 	if s.alarm == nil {
-		s.alarm = boundary.AfterFunc(s.config.Log, boundary.Scheduler, wait, s.ring, nil)
+		s.alarm = panics.AfterFunc(s.config.Log, panics.Scheduler, wait, s.ring, nil)
 	} else {
 		s.alarm.Reset(wait)
 	}

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // paddingPool lends rubbish, and counts it.
@@ -116,7 +116,7 @@ func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 // sequences end, and an answer whose states do not fit fails alone.
 func TestStatesAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		account := memory.New(memory.Config{Limit: 64 << 20})
+		account := budget.New(budget.Config{Limit: 64 << 20})
 		config := direct(2, 0, 0)
 		config.Memory = account
 		config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.Uint8, Shape: []int64{1}, Data: []byte{42}}}
@@ -136,7 +136,7 @@ func TestStatesAreCharged(t *testing.T) {
 		}
 		charged := func(want int64) {
 			t.Helper()
-			if got := account.Used(memory.States); got != want {
+			if got := account.Used(budget.States); got != want {
 				t.Errorf("%d bytes are charged, want %d", got, want)
 			}
 		}

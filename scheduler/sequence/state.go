@@ -3,8 +3,8 @@ package sequence
 import (
 	"slices"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // State is one implicit state of a model: what it answers as Output comes back
@@ -135,7 +135,7 @@ func (s *Batcher) chargeStates(values *stateValues, response *infer.Response) er
 		if n <= 0 || gone {
 			continue
 		}
-		if err := s.config.Memory.Take(memory.States, n); err != nil {
+		if err := s.config.Memory.Take(budget.States, n); err != nil {
 			return err
 		}
 		s.mu.Lock()
@@ -144,7 +144,7 @@ func (s *Batcher) chargeStates(values *stateValues, response *infer.Response) er
 		}
 		s.mu.Unlock()
 		if gone {
-			s.config.Memory.Give(memory.States, n)
+			s.config.Memory.Give(budget.States, n)
 		}
 	}
 	return nil
@@ -158,7 +158,7 @@ func (s *Batcher) unchargeLocked(values *stateValues) {
 	}
 	values.gone = true
 	if values.charged > 0 {
-		s.config.Memory.Give(memory.States, values.charged)
+		s.config.Memory.Give(budget.States, values.charged)
 		values.charged = 0
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // Allocator lends memory for the bytes of one tensor: n bytes with one
@@ -17,7 +17,7 @@ type Allocator func(n int) ([]byte, infer.Memory, error)
 type Events struct {
 	plan     *Plan
 	allocate Allocator
-	account  *memory.Account
+	account  *budget.Account
 	next     backend.Events
 
 	mu  sync.Mutex
@@ -28,7 +28,7 @@ var _ backend.Events = (*Events)(nil)
 
 // NewEvents puts the stacking in front of next. The account is charged for texts of merged
 // requests; nil charges nothing.
-func NewEvents(plan *Plan, allocate Allocator, account *memory.Account, next backend.Events) *Events {
+func NewEvents(plan *Plan, allocate Allocator, account *budget.Account, next backend.Events) *Events {
 	return &Events{plan: plan, allocate: allocate, account: account, next: next, all: make(map[backend.Instance]*instance)}
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 )
 
@@ -53,7 +53,7 @@ func (e *everybody) Done() <-chan struct{} {
 		if e.over {
 			break
 		}
-		e.stop = append(e.stop, context.AfterFunc(task.Context, boundary.Guard(e.log, boundary.Scheduler, e.gone, nil)))
+		e.stop = append(e.stop, context.AfterFunc(task.Context, panics.Guard(e.log, panics.Scheduler, e.gone, nil)))
 	}
 	return e.done
 }

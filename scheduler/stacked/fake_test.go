@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"google.golang.org/protobuf/encoding/prototext"
 )
 
@@ -152,7 +152,7 @@ type rig struct {
 	t       testing.TB
 	ledger  ledger
 	model   *model
-	account *memory.Account
+	account *budget.Account
 	events  *Events
 	sched   sched
 	in      backend.Instance
@@ -164,7 +164,7 @@ func newRig(t testing.TB, config string, execute func(*infer.Request) *infer.Res
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, model: &model{execute: execute}, account: memory.New(memory.Config{Limit: 64 << 20})}
+	r := &rig{t: t, model: &model{execute: execute}, account: budget.New(budget.Config{Limit: 64 << 20})}
 	r.events = NewEvents(plan, r.ledger.allocate, r.account, &r.sched)
 	r.events.Available(r.model)
 	r.in = r.sched.up[0]

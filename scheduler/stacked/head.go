@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // requestsParameter is the parameter of a stacked request that says what its
@@ -81,7 +81,7 @@ func (g *group) notes() (string, error) {
 	g.writeNotes(func(piece string) { n += len(piece) })
 	if account := g.instance.account; account != nil {
 		g.charge.Account = account
-		if err := g.charge.Take(memory.Frames, int64(n)); err != nil {
+		if err := g.charge.Take(budget.Frames, int64(n)); err != nil {
 			return "", err
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // copyAside is from how many bytes on a batch is merged by a goroutine of its
@@ -20,7 +20,7 @@ type instance struct {
 	inner    backend.Instance
 	plan     *Plan
 	allocate Allocator
-	account  *memory.Account
+	account  *budget.Account
 
 	mu      sync.Mutex
 	groups  map[*group]struct{} // that have not been answered
@@ -69,7 +69,7 @@ func (s *instance) Execute(b *backend.Batch) {
 		g.run()
 		return
 	}
-	boundary.Go(s.plan.log, boundary.Scheduler, func() {
+	panics.Go(s.plan.log, panics.Scheduler, func() {
 		defer s.merged()
 		g.run()
 	}, nil)
@@ -132,7 +132,7 @@ type group struct {
 	total    int64              // rows
 	padded   map[string][]int64 // shapes of the merged inputs that are padded
 	memory   []infer.Memory     // of the merged inputs
-	charge   memory.Charge      // for the notes
+	charge   budget.Charge      // for the notes
 	begin    int64              // ns of CLOCK_MONOTONIC
 
 	context everybody
@@ -169,7 +169,7 @@ func (g *group) has(task *backend.Task) bool {
 
 // run merges the batch and hands it to the instance.
 func (g *group) run() {
-	if err := boundary.Run(g.instance.plan.log, boundary.Request, g.merge); err != nil {
+	if err := panics.Run(g.instance.plan.log, panics.Request, g.merge); err != nil {
 		g.end()
 		now := backend.Now()
 		g.apart(func() {
@@ -194,7 +194,7 @@ func (g *group) run() {
 // apart calls f, whose panic is not one of Execute: that would have the batch answered
 // again.
 func (g *group) apart(f func()) {
-	boundary.Guard(g.instance.plan.log, boundary.Request, f, nil)()
+	panics.Guard(g.instance.plan.log, panics.Request, f, nil)()
 }
 
 // cancel tells the instance if everybody has left.
@@ -260,7 +260,7 @@ func (g *group) end() {
 func (g *group) deliver(r *infer.Response) {
 	responses := make([]*infer.Response, len(g.tasks))
 	final := r.Final
-	err := boundary.Run(g.instance.plan.log, boundary.Request, func() error {
+	err := panics.Run(g.instance.plan.log, panics.Request, func() error {
 		responses = g.split(r)
 		return nil
 	})

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 func TestMergeConcatenatesAndPads(t *testing.T) {
@@ -433,7 +433,7 @@ func TestNotesAreCharged(t *testing.T) {
 		var r *rig
 		var during int64
 		r = newRig(t, "", func(*infer.Request) *infer.Response {
-			during = r.account.Used(memory.Frames)
+			during = r.account.Used(budget.Frames)
 			return &infer.Response{Final: true}
 		})
 		req := request(ints("X", dims(1), 1))
@@ -447,7 +447,7 @@ func TestNotesAreCharged(t *testing.T) {
 		if want := int64(6 * test.size); !test.refused && during < want {
 			t.Errorf("got %d bytes charged during the execution, want at least %d", during, want)
 		}
-		if got := r.account.Used(memory.Frames); got != 0 {
+		if got := r.account.Used(budget.Frames); got != 0 {
 			t.Errorf("got %d bytes charged after the response, want none", got)
 		}
 	}

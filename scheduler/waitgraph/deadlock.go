@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Patience is how long nothing may happen between requests that seem to wait
@@ -57,7 +57,7 @@ func (g *Graph) Suspects(q *BLSRequest) bool {
 
 // suspect has a likely deadlock looked at again later.
 func (g *Graph) suspect(q *BLSRequest, suspected *search) {
-	boundary.AfterFunc(g.log, boundary.Scheduler, g.patience, func() { g.look(q, suspected)() }, nil)
+	panics.AfterFunc(g.log, panics.Scheduler, g.patience, func() { g.look(q, suspected)() }, nil)
 }
 
 // look takes a BLS request out of its queue if nothing of a likely deadlock has moved, and

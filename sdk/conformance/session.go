@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // session is one life of the backend, with its model loaded.
@@ -101,7 +101,7 @@ func (s *session) end(c *check) {
 	late := time.NewTimer(s.limit) // of its own: the model may have taken all of ctx
 	defer late.Stop()
 	closed := make(chan struct{})
-	boundary.Go(zerolog.Nop(), boundary.Models, func() {
+	panics.Go(zerolog.Nop(), panics.Models, func() {
 		defer close(closed)
 		s.close()
 	}, nil)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/internal/execution"
 )
@@ -111,7 +111,7 @@ func (b *Backend) hook(name, of string, f func() error) (err error) {
 // an error as a panic is.
 func (b *Backend) apart(name, of string, f func() error) error {
 	outcome := make(chan error, 1) // one value, from the goroutine
-	boundary.Go(b.env.Own, boundary.Models, func() {
+	panics.Go(b.env.Own, panics.Models, func() {
 		returned := false
 		var err error
 		defer func() {

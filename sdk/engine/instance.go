@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/internal/execution"
 )
@@ -82,7 +82,7 @@ func (m *Model) Instance(ctx context.Context, p Placement) (*Instance, error) {
 	in := m.newInstance(p)
 	m.alive.add()
 	outcome := make(chan error, 1) // one value, from the goroutine
-	boundary.Go(m.backend.env.Own, boundary.Life, func() {
+	panics.Go(m.backend.env.Own, panics.Life, func() {
 		made := false
 		defer func() {
 			if made {
@@ -185,7 +185,7 @@ func (in *Instance) run() {
 			if in.closing {
 				_ = in.model.backend.gone("Instance.Close", in.log)
 			}
-			boundary.Go(in.model.backend.env.Own, boundary.Life, in.run, nil)
+			panics.Go(in.model.backend.env.Own, panics.Life, in.run, nil)
 		}
 	}()
 	if !in.closing { // else it is Close that has ended the goroutine before this one

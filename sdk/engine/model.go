@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk"
 )
 
@@ -131,7 +131,7 @@ func (m *Model) create(ctx context.Context, complete bool) error {
 	m.mu.Unlock()
 	outcome := make(chan error, 1) // one value, from the goroutine
 	m.alive.add()
-	boundary.Go(m.backend.env.Own, boundary.Models, func() {
+	panics.Go(m.backend.env.Own, panics.Models, func() {
 		returned := false
 		var err error
 		defer func() {

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/internal/execution"
 )
@@ -108,8 +108,8 @@ func (s *server) begin(ctx context.Context, q *sdk.InferRequest, stream, waits b
 	c.callers(ctx, q, waits)
 	if q.From != nil {
 		from := q.From.Context()
-		stop := context.AfterFunc(from, boundary.Guard(m.backend.env.Own, boundary.Request, c.cancel, nil))
-		context.AfterFunc(ctx, boundary.Guard(m.backend.env.Own, boundary.Request, func() { stop() }, nil))
+		stop := context.AfterFunc(from, panics.Guard(m.backend.env.Own, panics.Request, c.cancel, nil))
+		context.AfterFunc(ctx, panics.Guard(m.backend.env.Own, panics.Request, func() { stop() }, nil))
 	}
 	if c.batch != nil {
 		m.calls.add(c)
@@ -318,7 +318,7 @@ func (s *server) InferAsync(ctx context.Context, q *sdk.InferRequest, receive fu
 	if err != nil {
 		return err
 	}
-	boundary.Go(s.model.backend.env.Own, boundary.Request, func() { s.hand(c, receive) }, nil)
+	panics.Go(s.model.backend.env.Own, panics.Request, func() { s.hand(c, receive) }, nil)
 	return nil
 }
 
@@ -332,7 +332,7 @@ func (s *server) hand(c *call, receive func(*sdk.InferResponse)) {
 		}
 		_ = s.model.backend.gone(name, s.model.log)
 		if !last {
-			boundary.Go(s.model.backend.env.Own, boundary.Request, func() { s.hand(c, receive) }, nil)
+			panics.Go(s.model.backend.env.Own, panics.Request, func() { s.hand(c, receive) }, nil)
 		}
 	}()
 	for !last {

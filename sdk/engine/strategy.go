@@ -4,8 +4,8 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk"
 )
 
@@ -67,7 +67,7 @@ func (s *strategy) Begin() func(*infer.Request) bool {
 
 // ask has the goroutine answer a question. A model that has been closed excludes nothing.
 func (s *strategy) ask(q question) verdict {
-	s.begin.Do(func() { boundary.Go(s.model.backend.env.Own, boundary.Models, s.run, nil) })
+	s.begin.Do(func() { panics.Go(s.model.backend.env.Own, panics.Models, s.run, nil) })
 	select {
 	case s.asked <- q:
 		return <-s.answered
@@ -85,7 +85,7 @@ func (s *strategy) run() {
 			return
 		}
 		_ = s.model.backend.gone(q.hook(), s.model.log) // hook recovers panics
-		boundary.Go(s.model.backend.env.Own, boundary.Models, s.run, nil)
+		panics.Go(s.model.backend.env.Own, panics.Models, s.run, nil)
 		s.answered <- verdict{yes: true}
 	}()
 	for {

@@ -11,10 +11,10 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/backend/process/cores"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/engine"
 )
@@ -142,7 +142,7 @@ func (m *Model) bringUp(ctx context.Context, wanted []*Instance) error {
 			}
 			continue
 		}
-		running.Go(boundary.Guard(m.backend.config.Log, boundary.Life, func() {
+		running.Go(panics.Guard(m.backend.config.Log, panics.Life, func() {
 			if err := m.open(bound, in); err != nil {
 				cancel(err)
 			}
@@ -189,7 +189,7 @@ func (m *Model) closeAll(ctx context.Context, list []*Instance) error {
 		if in.Instance == nil {
 			continue
 		}
-		running.Go(boundary.Guard(m.backend.config.Log, boundary.Life, func() { failures[i] = in.Close(ctx) }, func(err error) { failures[i] = err }))
+		running.Go(panics.Guard(m.backend.config.Log, panics.Life, func() { failures[i] = in.Close(ctx) }, func(err error) { failures[i] = err }))
 	}
 	running.Wait()
 	return errors.Join(failures...)
@@ -250,7 +250,7 @@ func (m *Model) end() {
 	case <-ended:
 		m.endNow()
 	default:
-		boundary.Go(m.backend.config.Log, boundary.Life, func() {
+		panics.Go(m.backend.config.Log, panics.Life, func() {
 			<-ended
 			m.endNow()
 		}, nil)

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/peer"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // mostDemand is how many responses of a stream may be in flight; the server is asked for more by halves of that.
@@ -54,7 +54,7 @@ func (i *inferences) begin(ctx context.Context, s *session, r *infer.Request, st
 	i.count.Add(1)
 	i.mu.Unlock()
 	// The answer may come, and end the inference, before pack returns.
-	stop := context.AfterFunc(ctx, boundary.Guard(s.own, boundary.Request, one.cancel, nil))
+	stop := context.AfterFunc(ctx, panics.Guard(s.own, panics.Request, one.cancel, nil))
 	i.mu.Lock()
 	one.stop = stop
 	i.mu.Unlock()

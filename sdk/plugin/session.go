@@ -12,10 +12,10 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/peer"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/engine"
 	"github.com/nereid-serving/nereid/sdk/wire"
@@ -94,7 +94,7 @@ func (s *session) attach(fds *inherited) error {
 	s.logs.peer = s.peer
 	s.logs.settle(levels{Info: true, Warning: true, Error: true})
 	s.deputy = newDeputy(s.peer, s.inferences.none, s.openRequests)
-	boundary.Go(s.own, boundary.Life, s.deputy.run, nil)
+	panics.Go(s.own, panics.Life, s.deputy.run, nil)
 	executable, _ := os.Executable()
 	return s.sendMap(ipc.Hello, uint64(os.Getpid()), map[string]any{"python": "", "numpy": "", "executable": executable, "prefix": ""})
 }
@@ -235,7 +235,7 @@ func (s *session) routeTold(m peer.Message) error {
 	case ipc.InferResponse:
 		return s.inferences.arrived(s, m)
 	case ipc.ReadyQuestion:
-		boundary.Go(s.own, boundary.Life, func() { s.sayReady(m.ID) }, nil)
+		panics.Go(s.own, panics.Life, func() { s.sayReady(m.ID) }, nil)
 	default:
 		return errors.New("such a one does not come here")
 	}
@@ -474,7 +474,7 @@ func (s *session) next() (b *backend.Batch, at int64) {
 		case ipc.Finalize:
 			s.running.Store(false)
 			// The server waits no longer. An author may just be releasing what is answered.
-			boundary.AfterFunc(s.own, boundary.Life, settleGrace, s.instance.Hurry, nil)
+			panics.AfterFunc(s.own, panics.Life, settleGrace, s.instance.Hurry, nil)
 			return nil, 0
 		default:
 			s.misplaced(m)

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 const (
@@ -23,7 +23,7 @@ type Set struct {
 	budget  *Budget
 	settle  time.Duration // the budget's
 	limit   int
-	account *memory.Account // nil: nothing is charged
+	account *budget.Account // nil: nothing is charged
 	cost    int64           // what each takes of it
 
 	mu        sync.Mutex
@@ -34,7 +34,7 @@ type Set struct {
 // NewSet returns the set of another front end: at most limit connections, each of
 // which takes cost bytes of the account. Without a budget the set has one of its own,
 // without an account nothing is charged.
-func NewSet(b *Budget, limit int, account *memory.Account, cost int64) *Set {
+func NewSet(b *Budget, limit int, account *budget.Account, cost int64) *Set {
 	if b == nil {
 		b = &Budget{}
 	}
@@ -52,7 +52,7 @@ type Member struct {
 	// with the Set locked: it calls nothing of the Set.
 	Close func() bool
 	// Holder has what the connection and its requests take. Name and End are set before Enter.
-	Holder memory.Holder
+	Holder budget.Holder
 
 	idle  atomic.Int64 // since when it is idle, in ns, or from when on; busy: 0
 	since int64        // idle, as the heap has it
@@ -87,9 +87,9 @@ func (s *Set) Enter(m *Member) bool {
 	}
 	// Charged last, when nothing else can refuse it. An eviction in another Set may free
 	// nothing that this one is charged for, hence the loop.
-	for s.account != nil && !s.account.Try(memory.Connections, s.cost) {
+	for s.account != nil && !s.account.Try(budget.Connections, s.cost) {
 		if s.count() < b.ownLocked(s, most) {
-			s.account.Must(memory.Connections, s.cost)
+			s.account.Must(budget.Connections, s.cost)
 			break
 		}
 		if !b.evictLocked(s, most) {
@@ -98,7 +98,7 @@ func (s *Set) Enter(m *Member) bool {
 	}
 	if s.account != nil {
 		s.account.Enter(&m.Holder)
-		_ = m.Holder.Hold(memory.Connections, s.cost) // which has no bound of its own
+		_ = m.Holder.Hold(budget.Connections, s.cost) // which has no bound of its own
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,8 +185,8 @@ func (s *Set) evict() bool {
 func (s *Set) removeLocked(m *Member) {
 	heap.Remove(&s.heap, m.index)
 	if s.account != nil {
-		s.account.Give(memory.Connections, s.cost)
-		m.Holder.Drop(memory.Connections, s.cost)
+		s.account.Give(budget.Connections, s.cost)
+		m.Holder.Drop(budget.Connections, s.cost)
 		m.Holder.Leave()
 	}
 }

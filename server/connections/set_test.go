@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 // newMember is a connection that has been idle since then; 0 is busy.
@@ -36,14 +36,14 @@ func enter(h *Set, idle int64) (g *Member, in bool) {
 // longest, whatever has happened since it came.
 func TestEvictTakesTheIdlest(t *testing.T) {
 	var all Budget
-	account := memory.New(memory.Config{Limit: 6400})
+	account := budget.New(budget.Config{Limit: 6400})
 	http, grpc := NewSet(&all, 3, account, 10), NewSet(&all, 3, account, 20)
 	a, b, c, d := newMember(http, 0), newMember(http, 0), newMember(grpc, 0), newMember(grpc, 0)
 	first := time.Now().UnixNano()
 	c.idle.Store(first)
 	a.idle.Store(first + 1)
 	d.idle.Store(first + 2)
-	if used := account.Used(memory.Connections); used != 60 {
+	if used := account.Used(budget.Connections); used != 60 {
 		t.Errorf("four connections are charged %d, want 60", used)
 	}
 	for _, step := range []struct {
@@ -105,8 +105,8 @@ func TestEnterBoundsConnections(t *testing.T) {
 		t.Errorf("descriptors: %d came in and %d may, want %d and %d", n, most, leastConnections-2, leastConnections)
 	}
 	var other Budget
-	account := memory.New(memory.Config{Limit: 6400})
-	if n, want := count(NewSet(&other, 100, account, account.Most(memory.Connections)/10)), 10; n != want {
+	account := budget.New(budget.Config{Limit: 6400})
+	if n, want := count(NewSet(&other, 100, account, account.Most(budget.Connections)/10)), 10; n != want {
 		t.Errorf("memory: %d came in, want %d", n, want)
 	}
 }
@@ -122,11 +122,11 @@ func TestFloodLeavesOthersTheirOwn(t *testing.T) {
 		}
 		all := Budget{}
 		cost := int64(0)
-		account := memory.New(memory.Config{Limit: 1 << 20})
+		account := budget.New(budget.Config{Limit: 1 << 20})
 		if scarce == "descriptors" {
 			all.Needs = func() int { return int(limit.Cur) - 100 }
 		} else {
-			cost = account.Most(memory.Connections) / 20
+			cost = account.Most(budget.Connections) / 20
 		}
 		flooded, metrics := NewSet(&all, 1000, account, cost), NewSet(&all, 1000, account, cost)
 		for range 200 {
@@ -157,7 +157,7 @@ func TestFloodLeavesOthersTheirOwn(t *testing.T) {
 // TestMembersKeepCountUnderStorm has connections become busy and idle, come and go all at once.
 func TestMembersKeepCountUnderStorm(t *testing.T) {
 	var all Budget
-	account := memory.New(memory.Config{Limit: 1 << 20})
+	account := budget.New(budget.Config{Limit: 1 << 20})
 	var wait sync.WaitGroup
 	for range 3 {
 		h := NewSet(&all, 20, account, 100)

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
@@ -74,7 +74,7 @@ func callOf(ctx context.Context) *call {
 }
 
 // holder returns the connection as the owner of the call's memory.
-func (c *call) holder() *memory.Holder {
+func (c *call) holder() *budget.Holder {
 	if c.conn == nil {
 		return nil
 	}

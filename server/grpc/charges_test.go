@@ -14,18 +14,18 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // startSmall is start with an account of the given config.
-func startSmall(t *testing.T, cfg Config, config memory.Config) *testServer {
+func startSmall(t *testing.T, cfg Config, config budget.Config) *testServer {
 	t.Helper()
 	return startWith(t, cfg, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
-		blocks.Account = memory.New(config)
+		blocks.Account = budget.New(config)
 		parts.Allocate, parts.Memory = blocks.Allocate, blocks.Account
 	})
 }
@@ -36,7 +36,7 @@ func (s *testServer) idle(t *testing.T, connections int64) {
 	if !testkit.Within(servertest.Patience, func() bool { return s.account.Total() == connections*connCost }) {
 		t.Errorf("%d bytes are charged, want %d", s.account.Total(), connections*connCost)
 	}
-	for _, kind := range []memory.Kind{memory.Connections, memory.Transport} {
+	for _, kind := range []budget.Kind{budget.Connections, budget.Transport} {
 		if held, charged := s.held(kind), s.account.Used(kind); held != charged {
 			t.Errorf("the connections hold %d bytes of %s, and %d are charged", held, kind, charged)
 		}
@@ -46,7 +46,7 @@ func (s *testServer) idle(t *testing.T, connections int64) {
 // TestNestedFieldsAreWeighed: a small message that is large when it is decoded is refused before
 // that, by its size on the wire, decompressed, or in memory.
 func TestNestedFieldsAreWeighed(t *testing.T) {
-	s := startSmall(t, Config{}, memory.Config{Limit: 16 << 20})
+	s := startSmall(t, Config{}, budget.Config{Limit: 16 << 20})
 	setting := func(n int) []byte {
 		values := bytes.Repeat([]byte{0x0a, 0}, n)
 		entry := protowire.AppendBytes([]byte{0x0a, 1, 'x', 0x12}, values)
@@ -67,7 +67,7 @@ func TestNestedFieldsAreWeighed(t *testing.T) {
 // TestHalfOpenCallsAreCharged opens calls and sends nothing else: they are charged to their
 // connection, and refused where there is no room for more.
 func TestHalfOpenCallsAreCharged(t *testing.T) {
-	s := startSmall(t, Config{}, memory.Config{Limit: 64 << 20}) // of which a quarter is for the transport
+	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20}) // of which a quarter is for the transport
 	const room = (16 << 20) / callCost
 	for _, method := range []string{"ServerLive", "ModelInfer", "ModelStreamInfer"} {
 		var clients []*rawClient
@@ -148,13 +148,13 @@ func TestPartialMessagesAreCharged(t *testing.T) {
 				for range calls {
 					c.send(c.open(service+method), 1<<20, part)
 				}
-				testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Bodies) >= calls*int64(len(part)) })
+				testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Bodies) >= calls*int64(len(part)) })
 			})
 			if taken > 2*charged {
 				t.Errorf("calls take %d bytes, and %d are charged", taken, charged)
 			}
-			if held := s.held(memory.Bodies); held != s.account.Used(memory.Bodies) {
-				t.Errorf("the connection holds %d bytes, and %d are charged", held, s.account.Used(memory.Bodies))
+			if held := s.held(budget.Bodies); held != s.account.Used(budget.Bodies) {
+				t.Errorf("the connection holds %d bytes, and %d are charged", held, s.account.Used(budget.Bodies))
 			}
 			_ = c.Conn.Close()
 			s.idle(t, 0)
@@ -174,14 +174,14 @@ func TestUnreadSmallRepliesAreCharged(t *testing.T) {
 			c.send(c.open(service+"ServerMetadata"), 0, nil)
 		}
 		testkit.Eventually(t, servertest.Patience, func() bool {
-			return s.account.Used(memory.Replies) >= calls*(sentLeast+sentCost) && s.active.Count() == 0
+			return s.account.Used(budget.Replies) >= calls*(sentLeast+sentCost) && s.active.Count() == 0
 		})
 	})
 	if taken > 2*charged {
 		t.Errorf("replies take %d bytes, and %d are charged", taken, charged)
 	}
-	if held := s.held(memory.Replies); held != s.account.Used(memory.Replies) {
-		t.Errorf("the connection holds %d bytes, and %d are charged", held, s.account.Used(memory.Replies))
+	if held := s.held(budget.Replies); held != s.account.Used(budget.Replies) {
+		t.Errorf("the connection holds %d bytes, and %d are charged", held, s.account.Used(budget.Replies))
 	}
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
@@ -194,7 +194,7 @@ func TestRepliesThatNobodyTakesEndTheConnection(t *testing.T) {
 	s := start(t, Config{WriteTimeout: 100 * time.Millisecond}, nil)
 	c := s.raw(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	c.send(c.open(service+"ServerLive"), 0, nil)
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) > 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Replies) > 0 })
 	s.idle(t, 0)
 }
 
@@ -209,7 +209,7 @@ func TestUnreadErrorsAreCharged(t *testing.T) {
 		c.send(c.open(service+"ModelMetadata"), len(name), name)
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		return s.active.Count() == 0 && s.account.Used(memory.Transport) > blockedCost+100*callCost
+		return s.active.Count() == 0 && s.account.Used(budget.Transport) > blockedCost+100*callCost
 	})
 	c.read()
 	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
@@ -224,8 +224,8 @@ func TestAConnectionCanBeEnded(t *testing.T) {
 	c.open(service + "ServerLive")
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() == 1 })
 	name := "gRPC connection from " + c.LocalAddr().String()
-	s.account.Holders(func(h *memory.Holder) bool {
-		if h.Name() == name && h.Held(memory.Connections) == connCost && h.Held(memory.Transport) >= callCost {
+	s.account.Holders(func(h *budget.Holder) bool {
+		if h.Name() == name && h.Held(budget.Connections) == connCost && h.Held(budget.Transport) >= callCost {
 			h.End()
 		}
 		return true
@@ -240,7 +240,7 @@ func TestAConnectionCanBeEnded(t *testing.T) {
 // TestSmallValuesAreBounded sends values that are larger than any client needs. A stream goes on
 // behind them.
 func TestSmallValuesAreBounded(t *testing.T) {
-	s := startSmall(t, Config{MaxLoadFiles: 10}, memory.Config{Limit: 1 << 30})
+	s := startSmall(t, Config{MaxLoadFiles: 10}, budget.Config{Limit: 1 << 30})
 	long := strings.Repeat("x", 4097)
 	for want, change := range map[string]func(q *kserve.ModelInferRequest){
 		"model_name has 4097 bytes, but at most 4096 are allowed":    func(q *kserve.ModelInferRequest) { q.ModelName = long },
@@ -281,16 +281,16 @@ func TestSmallValuesAreBounded(t *testing.T) {
 // in use. A connection that has never had a call is closed before it.
 func TestRefusedCallsKeepTheirConnection(t *testing.T) {
 	s := start(t, Config{MaxConnections: 2}, nil)
-	if err := s.account.Take(memory.Transport, s.account.Most(memory.Transport)); err != nil {
+	if err := s.account.Take(budget.Transport, s.account.Most(budget.Transport)); err != nil {
 		t.Fatal(err)
 	}
-	defer s.account.Give(memory.Transport, s.account.Most(memory.Transport))
+	defer s.account.Give(budget.Transport, s.account.Most(budget.Transport))
 	used := s.raw(t)
 	used.read()
 	used.open(service + "ServerLive")
 	testkit.Eventually(t, servertest.Patience, func() bool { return used.ended.Load() == 1 })
 	silent := s.raw(t)
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Connections) == 2*connCost })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Connections) == 2*connCost })
 	s.raw(t)
 	_ = silent.SetReadDeadline(time.Now().Add(servertest.Patience))
 	if _, err := io.Copy(io.Discard, silent.Conn); err != nil && !strings.Contains(err.Error(), "reset") {
@@ -307,7 +307,7 @@ func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 	const calls = 5000
 	for path, full := range map[string]bool{service + "ServerLive": true, "x": false} {
 		if full {
-			if err := s.account.Take(memory.Transport, s.account.Most(memory.Transport)); err != nil {
+			if err := s.account.Take(budget.Transport, s.account.Most(budget.Transport)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -320,7 +320,7 @@ func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 		testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
 		_ = c.Conn.Close()
 		if full {
-			s.account.Give(memory.Transport, s.account.Most(memory.Transport))
+			s.account.Give(budget.Transport, s.account.Most(budget.Transport))
 		}
 		s.idle(t, 0)
 		if !testkit.Within(servertest.Patience, func() bool { return heapAndStacks() < before+calls*100 }) {
@@ -336,11 +336,11 @@ func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
 	stream := s.open(t, rpcContext(t))
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() > 0 })
 	// The queue has room for the refusal, and the transport none.
-	rest := s.account.Most(memory.Replies) - s.account.Used(memory.Replies) - sentCost
-	if err := s.account.Take(memory.Replies, rest); err != nil {
+	rest := s.account.Most(budget.Replies) - s.account.Used(budget.Replies) - sentCost
+	if err := s.account.Take(budget.Replies, rest); err != nil {
 		t.Fatal(err)
 	}
-	defer s.account.Give(memory.Replies, rest)
+	defer s.account.Give(budget.Replies, rest)
 	sendAll(t, stream, int32s("nobody", 1))
 	a, err := stream.Recv()
 	if code := status.Code(err); code != codes.Unavailable && code != codes.ResourceExhausted || !strings.Contains(err.Error(), "no memory for an answer of ") {
@@ -351,7 +351,7 @@ func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
 // TestAReplyThatIsTooLargeEndsItsOwnStream: a reply for which the account can never have room, here
 // because of its classes, ends no stream of another client.
 func TestAReplyThatIsTooLargeEndsItsOwnStream(t *testing.T) {
-	s := startSmall(t, Config{}, memory.Config{Limit: 64 << 20})
+	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20})
 	small := rawRequest("classes", "FP32", []int64{1, 4}, make([]byte, 16))
 	var others []clientStream
 	for range 4 {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
@@ -24,7 +24,7 @@ import (
 type listener struct {
 	net.Listener
 	members  *connections.Set
-	account  *memory.Account
+	account  *budget.Account
 	unacked  time.Duration // a connection whose client confirms nothing ends after this
 	acceptor *connections.Acceptor
 	front    *FrontEnd
@@ -213,7 +213,7 @@ func (c *connection) cut() { _ = c.TCPConn.Close() }
 // The exchange is what an RPC that begins at the same moment loses or wins: if it comes later, its
 // connection is closed, and the counter stays so far below zero that no later RPC makes it busy.
 func (c *connection) closeIdle() bool {
-	if !c.waiting.Load() || connections.Unread(c.TCPConn) || c.member.Holder.Held(memory.Transport) > 0 ||
+	if !c.waiting.Load() || connections.Unread(c.TCPConn) || c.member.Holder.Held(budget.Transport) > 0 ||
 		!c.rpcs.CompareAndSwap(0, math.MinInt32) {
 		return false
 	}
@@ -315,27 +315,27 @@ func (c *connection) block() {
 	}
 	c.blocked = true
 	if c.take(blockedCost) != nil {
-		c.sent.account.Must(memory.Transport, blockedCost)
-		_ = c.member.Holder.Hold(memory.Transport, blockedCost) // which has no bound of its own
+		c.sent.account.Must(budget.Transport, blockedCost)
+		_ = c.member.Holder.Hold(budget.Transport, blockedCost) // which has no bound of its own
 		_ = c.SetWriteDeadline(time.Now().Add(blockedShort))
 	}
 }
 
 // take charges n bytes of the transport to the connection.
 func (c *connection) take(n int64) error {
-	if err := c.member.Holder.Hold(memory.Transport, n); err != nil {
+	if err := c.member.Holder.Hold(budget.Transport, n); err != nil {
 		return err
 	}
-	err := c.sent.account.Take(memory.Transport, n)
+	err := c.sent.account.Take(budget.Transport, n)
 	if err != nil {
-		c.member.Holder.Drop(memory.Transport, n)
+		c.member.Holder.Drop(budget.Transport, n)
 	}
 	return err
 }
 
 func (c *connection) give(n int64) {
-	c.sent.account.Give(memory.Transport, n)
-	c.member.Holder.Drop(memory.Transport, n)
+	c.sent.account.Give(budget.Transport, n)
+	c.member.Holder.Drop(budget.Transport, n)
 }
 
 // ReadOnReady waits until there is something to read and only then takes a

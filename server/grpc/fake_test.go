@@ -15,10 +15,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -48,7 +48,7 @@ func startWith(t testing.TB, cfg Config, core *servertest.Core, change func(*ser
 		core = servertest.NewCore()
 	}
 	cfg.Address = "127.0.0.1"
-	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
+	blocks := &servertest.Blocks{Account: budget.New(budget.Config{Limit: 1 << 30})}
 	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account,
 		Logging: &servertest.Log[server.LogSettings]{S: server.LogSettings{Info: true, Warning: true, Error: true, Format: server.LogFormatDefault}}}
 	change(&parts, blocks)
@@ -88,7 +88,7 @@ func (s *testServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.Clien
 func (s *testServer) settled(t testing.TB) {
 	t.Helper()
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		if s.blocks.Lent.Load() == 0 && s.account.Total() == s.account.Used(memory.Connections) { // its connections may be open
+		if s.blocks.Lent.Load() == 0 && s.account.Total() == s.account.Used(budget.Connections) { // its connections may be open
 			return true
 		}
 		runtime.GC()

@@ -13,13 +13,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 	"github.com/nereid-serving/nereid/server/grpc/replies"
-	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
@@ -28,10 +28,10 @@ type FrontEnd struct {
 	cfg         Config
 	core        server.Core
 	allocate    server.Allocator
-	account     *memory.Account
+	account     *budget.Account
 	logging     server.LogControl
 	traces      *tracing.Tracer
-	regions     *regions.Registry
+	regions     *clientshm.Registry
 	extensions  []string
 	isReplayKey func(value string) bool // nil: requests are not recorded
 	log         zerolog.Logger
@@ -49,7 +49,7 @@ type FrontEnd struct {
 	leaving  chan struct{} // leave until Run has seen it, then nil
 	// active counts what works for some client: handlers, and the goroutines of
 	// streams, which may outlive their handler.
-	active boundary.WaitGroup
+	active panics.WaitGroup
 }
 
 // New checks cfg and returns a front end that does not listen yet.
@@ -157,7 +157,7 @@ func (g *FrontEnd) serveSocket(life context.Context, options []grpc.ServerOption
 	for _, desc := range g.services(life) {
 		s.server.RegisterService(desc, nil)
 	}
-	boundary.Go(g.log, boundary.Server, func() { s.ended <- s.server.Serve(lent{g.socket}) }, func(err error) { s.ended <- err })
+	panics.Go(g.log, panics.Server, func() { s.ended <- s.server.Serve(lent{g.socket}) }, func(err error) { s.ended <- err })
 	return s
 }
 
@@ -179,7 +179,7 @@ func (g *FrontEnd) replace(life context.Context, old *serving) *serving {
 		params.MaxConnectionAge = leaveAge
 	}
 	next := g.serveSocket(life, append(slices.Clone(g.options), grpc.KeepaliveParams(params))) // bound: options of the server
-	boundary.Go(g.log, boundary.Server, func() {
+	panics.Go(g.log, panics.Server, func() {
 		defer close(old.parted)
 		old.server.GracefulStop()
 	}, nil)
@@ -203,7 +203,7 @@ func (g *FrontEnd) shutdown(now, left *serving) {
 	_ = g.socket.Listener.Close()
 	g.socket.closeSilent()
 	done := make(chan struct{}) // closed by the goroutine
-	boundary.Go(g.log, boundary.Server, func() {
+	panics.Go(g.log, panics.Server, func() {
 		defer close(done)
 		srv.GracefulStop()
 		if left != nil {
@@ -244,8 +244,8 @@ func (g *FrontEnd) isStopping() bool {
 
 // protect calls f and makes a panic in it the error that clients see.
 func (g *FrontEnd) protect(f func() error) error {
-	err := boundary.Run(g.log, boundary.Request, f)
-	var panicked *boundary.Error
+	err := panics.Run(g.log, panics.Request, f)
+	var panicked *panics.Error
 	if errors.As(err, &panicked) {
 		return errPanic
 	}

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
@@ -75,7 +75,7 @@ func (g *FrontEnd) tellCancellation(ctx context.Context, handler string) (stop f
 	if zerolog.GlobalLevel() > zerolog.DebugLevel || g.log.GetLevel() > zerolog.DebugLevel {
 		return func() bool { return true }
 	}
-	return context.AfterFunc(ctx, boundary.Guard(g.log, boundary.Request, func() {
+	return context.AfterFunc(ctx, panics.Guard(g.log, panics.Request, func() {
 		g.log.Debug().Msgf("Cancellation notification received for %s, rpc_ok=1, context 0, 0 step ISSUED", handler)
 	}, nil))
 }

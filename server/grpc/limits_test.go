@@ -18,10 +18,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/servertest"
@@ -147,7 +147,7 @@ func TestMessageLimitCountsDecompressedBytes(t *testing.T) {
 // alone.
 func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
 	s := start(t, Config{}, nil)
-	defer servertest.Leave(s.account, memory.Blocks, 1<<20)()
+	defer servertest.Leave(s.account, budget.Blocks, 1<<20)()
 	_, err := s.client.ModelInfer(rpcContext(t), int32s("id_int32", 500000))
 	if status.Code(err) != codes.ResourceExhausted || !strings.HasPrefix(status.Convert(err).Message(), "request needs 2000000 bytes") {
 		t.Errorf("got %v, want it refused", err)

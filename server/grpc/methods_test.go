@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -124,15 +124,15 @@ func TestMethodsAnswerByTheTable(t *testing.T) {
 		{"RepositoryModelUnload", &kserve.RepositoryModelUnloadRequest{RepositoryName: "r"}, &kserve.RepositoryModelUnloadResponse{}, codes.Unimplemented, server.ErrRepositoryName.Message},
 		{"RepositoryModelUnload", &kserve.RepositoryModelUnloadRequest{Parameters: params{"unload_dependents": param(nil)}}, &kserve.RepositoryModelUnloadResponse{}, codes.InvalidArgument,
 			"invalid value type for 'unload_dependents' parameter, expected bool_param."},
-		{"SystemSharedMemoryRegister", &kserve.SystemSharedMemoryRegisterRequest{Name: "r"}, &kserve.SystemSharedMemoryRegisterResponse{}, codes.Unimplemented, regions.ErrDisabled.Message},
+		{"SystemSharedMemoryRegister", &kserve.SystemSharedMemoryRegisterRequest{Name: "r"}, &kserve.SystemSharedMemoryRegisterResponse{}, codes.Unimplemented, clientshm.ErrDisabled.Message},
 		{"CudaSharedMemoryRegister", &kserve.CudaSharedMemoryRegisterRequest{Name: "r"}, &kserve.CudaSharedMemoryRegisterResponse{}, codes.InvalidArgument,
 			"failed to register CUDA shared memory region: 'r', GPUs not supported"},
 		{"SystemSharedMemoryStatus", &kserve.SystemSharedMemoryStatusRequest{}, &kserve.SystemSharedMemoryStatusResponse{}, codes.OK, ""},
 		{"SystemSharedMemoryStatus", &kserve.SystemSharedMemoryStatusRequest{Name: "r"}, &kserve.SystemSharedMemoryStatusResponse{}, codes.NotFound, "Unable to find system shared memory region: 'r'"},
-		{"SystemSharedMemoryUnregister", &kserve.SystemSharedMemoryUnregisterRequest{Name: "r"}, &kserve.SystemSharedMemoryUnregisterResponse{}, codes.Unimplemented, regions.ErrDisabled.Message},
+		{"SystemSharedMemoryUnregister", &kserve.SystemSharedMemoryUnregisterRequest{Name: "r"}, &kserve.SystemSharedMemoryUnregisterResponse{}, codes.Unimplemented, clientshm.ErrDisabled.Message},
 		{"CudaSharedMemoryStatus", &kserve.CudaSharedMemoryStatusRequest{}, &kserve.CudaSharedMemoryStatusResponse{}, codes.OK, ""},
 		{"CudaSharedMemoryStatus", &kserve.CudaSharedMemoryStatusRequest{Name: "r"}, &kserve.CudaSharedMemoryStatusResponse{}, codes.NotFound, "Unable to find cuda shared memory region: 'r'"},
-		{"CudaSharedMemoryUnregister", &kserve.CudaSharedMemoryUnregisterRequest{}, &kserve.CudaSharedMemoryUnregisterResponse{}, codes.Unimplemented, regions.ErrDisabled.Message},
+		{"CudaSharedMemoryUnregister", &kserve.CudaSharedMemoryUnregisterRequest{}, &kserve.CudaSharedMemoryUnregisterResponse{}, codes.Unimplemented, clientshm.ErrDisabled.Message},
 		{"TraceSetting", &kserve.TraceSettingRequest{}, &kserve.TraceSettingResponse{}, codes.OK, traceSettings("1000", "-1")},
 		{"TraceSetting", &kserve.TraceSettingRequest{ModelName: "batch"}, &kserve.TraceSettingResponse{}, codes.OK, traceSettings("1000", "-1")},
 		{"TraceSetting", &kserve.TraceSettingRequest{ModelName: "n"}, &kserve.TraceSettingResponse{}, codes.InvalidArgument, "Request for unknown model : n"},

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 // rawClient speaks HTTP/2 in frames of its own choice. It answers nothing, and reads only once
@@ -108,8 +108,8 @@ func heapAndStacks() int64 {
 }
 
 // held returns the bytes of a kind that all connections hold together.
-func (s *testServer) held(k memory.Kind) (n int64) {
-	s.account.Holders(func(h *memory.Holder) bool {
+func (s *testServer) held(k budget.Kind) (n int64) {
+	s.account.Holders(func(h *budget.Holder) bool {
 		n += h.Held(k)
 		return true
 	})

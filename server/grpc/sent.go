@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/grpc/mem"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
@@ -18,8 +18,8 @@ import (
 // write buffer, or the connection has ended: replies queued by then are dropped. It is the
 // message.Room of its connection, and poses as the pool that the buffers return to.
 type sentReplies struct {
-	account *memory.Account
-	holder  *memory.Holder
+	account *budget.Account
+	holder  *budget.Holder
 	pool    *message.BufferPool
 	out     atomic.Int64 // bytes; far below 0 once the connection has ended
 
@@ -54,11 +54,11 @@ func (s *sentReplies) Lend(n int) (*[]byte, error) {
 }
 
 func (s *sentReplies) take(n int64) error {
-	if err := s.holder.Hold(memory.Replies, n); err != nil {
+	if err := s.holder.Hold(budget.Replies, n); err != nil {
 		return err
 	}
-	if err := s.account.Take(memory.Replies, n); err != nil {
-		s.holder.Drop(memory.Replies, n)
+	if err := s.account.Take(budget.Replies, n); err != nil {
+		s.holder.Drop(budget.Replies, n)
 		return err
 	}
 	if s.out.Add(n) < 0 {
@@ -74,7 +74,7 @@ func (s *sentReplies) watch() {
 	if s.overdue.After <= 0 {
 		return
 	}
-	timer := boundary.AfterFunc(s.overdue.Log, boundary.Connection, s.patience(), s.look, nil)
+	timer := panics.AfterFunc(s.overdue.Log, panics.Connection, s.patience(), s.look, nil)
 	if !s.watched.CompareAndSwap(nil, timer) || s.out.Load() < 0 {
 		timer.Stop()
 	}
@@ -100,8 +100,8 @@ func (s *sentReplies) look() {
 }
 
 func (s *sentReplies) give(n int64) {
-	s.account.Give(memory.Replies, n)
-	s.holder.Drop(memory.Replies, n)
+	s.account.Give(budget.Replies, n)
+	s.holder.Drop(budget.Replies, n)
 }
 
 func refused(n int, err error) error {

@@ -8,11 +8,11 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/grpc/message"
-	"github.com/nereid-serving/nereid/server/regions"
 )
 
 // services describes all methods. They are not the generated descriptions:
@@ -80,7 +80,7 @@ func unary[Q any, P interface {
 		Handler: g.handler(group, errExiting, func(stream grpc.ServerStream) error {
 			c := callOf(stream.Context())
 			client := c.client()
-			charge := memory.Charge{Account: g.account, Holder: c.holder()}
+			charge := budget.Charge{Account: g.account, Holder: c.holder()}
 			defer charge.Settle()
 			var receiver message.Receiver
 			receiver.Init(&g.receiving, stream, client.Conn)
@@ -108,7 +108,7 @@ func unary[Q any, P interface {
 }
 
 func (g *FrontEnd) systemRegionStatus(_ context.Context, q *kserve.SystemSharedMemoryStatusRequest) (*kserve.SystemSharedMemoryStatusResponse, error) {
-	list, err := g.regions.Status(regions.System, q.GetName())
+	list, err := g.regions.Status(clientshm.System, q.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -132,14 +132,14 @@ func (g *FrontEnd) systemRegionRegister(_ context.Context, q *kserve.SystemShare
 }
 
 func (g *FrontEnd) systemRegionUnregister(_ context.Context, q *kserve.SystemSharedMemoryUnregisterRequest) (*kserve.SystemSharedMemoryUnregisterResponse, error) {
-	if err := g.regions.Unregister(regions.System, q.GetName()); err != nil {
+	if err := g.regions.Unregister(clientshm.System, q.GetName()); err != nil {
 		return nil, err
 	}
 	return &kserve.SystemSharedMemoryUnregisterResponse{}, nil
 }
 
 func (g *FrontEnd) cudaRegionStatus(_ context.Context, q *kserve.CudaSharedMemoryStatusRequest) (*kserve.CudaSharedMemoryStatusResponse, error) {
-	list, err := g.regions.Status(regions.CUDA, q.GetName())
+	list, err := g.regions.Status(clientshm.CUDA, q.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (g *FrontEnd) cudaRegionStatus(_ context.Context, q *kserve.CudaSharedMemor
 // refused, whether clients may register any or not.
 func (g *FrontEnd) cudaRegionRegister(ctx context.Context, q *kserve.CudaSharedMemoryRegisterRequest) (*kserve.CudaSharedMemoryRegisterResponse, error) {
 	if !g.regions.HasDevices() {
-		return nil, regions.NoDevice(q.GetName())
+		return nil, clientshm.NoDevice(q.GetName())
 	}
 	// A number below 0 becomes one that no device has.
 	if err := g.regions.RegisterCUDA(ctx, q.GetName(), uint64(q.GetDeviceId()), q.GetRawHandle(), q.GetByteSize()); err != nil {
@@ -167,7 +167,7 @@ func (g *FrontEnd) cudaRegionRegister(ctx context.Context, q *kserve.CudaSharedM
 }
 
 func (g *FrontEnd) cudaRegionUnregister(_ context.Context, q *kserve.CudaSharedMemoryUnregisterRequest) (*kserve.CudaSharedMemoryUnregisterResponse, error) {
-	if err := g.regions.Unregister(regions.CUDA, q.GetName()); err != nil {
+	if err := g.regions.Unregister(clientshm.CUDA, q.GetName()); err != nil {
 		return nil, err
 	}
 	return &kserve.CudaSharedMemoryUnregisterResponse{}, nil

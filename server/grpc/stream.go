@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 	"github.com/nereid-serving/nereid/server/grpc/replies"
@@ -41,7 +41,7 @@ type inferStream struct {
 	stream   grpc.ServerStream
 	ctx      context.Context // ends with the handler
 	errors   bool            // as errorKey asks
-	holder   *memory.Holder  // its connection
+	holder   *budget.Holder  // its connection
 	queue    *replies.Queue
 	order    replies.Order // the reader's
 	receiver message.Receiver
@@ -51,8 +51,8 @@ type inferStream struct {
 
 func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	call := callOf(stream.Context())
-	charge := memory.Charge{Account: g.account, Holder: call.holder()}
-	if err := charge.Take(memory.Transport, streamCost); err != nil {
+	charge := budget.Charge{Account: g.account, Holder: call.holder()}
+	if err := charge.Take(budget.Transport, streamCost); err != nil {
 		return message.AsNoRoom(err)
 	}
 	defer charge.Settle()
@@ -96,7 +96,7 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 // returns, or an error for its panic, to done.
 func (s *inferStream) spawn(f func() error, done func(error)) {
 	s.g.active.Add() // here, not in the goroutine: the handler, still counted itself, may end first
-	boundary.Go(s.g.log, boundary.Request, func() {
+	panics.Go(s.g.log, panics.Request, func() {
 		defer s.g.active.Done()
 		done(s.g.protect(f))
 	}, nil)

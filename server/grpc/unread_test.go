@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/replies"
 	"github.com/nereid-serving/nereid/server/servertest"
@@ -78,7 +78,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	core := servertest.NewCore()
 	s := start(t, Config{}, core, grpc.WithStaticStreamWindowSize(1<<16))
 	const most = (8 << 20) / (requests * elements * 4) // streams for whose replies there is room
-	account := memory.New(memory.Config{Limit: 16 << 20})
+	account := budget.New(budget.Config{Limit: 16 << 20})
 	s.waiting = replies.NewStreams(account)
 	_, reader := s.dial(t)
 	reads, err := reader.ModelStreamInfer(rpcContext(t))
@@ -107,7 +107,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	}
 	over := int64(0)
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		over = max(over, account.Used(memory.Replies)-account.Most(memory.Replies))
+		over = max(over, account.Used(budget.Replies)-account.Most(budget.Replies))
 		sendAll(t, reads, withID(int32s("id_int32", 1), "x"))
 		if got := receive(t, reads); got != "id_int32/1 x true 4" {
 			t.Fatalf("the stream that is read: got %q", got)
@@ -156,7 +156,7 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 		return waits.Echo(ctx, req, send)
 	}
 	s := start(t, Config{MaxStreamRequests: 1}, servertest.NewCore(waits))
-	account := memory.New(memory.Config{Limit: 3 * 4 * streamWindow}) // of which a quarter is for the transport
+	account := budget.New(budget.Config{Limit: 3 * 4 * streamWindow}) // of which a quarter is for the transport
 	s.waiting = replies.NewStreams(account)
 	var open []clientStream
 	for range streams {
@@ -166,7 +166,7 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool {
 		// Not before all have begun: three that have would look the same.
-		return begun.Load() == streams && s.waiting.Count() == 3 && account.Used(memory.Transport) == 3*streamWindow
+		return begun.Load() == streams && s.waiting.Count() == 3 && account.Used(budget.Transport) == 3*streamWindow
 	})
 	close(gate)
 	refused := 0
@@ -189,7 +189,7 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 // are on the account until its connection ends, and there is an end to them.
 func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
 	s := startWith(t, Config{}, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
-		blocks.Account = memory.New(memory.Config{Limit: 1 << 30, Limits: memory.Limits{RequestID: 1 << 20}})
+		blocks.Account = budget.New(budget.Config{Limit: 1 << 30, Limits: budget.Limits{RequestID: 1 << 20}})
 		parts.Allocate, parts.Memory = blocks.Allocate, blocks.Account
 	})
 	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16))
@@ -207,8 +207,8 @@ func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
 			}
 		}()
 	}
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) >= rpcs*size })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Replies) >= rpcs*size })
 	leave()
 	_ = conn.Close()
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) == 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Replies) == 0 })
 }

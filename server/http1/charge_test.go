@@ -12,16 +12,16 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
 // running runs a server with an account until the test ends, and returns its address. Then
 // nothing may be charged any more.
-func running(t *testing.T, cfg Config, serve func(*Reply, *Request)) (address string, account *memory.Account) {
+func running(t *testing.T, cfg Config, serve func(*Reply, *Request)) (address string, account *budget.Account) {
 	t.Helper()
-	account = memory.New(memory.Config{Limit: 64 << 20})
+	account = budget.New(budget.Config{Limit: 64 << 20})
 	s := NewServer(cfg, account, Handler{Serve: serve}, zerolog.Nop())
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -80,7 +80,7 @@ func TestPartialHeadsKeepNobodyOut(t *testing.T) {
 func TestLargeHeadsAreCharged(t *testing.T) {
 	var held int64
 	address, account := running(t, Config{}, func(w *Reply, r *Request) {
-		held = r.Holder().Held(memory.Transport)
+		held = r.Holder().Held(budget.Transport)
 		w.Send(http.StatusOK, nil)
 	})
 	large := "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("a:\r\n", 1800) + "\r\n"
@@ -103,12 +103,12 @@ func TestLargeHeadsAreCharged(t *testing.T) {
 	if exchange(large); held < int64(len(large))+1800*fieldBytes {
 		t.Errorf("a head of %d bytes with 1800 fields: got %d bytes charged", len(large), held)
 	}
-	testkit.Eventually(t, time.Minute, func() bool { return account.Used(memory.Transport) == 0 })
-	rest := account.Most(memory.Transport)
-	if err := account.Take(memory.Transport, rest); err != nil {
+	testkit.Eventually(t, time.Minute, func() bool { return account.Used(budget.Transport) == 0 })
+	rest := account.Most(budget.Transport)
+	if err := account.Take(budget.Transport, rest); err != nil {
 		t.Fatal(err)
 	}
-	defer account.Give(memory.Transport, rest)
+	defer account.Give(budget.Transport, rest)
 	if status := exchange("GET / HTTP/1.1\r\nHost: h\r\n\r\n"); status != http.StatusOK {
 		t.Errorf("a small request without memory: got status %d, want 200", status)
 	}
@@ -121,7 +121,7 @@ func TestLargeHeadsAreCharged(t *testing.T) {
 func TestAHolderCanBeEnded(t *testing.T) {
 	serves := make(chan struct{})
 	address, account := running(t, Config{}, func(w *Reply, r *Request) {
-		if w.Charge().Take(memory.Replies, 1<<20) != nil {
+		if w.Charge().Take(budget.Replies, 1<<20) != nil {
 			t.Error("a mebibyte is refused")
 		}
 		close(serves)
@@ -131,9 +131,9 @@ func TestAHolderCanBeEnded(t *testing.T) {
 	c := dial(t, address)
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	<-serves
-	account.Holders(func(h *memory.Holder) bool {
-		if want := "HTTP connection from " + c.LocalAddr().String(); h.Name() != want || h.Held(memory.Replies) != 1<<20 {
-			t.Errorf("got holder %q of %d bytes of replies, want %q", h.Name(), h.Held(memory.Replies), want)
+	account.Holders(func(h *budget.Holder) bool {
+		if want := "HTTP connection from " + c.LocalAddr().String(); h.Name() != want || h.Held(budget.Replies) != 1<<20 {
+			t.Errorf("got holder %q of %d bytes of replies, want %q", h.Name(), h.Held(budget.Replies), want)
 		}
 		h.End()
 		return true

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
@@ -53,8 +53,8 @@ type conn struct {
 	secure  *secureConn // nil without TLS
 	state   atomic.Int32
 	member  connections.Member
-	charge  memory.Charge  // of the current request, from its head to its reply
-	charged *memory.Charge // that, or nil if nothing is charged
+	charge  budget.Charge  // of the current request, from its head to its reply
+	charged *budget.Charge // that, or nil if nothing is charged
 
 	// The buffers that are lent to the connection, nil while it waits for a request, and what they have:
 	// of these fields, and of req.Fields, none may be used then.
@@ -89,7 +89,7 @@ func newConn(s *Server, raw net.Conn, life context.Context) *conn {
 	c.member.Close = c.closeIdle
 	c.member.Holder.Name, c.member.Holder.End = c.name, c.cut
 	if s.account != nil {
-		c.charge = memory.Charge{Account: s.account, Holder: &c.member.Holder}
+		c.charge = budget.Charge{Account: s.account, Holder: &c.member.Holder}
 		c.charged = &c.charge
 	}
 	c.req.ctx, c.watch.cancel = context.WithCancel(life)
@@ -198,7 +198,7 @@ func (c *conn) handle() {
 	defer func() {
 		if cause := recover(); cause != nil {
 			log := c.server.log.With().Str("request", c.req.Method+" "+c.req.Path()).Logger()
-			_ = boundary.Caught(log, boundary.Request, cause)
+			_ = panics.Caught(log, panics.Request, cause)
 			c.reply.close = true
 			if c.reply.state <= replyHeld {
 				c.refuseWith(http.StatusInternalServerError, "internal error while serving the request")
@@ -286,7 +286,7 @@ func (c *conn) takeRequest(lines int) (string, error) {
 		return "", errClosing
 	}
 	c.member.Busy()
-	if err := c.charged.Take(memory.Transport, requestCost(c.start, lines)-connRequest); err != nil {
+	if err := c.charged.Take(budget.Transport, requestCost(c.start, lines)-connRequest); err != nil {
 		return "", &headError{http.StatusServiceUnavailable, err.Error()}
 	}
 	if lines > cap(c.req.Fields) {

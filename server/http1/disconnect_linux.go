@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // watchAfter is how long a request may run before a timer looks whether its
@@ -47,7 +47,7 @@ func (d *disconnectWatcher) start() {
 	d.mu.Unlock()
 	if d.timer == nil {
 		d.done = make(chan struct{}, 1)
-		d.timer = boundary.AfterFunc(d.log, boundary.Connection, watchAfter, d.look, nil)
+		d.timer = panics.AfterFunc(d.log, panics.Connection, watchAfter, d.look, nil)
 		return
 	}
 	d.timer.Reset(watchAfter)

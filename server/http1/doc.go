@@ -41,7 +41,7 @@
 // given back behind the reply (buffers.go), so that a connection that waits has none; only through TLS
 // it keeps those for its input. The memory for a small request is charged when the connection is let in,
 // and the rest of a large head when the head is whole. A handler charges for the bodies of replies (Reply.Charge),
-// until they have been sent. Each connection is a memory.Holder, which the charges of its
+// until they have been sent. Each connection is a budget.Holder, which the charges of its
 // requests name.
 //
 // Trust: a client may send anything, at any speed. A head that two readers could

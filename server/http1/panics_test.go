@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // brokenConn panics when it is read, and tells when it is closed.
@@ -60,8 +60,8 @@ func TestAPanicEndsItsOwnConnection(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, l) }()
 	panics := func() (n uint64) {
-		boundary.Counts(func(where boundary.Where, count func() uint64) {
-			if where == boundary.Connection {
+		panics.Counts(func(where panics.Where, count func() uint64) {
+			if where == panics.Connection {
 				n = count()
 			}
 		})

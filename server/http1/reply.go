@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 // Reply writes the one reply to a request. A handler sets what is to be in its
@@ -46,7 +46,7 @@ const (
 // Charge returns the charge of the request and its reply, to which a handler adds the body of the
 // reply before it makes the body. The connection gives the charge back once the reply has been sent. A
 // body of at most InlineReply bytes is charged already.
-func (w *Reply) Charge() *memory.Charge { return w.c.charged }
+func (w *Reply) Charge() *budget.Charge { return w.c.charged }
 
 // ErrClientGone is what Continue returns once the client has left, or takes too long to
 // take what was sent.

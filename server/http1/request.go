@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 // Request is the head of an HTTP/1.x request and a reader of its body. All texts
@@ -60,7 +60,7 @@ func (r *Request) Context() context.Context { return r.ctx }
 func (r *Request) Lifetime() context.Context { return r.life }
 
 // Holder is the connection as a holder of memory, for the charges of the request.
-func (r *Request) Holder() *memory.Holder { return &r.body.c.member.Holder }
+func (r *Request) Holder() *budget.Holder { return &r.body.c.member.Holder }
 
 // Watch has the context end if the client leaves before Unwatch. It does nothing unless
 // the body has been read to its end.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
@@ -20,7 +20,7 @@ import (
 type Server struct {
 	cfg     Config
 	front   Handler
-	account *memory.Account // nil: nothing is charged
+	account *budget.Account // nil: nothing is charged
 	log     zerolog.Logger
 
 	closing atomic.Bool   // replies end their connections
@@ -61,7 +61,7 @@ type Handler struct {
 }
 
 // NewServer returns a server whose requests front serves. What connections take is charged to account, if there is one.
-func NewServer(cfg Config, account *memory.Account, front Handler, log zerolog.Logger) *Server {
+func NewServer(cfg Config, account *budget.Account, front Handler, log zerolog.Logger) *Server {
 	cfg = cfg.WithDefaults()
 	cost := int64(cfg.MaxHeaderBytes) + connStack + connRequest
 	if cfg.TLS != nil {
@@ -83,9 +83,9 @@ func (s *Server) Run(ctx context.Context, socket net.Listener) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	accepting := make(chan error, 1) // one value, from accept, and then closed
-	boundary.Go(s.log, boundary.Server, func() {
+	panics.Go(s.log, panics.Server, func() {
 		defer close(accepting)
-		accepting <- boundary.Run(s.log, boundary.Server, func() error { return s.accept(life, socket) })
+		accepting <- panics.Run(s.log, panics.Server, func() error { return s.accept(life, socket) })
 	}, nil)
 	select {
 	case err := <-accepting:
@@ -141,7 +141,7 @@ func (s *Server) accept(life context.Context, socket net.Listener) error {
 		s.mu.Lock()
 		s.open[c] = struct{}{} // bound: the connections that are allowed
 		s.mu.Unlock()
-		boundary.Go(s.log, boundary.Connection, func() { s.serve(c) }, func(error) { _ = c.socket.Close() })
+		panics.Go(s.log, panics.Connection, func() { s.serve(c) }, func(error) { _ = c.socket.Close() })
 	}
 }
 

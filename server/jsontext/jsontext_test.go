@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 func TestJSONSyntax(t *testing.T) {
@@ -86,17 +86,17 @@ func TestJSONValues(t *testing.T) {
 // TestScanChargesSpans scans arrays that nest around long strings, each of which has a span.
 func TestScanChargesSpans(t *testing.T) {
 	text := []byte("[" + strings.Repeat(nested(100, 1200)+",", 1000) + "0]")
-	account := memory.New(memory.Config{Limit: 64 << 20})
-	c := memory.Charge{Account: account}
+	account := budget.New(budget.Config{Limit: 64 << 20})
+	c := budget.Charge{Account: account}
 	var s Scanner
 	if _, err := s.Scan(&c, text); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := account.Used(memory.JSON), int64(s.Kept()*16); got != want || want < 100*1000*16 {
+	if got, want := account.Used(budget.JSON), int64(s.Kept()*16); got != want || want < 100*1000*16 {
 		t.Errorf("got %d bytes charged for %d spans", got, s.Kept())
 	}
 	c.Settle()
-	short := memory.Charge{Account: memory.New(memory.Config{Limit: 1 << 20})}
+	short := budget.Charge{Account: budget.New(budget.Config{Limit: 1 << 20})}
 	if _, err := new(Scanner).Scan(&short, text); err == nil || !strings.Contains(err.Error(), "bytes of memory") {
 		t.Errorf("an account that is too small: got error %v, want a refused charge", err)
 	}

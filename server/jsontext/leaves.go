@@ -1,6 +1,6 @@
 package jsontext
 
-import "github.com/nereid-serving/nereid/memory"
+import "github.com/nereid-serving/nereid/budget"
 
 // Leaves walks over the elements of an array, with all arrays inside flattened: in
 // row-major order, if they are the data of a tensor. Next goes to the next leaf, which
@@ -44,7 +44,7 @@ func (l *Leaves) Next() (more bool, err error) {
 			l.i++
 		case '[':
 			l.i++
-			if l.depth++; l.depth > memory.MaxJSONDepth {
+			if l.depth++; l.depth > budget.MaxJSONDepth {
 				return false, ErrTooDeep
 			}
 		case ']':

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strconv"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 // A Document is a JSON document whose syntax has been checked. It keeps no tree:
@@ -34,12 +34,12 @@ const (
 	spanMin = 1024
 	// maxDepth bounds the nesting of a document: that of the data of a tensor, and of the
 	// object, the list of inputs and the input around it.
-	maxDepth = memory.MaxJSONDepth + 3
+	maxDepth = budget.MaxJSONDepth + 3
 )
 
 // ErrTooDeep is what a scan or a walk over leaves fails with where brackets nest
 // too deeply.
-var ErrTooDeep = errors.New("JSON nesting depth exceeds maximum allowed limit (" + strconv.Itoa(memory.MaxJSONDepth) + ")")
+var ErrTooDeep = errors.New("JSON nesting depth exceeds maximum allowed limit (" + strconv.Itoa(budget.MaxJSONDepth) + ")")
 
 // SyntaxError says what is wrong with a document, and at which byte.
 type SyntaxError struct {
@@ -84,7 +84,7 @@ type Scanner struct {
 // Scan checks the syntax of buf, and charges the spans to c. The result reads buf and the
 // scanner's spans, and is valid until either changes. The error is a *SyntaxError, for a
 // document that nests too deeply ErrTooDeep, or that of a charge.
-func (s *Scanner) Scan(c *memory.Charge, buf []byte) (Document, error) {
+func (s *Scanner) Scan(c *budget.Charge, buf []byte) (Document, error) {
 	s.spans, s.depth = s.spans[:0], 0
 	i := 0
 	if len(buf) >= 3 && buf[0] == 0xef && buf[1] == 0xbb && buf[2] == 0xbf {
@@ -110,7 +110,7 @@ func (s *Scanner) Kept() int { return cap(s.spans) }
 
 // scanValue reads the value at b[i], to which no space leads, and returns the
 // offset after it. It does not recurse: depth costs the client, not the stack.
-func (s *Scanner) scanValue(c *memory.Charge, b []byte, i int) (int, error) {
+func (s *Scanner) scanValue(c *budget.Charge, b []byte, i int) (int, error) {
 	var err error
 value:
 	if i >= len(b) {
@@ -191,7 +191,7 @@ leave: // the container whose closing bracket is b[i]
 }
 
 // enter opens the container that starts at i.
-func (s *Scanner) enter(c *memory.Charge, i int) error {
+func (s *Scanner) enter(c *budget.Charge, i int) error {
 	if s.depth == maxDepth {
 		return ErrTooDeep
 	}
@@ -200,7 +200,7 @@ func (s *Scanner) enter(c *memory.Charge, i int) error {
 		s.spans = append(s.spans, one) // bound: there is room
 	} else {
 		var err error
-		if s.spans, err = memory.Append(c, memory.JSON, s.spans, one); err != nil {
+		if s.spans, err = budget.Append(c, budget.JSON, s.spans, one); err != nil {
 			return err
 		}
 	}

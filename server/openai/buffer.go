@@ -5,15 +5,15 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // buffer builds a text and charges its memory before it grows. After an error all writes do
 // nothing.
 type buffer struct {
-	charge *memory.Charge // nil: the text is short
-	kind   memory.Kind
+	charge *budget.Charge // nil: the text is short
+	kind   budget.Kind
 	b      []byte
 	err    error
 }

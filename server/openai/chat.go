@@ -3,8 +3,8 @@ package openai
 import (
 	"strconv"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/openai/jinja"
@@ -227,7 +227,7 @@ func (t *toolUse) has(name string) bool {
 }
 
 // addChat renders the messages into a prompt and makes the inputs of it.
-func (g *generation) addChat(r *http1.Request, list jsontext.Value, tools *toolUse, s *sampling, c *memory.Charge) error {
+func (g *generation) addChat(r *http1.Request, list jsontext.Value, tools *toolUse, s *sampling, c *budget.Charge) error {
 	chat := newChat(r, c)
 	var messages jinja.List
 	elements, _ := list.Elements()
@@ -294,7 +294,7 @@ func (t *chatValues) call(c jsontext.Value) (jinja.Value, error) {
 	if err != nil {
 		return nil, err // checkCalls has looked
 	}
-	source := buffer{charge: t.charge, kind: memory.JSON}
+	source := buffer{charge: t.charge, kind: budget.JSON}
 	arguments := source.plain(text)
 	if source.err != nil {
 		return nil, source.err

@@ -6,9 +6,9 @@ import (
 	"math"
 	"net/http"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
@@ -26,7 +26,7 @@ func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 	defer q.release()
 	since := h.traces.Moment()
 	defer r.Unwatch()
-	if err := h.whole(w, r, func(text []byte, c *memory.Charge) error { return q.read(r, text, c) }); err != nil {
+	if err := h.whole(w, r, func(text []byte, c *budget.Charge) error { return q.read(r, text, c) }); err != nil {
 		return err
 	}
 	t := h.trace(&q.req, r, since)
@@ -63,7 +63,7 @@ func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 	return nil
 }
 
-func (q *embedding) read(r *http1.Request, text []byte, c *memory.Charge) error {
+func (q *embedding) read(r *http1.Request, text []byte, c *budget.Charge) error {
 	f, err := parseBody(c, r, text)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (q *embedding) read(r *http1.Request, text []byte, c *memory.Charge) error 
 		return q.notText("has no input '" + q.h.cfg.tensor("embedding_request") + "' for embeddings")
 	}
 	q.req.Model, q.req.Version = q.info.Name, infer.LatestVersion
-	request := buffer{charge: c, kind: memory.JSON}
+	request := buffer{charge: c, kind: budget.JSON}
 	request.raw(`{"input": `)
 	request.bytes(input.Raw())
 	request.raw(`, "pooling_params": {`)

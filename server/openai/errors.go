@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
@@ -63,7 +63,7 @@ func (h *endpoints) writeError(w *http1.Reply, r *http1.Request, err error) {
 	w.ContentType = typeJSON
 	c := h.charge(r)
 	defer c.Settle()
-	b := buffer{charge: &c, kind: memory.Replies}
+	b := buffer{charge: &c, kind: budget.Replies}
 	var wrong *invalid
 	if errors.As(err, &wrong) {
 		wrong.write(&b)

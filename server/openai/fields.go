@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
@@ -126,11 +126,11 @@ func (f *fields) name(name string, read func(string, *jsontext.String) bool) (te
 	if !read(name, &s) {
 		return ""
 	}
-	if n := s.Len(); n > memory.MaxName {
-		f.tooMany(name, f.object.Member(name), "string_too_long", "String should have at most", "bytes", "String", n, memory.MaxName)
+	if n := s.Len(); n > budget.MaxName {
+		f.tooMany(name, f.object.Member(name), "string_too_long", "String should have at most", "bytes", "String", n, budget.MaxName)
 		return ""
 	}
-	return s.String() // bound: memory.MaxName
+	return s.String() // bound: budget.MaxName
 }
 
 // tooMany adds the fault of a value that is too long.
@@ -306,12 +306,12 @@ func (f *fields) stops(name string) (list []jsontext.String, isList bool) {
 			f.wrong(name+".str", v, "string_type", "Input should be a valid string")
 			return nil, true
 		}
-		if n++; n <= memory.MaxStops {
-			list = append(list, s) // bound: memory.MaxStops
+		if n++; n <= budget.MaxStops {
+			list = append(list, s) // bound: budget.MaxStops
 		}
 	}
-	if n > memory.MaxStops {
-		f.tooMany(name, v, "too_long", "List should have at most", "items after validation", "List", n, memory.MaxStops)
+	if n > budget.MaxStops {
+		f.tooMany(name, v, "too_long", "List should have at most", "items after validation", "List", n, budget.MaxStops)
 	}
 	return list, true
 }

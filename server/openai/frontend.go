@@ -12,8 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest"
@@ -170,14 +170,14 @@ func tooLarge(w *http1.Reply, n, most int64) {
 var errReplied = errors.New("the reply has been sent")
 
 // charge returns the charge of something that a request makes the server take.
-func (h *endpoints) charge(r *http1.Request) memory.Charge {
-	return memory.Charge{Account: h.bodies.Account, Holder: r.Holder()}
+func (h *endpoints) charge(r *http1.Request) budget.Charge {
+	return budget.Charge{Account: h.bodies.Account, Holder: r.Holder()}
 }
 
 // whole calls use with the whole body of a request and with a charge, which has its bytes and
 // is settled when use has returned. The request's context ends from here on if the client
 // leaves; the caller calls Unwatch.
-func (h *endpoints) whole(w *http1.Reply, r *http1.Request, use func(text []byte, c *memory.Charge) error) error {
+func (h *endpoints) whole(w *http1.Reply, r *http1.Request, use func(text []byte, c *budget.Charge) error) error {
 	c := h.charge(r)
 	defer c.Settle()
 	b := body.NewReader(r.Body(), r.Length)
@@ -185,7 +185,7 @@ func (h *endpoints) whole(w *http1.Reply, r *http1.Request, use func(text []byte
 	if b.Left >= 0 {
 		limit = b.Left
 	}
-	text, room, err := h.bodies.Gather(&b, &c, memory.JSON, limit, b.Left > body.FirstStep)
+	text, room, err := h.bodies.Gather(&b, &c, budget.JSON, limit, b.Left > body.FirstStep)
 	if room != nil {
 		defer room.Release()
 	}

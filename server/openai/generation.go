@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest/generate"
@@ -25,7 +25,7 @@ func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool)
 	defer g.release()
 	since := h.traces.Moment()
 	defer r.Unwatch()
-	if err := h.whole(w, r, func(text []byte, c *memory.Charge) error { return g.read(r, text, c) }); err != nil {
+	if err := h.whole(w, r, func(text []byte, c *budget.Charge) error { return g.read(r, text, c) }); err != nil {
 		return err
 	}
 	t := h.trace(&g.req, r, since)
@@ -53,7 +53,7 @@ func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool)
 }
 
 // reply returns an empty reply, or a part of one, charged until the request is released.
-func (q *inference) reply() buffer { return buffer{charge: &q.charge, kind: memory.Replies} }
+func (q *inference) reply() buffer { return buffer{charge: &q.charge, kind: budget.Replies} }
 
 // newID returns the id of a reply: a random UUID behind the prefix of Triton's front end.
 func newID() string {

@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest"
@@ -55,7 +55,7 @@ func (h *endpoints) serveModels(w *http1.Reply, r *http1.Request) error {
 	}
 	c := h.charge(r)
 	defer c.Settle()
-	b := buffer{charge: &c, kind: memory.Replies}
+	b := buffer{charge: &c, kind: budget.Replies}
 	b.raw(`{"object":"list","data":[`)
 	for i, name := range names {
 		if i > 0 {

@@ -16,10 +16,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/rest"
@@ -86,7 +86,7 @@ func serve(t *testing.T, cfg Config, list ...*servertest.Model) *service {
 func serveTraced(t *testing.T, cfg Config, traces *tracing.Tracer, list ...*servertest.Model) *service {
 	t.Helper()
 	core := servertest.NewCore(list...)
-	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 27})}
+	blocks := &servertest.Blocks{Account: budget.New(budget.Config{Limit: 1 << 27})}
 	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account, Logging: &servertest.Log[server.LogSettings]{}, Traces: traces}
 	cfg.REST.Address = "127.0.0.1"
 	h, err := New(cfg, parts, zerolog.Nop())

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
@@ -41,7 +41,7 @@ type sampling struct {
 var everywhere = math.Inf(1)
 
 // parseBody checks the syntax of a body and that it is an object in JSON.
-func parseBody(c *memory.Charge, r *http1.Request, text []byte) (*fields, error) {
+func parseBody(c *budget.Charge, r *http1.Request, text []byte) (*fields, error) {
 	f := &fields{faults: &faults{}}
 	kind, _ := r.Header("Content-Type")
 	kind, _, _ = strings.Cut(strings.ToLower(kind), ";") // bound: a header
@@ -77,7 +77,7 @@ func parseBody(c *memory.Charge, r *http1.Request, text []byte) (*fields, error)
 
 // read makes a request to a model of the body of r. Temporary values are charged to c. The
 // caller releases the generation, after an error too.
-func (g *generation) read(r *http1.Request, text []byte, c *memory.Charge) error {
+func (g *generation) read(r *http1.Request, text []byte, c *budget.Charge) error {
 	f, err := parseBody(c, r, text)
 	if err != nil {
 		return err
@@ -252,7 +252,7 @@ type inference struct {
 	found  target
 	info   *models.Info
 	req    infer.Request
-	charge memory.Charge
+	charge budget.Charge
 }
 
 func (q *inference) release() {

@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/openai/jinja"
@@ -148,18 +148,18 @@ const mostRendered = 256 << 20
 // chatValues makes the values of one chat. It charges scans of JSON to charge.
 type chatValues struct {
 	*jinja.Meter
-	charge *memory.Charge
+	charge *budget.Charge
 }
 
 // newChat returns the meter of the chat of r. It charges c, and stops when the client leaves.
-func newChat(r *http1.Request, c *memory.Charge) *chatValues {
+func newChat(r *http1.Request, c *budget.Charge) *chatValues {
 	left := int64(mostRendered)
 	return &chatValues{charge: c, Meter: jinja.NewMeter(jinja.Limits{
 		Room: func(n int64) error {
 			if left -= n; left < 0 {
 				return refuse("messages: the chat's template needs more than %d bytes of memory for them", mostRendered)
 			}
-			return c.Take(memory.JSON, n)
+			return c.Take(budget.JSON, n)
 		},
 		Ended: func() error {
 			if r.Context().Err() == nil {

@@ -5,9 +5,9 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/rest/generate"
 )
@@ -47,7 +47,7 @@ func (q *inference) echoInput() *kserve.ModelInput {
 
 // addInputs makes the inputs of a prompt that the model has. It refuses a client's setting that
 // the model has no input for. Temporary values are charged to c.
-func addInputs[T element](g *generation, prompt T, s *sampling, c *memory.Charge) error {
+func addInputs[T element](g *generation, prompt T, s *sampling, c *budget.Charge) error {
 	in := g.input("text_input")
 	if in == nil {
 		return g.notText("has no input '" + g.h.cfg.tensor("text_input") + "' for a prompt") // bound: the configuration
@@ -81,7 +81,7 @@ func (q *inference) addCounts() error {
 	return nil
 }
 
-func (g *generation) addVLLM(s *sampling, c *memory.Charge) error {
+func (g *generation) addVLLM(s *sampling, c *budget.Charge) error {
 	if !s.echoGiven {
 		s.echo = false
 	}
@@ -99,7 +99,7 @@ func (g *generation) addVLLM(s *sampling, c *memory.Charge) error {
 	if in == nil {
 		return g.refuseAsked(s)
 	}
-	b := buffer{charge: c, kind: memory.JSON}
+	b := buffer{charge: c, kind: budget.JSON}
 	if s.writeParameters(&b); b.err != nil {
 		return b.err
 	}

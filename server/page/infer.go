@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -36,7 +36,7 @@ type answer struct {
 }
 
 // serveInfer makes the request that the form describes and shows what comes of it beside the form.
-func (p *Pages) serveInfer(w *http1.Reply, r *http1.Request, at route, fields sent, c *memory.Charge) {
+func (p *Pages) serveInfer(w *http1.Reply, r *http1.Request, at route, fields sent, c *budget.Charge) {
 	q := &modelRequest{name: at.model, version: at.version, extra: extraFields{
 		ID: fields.text("id"), Parameters: fields.text("parameters"), Sequence: fields.text("sequence"),
 		Start: fields.text("start") != "", End: fields.text("end") != "",
@@ -62,7 +62,7 @@ func (p *Pages) serveInfer(w *http1.Reply, r *http1.Request, at route, fields se
 }
 
 // infer runs the request to its end.
-func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models.Target, c *memory.Charge) *answer {
+func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models.Target, c *budget.Charge) *answer {
 	refused := func(err error) *answer {
 		e := infer.AsError(err)
 		return &answer{Code: e.Code.String(), Error: e.Message}
@@ -99,14 +99,14 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 	if most := c.Limits().RequestID; int64(len(req.ID)) > most {
 		return refused(infer.Errorf(infer.InvalidArg, "the id has %d bytes, but at most %d are allowed; --client-max-id-size changes the limit", len(req.ID), most))
 	}
-	if err := c.Take(memory.JSON, parsedBytes*int64(min(len(q.extra.Parameters), mostParameters))); err != nil {
+	if err := c.Take(budget.JSON, parsedBytes*int64(min(len(q.extra.Parameters), mostParameters))); err != nil {
 		return refused(err)
 	}
 	if err := q.extra.apply(req); err != nil {
 		return refused(err)
 	}
 	// What is kept of the answer, and the page made of it, which may have a tensor twice in base64: as a picture and as a file.
-	if err := c.Take(memory.Replies, 4*form.MostKept); err != nil {
+	if err := c.Take(budget.Replies, 4*form.MostKept); err != nil {
 		return refused(err)
 	}
 	r.Watch() // a browser that leaves ends the request

@@ -15,10 +15,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
@@ -60,7 +60,7 @@ func start(t *testing.T, cfg Config, core *servertest.Core) *site {
 		&kserve.RepositoryIndexResponse_ModelIndex{Name: "gone", Version: "1", State: "UNAVAILABLE", Reason: "unloaded"},
 		&kserve.RepositoryIndexResponse_ModelIndex{Name: "idle"})
 	cfg.Address = "127.0.0.1"
-	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
+	blocks := &servertest.Blocks{Account: budget.New(budget.Config{Limit: 1 << 30})}
 	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account, Logging: &servertest.Log[server.LogSettings]{}}
 	parts.Open = func(n, _ int) (server.Filling, error) { return blocks.Open(n) }
 	f, err := New(cfg, parts, noFiles{}, states{}, zerolog.Nop())

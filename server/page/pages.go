@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/page/admission"
@@ -174,14 +174,14 @@ func (p *Pages) show(w *http1.Reply, status int, name string, data any) {
 
 // sheet is a page that is being made. Its text is charged.
 type sheet struct {
-	charge  *memory.Charge
+	charge  *budget.Charge
 	text    []byte
 	refused error // of the charge
 }
 
 // Write implements io.Writer.
 func (s *sheet) Write(p []byte) (int, error) {
-	s.text, s.refused = memory.Append(s.charge, memory.Replies, s.text, p...)
+	s.text, s.refused = budget.Append(s.charge, budget.Replies, s.text, p...)
 	if s.refused != nil {
 		return 0, s.refused
 	}

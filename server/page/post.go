@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 )
@@ -39,7 +39,7 @@ func (p *Pages) post(w *http1.Reply, r *http1.Request, at route) {
 			fmt.Sprintf("The form has %d bytes, at most %d are allowed. --http-max-input-size changes the limit.", r.Length, limit))
 		return
 	}
-	err := read(r, func(body []byte, c *memory.Charge) error {
+	err := read(r, func(body []byte, c *budget.Charge) error {
 		fields, err := parse(r, body, c)
 		if err != nil {
 			return err
@@ -57,7 +57,7 @@ func (p *Pages) post(w *http1.Reply, r *http1.Request, at route) {
 }
 
 // act does what a form with the token asks for, and replies.
-func (p *Pages) act(w *http1.Reply, r *http1.Request, at route, fields sent, c *memory.Charge) {
+func (p *Pages) act(w *http1.Reply, r *http1.Request, at route, fields sent, c *budget.Charge) {
 	if at.action == "infer" {
 		if !p.open(server.GroupInference, server.GroupMetadata) {
 			p.fail(w, http.StatusForbidden, "--http-restricted-api closes requests to browsers.")
@@ -98,14 +98,14 @@ func (p *Pages) control(r *http1.Request, at route, fields sent) error {
 
 // parse reads the fields of a form of type multipart/form-data, as all forms of the page are. They are copies,
 // charged to c.
-func parse(r *http1.Request, body []byte, c *memory.Charge) (sent, error) {
+func parse(r *http1.Request, body []byte, c *budget.Charge) (sent, error) {
 	header, _ := r.Header("Content-Type")
 	kind, parameters, err := mime.ParseMediaType(header)
 	if err != nil || kind != "multipart/form-data" || parameters["boundary"] == "" {
 		return nil, infer.Errorf(infer.InvalidArg, "The form has the type %.60q, want multipart/form-data.", header)
 	}
 	// ReadAll doubles its buffer as it grows, and the fields of the form are copied as texts.
-	if err := c.Take(memory.JSON, 3*int64(len(body))); err != nil {
+	if err := c.Take(budget.JSON, 3*int64(len(body))); err != nil {
 		return nil, err
 	}
 	fields := sent{}

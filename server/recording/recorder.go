@@ -13,8 +13,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Config says what is recorded, and where.
@@ -25,7 +25,7 @@ type Config struct {
 	// MaxRequests and MaxBytes bound the files in the directory, with those that were there before.
 	// 0 is DefaultRequests and DefaultBytes.
 	MaxRequests, MaxBytes int64
-	Memory                *memory.Account // is charged for what waits to be written; nil charges nothing
+	Memory                *budget.Account // is charged for what waits to be written; nil charges nothing
 	Log                   zerolog.Logger
 }
 
@@ -106,7 +106,7 @@ func New(config Config) (*Recorder, error) {
 	if r.requests >= config.MaxRequests || r.bytes >= config.MaxBytes {
 		r.fill()
 	}
-	boundary.Go(config.Log, boundary.Server, r.run, func(error) { r.full.Store(true); close(r.ended) })
+	panics.Go(config.Log, panics.Server, r.run, func(error) { r.full.Store(true); close(r.ended) })
 	return r, nil
 }
 

@@ -16,9 +16,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 )
@@ -273,7 +273,7 @@ func TestRequestsAreRecordedAsClientsSentThem(t *testing.T) {
 		Inputs:     []infer.Tensor{tensor("A", 1, 2), tensor("HIDDEN", 3), {Name: "F", DataType: infer.Uint8, Shape: []int64{2}, Memory: foreign{lent{&released}, []byte{8, 9}}}},
 		Outputs:    []string{"O"},
 	}
-	list := recorded(t, Config{Redact: []string{"HIDDEN", "token", "H2"}, Memory: memory.New(memory.Config{Limit: 1 << 30})}, req, func(_ *infer.Request, send infer.Sender) error {
+	list := recorded(t, Config{Redact: []string{"HIDDEN", "token", "H2"}, Memory: budget.New(budget.Config{Limit: 1 << 30})}, req, func(_ *infer.Request, send infer.Sender) error {
 		send(&infer.Response{Version: 2, ID: "x", Outputs: []infer.Tensor{tensor("O", 5), tensor("H2", 6), {Name: "W", DataType: infer.Uint8, Shape: []int64{1}, Memory: &infer.Written{Foreign: foreign{lent{&released}, []byte{7, 0}}, Bytes: 1}}}})
 		send(&infer.Response{Err: infer.Errorf(infer.Internal, "late"), Final: true})
 		send(&infer.Response{Empty: true, Final: true})
@@ -444,7 +444,7 @@ func TestNothingIsRecordedUnlessAsked(t *testing.T) {
 
 // TestTextsOfRecordsAreCharged has a request and a response whose texts are all that is large.
 func TestTextsOfRecordsAreCharged(t *testing.T) {
-	account := memory.New(memory.Config{Limit: 1 << 30})
+	account := budget.New(budget.Config{Limit: 1 << 30})
 	r, err := New(Config{Directory: t.TempDir(), Memory: account})
 	if err != nil {
 		t.Fatal(err)

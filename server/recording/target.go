@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 )
@@ -168,7 +168,7 @@ func (p *pending) charge(n int64) bool {
 		r.waiting.Add(-n)
 		return false
 	}
-	if r.config.Memory != nil && !r.config.Memory.Try(memory.Replies, n) {
+	if r.config.Memory != nil && !r.config.Memory.Try(budget.Replies, n) {
 		r.waiting.Add(-n)
 		return false
 	}
@@ -184,7 +184,7 @@ func (p *pending) release() {
 	p.mu.Unlock()
 	p.recorder.waiting.Add(-n)
 	if p.recorder.config.Memory != nil {
-		p.recorder.config.Memory.Give(memory.Replies, n)
+		p.recorder.config.Memory.Give(budget.Replies, n)
 	}
 }
 

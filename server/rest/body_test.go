@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest/body"
@@ -41,14 +41,14 @@ func announce(t *testing.T, s *testServer, size, sent int) *testConn {
 func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 	s := startHTTP(t, Config{Config: http1.Config{HeaderTimeout: 2 * patience}}, nil)
 	const each = 100 << 20 // together twice the limit
-	s.blocks.Account.Must(memory.Blocks, 1<<30/body.PlentyPart)
-	defer s.blocks.Account.Give(memory.Blocks, 1<<30/body.PlentyPart)
+	s.blocks.Account.Must(budget.Blocks, 1<<30/body.PlentyPart)
+	defer s.blocks.Account.Give(budget.Blocks, 1<<30/body.PlentyPart)
 	var conns []*testConn
 	for range 20 {
 		conns = append(conns, announce(t, s, each, 10))
 	}
 	eventually(t, "all bodies are begun", func() bool { return s.blocks.Lent.Load() == 20 })
-	if used, most := s.blocks.Account.Total()-s.blocks.Account.Used(memory.Connections)-(1<<30)/body.PlentyPart, int64(20*2*body.FirstStep); used > most {
+	if used, most := s.blocks.Account.Total()-s.blocks.Account.Used(budget.Connections)-(1<<30)/body.PlentyPart, int64(20*2*body.FirstStep); used > most {
 		t.Errorf("%d bytes are charged for 200 that came, want at most %d", used, most)
 	}
 	const size = 4 << 20
@@ -59,7 +59,7 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 		_ = c.Close()
 	}
 	eventually(t, "all is given back", func() bool {
-		return s.blocks.Lent.Load() == 0 && s.blocks.Account.Total()-s.blocks.Account.Used(memory.Connections) == 1<<30/body.PlentyPart
+		return s.blocks.Lent.Load() == 0 && s.blocks.Account.Total()-s.blocks.Account.Used(budget.Connections) == 1<<30/body.PlentyPart
 	})
 }
 
@@ -158,13 +158,13 @@ func TestBehindARawBodyIsRoom(t *testing.T) {
 // that is larger than all of it is refused at once.
 func TestBodyThatOutgrowsTheMemory(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
-	free := servertest.Leave(s.blocks.Account, memory.Blocks, 1<<20)
+	free := servertest.Leave(s.blocks.Account, budget.Blocks, 1<<20)
 	const size = 3 << 20
 	if got := s.infer(t, "id_uint8", binaryInput(size), strings.Repeat("x", size)); got.status != 503 || !strings.Contains(got.body, "bytes for requests are in use") {
 		t.Errorf("got %d %.200s, want 503", got.status, got.body)
 	}
 	free()
 	eventually(t, "all is given back", func() bool {
-		return s.blocks.Account.Total() == s.blocks.Account.Used(memory.Connections) && s.blocks.Lent.Load() == 0
+		return s.blocks.Account.Total() == s.blocks.Account.Used(budget.Connections) && s.blocks.Lent.Load() == 0
 	})
 }

@@ -5,9 +5,9 @@ import (
 	"sort"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
@@ -262,7 +262,7 @@ func appendComma(b []byte, i int) []byte {
 // serveLogging serves GET and POST /v2/logging.
 func (h *Endpoints) serveLogging(w *http1.Reply, r *http1.Request) error {
 	if r.Method == http.MethodPost {
-		err := h.bodies.Small(r, func(text []byte, c *memory.Charge) error {
+		err := h.bodies.Small(r, func(text []byte, c *budget.Charge) error {
 			doc, err := body.Parse(c, new(jsontext.Scanner), text)
 			if err != nil {
 				return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -83,11 +83,11 @@ func TestEndpointsAnswerByTheTable(t *testing.T) {
 		{"GET /v2/systemsharedmemory/status", "", "200 application/json []"},
 		{"GET /v2/cudasharedmemory/region/a%20b/status", "", "404 application/json " + errorBody("Unable to find cuda shared memory region: 'a b'")},
 		{"GET /v2/systemsharedmemory/region/r/status", "", "404 application/json " + errorBody("Unable to find system shared memory region: 'r'")},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/k","byte_size":64}`, "501 application/json " + errorBody(regions.ErrDisabled.Message)},
-		{"POST /v2/systemsharedmemory/register", "", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
-		{"POST /v2/cudasharedmemory/region/r/register", "", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
-		{"POST /v2/cudasharedmemory/unregister", "", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
-		{"POST /v2/systemsharedmemory/region/r/unregister", "{}", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/k","byte_size":64}`, "501 application/json " + errorBody(clientshm.ErrDisabled.Message)},
+		{"POST /v2/systemsharedmemory/register", "", "501 application/json " + errorBody(clientshm.ErrDisabled.Message)},
+		{"POST /v2/cudasharedmemory/region/r/register", "", "501 application/json " + errorBody(clientshm.ErrDisabled.Message)},
+		{"POST /v2/cudasharedmemory/unregister", "", "501 application/json " + errorBody(clientshm.ErrDisabled.Message)},
+		{"POST /v2/systemsharedmemory/region/r/unregister", "{}", "501 application/json " + errorBody(clientshm.ErrDisabled.Message)},
 		{"GET /v2/trace/setting", "", `200 application/json {"trace_level":["OFF"],"trace_rate":"1000"`},
 		{"POST /v2/models/id_fp32/trace/setting", `{"trace_level":["OFF"]}`, `200 application/json {"trace_level":["OFF"],"trace_rate":"1000"`},
 		{"GET /v2/models/m/versions/1/trace/setting", "", "404 text/plain " + errorBody("Not Found")},

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -137,7 +137,7 @@ func inChunks(body string, n int) string {
 
 func TestInferWithoutMemoryIsRefused(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
-	free := servertest.Leave(s.blocks.Account, memory.Bodies, 1000)
+	free := servertest.Leave(s.blocks.Account, budget.Bodies, 1000)
 	head := oneInput("UINT8", "[2000]", `"parameters":{"binary_data_size":2000}`)
 	got := s.infer(t, "id_uint8", head, strings.Repeat("x", 2000))
 	if got.status != 503 || !strings.Contains(got.body, "bytes for requests are in use") {
@@ -158,7 +158,7 @@ func TestInferWithoutMemoryIsRefused(t *testing.T) {
 // TestReplyWithoutMemoryIsAnError has a JSON reply that is too large for what is left.
 func TestReplyWithoutMemoryIsAnError(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
-	defer servertest.Leave(s.blocks.Account, memory.JSON, 100_000)()
+	defer servertest.Leave(s.blocks.Account, budget.JSON, 100_000)()
 	head := oneInput("UINT8", "[60000]", `"parameters":{"binary_data_size":60000}`)
 	if got := s.infer(t, "id_uint8", head, strings.Repeat("x", 60000)); got.status != 503 {
 		t.Errorf("got %.200s, want 503", got)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -66,7 +66,7 @@ func startHTTP(t testing.TB, cfg Config, core *fakeCore, change ...func(*server.
 	if core.Panics {
 		log = zerolog.Nop()
 	}
-	blocks := &fakeBlocks{Blocks: servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}}
+	blocks := &fakeBlocks{Blocks: servertest.Blocks{Account: budget.New(budget.Config{Limit: 1 << 30})}}
 	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Open: blocks.open, Memory: blocks.Account,
 		Logging: &fakeLog{S: server.LogSettings{Info: true, Warning: true, Error: true, Format: server.LogFormatDefault}}}
 	for _, f := range change {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/certificates"
 	"github.com/nereid-serving/nereid/server/connections"
@@ -37,7 +37,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 }
 
 // Front returns a front end whose requests serve serves. cfg has been checked.
-func Front(cfg Config, account *memory.Account, serve func(*http1.Reply, *http1.Request), log zerolog.Logger) *FrontEnd {
+func Front(cfg Config, account *budget.Account, serve func(*http1.Reply, *http1.Request), log zerolog.Logger) *FrontEnd {
 	cfg.setDefaults()
 	f := &FrontEnd{log: log}
 	if cfg.encrypts() {

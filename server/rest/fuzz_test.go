@@ -15,7 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
@@ -46,7 +46,7 @@ func (l errorLog) Write(p []byte) (int, error) {
 // panic, each reply must be one, and all memory must have come back.
 func serveBytes(t testing.TB, cfg Config, input []byte) (replies int) {
 	t.Helper()
-	blocks := &fakeBlocks{Blocks: servertest.Blocks{Account: memory.New(memory.Config{Limit: 64 << 20})}}
+	blocks := &fakeBlocks{Blocks: servertest.Blocks{Account: budget.New(budget.Config{Limit: 64 << 20})}}
 	h, err := New(cfg, server.Parts{Core: servertest.NewCore(), Allocate: blocks.Allocate, Open: blocks.open, Memory: blocks.Account, Logging: &fakeLog{}},
 		zerolog.New(errorLog{t}).Level(zerolog.ErrorLevel))
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
@@ -116,8 +116,8 @@ func TestUnreadRepliesAreCharged(t *testing.T) {
 		account, line := s.blocks.Account, request[:strings.IndexByte(request, '\r')]
 		eventually(t, line+" is charged", func() bool {
 			charged := false
-			account.Holders(func(h *memory.Holder) bool {
-				charged = charged || h.Held(memory.Replies)+h.Held(memory.JSON) >= size && strings.HasSuffix(h.Name(), c.LocalAddr().String())
+			account.Holders(func(h *budget.Holder) bool {
+				charged = charged || h.Held(budget.Replies)+h.Held(budget.JSON) >= size && strings.HasSuffix(h.Name(), c.LocalAddr().String())
 				return true
 			})
 			return charged
@@ -133,8 +133,8 @@ func TestBodiesAreAttributedToTheirConnections(t *testing.T) {
 	const size = 4 << 20
 	c := announce(t, s, 2*size, size)
 	held := func() (n int64) {
-		s.blocks.Account.Holders(func(h *memory.Holder) bool {
-			n += h.Held(memory.Blocks)
+		s.blocks.Account.Holders(func(h *budget.Holder) bool {
+			n += h.Held(budget.Blocks)
 			return true
 		})
 		return n
@@ -152,11 +152,11 @@ func TestLargeRepliesNeedMemory(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Reason: strings.Repeat("x", 1<<20)}}
 	s := startHTTP(t, Config{}, core)
-	full := s.blocks.Account.Most(memory.Replies)
-	if err := s.blocks.Account.Take(memory.Replies, full); err != nil {
+	full := s.blocks.Account.Most(budget.Replies)
+	if err := s.blocks.Account.Take(budget.Replies, full); err != nil {
 		t.Fatal(err)
 	}
-	defer s.blocks.Account.Give(memory.Replies, full)
+	defer s.blocks.Account.Give(budget.Replies, full)
 	if got := s.do(t, "POST", "/v2/repository/index", ""); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "in use, ") {
 		t.Errorf("a large reply without memory: got %.300s, want 503", got)
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/page/admission"
 	"github.com/nereid-serving/nereid/server/status"
@@ -18,7 +18,7 @@ import (
 
 // NewMetrics returns a front end that serves what exposition renders and, unless it is nil,
 // what keeper knows. Of cfg it uses the address, the port, the hosts and the limits.
-func NewMetrics(cfg Config, account *memory.Account, exposition http.Handler, keeper *status.Keeper, log zerolog.Logger) (*FrontEnd, error) {
+func NewMetrics(cfg Config, account *budget.Account, exposition http.Handler, keeper *status.Keeper, log zerolog.Logger) (*FrontEnd, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func serveStatus(w *http1.Reply, r *http1.Request, keeper *status.Keeper) {
 		numbers[name] = n // bound: two names
 	}
 	snapshot := keeper.Snapshot(r.Context(), numbers["after"], int(numbers["lines"]))
-	if err := w.Charge().Take(memory.Replies, snapshot.MostBytes()); err != nil {
+	if err := w.Charge().Take(budget.Replies, snapshot.MostBytes()); err != nil {
 		WriteError(w, err)
 		return
 	}
@@ -98,7 +98,7 @@ const expositionBytes = 192 << 10
 func WriteExposition(w *http1.Reply, r *http1.Request, exposition http.Handler, contentType string) {
 	// Without headers: neither another format nor compression, whatever the
 	// client accepts.
-	if err := w.Charge().Take(memory.Replies, expositionBytes); err != nil {
+	if err := w.Charge().Take(budget.Replies, expositionBytes); err != nil {
 		WriteError(w, err)
 		return
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -30,7 +30,7 @@ func TestMetricsServeThePage(t *testing.T) {
 		}
 		_, _ = w.Write([]byte("nv_x 1\n"))
 	})
-	m, err := NewMetrics(Config{Address: "127.0.0.1"}, memory.New(memory.Config{Limit: 64 << 20}), page, nil, zerolog.Nop())
+	m, err := NewMetrics(Config{Address: "127.0.0.1"}, budget.New(budget.Config{Limit: 64 << 20}), page, nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestLongPagesAreSentPieceByPiece(t *testing.T) {
 			}
 		}
 	})
-	m, err := NewMetrics(Config{Address: "127.0.0.1"}, memory.New(memory.Config{Limit: 64 << 20}), page, nil, zerolog.Nop())
+	m, err := NewMetrics(Config{Address: "127.0.0.1"}, budget.New(budget.Config{Limit: 64 << 20}), page, nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestMetricsServeTheStatus(t *testing.T) {
 		keeper.Run(ctx)
 	}()
 	page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	account := memory.New(memory.Config{Limit: 64 << 20})
+	account := budget.New(budget.Config{Limit: 64 << 20})
 	m, err := NewMetrics(Config{Address: "127.0.0.1", Hosts: []string{"gpu1.example.org"}}, account, page, keeper, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
@@ -177,12 +177,12 @@ func TestMetricsServeTheStatus(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	full := account.Most(memory.Replies)
-	account.Must(memory.Replies, full)
+	full := account.Most(budget.Replies)
+	account.Must(budget.Replies, full)
 	if got := s.do(t, "GET", "/status?lines=1000", ""); got.status != http.StatusServiceUnavailable {
 		t.Errorf("a status without memory: got %.200s, want 503", got)
 	}
-	account.Give(memory.Replies, full)
+	account.Give(budget.Replies, full)
 	for _, query := range []string{"lines=x", "lines=-1", "since=3", "%zz", "after=99999999999999999999"} {
 		if got := s.do(t, "GET", "/status?"+query, ""); got.status != http.StatusBadRequest {
 			t.Errorf("/status?%s: got %s, want it refused", query, got)

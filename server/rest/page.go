@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -61,7 +61,7 @@ func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
 	}
 	if path == "/openapi.json" {
 		taken := int64(describedBytes*(len(served)+1) + describedTensorBytes*tensors + describedNames*names)
-		if err := w.Charge().Take(memory.Replies, taken); err != nil {
+		if err := w.Charge().Take(budget.Replies, taken); err != nil {
 			WriteError(w, err)
 			return true
 		}
@@ -70,12 +70,12 @@ func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
 			WriteError(w, err)
 			return true
 		}
-		w.Charge().Give(memory.Replies, max(taken-int64(len(document)), 0))
+		w.Charge().Give(budget.Replies, max(taken-int64(len(document)), 0))
 		w.ContentType = typeJSON
 		w.Send(http.StatusOK, document)
 		return true
 	}
-	if err := w.Charge().Take(memory.Replies, int64(shownBytes*(len(served)+1)+shownTensorBytes*tensors+shownNames*names)); err != nil {
+	if err := w.Charge().Take(budget.Replies, int64(shownBytes*(len(served)+1)+shownTensorBytes*tensors+shownNames*names)); err != nil {
 		WriteError(w, err)
 		return true
 	}

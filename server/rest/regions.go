@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
-	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
@@ -31,7 +31,7 @@ func (h *Endpoints) serveRegionStatus(t target, w *http1.Reply) error {
 	b = append(b, '[')
 	for i, one := range list {
 		b = jsontext.AppendString(append(appendComma(b, i), `{"name":`...), one.Name)
-		if one.Kind == regions.CUDA {
+		if one.Kind == clientshm.CUDA {
 			b = strconv.AppendUint(append(b, `,"device_id":`...), one.Device, 10)
 		} else {
 			b = jsontext.AppendString(append(b, `,"key":`...), one.Key)
@@ -52,7 +52,7 @@ func (h *Endpoints) serveRegionRegister(t target, w *http1.Reply, r *http1.Reque
 	if t.region == "" {
 		return infer.Errorf(infer.InvalidArg, "'region name' is necessary to register %s shared memory region", t.kind)
 	}
-	return h.bodies.Small(r, func(text []byte, c *memory.Charge) error {
+	return h.bodies.Small(r, func(text []byte, c *budget.Charge) error {
 		doc, err := body.Parse(c, new(jsontext.Scanner), text)
 		if err != nil {
 			return err
@@ -66,7 +66,7 @@ func (h *Endpoints) serveRegionRegister(t target, w *http1.Reply, r *http1.Reque
 }
 
 func (h *Endpoints) registerRegion(ctx context.Context, t target, v jsontext.Value) error {
-	if t.kind == regions.CUDA {
+	if t.kind == clientshm.CUDA {
 		device, handle, size, err := readHandle(v)
 		if err != nil {
 			return err

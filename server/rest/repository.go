@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -18,7 +18,7 @@ import (
 
 // serveIndex serves POST /v2/repository/index.
 func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request) error {
-	return h.bodies.Small(r, body.JSON(func(v jsontext.Value, _ *memory.Charge) error {
+	return h.bodies.Small(r, body.JSON(func(v jsontext.Value, _ *budget.Charge) error {
 		only := false
 		if ready := v.Member("ready"); ready.Exists() {
 			var err error
@@ -73,7 +73,7 @@ func (h *Endpoints) serveLoad(t target, w *http1.Reply, r *http1.Request) error 
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
-	return h.bodies.Whole(r, body.JSON(func(v jsontext.Value, c *memory.Charge) error {
+	return h.bodies.Whole(r, body.JSON(func(v jsontext.Value, c *budget.Charge) error {
 		config, files, err := readLoadParameters(v, c, h.cfg.MaxLoadFiles)
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ func (h *Endpoints) serveLoad(t target, w *http1.Reply, r *http1.Request) error 
 const loadFileBytes = 256
 
 // readLoadParameters reads the config and at most most files.
-func readLoadParameters(v jsontext.Value, c *memory.Charge, most int) (config string, files map[string][]byte, err error) {
+func readLoadParameters(v jsontext.Value, c *budget.Charge, most int) (config string, files map[string][]byte, err error) {
 	parameters := v.Member("parameters")
 	if !parameters.Exists() {
 		return "", nil, nil
@@ -109,8 +109,8 @@ func readLoadParameters(v jsontext.Value, c *memory.Charge, most int) (config st
 		if err != nil {
 			return "", nil, err
 		}
-		if n := name.Len(); n > len(server.FilePrefix)+memory.MaxName {
-			return "", nil, infer.Errorf(infer.InvalidArg, "the name of a load parameter has %d bytes, but at most %d are allowed", n, len(server.FilePrefix)+memory.MaxName)
+		if n := name.Len(); n > len(server.FilePrefix)+budget.MaxName {
+			return "", nil, infer.Errorf(infer.InvalidArg, "the name of a load parameter has %d bytes, but at most %d are allowed", n, len(server.FilePrefix)+budget.MaxName)
 		}
 		key := name.String()
 		path, isFile := strings.CutPrefix(key, server.FilePrefix)
@@ -127,7 +127,7 @@ func readLoadParameters(v jsontext.Value, c *memory.Charge, most int) (config st
 		} else if len(files) == most {
 			return "", nil, infer.Errorf(infer.InvalidArg, "the request has more than %d files", most)
 		}
-		if err := c.Take(memory.JSON, int64(len(text.Raw)+len(key)+loadFileBytes)); err != nil {
+		if err := c.Take(budget.JSON, int64(len(text.Raw)+len(key)+loadFileBytes)); err != nil {
 			return "", nil, err
 		}
 		names = append(names, key) // bound: charged
@@ -181,7 +181,7 @@ func (h *Endpoints) serveUnload(t target, w *http1.Reply, r *http1.Request) erro
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
-	return h.bodies.Small(r, body.JSON(func(v jsontext.Value, _ *memory.Charge) error {
+	return h.bodies.Small(r, body.JSON(func(v jsontext.Value, _ *budget.Charge) error {
 		dependents := false
 		if d := v.Member("parameters").Member("unload_dependents"); d.Exists() {
 			dependents, _ = d.Bool() // anything else counts as false
@@ -206,7 +206,7 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 	}
 	var group string
 	var count int
-	err := h.bodies.Small(r, func(text []byte, c *memory.Charge) (err error) {
+	err := h.bodies.Small(r, func(text []byte, c *budget.Charge) (err error) {
 		group, count, err = readInstances(c, t.model, text, h.cfg.MaxGroupInstances)
 		return err
 	})
@@ -231,7 +231,7 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 
 // readInstances reads the body of such a request strictly: what is not known
 // might be what was meant. An absent group is empty.
-func readInstances(c *memory.Charge, model string, source []byte, most int) (group string, count int, err error) {
+func readInstances(c *budget.Charge, model string, source []byte, most int) (group string, count int, err error) {
 	refuse := func(format string, args ...any) (string, int, error) {
 		return "", 0, infer.Errorf(infer.InvalidArg, "instances of model '%s': "+format, append([]any{model}, args...)...) // bound: the arguments of a format
 	}

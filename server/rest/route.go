@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
 // endpoint is what a path names.
@@ -76,7 +76,7 @@ type target struct {
 	version    string // decimal digits, "" if the path has none
 	repository string
 	region     string // of shared memory
-	kind       regions.Kind
+	kind       clientshm.Kind
 }
 
 // route takes a raw path apart. Segments match exactly: no empty ones, no slash
@@ -108,10 +108,10 @@ func route(path string) (t target) {
 			return routeRepository(rest)
 		}
 		if rest, ok = strings.CutPrefix(path, "/v2/systemsharedmemory/"); ok {
-			return routeRegion(rest, regions.System)
+			return routeRegion(rest, clientshm.System)
 		}
 		if rest, ok = strings.CutPrefix(path, "/v2/cudasharedmemory/"); ok {
-			return routeRegion(rest, regions.CUDA)
+			return routeRegion(rest, clientshm.CUDA)
 		}
 	}
 	return t
@@ -200,7 +200,7 @@ func routeRepository(path string) (t target) {
 }
 
 // routeRegion takes apart what follows the kind of shared memory.
-func routeRegion(path string, kind regions.Kind) (t target) {
+func routeRegion(path string, kind clientshm.Kind) (t target) {
 	if region, ok := strings.CutPrefix(path, "region/"); ok {
 		region, path, _ = strings.Cut(region, "/")
 		if region == "" {

@@ -3,7 +3,7 @@ package rest
 import (
 	"testing"
 
-	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
 func TestRouteFindsTheEndpoint(t *testing.T) {
@@ -33,10 +33,10 @@ func TestRouteFindsTheEndpoint(t *testing.T) {
 		"/v2/repository/r/models/m/instances":   {endpoint: epRepositoryInstances, model: "m", repository: "r"},
 		"/v2/repository/models/m/reload":        {},
 		"/v2/repository//models/m/load":         {},
-		"/v2/systemsharedmemory/status":         {endpoint: epRegionStatus, kind: regions.System},
-		"/v2/cudasharedmemory/region/r/status":  {endpoint: epRegionStatus, kind: regions.CUDA, region: "r"},
-		"/v2/cudasharedmemory/register":         {endpoint: epRegionRegister, kind: regions.CUDA},
-		"/v2/systemsharedmemory/unregister":     {endpoint: epRegionUnregister, kind: regions.System},
+		"/v2/systemsharedmemory/status":         {endpoint: epRegionStatus, kind: clientshm.System},
+		"/v2/cudasharedmemory/region/r/status":  {endpoint: epRegionStatus, kind: clientshm.CUDA, region: "r"},
+		"/v2/cudasharedmemory/register":         {endpoint: epRegionRegister, kind: clientshm.CUDA},
+		"/v2/systemsharedmemory/unregister":     {endpoint: epRegionUnregister, kind: clientshm.System},
 		"/v2/trace/setting":                     {endpoint: epTrace},
 		"/v2/models/m/trace/setting":            {endpoint: epTrace, model: "m"},
 		"/v2/models/m/versions/1/trace/setting": {},

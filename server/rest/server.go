@@ -6,13 +6,13 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
-	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/rest/generate"
 	"github.com/nereid-serving/nereid/server/rest/inference"
@@ -26,7 +26,7 @@ type Endpoints struct {
 	core         server.Core
 	logging      server.LogControl
 	traces       *tracing.Tracer
-	regions      *regions.Registry
+	regions      *clientshm.Registry
 	restrictions server.Restrictions
 	origins      *origins.Allowed // nil: no page of another site
 	serverJSON   []byte           // the server's metadata
@@ -239,7 +239,7 @@ func Room(w *http1.Reply, n int) ([]byte, error) {
 	if n <= http1.InlineReply {
 		return make([]byte, 0, n), nil // bound: the connection has been charged for it
 	}
-	return memory.Grow(w.Charge(), memory.Replies, []byte(nil), n)
+	return budget.Grow(w.Charge(), budget.Replies, []byte(nil), n)
 }
 
 // WriteError replies with err, in the type that has been set.

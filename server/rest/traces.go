@@ -3,9 +3,9 @@ package rest
 import (
 	"net/http"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/rest/body"
@@ -39,7 +39,7 @@ func (h *Endpoints) serveTraceSettings(t target, w *http1.Reply, r *http1.Reques
 	}
 	if r.Method == http.MethodPost {
 		var change tracing.Change
-		err := h.bodies.Small(r, func(text []byte, c *memory.Charge) error {
+		err := h.bodies.Small(r, func(text []byte, c *budget.Charge) error {
 			doc, err := body.Parse(c, new(jsontext.Scanner), text)
 			if err != nil {
 				return err
@@ -58,7 +58,7 @@ func (h *Endpoints) serveTraceSettings(t target, w *http1.Reply, r *http1.Reques
 }
 
 // readTraceSettings reads what a client wants changed.
-func readTraceSettings(charge *memory.Charge, v jsontext.Value, c *tracing.Change) error {
+func readTraceSettings(charge *budget.Charge, v jsontext.Value, c *tracing.Change) error {
 	if v.Member(tracing.KeyFile).Exists() {
 		return tracing.ErrFile
 	}
@@ -96,7 +96,7 @@ func readTraceSettings(charge *memory.Charge, v jsontext.Value, c *tracing.Chang
 	return nil
 }
 
-func readTraceLevels(charge *memory.Charge, v jsontext.Value, c *tracing.Change) error {
+func readTraceLevels(charge *budget.Charge, v jsontext.Value, c *tracing.Change) error {
 	elements, err := v.Elements()
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func readTraceLevels(charge *memory.Charge, v jsontext.Value, c *tracing.Change)
 		if err != nil {
 			return err
 		}
-		if names, err = memory.Append(charge, memory.JSON, names, name.String()); err != nil {
+		if names, err = budget.Append(charge, budget.JSON, names, name.String()); err != nil {
 			return err
 		}
 	}

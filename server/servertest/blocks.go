@@ -4,13 +4,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // Blocks is the memory of a server; it counts what has not come back.
 type Blocks struct {
-	Account    *memory.Account // nil: nothing is charged
+	Account    *budget.Account // nil: nothing is charged
 	Lent, Made atomic.Int64
 	Fail       error    // what Allocate and Open say
 	Reuses     bool     // benchmarks keep a block of each size
@@ -42,7 +42,7 @@ func (m *Block) Bytes() []byte { return m.data }
 
 func (m *Block) Grow(n int) error {
 	if n > m.real && m.owner.Account != nil {
-		if err := m.owner.Account.Take(memory.Blocks, int64(n-m.real)); err != nil {
+		if err := m.owner.Account.Take(budget.Blocks, int64(n-m.real)); err != nil {
 			return err
 		}
 		m.real = n
@@ -81,7 +81,7 @@ func (m *Block) Release() {
 			clear(m.data) // a late reader will notice
 		}
 		if m.owner.Account != nil {
-			m.owner.Account.Give(memory.Blocks, int64(m.real))
+			m.owner.Account.Give(budget.Blocks, int64(m.real))
 		}
 		m.owner.Lent.Add(-1)
 	case n < 0:
@@ -90,7 +90,7 @@ func (m *Block) Release() {
 }
 
 // Leave takes all but n bytes of a kind, until it is told to free it.
-func Leave(a *memory.Account, k memory.Kind, n int64) (free func()) {
+func Leave(a *budget.Account, k budget.Kind, n int64) (free func()) {
 	taken := a.Most(k) - n
 	a.Must(k, taken)
 	return func() { a.Give(k, taken) }

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models"
-	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
 // Model answers inferences. The default sends back each INPUTn as OUTPUTn.
@@ -83,7 +83,7 @@ func PutInPlace(n int64) func(context.Context, *infer.Request, infer.Sender) err
 		if len(req.Places) != 1 || req.Places[0].Output != "OUTPUT0" {
 			return infer.Errorf(infer.Internal, "got places %v, want one of OUTPUT0", req.Places)
 		}
-		place := req.Places[0].Memory.(*regions.Slice)
+		place := req.Places[0].Memory.(*clientshm.Slice)
 		if err := place.Write(ctx, "OUTPUT0", bytes.Repeat([]byte{7}, int(n))); err != nil {
 			return err
 		}

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/nereid-serving/nereid/memory"
-	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
 // RegionFile is the name of the file that clients of Regions can register, and RegionBytes
@@ -18,7 +18,7 @@ const (
 
 // Regions returns a registry in which clients may register the file at path, in memory of
 // blocks. It is closed with the test.
-func Regions(t testing.TB, blocks *Blocks) (registry *regions.Registry, path string) {
+func Regions(t testing.TB, blocks *Blocks) (registry *clientshm.Registry, path string) {
 	t.Helper()
 	dir := t.TempDir()
 	path = filepath.Join(dir, RegionFile)
@@ -26,9 +26,9 @@ func Regions(t testing.TB, blocks *Blocks) (registry *regions.Registry, path str
 		t.Fatal(err)
 	}
 	if blocks.Account == nil {
-		blocks.Account = memory.New(memory.Config{Limit: 1 << 30})
+		blocks.Account = budget.New(budget.Config{Limit: 1 << 30})
 	}
-	registry = regions.New(regions.Config{Enabled: true, Most: 4, Directory: dir, Account: blocks.Account, Allocate: blocks.Allocate})
+	registry = clientshm.New(clientshm.Config{Enabled: true, Most: 4, Directory: dir, Account: blocks.Account, Allocate: blocks.Allocate})
 	t.Cleanup(registry.Close)
 	return registry, path
 }

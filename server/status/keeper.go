@@ -11,9 +11,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 const (
@@ -65,7 +65,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(Step)
 	defer tick.Stop()
 	for keep := true; ; {
-		boundary.Guard(k.config.Log, boundary.Server, func() { k.collect(keep) }, nil)()
+		panics.Guard(k.config.Log, panics.Server, func() { k.collect(keep) }, nil)()
 		select {
 		case <-ctx.Done():
 			return

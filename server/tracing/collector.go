@@ -16,9 +16,9 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // defaultURL is where a collector of this machine listens.
@@ -129,7 +129,7 @@ type exporting struct {
 
 // ExportSpans implements sdk.SpanExporter. The spans of a failure are lost.
 func (e *exporting) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
-	err := boundary.Run(e.log, boundary.Server, func() error { return e.inner.ExportSpans(ctx, spans) })
+	err := panics.Run(e.log, panics.Server, func() error { return e.inner.ExportSpans(ctx, spans) })
 	if err != nil && !e.failing {
 		e.log.Error().Err(err).Msg("traces are lost")
 	}

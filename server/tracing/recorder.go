@@ -6,8 +6,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer/trace"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // maxQueued is how many complete traces may wait for the recorder.
@@ -47,7 +47,7 @@ type job struct {
 
 func newRecorder(s sink, log zerolog.Logger) *recorder {
 	r := &recorder{sink: s, log: log, wake: make(chan struct{}, 1), over: make(chan struct{})}
-	boundary.Go(log, boundary.Server, r.run, nil)
+	panics.Go(log, panics.Server, r.run, nil)
 	return r
 }
 
@@ -119,7 +119,7 @@ func (r *recorder) run() {
 		}
 		for _, j := range queue {
 			// A panic costs one trace.
-			boundary.Guard(r.log, boundary.Server, func() { r.do(j) }, nil)()
+			panics.Guard(r.log, panics.Server, func() { r.do(j) }, nil)()
 		}
 		if closed {
 			return

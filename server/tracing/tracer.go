@@ -10,9 +10,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // Pair is one setting of a mode. Keys may repeat.
@@ -42,7 +42,7 @@ type Config struct {
 	Now    func() int64
 	Getenv func(string) string // of OTEL_BSP_…; nil: there is none
 	// Memory is charged for texts of tensors and names of activities; nil charges nothing.
-	Memory *memory.Account
+	Memory *budget.Account
 	Log    zerolog.Logger
 }
 
@@ -205,13 +205,13 @@ func (t *Tracer) Sample(model string, frontEndLast bool, header func(name string
 }
 
 // texts charges texts of tensors and names of activities.
-type texts struct{ account *memory.Account }
+type texts struct{ account *budget.Account }
 
 // Take implements trace.Memory. It does not ask others to give way: a scheduler may hold a lock.
-func (m texts) Take(n int64) bool { return m.account.Try(memory.JSON, n) }
+func (m texts) Take(n int64) bool { return m.account.Try(budget.JSON, n) }
 
 // Give implements trace.Memory.
-func (m texts) Give(n int64) { m.account.Give(memory.JSON, n) }
+func (m texts) Give(n int64) { m.account.Give(budget.JSON, n) }
 
 // publishLocked has On say whether a setting in force can sample anything.
 func (t *Tracer) publishLocked() {

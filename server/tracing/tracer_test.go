@@ -13,9 +13,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // clock counts up.
@@ -468,21 +468,21 @@ func TestOffCostsNothing(t *testing.T) {
 // TestTextsOfTensorsAreOnTheAccount has tensors traced of which some find no room: those are
 // left out, and all is given back when the trace has been written.
 func TestTextsOfTensorsAreOnTheAccount(t *testing.T) {
-	account := memory.New(memory.Config{Limit: 64 << 20})
+	account := budget.New(budget.Config{Limit: 64 << 20})
 	tracer, path := tracerOf(t, func(c *Config) { c.Level, c.Memory = Tensors, account })
 	root := tracer.Sample("m", false, noHeader)
 	root.Begin("m", 1, "r", 5)
-	free := account.Most(memory.JSON)
+	free := account.Most(budget.JSON)
 	root.Tensor(trace.QueueInput, "small", "INT32", []int64{1}, []byte{7, 0, 0, 0})
-	used := account.Used(memory.JSON)
+	used := account.Used(budget.JSON)
 	root.Tensor(trace.QueueInput, "large", "UINT8", []int64{free}, make([]byte, free/4)) // of which each byte can become four, three times
 	root.Tensor(trace.QueueInput, "next", "INT32", []int64{1}, []byte{8, 0, 0, 0})
-	if now := account.Used(memory.JSON); used <= 0 || now != 2*used {
+	if now := account.Used(budget.JSON); used <= 0 || now != 2*used {
 		t.Errorf("one text takes %d bytes, two take %d", used, now)
 	}
 	root.Responded(true)
 	root.Finish()
-	testkit.Eventually(t, time.Minute, func() bool { return account.Used(memory.JSON) == 0 })
+	testkit.Eventually(t, time.Minute, func() bool { return account.Used(budget.JSON) == 0 })
 	if err := tracer.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -494,7 +494,7 @@ func TestTextsOfTensorsAreOnTheAccount(t *testing.T) {
 
 // TestDroppedTracesGiveTheirMemoryBack ends a trace after its tracer.
 func TestDroppedTracesGiveTheirMemoryBack(t *testing.T) {
-	account := memory.New(memory.Config{Limit: 64 << 20})
+	account := budget.New(budget.Config{Limit: 64 << 20})
 	tracer, _ := tracerOf(t, func(c *Config) { c.Level, c.Memory = Tensors, account })
 	root := tracer.Sample("m", false, noHeader)
 	root.Begin("m", 1, "r", 5)
@@ -504,7 +504,7 @@ func TestDroppedTracesGiveTheirMemoryBack(t *testing.T) {
 	}
 	root.Responded(true)
 	root.Finish()
-	if n := account.Used(memory.JSON); n != 0 {
+	if n := account.Used(budget.JSON); n != 0 {
 		t.Errorf("%d bytes are still charged", n)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 )
 
@@ -54,7 +54,7 @@ func (c *cancellation) AfterFunc(f func()) (stop func() bool) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	if c.err != nil {
-		boundary.Go(c.log, boundary.Request, f, nil)
+		panics.Go(c.log, panics.Request, f, nil)
 		return func() bool { return false }
 	}
 	after := &f
@@ -82,7 +82,7 @@ func (c *cancellation) cancel() {
 		close(c.done)
 	}
 	for _, after := range c.afters {
-		boundary.Go(c.log, boundary.Request, *after, nil)
+		panics.Go(c.log, panics.Request, *after, nil)
 	}
 	c.afters = nil
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -28,7 +28,7 @@ func TestAskDevices(t *testing.T) {
 			b := newBench(t, shm.Memfd{})
 			defer b.settled()
 			b.host.Devices = test.takes
-			lent := ondevice.NewLent(b.Channel.Arena(), nil)
+			lent := cudaipc.NewLent(b.Channel.Arena(), nil)
 			defer lent.Close()
 			allocation := make([]byte, ipc.AllocationSize)
 			binary.LittleEndian.PutUint64(allocation[8:], 4096)

@@ -3,8 +3,8 @@ package bls
 import (
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/backend/process/frames"
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
@@ -73,7 +73,7 @@ const perCaller = 16
 // traced are not, but its maker need not learn of that.
 func (q *request) askDevices() {
 	for i := range q.request.Inputs {
-		if ondevice.Of(&q.request.Inputs[i]) != nil {
+		if cudaipc.Of(&q.request.Inputs[i]) != nil {
 			q.asked, q.takes = true, q.of.Host.TakesDevices(q.request.Model, q.request.Version)
 			q.fetched = !q.takes || q.request.Trace != nil
 			return

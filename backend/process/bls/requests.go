@@ -7,10 +7,10 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
 )
@@ -54,7 +54,7 @@ type Config struct {
 	Submit *sync.Mutex
 	Pool   *shm.Pool // of the server's requests: inputs are copied there
 	// Holder answers for responses that wait for the process; nil: who makes them does.
-	Holder *memory.Holder
+	Holder *budget.Holder
 	// TakeBlocks counts bytes of copies in Pool, or takes them off again if there are fewer. It
 	// may refuse more; nil: it counts nothing.
 	TakeBlocks func(more int64) error
@@ -139,7 +139,7 @@ func (b *Requests) Receive(f ipc.Frame) error {
 	q.askDevices()
 	// A copy from a device waits for another process.
 	if q.inArena() <= copyAside && !q.fetched || !b.goAside(q.copyAndSubmit, q.failed) {
-		boundary.Guard(b.Log, boundary.Request, q.copyAndSubmit, q.failed)()
+		panics.Guard(b.Log, panics.Request, q.copyAndSubmit, q.failed)()
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (b *Requests) goAside(f func(), failed func(error)) bool {
 	if b.closed {
 		return false
 	}
-	b.aside.Go(boundary.Guard(b.Log, boundary.Request, f, failed))
+	b.aside.Go(panics.Guard(b.Log, panics.Request, f, failed))
 	return true
 }
 

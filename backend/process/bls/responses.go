@@ -5,9 +5,9 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // responses are those to a request of a model, on their way to it. They are sent
@@ -175,7 +175,7 @@ func (q *request) send(r *infer.Response) {
 		r = &one
 	}
 	b := q.of
-	err := boundary.Run(b.Log, boundary.Life, func() error { return b.respond(q.number, q.hint(), r) })
+	err := panics.Run(b.Log, panics.Life, func() error { return b.respond(q.number, q.hint(), r) })
 	b.informed.Store(backend.Now()) // from now on it is the process that lets us wait
 	if err != nil {
 		b.session.Fail(err)

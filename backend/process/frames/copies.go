@@ -3,8 +3,8 @@ package frames
 import (
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -48,13 +48,13 @@ func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
 	owner := &privateCopy{of: c, length: n}
 	owner.refs.Store(1)
 	if h := c.heap; h != nil {
-		if err := h.take(h.Holder, memory.Replies, n); err != nil {
+		if err := h.take(h.Holder, budget.Replies, n); err != nil {
 			c.used.Add(-n)
 			refusal := infer.Errorf(infer.Unavailable, "an output needs a copy of %d bytes: %v", n, err)
 			refusal.NoRoom = true
 			return nil, nil, refusal
 		}
-		owner.account, owner.kind, owner.n = h.Account, memory.Replies, n
+		owner.account, owner.kind, owner.n = h.Account, budget.Replies, n
 		owner.holder.Store(h.Holder)
 	}
 	private := make([]byte, n) // bound: charged, or of length limit

@@ -5,10 +5,10 @@ import (
 	"cmp"
 	"math"
 
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -22,8 +22,8 @@ type Decoder struct {
 	heap      *Heap
 	copies    copies
 	mapped    Mapped
-	devices   *ondevice.Lent
-	announced *ondevice.Announced
+	devices   *cudaipc.Lent
+	announced *cudaipc.Announced
 }
 
 // NewDecoder makes the decoder of a life, whose channel and loans the caller closes. The heap
@@ -40,11 +40,11 @@ func (d *Decoder) SetMapped(mapped Mapped) { d.mapped = mapped }
 
 // SetDevices says what the stub has lent of devices' memory. Without it a descriptor of that
 // kind is not understood.
-func (d *Decoder) SetDevices(lent *ondevice.Lent) { d.devices = lent }
+func (d *Decoder) SetDevices(lent *cudaipc.Lent) { d.devices = lent }
 
 // SetAnnounced says what the stub knows of devices' memory, as of the Encoder. Without it the stub
 // writes nothing there.
-func (d *Decoder) SetAnnounced(announced *ondevice.Announced) { d.announced = announced }
+func (d *Decoder) SetAnnounced(announced *cudaipc.Announced) { d.announced = announced }
 
 // Names returns the names by which the stub calls tensors.
 func (d *Decoder) Names() *Names { return d.names }
@@ -147,7 +147,7 @@ func (d *Decoder) Request(body *ipc.InferBody, f *ipc.Frame, r *infer.Request, k
 	refusal = kept.refusal
 	whole := refusal == nil
 	if whole {
-		r.Model = string(body.Model)                    // bound: memory.MaxName
+		r.Model = string(body.Model)                    // bound: budget.MaxName
 		r.Version, r.ID = body.Version, string(body.ID) // bound: charged
 		r.Flags, r.TimeoutMicros, r.Priority = body.Head.Flags, body.Head.Timeout, body.Head.Priority
 		if body.Head.CorrelKind == ipc.CorrelationText {
@@ -197,7 +197,7 @@ func (d *Decoder) exceeds(body *ipc.InferBody) *infer.Error {
 		found int
 		most  int64
 	}{
-		{"model name", len(body.Model), memory.MaxName},
+		{"model name", len(body.Model), budget.MaxName},
 		{"request id", len(body.ID), limits.RequestID},
 		{"correlation id", len(body.CorrelText), limits.RequestID},
 		{"parameters", len(body.Parameters), mostEscaped * limits.Parameters},
@@ -217,8 +217,8 @@ func exceedParameters(list []infer.Parameter, most int64) *infer.Error {
 	total := 0
 	for i := range list {
 		p := &list[i]
-		if len(p.Name) > memory.MaxName {
-			return tooLong("a parameter's name", len(p.Name), memory.MaxName)
+		if len(p.Name) > budget.MaxName {
+			return tooLong("a parameter's name", len(p.Name), budget.MaxName)
 		}
 		total += len(p.Name) + len(p.String)
 	}

@@ -1,7 +1,7 @@
 package frames
 
 import (
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm/foreign"
@@ -9,7 +9,7 @@ import (
 
 // onDevice is the place of a tensor on a device, for a stub that takes it there. name says how
 // the stub knows it.
-func onDevice(m *ondevice.Memory) place {
+func onDevice(m *cudaipc.Memory) place {
 	// Asked before the place and the loan have references of their own: the holder of the only
 	// one is this request, or response, and it is about to give it away.
 	whose := uint32(0)
@@ -22,7 +22,7 @@ func onDevice(m *ondevice.Memory) place {
 
 // ofClient is the place of an input that its client has on a device, for a stub that takes it there.
 // The stub is told of the allocation first if it is new there. The caller holds its lock.
-func (e *Encoder) ofClient(c ondevice.Client, allocation *foreign.Device, offset uint64) (place, error) {
+func (e *Encoder) ofClient(c cudaipc.Client, allocation *foreign.Device, offset uint64) (place, error) {
 	number, err := e.announced.Announce(allocation)
 	if err != nil {
 		return place{}, err
@@ -35,7 +35,7 @@ func (e *Encoder) ofClient(c ondevice.Client, allocation *foreign.Device, offset
 // stub of it first if it is new there. The caller holds its lock. After an error the place is
 // released.
 func (e *Encoder) name(p *place) error {
-	m, ok := p.memory.(*ondevice.Memory)
+	m, ok := p.memory.(*cudaipc.Memory)
 	if !ok {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (e *Encoder) stays(p *infer.Place) (n uint32) {
 
 // placeOnDevice tells the stub of a place that its client has on a device, and of the allocation first
 // if it is new there. What the stub cannot be told is copied by the server. The caller holds its lock.
-func (e *Encoder) placeOnDevice(p *infer.Place, c ondevice.Client, allocation *foreign.Device, offset uint64) (n uint32) {
+func (e *Encoder) placeOnDevice(p *infer.Place, c cudaipc.Client, allocation *foreign.Device, offset uint64) (n uint32) {
 	name, ok := e.names.outputIndex(p.Output)
 	if !ok || !e.putsThere || c.Size() == 0 {
 		return 0

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/ipctest"
@@ -36,14 +36,14 @@ func (m *deviceMemory) OnDevice() (*foreign.Device, uint64) { return m.allocatio
 
 // announcer is what a stub was told of allocations.
 type announcer struct {
-	known  *ondevice.Announced
+	known  *cudaipc.Announced
 	told   []uint64 // numbers of ALLOCATION
 	broken error    // of the ring
 }
 
 func newAnnouncer() *announcer {
 	a := &announcer{}
-	a.known = ondevice.NewAnnounced(nil, func(kind ipc.Kind, id uint64, _ []byte) error {
+	a.known = cudaipc.NewAnnounced(nil, func(kind ipc.Kind, id uint64, _ []byte) error {
 		if kind == ipc.Allocation && a.broken == nil {
 			a.told = append(a.told, id)
 		}

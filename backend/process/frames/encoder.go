@@ -5,7 +5,7 @@ import (
 	"math"
 	"sync/atomic"
 
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -20,9 +20,9 @@ type Encoder struct {
 	loans        *shm.Loans
 	names        *Names // that the stub has been told; guarded by the caller's lock
 	mapped       Mapped
-	announced    *ondevice.Announced // nil: the stub takes nothing on devices
-	takesDevices bool                // its model takes inputs there; guarded by the caller's lock
-	putsThere    bool                // the stub writes outputs there
+	announced    *cudaipc.Announced // nil: the stub takes nothing on devices
+	takesDevices bool               // its model takes inputs there; guarded by the caller's lock
+	putsThere    bool               // the stub writes outputs there
 	// mayKeep says whether the stub may be lent a block of n bytes; see SetMayKeep.
 	mayKeep func(n int64) error
 
@@ -58,7 +58,7 @@ func (e *Encoder) SetMapped(mapped Mapped) { e.mapped = mapped }
 
 // SetDevices says what the stub knows of devices' memory: responses to its BLS requests may
 // lie there.
-func (e *Encoder) SetDevices(announced *ondevice.Announced) { e.announced = announced }
+func (e *Encoder) SetDevices(announced *cudaipc.Announced) { e.announced = announced }
 
 // TakeDevices says that inputs may lie on devices, too.
 func (e *Encoder) TakeDevices() { e.takesDevices = true }

@@ -3,16 +3,16 @@ package frames
 import (
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // Heap charges memory of this process's Go heap to the stub of one life. A nil Heap charges
 // nothing.
 type Heap struct {
-	Account *memory.Account
-	Holder  *memory.Holder
+	Account *budget.Account
+	Holder  *budget.Holder
 	// Refused is called with each refusal, by any goroutine. It may be nil.
 	Refused func(error)
 	// Tight, if it is not nil, refuses everything: there is no room for the present frame, which
@@ -21,7 +21,7 @@ type Heap struct {
 }
 
 // Limits returns the limits of what models may say.
-func (h *Heap) Limits() *memory.Limits { return h.charge(&Kept{}).Limits() }
+func (h *Heap) Limits() *budget.Limits { return h.charge(&Kept{}).Limits() }
 
 // Take charges n bytes, which are given back with Give.
 func (h *Heap) Take(n int64) error {
@@ -31,10 +31,10 @@ func (h *Heap) Take(n int64) error {
 	if h.Tight != nil {
 		return h.Tight
 	}
-	return h.take(h.Holder, memory.Frames, n)
+	return h.take(h.Holder, budget.Frames, n)
 }
 
-func (h *Heap) take(holder *memory.Holder, kind memory.Kind, n int64) error {
+func (h *Heap) take(holder *budget.Holder, kind budget.Kind, n int64) error {
 	err := holder.Hold(kind, n)
 	if err == nil {
 		if err = h.Account.Take(kind, n); err != nil {
@@ -55,17 +55,17 @@ func (h *Heap) refused(err error) error {
 // Give takes n bytes off that Take has charged.
 func (h *Heap) Give(n int64) {
 	if h != nil {
-		h.Account.Give(memory.Frames, n)
-		h.Holder.Drop(memory.Frames, n)
+		h.Account.Give(budget.Frames, n)
+		h.Holder.Drop(budget.Frames, n)
 	}
 }
 
 // charge returns a Charge that the caller need not settle: k gives its bytes back.
-func (h *Heap) charge(k *Kept) *memory.Charge {
+func (h *Heap) charge(k *Kept) *budget.Charge {
 	if h == nil {
 		return nil
 	}
-	return &memory.Charge{Account: h.Account, Holder: k.holder.Load()}
+	return &budget.Charge{Account: h.Account, Holder: k.holder.Load()}
 }
 
 // Kept is the heap memory of a response, or of a BLS request: its frame, strings, small tensors
@@ -73,9 +73,9 @@ func (h *Heap) charge(k *Kept) *memory.Charge {
 // It implements infer.Memory, so a queue that holds the response, or one of its tensors, holds
 // the charge.
 type Kept struct {
-	account *memory.Account // nil: nothing is charged
-	holder  atomic.Pointer[memory.Holder]
-	kind    memory.Kind
+	account *budget.Account // nil: nothing is charged
+	holder  atomic.Pointer[budget.Holder]
+	kind    budget.Kind
 	n       int64
 	refs    atomic.Int32
 	// refusal is why there is no room; nothing is kept then.
@@ -104,10 +104,10 @@ func (k *Kept) release() (last bool) {
 
 // CountFor has the memory count for a holder within that of the life. It is called before k
 // begins.
-func (k *Kept) CountFor(holder *memory.Holder) { k.holder.Store(holder) }
+func (k *Kept) CountFor(holder *budget.Holder) { k.holder.Store(holder) }
 
 // attribute moves the bytes to another holder.
-func (k *Kept) attribute(to *memory.Holder) error {
+func (k *Kept) attribute(to *budget.Holder) error {
 	if k.account == nil || k.n == 0 || k.holder.Load() == to {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (k *Kept) attribute(to *memory.Holder) error {
 
 // Attribute moves the heap memory of a response to another holder, the owner of the queue in
 // which the response waits. After an error some of it may have moved.
-func Attribute(r *infer.Response, to *memory.Holder) error {
+func Attribute(r *infer.Response, to *budget.Holder) error {
 	if k, ok := r.Held.(*Kept); ok {
 		if err := k.attribute(to); err != nil {
 			return err
@@ -152,13 +152,13 @@ func (h *Heap) keep(k *Kept, n int64) {
 	}
 	err := h.Tight
 	if err == nil {
-		err = h.take(k.holder.Load(), memory.Frames, n)
+		err = h.take(k.holder.Load(), budget.Frames, n)
 	}
 	if err != nil {
 		k.refusal = infer.AsError(err)
 		return
 	}
-	k.account, k.kind, k.n = h.Account, memory.Frames, n
+	k.account, k.kind, k.n = h.Account, budget.Frames, n
 }
 
 // Bytes of a response, a request and a tensor without data and strings, including their places

@@ -7,7 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -15,9 +15,9 @@ import (
 )
 
 // lender is a stub that has lent one allocation of 4096 bytes, number 3.
-func lender(t *testing.T, p *peer) *ondevice.Lent {
+func lender(t *testing.T, p *peer) *cudaipc.Lent {
 	t.Helper()
-	lent := ondevice.NewLent(p.channel.Arena(), nil)
+	lent := cudaipc.NewLent(p.channel.Arena(), nil)
 	body := make([]byte, ipc.AllocationSize)
 	ipc.PutAllocation(body, foreign.NewDevice(0, [16]byte{1}, 4096, foreign.Handle{2}))
 	if err := lent.Receive(ipc.Frame{Kind: ipc.Lend, ID: 3, Body: body}); err != nil {
@@ -36,7 +36,7 @@ func lender(t *testing.T, p *peer) *ondevice.Lent {
 // of before the descriptor, or in one of its own, with what it may do there. What cannot be announced is
 // an error, and after it, or when the frame is taken back, nothing is lent.
 func TestPlacesOfInputsOnDevices(t *testing.T) {
-	borrow := func(t *testing.T, lent *ondevice.Lent) *ondevice.Memory {
+	borrow := func(t *testing.T, lent *cudaipc.Lent) *cudaipc.Memory {
 		m, err := lent.Borrow(3, 1<<31, 1024, 2048)
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestPlacesOfInputsOnDevices(t *testing.T) {
 			own, others := lender(t, p), lender(t, other)
 			var told []ipc.Kind
 			full := errors.New("the ring is full")
-			announced := ondevice.NewAnnounced(own, func(kind ipc.Kind, _ uint64, _ []byte) error {
+			announced := cudaipc.NewAnnounced(own, func(kind ipc.Kind, _ uint64, _ []byte) error {
 				if test.full {
 					return full
 				}

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // parsingCost is what reading JSON takes for a byte of it, in buffers.
@@ -18,12 +18,12 @@ func (h *Heap) parameters(text []byte, k *Kept) ([]infer.Parameter, *infer.Error
 		return nil, k.refusal
 	}
 	c, parsing := h.charge(k), parsingCost*int64(len(text))
-	err := c.Take(memory.Frames, parsing)
+	err := c.Take(budget.Frames, parsing)
 	var list []infer.Parameter
 	var failure *infer.Error
 	if err == nil {
 		list, failure, err = parseParameters(text, c)
-		c.Give(memory.Frames, parsing)
+		c.Give(budget.Frames, parsing)
 	}
 	if err != nil {
 		c.Settle()
@@ -35,14 +35,14 @@ func (h *Heap) parameters(text []byte, k *Kept) ([]infer.Parameter, *infer.Error
 		return nil, failure
 	}
 	if c != nil {
-		k.n += c.Taken(memory.Frames)
+		k.n += c.Taken(budget.Frames)
 	}
 	return list, nil
 }
 
 // parseParameters reads the parameters of a response, or of a BLS request, in their
 // order. err says that c could not be charged for them.
-func parseParameters(text []byte, c *memory.Charge) (list []infer.Parameter, failure *infer.Error, err error) {
+func parseParameters(text []byte, c *budget.Charge) (list []infer.Parameter, failure *infer.Error, err error) {
 	fails := func(format string, args ...any) ([]infer.Parameter, *infer.Error, error) {
 		return nil, infer.Errorf(infer.Internal, format, args...), nil
 	}
@@ -83,10 +83,10 @@ func parseParameters(text []byte, c *memory.Charge) (list []infer.Parameter, fai
 		default:
 			return fails("Unsupported value type on parameters")
 		}
-		if err := c.Take(memory.Frames, int64(len(p.Name)+len(p.String))); err != nil {
+		if err := c.Take(budget.Frames, int64(len(p.Name)+len(p.String))); err != nil {
 			return nil, nil, err
 		}
-		if list, err = memory.Append(c, memory.Frames, list, p); err != nil {
+		if list, err = budget.Append(c, budget.Frames, list, p); err != nil {
 			return nil, nil, err
 		}
 	}

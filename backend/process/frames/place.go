@@ -16,9 +16,9 @@ import (
 //	InArena     written by the stub            *shm.Extent,   by its ticket, when the extent is released
 //	                                           or *privateCopy
 //	InClient    a client's, not mapped here    infer.Foreign  by its ticket, as InRequests; only to a stub
-//	InDevice    on a device                    *ondevice.Memory   as InRequests, or as InArena
-//	            a client's, on a device        ondevice.Client    as InRequests; only to a stub
-//	InOwnDevice lent by the very stub          *ondevice.Memory   as InRequests; only to a stub
+//	InDevice    on a device                    *cudaipc.Memory   as InRequests, or as InArena
+//	            a client's, on a device        cudaipc.Client    as InRequests; only to a stub
+//	InOwnDevice lent by the very stub          *cudaipc.Memory   as InRequests; only to a stub
 //
 // Outputs that a stub has written where clients want them have no place here (shared.go).
 //

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/ipc"
@@ -265,7 +265,7 @@ func FuzzResponse(f *testing.F) {
 		var r infer.Response
 		c := newClientMemory(t)
 		p.decoder.SetMapped(mappedForOutputs)
-		lent := ondevice.NewLent(p.channel.Arena(), nil)
+		lent := cudaipc.NewLent(p.channel.Arena(), nil)
 		defer lent.Close()
 		allocation := make([]byte, ipc.AllocationSize)
 		binary.LittleEndian.PutUint64(allocation[8:], 4096)

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"strconv"
 
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -89,7 +89,7 @@ func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 // place chooses where one output's bytes travel.
 func (p *Response) place(t *infer.Tensor, most int) error {
 	e := p.encoder
-	if m := ondevice.Of(t); m != nil {
+	if m := cudaipc.Of(t); m != nil {
 		// The request said that outputs may stay there.
 		p.outputs = append(p.outputs, placed{tensor: t, place: onDevice(m)})
 		return nil

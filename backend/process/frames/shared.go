@@ -2,7 +2,7 @@ package frames
 
 import (
 	"context"
-	"github.com/nereid-serving/nereid/backend/process/ondevice"
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -46,11 +46,11 @@ func sharedIn(memory infer.Memory) (s Shared, region *shm.Shared, offset int64) 
 // successor, after the request had passed the door: else it is made there.
 func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, error) {
 	if e.takesDevices {
-		if m := ondevice.Of(t); m != nil {
+		if m := cudaipc.Of(t); m != nil {
 			p := onDevice(m)
 			return p, e.name(&p)
 		}
-		if c, allocation, offset := ondevice.OfClient(t); c != nil {
+		if c, allocation, offset := cudaipc.OfClient(t); c != nil {
 			return e.ofClient(c, allocation, offset)
 		}
 	}
@@ -83,7 +83,7 @@ func (e *Encoder) placesOf(r *infer.Request) (n uint32) {
 			n += e.stays(p)
 			continue
 		}
-		if c, allocation, offset := ondevice.ClientAt(p); c != nil {
+		if c, allocation, offset := cudaipc.ClientAt(p); c != nil {
 			n += e.placeOnDevice(p, c, allocation, offset)
 			continue
 		}
@@ -134,7 +134,7 @@ func (d *Decoder) inPlace(described *ipc.Descriptor, name string, places []infer
 // place begins; false if that is no memory of this region's kind, or the stub does not know it.
 func (d *Decoder) numberOf(p *infer.Place, region uint32) (number uint32, offset uint64, ok bool) {
 	if region == ipc.InDevicePlace {
-		c, allocation, offset := ondevice.ClientAt(p)
+		c, allocation, offset := cudaipc.ClientAt(p)
 		if c == nil || d.announced == nil {
 			return 0, 0, false
 		}

@@ -13,11 +13,11 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/output"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -209,11 +209,11 @@ func (c *Calls) control(number uint64, body *callBody, bytes int64) error {
 		failure := infer.AsError(err)
 		return c.result(number, resultBody{Error: failure.Message, Code: int(failure.Code)})
 	}
-	c.waiting.Go(boundary.Guard(c.Log, boundary.Life, func() {
+	c.waiting.Go(panics.Guard(c.Log, panics.Life, func() {
 		defer done()
 		defer c.Heap.Give(bytes)
 		var result resultBody
-		err := boundary.Run(c.Log, boundary.Models, func() (err error) {
+		err := panics.Run(c.Log, panics.Models, func() (err error) {
 			result, err = c.act(c.ctx, body)
 			return err
 		})

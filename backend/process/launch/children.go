@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
@@ -47,7 +47,7 @@ func NewChildren(log zerolog.Logger, soleParent bool) (*Children, error) {
 	signal.Notify(c.signals, unix.SIGCHLD)
 	c.Later(func() {
 		for range c.signals {
-			boundary.Guard(c.log, boundary.Life, c.reapAll, nil)()
+			panics.Guard(c.log, panics.Life, c.reapAll, nil)()
 		}
 	})
 	return c, nil
@@ -66,7 +66,7 @@ func (c *Children) Close() {
 
 // Later has Close wait for f, which runs beside.
 func (c *Children) Later(f func()) {
-	c.closing.Go(boundary.Guard(c.log, boundary.Life, f, nil))
+	c.closing.Go(panics.Guard(c.log, panics.Life, f, nil))
 }
 
 // Bear starts a process by start and watches it. Until it is watched no child is

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // mostPrinted is how many of the last bytes that a program prints Run keeps.
@@ -52,11 +52,11 @@ func (c *Children) Run(ctx context.Context, argv, environment []string, director
 	}
 	var last tail
 	read := make(chan struct{}) // closed when all has been read
-	boundary.Go(c.log, boundary.Life, func() {
+	panics.Go(c.log, panics.Life, func() {
 		defer close(read)
 		last.readFrom(near)
 	}, nil)
-	stop := context.AfterFunc(ctx, boundary.Guard(c.log, boundary.Life, p.Kill, nil))
+	stop := context.AfterFunc(ctx, panics.Guard(c.log, panics.Life, p.Kill, nil))
 	exit := p.Wait()
 	stop()
 	c.Forget(p)

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
@@ -77,14 +77,14 @@ func (o *Capture) Begin() {
 	for i := range o.streams {
 		s := &o.streams[i]
 		copying.Add(1)
-		boundary.Go(o.log, boundary.Life, func() {
+		panics.Go(o.log, panics.Life, func() {
 			defer copying.Done()
 			o.copy(s)
 		}, func(error) {
 			_, _ = io.Copy(io.Discard, s.file)
 		})
 	}
-	boundary.Go(o.log, boundary.Life, func() {
+	panics.Go(o.log, panics.Life, func() {
 		defer close(o.done)
 		copying.Wait()
 		o.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend/process"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 // Hosting are the settings of the hosting of processes, which of returns of a C, but for those that backends name
@@ -67,6 +67,6 @@ func Defaults() process.Config {
 // Complete fills in what depends on other settings: a process may take half of the machine's memory if nothing is said.
 func Complete(c *process.Config) {
 	if c.MaxBytes == 0 {
-		c.MaxBytes = max(memory.Limit()/2, c.DefaultBytes)
+		c.MaxBytes = max(budget.Limit()/2, c.DefaultBytes)
 	}
 }

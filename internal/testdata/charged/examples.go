@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 type list struct {
@@ -48,7 +48,7 @@ func sizes(frame []byte, l *list) {
 	_ = make([]int, small2) // want: make takes its size from small2
 }
 
-func appends(c *memory.Charge, frame []byte, l *list) ([]byte, error) {
+func appends(c *budget.Charge, frame []byte, l *list) ([]byte, error) {
 	var out []byte
 	var numbers []int
 	for _, b := range frame {
@@ -79,11 +79,11 @@ func appends(c *memory.Charge, frame []byte, l *list) ([]byte, error) {
 	out = appendText(out, string(frame)) // want: string(frame) is a copy
 	var err error
 	for _, b := range frame {
-		if out, err = memory.Append(c, memory.JSON, out, b); err != nil {
+		if out, err = budget.Append(c, budget.JSON, out, b); err != nil {
 			return nil, err
 		}
 	}
-	charged, err := memory.Make[byte](c, memory.JSON, len(frame))
+	charged, err := budget.Make[byte](c, budget.JSON, len(frame))
 	charged = append(charged[:0], frame...)
 	for _, b := range frame {
 		charged = append(charged, b)
@@ -91,8 +91,8 @@ func appends(c *memory.Charge, frame []byte, l *list) ([]byte, error) {
 	return charged, err
 }
 
-func rooms(c *memory.Charge, b []byte, more []byte) ([]byte, error) {
-	b, err := memory.Grow(c, memory.JSON, b, len(more))
+func rooms(c *budget.Charge, b []byte, more []byte) ([]byte, error) {
+	b, err := budget.Grow(c, budget.JSON, b, len(more))
 	if err != nil {
 		return b, err
 	}
@@ -109,8 +109,8 @@ func rooms(c *memory.Charge, b []byte, more []byte) ([]byte, error) {
 // room returns a slice with room for more.
 //
 // bound: charged
-func room(c *memory.Charge, more []byte) ([]byte, error) {
-	return make([]byte, 0, len(more)), c.Take(memory.JSON, int64(len(more)))
+func room(c *budget.Charge, more []byte) ([]byte, error) {
+	return make([]byte, 0, len(more)), c.Take(budget.JSON, int64(len(more)))
 }
 
 func appendText(b []byte, text string) []byte {

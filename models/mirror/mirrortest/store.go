@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
 // Call is what a store is asked.
@@ -24,10 +24,10 @@ const (
 	Read Call = "read" // of a body that Open has returned
 )
 
-// Store is an objects.Bucket. Any goroutine may change it.
+// Store is an objectstore.Bucket. Any goroutine may change it.
 type Store struct {
 	mu      sync.Mutex
-	at      objects.Location
+	at      objectstore.Location
 	objects map[string]content
 	version int
 	errs    map[Call]error
@@ -45,7 +45,7 @@ type content struct {
 	directory bool
 }
 
-var _ objects.Bucket = (*Store)(nil)
+var _ objectstore.Bucket = (*Store)(nil)
 
 // New makes an empty store.
 func New() *Store {
@@ -53,7 +53,7 @@ func New() *Store {
 }
 
 // Opener opens the store, wherever it is said to lie.
-func (s *Store) Opener(ctx context.Context, at objects.Location) (objects.Bucket, error) {
+func (s *Store) Opener(ctx context.Context, at objectstore.Location) (objectstore.Bucket, error) {
 	s.mu.Lock()
 	s.at = at
 	s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *Store) Fail(call Call, err error) {
 func (s *Store) Denial(key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.at.ReadError(key, objects.Cause{Reason: objects.ErrDenied, Name: "AccessDenied", Message: "no"})
+	return s.at.ReadError(key, objectstore.Cause{Reason: objectstore.ErrDenied, Name: "AccessDenied", Message: "no"})
 }
 
 // Hang has calls wait until their context ends or Resume is called.
@@ -180,8 +180,8 @@ func (s *Store) call(ctx context.Context, call Call, key string) error {
 	return err
 }
 
-// List implements objects.Bucket.
-func (s *Store) List(ctx context.Context, prefix string, each func(objects.Object) error) error {
+// List implements objectstore.Bucket.
+func (s *Store) List(ctx context.Context, prefix string, each func(objectstore.Object) error) error {
 	s.mu.Lock()
 	s.lists++
 	s.mu.Unlock()
@@ -191,17 +191,17 @@ func (s *Store) List(ctx context.Context, prefix string, each func(objects.Objec
 	s.mu.Lock()
 	now, at := maps.Clone(s.objects), s.at
 	s.mu.Unlock()
-	var refused objects.RefusedError
+	var refused objectstore.RefusedError
 	for _, key := range slices.Sorted(maps.Keys(now)) {
 		if !strings.HasPrefix(key, prefix) && key+"/" != prefix {
 			continue
 		}
-		if why := objects.CheckKey(key); why != nil {
+		if why := objectstore.CheckKey(key); why != nil {
 			refused.Refuse(at, key, why)
 			continue
 		}
 		c := now[key]
-		if err := each(objects.Object{Key: key, Size: int64(len(c.bytes)), Version: c.version, Directory: c.directory}); err != nil {
+		if err := each(objectstore.Object{Key: key, Size: int64(len(c.bytes)), Version: c.version, Directory: c.directory}); err != nil {
 			return err
 		}
 	}
@@ -211,8 +211,8 @@ func (s *Store) List(ctx context.Context, prefix string, each func(objects.Objec
 	return nil
 }
 
-// Open implements objects.Bucket.
-func (s *Store) Open(ctx context.Context, o objects.Object) (io.ReadCloser, error) {
+// Open implements objectstore.Bucket.
+func (s *Store) Open(ctx context.Context, o objectstore.Object) (io.ReadCloser, error) {
 	if err := s.call(ctx, Open, o.Key); err != nil {
 		return nil, err
 	}
@@ -222,14 +222,14 @@ func (s *Store) Open(ctx context.Context, o objects.Object) (io.ReadCloser, erro
 	c, there := s.objects[o.Key]
 	switch {
 	case !there:
-		return nil, s.at.ReadError(o.Key, objects.Cause{Reason: objects.ErrAbsent})
+		return nil, s.at.ReadError(o.Key, objectstore.Cause{Reason: objectstore.ErrAbsent})
 	case c.version != o.Version:
-		return nil, objects.ErrChanged
+		return nil, objectstore.ErrChanged
 	}
 	return &body{s, ctx, o.Key, bytes.NewReader(c.bytes)}, nil
 }
 
-// Close implements objects.Bucket.
+// Close implements objectstore.Bucket.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

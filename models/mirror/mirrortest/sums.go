@@ -8,43 +8,43 @@ import (
 	"io"
 	"strings"
 
-	"github.com/nereid-serving/nereid/objects"
+	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// WithSums opens stores that tell the MD5 of each object, as an uploader to Azure leaves it. Package objects compares it. It is
+// WithSums opens stores that tell the MD5 of each object, as an uploader to Azure leaves it. Package objectstore compares it. It is
 // wrong for keys of which wrong says so.
-func WithSums(open objects.Opener, wrong func(key string) bool) objects.Opener {
-	return func(ctx context.Context, l objects.Location) (objects.Bucket, error) {
-		connect := func(ctx context.Context, l objects.Location, _ objects.Credential) (objects.Client, error) {
+func WithSums(open objectstore.Opener, wrong func(key string) bool) objectstore.Opener {
+	return func(ctx context.Context, l objectstore.Location) (objectstore.Bucket, error) {
+		connect := func(ctx context.Context, l objectstore.Location, _ objectstore.Credential) (objectstore.Client, error) {
 			b, err := open(ctx, l)
 			return telling{b, strings.TrimPrefix(l.Path+"/", "/"), wrong}, err
 		}
-		return objects.NewOpener(func(string) string { return "" }, connect)(ctx, l)
+		return objectstore.NewOpener(func(string) string { return "" }, connect)(ctx, l)
 	}
 }
 
-// telling is an objects.Client.
+// telling is an objectstore.Client.
 type telling struct {
-	bucket objects.Bucket
+	bucket objectstore.Bucket
 	path   string // with which the store's own keys begin
 	wrong  func(key string) bool
 }
 
-// Page implements objects.Client.
-func (c telling) Page(ctx context.Context, prefix, _ string, _ int) (page []objects.Entry, next string, err error) {
-	err = c.bucket.List(ctx, strings.TrimPrefix(prefix, c.path), func(o objects.Object) error {
-		page = append(page, objects.Entry{Key: c.path + o.Key, Size: o.Size, Modified: o.Modified, Version: o.Version, Directory: o.Directory})
+// Page implements objectstore.Client.
+func (c telling) Page(ctx context.Context, prefix, _ string, _ int) (page []objectstore.Entry, next string, err error) {
+	err = c.bucket.List(ctx, strings.TrimPrefix(prefix, c.path), func(o objectstore.Object) error {
+		page = append(page, objectstore.Entry{Key: c.path + o.Key, Size: o.Size, Modified: o.Modified, Version: o.Version, Directory: o.Directory})
 		return nil
 	})
 	return page, "", err
 }
 
-// Read implements objects.Client.
-func (c telling) Read(ctx context.Context, key string, o objects.Object, offset int64) (io.ReadCloser, error) {
+// Read implements objectstore.Client.
+func (c telling) Read(ctx context.Context, key string, o objectstore.Object, offset int64) (io.ReadCloser, error) {
 	o.Key = strings.TrimPrefix(key, c.path)
 	body, err := c.bucket.Open(ctx, o)
-	if errors.Is(err, objects.ErrChanged) {
-		return nil, objects.Cause{Reason: objects.ErrChanged, Name: "PreconditionFailed"}
+	if errors.Is(err, objectstore.ErrChanged) {
+		return nil, objectstore.Cause{Reason: objectstore.ErrChanged, Name: "PreconditionFailed"}
 	}
 	if err != nil {
 		return nil, err
@@ -58,12 +58,12 @@ func (c telling) Read(ctx context.Context, key string, o objects.Object, offset 
 		text = append(text, " damaged"...)
 	}
 	sum := md5.Sum(text) //nolint:gosec // what stores tell
-	told, _ := objects.ParseSum("md5", base64.StdEncoding.EncodeToString(sum[:]))
+	told, _ := objectstore.ParseSum("md5", base64.StdEncoding.EncodeToString(sum[:]))
 	if offset > 0 {
 		return rest, nil
 	}
-	return objects.WithSum(rest, told), nil
+	return objectstore.WithSum(rest, told), nil
 }
 
-// Close implements objects.Client.
+// Close implements objectstore.Client.
 func (c telling) Close() { _ = c.bucket.Close() }

@@ -7,8 +7,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // Config says whose requests a Custody keeps, and by which rules.
@@ -190,13 +190,13 @@ func (c *Custody) Break(failure *infer.Error) {
 // send hands a response up. A panic ends here.
 func (c *Custody) send(task *backend.Task, r *infer.Response) {
 	var err error
-	defer boundary.Recover(&c.Log, boundary.Request, &err)
+	defer panics.Recover(&c.Log, panics.Request, &err)
 	task.Send(r)
 }
 
 // done calls a batch's Done. A panic ends here.
 func (c *Custody) done(b *backend.Batch, report backend.Report) {
 	var err error
-	defer boundary.Recover(&c.Log, boundary.Request, &err)
+	defer panics.Recover(&c.Log, panics.Request, &err)
 	b.Done(b, report)
 }

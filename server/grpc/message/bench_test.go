@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // benchRequests are the requests with which the decoder of this package is compared with
@@ -47,7 +47,7 @@ func (*lent) Release() {}
 // BenchmarkDecode makes a request of each message: with this package, with generated code
 // that copies everything, and with generated code for everything but raw_input_contents.
 func BenchmarkDecode(b *testing.B) {
-	account := memory.New(memory.Config{Limit: 1 << 40})
+	account := budget.New(budget.Config{Limit: 1 << 40})
 	block := &lent{make([]byte, 2<<20)}
 	alloc := func(n int) ([]byte, infer.Memory, error) { return block.data[:n], block, nil }
 	for name, q := range benchRequests() {
@@ -60,7 +60,7 @@ func BenchmarkDecode(b *testing.B) {
 			frames = append(frames, mem.SliceBuffer(wire[at:min(len(wire), at+16<<10)]))
 		}
 		received := make(mem.BufferSlice, len(frames))
-		open := func(s *source, c *memory.Charge) {
+		open := func(s *source, c *budget.Charge) {
 			copy(received, frames)
 			s.charge = c
 			s.reset(len(wire), received)

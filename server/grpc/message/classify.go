@@ -1,8 +1,8 @@
 package message
 
 import (
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 )
@@ -20,7 +20,7 @@ func ClassesCost(r *infer.Response, classes []Classes, info *models.Info) (n int
 }
 
 // Classify replaces the outputs that are wanted as classes. The new tensors are charged to c.
-func Classify(c *memory.Charge, r *infer.Response, classes []Classes, info *models.Info) error {
+func Classify(c *budget.Charge, r *infer.Response, classes []Classes, info *models.Info) error {
 	for _, want := range classes {
 		for i := range r.Outputs {
 			out := &r.Outputs[i]

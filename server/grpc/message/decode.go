@@ -5,8 +5,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 )
 
@@ -44,7 +44,7 @@ type message struct {
 
 	small    []byte         // what is left for raw contents that share a buffer
 	memories []infer.Memory // held until release
-	charge   memory.Charge
+	charge   budget.Charge
 	weight   int   // bytes of Go structures
 	credit   int   // bytes that are charged and not taken yet
 	given    int64 // bytes of the names and values of all parameters
@@ -114,7 +114,7 @@ func (m *message) grow(n int) error {
 func (m *message) take(n int) error {
 	if n > m.credit {
 		more := max(n-m.credit, stepWeight)
-		if err := m.charge.Take(memory.Bodies, int64(more)); err != nil {
+		if err := m.charge.Take(budget.Bodies, int64(more)); err != nil {
 			return AsNoRoom(err)
 		}
 		m.credit += more
@@ -169,9 +169,9 @@ func (m *message) decodeField(num protowire.Number, n int, s *source, alloc serv
 	var err error
 	switch num { // before the text is gathered
 	case 1:
-		err = check("model_name", int64(n), memory.MaxName, "")
+		err = check("model_name", int64(n), budget.MaxName, "")
 	case 2:
-		err = check("model_version", int64(n), memory.MaxName, "")
+		err = check("model_version", int64(n), budget.MaxName, "")
 	case 3:
 		err = check("id", int64(n), m.charge.Limits().RequestID, "--client-max-id-size")
 	case 4:
@@ -225,7 +225,7 @@ func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.
 			}
 		}
 		if alloc == nil {
-			b, err := memory.Make[byte](&m.charge, memory.Bodies, n)
+			b, err := budget.Make[byte](&m.charge, budget.Bodies, n)
 			return b, nil, AsNoRoom(err)
 		}
 		data, lent, err := alloc(n)
@@ -377,7 +377,7 @@ func (m *message) text(b []byte) (string, error) {
 
 // name returns a string field that is a name.
 func (m *message) name(what string, b []byte) (string, error) {
-	if err := check(what, int64(len(b)), memory.MaxName, ""); err != nil {
+	if err := check(what, int64(len(b)), budget.MaxName, ""); err != nil {
 		return "", err
 	}
 	return m.text(b)

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -35,7 +35,7 @@ func frames(b []byte, frame int) func(n int) (mem.BufferSlice, error) {
 }
 
 func decodeBytes(b []byte, frame int, alloc server.Allocator) (*message, error) {
-	m := &message{charge: memory.Charge{Account: memory.New(memory.Config{Limit: 1 << 40})}}
+	m := &message{charge: budget.Charge{Account: budget.New(budget.Config{Limit: 1 << 40})}}
 	s := source{read: frames(b, frame), charge: &m.charge}
 	s.reset(len(b), nil)
 	defer s.close()
@@ -215,7 +215,7 @@ func TestDecodeAllocatesWhatArrives(t *testing.T) {
 		{0x32, 0x80, 0x80, 0x80, 0x80, 0x07}, // an output of 1.75 GiB
 	} {
 		m := &message{}
-		m.charge.Account = memory.New(memory.Config{Limit: 1 << 30})
+		m.charge.Account = budget.New(budget.Config{Limit: 1 << 30})
 		sent := 0
 		s := source{charge: &m.charge, read: func(n int) (mem.BufferSlice, error) {
 			if sent >= 1<<20 {
@@ -293,7 +293,7 @@ func TestTypedContentsBecomeBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, contents := range [][]byte{packed, unpack(t, packed)} {
-			m := &message{charge: memory.Charge{Account: memory.New(memory.Config{Limit: 1 << 30})}}
+			m := &message{charge: budget.Charge{Account: budget.New(budget.Config{Limit: 1 << 30})}}
 			in := &input{name: "IN", dataType: test.typ}
 			if err := m.decodeContents(&in.contents, contents, false); err != nil {
 				t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // loan gives a response back when the transport has let go of all of its
@@ -90,7 +90,7 @@ func (l *loan) lend(b []byte) mem.Buffer {
 
 // release gives a response back. It runs in goroutines that are not ours.
 func (o Overdue) release(r *infer.Response) {
-	boundary.Guard(o.Log, boundary.Request, r.Release, nil)()
+	panics.Guard(o.Log, panics.Request, r.Release, nil)()
 }
 
 // done says that nothing more is lent.
@@ -100,7 +100,7 @@ func (l *loan) done() {
 		if conn := l.overdue.Conn; conn != nil && l.overdue.After > 0 {
 			// The timer knows the connection, not the loan, which the garbage
 			// collector has to find.
-			l.pending.timer = boundary.AfterFunc(l.overdue.Log, boundary.Connection,
+			l.pending.timer = panics.AfterFunc(l.overdue.Log, panics.Connection,
 				l.overdue.After*time.Duration(1+l.size>>20), func() { _ = conn.Close() }, nil)
 		}
 		l.pending.Put(nil)
@@ -116,7 +116,7 @@ func (p *pending) Put(*[]byte) {
 		if p.timer != nil {
 			p.timer.Stop()
 		}
-		boundary.Guard(p.log, boundary.Request, p.response.Release, nil)() // in the library's goroutine
+		panics.Guard(p.log, panics.Request, p.response.Release, nil)() // in the library's goroutine
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 // Plan knows the size of each field of a message on the heap once it is decoded. It is made of
@@ -130,10 +130,10 @@ func (f *planned) packed(b []byte) int {
 }
 
 // charge charges what generated code makes of b.
-func (p *Plan) charge(c *memory.Charge, b []byte, entries int) error {
+func (p *Plan) charge(c *budget.Charge, b []byte, entries int) error {
 	n, err := p.weigh(b, entries, 0)
 	if err != nil {
 		return err
 	}
-	return AsNoRoom(c.Take(memory.Bodies, n))
+	return AsNoRoom(c.Take(budget.Bodies, n))
 }

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // transport is what the library's stream has beyond its interface: a
@@ -79,7 +79,7 @@ func (r *Receiver) Watch() {
 	if r.timer != nil {
 		r.timer.Reset(r.cfg.Timeout)
 	} else if conn := r.conn; conn != nil {
-		r.timer = boundary.AfterFunc(r.cfg.Log, boundary.Connection, r.cfg.Timeout, func() { _ = conn.Close() }, nil)
+		r.timer = panics.AfterFunc(r.cfg.Log, panics.Connection, r.cfg.Timeout, func() { _ = conn.Close() }, nil)
 	}
 }
 
@@ -98,7 +98,7 @@ func (r *Receiver) Close() {
 
 // next begins a message of most bytes at most, also when it is decompressed, and leaves it in
 // r.source. It returns io.EOF after the last one.
-func (r *Receiver) next(c *memory.Charge, most int) error {
+func (r *Receiver) next(c *budget.Charge, most int) error {
 	r.source.charge = c
 	if r.transport == nil {
 		var got received
@@ -164,7 +164,7 @@ type Bounds struct {
 }
 
 // One reads the only message of a unary RPC into v, of which plan is the plan.
-func (r *Receiver) One(v proto.Message, plan *Plan, most Bounds, c *memory.Charge) error {
+func (r *Receiver) One(v proto.Message, plan *Plan, most Bounds, c *budget.Charge) error {
 	if err := r.next(c, min(most.Bytes, r.cfg.MaxBytes)); err != nil {
 		if err == io.EOF {
 			err = errNoMessage
@@ -195,10 +195,10 @@ func (r *Receiver) decompress(most int) error {
 	bad := func() error {
 		return status.Errorf(codes.Internal, "Unexpected error decompressing data for algorithm '%s'", name)
 	}
-	if err := r.source.charge.Take(memory.Decompression, decompressorBytes); err != nil {
+	if err := r.source.charge.Take(budget.Decompression, decompressorBytes); err != nil {
 		return AsNoRoom(err)
 	}
-	defer r.source.charge.Give(memory.Decompression, decompressorBytes)
+	defer r.source.charge.Give(budget.Decompression, decompressorBytes)
 	in := sourceReader{source: &r.source}
 	expanded, err := compressor.Decompress(&in)
 	if err != nil {
@@ -211,7 +211,7 @@ func (r *Receiver) decompress(most int) error {
 	total := 0
 	for end := false; !end; {
 		const step = 32 << 10
-		if err := r.source.charge.Take(memory.Decompression, step); err != nil {
+		if err := r.source.charge.Take(budget.Decompression, step); err != nil {
 			out.Free()
 			return AsNoRoom(err)
 		}

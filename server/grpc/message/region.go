@@ -3,13 +3,13 @@ package message
 import (
 	"context"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
 // Place says into which range of a client's region an output goes.
 type Place struct {
 	Output string
-	Slice  *regions.Slice
+	Slice  *clientshm.Slice
 }
 
 // Put writes the outputs that have places there, unless the backend has. In the reply they have no bytes, so what
@@ -41,7 +41,7 @@ type regionRange struct {
 }
 
 // find returns the range, which the caller releases.
-func (r regionRange) find(named *regions.Registry) (*regions.Slice, error) {
+func (r regionRange) find(named *clientshm.Registry) (*clientshm.Slice, error) {
 	return named.Find(r.region, r.offset, r.size)
 }
 

@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
 const (
@@ -53,7 +53,7 @@ type Classes struct {
 }
 
 // NewRequest returns a Request whose message is charged to the account, for holder.
-func NewRequest(account *memory.Account, holder *memory.Holder) *Request {
+func NewRequest(account *budget.Account, holder *budget.Holder) *Request {
 	q := &Request{}
 	q.message.charge.Account, q.message.charge.Holder = account, holder
 	q.message.inputs, q.message.outputs, q.message.raw = q.messageInputs[:0], q.messageOutputs[:0], q.messageRaw[:0]
@@ -97,7 +97,7 @@ func (q *Request) Classify(r *infer.Response, info *models.Info) error {
 
 // Charge charges n bytes that the request takes besides its message, until Release.
 func (q *Request) Charge(n int64) error {
-	return AsNoRoom(q.message.charge.Take(memory.Bodies, n))
+	return AsNoRoom(q.message.charge.Take(budget.Bodies, n))
 }
 
 // Release gives back what the request held. It may be called again.
@@ -132,7 +132,7 @@ func (q *Request) Lookup(core server.Core) (models.Target, error) {
 // Build makes the request out of the message, in the order in which a client
 // can tell by the error: parameters, names, forwarded headers, the bytes of the
 // inputs, what is wanted of the outputs.
-func (q *Request) Build(alloc server.Allocator, named *regions.Registry) error {
+func (q *Request) Build(alloc server.Allocator, named *clientshm.Registry) error {
 	m, r := &q.message, &q.Infer
 	r.ID = m.id
 	if err := q.parameters(); err != nil {
@@ -261,7 +261,7 @@ func (q *Request) names() error {
 
 // data gives each input its bytes: of a client's region, of its contents, or else the next
 // entry of raw_input_contents.
-func (q *Request) data(alloc server.Allocator, named *regions.Registry) error {
+func (q *Request) data(alloc server.Allocator, named *clientshm.Registry) error {
 	m, r := &q.message, &q.Infer
 	next := 0
 	for i := range m.inputs {
@@ -300,7 +300,7 @@ func (q *Request) data(alloc server.Allocator, named *regions.Registry) error {
 // wanted reads how the outputs shall be returned.
 //
 // bound: the message's outputs, which are charged
-func (q *Request) wanted(named *regions.Registry) error {
+func (q *Request) wanted(named *clientshm.Registry) error {
 	for i := range q.message.outputs {
 		out := &q.message.outputs[i]
 		if len(out.params) == 0 {

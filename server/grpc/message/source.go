@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 // they arrive. What it lends is valid until its next method is called.
 type source struct {
 	read   func(n int) (mem.BufferSlice, error)
-	charge *memory.Charge // for the gathered bytes; their keeper gives it back
+	charge *budget.Charge // for the gathered bytes; their keeper gives it back
 
 	paid   int             // bytes charged for pieces that the transport was asked for
 	asked  int             // bytes of the message that were asked of the transport
@@ -55,7 +55,7 @@ func (s *source) close() {
 
 // refund gives back what ask has charged.
 func (s *source) refund() {
-	s.charge.Give(memory.Bodies, int64(s.paid))
+	s.charge.Give(budget.Bodies, int64(s.paid))
 	s.paid = 0
 }
 
@@ -63,7 +63,7 @@ func (s *source) refund() {
 // of them.
 func (s *source) ask(n int) (mem.BufferSlice, error) {
 	if n > s.paid {
-		if err := s.charge.Take(memory.Bodies, int64(n-s.paid)); err != nil {
+		if err := s.charge.Take(budget.Bodies, int64(n-s.paid)); err != nil {
 			return nil, AsNoRoom(err)
 		}
 		s.paid = n
@@ -163,7 +163,7 @@ func (s *source) take(n int) (b []byte, own bool, err error) {
 		if len(b)+len(part) > cap(b) {
 			// Grows with what has arrived, not with what was announced.
 			grown := min(n, max(2*cap(b), stepBytes))
-			if err := s.charge.Take(memory.Bodies, int64(grown-cap(b))); err != nil {
+			if err := s.charge.Take(budget.Bodies, int64(grown-cap(b))); err != nil {
 				return nil, false, AsNoRoom(err)
 			}
 			b = append(make([]byte, 0, grown), b...) // bound: charged
@@ -195,7 +195,7 @@ func (s *source) await(n int) error {
 	}
 	for got := s.left - s.unread; got < n/8; got = s.left - s.unread {
 		step := min(s.unread, stepBytes)
-		if err := s.charge.Take(memory.Transport, int64(step)); err != nil {
+		if err := s.charge.Take(budget.Transport, int64(step)); err != nil {
 			return AsNoRoom(err)
 		}
 		more, err := s.ask(step)

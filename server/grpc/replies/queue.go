@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 const (
@@ -90,7 +90,7 @@ type Limits struct {
 	Errors   bool           // the first error of a model ends the stream
 	Window   int64          // what the transport keeps unread of the stream, in bytes
 	Stopping error          // what the stream ends with when the server stops
-	Holder   *memory.Holder // has the replies attributed to it; nil: nobody has
+	Holder   *budget.Holder // has the replies attributed to it; nil: nobody has
 	Log      zerolog.Logger
 }
 
@@ -121,8 +121,8 @@ func (q *Queue) Admit() error {
 	defer q.mu.Unlock()
 	for window := false; !q.closed && (q.begun >= q.limits.Requests || q.bytes >= q.limits.Bytes); {
 		if !window {
-			if window = q.chargeLocked(memory.Transport, q.limits.Window); window {
-				defer q.give(memory.Transport, q.limits.Window)
+			if window = q.chargeLocked(budget.Transport, q.limits.Window); window {
+				defer q.give(budget.Transport, q.limits.Window)
 			}
 			continue
 		}
@@ -171,7 +171,7 @@ func (q *Queue) Add(t *Turn, r Reply) {
 		q.fail(errStalled)
 		q.mu.Lock()
 	}
-	if !q.chargeLocked(memory.Replies, charged) {
+	if !q.chargeLocked(budget.Replies, charged) {
 		q.dropLocked(&r)
 		return
 	}
@@ -179,19 +179,19 @@ func (q *Queue) Add(t *Turn, r Reply) {
 	if settles {
 		q.mu.Unlock()
 		// After a panic it stays as it is, and fails again where it is written.
-		_ = boundary.Run(q.limits.Log, boundary.Request, func() error { r.settle(); return nil })
+		_ = panics.Run(q.limits.Log, panics.Request, func() error { r.settle(); return nil })
 		q.mu.Lock()
 		if q.closed { // and all of its charge is given back
 			q.dropLocked(&r)
 			return
 		}
 		more := r.cost - charged // classes of an output may take more than the output
-		if more > 0 && !q.chargeLocked(memory.Replies, more) {
+		if more > 0 && !q.chargeLocked(budget.Replies, more) {
 			q.dropLocked(&r)
 			return
 		}
 		q.cost += more
-		q.give(memory.Replies, -more)
+		q.give(budget.Replies, -more)
 	}
 	q.bytes += r.bytes
 	q.count++
@@ -217,7 +217,7 @@ func (q *Queue) dropLocked(r *Reply) {
 // written: when a reply comes, or when the writer takes one of several.
 func (q *Queue) watchLocked() {
 	if q.watch == nil && q.limits.Stall > 0 && q.writing.Origin != nil && q.count > 1 {
-		q.watch = boundary.AfterFunc(q.limits.Log, boundary.Request, q.limits.Stall/2, q.look, q.fail)
+		q.watch = panics.AfterFunc(q.limits.Log, panics.Request, q.limits.Stall/2, q.look, q.fail)
 	}
 }
 
@@ -249,7 +249,7 @@ func (q *Queue) burden() (cost int64, unread bool) {
 // chargeLocked charges what a reply takes, or a window. Where that is not to be had
 // a stream is ended for it: for a reply the one with most of them, else this one.
 // False: the queue is closed, and nothing is charged.
-func (q *Queue) chargeLocked(kind memory.Kind, n int64) bool {
+func (q *Queue) chargeLocked(kind budget.Kind, n int64) bool {
 	account := q.waiting.account
 	for !q.closed {
 		if account.Try(kind, n) {
@@ -264,7 +264,7 @@ func (q *Queue) chargeLocked(kind memory.Kind, n int64) bool {
 		switch err := account.Take(kind, n); {
 		case err == nil:
 			account.Give(kind, n)
-		case kind == memory.Replies:
+		case kind == budget.Replies:
 			q.waiting.relieve(q, n)
 		default:
 			q.fail(errFull)
@@ -275,7 +275,7 @@ func (q *Queue) chargeLocked(kind memory.Kind, n int64) bool {
 }
 
 // give takes back what chargeLocked has charged.
-func (q *Queue) give(kind memory.Kind, n int64) {
+func (q *Queue) give(kind budget.Kind, n int64) {
 	q.waiting.account.Give(kind, n)
 	q.limits.Holder.Drop(kind, n)
 }
@@ -296,7 +296,7 @@ func (q *Queue) fullLocked(o *Origin) bool {
 
 // waitLocked waits until there is room for another reply to o.
 func (q *Queue) waitLocked(o *Origin) {
-	timer := boundary.AfterFunc(q.limits.Log, boundary.Request, q.limits.Stall, func() { q.fail(errStalled) }, nil)
+	timer := panics.AfterFunc(q.limits.Log, panics.Request, q.limits.Stall, func() { q.fail(errStalled) }, nil)
 	defer timer.Stop()
 	for !q.closed && q.fullLocked(o) {
 		q.room.Wait()
@@ -435,7 +435,7 @@ func (q *Queue) Sent(r *Reply) {
 	r.Origin.waiting--
 	if !q.closed { // Close has given back the charge of all replies, these two among them
 		q.cost -= q.before.cost
-		q.give(memory.Replies, q.before.cost)
+		q.give(budget.Replies, q.before.cost)
 	}
 	q.before.bytes, q.before.cost = r.bytes, r.cost
 	q.writing = Reply{}
@@ -471,7 +471,7 @@ func (q *Queue) end(err error) (first bool, dropped []Reply) {
 		t.replies = nil
 	}
 	q.ready, q.first = nil, 0
-	q.give(memory.Replies, q.cost)
+	q.give(budget.Replies, q.cost)
 	q.cost = 0
 	q.room.Broadcast()
 	q.poke()

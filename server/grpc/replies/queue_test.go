@@ -8,9 +8,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 func TestStallIsSeenWithoutFurtherReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stall = time.Second
-		streams := NewStreams(memory.New(memory.Config{Limit: 1 << 20}))
+		streams := NewStreams(budget.New(budget.Config{Limit: 1 << 20}))
 		q := NewQueue(Limits{Requests: 1, Responses: 10, Bytes: 1 << 20, Stall: stall, Log: zerolog.Nop()}, streams)
 		streams.Enter(q)
 		defer streams.Leave(q)
@@ -54,7 +54,7 @@ func (slot) Release() {}
 func TestFullStreamIsGivenUpEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const full = time.Second
-		streams := NewStreams(memory.New(memory.Config{Limit: 1 << 20}))
+		streams := NewStreams(budget.New(budget.Config{Limit: 1 << 20}))
 		q := NewQueue(Limits{Requests: 1, Responses: 10, Bytes: 8, Full: full, Stall: time.Hour, Log: zerolog.Nop()}, streams)
 		streams.Enter(q)
 		defer streams.Leave(q)
@@ -85,9 +85,9 @@ func TestFullStreamIsGivenUpEarlier(t *testing.T) {
 // TestOneStreamEndsForAllThatFindNoRoom: of many goroutines that find the account full at
 // once, one ends the stream with most, and the others find the room that it has made.
 func TestOneStreamEndsForAllThatFindNoRoom(t *testing.T) {
-	account := memory.New(memory.Config{Limit: 1 << 20})
+	account := budget.New(budget.Config{Limit: 1 << 20})
 	streams := NewStreams(account)
-	most := account.Most(memory.Replies)
+	most := account.Most(budget.Replies)
 	fill := func(bytes int64) *Queue {
 		q := NewQueue(Limits{Requests: 1, Responses: 10, Bytes: 1 << 20, Log: zerolog.Nop()}, streams)
 		streams.Enter(q)

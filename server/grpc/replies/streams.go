@@ -3,19 +3,19 @@ package replies
 import (
 	"sync"
 
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
 )
 
 // Streams has the streams of a front end, whose replies are on one account.
 type Streams struct {
-	account *memory.Account
+	account *budget.Account
 
 	mu     sync.Mutex
 	queues map[*Queue]struct{}
 }
 
 // NewStreams returns the streams of a front end, of which there are none.
-func NewStreams(account *memory.Account) *Streams {
+func NewStreams(account *budget.Account) *Streams {
 	return &Streams{account: account, queues: make(map[*Queue]struct{})}
 }
 
@@ -54,13 +54,13 @@ const ownShare = 4
 // Else each of them would end another stream, and the last one its own.
 func (w *Streams) relieve(own *Queue, n int64) {
 	w.mu.Lock()
-	if w.account.Try(memory.Replies, n) {
-		w.account.Give(memory.Replies, n) // chargeLocked takes it
+	if w.account.Try(budget.Replies, n) {
+		w.account.Give(budget.Replies, n) // chargeLocked takes it
 		w.mu.Unlock()
 		return
 	}
 	worst, most, left := own, int64(0), false
-	bound, queues := w.account.Most(memory.Replies), w.queues
+	bound, queues := w.account.Most(budget.Replies), w.queues
 	if n > bound {
 		queues = nil // no other stream can help
 	}

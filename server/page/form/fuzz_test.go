@@ -3,8 +3,8 @@ package form
 import (
 	"testing"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // FuzzRead reads any text and any file as each type: what comes of it fits its shape and the limit,
@@ -23,7 +23,7 @@ func FuzzRead(f *testing.F) {
 			field.File = file
 		}
 		room := heap()
-		room.Charge = &memory.Charge{Account: memory.New(memory.Config{Limit: room.Limit})}
+		room.Charge = &budget.Charge{Account: budget.New(budget.Config{Limit: room.Limit})}
 		tensor, err := field.Read(room)
 		if err != nil {
 			return

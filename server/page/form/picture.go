@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 )
 
 // maxPixels bounds the pictures that are decoded or encoded here.
@@ -82,7 +82,7 @@ func (f *Field) readPicture(t *infer.Tensor, room *Room) error {
 	if err := f.take(t, n, room); err != nil {
 		return err
 	}
-	if err := room.Charge.Take(memory.JSON, decodedBytes*int64(size.Width)*int64(size.Height)); err != nil {
+	if err := room.Charge.Take(budget.JSON, decodedBytes*int64(size.Width)*int64(size.Height)); err != nil {
 		return err
 	}
 	picture, _, err := image.Decode(bytes.NewReader(f.File))

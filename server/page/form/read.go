@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
@@ -20,7 +20,7 @@ type Room struct {
 	// Tensor gives a tensor memory for so many bytes, or refuses.
 	Tensor func(t *infer.Tensor, n int) error
 	// Charge is for memory beside the tensors, until the request ends.
-	Charge *memory.Charge
+	Charge *budget.Charge
 }
 
 // Read makes the tensor of a field that is not empty. The caller releases it.
@@ -171,7 +171,7 @@ func putFloat(d infer.DataType, dst []byte, v float64) {
 // them would take many times the memory of the text.
 func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
 	// The text with other ends of lines, as bytes for each time, and the longest element of JSON.
-	if err := room.Charge.Take(memory.JSON, 5*int64(len(f.Values))); err != nil {
+	if err := room.Charge.Take(budget.JSON, 5*int64(len(f.Values))); err != nil {
 		return err
 	}
 	each := f.elements(t.Shape, open, room)

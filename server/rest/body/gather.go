@@ -3,8 +3,8 @@ package body
 import (
 	"errors"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 )
 
@@ -14,7 +14,7 @@ type Gatherer struct {
 	// Open lends memory for large bodies; nil leaves them to the Go heap.
 	Open server.Opener
 	// Account is charged for what lies on the Go heap; the Opener charges for the rest.
-	Account *memory.Account
+	Account *budget.Account
 	// MaxBytes bounds the JSON text of a request, a raw input, the JSON data of an input
 	// when decoded, and a decompressed body.
 	MaxBytes int64
@@ -46,7 +46,7 @@ const (
 // come. announced tells that the client has said there will be so many: then they lie in
 // the pool. Else, if they are few, on the heap as that kind. The caller releases the Memory,
 // which is nil for the heap; an error leaves nothing to release.
-func (from *Gatherer) Gather(b *Reader, c *memory.Charge, kind memory.Kind, limit int64, announced bool) ([]byte, infer.Memory, error) {
+func (from *Gatherer) Gather(b *Reader, c *budget.Charge, kind budget.Kind, limit int64, announced bool) ([]byte, infer.Memory, error) {
 	if from.Open == nil {
 		data, err := b.readGrowing(c, kind, limit)
 		return data, nil, err
@@ -102,7 +102,7 @@ type gathering struct {
 	got  int
 	room server.Filling // nil while data lies on the heap
 	// held is how much of room is real, and attributed to the holder of charge.
-	charge *memory.Charge
+	charge *budget.Charge
 	held   int
 }
 
@@ -130,7 +130,7 @@ func (g *gathering) fill() (more bool, err error) {
 // there is plenty of memory, as each costs a read of the socket or two, and no more
 // than twice of what has come where there is not.
 func (g *gathering) step(all int) int {
-	if account := g.from.Account; account.Used(memory.Blocks) < account.Limit()/PlentyPart {
+	if account := g.from.Account; account.Used(budget.Blocks) < account.Limit()/PlentyPart {
 		return min(all, max(4*g.got, plentyStep))
 	}
 	return min(all, max(2*g.got, FirstStep))

@@ -3,21 +3,21 @@ package body
 import (
 	"errors"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // Whole calls use with the whole body of a request, nil if it is empty, and with the
 // charge of its bytes. Nothing may keep a part of it after use has returned.
-func (from *Gatherer) Whole(r *http1.Request, use func(text []byte, c *memory.Charge) error) error {
+func (from *Gatherer) Whole(r *http1.Request, use func(text []byte, c *budget.Charge) error) error {
 	return from.whole(r, from.MaxBytes, from.CheckLength, use)
 }
 
 // Small is Whole for an endpoint that needs little: its bodies have at most Limits.SmallBody bytes. The texts in the
 // body are charged with it, so that use may copy each of them once.
-func (from *Gatherer) Small(r *http1.Request, use func(text []byte, c *memory.Charge) error) error {
+func (from *Gatherer) Small(r *http1.Request, use func(text []byte, c *budget.Charge) error) error {
 	limit := from.Account.Limits().SmallBody
 	if limit >= from.MaxBytes {
 		return from.Whole(r, use)
@@ -29,8 +29,8 @@ func (from *Gatherer) Small(r *http1.Request, use func(text []byte, c *memory.Ch
 		return infer.Errorf(infer.InvalidArg, "request body of %d bytes exceeds the maximum of %d bytes for this endpoint. "+
 			"Use --client-max-small-body-size to increase the limit.", n, limit)
 	}
-	return from.whole(r, limit, check, func(text []byte, c *memory.Charge) error {
-		if err := c.Take(memory.JSON, int64(len(text))); err != nil {
+	return from.whole(r, limit, check, func(text []byte, c *budget.Charge) error {
+		if err := c.Take(budget.JSON, int64(len(text))); err != nil {
 			return err
 		}
 		return use(text, c)
@@ -38,8 +38,8 @@ func (from *Gatherer) Small(r *http1.Request, use func(text []byte, c *memory.Ch
 }
 
 // whole reads a body of at most most bytes, which check refuses if it is longer.
-func (from *Gatherer) whole(r *http1.Request, most int64, check func(n int64) error, use func(text []byte, c *memory.Charge) error) error {
-	c := memory.Charge{Account: from.Account, Holder: r.Holder()}
+func (from *Gatherer) whole(r *http1.Request, most int64, check func(n int64) error, use func(text []byte, c *budget.Charge) error) error {
+	c := budget.Charge{Account: from.Account, Holder: r.Holder()}
 	defer c.Settle()
 	b := NewReader(r.Body(), r.Length)
 	if err := check(b.Left); err != nil {
@@ -49,7 +49,7 @@ func (from *Gatherer) whole(r *http1.Request, most int64, check func(n int64) er
 	if b.Left >= 0 {
 		limit = b.Left
 	}
-	text, room, err := from.Gather(&b, &c, memory.JSON, limit, b.Left > FirstStep)
+	text, room, err := from.Gather(&b, &c, budget.JSON, limit, b.Left > FirstStep)
 	if room != nil {
 		defer room.Release()
 	}
@@ -64,8 +64,8 @@ func (from *Gatherer) whole(r *http1.Request, most int64, check func(n int64) er
 
 // JSON returns a function for Whole and Small that parses the body and calls use. An empty body becomes
 // a value that does not exist.
-func JSON(use func(v jsontext.Value, c *memory.Charge) error) func(text []byte, c *memory.Charge) error {
-	return func(text []byte, c *memory.Charge) error {
+func JSON(use func(v jsontext.Value, c *budget.Charge) error) func(text []byte, c *budget.Charge) error {
+	return func(text []byte, c *budget.Charge) error {
 		if len(text) == 0 {
 			return use(jsontext.Value{}, c)
 		}
@@ -89,7 +89,7 @@ func (from *Gatherer) CheckLength(n int64) error {
 
 // Parse checks the syntax of a request's JSON; its error is RefuseJSON's, with what to do behind
 // it where the text shows what its author has mistaken. The memory of the scanner is charged to c.
-func Parse(c *memory.Charge, s *jsontext.Scanner, text []byte) (jsontext.Document, error) {
+func Parse(c *budget.Charge, s *jsontext.Scanner, text []byte) (jsontext.Document, error) {
 	doc, err := s.Scan(c, text)
 	if err == nil {
 		return doc, nil

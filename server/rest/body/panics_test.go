@@ -6,8 +6,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -27,20 +27,20 @@ func (b *brokenBody) Read(p []byte) (int, error) {
 // TestAPanicOverABodyKeepsNothing: the memory that it was being read into comes back,
 // whether its length was announced or not.
 func TestAPanicOverABodyKeepsNothing(t *testing.T) {
-	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
+	blocks := &servertest.Blocks{Account: budget.New(budget.Config{Limit: 1 << 30})}
 	bodies := &Gatherer{Account: blocks.Account, Open: func(n, _ int) (server.Filling, error) { return blocks.Open(n) }}
 	const size = 1 << 20
 	for _, announced := range []bool{true, false} {
 		lent := int64(0)
-		err := boundary.Run(zerolog.Nop(), boundary.Request, func() error {
-			c := memory.Charge{Account: bodies.Account}
+		err := panics.Run(zerolog.Nop(), panics.Request, func() error {
+			c := budget.Charge{Account: bodies.Account}
 			defer c.Settle()
 			defer func() { lent = blocks.Lent.Load() }()
 			b := NewReader(&brokenBody{size - 1}, -1)
-			_, _, err := bodies.Gather(&b, &c, memory.Bodies, size, announced)
+			_, _, err := bodies.Gather(&b, &c, budget.Bodies, size, announced)
 			return err
 		})
-		var panicked *boundary.Error
+		var panicked *panics.Error
 		if !errors.As(err, &panicked) {
 			t.Errorf("announced %t: got %v, want a panic", announced, err)
 		}

@@ -5,8 +5,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
@@ -52,7 +52,7 @@ func (b *Reader) ReadFull(p []byte) (n int, err error) {
 
 // readGrowing reads up to limit bytes onto the heap, and charges the memory as it
 // grows, so that a length which a client only claims takes none.
-func (b *Reader) readGrowing(c *memory.Charge, kind memory.Kind, limit int64) ([]byte, error) {
+func (b *Reader) readGrowing(c *budget.Charge, kind budget.Kind, limit int64) ([]byte, error) {
 	if b.Left >= 0 {
 		limit = min(limit, b.Left)
 	}

@@ -8,18 +8,18 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
 // request is an empty one for a model with these inputs.
 func request(batched bool, inputs ...*kserve.ModelInput) *Request {
-	account := memory.New(memory.Config{})
+	account := budget.New(budget.Config{})
 	q := &Request{codec: NewCodec(&body.Gatherer{Account: account, MaxBytes: 1 << 20}, nil, nil), inputs: inputs, batched: batched}
-	q.begin(memory.Charge{Account: account})
+	q.begin(budget.Charge{Account: account})
 	return q
 }
 
@@ -106,7 +106,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 		_ = decode(t, q, text)
 		q.Release()
 		q.Release()
-		if n := q.charge.Account.Used(memory.Bodies); n != 0 {
+		if n := q.charge.Account.Used(budget.Bodies); n != 0 {
 			t.Errorf("%s: %d bytes are still charged", text, n)
 		}
 	}
@@ -142,11 +142,11 @@ func TestOutputWithoutFormInJSONIsAnErrorOfItsEvent(t *testing.T) {
 			t.Errorf("%s: got %q", out.Name, got)
 		}
 	}
-	if q.charge.Account.Used(memory.JSON) == 0 {
+	if q.charge.Account.Used(budget.JSON) == 0 {
 		t.Error("a text that has not been sent is not charged")
 	}
 	q.Sent()
-	if n := q.charge.Account.Used(memory.JSON); n != 0 {
+	if n := q.charge.Account.Used(budget.JSON); n != 0 {
 		t.Errorf("%d bytes are still charged", n)
 	}
 }

@@ -1,9 +1,9 @@
 package generate
 
 import (
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -39,7 +39,7 @@ type Request struct {
 	batched bool
 	tops    []bool         // which parameters are of the object at the top
 	at      map[string]int // where a parameter is, once there are more than few
-	charge  memory.Charge
+	charge  budget.Charge
 	tally   values.Tally
 	all     values.Parameters
 	members []member // memory for Append
@@ -56,8 +56,8 @@ func (c *Codec) Read(r *http1.Request, found *models.Info, model string, version
 	}
 	q := &Request{codec: c, inputs: found.Config.GetInput(), batched: found.Config.GetMaxBatchSize() > 0}
 	q.Model, q.Version = model, version
-	q.begin(memory.Charge{Account: c.bodies.Account, Holder: r.Holder()})
-	err := c.bodies.Whole(r, func(text []byte, c *memory.Charge) error {
+	q.begin(budget.Charge{Account: c.bodies.Account, Holder: r.Holder()})
+	err := c.bodies.Whole(r, func(text []byte, c *budget.Charge) error {
 		doc, err := body.Parse(c, new(jsontext.Scanner), text)
 		if err != nil {
 			return err
@@ -78,7 +78,7 @@ func (c *Codec) Read(r *http1.Request, found *models.Info, model string, version
 }
 
 // begin sets up the charges of the request.
-func (q *Request) begin(c memory.Charge) {
+func (q *Request) begin(c budget.Charge) {
 	q.charge = c
 	q.tally.Charge, q.all.Tally = &q.charge, &q.tally
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/rest/values"
@@ -58,12 +58,12 @@ func (q *Request) Append(b []byte, r *infer.Response) ([]byte, error) {
 }
 
 // Sent says that the texts which Append and AppendEvent have made are no longer needed.
-func (q *Request) Sent() { q.charge.Give(memory.JSON, q.charge.Taken(memory.JSON)) }
+func (q *Request) Sent() { q.charge.Give(budget.JSON, q.charge.Taken(budget.JSON)) }
 
 // listMembers makes the members of a response, sorted.
 func (q *Request) listMembers(r *infer.Response) (err error) {
 	const others = 3
-	q.members, err = memory.Grow(&q.charge, memory.Bodies, q.members[:0], others+len(r.Parameters)+len(r.Outputs))
+	q.members, err = budget.Grow(&q.charge, budget.Bodies, q.members[:0], others+len(r.Parameters)+len(r.Outputs))
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (q *Request) listMembers(r *infer.Response) (err error) {
 
 // grow returns b with room for n more bytes.
 func (q *Request) grow(b []byte, n int) ([]byte, error) {
-	return memory.Grow(&q.charge, memory.JSON, b, n)
+	return budget.Grow(&q.charge, budget.JSON, b, n)
 }
 
 // memberBytes bounds the JSON of a member without its name and texts.

@@ -5,9 +5,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
 )
 
@@ -24,7 +24,7 @@ type Stream struct {
 func Start(ctx context.Context, core server.Core, found *models.Target, req *infer.Request, log zerolog.Logger) *Stream {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Stream{responses: newQueue(), cancel: cancel, done: make(chan struct{})}
-	boundary.Go(log, boundary.Request, func() {
+	panics.Go(log, panics.Request, func() {
 		defer close(s.done)
 		s.responses.end(server.InferOn(ctx, core, found, req, s.responses.take))
 	}, s.responses.end)

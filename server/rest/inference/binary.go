@@ -5,8 +5,8 @@ import (
 	"io"
 	"math"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
@@ -14,7 +14,7 @@ import (
 // gatherTensor gives t the next n bytes of the body, straight from the connection
 // into memory that is taken as they come. There are fewer where the body ends.
 func (q *Request) gatherTensor(t *infer.Tensor, n int64, announced bool) (err error) {
-	t.Data, t.Memory, err = q.gather(memory.Bodies, n, announced)
+	t.Data, t.Memory, err = q.gather(budget.Bodies, n, announced)
 	return err
 }
 

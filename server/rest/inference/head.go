@@ -4,11 +4,11 @@ import (
 	"math"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/jsontext"
-	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
@@ -57,7 +57,7 @@ func ReadParameters(text []byte, req *infer.Request) error {
 		return err
 	}
 	var q Request
-	q.charge.Account = memory.New(memory.Config{}) // the program's own memory
+	q.charge.Account = budget.New(budget.Config{}) // the program's own memory
 	_, err = q.readParameters(t.Root(), req)
 	return err
 }
@@ -169,7 +169,7 @@ type outputForm struct {
 	classes int // top-K classification, 0 none
 	// place is where in a client's region it goes, nil if it goes into the reply. The
 	// Request owns it.
-	place *regions.Slice
+	place *clientshm.Slice
 }
 
 // readOutputs reads which outputs are wanted and how. An empty list is as none.

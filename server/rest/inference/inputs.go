@@ -3,11 +3,11 @@ package inference
 import (
 	"math"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/jsontext"
-	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
@@ -166,7 +166,7 @@ func (q *Request) readName(v jsontext.Value) (string, error) {
 			}
 		}
 	}
-	if err := values.Check("the name of a tensor", s.Len(), memory.MaxName, ""); err != nil {
+	if err := values.Check("the name of a tensor", s.Len(), budget.MaxName, ""); err != nil {
 		return "", err
 	}
 	return q.tally.Text(s)
@@ -229,7 +229,7 @@ func (q *Request) readInputData(f *inputFields, t *infer.Tensor) error {
 
 // findRegion returns the range of a client's region in which a tensor lies, or shall. The
 // caller releases it.
-func (q *Request) findRegion(region, offset, size jsontext.Value) (*regions.Slice, error) {
+func (q *Request) findRegion(region, offset, size jsontext.Value) (*clientshm.Slice, error) {
 	name, err := region.Text()
 	if err != nil {
 		return nil, values.UnableTo("parse", "shared_memory_region", err)
@@ -238,7 +238,7 @@ func (q *Request) findRegion(region, offset, size jsontext.Value) (*regions.Slic
 	if err != nil {
 		return nil, err
 	}
-	if err := values.Check("the name of a region", name.Len(), memory.MaxName, ""); err != nil {
+	if err := values.Check("the name of a region", name.Len(), budget.MaxName, ""); err != nil {
 		return nil, err
 	}
 	return q.codec.regions.Find(name.String(), from, n)

@@ -5,14 +5,14 @@ import (
 	"math"
 	"sync"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
-	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
@@ -34,7 +34,7 @@ var ErrCoding = &infer.Error{Code: infer.Unsupported, Message: "Unsupported comp
 type Codec struct {
 	bodies     *body.Gatherer
 	allocate   server.Allocator
-	regions    *regions.Registry
+	regions    *clientshm.Registry
 	forwarding *server.Forwarding
 	framing    Framing
 	requests   sync.Pool // of *Request
@@ -45,7 +45,7 @@ type Codec struct {
 // tensors, nil leaves them on the Go heap; named has the regions that requests may name;
 // forwarding chooses the headers that become parameters, nil none; framing says where the
 // JSON of bodies ends.
-func NewCodec(bodies *body.Gatherer, allocate server.Allocator, named *regions.Registry, forwarding *server.Forwarding, framing Framing) *Codec {
+func NewCodec(bodies *body.Gatherer, allocate server.Allocator, named *clientshm.Registry, forwarding *server.Forwarding, framing Framing) *Codec {
 	c := &Codec{bodies: bodies, allocate: allocate, regions: named, forwarding: forwarding, framing: framing}
 	c.requests.New = func() any { return &Request{codec: c} }
 	return c
@@ -56,7 +56,7 @@ func NewCodec(bodies *body.Gatherer, allocate server.Allocator, named *regions.R
 type Request struct {
 	codec    *Codec
 	target   models.Target
-	charge   memory.Charge
+	charge   budget.Charge
 	tally    values.Tally
 	body     body.Reader
 	rest     []byte // binary data of a small body that no input has taken yet
@@ -181,7 +181,7 @@ func (q *Request) ReadHead(r *http1.Request) error {
 		length, given = q.body.Left, true
 	}
 	if !given {
-		q.text, q.room, err = q.gather(memory.JSON, q.codec.bodies.MaxBytes+1, false)
+		q.text, q.room, err = q.gather(budget.JSON, q.codec.bodies.MaxBytes+1, false)
 		if err != nil {
 			return err
 		}
@@ -229,9 +229,9 @@ func (q *Request) Infer(ctx context.Context, core server.Core) error {
 }
 
 // gather reads up to limit bytes of the body as body.Gatherer does.
-func (q *Request) gather(kind memory.Kind, limit int64, announced bool) ([]byte, infer.Memory, error) {
+func (q *Request) gather(kind budget.Kind, limit int64, announced bool) ([]byte, infer.Memory, error) {
 	if q.inflate != nil {
-		kind = memory.Decompression
+		kind = budget.Decompression
 	}
 	return q.codec.bodies.Gather(&q.body, &q.charge, kind, limit, announced)
 }
@@ -249,7 +249,7 @@ func (q *Request) openBody(r *http1.Request) error {
 		if r.Length == 0 {
 			return body.Refuse(http1.ErrNothingCompressed)
 		}
-		if err := q.charge.Take(memory.Decompression, codecBytes); err != nil {
+		if err := q.charge.Take(budget.Decompression, codecBytes); err != nil {
 			return err
 		}
 		q.inflate = q.codec.codings.Inflater(r.Body(), q.codec.bodies.MaxBytes)
@@ -267,7 +267,7 @@ func (q *Request) openBody(r *http1.Request) error {
 // readText reads JSON of a known length. A small body is read with it.
 func (q *Request) readText(r *http1.Request, length int64) ([]byte, infer.Memory, error) {
 	if left := q.body.Left; left >= 0 && left <= SmallBody {
-		if err := q.charge.Take(memory.Bodies, left); err != nil {
+		if err := q.charge.Take(budget.Bodies, left); err != nil {
 			return nil, nil, err
 		}
 		all := make([]byte, left) // bound: charged
@@ -278,13 +278,13 @@ func (q *Request) readText(r *http1.Request, length int64) ([]byte, infer.Memory
 		return all[:length], nil, nil
 	}
 	if announced := q.body.Left >= 0; !announced || length > keptScratch {
-		text, room, err := q.gather(memory.JSON, length, announced)
+		text, room, err := q.gather(budget.JSON, length, announced)
 		if err == nil && int64(len(text)) < length {
 			err = q.codec.framing.errRange(r, q.body.Got)
 		}
 		return text, room, err
 	}
-	if err := q.charge.Take(memory.JSON, length); err != nil {
+	if err := q.charge.Take(budget.JSON, length); err != nil {
 		return nil, nil, err
 	}
 	if int64(cap(q.head)) < length {

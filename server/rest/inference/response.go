@@ -4,8 +4,8 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
@@ -99,7 +99,7 @@ const headBytes = 128
 //
 // bound: charged
 func (q *Request) grow(b []byte, n int) ([]byte, error) {
-	return memory.Grow(&q.charge, memory.JSON, b, n)
+	return budget.Grow(&q.charge, budget.JSON, b, n)
 }
 
 // Compress returns head and blobs as one in a coding. It charges for the compressed bytes;
@@ -110,7 +110,7 @@ func (q *Request) Compress(coding http1.Coding, head []byte, blobs [][]byte) (pa
 	for _, blob := range blobs {
 		size += int64(len(blob))
 	}
-	if size > SmallBody && q.charge.Take(memory.Decompression, size) != nil {
+	if size > SmallBody && q.charge.Take(budget.Decompression, size) != nil {
 		return nil, false
 	}
 	packed, err := q.codec.codings.Compress(nil, coding, append([][]byte{head}, blobs...)...) // bound: the outputs; charged

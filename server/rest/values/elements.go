@@ -5,8 +5,8 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
@@ -119,7 +119,7 @@ const numberBytes = 32
 // AppendElements appends the elements of t, separated by commas and without brackets, and charges
 // for the room that b lacks. The bytes have been checked against the shape; a BYTES tensor is checked here.
 // FP16 and BF16 have no form in JSON.
-func AppendElements(c *memory.Charge, b []byte, t *infer.Tensor) ([]byte, error) {
+func AppendElements(c *budget.Charge, b []byte, t *infer.Tensor) ([]byte, error) {
 	if t.DataType == infer.FP16 || t.DataType == infer.BF16 {
 		return b, infer.Errorf(infer.InvalidArg,
 			"sending %s data via JSON is not supported. Please use the binary data format for output", t.DataType)
@@ -137,7 +137,7 @@ func AppendElements(c *memory.Charge, b []byte, t *infer.Tensor) ([]byte, error)
 		}
 		if room > cap(b)-len(b) {
 			var err error
-			if b, err = memory.Grow(c, memory.JSON, b, room); err != nil {
+			if b, err = budget.Grow(c, budget.JSON, b, room); err != nil {
 				return b, err
 			}
 		}

@@ -3,15 +3,15 @@ package values
 import (
 	"strconv"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // Tally charges for small things, of which a request may have any number: names, parameters,
 // dimensions. A few of them are not worth a charge.
 type Tally struct {
-	Charge *memory.Charge
+	Charge *budget.Charge
 	owed   int
 }
 
@@ -27,7 +27,7 @@ func (t *Tally) Add(n int) error {
 		return nil
 	}
 	n, t.owed = t.owed, 0
-	return t.Charge.Take(memory.Bodies, int64(n))
+	return t.Charge.Take(budget.Bodies, int64(n))
 }
 
 // Text returns a text of the request as a string of its own.
@@ -64,7 +64,7 @@ type Parameters struct {
 
 // Add charges for a parameter, or refuses it.
 func (p *Parameters) Add(name jsontext.String, value jsontext.Value) error {
-	if err := Check("the name of a parameter", name.Len(), memory.MaxName, ""); err != nil {
+	if err := Check("the name of a parameter", name.Len(), budget.MaxName, ""); err != nil {
 		return err
 	}
 	n := len(name.Raw) + len(value.Raw())

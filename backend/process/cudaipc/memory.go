@@ -1,0 +1,79 @@
+package cudaipc
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/shm/foreign"
+)
+
+// Copier copies from a device into memory of the server, by a process that may touch it.
+type Copier interface {
+	// Copy copies n bytes at offset of an allocation. The memory is charged until it is released.
+	// Errors are an *infer.Error.
+	// If it has to wait for its turn it ends with ctx.
+	Copy(ctx context.Context, from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error)
+}
+
+// Memory is where the bytes of one tensor lie on a device. It is foreign: this process does
+// not touch them.
+type Memory struct {
+	allocation *foreign.Device
+	maker      *Lent
+	number     uint32 // the maker's, of the allocation
+	offset, n  uint64
+	extent     *shm.Extent // the maker's ticket
+	refs       atomic.Int32
+}
+
+var _ infer.Foreign = (*Memory)(nil)
+
+// Size implements infer.Foreign.
+func (m *Memory) Size() int64 { return int64(m.n) }
+
+// Copy implements infer.Foreign.
+func (m *Memory) Copy(ctx context.Context) ([]byte, infer.Memory, error) {
+	if m.maker.copier == nil {
+		return nil, nil, infer.Errorf(infer.Unavailable, "the tensor lies on a device, and no process of the server can copy from it")
+	}
+	return m.maker.copier.Copy(ctx, m.allocation, m.offset, m.n)
+}
+
+// Retain implements infer.Memory.
+func (m *Memory) Retain() {
+	if m.refs.Add(1) <= 1 {
+		panic("ondevice: memory retained after its last release")
+	}
+}
+
+// Release implements infer.Memory. With the last one the maker may reuse the bytes.
+func (m *Memory) Release() {
+	switch n := m.refs.Add(-1); {
+	case n > 0:
+		return
+	case n < 0:
+		panic("ondevice: memory released more often than retained")
+	}
+	// In this order: a maker that has its ticket back may say UNLEND at once, and the allocation
+	// must not have a reference of ours then.
+	m.allocation.Release()
+	m.extent.Release()
+}
+
+// Offset returns where in its allocation the tensor begins.
+func (m *Memory) Offset() uint64 { return m.offset }
+
+// Sole reports whether the caller's reference is the only one: then no other process reads
+// the bytes, or ever will but by the caller's doing.
+func (m *Memory) Sole() bool { return m.refs.Load() == 1 }
+
+// Of returns the memory of a tensor on a device, nil of all other tensors.
+func Of(t *infer.Tensor) *Memory {
+	if t.Data != nil {
+		return nil
+	}
+	m, _ := t.Memory.(*Memory)
+	return m
+}

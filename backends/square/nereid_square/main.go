@@ -1,9 +1,0 @@
-// Command nereid_square is backend square as a plugin: <backend-directory>/square/nereid_square.
-package main
-
-import (
-	"github.com/nereid-serving/nereid/backends/square"
-	"github.com/nereid-serving/nereid/sdk/plugin"
-)
-
-func main() { plugin.Serve(square.New) }

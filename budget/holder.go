@@ -1,0 +1,155 @@
+package budget
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Holder is an owner of memory that outlives a single charge: a connection, a stream, the
+// life of a model's process. The account knows all holders, so that the one with the most
+// memory can be named and, in need, ended.
+type Holder struct {
+	// Name returns the holder's name for the log, errors and the status page.
+	Name func() string
+	// End ends the holder so that its memory comes back; it must not block. The holder may
+	// have left meanwhile. Nil: the holder cannot be ended.
+	End func()
+	// Most bounds the holder's bytes of each kind; 0 leaves only the account's bound.
+	Most [Kinds]int64
+	// Within, if it is not nil, is a holder that several share: their memory counts as its own,
+	// too, and its bounds apply to all of them together.
+	Within *Holder
+
+	holders *holders
+	held    [Kinds]atomic.Int64
+	before  *Holder // guarded by holders.mu, as is after
+	after   *Holder
+	ended   bool // guarded by holders.mu: End has been called, or will be at once
+}
+
+// holders is the list of all holders of an account. Its lock is held while a holder comes or
+// goes and while the list is read; never while memory is charged.
+type holders struct {
+	mu    sync.Mutex
+	first *Holder
+}
+
+// Enter adds h to the account's holders. Its fields do not change from here on. Leave must
+// follow.
+func (a *Account) Enter(h *Holder) {
+	l := &a.holders
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.holders, h.ended = l, false
+	if h.after = l.first; h.after != nil {
+		h.after.before = h
+	}
+	l.first = h
+}
+
+// Leave removes h from the account's holders. What it still holds stays charged until it is
+// given back. It may be called again.
+func (h *Holder) Leave() {
+	l := h.holders
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case h.before != nil:
+		h.before.after = h.after
+	case l.first == h:
+		l.first = h.after
+	default:
+		return // it has left
+	}
+	if h.after != nil {
+		h.after.before = h.before
+	}
+	h.before, h.after = nil, nil
+}
+
+// Hold attributes n bytes of a kind, which are charged already or about to be, to the holder.
+// It fails with an Unavailable *infer.Error if the holder would have more than its bound.
+func (h *Holder) Hold(k Kind, n int64) error {
+	if h == nil || n <= 0 {
+		return nil
+	}
+	if err := h.Within.Hold(k, n); err != nil {
+		return err
+	}
+	if held := h.held[k].Add(n); h.Most[k] > 0 && held > h.Most[k] {
+		h.held[k].Add(-n)
+		h.Within.Drop(k, n)
+		return h.refuse(k, n, held-n)
+	}
+	return nil
+}
+
+func (h *Holder) refuse(k Kind, n, held int64) error {
+	return &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
+		"%s holds %d bytes of %s and needs %d more, but may hold %d", h.String(), held, k, n, h.Most[k])}
+}
+
+// String returns the holder's name.
+func (h *Holder) String() string {
+	if h.Name == nil {
+		return "a connection"
+	}
+	return h.Name()
+}
+
+// Drop undoes Hold.
+func (h *Holder) Drop(k Kind, n int64) {
+	if h != nil && n > 0 {
+		h.held[k].Add(-n)
+		h.Within.Drop(k, n)
+	}
+}
+
+// Held returns the bytes of a kind that the holder has.
+func (h *Holder) Held(k Kind) int64 { return h.held[k].Load() }
+
+// Total returns the bytes that the holder has of all kinds.
+func (h *Holder) Total() int64 {
+	n := int64(0)
+	for k := range h.held {
+		n += h.held[k].Load()
+	}
+	return n
+}
+
+// Holders calls see for each holder until it returns false. see must not call Enter or Leave.
+func (a *Account) Holders(see func(h *Holder) bool) {
+	a.holders.mu.Lock()
+	defer a.holders.mu.Unlock()
+	for h := a.holders.first; h != nil; h = h.after {
+		if !see(h) {
+			return
+		}
+	}
+}
+
+// endLargest ends the holder with most memory, and of several with as many MiB the one that
+// came last, as it is likelier to be the cause. It returns what that had, and nil if no holder
+// with at least least bytes can be ended or all of them have been.
+func (a *Account) endLargest(least int64) (largest *Holder, held int64) {
+	a.Holders(func(h *Holder) bool {
+		if n := h.Total(); h.End != nil && !h.ended && n >= least && (largest == nil || n>>20 > held>>20) {
+			largest, held = h, n
+		}
+		return true
+	})
+	if largest == nil {
+		return nil, 0
+	}
+	a.holders.mu.Lock()
+	largest.ended = true
+	a.holders.mu.Unlock()
+	largest.End() // without the lock, which it may need to leave
+	return largest, held
+}

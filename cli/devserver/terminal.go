@@ -1,0 +1,122 @@
+package devserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/panics"
+)
+
+// Terminal is the controlling terminal of this process. The debugger of a model, in a process group of its own,
+// puts that group into the foreground while it talks and this one back afterwards; Terminal does the latter in its
+// place when its process has ended before.
+type Terminal struct {
+	file    *os.File
+	modes   *unix.Termios // as they were at first; a debugger may die with others
+	group   int           // the process group of this process
+	stop    chan struct{} // closed by Close
+	stopped chan struct{} // closed by the goroutine
+}
+
+// between is the time between two looks for a debugger that has died.
+const between = 200 * time.Millisecond
+
+// OpenTerminal returns the terminal, nil if there is none. Its goroutine runs until Close.
+func OpenTerminal(log zerolog.Logger) *Terminal {
+	file, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	t := &Terminal{file: file, group: unix.Getpgrp(), stop: make(chan struct{}), stopped: make(chan struct{})}
+	_ = t.do(func(fd int) (err error) { t.modes, err = unix.IoctlGetTermios(fd, unix.TCGETS); return err })
+	panics.Go(log, panics.Server, func() {
+		defer close(t.stopped)
+		ticks := time.NewTicker(between)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ticks.C:
+				if group := t.foreground(); group > 0 && group != t.group && errors.Is(unix.Kill(-group, 0), unix.ESRCH) {
+					t.takeBack()
+					log.Warn().Msg("the process of a model has ended in its debugger: the terminal is the server's again")
+				}
+			case <-t.stop:
+				return
+			}
+		}
+	}, nil)
+	return t
+}
+
+// Close takes the terminal back from a debugger that has it. Models have ended before.
+func (t *Terminal) Close() {
+	close(t.stop)
+	<-t.stopped
+	if group := t.foreground(); group > 0 && group != t.group && errors.Is(unix.Kill(-group, 0), unix.ESRCH) {
+		t.takeBack()
+	}
+	_ = t.file.Close()
+}
+
+// IsLent reports whether the debugger of a model has the terminal.
+func (t *Terminal) IsLent() bool {
+	group := t.foreground()
+	return group > 0 && group != t.group && parentOf(group) == os.Getpid()
+}
+
+// foreground returns the process group that keys reach, 0 if that is not known.
+func (t *Terminal) foreground() (group int) {
+	_ = t.do(func(fd int) (err error) { group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP); return err })
+	return group
+}
+
+// takeBack puts this process into the foreground, with the modes that the terminal had at first. The kernel stops
+// background groups that try, unless the thread blocks the signal for that.
+func (t *Terminal) takeBack() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var blocked, before unix.Sigset_t
+	blocked.Val[0] = 1 << (unix.SIGTTOU - 1)
+	if unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, &before) != nil {
+		return
+	}
+	_ = t.do(func(fd int) error {
+		if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, t.group); err != nil || t.modes == nil {
+			return err
+		}
+		return unix.IoctlSetTermios(fd, unix.TCSETSW, t.modes)
+	})
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+}
+
+func (t *Terminal) do(f func(fd int) error) error {
+	raw, err := t.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := raw.Control(func(fd uintptr) { err = f(int(fd)) })
+	return errors.Join(failed, err)
+}
+
+// parentOf returns the parent of a process, 0 if it is gone.
+func parentOf(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The name in parentheses may have anything in it: the state and the parent are behind its end.
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(string(fields[1])) // 0 for none
+	return parent
+}

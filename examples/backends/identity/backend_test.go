@@ -1,0 +1,13 @@
+package identity
+
+import (
+	"testing"
+
+	"github.com/nereid-serving/nereid/sdk/conformance"
+)
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, New,
+		conformance.Model{Directory: "../../examples/backend_models/identity"},
+	)
+}

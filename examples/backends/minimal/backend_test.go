@@ -1,0 +1,14 @@
+package minimal
+
+import (
+	"testing"
+
+	"github.com/nereid-serving/nereid/sdk/conformance"
+)
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, New,
+		conformance.Model{Directory: "../../examples/backend_models/batching"},
+		conformance.Model{Directory: "../../examples/backend_models/nonbatching"},
+	)
+}

@@ -1,0 +1,31 @@
+// Command server is Nereid with the tutorial's backends in its own process, as an example of a server that its users build. Models
+// name them as they name plugins; it takes the command line of nereid.
+package main
+
+import (
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli"
+	"github.com/nereid-serving/nereid/examples/backends/bls"
+	"github.com/nereid-serving/nereid/examples/backends/identity"
+	"github.com/nereid-serving/nereid/examples/backends/minimal"
+	"github.com/nereid-serving/nereid/examples/backends/recommended"
+	"github.com/nereid-serving/nereid/examples/backends/repeat"
+	"github.com/nereid-serving/nereid/examples/backends/square"
+	"github.com/nereid-serving/nereid/examples/backends/stateful"
+	"github.com/nereid-serving/nereid/examples/backends/strategy"
+)
+
+func main() {
+	cli.Main(
+		nereid.WithBackend("bls", bls.New),
+		nereid.WithBackend("identity", identity.New),
+		nereid.WithBackend("minimal", minimal.New),
+		nereid.WithBackend("recommended", recommended.New),
+		nereid.WithBackend("repeat", repeat.New),
+		nereid.WithBackend("square", square.New),
+		nereid.WithBackend("stateful", stateful.New),
+		// Batching strategies are asked by the scheduler, so they are linked in or not there.
+		nereid.WithBackend("identity_volume", strategy.Volume(identity.New)),
+		nereid.WithBackend("identity_single", strategy.Single(identity.New)),
+	)
+}

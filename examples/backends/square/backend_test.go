@@ -1,0 +1,13 @@
+package square
+
+import (
+	"testing"
+
+	"github.com/nereid-serving/nereid/sdk/conformance"
+)
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, New,
+		conformance.Model{Directory: "../../examples/backend_models/square_int32"},
+	)
+}

@@ -1,0 +1,13 @@
+package stateful
+
+import (
+	"testing"
+
+	"github.com/nereid-serving/nereid/sdk/conformance"
+)
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, New,
+		conformance.Model{Directory: "../../examples/backend_models/stateful_cell"},
+	)
+}

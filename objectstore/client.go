@@ -1,0 +1,70 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+)
+
+// Client is a connection to one location with one credential. It knows how its store lists and reads; what is the same for all
+// stores (checks of keys, renewed credentials, bodies that end early) is done above it. Its errors are a Cause. Any goroutine may
+// call it.
+type Client interface {
+	// Page lists objects whose whole key begins with prefix: at most most of them, from where the last page said, "" at first.
+	// next is "" after the last page. It does not keep the keys' order.
+	Page(ctx context.Context, prefix, from string, most int) (page []Entry, next string, err error)
+	// Read reads a version of the object with that whole key, from byte offset on. It need not check the length. From the first
+	// byte on it is a body WithSum if the store tells one.
+	Read(ctx context.Context, key string, o Object, offset int64) (io.ReadCloser, error)
+	// Close ends connections that are idle. Bodies that are being read go on.
+	Close()
+}
+
+// Entry is one object of a page, as the store shows it.
+type Entry struct {
+	Key       string // whole, from the bucket on; unchecked
+	Size      int64
+	Modified  time.Time
+	Version   string
+	Directory bool // the store says that it is one
+}
+
+// Connect makes a client. It waits for no answer of the store: the first call does.
+type Connect func(ctx context.Context, l Location, c Credential) (Client, error)
+
+// Cause is why a call of a store failed, in words of the store.
+type Cause struct {
+	Reason  error  // one of the errors above, or the context's, or nil
+	Name    string // such as AccessDenied
+	Message string
+}
+
+// Error gives name and message.
+func (c Cause) Error() string { return c.Name + ": " + c.Message }
+
+// Unwrap gives the reason.
+func (c Cause) Unwrap() error { return c.Reason }
+
+// causeOf says why a call failed. What the context says counts before what the store's client made of it.
+func causeOf(ctx context.Context, err error) Cause {
+	var c Cause
+	switch {
+	case ctx.Err() != nil:
+		return Cause{Reason: ctx.Err(), Name: "Timeout", Message: "the call was ended before the store had answered: " + context.Cause(ctx).Error()}
+	case errors.As(err, &c):
+		c.Name, c.Message = shortText(c.Name), shortText(c.Message)
+		return c
+	}
+	return Cause{Name: "Unknown", Message: shortText(err.Error())}
+}
+
+const mostText = 300 // bytes of what a store says, in an error
+
+// shortText bounds a text of a store and keeps it to one line.
+func shortText(text string) string {
+	if len(text) > mostText {
+		text = text[:mostText] + "…"
+	}
+	return cleanText(text)
+}

@@ -1,0 +1,77 @@
+package objectstore
+
+import (
+	"crypto/md5"  //nolint:gosec // what stores have told
+	"crypto/sha1" //nolint:gosec // likewise
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"hash/crc64"
+	"io"
+)
+
+// Sum is a checksum of a whole object that a store has told with its bytes.
+type Sum struct {
+	name string
+	hash func() hash.Hash
+	want []byte
+}
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	nvme       = crc64.MakeTable(0x9a6c9329ac4bc9b5)
+)
+
+// kindsOfSums are by the names that stores have for them.
+var kindsOfSums = map[string]func() hash.Hash{
+	"crc32":     func() hash.Hash { return crc32.NewIEEE() },
+	"crc32c":    func() hash.Hash { return crc32.New(castagnoli) },
+	"crc64nvme": func() hash.Hash { return crc64.New(nvme) },
+	"md5":       md5.New,
+	"sha1":      sha1.New,
+	"sha256":    sha256.New,
+	"sha512":    sha512.New,
+}
+
+// ParseSum reads a checksum of a kind, such as crc32c, in base64. It reports false of a kind that is not known, and of a value
+// that is none of the kind, such as those of S3 which are sums of the sums of parts.
+func ParseSum(kind, value string) (Sum, bool) {
+	made := kindsOfSums[kind]
+	want, err := base64.StdEncoding.DecodeString(value)
+	if made == nil || err != nil || len(want) != made().Size() {
+		return Sum{}, false
+	}
+	return Sum{kind, made, want}, true
+}
+
+// WithSum is a body of whose object a store has told a checksum. A Client returns it for bodies from the first byte on: the reader of
+// a Bucket compares it with all bytes, of later bodies of the same object too.
+func WithSum(body io.ReadCloser, sum Sum) io.ReadCloser { return summed{body, sum} }
+
+type summed struct {
+	io.ReadCloser
+	sum Sum
+}
+
+// shortSum is the beginning of a sum, for texts.
+func shortSum(sum []byte) string {
+	const most = 16 // bytes
+	if len(sum) > most {
+		return hex.EncodeToString(sum[:most]) + "…"
+	}
+	return hex.EncodeToString(sum)
+}
+
+// check compares what a hash has seen with the sum. A difference is the object's fault, whose uploader may have left a wrong sum, and
+// not the store's: it has no reason.
+func (s Sum) check(of hash.Hash) error {
+	got := of.Sum(nil)
+	if string(got) == string(s.want) {
+		return nil
+	}
+	return Cause{Name: "ChecksumMismatch", Message: fmt.Sprintf("the bytes that came have the %s %s, and the store has told %s", s.name, shortSum(got), shortSum(s.want))}
+}

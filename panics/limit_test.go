@@ -1,0 +1,68 @@
+package panics
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// TestLimitCountsWhatThisProcessRan has ticks of a limit take longer than they are meant to.
+func TestLimitCountsWhatThisProcessRan(t *testing.T) {
+	const second = time.Second
+	for name, c := range map[string]struct {
+		left, tick, took time.Duration
+		waited           bool
+		want             time.Duration
+	}{
+		"a tick in time":                           {5 * second, second, second, false, 4 * second},
+		"a tick that is a little late":             {5 * second, second, 3 * second / 2, false, 7 * second / 2},
+		"a pause":                                  {5 * second, second, time.Hour, false, 4 * second},
+		"the last tick in time":                    {second, second, second, false, 0},
+		"a pause in the last tick":                 {second, second, time.Hour, false, second},
+		"a pause in the last tick, which is short": {second / 4, second / 4, time.Hour, false, second},
+		"a pause before a short rest":              {5 * second / 4, second, time.Hour, false, second},
+		"a pause in the tick that was added":       {second, second, time.Hour, true, 0},
+	} {
+		l := &Limit{left: c.left, tick: c.tick, step: second, waited: c.waited}
+		if l.countLocked(c.took); l.left != c.want {
+			t.Errorf("%s: %s are left, want %s", name, l.left, c.want)
+		}
+	}
+}
+
+// TestLimitEndsInTime has limits of all kinds end when they should, and not after they were stopped.
+func TestLimitEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, late := time.Now(), errors.New("late")
+		for _, d := range []time.Duration{time.Millisecond, 333 * time.Millisecond, time.Minute} {
+			l := NewLimit(d)
+			<-l.C
+			if took := time.Since(began); took != d {
+				t.Errorf("a limit of %s took %s", d, took)
+			}
+			l.Stop()
+			began = time.Now()
+			ctx, cancel := WithLimit(t.Context(), d, late)
+			<-ctx.Done()
+			if took := time.Since(began); took != d || context.Cause(ctx) != late {
+				t.Errorf("a context of %s took %s and ended with %v", d, took, context.Cause(ctx))
+			}
+			cancel()
+			began = time.Now()
+		}
+		calls := make(chan struct{}, 2)
+		stopped := AfterLimit(zerolog.Nop(), Life, time.Second, func() { calls <- struct{}{} }, nil)
+		stopped.Stop()
+		never, end := WithLimit(t.Context(), 0, late)
+		AfterLimit(zerolog.Nop(), Life, time.Second, func() { calls <- struct{}{} }, nil)
+		time.Sleep(time.Hour)
+		if len(calls) != 1 || never.Err() != nil {
+			t.Errorf("%d limits called, want the one that was not stopped; a limit of 0 ended with %v", len(calls), never.Err())
+		}
+		end()
+	})
+}

@@ -1,0 +1,46 @@
+package clientshm
+
+import (
+	"context"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/shm/foreign"
+)
+
+// openDevice has an allocation opened. The caller owns the one reference. After an error nothing
+// is open.
+func (r *Registry) openDevice(ctx context.Context, status Status, handle []byte) (*region, error) {
+	devices := r.devices()
+	if devices == nil {
+		return nil, NoDevice(status.Name)
+	}
+	var given foreign.Handle
+	if len(handle) != len(given) {
+		return nil, infer.Errorf(infer.InvalidArg, "failed to register CUDA shared memory region '%s': its raw handle has %d bytes, want %d",
+			status.Name, len(handle), len(given))
+	}
+	copy(given[:], handle)
+	allocation, err := devices.Open(ctx, status.Device, given)
+	if err != nil {
+		return nil, infer.Errorf(infer.InvalidArg, "failed to register CUDA shared memory region '%s': %v", status.Name, err)
+	}
+	if status.Size > allocation.Size {
+		allocation.Release()
+		return nil, infer.Errorf(infer.InvalidArg, "failed to register shared memory region '%s': invalid args", status.Name)
+	}
+	made := &region{registry: r, status: status, devices: devices, allocation: allocation}
+	made.refs.Store(1)
+	return made, nil
+}
+
+// OnDevice returns the allocation that the slice lies in, and where in it; nil if it lies in a file.
+func (s *Slice) OnDevice() (allocation *foreign.Device, offset uint64) {
+	return s.region.allocation, uint64(s.offset)
+}
+
+// copyDevice is Copy of a slice on a device.
+func (s *Slice) copyDevice(ctx context.Context) ([]byte, infer.Memory, error) {
+	if s.size == 0 {
+		return []byte{}, nil, nil
+	}
+	return s.region.devices.Copy(ctx, s.region.allocation, uint64(s.offset), uint64(s.size))
+}

@@ -1,0 +1,122 @@
+package platforms
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest"
+	"github.com/nereid-serving/nereid/server/rest/body"
+	"github.com/nereid-serving/nereid/server/rest/inference"
+)
+
+// SageMakerConfig says what the front end of SageMaker does.
+type SageMakerConfig struct {
+	// REST has the address, the limits, and what is restricted. Framing and headers that
+	// are forwarded are not used.
+	REST rest.Config
+	// DefaultModel is the model of /invocations; default
+	// "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME".
+	DefaultModel string
+	// LivePing has /ping tell that the server lives, rather than that it is ready.
+	LivePing bool
+	// InferenceType is what /invocations does: "infer" (default), "generate" or
+	// "generate_stream".
+	InferenceType string
+	// Repositories are what models are loaded into and unloaded from; required.
+	Repositories Repositories
+	// ModelDirectory is where the platform puts the models that it loads, at
+	// <ModelDirectory>/<hash>/model; default "/opt/ml/models".
+	ModelDirectory string
+}
+
+// sageMakerBinary begins the media type of bodies with binary tensors.
+const sageMakerBinary = "application/vnd.sagemaker-triton.binary+json;json-header-size="
+
+type sageMaker struct {
+	cfg  SageMakerConfig
+	core server.Core
+	ends *rest.Endpoints
+	many *multiModel
+}
+
+// NewSageMaker returns the front end of SageMaker (https://docs.aws.amazon.com/sagemaker,
+// "Use Your Own Inference Code"), for one model and for many.
+func NewSageMaker(cfg SageMakerConfig, parts server.Parts, log zerolog.Logger) (*rest.FrontEnd, error) {
+	if cfg.DefaultModel == "" {
+		cfg.DefaultModel = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
+	}
+	if cfg.InferenceType == "" {
+		cfg.InferenceType = "infer"
+	}
+	if cfg.Repositories == nil {
+		return nil, errors.New("Repositories is nil, want those of the registry")
+	}
+	cfg.ModelDirectory = cmp.Or(cfg.ModelDirectory, "/opt/ml/models")
+	if err := parts.Complete(); err != nil {
+		return nil, err
+	}
+	cfg.REST.Framing, cfg.REST.ForwardPattern = inference.Framing{BinaryType: sageMakerBinary}, ""
+	ends, err := rest.NewEndpoints(cfg.REST, parts, log)
+	if err != nil {
+		return nil, err
+	}
+	s := &sageMaker{cfg: cfg, core: parts.Core, ends: ends, many: &multiModel{
+		base: filepath.Clean(cfg.ModelDirectory), core: parts.Core, repositories: cfg.Repositories, ends: ends,
+		bodies: &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.REST.WithDefaults().MaxInputBytes},
+		log:    log, models: make(map[string]*hosted),
+	}}
+	return rest.Front(cfg.REST, parts.Memory, s.serve, log), nil
+}
+
+func (s *sageMaker) serve(w *http1.Reply, r *http1.Request) {
+	switch r.Path() {
+	case "/ping":
+		if s.ends.Allow(w, r, server.GroupHealth) {
+			serveHealth(w, r, s.healthy(r))
+		}
+	case "/invocations":
+		if s.ends.Allow(w, r, server.GroupInference) {
+			s.invoke(w, r)
+		}
+	default:
+		if below, ok := strings.CutPrefix(r.Path(), "/models"); ok {
+			s.many.serve(w, r, below)
+			return
+		}
+		refuse(w, http.StatusBadRequest)
+	}
+}
+
+func (s *sageMaker) healthy(r *http1.Request) func() (bool, error) {
+	if s.cfg.LivePing {
+		return s.core.Live
+	}
+	return func() (bool, error) { return s.core.Ready(r.Context()) }
+}
+
+func (s *sageMaker) invoke(w *http1.Reply, r *http1.Request) {
+	if r.Method != http.MethodPost {
+		rest.RefuseMethod(w)
+		return
+	}
+	var err error
+	switch s.cfg.InferenceType {
+	case "infer":
+		err = s.ends.Infer(w, r, s.cfg.DefaultModel, infer.LatestVersion)
+	case "generate", "generate_stream":
+		err = s.ends.Generate(w, r, s.cfg.DefaultModel, infer.LatestVersion, s.cfg.InferenceType == "generate_stream")
+	default:
+		err = infer.Errorf(infer.InvalidArg, "Server has invalid inference type '%s'. Must be one of: infer, generate, generate_stream.", s.cfg.InferenceType)
+	}
+	if err != nil {
+		rest.WriteError(w, err)
+	}
+}

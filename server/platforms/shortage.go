@@ -1,0 +1,29 @@
+package platforms
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// shortages are parts of the texts with which models and their libraries say that memory is
+// short: the platform then unloads other models and tries again.
+var shortages = [...]string{
+	"CUDA out of memory", "CUDA_OUT_OF_MEMORY", "Out of memory", "Out Of Memory", "out of memory", "MemoryError", "OutOfMemory", "OOM",
+	"Dst tensor is not initialized", "Src tensor is not initialized", "CNMEM_STATUS_OUT_OF_MEMORY", "CUDNN_STATUS_NOT_INITIALIZED",
+	"CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED", "Failed to allocate memory", "failed to allocate memory",
+	"No space left on device",
+}
+
+// statusOf is the status of an error of a load or an invocation: 507 for lack of memory, by
+// the text, and 400 for all others.
+func statusOf(err error) int {
+	text := infer.AsError(err).Message
+	for _, shortage := range shortages {
+		if strings.Contains(text, shortage) {
+			return http.StatusInsufficientStorage
+		}
+	}
+	return http.StatusBadRequest
+}
