@@ -153,7 +153,7 @@ func TestCheckImportsAndTries(t *testing.T) {
 // TestCheckTriesSequencesAndMetrics asks examples that want more than inputs.
 func TestCheckTriesSequencesAndMetrics(t *testing.T) {
 	python := "--backend-config=python,python-executable=" + testkit.Python(t).Path
-	examples := filepath.Join(testkit.Root(t), "models", "examples")
+	examples := filepath.Join(testkit.Root(t), "examples", "models")
 	for _, name := range []string{"custom_metrics", "iterative_countdown", "sequence_counter"} {
 		if status, out, stderr := command(t, "check", filepath.Join(examples, name), "--try", python); status != 0 {
 			t.Errorf("%s: got status %d, %s%s", name, status, out, stderr)

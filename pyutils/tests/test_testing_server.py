@@ -335,5 +335,5 @@ class TestConfig:
         assert fill({}, "m")["input"] == []
 
     def test_examples(self) -> None:
-        for path in (Path(__file__).parents[2] / "models" / "examples").glob("*/config.pbtxt"):
+        for path in (Path(__file__).parents[2] / "examples" / "models").glob("*/config.pbtxt"):
             assert parse(path.read_text("utf-8"))["input"]
