@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/cli/devserver"
@@ -200,16 +198,12 @@ func checkFree(o *flags.Options) error {
 	return nil
 }
 
-// newProgress shows the start at a desk; nil elsewhere.
-func newProgress(o *flags.Options, lines *logs.Writer, out *logs.Console, getenv func(string) string, log zerolog.Logger) *devserver.Progress {
+// newProgress shows the startup on a terminal. It returns nil if the output is not one.
+func newProgress(lines *logs.Writer, out *logs.Console, getenv func(string) string) *devserver.Progress {
 	if !lines.AtDesk() {
 		return nil
 	}
-	folder, err := os.UserCacheDir()
-	if err == nil {
-		folder = filepath.Join(folder, "nereid")
-	}
-	return devserver.NewProgress(out, logs.PaletteOf(out, getenv), o.Repository.LoadThreads, devserver.ReadTimes(folder, o.Repository.Paths), log)
+	return devserver.NewProgress(out, logs.PaletteOf(out, getenv))
 }
 
 // addresses are the last lines of a start at a desk.

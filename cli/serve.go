@@ -88,7 +88,7 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 		return 1
 	}
 	options.Lines, options.Build = kept, version
-	shown := screen{settings: settings, lines: lines, progress: newProgress(o, lines, out, getenv, log), stdout: stdout, stderr: stderr}
+	shown := screen{settings: settings, lines: lines, progress: newProgress(lines, out, getenv), stdout: stdout, stderr: stderr}
 	if shown.progress != nil {
 		options.Loads = shown.progress
 		defer shown.progress.Close()

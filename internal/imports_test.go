@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"cli/replay":     {"panics", "cli/command", "cli/tensors", "infer", "kserve", "server/recording"},
 	"cli/command":    {"panics", "infer/spelling"},
 	"cli/completion": {"cli/command"},
-	"cli/devserver":  {"panics", "cli/command", "cli/logs", "models/diagnosis", "objectstore"},
+	"cli/devserver":  {"panics", "cli/command", "cli/logs", "models/diagnosis"},
 	"cli/entry":      {},
 	"cli/flags":      {".", "backend/native", "backend/python", "cli/command", "cli/logs", "devices", "infer", "infer/spelling", "budget", "metrics", "models/cache", "models/repository", "server/openai", "server/page/admission", "server/rest/origins", "server/tracing"},
 	"cli/env":        {"cli/command", "conda", "conda/cache"},
