@@ -164,10 +164,6 @@ bench: build venvs ## round trips to a stub, the front ends, batches, each besid
 bench-scale: build venvs ## what one server holds: models, instances, connections, requests, its limits; beside the Triton in YARDSTICK where there is one
 	$(GO) run ./bench/scale -models 1,200,1000 -instances 1,16,64,256 -connections 10000 -requests 10000 $(if $(wildcard $(YARDSTICK)/tritonserver),-yardstick '$(YARDSTICK)')
 
-.PHONY: simulate
-simulate: ## the autoscaling loop with the chart's defaults, simulated
-	$(GO) run ./bench/scale/autoscale
-
 .PHONY: benchmarks
 benchmarks: venvs ## the Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
