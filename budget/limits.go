@@ -10,7 +10,7 @@ import (
 const (
 	// MaxName bounds the name of a model, of a tensor and of a parameter, in bytes.
 	MaxName = 4 << 10
-	// MaxJSONDepth bounds the nesting of JSON.
+	// MaxJSONDepth bounds the brackets that are open at once in a JSON text, the outermost included.
 	MaxJSONDepth = 100
 	// MaxStops bounds the entries of OpenAI's "stop".
 	MaxStops = 16

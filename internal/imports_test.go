@@ -86,7 +86,7 @@ var mayImport = map[string][]string{
 	"models":                   {"backend", "panics", "infer", "kserve", "budget", "models/catalog", "models/config", "models/copies", "models/diagnosis", "models/dryrun", "models/locktable", "models/repository", "models/version"},
 	"models/cache":             {"infer"},
 	"models/catalog":           {"infer", "kserve", "models/config", "models/copies", "models/repository", "models/version"},
-	"models/config":            {"infer", "infer/spelling", "kserve"},
+	"models/config":            {"budget", "infer", "infer/spelling", "kserve"},
 	"models/copies":            {},
 	"models/diagnosis":         {"infer", "kserve", "models/config"},
 	"models/dryrun":            {"backend", "infer", "kserve", "models/config", "models/repository", "models/version"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/prototext"
@@ -161,6 +162,17 @@ func FuzzParseText(f *testing.F) {
 		}
 		checkConfig(t, config)
 	})
+}
+
+// TestConfigsNestToTheDepthOfAllJSON counts as for requests.
+func TestConfigsNestToTheDepthOfAllJSON(t *testing.T) {
+	for depth, want := range map[int]bool{100: true, 101: false} {
+		text := "{'a':" + strings.Repeat("[", depth-1) + "1" + strings.Repeat("]", depth-1) + "}"
+		r := relaxed{text: []byte(text)}
+		if _, got := r.value(0); got != want {
+			t.Errorf("depth %d: got %t, want %t", depth, got, want)
+		}
+	}
 }
 
 // FuzzParseJSON reads any bytes as a model's answer to auto-complete.

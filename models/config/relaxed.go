@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/kserve"
 )
 
@@ -28,10 +29,6 @@ func strictJSON(text []byte) ([]byte, bool) {
 	strict, err := json.Marshal(object.fit((&kserve.ModelConfig{}).ProtoReflect().Descriptor()))
 	return strict, err == nil
 }
-
-// maxDepth bounds how deep objects and lists are nested; a configuration
-// needs six.
-const maxDepth = 100
 
 // relaxed reads JSON as protobuf's C++ library does.
 type relaxed struct {
@@ -68,11 +65,13 @@ func (r *relaxed) takes(c byte) bool {
 // number matches a JSON number.
 var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
 
+// value reads a value inside depth objects and lists.
 func (r *relaxed) value(depth int) (any, bool) {
-	if depth > maxDepth {
+	c := r.space()
+	if depth == budget.MaxJSONDepth && (c == '{' || c == '[') {
 		return nil, false
 	}
-	switch c := r.space(); c {
+	switch c {
 	case '{':
 		r.at++
 		return r.object(depth)

@@ -1,7 +1,5 @@
 package jsontext
 
-import "github.com/nereid-serving/nereid/budget"
-
 // Leaves walks over the elements of an array, with all arrays inside flattened: in
 // row-major order, if they are the data of a tensor. Next goes to the next leaf, which
 // is then read once, as what it must be. After an error the walk is over.
@@ -31,12 +29,12 @@ func (v Value) Items() Leaves {
 // MostLeaves bounds how many leaves the array v can have.
 func (v Value) MostLeaves() int64 { return int64(len(v.t.buf)-v.at)/2 + 1 }
 
-// Next goes to the next leaf; more is false after the last one. It fails with
-// ErrTooDeep.
-func (l *Leaves) Next() (more bool, err error) {
+// Next goes to the next leaf, and reports false after the last one.
+func (l *Leaves) Next() bool {
 	if l.depth == 0 { // not in an array, or no longer
-		more, l.alone = l.alone, false
-		return more, nil
+		more := l.alone
+		l.alone = false
+		return more
 	}
 	for {
 		switch l.b[l.i] {
@@ -44,16 +42,14 @@ func (l *Leaves) Next() (more bool, err error) {
 			l.i++
 		case '[':
 			l.i++
-			if l.depth++; l.depth > budget.MaxJSONDepth {
-				return false, ErrTooDeep
-			}
+			l.depth++
 		case ']':
 			l.i++
 			if l.depth--; l.depth == 0 {
-				return false, nil
+				return false
 			}
 		default:
-			return true, nil
+			return true
 		}
 	}
 }

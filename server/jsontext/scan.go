@@ -29,16 +29,11 @@ type Document struct {
 
 type span struct{ start, end int }
 
-const (
-	// spanMin is the shortest container that gets a span.
-	spanMin = 1024
-	// maxDepth bounds the nesting of a document: that of the data of a tensor, and of the
-	// object, the list of inputs and the input around it.
-	maxDepth = budget.MaxJSONDepth + 3
-)
+// spanMin is the shortest container that gets a span.
+const spanMin = 1024
 
-// ErrTooDeep is what a scan or a walk over leaves fails with where brackets nest
-// too deeply.
+// ErrTooDeep is the error of a document with more than budget.MaxJSONDepth brackets open at once.
+// The outermost bracket counts.
 var ErrTooDeep = errors.New("JSON nesting depth exceeds maximum allowed limit (" + strconv.Itoa(budget.MaxJSONDepth) + ")")
 
 // SyntaxError says what is wrong with a document, and at which byte.
@@ -192,7 +187,7 @@ leave: // the container whose closing bracket is b[i]
 
 // enter opens the container that starts at i.
 func (s *Scanner) enter(c *budget.Charge, i int) error {
-	if s.depth == maxDepth {
+	if s.depth == budget.MaxJSONDepth {
 		return ErrTooDeep
 	}
 	one := span{i, s.inner}

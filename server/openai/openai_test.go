@@ -269,6 +269,21 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 	}
 }
 
+// TestBodiesNestToTheDepthOfAllJSON: at 100 open brackets the fields are looked at, at 101 nothing is.
+func TestBodiesNestToTheDepthOfAllJSON(t *testing.T) {
+	s := serve(t, Config{}, textModel("m", "python", says("a"), "text_input"))
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} {
+		for depth, want := range map[int]string{
+			100: `422 {"detail":[{"type":"missing","loc":["body","model"],`,
+			101: `422 {"detail":[{"type":"json_invalid","loc":["body",0],"msg":"JSON decode error","input":{},"ctx":{"error":"JSON nesting depth exceeds maximum allowed limit (100)"}`,
+		} {
+			if got := s.post(path, `{"x":`+strings.Repeat("[", depth-1)+strings.Repeat("]", depth-1)+"}"); !strings.HasPrefix(got, want) {
+				t.Errorf("%s at depth %d: got %.300s, want %s", path, depth, got, want)
+			}
+		}
+	}
+}
+
 func TestWrongConfigsAreRefused(t *testing.T) {
 	for _, cfg := range []Config{
 		{DefaultMaxTokens: -1}, {Format: "other"}, {Tensors: map[string]string{"other": "x"}},

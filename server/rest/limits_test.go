@@ -99,6 +99,60 @@ func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
 	}
 }
 
+// TestJSONNestsToOneDepthEverywhere sends a body with 100 open brackets to each endpoint that reads
+// JSON, and one with 101.
+func TestJSONNestsToOneDepthEverywhere(t *testing.T) {
+	path := ""
+	s := startHTTP(t, Config{}, nil, withRegions(t, &path))
+	paths := map[endpoint][]string{
+		epInfer:               {"/v2/models/id_int32/infer"},
+		epGenerate:            {"/v2/models/id_int32/generate"},
+		epGenerateStream:      {"/v2/models/id_int32/generate_stream"},
+		epLogging:             {"/v2/logging"},
+		epTrace:               {"/v2/trace/setting", "/v2/models/id_int32/trace/setting"},
+		epRepositoryIndex:     {"/v2/repository/index"},
+		epRepositoryLoad:      {"/v2/repository/models/m/load"},
+		epRepositoryUnload:    {"/v2/repository/models/m/unload"},
+		epRepositoryInstances: {"/v2/repository/models/m/instances"},
+		epRegionRegister:      {"/v2/systemsharedmemory/region/r/register", "/v2/cudasharedmemory/region/r/register"},
+		epRegionUnregister:    {}, // has no body
+	}
+	const tooDeep = "JSON nesting depth exceeds maximum allowed limit (100)"
+	check := func(path, begin, end string, around int) {
+		t.Helper()
+		body := func(depth int) string {
+			return begin + strings.Repeat("[", depth-around) + "1" + strings.Repeat("]", depth-around) + end
+		}
+		if got := s.do(t, "POST", path, body(100)); strings.Contains(got.body, tooDeep) {
+			t.Errorf("%s %s at depth 100: got %.300s, want it read", path, begin, got)
+		}
+		if got := s.do(t, "POST", path, body(101)); got.status != http.StatusBadRequest || !strings.Contains(got.body, tooDeep) {
+			t.Errorf("%s %s at depth 101: got %.300s, want it refused", path, begin, got)
+		}
+	}
+	for e, row := range endpoints {
+		list, known := paths[endpoint(e)]
+		if !known && row.method != http.MethodGet && endpoint(e) != epNone {
+			t.Errorf("endpoint %d is not tested", e)
+		}
+		for _, path := range list {
+			check(path, "", "", 0)
+			check(path, `{"x":`, "}", 1)
+		}
+	}
+	input := `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":`
+	check("/v2/models/id_int32/infer", input, "}]}", 3)
+	check("/v2/models/id_int32/generate", `{"INPUT0":`, "}", 1)
+	for path, body := range map[string]string{
+		"/v2/models/id_int32/infer":    input + strings.Repeat("[", 97) + "1" + strings.Repeat("]", 97) + "}]}",
+		"/v2/models/id_int32/generate": `{"INPUT0":` + strings.Repeat("[", 99) + "1" + strings.Repeat("]", 99) + "}",
+	} {
+		if got := s.do(t, "POST", path, body); got.status != http.StatusOK {
+			t.Errorf("%s with a tensor at depth 100: got %.300s, want 200", path, got)
+		}
+	}
+}
+
 // TestUnreadRepliesAreCharged has clients ask for large replies of each kind and not read them. The
 // bytes are charged to their connections until the server gives up on them.
 func TestUnreadRepliesAreCharged(t *testing.T) {
@@ -169,7 +223,7 @@ func TestLargeRepliesNeedMemory(t *testing.T) {
 // at once, and compares the live heap with the account.
 func TestAttacksStayWithinTheirCharge(t *testing.T) {
 	const size = 4 << 20
-	nested := strings.Repeat("[", 100) + `"` + strings.Repeat("a", 924) + `"` + strings.Repeat("]", 100) + ","
+	nested := strings.Repeat("[", 98) + `"` + strings.Repeat("a", 926) + `"` + strings.Repeat("]", 98) + ","
 	for _, tt := range []struct{ name, path, begin, unit, end string }{
 		{"nested arrays", "/v2/models/id_uint8/infer", `{"x":[`, nested, `0]}`},
 		{"empty objects as parameters", "/v2/models/id_uint8/infer", `{"parameters":{`, `"":{},`, `"a":1}}`},

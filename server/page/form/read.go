@@ -240,11 +240,7 @@ func (f *Field) visitJSON(text []byte, room *Room, visit func([]byte)) error {
 	}
 	var element []byte
 	for {
-		more, err := walk.Next()
-		if err != nil {
-			return f.refuse("the values are no array of JSON: %v", err)
-		}
-		if !more {
+		if !walk.Next() {
 			return nil
 		}
 		leaf, err := walk.Text()

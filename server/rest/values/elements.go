@@ -8,7 +8,6 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/jsontext"
-	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
 var (
@@ -21,18 +20,12 @@ var (
 // without a size in JSON (FP16, BF16, BYTES) are the caller's to refuse or to read.
 func ReadNumbers(walk jsontext.Leaves, d infer.DataType, n int64, dst []byte) error {
 	size := d.Size()
-	for {
-		more, err := walk.Next()
-		if err != nil {
-			return body.RefuseJSON(err)
-		}
-		if !more {
-			break
-		}
+	for walk.Next() {
 		if n--; n < 0 {
 			return errTooManyElements
 		}
 		var u uint64
+		var err error
 		switch d {
 		case infer.FP32, infer.FP64:
 			var f float64
@@ -82,35 +75,27 @@ func ReadNumbers(walk jsontext.Leaves, d infer.DataType, n int64, dst []byte) er
 // tensor; their number is for the core to check.
 func StringsSize(walk jsontext.Leaves) (int64, error) {
 	var n int64
-	for {
-		more, err := walk.Next()
-		if err != nil {
-			return 0, body.RefuseJSON(err)
-		}
-		if !more {
-			return n, nil
-		}
+	for walk.Next() {
 		s, err := walk.Text()
 		if err != nil {
 			return 0, infer.Errorf(infer.Internal, "Unable to parse JSON bytes array: %v", err)
 		}
 		n += 4 + int64(s.Len())
 	}
+	return n, nil
 }
 
 // ReadStrings appends the strings that StringsSize has measured to dst.
 //
 // bound: dst has room for StringsSize
 func ReadStrings(walk jsontext.Leaves, dst []byte) []byte {
-	for {
-		if more, err := walk.Next(); !more || err != nil {
-			return dst
-		}
+	for walk.Next() {
 		s, _ := walk.Text()
 		at := len(dst)
 		dst = s.AppendTo(append(dst, 0, 0, 0, 0))
 		binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
 	}
+	return dst
 }
 
 // numberBytes bounds the text of a number and the comma before it.
