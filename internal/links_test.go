@@ -1,0 +1,85 @@
+package internal
+
+import (
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// maxLinks is the largest number of links in one paragraph or list item. Tables are exempt.
+const maxLinks = 3
+
+var (
+	fencedBlock   = regexp.MustCompile("(?ms)^\\s*```.*?^\\s*```$")
+	listItem      = regexp.MustCompile(`(?m)^\s*(?:[-*]|\d+\.) `)
+	tableRow      = regexp.MustCompile(`(?m)^\|.*$`)
+	markdownLink  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	headingLine   = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnAnchor = regexp.MustCompile("[^\\p{L}\\p{N} _-]")
+)
+
+// TestLinksOfPages finds paragraphs with more than three links, and links to a file or a heading that
+// does not exist.
+func TestLinksOfPages(t *testing.T) {
+	for _, page := range pages(t) {
+		text := fencedBlock.ReplaceAllString(read(t, page), "")
+		for _, paragraph := range paragraphs(text) {
+			if n := len(markdownLink.FindAllString(paragraph, -1)); n > maxLinks {
+				t.Errorf("%s: got %d links in a paragraph, want at most %d:\n%s", page, n, maxLinks, paragraph)
+			}
+		}
+		for _, link := range markdownLink.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(link[1], "://") && !leadsSomewhere(t, page, link[1]) {
+				t.Errorf("%s links to %s, which does not exist", page, link[1])
+			}
+		}
+	}
+}
+
+// pages returns the Markdown files for users and contributors.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found := []string{"README.md", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md", "examples/*/README.md"} {
+		files, err := filepath.Glob(filepath.Join("..", pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: got %d files and error %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			found = append(found, filepath.ToSlash(file[len("../"):]))
+		}
+	}
+	return found
+}
+
+// paragraphs returns the paragraphs and list items of a page.
+func paragraphs(text string) []string {
+	text = tableRow.ReplaceAllString(text, "")
+	return strings.Split(listItem.ReplaceAllString(text, "\n\n"), "\n\n")
+}
+
+// leadsSomewhere reports whether a link's file and heading exist.
+func leadsSomewhere(t *testing.T, page, link string) bool {
+	t.Helper()
+	file, anchor, _ := strings.Cut(link, "#")
+	target := page
+	if file != "" {
+		target = path.Join(path.Dir(page), file)
+	}
+	if !exists(target) || anchor == "" {
+		return exists(target)
+	}
+	for _, heading := range headingLine.FindAllStringSubmatch(read(t, target), -1) {
+		if anchorOf(heading[1]) == anchor {
+			return true
+		}
+	}
+	return false
+}
+
+// anchorOf returns the anchor that GitHub gives a heading.
+func anchorOf(heading string) string {
+	return strings.ReplaceAll(notInAnAnchor.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}
