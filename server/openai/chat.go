@@ -10,11 +10,11 @@ import (
 	"github.com/nereid-serving/nereid/server/openai/jinja"
 )
 
-// toolUse is what a client says of tools.
+// toolUse has the fields of a chat that concern tools.
 type toolUse struct {
 	list     jsontext.Value
-	some     bool   // there is a list
-	choice   string // none, auto, required, "function" for one by its name; "" if nothing is said
+	some     bool   // the list is present
+	choice   string // none, auto, required, "function" for a named one, or "" if absent
 	function string
 }
 
@@ -226,25 +226,11 @@ func (t *toolUse) has(name string) bool {
 	return false
 }
 
-// addChat renders the messages into a prompt and makes the inputs of it.
+// addChat renders the messages into a prompt and adds the inputs for it.
 func (g *generation) addChat(r *http1.Request, list jsontext.Value, tools *toolUse, s *sampling, c *budget.Charge) error {
 	chat := newChat(r, c)
-	var messages jinja.List
-	elements, _ := list.Elements()
-	for m, ok := elements.Next(); ok; m, ok = elements.Next() {
-		one, err := chat.message(m)
-		if err != nil {
-			return err
-		}
-		if messages, err = chat.Append(messages, one); err != nil {
-			return err
-		}
-	}
-	shown, err := chat.tools(tools)
-	if err != nil {
-		return err
-	}
-	prompt, err := g.h.template.render(chat, messages, shown)
+	messages := chat.list(list, chat.message)
+	prompt, err := g.h.template.render(chat, messages, chat.tools(tools))
 	if err != nil {
 		return err
 	}
@@ -252,93 +238,55 @@ func (g *generation) addChat(r *http1.Request, list jsontext.Value, tools *toolU
 }
 
 // message returns the parts of a message that templates see.
-func (t *chatValues) message(m jsontext.Value) (jinja.Value, error) {
-	role, err := m.Member("role").Text()
-	if err != nil {
-		return nil, err // checkMessages has looked
-	}
-	list := []named{{"role", m.Member("role")}, {"content", m.Member("content")}}
+func (t *chatValues) message(m jsontext.Value) jinja.Value {
+	role, _ := m.Member("role").Text() // checkMessages has looked
+	d := t.dict(named{"role", m.Member("role")}, named{"content", m.Member("content")})
 	switch {
 	case role.Is("user"):
 		if name := m.Member("name"); name.Exists() && !name.IsNull() {
-			list = append(list, named{"name", name}) // bound: one
+			t.Set(d, "name", t.value(name))
 		}
 	case role.Is("tool"):
-		list = append(list, named{"tool_call_id", m.Member("tool_call_id")}) // bound: one
-	}
-	d, err := t.dict(list...)
-	if err != nil {
-		return nil, err
-	}
-	calls := m.Member("tool_calls")
-	if !role.Is("assistant") || !calls.Exists() || calls.IsNull() {
-		return d, nil
-	}
-	var made jinja.List
-	elements, _ := calls.Elements()
-	for c, ok := elements.Next(); ok; c, ok = elements.Next() {
-		one, err := t.call(c)
-		if err != nil {
-			return nil, err
-		}
-		if made, err = t.Append(made, one); err != nil {
-			return nil, err
+		t.Set(d, "tool_call_id", t.value(m.Member("tool_call_id")))
+	case role.Is("assistant"):
+		if calls := m.Member("tool_calls"); calls.Exists() && !calls.IsNull() {
+			t.Set(d, "tool_calls", t.list(calls, t.call))
 		}
 	}
-	return d, t.Set(d, "tool_calls", made)
+	return d
 }
 
 // call returns a call of a tool with its arguments decoded.
-func (t *chatValues) call(c jsontext.Value) (jinja.Value, error) {
-	text, err := c.Member("function").Member("arguments").Text()
-	if err != nil {
-		return nil, err // checkCalls has looked
-	}
+func (t *chatValues) call(c jsontext.Value) jinja.Value {
+	text, _ := c.Member("function").Member("arguments").Text() // checkCalls has looked
 	source := buffer{charge: t.charge, kind: budget.JSON}
 	arguments := source.plain(text)
 	if source.err != nil {
-		return nil, source.err
+		t.Fail(source.err)
+		return nil
 	}
 	doc, err := new(jsontext.Scanner).Scan(t.charge, arguments)
 	if err != nil {
-		return nil, infer.Errorf(infer.Internal, "%v", err)
+		t.Fail(infer.Errorf(infer.Internal, "%v", err))
+		return nil
 	}
-	function, err := t.dict(named{"name", c.Member("function").Member("name")}, named{"arguments", doc.Root()})
-	if err != nil {
-		return nil, err
-	}
+	function := t.dict(named{"name", c.Member("function").Member("name")}, named{"arguments", doc.Root()})
 	source.free()
-	d, err := t.dict(named{"id", c.Member("id")}, named{"type", c.Member("type")})
-	if err != nil {
-		return nil, err
-	}
-	return d, t.Set(d, "function", function)
+	d := t.dict(named{"id", c.Member("id")}, named{"type", c.Member("type")})
+	t.Set(d, "function", function)
+	return d
 }
 
 // tools returns the tools as templates see them: with all members, null for absent ones.
-func (t *chatValues) tools(use *toolUse) (jinja.Value, error) {
+func (t *chatValues) tools(use *toolUse) jinja.Value {
 	if !use.some {
-		return nil, nil
+		return nil
 	}
-	var list jinja.List
-	elements, _ := use.list.Elements()
-	for tool, ok := elements.Next(); ok; tool, ok = elements.Next() {
+	return t.list(use.list, func(tool jsontext.Value) jinja.Value {
 		from := tool.Member("function")
-		function, err := t.dict(named{"description", from.Member("description")}, named{"name", from.Member("name")},
-			named{"parameters", from.Member("parameters")})
-		if err != nil {
-			return nil, err
-		}
-		d, err := t.dict(named{"type", tool.Member("type")})
-		if err != nil {
-			return nil, err
-		}
-		if err := t.Set(d, "function", function); err != nil {
-			return nil, err
-		}
-		if list, err = t.Append(list, d); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
+		d := t.dict(named{"type", tool.Member("type")})
+		t.Set(d, "function", t.dict(named{"description", from.Member("description")}, named{"name", from.Member("name")},
+			named{"parameters", from.Member("parameters")}))
+		return d
+	})
 }

@@ -16,24 +16,24 @@ import (
 	"github.com/nereid-serving/nereid/server/openai/jinja"
 )
 
-// chatTemplate turns the messages of a chat into a prompt, as a tokenizer says.
+// chatTemplate renders the messages of a chat into a prompt, as a tokenizer defines it.
 type chatTemplate struct {
 	plain, withTools *jinja.Template
 	tokens           map[string]jinja.Value // special ones, by the names of their variables
 }
 
-// tokenizerConfig is what tokenizer_config.json has that matters here.
+// tokenizerConfig has the parts of tokenizer_config.json that templates need.
 type tokenizerConfig struct {
 	ChatTemplate json.RawMessage `json:"chat_template"`
 	tokens       map[string]json.RawMessage
 }
 
-// specialTokens are variables of templates.
+// specialTokens are the names of template variables.
 var specialTokens = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
 // loadTemplate reads the template of a tokenizer: a folder, or its tokenizer_config.json.
-// file is a template that takes the place of the tokenizer's own. Without both there is
-// none.
+// file is a template that replaces the tokenizer's own. Without
+// either it returns nil.
 //
 // bound: the operator's files
 func loadTemplate(tokenizer, file string) (*chatTemplate, error) {
@@ -57,7 +57,7 @@ func loadTemplate(tokenizer, file string) (*chatTemplate, error) {
 		if err := config.readSources(sources); err != nil {
 			return nil, fmt.Errorf("%s: %w", tokenizer, err)
 		}
-		// Newer tokenizers have it in a file of its own.
+		// Newer tokenizers have the template in a file of its own.
 		switch own, err := os.ReadFile(filepath.Join(folder, "chat_template.jinja")); {
 		case err == nil:
 			sources["default"] = string(own)
@@ -104,7 +104,7 @@ func readTokenizer(path string) (*tokenizerConfig, error) {
 	return c, nil
 }
 
-// readTokens adds the special tokens: a text each, or an object with it.
+// readTokens adds the special tokens. Each is a text, or an object with the text.
 //
 // bound: the operator's file
 func (c *tokenizerConfig) readTokens(tokens map[string]jinja.Value) {
@@ -145,13 +145,13 @@ func (c *tokenizerConfig) readSources(sources map[string]string) error {
 // mostRendered bounds the bytes of the values, the texts and the prompt of one chat.
 const mostRendered = 256 << 20
 
-// chatValues makes the values of one chat. It charges scans of JSON to charge.
+// chatValues creates the values of one chat. It charges scans of JSON to charge.
 type chatValues struct {
 	*jinja.Meter
 	charge *budget.Charge
 }
 
-// newChat returns the meter of the chat of r. It charges c, and stops when the client leaves.
+// newChat returns the meter of the chat of r. It charges c, and stops when the client disconnects.
 func newChat(r *http1.Request, c *budget.Charge) *chatValues {
 	left := int64(mostRendered)
 	return &chatValues{charge: c, Meter: jinja.NewMeter(jinja.Limits{
@@ -185,7 +185,7 @@ func (t *chatTemplate) render(chat *chatValues, messages, tools jinja.Value) (st
 	return prompt, ofTemplate(err)
 }
 
-// ofTemplate returns an error of a rendering as the client sees it.
+// ofTemplate returns the client's error for an error of a rendering.
 func ofTemplate(err error) error {
 	var raised *jinja.RaisedError
 	var steps *jinja.StepsError
@@ -198,90 +198,75 @@ func ofTemplate(err error) error {
 	return err
 }
 
-// named is a member of a dict in the making.
+// named is a future member of a dict.
 type named struct {
 	name  string
 	value jsontext.Value
 }
 
 // dict returns a dict of these members.
-func (t *chatValues) dict(members ...named) (*jinja.Dict, error) {
-	d, err := t.Dict()
-	for i := 0; err == nil && i < len(members); i++ {
-		var v jinja.Value
-		if v, err = t.value(members[i].value); err == nil {
-			err = t.Set(d, members[i].name, v)
-		}
+func (t *chatValues) dict(members ...named) *jinja.Dict {
+	d := t.Dict()
+	for _, one := range members {
+		t.Set(d, one.name, t.value(one.value))
 	}
-	return d, err
+	return d
 }
 
-// text returns a text of JSON without its escapes.
-func (t *chatValues) text(s jsontext.String) (string, error) {
+// list returns a list with a value for each element of an array.
+func (t *chatValues) list(array jsontext.Value, value func(jsontext.Value) jinja.Value) (list jinja.List) {
+	elements, _ := array.Elements()
+	for e, ok := elements.Next(); ok && t.Err() == nil; e, ok = elements.Next() {
+		list = t.Append(list, value(e))
+	}
+	return list
+}
+
+// text returns a JSON string without its escapes.
+func (t *chatValues) text(s jsontext.String) string {
 	if !s.Escaped {
 		return t.Text(s.Raw)
 	}
 	n := s.Len()
-	if err := t.Take(n); err != nil {
-		return "", err
+	if !t.Take(n) {
+		return ""
 	}
 	return t.Text(s.AppendTo(make([]byte, 0, n))) // bound: taken
 }
 
-// value makes a value for templates of one in JSON.
-func (t *chatValues) value(v jsontext.Value) (jinja.Value, error) {
-	if !v.Exists() || v.IsNull() {
-		return nil, nil
+// value returns a JSON value as templates see it.
+func (t *chatValues) value(v jsontext.Value) jinja.Value {
+	switch {
+	case !v.Exists() || v.IsNull():
+		return nil
+	case v.IsArray():
+		return t.list(v, t.value)
+	case v.IsObject():
+		return t.object(v)
 	}
 	if s, err := v.Text(); err == nil {
 		return t.text(s)
 	}
 	if b, err := v.Bool(); err == nil {
-		return b, nil
-	}
-	if v.IsArray() {
-		var list jinja.List
-		elements, _ := v.Elements()
-		for e, ok := elements.Next(); ok; e, ok = elements.Next() {
-			one, err := t.value(e)
-			if err != nil {
-				return nil, err
-			}
-			if list, err = t.Append(list, one); err != nil {
-				return nil, err
-			}
-		}
-		return list, nil
-	}
-	if v.IsObject() {
-		return t.object(v)
+		return b
 	}
 	if n, err := v.Int(); err == nil {
-		return n, nil
+		return n
 	}
-	if err := t.Take(len(v.Raw())); err != nil { // Float copies a long number
-		return nil, err
+	if !t.Take(len(v.Raw())) { // Float copies a long number
+		return nil
 	}
 	x, _ := v.Float()
-	return x, nil
+	return x
 }
 
-func (t *chatValues) object(v jsontext.Value) (jinja.Value, error) {
-	d, err := t.Dict()
-	for m := v.Members(); err == nil; {
-		name, value, ok := m.Next()
-		if !ok {
-			break
-		}
-		var key string
-		var one jinja.Value
-		if key, err = t.text(name); err == nil {
-			if one, err = t.value(value); err == nil {
-				err = t.Set(d, key, one)
-			}
-		}
+func (t *chatValues) object(v jsontext.Value) jinja.Value {
+	d, members := t.Dict(), v.Members()
+	for name, value, ok := members.Next(); ok && t.Err() == nil; name, value, ok = members.Next() {
+		key := t.text(name)
+		t.Set(d, key, t.value(value))
 	}
-	return d, err
+	return d
 }
 
 var errNoTokenizer = &refusal{status: http.StatusInternalServerError, text: "Unknown tokenizer"}

@@ -1,19 +1,18 @@
 package jinja
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"unicode"
 )
 
-// filter makes a value of another one.
-type filter func(r *run, v Value, a *arguments) (Value, error)
+// filter returns a value that is derived from v.
+type filter func(r *run, v Value, a *arguments) Value
 
-// filterNamed returns a filter, nil if there is none of that name.
+// filterNamed returns a filter, or nil.
 func filterNamed(name string) filter {
-	switch name { // those that look for others
+	switch name { // filters that look up filters or tests, and so cannot be in the map
 	case "map":
 		return filterMap
 	case "select", "reject":
@@ -34,7 +33,7 @@ var filters = map[string]filter{
 	"unique": filterUnique, "upper": ofText(upper), "wordcount": filterWordCount,
 }
 
-// caser returns a function that changes the characters of a text, which it gets in order.
+// caser returns a function that changes the case of a text's characters, in order.
 type caser func() func(rune) rune
 
 func lower() func(rune) rune { return unicode.ToLower }
@@ -51,7 +50,7 @@ func capitalize() func(rune) rune {
 	}
 }
 
-// title begins each word with a capital.
+// title begins each word with a capital letter.
 func title() func(rune) rune {
 	inside := false
 	return func(c rune) rune {
@@ -63,71 +62,53 @@ func title() func(rune) rune {
 	}
 }
 
-// ofText makes a filter of a change of characters.
+// ofText returns the filter that changes the case of a text.
 func ofText(change caser) filter {
-	return func(r *run, v Value, _ *arguments) (Value, error) {
-		s, err := r.str(v)
-		if err != nil {
-			return nil, err
-		}
-		return r.mapped(s, change())
-	}
+	return func(r *run, v Value, _ *arguments) Value { return r.mapped(r.str(v), change()) }
 }
 
 // mapped returns a text with its characters changed.
-func (m *Meter) mapped(s string, change func(rune) rune) (string, error) {
-	if err := m.read(len(s)); err != nil {
-		return "", err
-	}
+func (m *Meter) mapped(s string, change func(rune) rune) string {
 	w := writer{m: m}
+	m.read(len(s))
 	w.grow(len(s))
 	for _, c := range s {
-		if w.rune(change(c)); w.err != nil {
+		if w.rune(change(c)); m.err != nil {
 			break
 		}
 	}
 	return w.value()
 }
 
-func filterAbs(_ *run, v Value, _ *arguments) (Value, error) {
+func filterAbs(r *run, v Value, _ *arguments) Value {
 	if n, ok := asInt(v); ok {
-		return max(n, -n), nil
+		return max(n, -n)
 	}
 	if x, ok := v.(float64); ok {
-		return math.Abs(x), nil
+		return math.Abs(x)
 	}
-	return nil, fmt.Errorf("bad operand type for abs(): '%s'", typeName(v))
+	return r.failf("bad operand type for abs(): '%s'", typeName(v))
 }
 
-func filterLength(r *run, v Value, _ *arguments) (Value, error) {
-	n, err := r.length(v)
-	return int64(n), err
-}
+func filterLength(r *run, v Value, _ *arguments) Value { return int64(r.length(v)) }
 
-func filterDefault(_ *run, v Value, a *arguments) (Value, error) {
-	otherwise, ok := a.at(0, "default_value")
-	if !ok {
-		otherwise = ""
+func filterDefault(_ *run, v Value, a *arguments) Value {
+	if _, undefined := v.(Undefined); !undefined && (truth(v) || !a.truth(1, "boolean")) {
+		return v
 	}
-	falsy, _ := a.at(1, "boolean")
-	if _, undefined := v.(Undefined); undefined || truth(falsy) && !truth(v) {
-		return otherwise, nil
+	if otherwise, ok := a.at(0, "default_value"); ok {
+		return otherwise
 	}
-	return v, nil
+	return ""
 }
 
 var escapes = map[byte]string{'&': "&amp;", '<': "&lt;", '>': "&gt;", '\'': "&#39;", '"': "&#34;"}
 
-func filterEscape(r *run, v Value, _ *arguments) (Value, error) {
-	s, err := r.str(v)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.read(len(s)); err != nil {
-		return nil, err
-	}
+func filterEscape(r *run, v Value, _ *arguments) Value {
+	s := r.str(v)
+	r.read(len(s))
 	w := writer{m: r.Meter}
-	for s != "" && w.err == nil {
+	for s != "" && r.err == nil {
 		n := strings.IndexAny(s, `&<>'"`)
 		if n < 0 {
 			w.text(s)
@@ -143,7 +124,7 @@ func filterEscape(r *run, v Value, _ *arguments) (Value, error) {
 // mostDigits bounds the text of a number, as Python does for integers.
 const mostDigits = 4300
 
-// digits returns a text without the blanks around it, and "" if it is too long for a number.
+// digits returns a text without surrounding spaces, or "" if it is too long for a number.
 func digits(v Value) string {
 	s, _ := v.(string)
 	if s = strings.TrimSpace(s); len(s) > mostDigits {
@@ -152,70 +133,59 @@ func digits(v Value) string {
 	return s
 }
 
-func filterFloat(_ *run, v Value, a *arguments) (Value, error) {
+func filterFloat(_ *run, v Value, a *arguments) Value {
 	if x, ok := asFloat(v); ok {
-		return x, nil
+		return x
 	}
 	if x, err := strconv.ParseFloat(digits(v), 64); err == nil {
-		return x, nil
+		return x
 	}
 	if otherwise, ok := a.at(0, "default"); ok {
-		return otherwise, nil
+		return otherwise
 	}
-	return 0.0, nil
+	return 0.0
 }
 
-func filterInt(_ *run, v Value, a *arguments) (Value, error) {
+func filterInt(_ *run, v Value, a *arguments) Value {
 	if n, ok := asInt(v); ok {
-		return n, nil
+		return n
 	}
 	x, ok := v.(float64)
 	if !ok {
 		text := digits(v)
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-			return n, nil
+			return n
 		}
 		var err error
 		x, err = strconv.ParseFloat(text, 64)
 		ok = err == nil
 	}
 	if ok && math.Abs(x) < 1<<63 {
-		return int64(x), nil
+		return int64(x)
 	}
 	if otherwise, ok := a.at(0, "default"); ok {
-		return otherwise, nil
+		return otherwise
 	}
-	return int64(0), nil
+	return int64(0)
 }
 
-func filterFormat(r *run, v Value, a *arguments) (Value, error) {
-	s, err := r.str(v)
-	if err != nil {
-		return nil, err
-	}
-	return r.formatted(s, List(a.list))
-}
+func filterFormat(r *run, v Value, a *arguments) Value { return r.formatted(r.str(v), List(a.list)) }
 
-func filterIndent(r *run, v Value, a *arguments) (Value, error) {
-	width, _ := a.at(0, "width")
+func filterIndent(r *run, v Value, a *arguments) Value {
 	with := blanks[:4]
-	switch width := width.(type) {
+	switch width := a.value(0, "width").(type) {
 	case string:
 		with = width
 	case int64:
 		with = blanks[:min(max(width, 0), int64(len(blanks)))]
 	}
-	first, _ := a.at(1, "first")
-	blank, _ := a.at(2, "blank")
-	rest, err := r.str(v)
-	if err != nil {
-		return nil, err
-	}
+	first, blank := a.truth(1, "first"), a.truth(2, "blank")
+	rest := r.str(v)
 	w := writer{m: r.Meter}
-	for i, more := 0, true; more && w.err == nil; i++ {
+	for i, more := 0, true; more && r.err == nil; i++ {
 		var line string
 		line, rest, more = strings.Cut(rest, "\n")
-		if (i > 0 || truth(first)) && (line != "" || truth(blank)) {
+		if (i > 0 || first) && (line != "" || blank) {
 			w.text(with)
 		}
 		w.text(line)
@@ -226,101 +196,61 @@ func filterIndent(r *run, v Value, a *arguments) (Value, error) {
 	return w.value()
 }
 
-func filterReplace(r *run, v Value, a *arguments) (Value, error) {
-	s, err := r.str(v)
-	if err != nil {
-		return nil, err
-	}
-	return replace(r, s, a)
-}
+func filterReplace(r *run, v Value, a *arguments) Value { return replace(r, r.str(v), a) }
 
 // replace is Python's str.replace.
-func replace(r *run, s string, a *arguments) (Value, error) {
-	count, err := a.int(2, "count", -1)
-	if err != nil {
-		return nil, err
-	}
-	old, err := a.text(r.Meter, 0, "old", "")
-	if err != nil {
-		return nil, err
-	}
-	with, err := a.text(r.Meter, 1, "new", "")
-	if err != nil {
-		return nil, err
-	}
-	return r.replaced(s, old, with, count)
+func replace(r *run, s string, a *arguments) Value {
+	return r.replaced(s, a.text(0, "old", ""), a.text(1, "new", ""), a.int(2, "count", -1))
 }
 
-func filterRound(r *run, v Value, a *arguments) (Value, error) {
+func filterRound(r *run, v Value, a *arguments) Value {
 	x, ok := asFloat(v)
 	if !ok {
-		return nil, fmt.Errorf("type %s doesn't define __round__ method", typeName(v))
+		return r.failf("type %s doesn't define __round__ method", typeName(v))
 	}
-	precision, err := a.int(0, "precision", 0)
-	if err != nil {
-		return nil, err
-	}
-	method, err := a.text(r.Meter, 1, "method", "common")
-	if err != nil {
-		return nil, err
-	}
-	scale := math.Pow(10, float64(precision))
-	switch method {
+	scale := math.Pow(10, float64(a.int(0, "precision", 0)))
+	switch a.text(1, "method", "common") {
 	case "ceil":
-		return math.Ceil(x*scale) / scale, nil
+		return math.Ceil(x*scale) / scale
 	case "floor":
-		return math.Floor(x*scale) / scale, nil
+		return math.Floor(x*scale) / scale
 	}
-	return math.RoundToEven(x*scale) / scale, nil
+	return math.RoundToEven(x*scale) / scale
 }
 
-func filterString(r *run, v Value, _ *arguments) (Value, error) { return r.str(v) }
+func filterString(r *run, v Value, _ *arguments) Value { return r.str(v) }
 
-func filterTrim(r *run, v Value, a *arguments) (Value, error) {
-	s, err := r.str(v)
-	if err != nil {
-		return nil, err
-	}
-	return stripped(r, s, a, strings.TrimSpace, strings.Trim)
+func filterTrim(r *run, v Value, a *arguments) Value {
+	return stripped(r, r.str(v), a, strings.TrimSpace, strings.Trim)
 }
 
-// stripped trims blanks, or the characters that an argument has.
-func stripped(r *run, s string, a *arguments, blanks func(string) string, these func(s, set string) string) (Value, error) {
-	chars, err := a.text(r.Meter, 0, "chars", "")
-	if err != nil {
-		return nil, err
+// stripped trims spaces, or the characters of an argument.
+func stripped(r *run, s string, a *arguments, blanks func(string) string, these func(s, set string) string) Value {
+	if a.value(0, "chars") == nil {
+		r.read(len(s))
+		return blanks(s)
 	}
-	if set, given := a.at(0, "chars"); !given || set == nil {
-		return blanks(s), r.read(len(s))
+	chars := a.text(0, "chars", "")
+	if !r.count((len(s)/readStep + 1) * len(chars)) {
+		return nil
 	}
-	if err := r.count((len(s)/readStep + 1) * len(chars)); err != nil {
-		return nil, err
-	}
-	return these(s, chars), nil
+	return these(s, chars)
 }
 
-func filterWordCount(r *run, v Value, _ *arguments) (Value, error) {
-	s, err := r.str(v)
-	if err != nil {
-		return nil, err
-	}
-	n, err := r.wordCount(s)
-	return int64(n), err
-}
+func filterWordCount(r *run, v Value, _ *arguments) Value { return int64(r.wordCount(r.str(v))) }
 
 // wordCount counts the words of a text.
-func (m *Meter) wordCount(s string) (n int, err error) {
-	for _, more := word(&s); more; _, more = word(&s) {
+func (m *Meter) wordCount(s string) (n int) {
+	m.read(len(s))
+	for _, more := word(&s); more && m.err == nil; _, more = word(&s) {
 		if n++; n%readStep == 0 {
-			if err := m.step(); err != nil {
-				return 0, err
-			}
+			m.step()
 		}
 	}
-	return n, m.read(len(s))
+	return n
 }
 
-// word takes the first word off a text.
+// word removes the first word from a text and returns it.
 func word(s *string) (first string, ok bool) {
 	rest := strings.TrimLeftFunc(*s, unicode.IsSpace)
 	end := strings.IndexFunc(rest, unicode.IsSpace)

@@ -1,8 +1,6 @@
 package jinja
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -18,35 +16,26 @@ type dumper struct {
 	depth         int
 }
 
-// maxIndent bounds the blanks of a level that templates ask for by their number.
+// maxIndent bounds the spaces of a level that templates ask for by number.
 const maxIndent = 64
 
 var blanks = strings.Repeat(" ", 1000) // bound: 1000
 
-// filterToJSON is json.dumps, with the text as it is unless ensure_ascii is true.
-func filterToJSON(r *run, v Value, a *arguments) (Value, error) {
+// filterToJSON is json.dumps, which escapes characters beyond ASCII only if ensure_ascii is true.
+func filterToJSON(r *run, v Value, a *arguments) Value {
 	d := dumper{writer: writer{m: r.Meter}, item: ", ", colon: ": "}
-	ascii, _ := a.at(0, "ensure_ascii")
-	sorted, _ := a.at(3, "sort_keys")
-	d.ascii, d.sorted = truth(ascii), truth(sorted)
-	switch indent, _ := a.at(1, "indent"); indent := indent.(type) {
+	d.ascii, d.sorted = a.truth(0, "ensure_ascii"), a.truth(3, "sort_keys")
+	switch indent := a.value(1, "indent").(type) {
 	case nil:
 	case int64:
 		d.indent, d.item, d.lines = blanks[:min(max(indent, 0), maxIndent)], ",", true
 	case string:
 		d.indent, d.item, d.lines = indent, ",", true
 	default:
-		return nil, fmt.Errorf("indent is %s, want an integer or a string", typeName(indent))
+		return r.failf("indent is %s, want an integer or a string", typeName(indent))
 	}
-	separators, _ := a.at(2, "separators")
-	if list, ok := separators.(List); ok && len(list) == 2 {
-		var err error
-		if d.item, err = r.str(list[0]); err != nil {
-			return nil, err
-		}
-		if d.colon, err = r.str(list[1]); err != nil {
-			return nil, err
-		}
+	if list, ok := a.value(2, "separators").(List); ok && len(list) == 2 {
+		d.item, d.colon = r.str(list[0]), r.str(list[1])
 	}
 	d.write(v)
 	return d.value()
@@ -82,39 +71,25 @@ func (d *dumper) write(v Value) {
 	case *Dict:
 		d.dict(v)
 	default:
-		d.fail(fmt.Errorf("Object of type %s is not JSON serializable", typeName(v)))
-	}
-}
-
-func (d *dumper) fail(err error) {
-	if d.err == nil {
-		d.err = err
+		d.m.failf("Object of type %s is not JSON serializable", typeName(v))
 	}
 }
 
 func (d *dumper) dict(v *Dict) {
 	if v.namespace {
-		d.fail(errors.New("Object of type Namespace is not JSON serializable"))
+		d.m.failf("Object of type Namespace is not JSON serializable")
 		return
 	}
 	members := v.members
 	if d.sorted {
-		sorted, err := made[member](d.m, len(members))
-		if err != nil {
-			d.fail(err)
-			return
-		}
-		copy(sorted, members)
-		slices.SortFunc(sorted, func(a, b member) int {
-			if err := d.m.step(); err != nil {
-				d.fail(err)
-			}
-			if d.err != nil {
+		members = made[member](d.m, len(members))
+		copy(members, v.members)
+		slices.SortFunc(members, func(a, b member) int {
+			if !d.m.step() {
 				return 0
 			}
 			return strings.Compare(a.name, b.name)
 		})
-		members = sorted
 	}
 	d.container('{', '}', len(members), func(i int) {
 		d.text(members[i].name)
@@ -126,7 +101,7 @@ func (d *dumper) dict(v *Dict) {
 func (d *dumper) line() {
 	if d.lines {
 		d.byte('\n')
-		for i := 0; i < d.depth && d.err == nil; i++ {
+		for i := 0; i < d.depth && d.m.err == nil; i++ {
 			d.writer.text(d.indent)
 		}
 	}
@@ -154,7 +129,7 @@ func (d *dumper) text(s string) {
 	d.byte('"')
 	for _, c := range s {
 		switch {
-		case d.err != nil:
+		case d.m.err != nil:
 			return
 		case c == '"' || c == '\\':
 			d.byte('\\')

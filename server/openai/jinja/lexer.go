@@ -30,8 +30,8 @@ type token struct {
 // is reports whether t is that operator, name or delimiter.
 func (t token) is(kind tokenKind, text string) bool { return t.kind == kind && t.text == text }
 
-// lexer cuts a source into tokens, with blanks trimmed: a newline behind a block or a
-// comment goes, and so do the blanks between the beginning of a line and a block.
+// lexer splits a source into tokens. It trims the newline after a block or a comment, and the
+// spaces between the beginning of a line and a block.
 type lexer struct {
 	source string
 	at     int
@@ -59,7 +59,7 @@ func (l *lexer) errorf(format string, args ...any) error {
 	return fmt.Errorf("line %d: %w", l.line, fmt.Errorf(format, args...))
 }
 
-// nextTag returns where the next tag begins, or the end of the source.
+// nextTag returns the offset of the next tag, or of the end of the source.
 func (l *lexer) nextTag() int {
 	for i := l.at; ; i++ {
 		n := strings.IndexByte(l.source[i:], '{')
@@ -110,7 +110,7 @@ func (l *lexer) addText(text string) {
 	}
 }
 
-// trimBefore trims the text before a tag. lineStart tells that the text begins a line.
+// trimBefore trims the text before a tag. lineStart reports whether the text begins a line.
 func trimBefore(text string, kind, sign byte, lineStart bool) string {
 	switch {
 	case sign == '-':
@@ -125,7 +125,7 @@ func trimBefore(text string, kind, sign byte, lineStart bool) string {
 	return text
 }
 
-// after skips what is trimmed behind a tag.
+// after skips the text that is trimmed after a tag.
 func (l *lexer) after(minus, newline bool) {
 	rest := l.source[l.at:]
 	switch {
@@ -151,7 +151,7 @@ func (l *lexer) comment() error {
 	return nil
 }
 
-// rawBlock reports whether a block says raw, and skips it.
+// rawBlock reports whether a block is raw, and skips its tag.
 func (l *lexer) rawBlock() bool {
 	rest := strings.TrimLeftFunc(l.source[l.at:], unicode.IsSpace)
 	rest, ok := strings.CutPrefix(rest, "raw")
@@ -169,7 +169,7 @@ func (l *lexer) rawBlock() bool {
 	return true
 }
 
-// raw takes the text up to the end of a raw block.
+// raw adds the text up to the end of a raw block.
 func (l *lexer) raw() error {
 	for i := l.at; ; i += 2 {
 		n := strings.Index(l.source[i:], "{%")
@@ -204,8 +204,8 @@ func (l *lexer) raw() error {
 // operators are tried in this order.
 var operators = []string{"**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "~", "(", ")", "[", "]", "{", "}", ":", ",", ".", "|", "=", "<", ">"}
 
-// tag takes the tokens of a tag, and its end. The end may stand inside brackets of the
-// expression, as in {{ {"a": {}} }}.
+// tag adds the tokens of a tag and its end. Brackets of the expression may contain the same
+// characters as the end, as in {{ {"a": {}} }}.
 func (l *lexer) tag(kind byte) error {
 	end := "}}"
 	if kind == '%' {
@@ -323,7 +323,7 @@ func (l *lexer) quoted(quote byte) error {
 	return l.errorf("a string has no end")
 }
 
-// escape writes what an escape stands for, and returns how many bytes it has behind its
+// escape writes the character of an escape, and returns the length of the escape after its
 // backslash.
 func (l *lexer) escape(b *strings.Builder, rest string) (n int, err error) {
 	if rest == "" {
@@ -338,7 +338,7 @@ func (l *lexer) escape(b *strings.Builder, rest string) (n int, err error) {
 	case rest[0] == '\n':
 		return 1, nil
 	case digits == 0:
-		b.WriteByte('\\') // as Python keeps an escape that it does not know
+		b.WriteByte('\\') // Python keeps unknown escapes
 		_, size := utf8.DecodeRuneInString(rest)
 		b.WriteString(rest[:size])
 		return size, nil

@@ -3,6 +3,7 @@ package jinja
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"strconv"
 	"strings"
@@ -12,37 +13,38 @@ import (
 
 // Limits bound a rendering. The zero value has the defaults.
 type Limits struct {
-	// Steps bounds the work: a statement, an expression, a value that is looked at and a KiB
-	// of text that is read are a step each. Default 10 million.
+	// Steps bounds the work. A statement, an expression, each value that is looked at and each
+	// KiB of text that is read is a step. Default 10 million.
 	Steps int
 	// Room is asked for bytes before they are allocated; nil grants all. The rendering keeps
 	// the bytes until its result and its values are no longer used. An error ends the
 	// rendering.
 	Room func(bytes int64) error
-	// Ended is called now and then. Its error ends the rendering; nil never ends it.
+	// Ended is called from time to time. Its error ends the rendering; nil never ends it.
 	Ended func() error
 	// Now is the time of strftime_now; nil is time.Now.
 	Now func() time.Time
 }
 
-// StepsError says that a rendering has taken more steps than it may.
+// StepsError reports that a rendering takes more steps than allowed.
 type StepsError struct{ Limit int }
 
 func (e *StepsError) Error() string {
 	return fmt.Sprintf("the template takes more than %d steps", e.Limit) // bound: a number
 }
 
-// Meter counts the bytes and the steps of one rendering. It makes all values of the
-// rendering: nothing else in this package allocates by the size of a value.
+// Meter counts the bytes and the steps of one rendering and creates all its values: nothing else
+// in this package allocates by the size of a value. After the first error its methods do nothing.
 type Meter struct {
 	limits Limits
 	steps  int
 	used   int64 // bytes of values
 	room   int64 // bytes that Limits.Room has granted
 	nested int   // levels of the current walk
+	err    error // the first one
 }
 
-// NewMeter returns a meter for one rendering and the values that it is given.
+// NewMeter returns a meter for one rendering and its variables.
 func NewMeter(limits Limits) *Meter {
 	if limits.Steps == 0 {
 		limits.Steps = 10_000_000
@@ -54,120 +56,159 @@ func NewMeter(limits Limits) *Meter {
 }
 
 const (
-	// roomStep is how many bytes Limits.Room is asked for at a time, at least.
+	// roomStep is the least that Limits.Room is asked for at a time, in bytes.
 	roomStep = 16 << 10
-	// endedStep is how many steps pass before Limits.Ended is asked again.
+	// endedStep is the number of steps between two calls of Limits.Ended.
 	endedStep = 1 << 10
-	// readStep is how many bytes of a text are read in a step.
+	// readStep is the number of bytes of text that are read in a step.
 	readStep = 1 << 10
-	// slotCost is the size of an element of a list, with a small value on the heap.
+	// slotCost is the size of a list element, with a small value on the heap.
 	slotCost = 48
-	// dictCost is the size of an empty dict, memberCost that of a member, indexCost that of
-	// its place in the index of a large dict.
+	// dictCost is the size of an empty dict, memberCost of a member, and indexCost of an entry
+	// in the index of a large dict.
 	dictCost, memberCost, indexCost = 64, 64, 64
 	// maxNested bounds the nesting of values.
 	maxNested = 1000
 )
 
-// Take counts n bytes that the caller is about to allocate for a value.
-func (m *Meter) Take(n int) error { return m.take(n) }
+// Err returns the error that has ended the rendering, or nil.
+func (m *Meter) Err() error { return m.err }
 
-// take counts n bytes that are about to be allocated.
-func (m *Meter) take(n int) error {
-	m.used += int64(n)
-	if m.used <= m.room || m.limits.Room == nil {
-		return nil
+// Fail ends the rendering with err, unless it has already ended.
+func (m *Meter) Fail(err error) {
+	if m.err == nil {
+		m.err = err
 	}
-	more := max(m.used-m.room, roomStep)
-	if err := m.limits.Room(more); err != nil {
-		m.used -= int64(n)
-		return err
+}
+
+// failf ends the rendering and returns no value.
+func (m *Meter) failf(format string, args ...any) Value {
+	if m.err == nil {
+		m.err = fmt.Errorf(format, args...)
 	}
-	m.room += more
 	return nil
 }
 
-// give returns n bytes that nothing uses any longer.
+// Take counts n bytes that are about to be allocated. It reports whether they may be.
+func (m *Meter) Take(n int) bool {
+	if m.err != nil {
+		return false
+	}
+	m.used += int64(n)
+	if m.used <= m.room || m.limits.Room == nil {
+		return true
+	}
+	more := max(m.used-m.room, roomStep)
+	if m.err = m.limits.Room(more); m.err != nil {
+		m.used -= int64(n)
+		return false
+	}
+	m.room += more
+	return true
+}
+
+// give returns n bytes that are no longer used.
 func (m *Meter) give(n int) { m.used -= int64(n) }
 
-func (m *Meter) step() error { return m.count(1) }
+// step counts a step and reports whether the rendering goes on.
+func (m *Meter) step() bool { return m.count(1) }
 
 // read counts the steps of reading n bytes.
-func (m *Meter) read(n int) error { return m.count(n / readStep) }
+func (m *Meter) read(n int) bool { return m.count(n / readStep) }
 
-func (m *Meter) count(steps int) error {
+func (m *Meter) count(steps int) bool {
+	if m.err != nil {
+		return false
+	}
 	before := m.steps
 	if m.steps += steps; m.steps > m.limits.Steps {
-		return &StepsError{m.limits.Steps}
+		m.err = &StepsError{m.limits.Steps}
+	} else if m.limits.Ended != nil && before/endedStep != m.steps/endedStep {
+		m.err = m.limits.Ended()
 	}
-	if m.limits.Ended != nil && before/endedStep != m.steps/endedStep {
-		return m.limits.Ended()
-	}
-	return nil
+	return m.err == nil
 }
 
 // inside counts one level of nesting until outside is called.
-func (m *Meter) inside() error {
+func (m *Meter) inside() bool {
 	if m.nested++; m.nested > maxNested {
-		return errors.New("values nest too deeply")
+		m.Fail(errors.New("values nest too deeply"))
 	}
 	return m.step()
 }
 
 func (m *Meter) outside() { m.nested-- }
 
-// made returns n zero elements.
-func made[T any](m *Meter, n int) ([]T, error) {
-	if err := m.take(n * int(reflect.TypeFor[T]().Size())); err != nil {
-		return nil, err
+// each walks over a list until the rendering ends.
+func (m *Meter) each(list List) iter.Seq2[int, Value] {
+	return func(yield func(int, Value) bool) {
+		for i, v := range list {
+			if m.err != nil || !yield(i, v) {
+				return
+			}
+		}
 	}
-	return make([]T, n), nil // bound: taken
+}
+
+// made returns n zero elements, or nil once the rendering has ended.
+func made[T any](m *Meter, n int) []T {
+	if !m.Take(n * int(reflect.TypeFor[T]().Size())) {
+		return nil
+	}
+	return make([]T, n) // bound: taken
 }
 
 // list returns an empty list with room for n elements.
-func (m *Meter) list(n int) (List, error) {
-	if err := m.take(slotCost * (n + 1)); err != nil {
-		return nil, err
+func (m *Meter) list(n int) List {
+	if !m.Take(slotCost * (n + 1)) {
+		return nil
 	}
-	return make(List, 0, n), nil // bound: taken
+	return make(List, 0, n) // bound: taken
 }
 
-// Append appends v to a list that nothing else has.
-func (m *Meter) Append(l List, v Value) (List, error) {
-	if err := m.step(); err != nil {
-		return nil, err
+// build returns a list of n elements.
+func (m *Meter) build(n int, element func(i int) Value) List {
+	list := m.list(n)
+	for i := 0; i < n && m.err == nil; i++ {
+		list = m.Append(list, element(i))
+	}
+	return list
+}
+
+// Append appends v to a list that has no other user.
+func (m *Meter) Append(l List, v Value) List {
+	if !m.step() {
+		return l
 	}
 	if len(l) == cap(l) {
 		larger := max(2, 2*cap(l))
-		if err := m.take(slotCost * larger); err != nil {
-			return nil, err
+		if !m.Take(slotCost * larger) {
+			return l
 		}
 		m.give(slotCost * cap(l))
 		l = append(make(List, 0, larger), l...) // bound: taken
 	}
-	return append(l, v), nil // bound: there is room
+	return append(l, v) // bound: there is room
 }
 
 // Dict returns an empty dict.
-func (m *Meter) Dict() (*Dict, error) {
-	if err := m.take(dictCost); err != nil {
-		return nil, err
-	}
-	return &Dict{}, nil
+func (m *Meter) Dict() *Dict {
+	m.Take(dictCost)
+	return &Dict{}
 }
 
 // Set gives a member of d its value.
-func (m *Meter) Set(d *Dict, name string, v Value) error {
-	if err := m.step(); err != nil {
-		return err
+func (m *Meter) Set(d *Dict, name string, v Value) {
+	if !m.step() {
+		return
 	}
 	if i := d.find(name); i >= 0 {
 		d.members[i].value = v
-		return nil
+		return
 	}
 	if d.index == nil && len(d.members) >= indexFrom {
-		if err := m.take(indexCost * len(d.members)); err != nil {
-			return err
+		if !m.Take(indexCost * len(d.members)) {
+			return
 		}
 		d.index = make(map[string]int, 2*len(d.members)) // bound: taken
 		for i, one := range d.members {
@@ -175,80 +216,77 @@ func (m *Meter) Set(d *Dict, name string, v Value) error {
 		}
 	}
 	if d.index != nil {
-		if err := m.take(indexCost); err != nil {
-			return err
+		if !m.Take(indexCost) {
+			return
 		}
 		d.index[name] = len(d.members) // bound: taken
 	}
-	var err error
-	d.members, err = m.bind(d.members, name, v)
-	return err
+	d.members = m.bind(d.members, name, v)
 }
 
 // bind appends a member.
-func (m *Meter) bind(to []member, name string, v Value) ([]member, error) {
+func (m *Meter) bind(to []member, name string, v Value) []member {
 	if len(to) == cap(to) {
 		larger := max(2, 2*cap(to))
-		if err := m.take(memberCost * larger); err != nil {
-			return to, err
+		if !m.Take(memberCost * larger) {
+			return to
 		}
 		m.give(memberCost * cap(to))
 		to = append(make([]member, 0, larger), to...) // bound: taken
 	}
-	return append(to, member{name, v}), nil // bound: there is room
+	return append(to, member{name, v}) // bound: there is room
 }
 
 // Text returns b as a text.
-func (m *Meter) Text(b []byte) (string, error) {
-	if err := m.take(len(b)); err != nil {
-		return "", err
+func (m *Meter) Text(b []byte) string {
+	if !m.Take(len(b)) || !m.read(len(b)) {
+		return ""
 	}
-	return string(b), m.read(len(b)) // bound: taken
+	return string(b) // bound: taken
 }
 
 // repeated returns a text n times.
-func (m *Meter) repeated(s string, n int) (string, error) {
-	if err := m.take(len(s) * n); err != nil {
-		return "", err
+func (m *Meter) repeated(s string, n int) string {
+	if !m.Take(len(s) * n) {
+		return ""
 	}
-	return strings.Repeat(s, n), nil // bound: taken
+	return strings.Repeat(s, n) // bound: taken
 }
 
-// replaced replaces the first texts, or all of them if count is negative.
-func (m *Meter) replaced(s, old, with string, count int) (string, error) {
-	if err := m.read(2 * len(s)); err != nil {
-		return "", err
+// replaced replaces the first count occurrences of old, or all if count is negative.
+func (m *Meter) replaced(s, old, with string, count int) string {
+	if !m.read(2 * len(s)) {
+		return ""
 	}
 	n := strings.Count(s, old)
 	if count >= 0 {
 		n = min(n, count)
 	}
 	if n == 0 || old == with {
-		return s, nil
+		return s
 	}
-	if err := m.take(len(s) + n*len(with)); err != nil {
-		return "", err
+	if !m.Take(len(s) + n*len(with)) {
+		return ""
 	}
-	return strings.Replace(s, old, with, n), nil // bound: taken
+	return strings.Replace(s, old, with, n) // bound: taken
 }
 
-// writer builds a text. After an error all writes do nothing.
+// writer builds a text, until its rendering ends.
 type writer struct {
 	m     *Meter
 	b     strings.Builder
 	taken int // bytes that the meter has counted
-	err   error
 	print [32]byte
 }
 
 // grow makes room for n bytes.
 func (w *writer) grow(n int) bool {
-	if w.err != nil {
+	if w.m.err != nil {
 		return false
 	}
 	if has := w.b.Cap(); has-w.b.Len() < n {
 		larger := 2*has + n // as Builder.Grow does it
-		if w.err = w.m.take(larger); w.err != nil {
+		if !w.m.Take(larger) {
 			return false
 		}
 		w.b.Grow(n) // bound: taken
@@ -288,7 +326,7 @@ func (w *writer) rune(c rune) {
 
 func (w *writer) int(n int64) { w.bytes(strconv.AppendInt(w.print[:0], n, 10)) }
 
-// hex writes a prefix and a number in hexadecimal, with leading zeros.
+// hex writes a prefix and a hexadecimal number with leading zeros.
 func (w *writer) hex(prefix string, n rune, digits int) {
 	w.text(prefix)
 	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
@@ -297,9 +335,9 @@ func (w *writer) hex(prefix string, n rune, digits int) {
 }
 
 // value returns the text.
-func (w *writer) value() (string, error) {
-	if w.err != nil {
-		return "", w.err
+func (w *writer) value() string {
+	if w.m.err != nil {
+		return ""
 	}
-	return w.b.String(), nil
+	return w.b.String()
 }

@@ -1,8 +1,6 @@
 package jinja
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -10,76 +8,66 @@ import (
 	"unicode"
 )
 
-// method returns a method of Python's type of a value.
+// method returns a method of a value's type in Python.
 func method(of Value, name string) (Value, bool) {
 	switch of := of.(type) {
 	case string:
-		if m, ok := textMethods[name]; ok {
-			return function(func(r *run, a *arguments) (Value, error) { return m(r, of, a) }), true
-		}
+		return boundMethod(textMethods, of, name)
 	case *Dict:
-		if m, ok := dictMethods[name]; ok && !of.namespace {
-			return function(func(r *run, a *arguments) (Value, error) { return m(r, of, a) }), true
+		if !of.namespace {
+			return boundMethod(dictMethods, of, name)
 		}
 	case List:
-		if m, ok := listMethods[name]; ok {
-			return function(func(r *run, a *arguments) (Value, error) { return m(r, of, a) }), true
-		}
+		return boundMethod(listMethods, of, name)
 	}
 	return nil, false
 }
 
-var listMethods = map[string]func(r *run, l List, a *arguments) (Value, error){
-	"index": func(r *run, l List, a *arguments) (Value, error) {
-		v, _ := a.at(0, "value")
-		i, err := r.index(l, v)
-		if i < 0 && err == nil {
-			err = fmt.Errorf("%s is not in list", typeName(v))
+func boundMethod[T any](methods map[string]func(*run, T, *arguments) Value, of T, name string) (Value, bool) {
+	m, ok := methods[name]
+	if !ok {
+		return nil, false
+	}
+	return function(func(r *run, a *arguments) Value { return m(r, of, a) }), true
+}
+
+var listMethods = map[string]func(r *run, l List, a *arguments) Value{
+	"index": func(r *run, l List, a *arguments) Value {
+		v := a.value(0, "value")
+		i := r.index(l, v)
+		if i < 0 {
+			return r.failf("%s is not in list", typeName(v))
 		}
-		return int64(i), err
+		return int64(i)
 	},
-	"count": func(r *run, l List, a *arguments) (Value, error) {
-		v, _ := a.at(0, "value")
-		n := int64(0)
-		for len(l) > 0 {
-			i, err := r.index(l, v)
-			if err != nil {
-				return nil, err
-			}
-			if i < 0 {
-				break
-			}
+	"count": func(r *run, l List, a *arguments) Value {
+		v, n := a.value(0, "value"), int64(0)
+		for i := r.index(l, v); i >= 0; i = r.index(l, v) {
 			n++
 			l = l[i+1:]
 		}
-		return n, nil
+		return n
 	},
 }
 
-var dictMethods = map[string]func(r *run, d *Dict, a *arguments) (Value, error){
-	"get": func(_ *run, d *Dict, a *arguments) (Value, error) {
-		name, _ := a.at(0, "key")
-		if name, ok := name.(string); ok {
+var dictMethods = map[string]func(r *run, d *Dict, a *arguments) Value{
+	"get": func(_ *run, d *Dict, a *arguments) Value {
+		if name, ok := a.value(0, "key").(string); ok {
 			if v, ok := d.member(name); ok {
-				return v, nil
+				return v
 			}
 		}
-		otherwise, _ := a.at(1, "default")
-		return otherwise, nil
+		return a.value(1, "default")
 	},
-	"items": func(r *run, d *Dict, _ *arguments) (Value, error) { return r.pairs(d) },
-	"keys":  func(r *run, d *Dict, _ *arguments) (Value, error) { return r.items(d) },
-	"values": func(r *run, d *Dict, _ *arguments) (Value, error) {
-		list, err := r.list(len(d.members))
-		for i := 0; err == nil && i < len(d.members); i++ {
-			list, err = r.Append(list, d.members[i].value)
-		}
-		return list, err
+	"items": func(r *run, d *Dict, _ *arguments) Value { return r.pairs(d) },
+	"keys":  func(r *run, d *Dict, _ *arguments) Value { return r.items(d) },
+	"values": func(r *run, d *Dict, _ *arguments) Value {
+		return r.build(len(d.members), func(i int) Value { return d.members[i].value })
 	},
-	"copy": func(_ *run, d *Dict, _ *arguments) (Value, error) { return d, nil }, // nothing changes it
+	"copy": func(_ *run, d *Dict, _ *arguments) Value { return d }, // dicts do not change
 }
 
-type textMethod func(r *run, s string, a *arguments) (Value, error)
+type textMethod = func(r *run, s string, a *arguments) Value
 
 var textMethods = map[string]textMethod{
 	"strip":  trimming(strings.TrimSpace, strings.Trim),
@@ -98,230 +86,184 @@ var textMethods = map[string]textMethod{
 
 	"isdigit": every(unicode.IsDigit), "isnumeric": every(unicode.IsNumber), "isalpha": every(unicode.IsLetter), "isspace": every(unicode.IsSpace),
 	"isalnum": every(func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }),
-	"islower": func(r *run, s string, _ *arguments) (Value, error) { return tests["lower"](r.Meter, s, nil) },
-	"isupper": func(r *run, s string, _ *arguments) (Value, error) { return tests["upper"](r.Meter, s, nil) },
+	"islower": func(_ *run, s string, a *arguments) Value { return tests["lower"](s, a) },
+	"isupper": func(_ *run, s string, a *arguments) Value { return tests["upper"](s, a) },
 
-	"count": func(r *run, s string, a *arguments) (Value, error) {
-		part, err := a.text(r.Meter, 0, "sub", "")
-		if err != nil {
-			return nil, err
-		}
-		return int64(strings.Count(s, part)), r.read(len(s))
+	"count": func(r *run, s string, a *arguments) Value {
+		r.read(len(s))
+		return int64(strings.Count(s, a.text(0, "sub", "")))
 	},
-	"join": func(r *run, s string, a *arguments) (Value, error) {
-		v, _ := a.at(0, "iterable")
-		list, err := r.items(v)
-		if err != nil {
-			return nil, err
-		}
-		return r.join(s, list, func(v Value) (Value, error) {
+	"join": func(r *run, s string, a *arguments) Value {
+		return r.join(s, r.items(a.value(0, "iterable")), func(v Value) Value {
 			if _, ok := v.(string); !ok {
-				return nil, fmt.Errorf("sequence item: expected str instance, %s found", typeName(v))
+				return r.failf("sequence item: expected str instance, %s found", typeName(v))
 			}
-			return v, nil
+			return v
 		})
 	},
 	"replace": replace,
 	"split":   splitting(false),
 	"rsplit":  splitting(true),
-	"splitlines": func(r *run, s string, _ *arguments) (Value, error) {
-		list, err := r.list(strings.Count(s, "\n") + 1)
-		for more := s != ""; more && err == nil; {
-			var line string
-			if line, s, more = strings.Cut(s, "\n"); more {
+	"splitlines": func(r *run, s string, _ *arguments) Value {
+		list := r.list(strings.Count(s, "\n") + 1)
+		for s != "" && r.err == nil {
+			line, rest, more := strings.Cut(s, "\n")
+			if more {
 				line = strings.TrimSuffix(line, "\r")
-				more = s != ""
 			}
-			list, err = r.Append(list, line)
+			list, s = r.Append(list, line), rest
 		}
-		return list, err
+		return list
 	},
-	"partition": func(r *run, s string, a *arguments) (Value, error) {
-		between, err := a.text(r.Meter, 0, "sep", "")
-		if err != nil {
-			return nil, err
-		}
+	"partition": func(r *run, s string, a *arguments) Value {
+		between := a.text(0, "sep", "")
+		r.read(len(s))
 		before, after, found := strings.Cut(s, between)
 		if !found {
 			between = ""
 		}
-		return List{before, between, after}, r.read(len(s)) // bound: three parts
+		return List{before, between, after} // bound: three parts
 	},
-	"rpartition": func(r *run, s string, a *arguments) (Value, error) {
-		between, err := a.text(r.Meter, 0, "sep", "")
-		if err != nil {
-			return nil, err
-		}
+	"rpartition": func(r *run, s string, a *arguments) Value {
+		between := a.text(0, "sep", "")
+		r.read(len(s))
 		i := strings.LastIndex(s, between)
 		if i < 0 {
-			return List{"", "", s}, r.read(len(s)) // bound: three parts
+			return List{"", "", s} // bound: three parts
 		}
-		return List{s[:i], between, s[i+len(between):]}, r.read(len(s)) // bound: three parts
+		return List{s[:i], between, s[i+len(between):]} // bound: three parts
 	},
 	"format": formatMethod,
 }
 
 func trimming(blanks func(string) string, these func(s, set string) string) textMethod {
-	return func(r *run, s string, a *arguments) (Value, error) { return stripped(r, s, a, blanks, these) }
+	return func(r *run, s string, a *arguments) Value { return stripped(r, s, a, blanks, these) }
 }
 
 func changing(change caser) textMethod {
-	return func(r *run, s string, _ *arguments) (Value, error) { return r.mapped(s, change()) }
+	return func(r *run, s string, _ *arguments) Value { return r.mapped(s, change()) }
 }
 
 func cutting(cut func(s, part string) string) textMethod {
-	return func(r *run, s string, a *arguments) (Value, error) {
-		part, err := a.text(r.Meter, 0, "part", "")
-		return cut(s, part), err
-	}
+	return func(_ *run, s string, a *arguments) Value { return cut(s, a.text(0, "part", "")) }
 }
 
-// affix makes startswith and endswith, which take one text or several.
+// affix returns startswith or endswith, which take one text or several.
 func affix(has func(s, part string) bool) textMethod {
-	return func(r *run, s string, a *arguments) (Value, error) {
-		v, _ := a.at(0, "part")
+	return func(r *run, s string, a *arguments) Value {
+		v := a.value(0, "part")
 		list, ok := v.(List)
 		if !ok {
 			list = List{v} // bound: one
 		}
-		for _, part := range list {
-			if err := r.step(); err != nil {
-				return nil, err
-			}
+		for _, part := range r.each(list) {
+			r.step()
 			text, ok := part.(string)
 			if !ok {
-				return nil, fmt.Errorf("first arg must be str or a tuple of str, not %s", typeName(part))
+				return r.failf("first arg must be str or a tuple of str, not %s", typeName(part))
 			}
 			if has(s, text) {
-				return true, nil
+				return true
 			}
 		}
-		return false, nil
+		return false
 	}
 }
 
 func finding(find func(s, part string) int, must bool) textMethod {
-	return func(r *run, s string, a *arguments) (Value, error) {
-		part, err := a.text(r.Meter, 0, "sub", "")
-		if err != nil {
-			return nil, err
+	return func(r *run, s string, a *arguments) Value {
+		i := find(s, a.text(0, "sub", ""))
+		switch {
+		case i >= 0:
+			return int64(r.length(s[:i]))
+		case must:
+			return r.failf("substring not found")
 		}
-		i := find(s, part)
-		if i < 0 {
-			if must {
-				return nil, errors.New("substring not found")
-			}
-			return int64(-1), nil
-		}
-		n, err := r.length(s[:i])
-		return int64(n), err
+		return int64(-1)
 	}
 }
 
 func every(holds func(rune) bool) textMethod {
-	return func(r *run, s string, _ *arguments) (Value, error) {
-		return s != "" && strings.IndexFunc(s, func(c rune) bool { return !holds(c) }) < 0, r.read(len(s))
+	return func(r *run, s string, _ *arguments) Value {
+		r.read(len(s))
+		return s != "" && strings.IndexFunc(s, func(c rune) bool { return !holds(c) }) < 0
 	}
 }
 
 func splitting(fromEnd bool) textMethod {
-	return func(r *run, s string, a *arguments) (Value, error) {
-		most, err := a.int(1, "maxsplit", -1)
-		if err != nil {
-			return nil, err
-		}
-		between, ok := a.at(0, "sep")
-		if !ok || between == nil {
+	return func(r *run, s string, a *arguments) Value {
+		most := a.int(1, "maxsplit", -1)
+		between := a.value(0, "sep")
+		if between == nil {
 			if most < 0 {
 				return r.words(s)
 			}
-			return nil, errors.New("split by blanks has no maxsplit here")
+			return r.failf("split by blanks has no maxsplit here")
 		}
-		sep, err := r.str(between)
-		if err != nil {
-			return nil, err
-		}
+		sep := r.str(between)
 		if sep == "" {
-			return nil, errors.New("empty separator")
+			return r.failf("empty separator")
 		}
 		return r.split(s, sep, most, fromEnd)
 	}
 }
 
 // words returns the words of a text.
-func (m *Meter) words(s string) (List, error) {
-	n, err := m.wordCount(s)
-	if err != nil {
-		return nil, err
-	}
-	list, err := m.list(n)
-	for err == nil {
-		first, ok := word(&s)
-		if !ok {
-			break
-		}
-		list, err = m.Append(list, first)
-	}
-	return list, err
+func (m *Meter) words(s string) List {
+	return m.build(m.wordCount(s), func(int) Value {
+		first, _ := word(&s)
+		return first
+	})
 }
 
-// split cuts a text at the first separators, or the last ones; at all of them if most is
+// split splits a text at its first separators, or at its last ones; at all of them if most is
 // negative.
-func (m *Meter) split(s, sep string, most int, fromEnd bool) (List, error) {
-	if err := m.read(2 * len(s)); err != nil {
-		return nil, err
+func (m *Meter) split(s, sep string, most int, fromEnd bool) List {
+	if !m.read(2 * len(s)) {
+		return nil
 	}
 	n := strings.Count(s, sep)
-	skipped := 0
 	if most >= 0 && most < n {
-		skipped, n = n-most, most
-	}
-	list, err := m.list(n + 1)
-	if err != nil {
-		return nil, err
-	}
-	if fromEnd && skipped > 0 {
-		return m.splitEnd(list, s, sep, n)
-	}
-	for range n {
-		before, after, _ := strings.Cut(s, sep)
-		if list, err = m.Append(list, before); err != nil {
-			return nil, err
+		if fromEnd {
+			return m.splitEnd(s, sep, most)
 		}
-		s = after
+		n = most
 	}
-	return m.Append(list, s)
+	return m.build(n+1, func(i int) Value {
+		if i == n {
+			return s
+		}
+		before, after, _ := strings.Cut(s, sep)
+		s = after
+		return before
+	})
 }
 
-// splitEnd cuts a text at its last n separators, or at fewer if some of them overlap.
-func (m *Meter) splitEnd(list List, s, sep string, n int) (_ List, err error) {
+// splitEnd splits a text at its last n separators, or at fewer if some of them overlap.
+func (m *Meter) splitEnd(s, sep string, n int) List {
+	list := m.list(n + 1)
 	for range n {
 		i := strings.LastIndex(s, sep)
-		if i < 0 {
+		if i < 0 || m.err != nil {
 			break
 		}
-		if list, err = m.Append(list, s[i+len(sep):]); err != nil {
-			return nil, err
-		}
+		list = m.Append(list, s[i+len(sep):])
 		s = s[:i]
 	}
-	list, err = m.Append(list, s)
+	list = m.Append(list, s)
 	slices.Reverse(list)
-	return list, err
+	return list
 }
 
-// formatMethod is str.format with places and names alone.
-func formatMethod(r *run, s string, a *arguments) (Value, error) {
+// formatMethod is str.format with positions and names only.
+func formatMethod(r *run, s string, a *arguments) Value {
 	w := writer{m: r.Meter}
 	next := 0
-	for w.err == nil {
+	for r.step() {
 		i := strings.IndexAny(s, "{}")
 		if i < 0 {
 			w.text(s)
 			break
-		}
-		if err := r.step(); err != nil {
-			return nil, err
 		}
 		w.text(s[:i])
 		c := s[i]
@@ -333,11 +275,11 @@ func formatMethod(r *run, s string, a *arguments) (Value, error) {
 		}
 		name, rest, found := strings.Cut(s, "}")
 		if c == '}' || !found {
-			return nil, fmt.Errorf("Single '%c' encountered in format string", c)
+			return r.failf("Single '%c' encountered in format string", c)
 		}
 		s = rest
 		v, ok := a.name(name)
-		if n, isPlace := place(name); name == "" || isPlace && n >= 0 {
+		if n, isIndex := parseIndex(name); name == "" || isIndex && n >= 0 {
 			if name == "" {
 				n = int64(next)
 				next++
@@ -345,7 +287,7 @@ func formatMethod(r *run, s string, a *arguments) (Value, error) {
 			v, ok = a.at(int(n), "")
 		}
 		if !ok {
-			return nil, fmt.Errorf("the format string has {%s}, and no argument for it", brief(name))
+			return r.failf("the format string has {%s}, and no argument for it", brief(name))
 		}
 		w.str(v)
 	}
@@ -353,23 +295,20 @@ func formatMethod(r *run, s string, a *arguments) (Value, error) {
 }
 
 // formatted is Python's "text" % values, for %s, %d, %r and %%.
-func (r *run) formatted(s string, v Value) (Value, error) {
+func (m *Meter) formatted(s string, v Value) Value {
 	list, ok := v.(List)
 	if !ok {
 		list = List{v} // bound: one
 	}
-	w := writer{m: r.Meter}
-	for w.err == nil {
+	w := writer{m: m}
+	for m.step() {
 		before, rest, found := strings.Cut(s, "%")
 		w.text(before)
 		if !found {
 			break
 		}
-		if err := r.step(); err != nil {
-			return nil, err
-		}
 		if rest == "" {
-			return nil, errors.New("incomplete format")
+			return m.failf("incomplete format")
 		}
 		s = rest[1:]
 		if rest[0] == '%' {
@@ -377,23 +316,27 @@ func (r *run) formatted(s string, v Value) (Value, error) {
 			continue
 		}
 		if len(list) == 0 {
-			return nil, errors.New("not enough arguments for format string")
+			return m.failf("not enough arguments for format string")
 		}
-		switch one := list[0]; rest[0] {
-		case 's':
-			w.str(one)
-		case 'r':
-			w.repr(one)
-		case 'd':
-			x, ok := asFloat(one)
-			if !ok {
-				return nil, fmt.Errorf("%%d format: a real number is required, not %s", typeName(one))
-			}
-			w.text(strconv.FormatFloat(math.Trunc(x), 'f', 0, 64)) // bound: 310 digits
-		default:
-			return nil, fmt.Errorf("unsupported format character '%c'", rest[0])
-		}
+		w.formatOne(rest[0], list[0])
 		list = list[1:]
 	}
 	return w.value()
+}
+
+func (w *writer) formatOne(directive byte, v Value) {
+	switch directive {
+	case 's':
+		w.str(v)
+	case 'r':
+		w.repr(v)
+	case 'd':
+		x, ok := asFloat(v)
+		if !ok {
+			w.m.failf("%%d format: a real number is required, not %s", typeName(v))
+		}
+		w.text(strconv.FormatFloat(math.Trunc(x), 'f', 0, 64)) // bound: 310 digits
+	default:
+		w.m.failf("unsupported format character '%c'", directive)
+	}
 }

@@ -1,38 +1,24 @@
 package jinja
 
-import (
-	"errors"
-	"fmt"
-	"math"
-)
+import "math"
 
 type constant struct{ v Value }
 
-func (c constant) value(*run, *frame) (Value, error) { return c.v, nil }
+func (c constant) value(*run, *frame) Value { return c.v }
 
 type variable string
 
-func (v variable) value(_ *run, f *frame) (Value, error) {
+func (v variable) value(_ *run, f *frame) Value {
 	if found, ok := f.find(string(v)); ok { // bound: the template
-		return found, nil
+		return found
 	}
-	return Undefined{noVariable, string(v)}, nil // bound: the template
+	return Undefined{noVariable, string(v)} // bound: the template
 }
 
 type listOf []expression
 
-func (l listOf) value(r *run, f *frame) (Value, error) {
-	list, err := r.list(len(l))
-	for _, e := range l {
-		if err != nil {
-			return nil, err
-		}
-		var v Value
-		if v, err = r.eval(e, f); err == nil {
-			list, err = r.Append(list, v)
-		}
-	}
-	return list, err
+func (l listOf) value(r *run, f *frame) Value {
+	return r.build(len(l), func(i int) Value { return r.eval(l[i], f) })
 }
 
 type dictOf struct {
@@ -40,51 +26,31 @@ type dictOf struct {
 	line         int
 }
 
-func (d *dictOf) value(r *run, f *frame) (Value, error) {
-	whole, err := r.Dict()
-	if err != nil {
-		return nil, err
-	}
-	for i := range d.keys {
-		key, err := r.eval(d.keys[i], f)
-		if err != nil {
-			return nil, err
-		}
+func (d *dictOf) value(r *run, f *frame) Value {
+	whole := r.Dict()
+	for i := 0; i < len(d.keys) && r.err == nil; i++ {
+		key := r.eval(d.keys[i], f)
 		name, ok := key.(string)
 		if !ok {
-			return nil, atLine(fmt.Errorf("a key is %s, want a string", typeName(key)), d.line)
+			r.failf("a key is %s, want a string", typeName(key))
+			return r.atLine(d.line, nil)
 		}
-		v, err := r.eval(d.values[i], f)
-		if err != nil {
-			return nil, err
-		}
-		if err := r.Set(whole, name, v); err != nil {
-			return nil, err
-		}
+		r.Set(whole, name, r.eval(d.values[i], f))
 	}
-	return whole, nil
-}
-
-// eval counts a step and evaluates e.
-func (r *run) eval(e expression, f *frame) (Value, error) {
-	if err := r.step(); err != nil {
-		return nil, err
-	}
-	return e.value(r, f)
+	return whole
 }
 
 type choice struct{ condition, yes, no expression }
 
-func (c *choice) value(r *run, f *frame) (Value, error) {
-	v, err := r.eval(c.condition, f)
-	if err != nil {
-		return nil, err
-	}
+func (c *choice) value(r *run, f *frame) Value {
+	v := r.eval(c.condition, f)
 	switch {
+	case r.err != nil:
+		return nil
 	case truth(v):
 		return c.yes.value(r, f)
 	case c.no == nil:
-		return Undefined{name: "the inline if-expression evaluated to false and no else section was defined."}, nil
+		return Undefined{name: "the inline if-expression evaluated to false and no else section was defined."}
 	}
 	return c.no.value(r, f)
 }
@@ -95,28 +61,25 @@ type unary struct {
 	line     int
 }
 
-func (u *unary) value(r *run, f *frame) (Value, error) {
-	v, err := r.eval(u.operand, f)
-	if err != nil {
-		return nil, err
-	}
+func (u *unary) value(r *run, f *frame) Value {
+	v := r.eval(u.operand, f)
 	if u.operator == "not" {
-		return !truth(v), nil
+		return !truth(v)
 	}
 	if x, ok := v.(float64); ok {
 		if u.operator == "-" {
 			x = -x
 		}
-		return x, nil
+		return x
 	}
 	n, ok := asInt(v)
 	if !ok {
-		return nil, atLine(fmt.Errorf("bad operand type for unary %s: '%s'", u.operator, typeName(v)), u.line)
+		return r.atLine(u.line, r.failf("bad operand type for unary %s: '%s'", u.operator, typeName(v)))
 	}
 	if u.operator == "-" {
 		n = -n
 	}
-	return n, nil
+	return n
 }
 
 type binary struct {
@@ -125,146 +88,130 @@ type binary struct {
 	line        int
 }
 
-func (b *binary) value(r *run, f *frame) (Value, error) {
-	x, err := r.eval(b.left, f)
-	if err != nil {
-		return nil, err
+func (b *binary) value(r *run, f *frame) Value {
+	x := r.eval(b.left, f)
+	if b.operator == "and" && !truth(x) || b.operator == "or" && truth(x) {
+		return x
 	}
-	switch {
-	case b.operator == "and" && !truth(x), b.operator == "or" && truth(x):
-		return x, nil
+	y := r.eval(b.right, f)
+	if r.err != nil {
+		return nil
 	}
-	y, err := r.eval(b.right, f)
-	if err != nil {
-		return nil, err
-	}
-	v, err := r.combine(b.operator, x, y)
-	return v, atLine(err, b.line)
+	return r.atLine(b.line, r.combine(b.operator, x, y))
 }
 
-func (r *run) combine(operator string, x, y Value) (v Value, err error) {
-	swapped, negated := false, false
+func (m *Meter) combine(operator string, x, y Value) Value {
 	switch operator {
 	case "and", "or":
-		return y, nil
+		return y
 	case "==", "!=":
-		same, err := r.equal(x, y)
-		return same == (operator == "=="), err
+		return m.equal(x, y) == (operator == "==")
 	case "in", "not in":
-		in, err := r.contains(y, x)
-		return in == (operator == "in"), err
+		return m.contains(y, x) == (operator == "in")
 	case "~":
-		return r.joined(x, y)
+		return m.joined(x, y)
+	}
+	if !m.defined(x, y) {
+		return nil
+	}
+	switch operator {
 	case "<":
+		return m.less(x, y)
 	case ">":
-		swapped = true
+		return m.less(y, x)
 	case "<=":
-		swapped, negated = true, true
+		return !m.less(y, x)
 	case ">=":
-		negated = true
-	default:
-		return r.calculate(operator, x, y)
+		return !m.less(x, y)
 	}
-	if err := defined(x, y); err != nil {
-		return nil, err
-	}
-	if swapped {
-		x, y = y, x
-	}
-	is, err := r.less(x, y)
-	return is != negated, err
+	return m.calculate(operator, x, y)
 }
 
-// joined returns the texts of values as one.
-func (r *run) joined(list ...Value) (Value, error) {
-	w := writer{m: r.Meter}
+// joined concatenates the texts of values.
+func (m *Meter) joined(list ...Value) string {
+	w := writer{m: m}
 	for _, v := range list {
 		w.str(v)
 	}
 	return w.value()
 }
 
-// defined refuses undefined operands.
-func defined(list ...Value) error {
+// defined reports whether all operands are defined.
+func (m *Meter) defined(list ...Value) bool {
 	for _, v := range list {
 		if u, ok := v.(Undefined); ok {
-			return u.why()
+			m.Fail(u.why())
 		}
 	}
-	return nil
+	return m.err == nil
 }
 
-func (r *run) calculate(operator string, x, y Value) (Value, error) {
-	if err := defined(x, y); err != nil {
-		return nil, err
-	}
-	if s, ok := x.(string); ok {
-		switch t, isText := y.(string); {
-		case operator == "+" && isText:
-			return r.joined(s, t)
-		case operator == "*":
-			if n, ok := asInt(y); ok {
-				return r.times(s, n)
-			}
-		case operator == "%":
-			return r.formatted(s, y)
-		}
-		return nil, unsupported(operator, x, y)
-	}
-	if list, ok := x.(List); ok {
-		if more, ok := y.(List); ok && operator == "+" {
-			whole, err := r.list(len(list) + len(more))
-			if err != nil {
-				return nil, err
-			}
-			return append(append(whole, list...), more...), nil // bound: there is room
-		}
-		return nil, unsupported(operator, x, y)
-	}
-	if s, ok := y.(string); ok && operator == "*" {
-		if n, ok := asInt(x); ok {
-			return r.times(s, n)
-		}
-	}
+func (m *Meter) calculate(operator string, x, y Value) Value {
 	a, isInt := asInt(x)
 	b, also := asInt(y)
+	switch left := x.(type) {
+	case string:
+		right, isText := y.(string)
+		switch {
+		case operator == "+" && isText:
+			return m.joined(left, right)
+		case operator == "*" && also:
+			return m.times(left, b)
+		case operator == "%":
+			return m.formatted(left, y)
+		}
+		return m.unsupported(operator, x, y)
+	case List:
+		right, isList := y.(List)
+		if operator != "+" || !isList {
+			return m.unsupported(operator, x, y)
+		}
+		whole := m.list(len(left) + len(right))
+		if whole == nil {
+			return nil
+		}
+		return append(append(whole, left...), right...) // bound: there is room
+	}
+	if s, ok := y.(string); ok && operator == "*" && isInt {
+		return m.times(s, a)
+	}
 	if isInt && also && operator != "/" {
-		return integers(operator, a, b)
+		return m.integers(operator, a, b)
 	}
 	c, isNumber := asFloat(x)
 	d, also := asFloat(y)
 	if !isNumber || !also {
-		return nil, unsupported(operator, x, y)
+		return m.unsupported(operator, x, y)
 	}
-	return floats(operator, c, d)
+	return m.floats(operator, c, d)
 }
 
-func unsupported(operator string, x, y Value) error {
-	return fmt.Errorf("unsupported operand type(s) for %s: '%s' and '%s'", operator, typeName(x), typeName(y))
+func (m *Meter) unsupported(operator string, x, y Value) Value {
+	return m.failf("unsupported operand type(s) for %s: '%s' and '%s'", operator, typeName(x), typeName(y))
 }
 
-func (r *run) times(s string, n int64) (Value, error) {
+func (m *Meter) times(s string, n int64) Value {
 	n = max(n, 0)
 	if n > 0 && int64(len(s)) > math.MaxInt32/n {
-		return nil, errors.New("a text is repeated too often")
+		return m.failf("a text is repeated too often")
 	}
-	return r.repeated(s, int(n))
+	return m.repeated(s, int(n))
 }
 
-var errDivision = errors.New("division by zero")
+const noDivision = "division by zero"
 
 // integers rounds down, as Python does.
-func integers(operator string, a, b int64) (Value, error) {
+func (m *Meter) integers(operator string, a, b int64) Value {
 	switch operator {
 	case "+":
-		return a + b, nil
+		return a + b
 	case "-":
-		return a - b, nil
+		return a - b
 	case "*":
-		return a * b, nil
+		return a * b
 	case "**":
 		if b < 0 {
-			return math.Pow(float64(a), float64(b)), nil
+			return math.Pow(float64(a), float64(b))
 		}
 		result := int64(1)
 		for ; b > 0; b >>= 1 {
@@ -273,10 +220,10 @@ func integers(operator string, a, b int64) (Value, error) {
 			}
 			a *= a
 		}
-		return result, nil
+		return result
 	}
 	if b == 0 {
-		return nil, errDivision
+		return m.failf(noDivision)
 	}
 	quotient, rest := a/b, a%b
 	if rest != 0 && (rest < 0) != (b < 0) {
@@ -284,58 +231,50 @@ func integers(operator string, a, b int64) (Value, error) {
 		rest += b
 	}
 	if operator == "//" {
-		return quotient, nil
+		return quotient
 	}
-	return rest, nil
+	return rest
 }
 
-func floats(operator string, a, b float64) (Value, error) {
+func (m *Meter) floats(operator string, a, b float64) Value {
 	switch operator {
 	case "+":
-		return a + b, nil
+		return a + b
 	case "-":
-		return a - b, nil
+		return a - b
 	case "*":
-		return a * b, nil
+		return a * b
 	case "**":
-		return math.Pow(a, b), nil
+		return math.Pow(a, b)
 	}
 	if b == 0 {
-		return nil, errDivision
+		return m.failf(noDivision)
 	}
 	switch operator {
 	case "/":
-		return a / b, nil
+		return a / b
 	case "//":
-		return math.Floor(a / b), nil
+		return math.Floor(a / b)
 	}
-	return a - b*math.Floor(a/b), nil
+	return a - b*math.Floor(a/b)
 }
 
-// argumentList has the arguments of a call as they are written.
+// argumentList has the arguments of a call as expressions.
 type argumentList struct {
 	list  []expression
 	names []string
 	named []expression
 }
 
-func (l *argumentList) value(r *run, f *frame) (*arguments, error) {
-	a := &arguments{}
+func (l *argumentList) value(r *run, f *frame) *arguments {
+	a := &arguments{m: r.Meter}
 	for _, e := range l.list {
-		v, err := r.eval(e, f)
-		if err != nil {
-			return nil, err
-		}
-		a.list = append(a.list, v) // bound: the template
+		a.list = append(a.list, r.eval(e, f)) // bound: the template
 	}
 	for i, e := range l.named {
-		v, err := r.eval(e, f)
-		if err != nil {
-			return nil, err
-		}
-		a.named = append(a.named, member{l.names[i], v}) // bound: the template
+		a.named = append(a.named, member{l.names[i], r.eval(e, f)}) // bound: the template
 	}
-	return a, nil
+	return a
 }
 
 type call struct {
@@ -344,49 +283,41 @@ type call struct {
 	line      int
 }
 
-func (c *call) value(r *run, f *frame) (Value, error) {
-	callee, err := r.eval(c.callee, f)
-	if err != nil {
-		return nil, err
-	}
+func (c *call) value(r *run, f *frame) Value {
+	callee := r.eval(c.callee, f)
 	do, ok := callee.(function)
 	if !ok {
-		if err := defined(callee); err != nil {
-			return nil, atLine(err, c.line)
+		if r.defined(callee) {
+			r.failf("'%s' object is not callable", typeName(callee))
 		}
-		return nil, atLine(fmt.Errorf("'%s' object is not callable", typeName(callee)), c.line)
+		return r.atLine(c.line, nil)
 	}
-	a, err := c.arguments.value(r, f)
-	if err != nil {
-		return nil, err
-	}
+	a := c.arguments.value(r, f)
 	if r.depth++; r.depth > maxDepth {
-		return nil, atLine(errors.New("calls nest too deeply"), c.line)
+		r.failf("calls nest too deeply")
 	}
-	v, err := do(r, a)
+	var v Value
+	if r.err == nil {
+		v = do(r, a)
+	}
 	r.depth--
-	return v, atLine(err, c.line)
+	return r.atLine(c.line, v)
 }
 
 type filtered struct {
 	operand   expression
-	name      string
 	apply     filter
 	arguments argumentList
 	line      int
 }
 
-func (e *filtered) value(r *run, f *frame) (Value, error) {
-	v, err := r.eval(e.operand, f)
-	if err != nil {
-		return nil, err
+func (e *filtered) value(r *run, f *frame) Value {
+	v := r.eval(e.operand, f)
+	a := e.arguments.value(r, f)
+	if r.err != nil {
+		return nil
 	}
-	a, err := e.arguments.value(r, f)
-	if err != nil {
-		return nil, err
-	}
-	v, err = e.apply(r, v, a)
-	return v, atLine(err, e.line)
+	return r.atLine(e.line, e.apply(r, v, a))
 }
 
 type tested struct {
@@ -397,15 +328,11 @@ type tested struct {
 	line      int
 }
 
-func (e *tested) value(r *run, f *frame) (Value, error) {
-	v, err := r.eval(e.operand, f)
-	if err != nil {
-		return nil, err
+func (e *tested) value(r *run, f *frame) Value {
+	v := r.eval(e.operand, f)
+	a := e.arguments.value(r, f)
+	if r.err != nil {
+		return nil
 	}
-	a, err := e.arguments.value(r, f)
-	if err != nil {
-		return nil, err
-	}
-	holds, err := e.holds(r.Meter, v, a)
-	return holds != e.negated, atLine(err, e.line)
+	return r.atLine(e.line, e.holds(v, a) != e.negated)
 }

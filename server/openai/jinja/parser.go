@@ -5,24 +5,25 @@ import (
 	"slices"
 )
 
-// Template is a source that has been parsed.
+// Template is a parsed source.
 type Template struct {
 	body []statement
 }
 
 // statement is a part of a template that writes or changes variables.
 type statement interface {
-	run(r *run, f *frame) error
+	run(r *run, f *frame)
 }
 
-// parser reads tokens in order.
+// parser reads tokens in order. After the first error only the end is left to read.
 type parser struct {
 	tokens []token
 	at     int
-	depth  int // of statements and expressions inside each other
+	depth  int // of nested statements and expressions
+	err    error
 }
 
-// maxDepth bounds the nesting of what is parsed, and of calls of macros.
+// maxDepth bounds the nesting of templates and of macro calls.
 const maxDepth = 200
 
 // Parse parses a template.
@@ -32,12 +33,12 @@ func Parse(source string) (*Template, error) {
 		return nil, err
 	}
 	p := &parser{tokens: tokens}
-	body, err := p.statements()
-	if err != nil {
-		return nil, err
+	body := p.statements()
+	if p.peek().kind != tokenEOF {
+		p.failf("unexpected tag %q", p.tokens[p.at+1].text)
 	}
-	if t := p.peek(); t.kind != tokenEOF {
-		return nil, p.errorf("unexpected tag %q", p.tokens[p.at+1].text)
+	if p.err != nil {
+		return nil, p.err
 	}
 	return &Template{body}, nil
 }
@@ -52,11 +53,15 @@ func (p *parser) next() token {
 	return t
 }
 
-func (p *parser) errorf(format string, args ...any) error {
-	return fmt.Errorf("line %d: %w", p.peek().line, fmt.Errorf(format, args...))
+// failf ends the parsing, unless it has already ended.
+func (p *parser) failf(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf("line %d: %w", p.peek().line, fmt.Errorf(format, args...))
+		p.at = len(p.tokens) - 1
+	}
 }
 
-// take goes on if the next token is that operator or name.
+// take skips the next token if it is that operator or name.
 func (p *parser) take(kind tokenKind, text string) bool {
 	if !p.peek().is(kind, text) {
 		return false
@@ -65,68 +70,59 @@ func (p *parser) take(kind tokenKind, text string) bool {
 	return true
 }
 
-func (p *parser) expect(kind tokenKind, text string) error {
+func (p *parser) expect(kind tokenKind, text string) {
 	if !p.take(kind, text) {
-		return p.errorf("got %q, want %q", p.peek().text, text)
+		p.failf("got %q, want %q", p.peek().text, text)
 	}
-	return nil
 }
 
-func (p *parser) name() (string, error) {
-	if t := p.peek(); t.kind == tokenName {
-		p.at++
-		return t.text, nil
+// separator reads a comma, unless the list ends here.
+func (p *parser) separator(end string) {
+	if !p.take(tokenOperator, ",") && !p.peek().is(tokenOperator, end) {
+		p.failf("got %q, want a comma or %q", p.peek().text, end)
 	}
-	return "", p.errorf("got %q, want a name", p.peek().text)
 }
 
-// deeper counts one level of nesting until the function that it returns is called.
-func (p *parser) deeper() (func(), error) {
+func (p *parser) name() string {
+	if p.peek().kind != tokenName {
+		p.failf("got %q, want a name", p.peek().text)
+	}
+	return p.next().text
+}
+
+// deeper counts one level of nesting until the returned function is called.
+func (p *parser) deeper() (back func()) {
 	if p.depth++; p.depth > maxDepth {
-		return nil, p.errorf("the template nests too deeply")
+		p.failf("the template nests too deeply")
 	}
-	return func() { p.depth-- }, nil
+	return func() { p.depth-- }
 }
 
-// statements reads up to the end, or to a block that begins with one of these names, whose
-// name is the next token but one.
-func (p *parser) statements(ends ...string) (list []statement, err error) {
-	back, err := p.deeper()
-	if err != nil {
-		return nil, err
-	}
-	defer back()
+// statements reads up to the end, or to a block that begins with one of these names. The name is
+// the token after the next.
+func (p *parser) statements(ends ...string) (list []statement) {
+	defer p.deeper()()
 	for {
 		t := p.peek()
 		switch {
 		case t.kind == tokenEOF:
 			if len(ends) > 0 {
-				return nil, p.errorf("the template ends, want %q", ends)
+				p.failf("the template ends, want %q", ends)
 			}
-			return list, nil
+			return list
 		case t.kind == tokenText:
 			p.next()
 			list = append(list, text(t.text))
 		case t.is(tokenBegin, "{{"):
 			p.next()
-			e, err := p.tuple()
-			if err != nil {
-				return nil, err
-			}
-			if err := p.expect(tokenEnd, "}}"); err != nil {
-				return nil, err
-			}
-			list = append(list, output{e, t.line})
+			list = append(list, output{p.tuple(), t.line})
+			p.expect(tokenEnd, "}}")
 		default:
 			name := p.tokens[p.at+1].text
 			if slices.Contains(ends, name) || len(ends) == 0 && isEnd(name) {
-				return list, nil
+				return list
 			}
-			s, err := p.block()
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, s)
+			list = append(list, p.block())
 		}
 	}
 }
@@ -136,29 +132,22 @@ func isEnd(name string) bool {
 }
 
 // end reads the rest of a block.
-func (p *parser) end() error { return p.expect(tokenEnd, "%}") }
+func (p *parser) end() { p.expect(tokenEnd, "%}") }
 
 // until reads statements and the block that ends them.
-func (p *parser) until(end string) ([]statement, error) {
-	if err := p.end(); err != nil {
-		return nil, err
-	}
-	body, err := p.statements(end)
-	if err != nil {
-		return nil, err
-	}
-	p.at += 2
-	return body, p.end()
+func (p *parser) until(end string) []statement {
+	p.end()
+	body := p.statements(end)
+	p.next()
+	p.next()
+	p.end()
+	return body
 }
 
-func (p *parser) block() (statement, error) {
+func (p *parser) block() statement {
 	p.next()
-	line := p.peek().line
-	name, err := p.name()
-	if err != nil {
-		return nil, err
-	}
-	switch name {
+	t := p.peek()
+	switch name := p.name(); name {
 	case "if":
 		return p.ifBlock()
 	case "for":
@@ -168,187 +157,119 @@ func (p *parser) block() (statement, error) {
 	case "macro":
 		return p.macroBlock()
 	case "filter":
-		return p.filterBlock(line)
+		return p.filterBlock(t.line)
 	case "with":
 		return p.withBlock()
 	case "generation":
-		body, err := p.until("endgeneration")
-		return group(body), err
+		return group(p.until("endgeneration"))
 	case "break", "continue":
-		return jump(name), p.end()
+		p.end()
+		return jump(name)
 	}
-	p.at--
-	return nil, p.errorf("unknown tag %q", name)
+	p.failf("unknown tag %q", t.text)
+	return nil
 }
 
-func (p *parser) ifBlock() (statement, error) {
+func (p *parser) ifBlock() statement {
 	s := &conditional{}
-	condition, err := p.tuple()
 	for {
-		if err != nil {
-			return nil, err
-		}
-		if err := p.end(); err != nil {
-			return nil, err
-		}
-		body, err2 := p.statements("elif", "else", "endif")
-		if err2 != nil {
-			return nil, err2
-		}
-		s.branches = append(s.branches, branch{condition, body})
+		condition := p.tuple()
+		p.end()
+		s.branches = append(s.branches, branch{condition, p.statements("elif", "else", "endif")})
 		p.next()
-		switch name := p.next().text; name {
+		switch p.next().text {
 		case "elif":
-			condition, err = p.tuple()
 			continue
 		case "else":
-			s.otherwise, err = p.until("endif")
-			return s, err
+			s.otherwise = p.until("endif")
+		default:
+			p.end()
 		}
-		return s, p.end()
+		return s
 	}
 }
 
-func (p *parser) forBlock() (statement, error) {
-	s := &loop{line: p.peek().line}
-	var err error
-	if s.targets, err = p.names(); err != nil {
-		return nil, err
-	}
-	if err := p.expect(tokenName, "in"); err != nil {
-		return nil, err
-	}
-	if s.over, err = p.tupleOf(p.or); err != nil {
-		return nil, err
-	}
+func (p *parser) forBlock() statement {
+	s := &loop{line: p.peek().line, targets: p.names()}
+	p.expect(tokenName, "in")
+	s.over = p.tupleOf(p.or)
 	if p.take(tokenName, "if") {
-		if s.condition, err = p.expression(); err != nil {
-			return nil, err
-		}
+		s.condition = p.expression()
 	}
 	if p.peek().is(tokenName, "recursive") {
-		return nil, p.errorf("loops are not recursive here")
+		p.failf("recursive loops are not supported")
 	}
-	if err := p.end(); err != nil {
-		return nil, err
-	}
-	if s.body, err = p.statements("else", "endfor"); err != nil {
-		return nil, err
-	}
+	p.end()
+	s.body = p.statements("else", "endfor")
 	p.next()
 	if p.next().text == "else" {
-		s.otherwise, err = p.until("endfor")
-		return s, err
+		s.otherwise = p.until("endfor")
+	} else {
+		p.end()
 	}
-	return s, p.end()
+	return s
 }
 
-// names reads one name or several with commas between them.
-func (p *parser) names() (list []string, err error) {
+// names reads one name, or several that are separated by commas.
+func (p *parser) names() (list []string) {
 	open := p.take(tokenOperator, "(")
-	for {
-		name, err := p.name()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, name)
-		if !p.take(tokenOperator, ",") {
-			break
-		}
+	list = append(list, p.name())
+	for p.take(tokenOperator, ",") {
+		list = append(list, p.name())
 	}
 	if open {
-		err = p.expect(tokenOperator, ")")
+		p.expect(tokenOperator, ")")
 	}
-	return list, err
+	return list
 }
 
-func (p *parser) setBlock() (statement, error) {
-	s := &assignment{line: p.peek().line}
-	var err error
-	if s.targets, err = p.names(); err != nil {
-		return nil, err
-	}
+func (p *parser) setBlock() statement {
+	s := &assignment{line: p.peek().line, targets: p.names()}
 	if len(s.targets) == 1 && p.take(tokenOperator, ".") {
-		if s.member, err = p.name(); err != nil {
-			return nil, err
-		}
+		s.member = p.name()
 	}
 	if p.take(tokenOperator, "=") {
-		if s.value, err = p.tuple(); err != nil {
-			return nil, err
-		}
-		return s, p.end()
+		s.value = p.tuple()
+		p.end()
+		return s
 	}
-	if s.filters, err = p.filters(nil); err != nil {
-		return nil, err
-	}
-	s.body, err = p.until("endset")
-	return s, err
+	s.filters = p.filters(nil)
+	s.body = p.until("endset")
+	return s
 }
 
-func (p *parser) macroBlock() (statement, error) {
-	m := &macro{}
-	var err error
-	if m.name, err = p.name(); err != nil {
-		return nil, err
-	}
-	if err := p.expect(tokenOperator, "("); err != nil {
-		return nil, err
-	}
-	for !p.take(tokenOperator, ")") {
-		name, err := p.name()
-		if err != nil {
-			return nil, err
-		}
-		var otherwise expression
+func (p *parser) macroBlock() statement {
+	m := &macro{name: p.name()}
+	p.expect(tokenOperator, "(")
+	for p.err == nil && !p.take(tokenOperator, ")") {
+		one := parameter{name: p.name()}
 		if p.take(tokenOperator, "=") {
-			if otherwise, err = p.expression(); err != nil {
-				return nil, err
-			}
+			one.otherwise = p.expression()
 		}
-		m.parameters = append(m.parameters, parameter{name, otherwise})
-		if !p.take(tokenOperator, ",") && !p.peek().is(tokenOperator, ")") {
-			return nil, p.errorf("got %q, want a comma or a bracket", p.peek().text)
-		}
+		m.parameters = append(m.parameters, one)
+		p.separator(")")
 	}
-	m.body, err = p.until("endmacro")
-	return m, err
+	m.body = p.until("endmacro")
+	return m
 }
 
-func (p *parser) filterBlock(line int) (statement, error) {
-	s := &assignment{line: line}
-	e, err := p.filter(nil)
-	if err != nil {
-		return nil, err
-	}
-	if s.filters, err = p.filters(e); err != nil {
-		return nil, err
-	}
-	s.body, err = p.until("endfilter")
-	return s, err
+func (p *parser) filterBlock(line int) statement {
+	s := &assignment{line: line, filters: p.filters(p.filter(nil))}
+	s.body = p.until("endfilter")
+	return s
 }
 
-func (p *parser) withBlock() (statement, error) {
+func (p *parser) withBlock() statement {
 	s := &scope{}
-	for !p.peek().is(tokenEnd, "%}") {
-		a := &assignment{line: p.peek().line}
-		name, err := p.name()
-		if err != nil {
-			return nil, err
-		}
-		a.targets = []string{name}
-		if err := p.expect(tokenOperator, "="); err != nil {
-			return nil, err
-		}
-		if a.value, err = p.expression(); err != nil {
-			return nil, err
-		}
+	for p.err == nil && !p.peek().is(tokenEnd, "%}") {
+		a := &assignment{line: p.peek().line, targets: []string{p.name()}}
+		p.expect(tokenOperator, "=")
+		a.value = p.expression()
 		s.assignments = append(s.assignments, a)
 		if !p.take(tokenOperator, ",") {
 			break
 		}
 	}
-	var err error
-	s.body, err = p.until("endwith")
-	return s, err
+	s.body = p.until("endwith")
+	return s
 }

@@ -1,43 +1,34 @@
 package jinja
 
-import (
-	"errors"
-	"fmt"
-)
-
 type attribute struct {
 	of   expression
 	name string
 	line int
 }
 
-func (a *attribute) value(r *run, f *frame) (Value, error) {
-	of, err := r.eval(a.of, f)
-	if err != nil {
-		return nil, err
-	}
-	v, err := memberOf(of, a.name)
-	return v, atLine(err, a.line)
+func (a *attribute) value(r *run, f *frame) Value {
+	return r.atLine(a.line, r.memberOf(r.eval(a.of, f), a.name))
 }
 
 // memberOf returns a method of a value or, if it has none of that name, an item.
-func memberOf(of Value, name string) (Value, error) {
-	if m, ok := method(of, name); ok {
-		return m, nil
+func (m *Meter) memberOf(of Value, name string) Value {
+	if f, ok := method(of, name); ok {
+		return f
 	}
 	switch of := of.(type) {
 	case Undefined:
-		return nil, of.why()
+		m.Fail(of.why())
+		return nil
 	case *Dict:
 		if v, ok := of.member(name); ok {
-			return v, nil
+			return v
 		}
 	case *position:
 		if v, ok := of.member(name); ok {
-			return v, nil
+			return v
 		}
 	}
-	return Undefined{typeName(of), name}, nil
+	return Undefined{typeName(of), name}
 }
 
 type subscript struct {
@@ -45,57 +36,46 @@ type subscript struct {
 	line   int
 }
 
-func (s *subscript) value(r *run, f *frame) (Value, error) {
-	of, err := r.eval(s.of, f)
-	if err != nil {
-		return nil, err
-	}
-	at, err := r.eval(s.at, f)
-	if err != nil {
-		return nil, err
-	}
-	v, err := r.item(of, at)
-	return v, atLine(err, s.line)
+func (s *subscript) value(r *run, f *frame) Value {
+	of := r.eval(s.of, f)
+	return r.atLine(s.line, r.item(of, r.eval(s.at, f)))
 }
 
 // item returns an item of a value or, if it has none of that name, a method.
-func (m *Meter) item(of, at Value) (Value, error) {
+func (m *Meter) item(of, at Value) Value {
 	if name, ok := at.(string); ok {
 		if d, ok := of.(*Dict); ok {
 			if v, ok := d.member(name); ok {
-				return v, nil
+				return v
 			}
 		}
-		return memberOf(of, name)
+		return m.memberOf(of, name)
 	}
-	if u, ok := of.(Undefined); ok {
-		return nil, u.why()
+	if !m.defined(of) {
+		return nil
 	}
 	none := Undefined{typeName(of), "element"}
 	list, isList := of.(List)
 	text, isText := of.(string)
 	i, ok := asInt(at)
 	if !ok || !isList && !isText {
-		return none, nil
+		return none
 	}
-	n, err := m.length(of)
-	if err != nil {
-		return nil, err
-	}
+	n := int64(m.length(of))
 	if i < 0 {
-		i += int64(n)
+		i += n
 	}
 	switch {
-	case i < 0 || i >= int64(n):
-		return none, nil
+	case i < 0 || i >= n:
+		return none
 	case isList:
-		return list[i], nil
+		return list[i]
 	}
 	from := runes(text, int(i))
-	return text[from : from+runes(text[from:], 1)], nil
+	return text[from : from+runes(text[from:], 1)]
 }
 
-// runes returns how many bytes the first n characters of s have.
+// runes returns the length of the first n characters of s, in bytes.
 func runes(s string, n int) int {
 	if n <= 0 {
 		return 0
@@ -114,59 +94,45 @@ type slice struct {
 	line               int
 }
 
-func (s *slice) value(r *run, f *frame) (Value, error) {
-	of, err := r.eval(s.of, f)
-	if err != nil {
-		return nil, err
-	}
+func (s *slice) value(r *run, f *frame) Value {
+	of := r.eval(s.of, f)
 	var bounds [3]*int64
 	for i, e := range []expression{s.from, s.to, s.step} {
 		if e == nil {
 			continue
 		}
-		v, err := r.eval(e, f)
-		if err != nil {
-			return nil, err
-		}
+		v := r.eval(e, f)
 		if v == nil {
 			continue
 		}
 		n, ok := asInt(v)
 		if !ok {
-			return nil, atLine(errors.New("slice indices must be integers or None"), s.line)
+			r.failf("slice indices must be integers or None")
 		}
 		bounds[i] = &n
 	}
-	v, err := cut(r, of, bounds)
-	return v, atLine(err, s.line)
+	return r.atLine(s.line, r.cut(of, bounds))
 }
 
 // cut is Python's of[from:to:step].
-func cut(r *run, of Value, bounds [3]*int64) (Value, error) {
-	if err := defined(of); err != nil {
-		return nil, err
-	}
+func (m *Meter) cut(of Value, bounds [3]*int64) Value {
 	text, isText := of.(string)
 	list, isList := of.(List)
-	if !isText && !isList {
-		return nil, fmt.Errorf("'%s' object is not subscriptable", typeName(of))
+	if !m.defined(of) || !isText && !isList {
+		return m.failf("'%s' object is not subscriptable", typeName(of))
 	}
-	length, err := r.length(of)
-	if err != nil {
-		return nil, err
-	}
-	n, step := int64(length), int64(1)
+	n, step := int64(m.length(of)), int64(1)
 	if bounds[2] != nil {
 		step = min(max(*bounds[2], -n-1), n+1)
 	}
 	if step == 0 {
-		return nil, errors.New("slice step cannot be zero")
+		return m.failf("slice step cannot be zero")
 	}
 	low, high := int64(0), n
 	if step < 0 {
 		low, high = -1, n-1
 	}
-	place := func(bound *int64, otherwise int64) int64 {
+	clamp := func(bound *int64, otherwise int64) int64 {
 		if bound == nil {
 			return otherwise
 		}
@@ -176,26 +142,21 @@ func cut(r *run, of Value, bounds [3]*int64) (Value, error) {
 		}
 		return min(max(at, low), high)
 	}
-	from, to := place(bounds[0], low), place(bounds[1], high)
+	from, to := clamp(bounds[0], low), clamp(bounds[1], high)
 	if step < 0 {
-		from, to = place(bounds[0], high), place(bounds[1], low)
+		from, to = clamp(bounds[0], high), clamp(bounds[1], low)
 	}
 	if isText && step == 1 {
 		start := runes(text, int(from))
-		return text[start : start+runes(text[start:], int(to-from))], nil
+		return text[start : start+runes(text[start:], int(to-from))]
 	}
 	if isText {
-		if list, err = r.items(text); err != nil {
-			return nil, err
-		}
+		list = m.items(text)
 	}
 	size := (to - from + step - step/max(step, -step)) / step
-	part, err := r.list(int(max(size, 0)))
-	for i := from; err == nil && (step > 0 && i < to || step < 0 && i > to); i += step {
-		part, err = r.Append(part, list[i])
+	part := m.build(int(max(size, 0)), func(i int) Value { return list[from+int64(i)*step] })
+	if isText {
+		return m.joined(part...)
 	}
-	if err != nil || !isText {
-		return part, err
-	}
-	return r.joined(part...)
+	return part
 }

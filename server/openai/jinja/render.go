@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// RaisedError is what a template says by raise_exception.
+// RaisedError is the message of a template's raise_exception.
 type RaisedError struct{ Message string }
 
 func (e *RaisedError) Error() string { return e.Message }
@@ -15,7 +15,7 @@ type run struct {
 	*Meter
 	depth  int // of calls
 	out    *writer
-	jumped jump // what ends the body of a loop; "" mostly
+	jumped jump // a break or continue that is ending a loop's body, or ""
 }
 
 // frame has the variables of one scope.
@@ -45,84 +45,74 @@ func (f *frame) find(name string) (Value, bool) {
 }
 
 // set gives a variable its value.
-func (r *run) set(f *frame, name string, v Value) (err error) {
+func (r *run) set(f *frame, name string, v Value) {
 	for i := range f.names {
 		if f.names[i].name == name {
 			f.names[i].value = v
-			return nil
+			return
 		}
 	}
-	f.names, err = r.bind(f.names, name, v)
-	return err
+	f.names = r.bind(f.names, name, v)
 }
 
-// leave gives the memory of a scope back that has ended.
+// leave returns the memory of a scope that has ended.
 func (r *run) leave(f *frame) {
 	if !f.kept {
 		r.give(memberCost * cap(f.names))
 	}
 }
 
-// Render returns the text of a template for these variables, whose values m has made. A meter
+// Render returns the text of a template for these variables, whose values m has created. A meter
 // renders once.
 func (m *Meter) Render(t *Template, variables map[string]Value) (string, error) {
-	out := writer{m: m}
-	r := &run{Meter: m, out: &out}
+	r := &run{Meter: m, out: &writer{m: m}}
 	given := &frame{outer: globals}
 	for name, v := range variables {
-		if err := r.set(given, name, v); err != nil {
-			return "", err
-		}
+		r.set(given, name, v)
 	}
-	if err := r.all(t.body, &frame{outer: given}); err != nil {
-		return "", err
-	}
-	return out.value()
-}
-
-func (r *run) write(s string) error {
-	r.out.text(s)
-	return r.out.err
+	r.all(t.body, &frame{outer: given})
+	return r.out.value(), m.err
 }
 
 // all runs statements up to a jump.
-func (r *run) all(list []statement, f *frame) error {
+func (r *run) all(list []statement, f *frame) {
 	for _, s := range list {
-		if err := r.step(); err != nil {
-			return err
+		if !r.step() {
+			return
 		}
-		if err := s.run(r, f); err != nil {
-			return err
-		}
-		if r.jumped != "" {
-			return nil
+		if s.run(r, f); r.jumped != "" {
+			return
 		}
 	}
-	return nil
 }
 
 // apart runs statements in a scope of their own and returns their text.
-func (r *run) apart(list []statement, f *frame) (string, error) {
+func (r *run) apart(list []statement, f *frame) string {
 	out := writer{m: r.Meter}
 	before := r.out
 	r.out = &out
-	err := r.all(list, f)
+	r.all(list, f)
 	r.out = before
 	r.leave(f)
-	if err != nil {
-		return "", err
-	}
 	return out.value()
 }
 
-// atLine says in which line an error arose, unless it says so or is a template's own.
-func atLine(err error, line int) error {
+// eval counts a step and evaluates e.
+func (r *run) eval(e expression, f *frame) Value {
+	if !r.step() {
+		return nil
+	}
+	return e.value(r, f)
+}
+
+// atLine returns v. It adds the line to an error that has none and is not the template's own.
+func (r *run) atLine(line int, v Value) Value {
 	var raised *RaisedError
 	var known *lineError
-	if err == nil || errors.As(err, &raised) || errors.As(err, &known) {
-		return err
+	if r.err != nil && !errors.As(r.err, &raised) && !errors.As(r.err, &known) {
+		r.err = &lineError{line, r.err}
 	}
-	return &lineError{line, err}
+	return v
 }
 
 type lineError struct {
@@ -135,32 +125,22 @@ func (e *lineError) Unwrap() error { return e.err }
 
 type text string
 
-func (t text) run(r *run, _ *frame) error { return r.write(string(t)) } // bound: the template
+func (t text) run(r *run, _ *frame) { r.out.text(string(t)) } // bound: the template
 
 type output struct {
 	e    expression
 	line int
 }
 
-func (o output) run(r *run, f *frame) error {
-	v, err := o.e.value(r, f)
-	if err != nil {
-		return atLine(err, o.line)
-	}
-	r.out.str(v)
-	return r.out.err
-}
+func (o output) run(r *run, f *frame) { r.out.str(r.atLine(o.line, o.e.value(r, f))) }
 
 type group []statement
 
-func (g group) run(r *run, f *frame) error { return r.all(g, f) }
+func (g group) run(r *run, f *frame) { r.all(g, f) }
 
 type jump string
 
-func (j jump) run(r *run, _ *frame) error {
-	r.jumped = j
-	return nil
-}
+func (j jump) run(r *run, _ *frame) { r.jumped = j }
 
 type branch struct {
 	condition expression
@@ -172,17 +152,18 @@ type conditional struct {
 	otherwise []statement
 }
 
-func (c *conditional) run(r *run, f *frame) error {
+func (c *conditional) run(r *run, f *frame) {
 	for _, b := range c.branches {
-		v, err := b.condition.value(r, f)
-		if err != nil {
-			return err
+		v := b.condition.value(r, f)
+		if r.err != nil {
+			return
 		}
 		if truth(v) {
-			return r.all(b.body, f)
+			r.all(b.body, f)
+			return
 		}
 	}
-	return r.all(c.otherwise, f)
+	r.all(c.otherwise, f)
 }
 
 type assignment struct {
@@ -194,39 +175,42 @@ type assignment struct {
 	line    int
 }
 
-func (a *assignment) run(r *run, f *frame) error {
-	v, err := a.assigned(r, f)
-	if err != nil {
-		return atLine(err, a.line)
+func (a *assignment) run(r *run, f *frame) {
+	v := a.assigned(r, f)
+	if r.err == nil {
+		a.assign(r, f, v)
 	}
+	r.atLine(a.line, nil)
+}
+
+func (a *assignment) assign(r *run, f *frame, v Value) {
 	switch {
 	case len(a.targets) == 0: // a block with filters
 		r.out.str(v)
-		return r.out.err
 	case a.member != "":
 		of, _ := f.find(a.targets[0])
 		d, ok := of.(*Dict)
 		if !ok || !d.namespace {
-			return atLine(errors.New("cannot assign attribute on non-namespace object"), a.line)
+			r.failf("cannot assign attribute on non-namespace object")
+			return
 		}
-		return r.Set(d, a.member, v)
+		r.Set(d, a.member, v)
+	default:
+		r.unpack(f, a.targets, v)
 	}
-	return atLine(r.unpack(f, a.targets, v), a.line)
 }
 
-func (a *assignment) assigned(r *run, f *frame) (Value, error) {
+func (a *assignment) assigned(r *run, f *frame) Value {
 	if a.value != nil {
 		return a.value.value(r, f)
 	}
-	s, err := r.apart(a.body, &frame{outer: f})
-	if err != nil || a.filters == nil {
-		return s, err
+	s := r.apart(a.body, &frame{outer: f})
+	if r.err != nil || a.filters == nil {
+		return s
 	}
 	block := &frame{outer: f}
 	defer r.leave(block)
-	if err := r.set(block, blockName, s); err != nil {
-		return nil, err
-	}
+	r.set(block, blockName, s)
 	return a.filters.value(r, block)
 }
 
@@ -236,29 +220,25 @@ const blockName = " block"
 // blockText is the operand of the filters of a block.
 type blockText struct{}
 
-func (blockText) value(_ *run, f *frame) (Value, error) {
+func (blockText) value(_ *run, f *frame) Value {
 	v, _ := f.find(blockName)
-	return v, nil
+	return v
 }
 
 // unpack gives names their values.
-func (r *run) unpack(f *frame, names []string, v Value) error {
+func (r *run) unpack(f *frame, names []string, v Value) {
 	if len(names) == 1 {
-		return r.set(f, names[0], v)
+		r.set(f, names[0], v)
+		return
 	}
-	list, err := r.items(v)
-	if err != nil {
-		return err
-	}
+	list := r.items(v)
 	if len(list) != len(names) {
-		return fmt.Errorf("%d values, want %d", len(list), len(names))
+		r.failf("%d values, want %d", len(list), len(names))
+		return
 	}
 	for i, name := range names {
-		if err := r.set(f, name, list[i]); err != nil {
-			return err
-		}
+		r.set(f, name, list[i])
 	}
-	return nil
 }
 
 type scope struct {
@@ -266,19 +246,17 @@ type scope struct {
 	body        []statement
 }
 
-func (s *scope) run(r *run, f *frame) error {
+func (s *scope) run(r *run, f *frame) {
 	inner := &frame{outer: f}
 	defer r.leave(inner)
 	for _, a := range s.assignments {
-		v, err := a.value.value(r, f)
-		if err != nil {
-			return atLine(err, a.line)
+		v := r.atLine(a.line, a.value.value(r, f))
+		if r.err != nil {
+			return
 		}
-		if err := r.set(inner, a.targets[0], v); err != nil {
-			return err
-		}
+		r.set(inner, a.targets[0], v)
 	}
-	return r.all(s.body, inner)
+	r.all(s.body, inner)
 }
 
 type loop struct {
@@ -288,35 +266,28 @@ type loop struct {
 	line            int
 }
 
-func (l *loop) run(r *run, f *frame) error {
-	list, err := l.list(r, f)
-	if err != nil {
-		return atLine(err, l.line)
-	}
+func (l *loop) run(r *run, f *frame) {
+	list := l.list(r, f)
+	r.atLine(l.line, nil)
 	inner := &frame{outer: f}
 	defer func() { r.leave(inner) }()
 	if len(list) == 0 {
-		return r.all(l.otherwise, inner)
+		r.all(l.otherwise, inner)
+		return
 	}
-	for i, v := range list {
-		if err := r.step(); err != nil {
-			return err
-		}
+	for i, v := range r.each(list) {
+		r.step()
 		inner = inner.again()
 		inner.loop = position{list, i}
-		if err := r.unpack(inner, l.targets, v); err != nil {
-			return atLine(err, l.line)
-		}
-		if err := r.all(l.body, inner); err != nil {
-			return err
-		}
+		r.unpack(inner, l.targets, v)
+		r.atLine(l.line, nil)
+		r.all(l.body, inner)
 		end := r.jumped == "break"
 		r.jumped = ""
 		if end {
-			break
+			return
 		}
 	}
-	return nil
 }
 
 // again returns an empty scope for the next iteration: f itself, unless a macro refers to it.
@@ -328,38 +299,25 @@ func (f *frame) again() *frame {
 	return f
 }
 
-// list returns what the loop goes through, less what its condition leaves out.
-func (l *loop) list(r *run, f *frame) (List, error) {
-	v, err := l.over.value(r, f)
-	if err != nil {
-		return nil, err
-	}
-	list, err := r.items(v)
-	if err != nil || l.condition == nil {
-		return list, err
+// list returns the values that meet the loop's condition.
+func (l *loop) list(r *run, f *frame) List {
+	list := r.items(l.over.value(r, f))
+	if l.condition == nil {
+		return list
 	}
 	inner := &frame{outer: f}
 	defer func() { r.leave(inner) }()
 	var kept List
-	for _, v := range list {
+	for _, v := range r.each(list) {
 		inner = inner.again()
-		if err := r.unpack(inner, l.targets, v); err != nil {
-			return nil, err
-		}
-		ok, err := l.condition.value(r, inner)
-		if err != nil {
-			return nil, err
-		}
-		if !truth(ok) {
-			err = r.step()
+		r.unpack(inner, l.targets, v)
+		if r.err == nil && truth(l.condition.value(r, inner)) {
+			kept = r.Append(kept, v)
 		} else {
-			kept, err = r.Append(kept, v)
-		}
-		if err != nil {
-			return nil, err
+			r.step()
 		}
 	}
-	return kept, nil
+	return kept
 }
 
 // position is the variable "loop".
@@ -394,11 +352,11 @@ func (p *position) member(name string) (Value, bool) {
 			return p.list[p.i+1], true
 		}
 	case "cycle":
-		return function(func(_ *run, a *arguments) (Value, error) {
+		return function(func(r *run, a *arguments) Value {
 			if len(a.list) == 0 {
-				return nil, errors.New("no items for cycling given")
+				return r.failf("no items for cycling given")
 			}
-			return a.list[p.i%len(a.list)], nil
+			return a.list[p.i%len(a.list)]
 		}), true
 	}
 	return nil, false
@@ -415,35 +373,31 @@ type macro struct {
 	body       []statement
 }
 
-func (m *macro) run(r *run, f *frame) error {
+func (m *macro) run(r *run, f *frame) {
 	for outer := f; outer != nil && !outer.kept; outer = outer.outer {
 		outer.kept = true
 	}
-	return r.set(f, m.name, function(func(r *run, a *arguments) (Value, error) { return m.call(r, f, a) }))
+	r.set(f, m.name, function(func(r *run, a *arguments) Value { return m.call(r, f, a) }))
 }
 
-// call runs the macro in the scope that has it.
-func (m *macro) call(r *run, outer *frame, a *arguments) (Value, error) {
+// call runs the macro in the scope that defines it.
+func (m *macro) call(r *run, outer *frame, a *arguments) Value {
 	if len(a.list) > len(m.parameters) {
-		return nil, fmt.Errorf("macro '%s' takes not more than %d argument(s)", m.name, len(m.parameters))
+		return r.failf("macro '%s' takes not more than %d argument(s)", m.name, len(m.parameters))
 	}
 	f := &frame{outer: outer}
 	for i, p := range m.parameters {
 		v, given := a.at(i, p.name)
-		if !given {
+		switch {
+		case given:
+		case p.otherwise != nil:
+			v = p.otherwise.value(r, f)
+		default:
 			v = Undefined{noVariable, p.name}
-			if p.otherwise != nil {
-				var err error
-				if v, err = p.otherwise.value(r, f); err != nil {
-					return nil, err
-				}
-			}
 		}
-		if err := r.set(f, p.name, v); err != nil {
-			return nil, err
-		}
+		r.set(f, p.name, v)
 	}
-	s, err := r.apart(m.body, f)
-	r.jumped = "" // which would end a loop of the caller's
-	return s, err
+	s := r.apart(m.body, f)
+	r.jumped = "" // a jump in a macro does not end the caller's loop
+	return s
 }

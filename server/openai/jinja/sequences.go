@@ -1,206 +1,148 @@
 package jinja
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 )
 
-func filterDictSort(r *run, v Value, a *arguments) (Value, error) {
+func filterDictSort(r *run, v Value, a *arguments) Value {
 	d, ok := v.(*Dict)
 	if !ok {
-		return nil, fmt.Errorf("dictsort wants a dict, not %s", typeName(v))
+		return r.failf("dictsort wants a dict, not %s", typeName(v))
 	}
-	by, err := a.text(r.Meter, 1, "by", "key")
-	if err != nil {
-		return nil, err
+	part := 0
+	if a.text(1, "by", "key") == "value" {
+		part = 1
 	}
-	pairs, err := r.pairs(d)
-	if err != nil {
-		return nil, err
-	}
-	cased, _ := a.at(0, "case_sensitive")
-	reverse, _ := a.at(2, "reverse")
-	return r.sorted(pairs, truth(reverse), truth(cased), func(v Value) (Value, error) {
-		if by == "value" {
-			return v.(List)[1], nil
-		}
-		return v.(List)[0], nil
-	})
+	return r.sorted(r.pairs(d), a.truth(2, "reverse"), a.truth(0, "case_sensitive"), func(v Value) Value { return v.(List)[part] })
 }
 
 // pairs returns a list of name and value for each member of a dict.
-func (m *Meter) pairs(d *Dict) (List, error) {
-	list, err := m.list(len(d.members))
-	for i := 0; err == nil && i < len(d.members); i++ {
-		var pair List
-		if pair, err = m.list(2); err == nil {
-			pair = append(pair, d.members[i].name, d.members[i].value) // bound: there is room
-			list, err = m.Append(list, pair)
+func (m *Meter) pairs(d *Dict) List {
+	return m.build(len(d.members), func(i int) Value {
+		pair := m.list(2)
+		if pair == nil {
+			return nil
 		}
-	}
-	return list, err
+		return append(pair, d.members[i].name, d.members[i].value) // bound: there is room
+	})
 }
 
 // keyed is an element with its sort key.
 type keyed struct{ key, v Value }
 
-// keyOf returns an element with its key. Unless cased, the key of a text is in lower case.
-func (m *Meter) keyOf(v Value, cased bool, key func(Value) (Value, error)) (keyed, error) {
-	k, err := key(v)
-	if s, ok := k.(string); ok && !cased && err == nil {
-		k, err = m.mapped(s, unicode.ToLower)
+// keyOf returns an element with its key. Unless cased, a text's key is in lower case.
+func (m *Meter) keyOf(v Value, cased bool, key func(Value) Value) keyed {
+	k := key(v)
+	if s, ok := k.(string); ok && !cased {
+		k = m.mapped(s, unicode.ToLower)
 	}
-	return keyed{k, v}, err
+	return keyed{k, v}
 }
 
 // sorted sorts by a key.
-func (m *Meter) sorted(list List, reverse, cased bool, key func(Value) (Value, error)) (Value, error) {
-	all, err := made[keyed](m, len(list))
-	if err != nil {
-		return nil, err
-	}
-	for i, v := range list {
-		if all[i], err = m.keyOf(v, cased, key); err != nil {
-			return nil, err
-		}
-	}
-	before := func(a, b keyed) (is bool) {
-		if err == nil {
-			err = m.step()
-		}
-		if err == nil {
-			is, err = m.less(a.key, b.key)
-		}
-		return is && err == nil
+func (m *Meter) sorted(list List, reverse, cased bool, key func(Value) Value) Value {
+	all := made[keyed](m, len(list))
+	for i, v := range m.each(list) {
+		all[i] = m.keyOf(v, cased, key)
 	}
 	slices.SortStableFunc(all, func(a, b keyed) int {
 		if reverse {
 			a, b = b, a
 		}
 		switch {
-		case before(a, b):
+		case m.step() && m.less(a.key, b.key):
 			return -1
-		case before(b, a):
+		case m.step() && m.less(b.key, a.key):
 			return 1
 		}
 		return 0
 	})
-	if err != nil {
-		return nil, err
-	}
-	result, err := m.list(len(all))
-	for i := 0; err == nil && i < len(all); i++ {
-		result, err = m.Append(result, all[i].v)
-	}
-	return result, err
+	return m.build(len(all), func(i int) Value { return all[i].v })
 }
 
-func filterFirst(r *run, v Value, _ *arguments) (Value, error) {
+func filterFirst(r *run, v Value, _ *arguments) Value {
 	return r.end(v, 0, "No first item, sequence was empty.")
 }
 
-func filterLast(r *run, v Value, _ *arguments) (Value, error) {
+func filterLast(r *run, v Value, _ *arguments) Value {
 	return r.end(v, -1, "No last item, sequence was empty.")
 }
 
 // end returns the first item of a value, at 0, or the last one, at -1.
-func (r *run) end(v Value, at int64, none string) (Value, error) {
-	n, err := r.length(v)
-	if err != nil {
-		return nil, err
-	}
+func (m *Meter) end(v Value, at int64, none string) Value {
+	n := m.length(v)
 	if n == 0 {
-		return Undefined{name: none}, nil
+		return Undefined{name: none}
 	}
 	if d, ok := v.(*Dict); ok {
-		return d.members[(n+int(at))%n].name, nil
+		return d.members[(n+int(at))%n].name
 	}
-	return r.item(v, at)
+	return m.item(v, at)
 }
 
-func filterItems(r *run, v Value, _ *arguments) (Value, error) {
+func filterItems(r *run, v Value, _ *arguments) Value {
 	if _, ok := v.(Undefined); ok {
 		return r.list(0)
 	}
 	d, ok := v.(*Dict)
 	if !ok {
-		return nil, errors.New("Can only get item pairs from a mapping.")
+		return r.failf("Can only get item pairs from a mapping.")
 	}
 	return r.pairs(d)
 }
 
-func filterJoin(r *run, v Value, a *arguments) (Value, error) {
-	list, err := r.items(v)
-	if err != nil {
-		return nil, err
-	}
-	between, err := a.text(r.Meter, 0, "d", "")
-	if err != nil {
-		return nil, err
-	}
-	name, _ := a.at(1, "attribute")
-	return r.join(between, list, r.attribute(name))
+func filterJoin(r *run, v Value, a *arguments) Value {
+	return r.join(a.text(0, "d", ""), r.items(v), r.attribute(a.value(1, "attribute")))
 }
 
-// attribute returns a function that returns that attribute of a value. Without a name it
+// attribute returns a function that returns that attribute of a value. Without a name the function
 // returns the value.
-func (m *Meter) attribute(name Value) func(Value) (Value, error) {
-	return func(v Value) (Value, error) {
+func (m *Meter) attribute(name Value) func(Value) Value {
+	return func(v Value) Value {
 		if name == nil {
-			return v, nil
+			return v
 		}
 		return m.path(v, name)
 	}
 }
 
-// join puts the texts of values together.
-func (r *run) join(between string, list List, of func(Value) (Value, error)) (Value, error) {
-	w := writer{m: r.Meter}
-	for i, v := range list {
-		if err := r.step(); err != nil {
-			return nil, err
-		}
-		v, err := of(v)
-		if err != nil {
-			return nil, err
-		}
+// join concatenates the texts of values.
+func (m *Meter) join(between string, list List, of func(Value) Value) Value {
+	w := writer{m: m}
+	for i, v := range m.each(list) {
+		m.step()
+		v = of(v)
 		if i > 0 {
 			w.text(between)
 		}
-		if w.str(v); w.err != nil {
-			break
-		}
+		w.str(v)
 	}
 	return w.value()
 }
 
 // path returns a member of members: "a.b.0".
-func (m *Meter) path(v, name Value) (Value, error) {
+func (m *Meter) path(v, name Value) Value {
 	if n, ok := name.(int64); ok {
 		return m.item(v, n)
 	}
-	rest, err := m.str(name)
-	for more := true; more && err == nil; {
-		if err = m.step(); err != nil {
-			break
-		}
+	rest := m.str(name)
+	for more := true; more && m.step(); {
 		var part string
 		part, rest, more = strings.Cut(rest, ".")
-		if n, ok := place(part); ok {
-			v, err = m.item(v, n)
+		if n, ok := parseIndex(part); ok {
+			v = m.item(v, n)
 		} else {
-			v, err = m.item(v, part)
+			v = m.item(v, part)
 		}
 	}
-	return v, err
+	return v
 }
 
-// place reads a short whole number.
-func place(s string) (int64, bool) {
+// parseIndex reads a short whole number.
+func parseIndex(s string) (int64, bool) {
 	if len(s) > len("-2147483648") || strings.Trim(s, "+-0123456789") != "" {
 		return 0, false // without the error of ParseInt, which repeats the text
 	}
@@ -208,211 +150,123 @@ func place(s string) (int64, bool) {
 	return n, err == nil
 }
 
-func filterList(r *run, v Value, _ *arguments) (Value, error) {
-	list, err := r.items(v)
-	if err != nil {
-		return nil, err
+func filterList(r *run, v Value, _ *arguments) Value { return r.copied(r.items(v)) }
+
+func (m *Meter) copied(list List) List {
+	whole := m.list(len(list))
+	if whole == nil {
+		return nil
 	}
-	return r.copied(list)
+	return append(whole, list...) // bound: there is room
 }
 
-func (m *Meter) copied(list List) (List, error) {
-	whole, err := m.list(len(list))
-	if err != nil {
-		return nil, err
-	}
-	return append(whole, list...), nil // bound: there is room
-}
-
-// filterMap applies a filter to each item, or takes an attribute of each.
-func filterMap(r *run, v Value, a *arguments) (Value, error) {
-	list, err := r.items(v)
-	if err != nil {
-		return nil, err
-	}
-	attribute, _ := a.name("attribute")
-	one := func(v Value) (Value, error) {
-		got, err := r.path(v, attribute)
-		if _, undefined := got.(Undefined); undefined && err == nil {
-			if otherwise, ok := a.name("default"); ok {
-				return otherwise, nil
+// filterMap applies a filter to each item, or returns an attribute of each.
+func filterMap(r *run, v Value, a *arguments) Value {
+	list := r.items(v)
+	if len(a.list) == 0 {
+		attribute, _ := a.name("attribute")
+		return r.build(len(list), func(i int) Value {
+			got := r.path(list[i], attribute)
+			if _, undefined := got.(Undefined); undefined {
+				if otherwise, ok := a.name("default"); ok {
+					return otherwise
+				}
 			}
-		}
-		return got, err
+			return got
+		})
 	}
-	if len(a.list) > 0 {
-		name, _ := a.list[0].(string)
-		apply := filterNamed(name)
-		if apply == nil {
-			return nil, fmt.Errorf("No filter named '%s'.", brief(name))
-		}
-		rest := &arguments{list: a.list[1:], named: a.named}
-		one = func(v Value) (Value, error) { return apply(r, v, rest) }
+	name, _ := a.list[0].(string)
+	apply := filterNamed(name)
+	if apply == nil {
+		return r.failf("No filter named '%s'.", brief(name))
 	}
-	result, err := r.list(len(list))
-	for i := 0; err == nil && i < len(list); i++ {
-		var got Value
-		if got, err = one(list[i]); err == nil {
-			result, err = r.Append(result, got)
-		}
-	}
-	return result, err
+	rest := &arguments{a.m, a.list[1:], a.named}
+	return r.build(len(list), func(i int) Value { return apply(r, list[i], rest) })
 }
 
-// chosen makes select, reject and their forms for attributes.
+// chosen returns select, reject or one of their forms for attributes.
 func chosen(byAttribute, keep bool) filter {
-	return func(r *run, v Value, a *arguments) (Value, error) {
-		list, err := r.items(v)
-		if err != nil {
-			return nil, err
-		}
-		rest := a.list
+	return func(r *run, v Value, a *arguments) Value {
+		list, rest := r.items(v), a.list
 		var name Value
 		if byAttribute {
 			if len(rest) == 0 {
-				return nil, errors.New("Missing parameter for attribute name")
+				return r.failf("Missing parameter for attribute name")
 			}
 			name, rest = rest[0], rest[1:]
 		}
-		holds := func(_ *Meter, v Value, _ *arguments) (bool, error) { return truth(v), nil }
+		holds := func(v Value, _ *arguments) bool { return truth(v) }
 		if len(rest) > 0 {
 			test, _ := rest[0].(string)
 			if holds = tests[test]; holds == nil {
-				return nil, fmt.Errorf("No test named '%s'.", brief(test))
+				return r.failf("No test named '%s'.", brief(test))
 			}
 			rest = rest[1:]
 		}
-		of, others := r.attribute(name), &arguments{list: rest}
-		result, err := r.list(0)
-		for i := 0; err == nil && i < len(list); i++ {
-			if err = r.step(); err != nil {
-				break
-			}
-			var v Value
-			if v, err = of(list[i]); err != nil {
-				break
-			}
-			var ok bool
-			if ok, err = holds(r.Meter, v, others); ok == keep && err == nil {
-				result, err = r.Append(result, list[i])
+		of, others := r.attribute(name), &arguments{m: a.m, list: rest}
+		result := r.list(0)
+		for _, v := range r.each(list) {
+			r.step()
+			if holds(of(v), others) == keep {
+				result = r.Append(result, v)
 			}
 		}
-		return result, err
+		return result
 	}
 }
 
 func extreme(lowest bool) filter {
-	return func(r *run, v Value, a *arguments) (Value, error) {
-		list, err := r.items(v)
-		if err != nil {
-			return nil, err
-		}
+	return func(r *run, v Value, a *arguments) Value {
 		name, _ := a.name("attribute")
 		of := r.attribute(name)
 		best := keyed{v: Undefined{name: "No aggregated item, sequence was empty."}}
-		for i, v := range list {
-			if err := r.step(); err != nil {
-				return nil, err
-			}
-			one, err := r.keyOf(v, false, of)
-			if err != nil {
-				return nil, err
-			}
-			better := i == 0
+		for i, v := range r.each(r.items(v)) {
+			r.step()
+			one := r.keyOf(v, false, of)
 			switch {
-			case better:
-			case lowest:
-				better, err = r.less(one.key, best.key)
-			default:
-				better, err = r.less(best.key, one.key)
-			}
-			if err != nil {
-				return nil, err
-			}
-			if better {
+			case i == 0, lowest && r.less(one.key, best.key), !lowest && r.less(best.key, one.key):
 				best = one
 			}
 		}
-		return best.v, nil
+		return best.v
 	}
 }
 
-func filterReverse(r *run, v Value, _ *arguments) (Value, error) {
-	list, err := r.items(v)
-	if err != nil {
-		return nil, err
-	}
-	back, err := r.copied(list)
-	if err != nil {
-		return nil, err
-	}
+func filterReverse(r *run, v Value, _ *arguments) Value {
+	back := r.copied(r.items(v))
 	slices.Reverse(back)
 	if _, isText := v.(string); isText {
 		return r.joined(back...)
 	}
-	return back, nil
+	return back
 }
 
-func filterSort(r *run, v Value, a *arguments) (Value, error) {
-	list, err := r.items(v)
-	if err != nil {
-		return nil, err
-	}
-	reverse, _ := a.at(0, "reverse")
-	cased, _ := a.at(1, "case_sensitive")
-	name, _ := a.at(2, "attribute")
-	return r.sorted(list, truth(reverse), truth(cased), r.attribute(name))
+func filterSort(r *run, v Value, a *arguments) Value {
+	return r.sorted(r.items(v), a.truth(0, "reverse"), a.truth(1, "case_sensitive"), r.attribute(a.value(2, "attribute")))
 }
 
-func filterSum(r *run, v Value, a *arguments) (Value, error) {
-	list, err := r.items(v)
-	if err != nil {
-		return nil, err
-	}
-	name, _ := a.at(0, "attribute")
-	of := r.attribute(name)
+func filterSum(r *run, v Value, a *arguments) Value {
+	list, of := r.items(v), r.attribute(a.value(0, "attribute"))
 	sum, given := a.at(1, "start")
 	if !given {
 		sum = int64(0)
 	}
-	for _, v := range list {
-		if err := r.step(); err != nil {
-			return nil, err
-		}
-		if v, err = of(v); err != nil {
-			return nil, err
-		}
-		if sum, err = r.calculate("+", sum, v); err != nil {
-			return nil, err
-		}
+	for _, v := range r.each(list) {
+		r.step()
+		sum = r.calculate("+", sum, of(v))
 	}
-	return sum, nil
+	return sum
 }
 
-func filterUnique(r *run, v Value, a *arguments) (Value, error) {
-	list, err := r.items(v)
-	if err != nil {
-		return nil, err
-	}
-	name, _ := a.at(1, "attribute")
-	of := r.attribute(name)
+func filterUnique(r *run, v Value, a *arguments) Value {
+	of := r.attribute(a.value(1, "attribute"))
 	var seen, kept List
-	for _, v := range list {
-		one, err := r.keyOf(v, false, of)
-		if err != nil {
-			return nil, err
-		}
-		if at, err := r.index(seen, one.key); err != nil {
-			return nil, err
-		} else if at >= 0 {
-			continue
-		}
-		if seen, err = r.Append(seen, one.key); err != nil {
-			return nil, err
-		}
-		if kept, err = r.Append(kept, v); err != nil {
-			return nil, err
+	for _, v := range r.each(r.items(v)) {
+		one := r.keyOf(v, false, of)
+		if r.index(seen, one.key) < 0 {
+			seen = r.Append(seen, one.key)
+			kept = r.Append(kept, v)
 		}
 	}
-	return kept, nil
+	return kept
 }

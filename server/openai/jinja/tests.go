@@ -1,53 +1,62 @@
 package jinja
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
 )
 
-// test says whether something holds of a value.
-type test func(m *Meter, v Value, a *arguments) (bool, error)
+// test reports whether a value has a property.
+type test func(v Value, a *arguments) bool
 
-// is makes a test of a function on values alone.
+// is returns a test without arguments.
 func is(holds func(v Value) bool) test {
-	return func(_ *Meter, v Value, _ *arguments) (bool, error) { return holds(v), nil }
+	return func(v Value, _ *arguments) bool { return holds(v) }
 }
 
-// than makes a test of a comparison with an argument.
+// than returns the test that compares with an argument.
 func than(operator string) test {
-	return func(m *Meter, v Value, a *arguments) (bool, error) {
+	return func(v Value, a *arguments) bool {
 		other, ok := a.at(0, "other")
 		if !ok {
-			return false, fmt.Errorf("the test %s has no argument", operator)
+			a.m.failf("the test %s has no argument", operator)
+			return false
 		}
-		holds, err := (&run{Meter: m}).combine(operator, v, other)
-		return err == nil && holds.(bool), err
+		holds, _ := a.m.combine(operator, v, other).(bool)
+		return holds
 	}
 }
 
-// ofCase makes a test of a text with letters, which a change of case leaves as they are.
+// ofCase returns the test that a text has letters and does not differ from itself in that case.
 func ofCase(change func(rune) rune) test {
-	return func(m *Meter, v Value, _ *arguments) (bool, error) {
-		s, err := m.str(v)
-		if err != nil {
-			return false, err
-		}
+	return func(v Value, a *arguments) bool {
+		s := a.m.str(v)
+		a.m.read(len(s))
 		same := strings.IndexFunc(s, func(c rune) bool { return change(c) != c }) < 0
-		return same && strings.IndexFunc(s, unicode.IsLetter) >= 0, m.read(len(s))
+		return same && strings.IndexFunc(s, unicode.IsLetter) >= 0
 	}
 }
 
-func remainder(v Value, by int64) (int64, error) {
+// leaves returns the test that the division by a number leaves a remainder.
+func leaves(remainder, by int64) test {
+	return func(v Value, a *arguments) bool { return a.m.remainder(v, by) == remainder }
+}
+
+func (m *Meter) remainder(v Value, by int64) int64 {
 	n, ok := asInt(v)
 	if !ok || by == 0 {
-		return 0, fmt.Errorf("%s cannot be divided by %d", typeName(v), by)
+		m.failf("%s cannot be divided by %d", typeName(v), by)
+		return -1
 	}
 	rest := n % by
 	if rest != 0 && (rest < 0) != (by < 0) {
 		rest += by
 	}
-	return rest, nil
+	return rest
+}
+
+func isType[T any](v Value) bool {
+	_, ok := v.(T)
+	return ok
 }
 
 func isMapping(v Value) bool {
@@ -64,42 +73,33 @@ func isSequence(v Value) bool {
 }
 
 var tests = map[string]test{
-	"boolean":  is(func(v Value) bool { _, ok := v.(bool); return ok }),
-	"callable": is(func(v Value) bool { _, ok := v.(function); return ok }),
-	"defined":  is(func(v Value) bool { _, ok := v.(Undefined); return !ok }),
-	"divisibleby": func(_ *Meter, v Value, a *arguments) (bool, error) {
-		by, _ := a.at(0, "num")
-		n, _ := asInt(by)
-		rest, err := remainder(v, n)
-		return err == nil && rest == 0, err
+	"boolean":  is(isType[bool]),
+	"callable": is(isType[function]),
+	"defined":  is(func(v Value) bool { return !isType[Undefined](v) }),
+	"divisibleby": func(v Value, a *arguments) bool {
+		by, _ := asInt(a.value(0, "num"))
+		return a.m.remainder(v, by) == 0
 	},
 	"==": than("=="), "eq": than("=="), "equalto": than("=="), "ne": than("!="), "!=": than("!="),
 	"ge": than(">="), ">=": than(">="), "gt": than(">"), ">": than(">"), "greaterthan": than(">"),
 	"le": than("<="), "<=": than("<="), "lt": than("<"), "<": than("<"), "lessthan": than("<"), "in": than("in"),
-	"even": func(_ *Meter, v Value, _ *arguments) (bool, error) {
-		rest, err := remainder(v, 2)
-		return err == nil && rest == 0, err
-	},
-	"false":    is(func(v Value) bool { b, ok := v.(bool); return ok && !b }),
-	"float":    is(func(v Value) bool { _, ok := v.(float64); return ok }),
-	"integer":  is(func(v Value) bool { _, ok := v.(int64); return ok }),
+	"even":     leaves(0, 2),
+	"false":    is(func(v Value) bool { return v == false }),
+	"float":    is(isType[float64]),
+	"integer":  is(isType[int64]),
 	"iterable": is(isSequence),
 	"lower":    ofCase(unicode.ToLower),
 	"mapping":  is(isMapping),
 	"none":     is(func(v Value) bool { return v == nil }),
-	"number":   is(func(v Value) bool { _, ok := asFloat(v); return ok }),
-	"odd": func(_ *Meter, v Value, _ *arguments) (bool, error) {
-		rest, err := remainder(v, 2)
-		return err == nil && rest == 1, err
-	},
-	"sameas": func(m *Meter, v Value, a *arguments) (bool, error) {
-		other, _ := a.at(0, "other")
-		same, err := m.equal(v, other)
-		return same && typeName(v) == typeName(other), err
+	"number":   is(func(v Value) bool { return isType[float64](v) || isType[int64](v) || isType[bool](v) }),
+	"odd":      leaves(1, 2),
+	"sameas": func(v Value, a *arguments) bool {
+		other := a.value(0, "other")
+		return a.m.equal(v, other) && typeName(v) == typeName(other)
 	},
 	"sequence":  is(isSequence),
-	"string":    is(func(v Value) bool { _, ok := v.(string); return ok }),
-	"true":      is(func(v Value) bool { b, ok := v.(bool); return ok && b }),
-	"undefined": is(func(v Value) bool { _, ok := v.(Undefined); return ok }),
+	"string":    is(isType[string]),
+	"true":      is(func(v Value) bool { return v == true }),
+	"undefined": is(isType[Undefined]),
 	"upper":     ofCase(unicode.ToUpper),
 }

@@ -9,12 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// Value is nil (None), Undefined, bool, int64, float64, string, List, *Dict, or what
-// templates make themselves.
+// Value is nil (None), Undefined, bool, int64, float64, string, List, *Dict, or a value that only
+// templates create, such as a function.
 type Value any
 
-// Undefined is what a name stands for that nothing has set. name is the whole reason if
-// there is no of.
+// Undefined is the value of a name that has not been set. Without of, name is the whole reason.
 type Undefined struct{ of, name string }
 
 // noVariable is the "of" of an unknown variable.
@@ -32,7 +31,7 @@ func (u Undefined) why() error {
 	return fmt.Errorf("'%s object' has no attribute '%s'", u.of, brief(u.name))
 }
 
-// brief shortens a text that stands in an error.
+// brief shortens a text for an error.
 func brief(s string) string {
 	const most = 64
 	if len(s) <= most {
@@ -56,10 +55,10 @@ type member struct {
 	value Value
 }
 
-// indexFrom is how many members a dict has before it gets an index.
+// indexFrom is the number of members from which on a dict has an index.
 const indexFrom = 16
 
-// find returns the place of a member, or -1.
+// find returns the index of a member, or -1.
 func (d *Dict) find(name string) int {
 	if d.index != nil {
 		if i, ok := d.index[name]; ok {
@@ -82,16 +81,17 @@ func (d *Dict) member(name string) (Value, bool) {
 	return nil, false
 }
 
-// function is what can be called.
-type function func(r *run, a *arguments) (Value, error)
+// function is a callable value.
+type function func(r *run, a *arguments) Value
 
 // arguments of a call, a filter or a test.
 type arguments struct {
+	m     *Meter
 	list  []Value
 	named []member
 }
 
-// at returns an argument by its place or its name.
+// at returns an argument by its position or its name.
 func (a *arguments) at(i int, name string) (Value, bool) {
 	if i < len(a.list) {
 		return a.list[i], true
@@ -108,26 +108,36 @@ func (a *arguments) name(name string) (Value, bool) {
 	return nil, false
 }
 
-func (a *arguments) text(m *Meter, i int, name, otherwise string) (string, error) {
-	if v, ok := a.at(i, name); ok && v != nil {
-		return m.str(v)
-	}
-	return otherwise, nil
+// value returns an argument, or nil if it is absent.
+func (a *arguments) value(i int, name string) Value {
+	v, _ := a.at(i, name)
+	return v
 }
 
-func (a *arguments) int(i int, name string, otherwise int) (int, error) {
-	v, ok := a.at(i, name)
-	if !ok || v == nil {
-		return otherwise, nil
+// truth reports whether an argument is present and true.
+func (a *arguments) truth(i int, name string) bool { return truth(a.value(i, name)) }
+
+func (a *arguments) text(i int, name, otherwise string) string {
+	if v := a.value(i, name); v != nil {
+		return a.m.str(v)
+	}
+	return otherwise
+}
+
+func (a *arguments) int(i int, name string, otherwise int) int {
+	v := a.value(i, name)
+	if v == nil {
+		return otherwise
 	}
 	n, ok := asInt(v)
 	if !ok || n > math.MaxInt32 || n < math.MinInt32 {
-		return 0, fmt.Errorf("argument %s is %s, want an integer", name, typeName(v))
+		a.m.failf("argument %s is %s, want an integer", name, typeName(v))
+		return otherwise
 	}
-	return int(n), nil
+	return int(n)
 }
 
-// typeName is what Python calls the type of a value.
+// typeName returns the name of a value's type in Python.
 func typeName(v Value) string {
 	switch v.(type) {
 	case nil:
@@ -172,7 +182,7 @@ func truth(v Value) bool {
 	return true
 }
 
-// asInt returns a whole number; booleans are numbers, as in Python.
+// asInt returns a whole number. Booleans are numbers, as in Python.
 func asInt(v Value) (int64, bool) {
 	switch v := v.(type) {
 	case bool:
@@ -194,183 +204,158 @@ func asFloat(v Value) (float64, bool) {
 	return float64(n), ok
 }
 
-func (m *Meter) equal(a, b Value) (same bool, err error) {
+func (m *Meter) equal(a, b Value) bool {
 	if x, ok := asFloat(a); ok {
 		y, ok := asFloat(b)
-		return ok && x == y, nil
+		return ok && x == y
 	}
 	switch a := a.(type) {
 	case nil:
-		return b == nil, nil
+		return b == nil
 	case Undefined:
 		_, ok := b.(Undefined)
-		return ok, nil
+		return ok
 	case string:
 		t, ok := b.(string)
-		if !ok || len(a) != len(t) {
-			return false, nil
-		}
-		return a == t, m.read(len(a))
+		return ok && len(a) == len(t) && m.read(len(a)) && a == t
 	case List:
 		t, ok := b.(List)
-		if !ok || len(a) != len(t) {
-			return false, nil
-		}
-		return m.all(len(a), func(i int) (bool, error) { return m.equal(a[i], t[i]) })
+		return ok && len(a) == len(t) && m.all(len(a), func(i int) bool { return m.equal(a[i], t[i]) })
 	case *Dict:
 		t, ok := b.(*Dict)
 		if a.namespace || ok && t.namespace {
-			return a == t, nil
+			return a == t
 		}
-		if !ok || len(a.members) != len(t.members) {
-			return false, nil
-		}
-		return m.all(len(a.members), func(i int) (bool, error) {
+		return ok && len(a.members) == len(t.members) && m.all(len(a.members), func(i int) bool {
 			other, ok := t.member(a.members[i].name)
-			if !ok {
-				return false, nil
-			}
-			return m.equal(a.members[i].value, other)
+			return ok && m.equal(a.members[i].value, other)
 		})
 	}
-	return false, nil
+	return false
 }
 
 // all reports whether n parts of a value hold.
-func (m *Meter) all(n int, holds func(i int) (bool, error)) (bool, error) {
+func (m *Meter) all(n int, holds func(i int) bool) bool {
 	defer m.outside()
-	if err := m.inside(); err != nil {
-		return false, err
+	ok := m.inside()
+	for i := 0; i < n && ok; i++ {
+		ok = m.step() && holds(i)
 	}
-	for i := range n {
-		if err := m.step(); err != nil {
-			return false, err
-		}
-		if ok, err := holds(i); !ok || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
+	return ok
 }
 
 // less compares two numbers, texts or lists.
-func (m *Meter) less(a, b Value) (bool, error) {
+func (m *Meter) less(a, b Value) bool {
 	x, isNumber := asFloat(a)
 	y, another := asFloat(b)
 	if isNumber && another {
-		return x < y, nil
+		return x < y
 	}
 	switch a := a.(type) {
 	case string:
 		if t, ok := b.(string); ok {
-			return a < t, m.read(min(len(a), len(t)))
+			return m.read(min(len(a), len(t))) && a < t
 		}
 	case List:
 		if t, ok := b.(List); ok {
 			return m.lessLists(a, t)
 		}
 	}
-	return false, fmt.Errorf("'<' not supported between instances of '%s' and '%s'", typeName(a), typeName(b))
+	m.failf("'<' not supported between instances of '%s' and '%s'", typeName(a), typeName(b))
+	return false
 }
 
-func (m *Meter) lessLists(a, b List) (bool, error) {
+func (m *Meter) lessLists(a, b List) bool {
 	defer m.outside()
-	if err := m.inside(); err != nil {
-		return false, err
-	}
+	m.inside()
 	for i := range min(len(a), len(b)) {
-		if err := m.step(); err != nil {
-			return false, err
+		if !m.step() {
+			return false
 		}
-		if same, err := m.equal(a[i], b[i]); err != nil {
-			return false, err
-		} else if !same {
+		if !m.equal(a[i], b[i]) {
 			return m.less(a[i], b[i])
 		}
 	}
-	return len(a) < len(b), nil
+	return len(a) < len(b)
 }
 
-// index returns where v is in a list, -1 if it is not there.
-func (m *Meter) index(l List, v Value) (int, error) {
+// index returns the position of v in a list, or -1.
+func (m *Meter) index(l List, v Value) int {
 	for i, e := range l {
-		if err := m.step(); err != nil {
-			return 0, err
+		if !m.step() {
+			break
 		}
-		if same, err := m.equal(e, v); same || err != nil {
-			return i, err
+		if m.equal(e, v) {
+			return i
 		}
 	}
-	return -1, nil
+	return -1
 }
 
 // contains is Python's "v in whole".
-func (m *Meter) contains(whole, v Value) (bool, error) {
+func (m *Meter) contains(whole, v Value) bool {
 	switch whole := whole.(type) {
 	case Undefined:
-		return false, nil
+		return false
 	case string:
 		if s, ok := v.(string); ok {
-			return strings.Contains(whole, s), m.read(len(whole))
+			return m.read(len(whole)) && strings.Contains(whole, s)
 		}
-		return false, fmt.Errorf("'in <string>' requires string as left operand, not %s", typeName(v))
+		m.failf("'in <string>' requires string as left operand, not %s", typeName(v))
+		return false
 	case List:
-		i, err := m.index(whole, v)
-		return i >= 0 && err == nil, err
+		return m.index(whole, v) >= 0
 	case *Dict:
 		name, ok := v.(string)
-		return ok && whole.find(name) >= 0, nil
+		return ok && whole.find(name) >= 0
 	}
-	return false, fmt.Errorf("argument of type '%s' is not iterable", typeName(whole))
+	m.failf("argument of type '%s' is not iterable", typeName(whole))
+	return false
 }
 
-// items returns what a loop over a value goes through.
-func (m *Meter) items(v Value) (List, error) {
+// items returns the values over which a loop iterates.
+func (m *Meter) items(v Value) List {
 	switch v := v.(type) {
 	case Undefined:
-		return nil, nil
+		return nil
 	case List:
-		return v, nil
+		return v
 	case *Dict:
-		list, err := m.list(len(v.members))
-		for i := 0; err == nil && i < len(v.members); i++ {
-			list, err = m.Append(list, v.members[i].name)
-		}
-		return list, err
+		return m.build(len(v.members), func(i int) Value { return v.members[i].name })
 	case string:
-		n, err := m.length(v)
-		if err != nil {
-			return nil, err
-		}
-		list, err := m.list(n)
-		for i := 0; err == nil && i < len(v); {
-			_, size := utf8.DecodeRuneInString(v[i:])
-			list, err = m.Append(list, v[i:i+size])
-			i += size
-		}
-		return list, err
+		return m.build(m.length(v), func(int) Value {
+			_, size := utf8.DecodeRuneInString(v)
+			first := v[:size]
+			v = v[size:]
+			return first
+		})
 	}
-	return nil, fmt.Errorf("'%s' object is not iterable", typeName(v))
+	m.failf("'%s' object is not iterable", typeName(v))
+	return nil
 }
 
-func (m *Meter) length(v Value) (int, error) {
+func (m *Meter) length(v Value) int {
 	switch v := v.(type) {
 	case Undefined:
-		return 0, nil
+		return 0
 	case string:
-		return utf8.RuneCountInString(v), m.read(len(v))
+		if !m.read(len(v)) {
+			return 0
+		}
+		return utf8.RuneCountInString(v)
 	case List:
-		return len(v), nil
+		return len(v)
 	case *Dict:
-		return len(v.members), nil
+		return len(v.members)
 	}
-	return 0, fmt.Errorf("object of type '%s' has no len()", typeName(v))
+	m.failf("object of type '%s' has no len()", typeName(v))
+	return 0
 }
 
 // str is Python's str(v).
-func (m *Meter) str(v Value) (string, error) {
+func (m *Meter) str(v Value) string {
 	if s, ok := v.(string); ok {
-		return s, nil
+		return s
 	}
 	w := writer{m: m}
 	w.str(v)
@@ -388,6 +373,7 @@ func (w *writer) str(v Value) {
 	}
 }
 
+// repr writes Python's repr(v).
 func (w *writer) repr(v Value) {
 	switch v := v.(type) {
 	case nil:
@@ -414,7 +400,7 @@ func (w *writer) repr(v Value) {
 			w.repr(v[i])
 		})
 	case *Dict:
-		if v.namespace { // it may have itself as a member
+		if v.namespace { // it may contain itself
 			w.text("<Namespace>")
 			return
 		}
@@ -434,14 +420,10 @@ func (w *writer) repr(v Value) {
 // container writes the n parts of a value between two brackets.
 func (w *writer) container(open, end byte, n int, part func(i int)) {
 	defer w.m.outside()
-	if err := w.m.inside(); err != nil && w.err == nil {
-		w.err = err
-	}
+	w.m.inside()
 	w.byte(open)
-	for i := 0; i < n && w.err == nil; i++ {
-		if w.err = w.m.step(); w.err == nil {
-			part(i)
-		}
+	for i := 0; i < n && w.m.step(); i++ {
+		part(i)
 	}
 	w.byte(end)
 }
@@ -455,7 +437,7 @@ func (w *writer) reprText(s string) {
 	w.byte(quote)
 	for _, c := range s {
 		switch {
-		case w.err != nil:
+		case w.m.err != nil:
 			return
 		case c == rune(quote) || c == '\\':
 			w.byte('\\')
@@ -475,7 +457,7 @@ func (w *writer) reprText(s string) {
 	w.byte(quote)
 }
 
-// floatText prints a number as Python does.
+// floatText formats a number as Python does.
 func floatText(f float64) string {
 	switch {
 	case math.IsNaN(f):

@@ -1,7 +1,7 @@
 package jinja
 
 // Set is Meter.Set for values that no client has sent.
-func (d *Dict) Set(name string, v Value) { _ = NewMeter(Limits{}).Set(d, name, v) }
+func (d *Dict) Set(name string, v Value) { NewMeter(Limits{}).Set(d, name, v) }
 
 // values returns the members by their names.
 func (d *Dict) values() map[string]Value {
