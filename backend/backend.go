@@ -238,28 +238,38 @@ type Events interface {
 	Lost(in Instance, hopeless bool)
 }
 
-// Host is what a running instance may ask of the packages above it. The registry
-// of models implements it and hands itself down when it starts an instance.
+// Host is what a running instance may ask of the server. The registry of models implements it
+// and passes itself down when it opens a model.
 type Host interface {
-	infer.Submitter // a BLS call is a request like any other
-	// Load and Unload change which models are loaded; they fail with an
-	// infer.Error unless the server is in explicit control mode. Config is a
-	// ModelConfig as JSON ("" = none), files are contents by path. Unload returns
-	// when unloading has begun, dependents says whether what needs the model goes
-	// with it.
+	// Target finds the version that a BLS request would reach (infer.LatestVersion: the highest
+	// that is ready). The version stays open until Target.Release.
+	Target(model string, version int64) (Target, error)
+	// Load and Unload change which models are loaded. They fail with an infer.Error unless the
+	// server is in explicit control mode. config is a ModelConfig as JSON, "" for none; files
+	// are contents by path. Unload returns when unloading has begun; dependents includes the
+	// composing models of an ensemble.
 	Load(ctx context.Context, model, config string, files map[string][]byte) error
 	Unload(ctx context.Context, model string, dependents bool) error
-	// ModelReady tells whether a version (infer.LatestVersion: the highest that is
-	// ready) serves and says of itself that it is ready. An unknown one is an
-	// infer.Error.
+	// ModelReady reports whether a version serves and says itself that it is ready. An unknown
+	// version is an infer.Error.
 	ModelReady(ctx context.Context, model string, version int64) (bool, error)
-	// Decoupled tells whether the version that a request would reach may answer
-	// any number of times, and whether its readiness has to be asked for before a
-	// model calls it, as its model decides it.
-	Decoupled(model string, version int64) (decoupled, asks bool, err error)
-	// TakesDevices reports whether inputs may reach a model on a device; others are copied
-	// to the host on their way.
-	TakesDevices(model string, version int64) bool
+}
+
+// Target is a version that a model calls. Everything that the caller asks of it concerns the same
+// version, even if the model is reloaded meanwhile. An unload waits for Release, which the
+// caller calls once, after Submit.
+type Target interface {
+	infer.Submitter
+	Release()
+	// Decoupled reports whether the version may send any number of responses to a request.
+	Decoupled() bool
+	// AsksReady reports whether Ready has to be called before Submit.
+	AsksReady() bool
+	// Ready returns why the version is not ready, or nil.
+	Ready(ctx context.Context) error
+	// TakesDevices reports whether inputs may reach the version on a device. Otherwise they are
+	// copied to the host.
+	TakesDevices() bool
 }
 
 // Task is one request on its way through an instance.

@@ -123,7 +123,7 @@ var mayImport = map[string][]string{
 	"backend/process/mapping":     {"ipc", "shm"},
 	"backend/process/cudaipc":     {"infer", "ipc", "shm", "shm/foreign"},
 	"backend/process/output":      {"panics"},
-	"backend/process/processtest": {"backend/process/frames", "infer", "ipc", "ipc/ipctest", "shm"},
+	"backend/process/processtest": {"backend", "backend/process/frames", "infer", "ipc", "ipc/ipctest", "shm"},
 	"backend/process/settings":    {"backend/process", "infer", "budget"},
 	"backend/python":              {"backend", "backend/process", "backend/process/launch", "backend/process/output", "backend/process/settings", "panics", "conda", "conda/archive", "conda/build", "conda/cache", "infer", "kserve", "shm"},
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -23,7 +24,12 @@ func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer
 	answered := make(chan *infer.Response, 1) // the last one
 	req := oneInput(model)
 	req.Caller = infer.NewCaller(outer.Model, 1, []*infer.Request{outer}, true)
-	err := host{Registry: r}.Submit(t.Context(), req, func(response *infer.Response) {
+	target, err := host{Registry: r}.Target(model, infer.LatestVersion)
+	if err != nil {
+		return nil, err
+	}
+	defer target.Release()
+	err = target.Submit(t.Context(), req, func(response *infer.Response) {
 		if response.Final {
 			answered <- response
 		}
@@ -37,6 +43,38 @@ func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer
 	case <-time.After(patience):
 		t.Fatal("a call was not answered")
 		return nil, nil
+	}
+}
+
+// TestTargetOutlivesAReload: a model that has found the version it calls keeps it, although the
+// model is reloaded before the call.
+func TestTargetOutlivesAReload(t *testing.T) {
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), explicit("m"))
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h := host{Registry: r}
+	old, err := h.Target("m", infer.LatestVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "m", configWith(t, "other", nil), nil); err != nil {
+		t.Fatal(err)
+	}
+	successor, err := h.Target("m", infer.LatestVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, target := range []backend.Target{old, successor} {
+		answered := make(chan int64, 1) // which load has served it
+		err := target.Submit(t.Context(), oneInput("m"), func(response *infer.Response) { answered <- response.Parameters[0].Int })
+		target.Release()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := <-answered; got != int64(i+1) {
+			t.Errorf("load %d served the request, want load %d", got, i+1)
+		}
 	}
 }
 
@@ -122,10 +160,15 @@ func TestCallThatNeverEnds(t *testing.T) {
 	waits := oneInput("n")
 	waits.Caller = infer.NewCaller("m", 1, held[:1], true)
 	done := make(chan *infer.Response, 1) // the last one
-	if err := (host{Registry: r}).Submit(t.Context(), waits, func(response *infer.Response) { done <- response }); err != nil {
+	target, err := host{Registry: r}.Target("n", infer.LatestVersion)
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := call(t, r, "m", held[1])
+	if err := target.Submit(t.Context(), waits, func(response *infer.Response) { done <- response }); err != nil {
+		t.Fatal(err)
+	}
+	target.Release()
+	_, err = call(t, r, "m", held[1])
 	wantError(t, err, infer.Unavailable, "Model 'm' cannot be called: every instance of it waits for this call (m → n → m)")
 	close(holds[1])
 	<-done

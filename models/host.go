@@ -99,12 +99,6 @@ func (h host) answer(err error, model, what string) error {
 		what, model, h.bringing.model, strings.Join(circle.Way, " -> "))
 }
 
-// TakesDevices implements backend.Host.
-func (h host) TakesDevices(name string, number int64) bool {
-	v, err := h.lookup(name, number)
-	return err == nil && v.TakesDevices()
-}
-
 // ModelReady implements backend.Host. A model that is known but not loaded is not
 // ready, which is what models ask before they load it.
 func (h host) ModelReady(ctx context.Context, model string, number int64) (bool, error) {
@@ -119,21 +113,7 @@ func (h host) ModelReady(ctx context.Context, model string, number int64) (bool,
 	return ready, err
 }
 
-// Submit implements infer.Submitter: models may call others until the end.
-func (h host) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	held, err := h.reached(req)
-	if err != nil {
-		return err
-	}
-	defer held.Release()
-	return held.Submit(ctx, req, send)
-}
-
-// Decoupled implements backend.Host.
-func (h host) Decoupled(name string, number int64) (decoupled, asks bool, err error) {
-	v, err := h.lookup(name, number)
-	if err != nil {
-		return false, false, err
-	}
-	return v.Info().Decoupled(), v.AsksReady(), nil
+// Target implements backend.Host. Models may call others until the server has shut down.
+func (h host) Target(name string, number int64) (backend.Target, error) {
+	return h.reach(name, number)
 }

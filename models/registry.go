@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/dryrun"
@@ -131,10 +130,10 @@ func (r *Registry) lookup(name string, number int64) (*version.Version, error) {
 	return r.catalog.Find(name, number)
 }
 
-// reached finds the version that is to run a request. The caller releases it when
+// reach finds the version that a request reaches and keeps it open. The caller releases it when
 // the scheduler has the request.
-func (r *Registry) reached(req *infer.Request) (version.Held, error) {
-	return held(func() (*version.Version, error) { return r.lookup(req.Model, req.Version) })
+func (r *Registry) reach(name string, number int64) (version.Held, error) {
+	return held(func() (*version.Version, error) { return r.lookup(name, number) })
 }
 
 // held has lookup find a version that can be held, and holds it.

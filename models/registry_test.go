@@ -539,16 +539,20 @@ func TestHostTellsWhetherReadinessIsAsked(t *testing.T) {
 			b.unwell = errors.New("unwell")
 		}
 		b.mu.Unlock()
-		decoupled, got, err := host{Registry: r}.Decoupled("m", infer.LatestVersion)
-		if decoupled || got != asks || err != nil {
-			t.Errorf("Decoupled: got %v, %v, %v, want false, %v", decoupled, got, err, asks)
+		target, err := host{Registry: r}.Target("m", infer.LatestVersion)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if target.Decoupled() || target.AsksReady() != asks || (target.Ready(t.Context()) != nil) != asks {
+			t.Errorf("got decoupled %v, asks %v, ready: %v", target.Decoupled(), target.AsksReady(), target.Ready(t.Context()))
+		}
+		target.Release()
 		if ready, err := (host{Registry: r}).ModelReady(t.Context(), "m", 1); ready == asks || err != nil {
 			t.Errorf("ModelReady: got %v, %v, want %v", ready, err, !asks)
 		}
 	}
-	if _, _, err := (host{Registry: r}).Decoupled("n", infer.LatestVersion); err == nil {
-		t.Error("Decoupled of an unknown model: got no error")
+	if _, err := (host{Registry: r}).Target("n", infer.LatestVersion); err == nil {
+		t.Error("Target of an unknown model: got no error")
 	}
 }
 

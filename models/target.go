@@ -43,7 +43,7 @@ func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	if err := r.checkExiting(); err != nil {
 		return err
 	}
-	h, err := r.reached(req)
+	h, err := r.reach(req.Model, req.Version)
 	if err != nil {
 		return err
 	}

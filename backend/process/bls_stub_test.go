@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
@@ -21,14 +22,14 @@ type neighbours struct {
 	ended  sync.WaitGroup
 }
 
-func (n *neighbours) Decoupled(model string, _ int64) (decoupled, asks bool, err error) {
+func (n *neighbours) Target(model string, _ int64) (backend.Target, error) {
 	if n.models[model] == nil {
-		return false, false, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", model)
+		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", model)
 	}
-	return false, false, nil
+	return &backendtest.Target{Run: n.submit}, nil
 }
 
-func (n *neighbours) Submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
+func (n *neighbours) submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
 	in := n.models[r.Model].instance()
 	n.ended.Add(1)
 	task := &backend.Task{Context: ctx, Request: r}

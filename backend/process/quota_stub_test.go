@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -283,18 +284,14 @@ type gate struct {
 	open chan struct{}
 }
 
-func (g *gate) Decoupled(model string, version int64) (decoupled, asks bool, err error) {
+func (g *gate) Target(model string, version int64) (backend.Target, error) {
 	if model == "gate" {
-		return false, false, nil
+		return &backendtest.Target{Run: g.submit}, nil
 	}
-	_, _, err = g.neighbours.Decoupled(model, version)
-	return model == "floods", false, err
+	return &backendtest.Target{IsDecoupled: model == "floods", Run: g.neighbours.submit}, nil
 }
 
-func (g *gate) Submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
-	if r.Model != "gate" {
-		return g.neighbours.Submit(ctx, r, send)
-	}
+func (g *gate) submit(_ context.Context, _ *infer.Request, send infer.Sender) error {
 	g.ended.Go(func() {
 		<-g.open
 		send(infer.ErrorResponse(errors.New("the gate is open")))

@@ -53,7 +53,8 @@ func (h *holds) end(ctx context.Context) error {
 	}
 }
 
-// Held is a version that stays open until Release. The holder may make requests of it.
+// Held is a version that stays open until Release. The holder may make requests of it. It
+// implements backend.Target.
 type Held struct{ version *Version }
 
 // Hold keeps the version open until Release. It fails once Close has begun.
@@ -71,6 +72,18 @@ func (h Held) Infer(ctx context.Context, req *infer.Request, send infer.Sender) 
 func (h Held) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
 	return h.version.run(ctx, req, send, h.version.scheduler.Submit)
 }
+
+// Decoupled implements backend.Target.
+func (h Held) Decoupled() bool { return h.version.info.Decoupled() }
+
+// AsksReady implements backend.Target.
+func (h Held) AsksReady() bool { return h.version.AsksReady() }
+
+// Ready implements backend.Target.
+func (h Held) Ready(ctx context.Context) error { return h.version.Ready(ctx) }
+
+// TakesDevices implements backend.Target.
+func (h Held) TakesDevices() bool { return h.version.TakesDevices() }
 
 // Infer is infer.Handler's for this version. While the server exits it fails with
 // ErrExiting. If it fails with ErrReplaced, nothing has been sent, and the request belongs

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -11,11 +12,6 @@ type alone struct{}
 
 func unknown(model string) error {
 	return infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", model)
-}
-
-// Submit implements infer.Submitter.
-func (alone) Submit(_ context.Context, r *infer.Request, _ infer.Sender) error {
-	return unknown(r.Model)
 }
 
 // Load implements backend.Host.
@@ -33,10 +29,5 @@ func (alone) ModelReady(_ context.Context, model string, _ int64) (bool, error) 
 	return false, unknown(model)
 }
 
-// Decoupled implements backend.Host.
-func (alone) Decoupled(model string, _ int64) (decoupled, asks bool, err error) {
-	return false, false, unknown(model)
-}
-
-// TakesDevices implements backend.Host.
-func (alone) TakesDevices(string, int64) bool { return false }
+// Target implements backend.Host.
+func (alone) Target(model string, _ int64) (backend.Target, error) { return nil, unknown(model) }

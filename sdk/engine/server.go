@@ -85,25 +85,12 @@ func (s *server) begin(ctx context.Context, q *sdk.InferRequest, stream, waits b
 		c.release()
 		return nil, err
 	}
-	remote, _ := host.(RemoteHost)
-	var decoupled, asks bool
-	var err error
-	if remote == nil {
-		decoupled, asks, err = host.Decoupled(c.request.Model, c.request.Version)
-	}
-	if err == nil && decoupled && !stream {
-		err = infer.Errorf(infer.Unsupported, "model '%s' is decoupled and may send any number of responses: InferAsync and InferStream take them", q.Model)
-	}
-	if err == nil && asks {
-		var ready bool
-		if ready, err = host.ModelReady(ctx, c.request.Model, c.request.Version); err == nil && !ready {
-			err = infer.Errorf(infer.Unavailable, "model '%s' is not ready", q.Model)
-		}
-	}
+	submit, release, err := c.target(ctx, host, stream)
 	if err != nil {
 		c.release()
 		return nil, err
 	}
+	defer release()
 	ctx, c.cancel = context.WithCancel(ctx)
 	c.callers(ctx, q, waits)
 	if q.From != nil {
@@ -114,17 +101,39 @@ func (s *server) begin(ctx context.Context, q *sdk.InferRequest, stream, waits b
 	if c.batch != nil {
 		m.calls.add(c)
 	}
-	if remote != nil {
-		c.await = remote.Await
-		err = remote.SubmitRemote(ctx, &c.request, stream, c.deliver)
-	} else {
-		err = host.Submit(ctx, &c.request, c.deliver)
-	}
-	if err != nil {
+	if err := submit(ctx, &c.request, c.deliver); err != nil {
 		c.end()
 		return nil, err
 	}
 	return c, nil
+}
+
+// target finds the version that is called, checks that it can take the request, and returns the
+// function that submits it. The caller calls release after that.
+func (c *call) target(ctx context.Context, host backend.Host, stream bool) (
+	submit func(context.Context, *infer.Request, infer.Sender) error, release func(), err error,
+) {
+	model := c.request.Model
+	if remote, ok := host.(RemoteHost); ok {
+		c.await = remote.Await
+		return func(ctx context.Context, r *infer.Request, send infer.Sender) error {
+			return remote.SubmitRemote(ctx, r, stream, send)
+		}, func() {}, nil
+	}
+	target, err := host.Target(model, c.request.Version)
+	if err != nil {
+		return nil, nil, err
+	}
+	if target.Decoupled() && !stream {
+		err = infer.Errorf(infer.Unsupported, "model '%s' is decoupled and may send any number of responses: InferAsync and InferStream take them", model)
+	} else if target.AsksReady() && target.Ready(ctx) != nil {
+		err = infer.Errorf(infer.Unavailable, "model '%s' is not ready", model)
+	}
+	if err != nil {
+		target.Release()
+		return nil, nil, err
+	}
+	return target.Submit, target.Release, nil
 }
 
 // RemoteHost is a backend.Host in another process.
@@ -420,8 +429,12 @@ func (s *server) Decoupled(model string, version int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	decoupled, _, err := host.Decoupled(model, latest(version))
-	return decoupled, err
+	target, err := host.Target(model, latest(version))
+	if err != nil {
+		return false, err
+	}
+	defer target.Release()
+	return target.Decoupled(), nil
 }
 
 // Load implements sdk.Server.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/sdk"
@@ -29,7 +31,7 @@ type fakeHost struct {
 	said     []string
 }
 
-func (h *fakeHost) Submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
+func (h *fakeHost) submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
 	h.mu.Lock()
 	h.requests = append(h.requests, r)
 	h.mu.Unlock()
@@ -61,11 +63,13 @@ func (h *fakeHost) ModelReady(_ context.Context, model string, version int64) (b
 	return !h.unready[model], nil
 }
 
-func (h *fakeHost) Decoupled(model string, _ int64) (decoupled, asks bool, err error) {
-	return h.decoupled[model], h.unready[model], nil
+func (h *fakeHost) Target(model string, _ int64) (backend.Target, error) {
+	t := &backendtest.Target{IsDecoupled: h.decoupled[model], Asks: h.unready[model], Run: h.submit}
+	if t.Asks {
+		t.NotReady = errors.New("not ready")
+	}
+	return t, nil
 }
-
-func (h *fakeHost) TakesDevices(string, int64) bool { return false }
 
 // request returns the n-th request that was made.
 func (h *fakeHost) request(n int) *infer.Request {

@@ -176,11 +176,40 @@ func (h *host) ModelReady(_ context.Context, model string, version int64) (bool,
 	return r.Ready, err
 }
 
-// Decoupled implements backend.Host.
-func (h *host) Decoupled(model string, version int64) (decoupled, asks bool, err error) {
+// Target implements backend.Host. The server resolves the model of each request itself.
+func (h *host) Target(model string, version int64) (backend.Target, error) {
 	r, err := h.session.calls.call(&decoupledCall{"decoupled", model, versionText(version)})
-	return r.Decoupled, r.Asks, err
+	if err != nil {
+		return nil, err
+	}
+	return &target{host: h, decoupled: r.Decoupled}, nil
 }
+
+// target implements backend.Target for a model in the server.
+type target struct {
+	host      *host
+	decoupled bool
+}
+
+// Submit implements backend.Target.
+func (t *target) Submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
+	return t.host.SubmitRemote(ctx, r, true, send)
+}
+
+// Release implements backend.Target.
+func (t *target) Release() {}
+
+// Decoupled implements backend.Target.
+func (t *target) Decoupled() bool { return t.decoupled }
+
+// AsksReady implements backend.Target: the server asks.
+func (t *target) AsksReady() bool { return false }
+
+// Ready implements backend.Target.
+func (t *target) Ready(context.Context) error { return nil }
+
+// TakesDevices implements backend.Target.
+func (t *target) TakesDevices() bool { return false }
 
 // versionText is a version as CALL has it.
 func versionText(version int64) string {
@@ -188,14 +217,6 @@ func versionText(version int64) string {
 		return ""
 	}
 	return strconv.FormatInt(version, 10)
-}
-
-// TakesDevices implements backend.Host.
-func (h *host) TakesDevices(string, int64) bool { return false }
-
-// Submit implements backend.Host.
-func (h *host) Submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
-	return h.SubmitRemote(ctx, r, true, send)
 }
 
 // SubmitRemote implements engine.RemoteHost.

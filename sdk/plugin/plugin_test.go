@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -288,10 +289,10 @@ type answering struct {
 	responses int
 }
 
-func (h *answering) Decoupled(string, int64) (decoupled, asks bool, err error) {
-	return h.decoupled, false, nil
+func (h *answering) Target(string, int64) (backend.Target, error) {
+	return &backendtest.Target{IsDecoupled: h.decoupled, Run: h.submit}, nil
 }
-func (h *answering) TakesDevices(string, int64) bool { return false }
+
 func (h *answering) ModelReady(_ context.Context, model string, version int64) (bool, error) {
 	if model != "other" {
 		return false, infer.Errorf(infer.NotFound, "no model '%s'", model)
@@ -307,7 +308,7 @@ func (h *answering) Unload(context.Context, string, bool) error {
 	return infer.Errorf(infer.Unsupported, "never")
 }
 
-func (h *answering) Submit(_ context.Context, r *infer.Request, send infer.Sender) error {
+func (h *answering) submit(_ context.Context, r *infer.Request, send infer.Sender) error {
 	if len(r.Inputs) != 1 || r.Inputs[0].Name != "ELSE" || r.Caller == nil || len(r.Caller.Requests) != 1 || r.ID != "of x" || r.Priority != 2 {
 		h.t.Errorf("got request %+v", r)
 	}

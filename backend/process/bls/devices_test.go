@@ -39,7 +39,7 @@ func TestAskDevices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q := &request{of: b.requests}
+			q := &request{of: b.requests, target: b.host}
 			q.request.Inputs = []infer.Tensor{{Name: "HERE", Data: []byte("abc")}, {Name: "THERE", Memory: m}}
 			defer q.releaseInputs()
 			if test.traced {

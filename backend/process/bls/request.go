@@ -3,6 +3,7 @@ package bls
 import (
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/infer"
@@ -25,6 +26,7 @@ type request struct {
 	asked   bool                     // it has inputs on a device, and its maker is told whether they are taken
 	takes   bool                     // they are
 	fetched bool                     // such inputs are copied to the host on the way
+	target  backend.Target           // the version it calls; nil before resolve, after it failed, and after copyAndSubmit
 	cancellation
 
 	responses
@@ -69,16 +71,42 @@ func (q *request) read(body *ipc.InferBody, f *ipc.Frame) error {
 // perCaller is the bytes that a request takes for each request of the execution that makes it.
 const perCaller = 16
 
-// askDevices finds out whether inputs that lie on a device are taken there. Those of a request that is
-// traced are not, but its maker need not learn of that.
+// resolve finds and holds the version that is called. As in Triton, an unknown model is reported
+// before anything that is wrong with the request itself.
+func (q *request) resolve() {
+	target, err := q.of.Host.Target(q.request.Model, q.request.Version)
+	if err != nil {
+		q.refusal = q.prefixed(err)
+		return
+	}
+	q.target = target
+	q.askDevices()
+}
+
+// releaseTarget ends the hold on the version, if there is one.
+func (q *request) releaseTarget() {
+	if q.target != nil {
+		q.target.Release()
+		q.target = nil
+	}
+}
+
+// askDevices finds out whether inputs on a device are passed on there. A traced request's inputs are
+// copied to the host in any case, but the caller is not told so.
 func (q *request) askDevices() {
 	for i := range q.request.Inputs {
 		if cudaipc.Of(&q.request.Inputs[i]) != nil {
-			q.asked, q.takes = true, q.of.Host.TakesDevices(q.request.Model, q.request.Version)
+			q.asked, q.takes = true, q.target.TakesDevices()
 			q.fetched = !q.takes || q.request.Trace != nil
 			return
 		}
 	}
+}
+
+// waits reports whether copyAndSubmit may take long: it copies much, it copies from a device, which
+// is done by another process, or it asks the model whether it is ready.
+func (q *request) waits() bool {
+	return q.inArena() > copyAside || q.fetched || q.target != nil && q.target.AsksReady()
 }
 
 // inArena counts the bytes of inputs that lie in the stub's own memory.
@@ -91,22 +119,20 @@ func (q *request) inArena() (n int) {
 	return n
 }
 
-// copyAndSubmit copies what lies in the stub's own memory, which goes back to it
-// at once, and hands the request over.
+// copyAndSubmit copies the inputs that lie in the stub's arena, gives these back to the stub at once,
+// and submits the request.
 func (q *request) copyAndSubmit() {
-	if err := q.copyInputs(); err != nil && q.refusal == nil {
-		q.refusal = err
-	}
+	defer q.releaseTarget()
+	err := q.copyInputs()
 	if q.refusal != nil {
-		// In Triton's order the model comes first.
-		if _, _, err := q.of.Host.Decoupled(q.request.Model, q.request.Version); err != nil {
-			q.asked = false // as in submit
-			q.refusal = q.prefixed(err)
-		}
-		q.deliver(infer.ErrorResponse(q.refusal))
-		return
+		err = q.refusal
 	}
-	q.submit()
+	if err == nil {
+		err = q.submit()
+	}
+	if err != nil {
+		q.deliver(infer.ErrorResponse(err))
+	}
 }
 
 func (q *request) copyInputs() error {
@@ -144,55 +170,30 @@ func (q *request) copyInput(t *infer.Tensor, data []byte, limit int64) error {
 	return nil
 }
 
-// submit checks what Triton's backend checks of the model that is called, and
-// hands the request over.
-func (q *request) submit() {
-	decoupled, asks, err := q.of.Host.Decoupled(q.request.Model, q.request.Version)
-	switch {
-	case err != nil:
-		q.asked = false // it is not known what the model takes when it is loaded
-		q.deliver(infer.ErrorResponse(q.prefixed(err)))
-	case asks:
-		if !q.of.goAside(func() { q.ask(decoupled) }, q.failed) {
-			q.deliver(infer.ErrorResponse(ipc.ErrClosed)) // which reaches no model
+// submit makes the checks of Triton's backend and passes the request to the version that is called.
+// An error is for the caller.
+func (q *request) submit() error {
+	if q.target.AsksReady() {
+		if err := q.target.Ready(q); err != nil {
+			q.of.Log.Debug().Str("model", q.request.Model).Err(err).Msg("model is not ready for a BLS request")
+			return q.prefixed(infer.Errorf(infer.Unavailable,
+				"Failed for execute the inference request. Model '%s' is not ready.", q.request.Model))
 		}
-	default:
-		q.hand(decoupled)
 	}
+	if q.Err() != nil { // the model no longer wants it
+		return &infer.Error{Code: infer.Cancelled}
+	}
+	if q.target.Decoupled() && !q.stream {
+		return q.prefixed(&infer.Error{Code: infer.Unsupported, Message: q.of.OneResponse(q.request.Model)})
+	}
+	if err := q.target.Submit(q, &q.request, q.deliver); err != nil {
+		return q.prefixed(err)
+	}
+	return nil
 }
 
-// failed answers a request over which something has panicked.
+// failed answers a request whose handling has panicked.
 func (q *request) failed(err error) { q.deliver(infer.ErrorResponse(q.prefixed(err))) }
-
-// ask asks the model whether it is ready, which may take as long as it likes.
-func (q *request) ask(decoupled bool) {
-	ready, err := q.of.Host.ModelReady(q, q.request.Model, q.request.Version)
-	switch {
-	case err != nil:
-		q.deliver(infer.ErrorResponse(q.prefixed(err)))
-	case !ready:
-		q.deliver(infer.ErrorResponse(q.prefixed(infer.Errorf(infer.Unavailable,
-			"Failed for execute the inference request. Model '%s' is not ready.", q.request.Model))))
-	default:
-		q.hand(decoupled)
-	}
-}
-
-func (q *request) hand(decoupled bool) {
-	if q.Err() != nil { // the model has given it up
-		q.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
-		return
-	}
-	if decoupled && !q.stream {
-		q.deliver(infer.ErrorResponse(q.prefixed(&infer.Error{
-			Code: infer.Unsupported, Message: q.of.OneResponse(q.request.Model),
-		})))
-		return
-	}
-	if err := q.of.Host.Submit(q, &q.request, q.deliver); err != nil {
-		q.deliver(infer.ErrorResponse(q.prefixed(err)))
-	}
-}
 
 // prefixed is how a caller learns that its request was not accepted. The code of
 // the reason is kept.

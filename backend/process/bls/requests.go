@@ -136,10 +136,13 @@ func (b *Requests) Receive(f ipc.Frame) error {
 		s.loosen()
 	}
 	q.unread = nil
-	q.askDevices()
-	// A copy from a device waits for another process.
-	if q.inArena() <= copyAside && !q.fetched || !b.goAside(q.copyAndSubmit, q.failed) {
+	q.resolve()
+	switch {
+	case !q.waits():
 		panics.Guard(b.Log, panics.Request, q.copyAndSubmit, q.failed)()
+	case !b.goAside(q.copyAndSubmit, q.failed): // the life has ended
+		q.releaseTarget()
+		q.deliver(infer.ErrorResponse(ipc.ErrClosed))
 	}
 	return nil
 }

@@ -101,6 +101,9 @@ func (b *bench) sent() []processtest.Response {
 func (b *bench) settled() {
 	b.t.Helper()
 	b.requests.Close()
+	if _, held := b.host.Targets(); held != 0 {
+		b.t.Errorf("%d versions are held, want none", held)
+	}
 	for i := range b.host.Taken() { // what is under way ends
 		c := b.host.Request(i)
 		if c.Ended.Load() {
@@ -240,6 +243,9 @@ func TestInferRefusesWithoutAskingTheModel(t *testing.T) {
 			b.mustAsk(7, test.ask)
 			testkit.Eventually(t, patience, func() bool { return b.requests.find(7) == nil })
 			a := b.want(7, test.code, test.want)
+			if found, held := test.host.Targets(); found != 1 || held != 0 {
+				t.Errorf("the version was looked up %d times and is held %d times, want 1 and 0", found, held)
+			}
 			if a.Body.Flags != ipc.FlagPresent|ipc.FlagFinal|ipc.FlagError {
 				t.Errorf("got flags %#x, want an error that is final", a.Body.Flags)
 			}

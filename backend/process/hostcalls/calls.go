@@ -258,10 +258,20 @@ func (c *Calls) act(ctx context.Context, body *callBody) (result resultBody, err
 	case "decoupled":
 		var version int64
 		if version, err = parseVersion(body.Version); err == nil {
-			result.Decoupled, result.Asks, err = c.Host.Decoupled(body.Model, version)
+			result.Decoupled, result.Asks, err = c.decoupled(body.Model, version)
 		}
 	}
 	return result, err
+}
+
+// decoupled reports whether a version is decoupled and whether its readiness has to be asked for.
+func (c *Calls) decoupled(model string, version int64) (decoupled, asks bool, err error) {
+	target, err := c.Host.Target(model, version)
+	if err != nil {
+		return false, false, err
+	}
+	defer target.Release()
+	return target.Decoupled(), target.AsksReady(), nil
 }
 
 // maxResultText bounds the text of an error, in bytes.

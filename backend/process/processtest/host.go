@@ -3,22 +3,26 @@ package processtest
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// Host is the registry of a life without one: it keeps the requests that it is given. The
-// fields are what it says of every model.
+// Host is a fake registry: it keeps the requests that it receives. The fields describe every model.
+// It is also the Target of every model.
 type Host struct {
 	IsDecoupled, Asks, Unready, Devices bool
 	Unknown, Refuse                     error
 
 	mu       sync.Mutex
 	requests []Submitted
+	found    int // calls of Target
+	held     int // those that have not been released
 }
 
 // Submitted is a request that a Host was given.
@@ -44,13 +48,48 @@ func (h *Host) Submit(ctx context.Context, r *infer.Request, send infer.Sender) 
 	return nil
 }
 
-// Decoupled implements backend.Host.
-func (h *Host) Decoupled(string, int64) (decoupled, asks bool, err error) {
-	return h.IsDecoupled, h.Asks, h.Unknown
+// Target implements backend.Host.
+func (h *Host) Target(string, int64) (backend.Target, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.found++
+	if h.Unknown != nil {
+		return nil, h.Unknown
+	}
+	h.held++
+	return h, nil
 }
 
-// TakesDevices implements backend.Host.
-func (h *Host) TakesDevices(string, int64) bool { return h.Devices }
+// Release implements backend.Target.
+func (h *Host) Release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held--
+}
+
+// Targets returns how often Target was called, and how many versions are held.
+func (h *Host) Targets() (found, held int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.found, h.held
+}
+
+// Decoupled implements backend.Target.
+func (h *Host) Decoupled() bool { return h.IsDecoupled }
+
+// AsksReady implements backend.Target.
+func (h *Host) AsksReady() bool { return h.Asks }
+
+// Ready implements backend.Target.
+func (h *Host) Ready(context.Context) error {
+	if h.Unready {
+		return errors.New("not ready")
+	}
+	return nil
+}
+
+// TakesDevices implements backend.Target.
+func (h *Host) TakesDevices() bool { return h.Devices }
 
 // ModelReady implements backend.Host.
 func (h *Host) ModelReady(context.Context, string, int64) (bool, error) { return !h.Unready, nil }

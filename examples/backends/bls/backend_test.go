@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	contract "github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/sdk/conformance"
 )
 
 // TestConformance tests the backend beside models that answer, and where there are none.
 func TestConformance(t *testing.T) {
-	const directory = "../../examples/backend_models/bls_fp32"
+	const directory = "../../backend_models/bls_fp32"
 	t.Run("answers", func(t *testing.T) {
 		conformance.Run(t, New, conformance.Model{Directory: directory, Host: calculator{}})
 	})
@@ -27,13 +28,11 @@ type calculator struct{ contract.Host }
 
 func (calculator) ModelReady(context.Context, string, int64) (bool, error) { return true, nil }
 
-func (calculator) Decoupled(string, int64) (decoupled, asks bool, err error) {
-	return false, false, nil
+func (calculator) Target(string, int64) (contract.Target, error) {
+	return &backendtest.Target{Run: calculate}, nil
 }
 
-func (calculator) TakesDevices(string, int64) bool { return false }
-
-func (calculator) Submit(_ context.Context, r *infer.Request, send infer.Sender) error {
+func calculate(_ context.Context, r *infer.Request, send infer.Sender) error {
 	a, b := r.Input("INPUT0"), r.Input("INPUT1")
 	if a == nil || b == nil {
 		return infer.Errorf(infer.InvalidArg, "an input is missing")

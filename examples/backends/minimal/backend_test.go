@@ -8,7 +8,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	conformance.Run(t, New,
-		conformance.Model{Directory: "../../examples/backend_models/batching"},
-		conformance.Model{Directory: "../../examples/backend_models/nonbatching"},
+		conformance.Model{Directory: "../../backend_models/batching"},
+		conformance.Model{Directory: "../../backend_models/nonbatching"},
 	)
 }

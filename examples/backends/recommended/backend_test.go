@@ -8,6 +8,6 @@ import (
 
 func TestConformance(t *testing.T) {
 	conformance.Run(t, New,
-		conformance.Model{Directory: "../../examples/backend_models/recommended_batching"},
+		conformance.Model{Directory: "../../backend_models/recommended_batching"},
 	)
 }

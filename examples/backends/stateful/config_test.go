@@ -68,7 +68,7 @@ func TestConfigsAreChecked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = b.NewModel(sdk.NewModelEnv(sdk.ModelEnv{Version: 1, Directory: "../../examples/backend_models/stateful_cell", Log: slog.New(slog.DiscardHandler)}, h))
+			_, err = b.NewModel(sdk.NewModelEnv(sdk.ModelEnv{Version: 1, Directory: "../../backend_models/stateful_cell", Log: slog.New(slog.DiscardHandler)}, h))
 			if got := text(err); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
