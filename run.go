@@ -219,8 +219,11 @@ func (s *Server) Shutdown() error {
 	return s.shutdownBy(ctx, abrupt)
 }
 
-// shutdownBy unloads the models by the end of ctx.
+// shutdownBy unloads the models by the end of ctx, at which it kills their processes.
 func (s *Server) shutdownBy(ctx, abrupt context.Context) error {
+	if s.supervisor != nil { // for unloads that would give a process more time
+		defer context.AfterFunc(ctx, panics.Guard(s.log, panics.Server, s.supervisor.KillAll, nil))()
+	}
 	err := s.registry.Shutdown(ctx)
 	if err != nil && abrupt.Err() == nil { // or Kill is the reason
 		s.log.Error().Msg("failed to stop server: " + infer.AsError(err).Status())

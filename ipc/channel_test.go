@@ -137,6 +137,31 @@ func TestSpinTellsWhenAFrameWasSeen(t *testing.T) {
 	}
 }
 
+// TestReceiveReturnsFromAFlood has the stub send another frame whenever one is handled. Each call
+// takes a ringful at most, and no frame is lost.
+func TestReceiveReturnsFromAFlood(t *testing.T) {
+	c, p := newChannel(t, Config{})
+	const ringful = shm.RingSize / HeaderSize
+	next := uint64(0)
+	flood := func(f Frame) error {
+		if f.ID != next {
+			t.Fatalf("frame: got %d, want %d", f.ID, next)
+		}
+		if next++; next > 3*ringful {
+			t.Fatal("Receive does not return")
+		}
+		p.send(Released, next, nil)
+		return nil
+	}
+	p.send(Released, 0, nil)
+	for range 2 {
+		before := next
+		if n, err := c.Receive(flood); err != nil || uint64(n) != next-before || n > ringful+1 {
+			t.Fatalf("Receive: got %d frames and error %v, want %d and none", n, err, next-before)
+		}
+	}
+}
+
 func TestABacklogIsBounded(t *testing.T) {
 	c, _ := newChannel(t, Config{MaxPending: 1 << 20})
 	body := make([]byte, 10_000)

@@ -31,7 +31,8 @@ func (c *Channel) guard(f func() error) error {
 }
 
 // Receive hands all frames that are there to handle and returns how many there
-// were. It does not wait.
+// were. It does not wait. Of a stub that sends without end it takes a ring's bytes at most,
+// so that the call returns and others can receive.
 func (c *Channel) Receive(handle Handler) (n int, err error) { return c.receive(0, handle) }
 
 // receive is Receive for a caller that has just read the clock, 0: it has not.
@@ -47,7 +48,7 @@ func (c *Channel) receive(looked int64, handle Handler) (n int, err error) {
 	if err := c.guard(c.answerGrantLocked); err != nil {
 		return 0, err
 	}
-	for {
+	for last := c.recv.position + shm.RingSize; c.recv.position < last; {
 		var (
 			f     Frame
 			flags uint16
@@ -77,6 +78,7 @@ func (c *Channel) receive(looked int64, handle Handler) (n int, err error) {
 			return n, err
 		}
 	}
+	return n, nil
 }
 
 // handleSpilled hands over a frame whose body lies in the arena.
@@ -300,7 +302,8 @@ func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handle
 }
 
 // endSpin lets the stub ring again, and takes what came without a bell. The word changes
-// before the look, as in Run: between the two no frame is missed.
+// before the look, as in Run: between the two no frame is missed. What Receive leaves was
+// published after it began, so the stub has rung for it.
 func (c *Channel) endSpin(handle Handler) error {
 	c.setSpinner(false)
 	if !c.anythingPending() {

@@ -37,6 +37,8 @@ func TestLiveHeapFollowsTheAccountOfModels(t *testing.T) {
 	v := serve(t, func(o *nereid.Options) {
 		repository = o.Repository.Paths[0]
 		o.Backends.Directory = backends
+		// The requests that it leaves open end with the process.
+		o.Backends.Settings = map[string]map[string]string{hostileBackend: {"unload-timeout-seconds": "1"}}
 		config := fmt.Sprintf("backend: %q\n%s", hostileBackend, textConfig)
 		testkit.WriteFiles(t, repository, map[string]string{
 			hostileModel + "/config.pbtxt": config, hostileModel + "/1/": "",
@@ -155,21 +157,11 @@ func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 	if c.Model == hostileStream {
 		method = "ModelStreamInfer"
 	}
-	body := inferMessage(c.Model)
 	begun, sent := time.Now(), 0
 	peak := testkit.PeakHeap(v.charged, func() {
 		for range clients {
-			conn, err := dialHTTP2(v.addresses["gRPC"], true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := v.call(t, method, c.Model)
 			open = append(open, conn)
-			if err := conn.headers(1, inferPath+method, ""); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := conn.data(1, body, 0, method == "ModelInfer"); err != nil {
-				t.Fatal(err)
-			}
 			// Until the plugin has sent all, or its life has ended.
 			testkit.Within(flood, func() bool {
 				_, err := os.Stat(filepath.Join(directory, sentFile))
@@ -187,6 +179,23 @@ func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 		statuses[conn.said()]++
 	}
 	v.judge(t, c.Form, peak, fmt.Sprintf("%d of %d floods were sent; %v, %v", sent, clients, statuses, time.Since(begun).Round(time.Millisecond)))
+}
+
+// call begins an inference with a model, whose client does not read. The caller closes the connection.
+func (v *victim) call(t *testing.T, method, model string) *http2Conn {
+	t.Helper()
+	conn, err := dialHTTP2(v.addresses["gRPC"], true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = conn.headers(1, inferPath+method, ""); err == nil {
+		_, err = conn.data(1, inferMessage(model), 0, method == "ModelInfer")
+	}
+	if err != nil {
+		conn.close()
+		t.Fatal(err)
+	}
+	return conn
 }
 
 // inferMessage is a whole message of an inference with the model.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,6 +74,8 @@ func (echo) Execute(_ context.Context, requests []*sdk.Request) error {
 type victim struct {
 	*nereid.Server
 	addresses map[string]string
+	stop      func() error // ends Run and returns its error
+	stopped   bool         // the test has looked at that error
 }
 
 // serve starts it. change may change its options, in whose repository the good models are.
@@ -116,13 +119,15 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1) // the outcome of Run, once
 	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
+	v := &victim{Server: s, addresses: map[string]string{}, stop: sync.OnceValue(func() error {
 		stop()
-		if err := <-ended; err != nil {
+		return <-ended
+	})}
+	t.Cleanup(func() {
+		if err := v.stop(); err != nil && !v.stopped {
 			t.Errorf("Run: got error %v, want none", err)
 		}
 	})
-	v := &victim{Server: s, addresses: map[string]string{}}
 	for front, address := range map[string]string{
 		"REST": s.HTTPAddr().String(), "gRPC": s.GRPCAddr().String(), "OpenAI": s.OpenAIAddr().String(), "SageMaker": s.SageMakerAddr().String(),
 		"Vertex AI": s.VertexAIAddr().String(), "metrics": s.MetricsAddr().String(), "page": s.PageAddr().String(),

@@ -38,6 +38,8 @@ type frameCase struct {
 	Frame string // a golden frame of package ipc, by its file
 	Form  string
 	Model string
+	// Endless has the frames sent until the process is killed.
+	Endless bool
 }
 
 var le = binary.LittleEndian
@@ -247,13 +249,18 @@ func (h *hostile) execute(m peer.Message) error {
 		if _, ok := mapOf(frame); ok {
 			most = manyMaps
 		}
-		for sent, count := 0, 0; sent < most && count < 20_000; count++ {
+		for sent, count := 0, 0; c.Endless || sent < most && count < 20_000; count++ {
 			id, body := h.form(frame, c.Form, number, requests)
 			if err := h.peer.Send(kind, id, body); err != nil {
 				return err
 			}
 			if sent += len(body); kind == ipc.Executed {
 				break // there is one for a batch
+			}
+			if c.Endless && count == 0 {
+				if err := os.WriteFile(filepath.Join(h.directory, sentFile), nil, 0o600); err != nil {
+					return err
+				}
 			}
 		}
 	}

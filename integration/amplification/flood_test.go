@@ -1,0 +1,57 @@
+package amplification
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// TestFloodsDoNotHoldUpTheEnd has a process for each frame that a process may send. The process sends it
+// again and again, for a client that does not read. The server ends when its exit timeout does.
+func TestFloodsDoNotHoldUpTheEnd(t *testing.T) {
+	const (
+		exit = 2 * time.Second
+		more = 4 * time.Second // for a busy machine
+	)
+	golden := filepath.Join(testkit.Root(t), "ipc", "testdata")
+	frames, err := goldenFrames(golden)
+	if err != nil || len(frames) == 0 {
+		t.Fatalf("got %d golden frames, error %v", len(frames), err)
+	}
+	backends := hostilePlugin(t)
+	var repository string
+	v := serve(t, func(o *nereid.Options) {
+		repository = o.Repository.Paths[0]
+		o.Backends.Directory, o.ExitTimeout = backends, exit
+		for name := range frames {
+			testkit.WriteFiles(t, repository, map[string]string{
+				name + "/config.pbtxt": fmt.Sprintf("backend: %q\n%smodel_transaction_policy { decoupled: true }", hostileBackend, textConfig),
+				name + "/1/":           "",
+			})
+		}
+	})
+	calls := map[string]*http2Conn{}
+	for name := range frames {
+		writeCase(t, filepath.Join(repository, name, "1"), golden, frameCase{Frame: name, Form: "as it is", Endless: true})
+		v.ask(t, name, "load")
+		calls[name] = v.call(t, "ModelStreamInfer", name)
+		defer calls[name].close()
+	}
+	for name := range frames {
+		testkit.Eventually(t, patience, func() bool {
+			_, err := os.Stat(filepath.Join(repository, name, "1", sentFile))
+			return err == nil || calls[name].over() // the server has ended the process
+		})
+	}
+	begun := time.Now()
+	v.stopped = true
+	err = v.stop()
+	if took := time.Since(begun); took > exit+more {
+		t.Errorf("the server ended after %v with error %v, want %v at most", took, err, exit)
+	}
+}
