@@ -28,9 +28,9 @@ const (
 	headerCost = 128
 )
 
-// call is the context of an RPC from the moment when its headers have been read. It is charged
-// before the library makes a stream of it, until its end has been written: a client that does
-// not read keeps it in memory.
+// call is the context of an RPC, from the moment when its headers have been read. It is charged
+// before the library creates its stream, until its end has been written, because a client that
+// does not read keeps it in memory.
 type call struct {
 	context.Context
 	conn  *connection
@@ -55,8 +55,8 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Err implements context.Context. The library asks for it before it starts the handler, and
-// starts none for a call whose time is over by then.
+// Err implements context.Context. The library calls it before it starts the handler, and starts
+// no handler for a call that has expired.
 func (c *call) Err() error {
 	err := c.Context.Err()
 	if err != nil && c.state.CompareAndSwap(tapped, dropped) {
@@ -81,7 +81,7 @@ func (c *call) holder() *budget.Holder {
 	return &c.conn.member.Holder
 }
 
-// client describes the client to what sends replies.
+// client returns how replies to the client are sent and timed out.
 func (c *call) client() message.Overdue {
 	if c.conn == nil {
 		return message.Overdue{}
@@ -89,14 +89,14 @@ func (c *call) client() message.Overdue {
 	return c.conn.sent.overdue
 }
 
-// tap lets a call in. The goroutine that reads the connection calls it for each one whose
-// headers it has read.
+// tap admits a call. The goroutine that reads the connection calls it when it has read the call's
+// headers.
 func (g *FrontEnd) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	conn := connectionOf(ctx)
 	if conn == nil {
 		return ctx, nil
 	}
-	// The library would refuse such a name without a handler.
+	// The library would reject such a name without calling a handler.
 	if name := info.FullMethodName; !strings.HasPrefix(name, "/") || strings.LastIndexByte(name, '/') == 0 {
 		stopTimer(ctx)
 		return nil, status.Errorf(codes.Unimplemented, "malformed method name: %q", infer.Cut(name, infer.MaxEcho/4))
@@ -110,12 +110,12 @@ func (g *FrontEnd) tap(ctx context.Context, info *tap.Info) (context.Context, er
 	return c, nil
 }
 
-// stopTimer stops the timer of a refused call. The library does not cancel the context of such a
-// call: its timer would hold it until the client's own deadline, which may be years away, even
-// after the connection has ended. Nothing else can reach the timer, so it is read out of the
-// context; where a context has another form, it is left alone.
+// stopTimer stops the timer of a rejected call. The library does not cancel the context of such a
+// call: its timer would keep it until the client's deadline, which may be years away, even after
+// the connection has ended. The timer is not accessible otherwise, so it is read from the context
+// by reflection. Contexts of another form are left alone.
 func stopTimer(ctx context.Context) {
-	// The timer is read without the context's lock, so it must not be about to fire.
+	// The timer is read without the context's lock, so it must not fire at this moment.
 	if at, ok := ctx.Deadline(); !ok || time.Until(at) < time.Second {
 		return
 	}
@@ -143,12 +143,12 @@ func headersCost(md metadata.MD) (n int64) {
 	return n
 }
 
-// begin starts the handler's part of the call. end must follow unless it fails.
+// begin starts the handler's part of the call. The caller must call end unless begin fails.
 func (c *call) begin() error {
 	if c.conn == nil {
 		return nil
 	}
-	if !c.state.CompareAndSwap(tapped, begun) { // the client has cancelled it, and Err was asked
+	if !c.state.CompareAndSwap(tapped, begun) { // the client has cancelled it, and Err has been called
 		if err := c.conn.take(c.cost); err != nil {
 			return message.AsNoRoom(err)
 		}
@@ -163,7 +163,7 @@ func (c *call) end() {
 	}
 	c.conn.end()
 	if c.Context.Err() != nil {
-		c.conn.give(c.cost) // the client has left it, and nothing is written
+		c.conn.give(c.cost) // cancelled: nothing is written
 	} else {
 		c.conn.left(c.cost)
 	}
@@ -171,7 +171,7 @@ func (c *call) end() {
 
 const restrictedPrefix = "triton-grpc-protocol-"
 
-// restricted returns the list with the headers as they stand on the wire.
+// restricted returns the list with the headers as they appear on the wire.
 //
 // bound: the configured restrictions
 func restricted(list []server.Restriction) []server.Restriction {
@@ -182,7 +182,7 @@ func restricted(list []server.Restriction) []server.Restriction {
 	return list
 }
 
-// admit refuses an RPC of a group that is closed to this client.
+// admit rejects an RPC of a restricted group unless the client sends the group's header.
 func (g *FrontEnd) admit(ctx context.Context, group string) error {
 	want, ok := g.access.Restrictions.Allow(group, func(name string) (string, bool) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
@@ -197,8 +197,7 @@ func (g *FrontEnd) admit(ctx context.Context, group string) error {
 	return nil
 }
 
-// forwarded returns the metadata that is chosen, as parameters in the order of
-// their names.
+// forwarded returns the metadata that the forward pattern selects, as parameters sorted by name.
 func (g *FrontEnd) forwarded(ctx context.Context) (params []infer.Parameter, err error) {
 	if g.access.Forwarding == nil {
 		return nil, nil
@@ -217,8 +216,8 @@ func (g *FrontEnd) forwarded(ctx context.Context) (params []infer.Parameter, err
 	return params, nil
 }
 
-// transportKey reports whether a key belongs to the transport: the library
-// lists some that are no metadata of the client's.
+// transportKey reports whether a key belongs to the transport. The library adds some keys that are
+// not the client's metadata.
 func transportKey(key string) bool {
 	return strings.HasPrefix(key, ":") || strings.HasPrefix(key, "grpc-") || key == "content-type" || key == "te"
 }

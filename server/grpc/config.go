@@ -13,9 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
-// Config says where the gRPC front end listens and what it lets clients do.
-// The zero value serves on all addresses at a port that the kernel chooses,
-// without encryption.
+// Config sets up the gRPC front end. The zero value listens on all addresses, at a port that the
+// kernel chooses, without encryption.
 type Config struct {
 	// Address to listen on; default "0.0.0.0".
 	Address string
@@ -24,33 +23,32 @@ type Config struct {
 	// ReusePort lets several servers share the port.
 	ReusePort bool
 
-	// ServerName and ServerVersion are what the server's metadata say; default
-	// "triton" and "2.51.0".
+	// ServerName and ServerVersion appear in the server's metadata; default "triton" and "2.51.0".
 	ServerName    string
 	ServerVersion string
 
-	// Restricted names groups of methods that need a metadata key: Header in lower
-	// case behind "triton-grpc-protocol-".
+	// Restricted lists groups of methods that require a metadata key: "triton-grpc-protocol-"
+	// followed by Header in lower case.
 	Restricted []server.Restriction
-	// ForwardPattern chooses, by an unanchored match that ignores case, the
-	// metadata that an inference passes to the model as parameters; "" none.
+	// ForwardPattern selects the metadata that an inference passes to the model as parameters, by
+	// an unanchored match that ignores case; "" selects none.
 	ForwardPattern string
 	// Compression of the replies to ModelInfer and ModelStreamInfer: "none", the
 	// default, "low", "medium" or "high".
 	Compression string
 	TLS         TLS
 
-	// KeepaliveTime is the time between pings to an idle client, default 2 h,
-	// and KeepaliveTimeout the time in which one must be answered, default 20 s.
+	// KeepaliveTime is the time between pings to an idle client, default 2 h.
+	// KeepaliveTimeout is the time to wait for the reply to a ping, default 20 s.
 	KeepaliveTime    time.Duration
 	KeepaliveTimeout time.Duration
-	// PermitPingsWithoutCalls lets clients ping while they have no RPC, and
-	// MinPingInterval, default 5 min, is how far apart pings must be; a client
-	// that pings more often is sent away with "too_many_pings".
+	// PermitPingsWithoutCalls lets clients ping while they have no RPC. MinPingInterval, default
+	// 5 min, is the minimum time between pings; the connection of a client that pings more often
+	// ends with "too_many_pings".
 	PermitPingsWithoutCalls bool
 	MinPingInterval         time.Duration
-	// MaxConnectionAge ends connections, after which their RPCs have
-	// MaxConnectionAgeGrace to finish; 0 is endless.
+	// MaxConnectionAge is the time after which a connection is closed. Its RPCs then have
+	// MaxConnectionAgeGrace to finish; 0 is unlimited.
 	MaxConnectionAge      time.Duration
 	MaxConnectionAgeGrace time.Duration
 
@@ -59,51 +57,49 @@ type Config struct {
 	MaxMessageBytes int
 	// MaxHeaderBytes bounds the metadata of an RPC; default 64 KiB.
 	MaxHeaderBytes int
-	// MaxConnections bounds the open connections: for one more, that is closed
-	// which has been without an RPC for longest. If none is, it is closed itself.
-	// Default 8192. MaxCalls bounds the RPCs at once on one; default 4096.
+	// MaxConnections bounds the open connections; default 8192. A new connection beyond the bound
+	// evicts the one that has been without an RPC for the longest time. If all have RPCs, the new
+	// one is closed. MaxCalls bounds the concurrent RPCs of one connection; default 4096.
 	MaxConnections int
 	MaxCalls       int
-	// MaxLoadFiles bounds the files that come with a RepositoryModelLoad, before they are
-	// decoded; default 16384.
+	// MaxLoadFiles bounds the files of a RepositoryModelLoad, before they are decoded; default
+	// 16384.
 	MaxLoadFiles int
-	// Connections bounds them together with those of other front ends; nil: by
-	// themselves.
+	// Connections bounds the connections of several front ends together; nil: no common bound.
 	Connections *connections.Budget
-	// MaxStreamRequests bounds the requests in flight on one ModelStreamInfer:
-	// the next one waits to be read; default 4096.
+	// MaxStreamRequests bounds the requests in flight on one ModelStreamInfer; default 4096.
+	// The next one is not read until one of them ends.
 	MaxStreamRequests int
-	// MaxStreamBytes bounds the bytes of replies that wait on one
-	// ModelStreamInfer, and MaxStreamResponses the replies to one request that
-	// do: beyond them a model waits for the client. Defaults 64 MiB and 2^31-1.
+	// MaxStreamBytes bounds the queued reply bytes of one ModelStreamInfer, MaxStreamResponses the
+	// queued replies to one request. At the bound the model waits for the client. Defaults 64 MiB
+	// and 2^31-1.
 	MaxStreamBytes     int64
 	MaxStreamResponses int
-	// StreamStallTimeout is how long a model waits for a client that does not
-	// read, before its stream is ended; default 30 s.
+	// StreamStallTimeout is how long a model waits for a client that does not read before the
+	// stream ends; default 30 s.
 	StreamStallTimeout time.Duration
-	// StreamFullTimeout is the same for a client for which MaxStreamBytes wait, of a model that
+	// StreamFullTimeout replaces StreamStallTimeout when MaxStreamBytes are queued and the model
 	// cannot be made to wait; default 2 s.
 	StreamFullTimeout time.Duration
-	// ReadTimeout is the time in which a client must send the next 128 KiB of a
-	// request that it has begun; default 30 s. After that its connection is closed.
+	// ReadTimeout is the time for the next 128 KiB of a request that a client has begun to send;
+	// default 30 s. After that the connection is closed.
 	ReadTimeout time.Duration
-	// WriteTimeout is the time in which a client must take a reply whose bytes
-	// are lent to it, or any of the other replies that wait, and as much again for each MiB;
-	// default 1 min. After that its connection is closed.
+	// WriteTimeout is the time for a client to read a queued reply, plus the same time for each
+	// MiB; default 1 min. After that the connection is closed.
 	WriteTimeout time.Duration
-	// StreamWindowBytes are what a client may send of a call, or of a stream, before the
-	// server has read it; 64 KiB to 512 MiB, default 4 MiB. The window of a connection is four
-	// times as large and bounds nothing more: the library opens it again for all that arrives.
+	// StreamWindowBytes is the HTTP/2 flow-control window of a stream: how much a client may send
+	// before the server has read it; 64 KiB to 512 MiB, default 4 MiB. A connection's window is
+	// four times as large and is no further bound: the library reopens it for everything that
+	// arrives.
 	StreamWindowBytes int
-	// HandshakeTimeout is the time for TLS and the start of HTTP/2; default 20 s.
+	// HandshakeTimeout is the time for the handshakes of TLS and HTTP/2; default 20 s.
 	HandshakeTimeout time.Duration
-	// ExitTimeout is the time that RPCs have to finish after the end of Run's
-	// context; default 30 s.
+	// ExitTimeout is the time for RPCs to finish after Run's context has ended; default 30 s.
 	ExitTimeout time.Duration
 }
 
-// The sizes of the transport's windows and buffers in bytes: enough for a fast
-// network, and buffers are held by connections that are busy only.
+// Sizes of the transport's windows and buffers in bytes. They suit a fast network. Only busy
+// connections hold buffers.
 const (
 	streamWindow     = 4 << 20 // the default of Config.StreamWindowBytes
 	connectionWindow = 4       // in windows of a stream
@@ -115,11 +111,11 @@ type TLS struct {
 	Enabled  bool
 	CertFile string
 	KeyFile  string
-	RootFile string // whose clients are accepted, with Mutual
-	Mutual   bool   // clients must show a certificate
+	RootFile string // the authority of client certificates, with Mutual
+	Mutual   bool   // clients must present a certificate
 }
 
-// WithDefaults returns c with what holds where a field is not set.
+// WithDefaults returns c with defaults in place of zero fields.
 func (c Config) WithDefaults() Config {
 	c.setDefaults()
 	return c
@@ -150,7 +146,7 @@ func (c *Config) setDefaults() {
 	c.ExitTimeout = cmp.Or(c.ExitTimeout, 30*time.Second)
 }
 
-// Validate names the first field that cannot be used.
+// Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
 	for _, field := range []struct {
 		name  string

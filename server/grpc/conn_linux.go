@@ -20,24 +20,24 @@ import (
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
-// listener closes connections beyond its limit, idle ones first.
+// listener bounds the number of connections: it evicts idle ones first.
 type listener struct {
 	net.Listener
 	members  *connections.Set
 	account  *budget.Account
-	unacked  time.Duration // a connection whose client confirms nothing ends after this
+	unacked  time.Duration // TCP_USER_TIMEOUT of connections
 	acceptor *connections.Acceptor
 	front    *FrontEnd
-	full     int // bytes of a write behind which more comes
+	full     int // size of a write that more writes follow
 
-	// mu is taken by the goroutine that accepts, by those that close connections, and by Run.
-	// It is held for the map alone, and while silent connections are closed.
+	// mu guards open. The goroutine that accepts, goroutines that close connections, and Run take
+	// it. It is also held while silent connections are closed.
 	mu   sync.Mutex
 	open map[*connection]struct{}
 }
 
 const (
-	// connCost is what an idle connection takes: goroutines, tables of headers.
+	// connCost is the memory of an idle connection: goroutines, header tables.
 	connCost = 48 << 10
 	// recordBytes is the length of a full TLS record.
 	recordBytes = 16 << 10
@@ -63,11 +63,13 @@ func (l *listener) remove(c *connection) {
 	l.mu.Unlock()
 }
 
-// lent is the listener as a server of the library has it, which closes what it served when it ends. The socket
-// outlives it: the next server goes on where it stopped. Connections that come in between wait in the socket's queue.
+// lent is the listener of one of the library's servers. A server closes its listener when it ends,
+// but the socket stays open for the next server. New connections wait in the socket's backlog
+// meanwhile.
 type lent struct{ *listener }
 
-// Accept implements net.Listener. The end of the wait is not temporary: the library would try again.
+// Accept implements net.Listener. A deadline ends it with net.ErrClosed, because the library
+// retries temporary errors.
 func (l lent) Accept() (net.Conn, error) {
 	conn, err := l.listener.Accept()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -76,10 +78,10 @@ func (l lent) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// Close ends Accept, and leaves the socket open.
+// Close ends Accept but leaves the socket open.
 func (l lent) Close() error { return l.setDeadline(time.Unix(1, 0)) }
 
-// setDeadline says until when Accept waits; zero is forever.
+// setDeadline sets the deadline of Accept; zero is none.
 func (l *listener) setDeadline(t time.Time) error {
 	socket, ok := l.Listener.(*net.TCPListener)
 	if !ok {
@@ -88,25 +90,25 @@ func (l *listener) setDeadline(t time.Time) error {
 	return socket.SetDeadline(t)
 }
 
-// prefaceBytes is the length of what a client of HTTP/2 sends first (RFC 9113, 3.4).
+// prefaceBytes is the length of the client's HTTP/2 preface (RFC 9113, 3.4).
 const prefaceBytes = 24
 
-// closeSilent closes the connections whose clients have not even begun to speak:
-// the library would wait for them at its end.
+// closeSilent closes connections whose clients have not sent a complete preface. The library would
+// wait for them when it stops.
 func (l *listener) closeSilent() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.open {
 		if c.received.Load() < prefaceBytes {
-			// The socket, not the connection, whose Close would take mu: the library closes
-			// that when it reads the error.
+			// Only the socket: the connection's Close would take mu. The library calls it when
+			// it reads the error.
 			_ = c.TCPConn.Close()
 		}
 	}
 }
 
-// Accept implements net.Listener. The library ends with most errors, so none but
-// the listener's end gets through.
+// Accept implements net.Listener. Most errors would end the library's server, so Accept returns
+// only the listener's end.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.acceptor.Accept(context.Background())
@@ -127,12 +129,12 @@ func (l *listener) Accept() (net.Conn, error) {
 			_ = c.Close()
 			continue
 		}
-		// From here on the connection may be evicted, by any front end, before the library has
-		// seen it: then its first read fails.
+		// From here on any front end may evict the connection, even before the library has
+		// seen it. Then its first read fails.
 		l.mu.Lock()
 		l.open[conn] = struct{}{} // bound: the connections that are allowed
 		l.mu.Unlock()
-		// Where the option is refused, the library's pings find such clients, later.
+		// If the kernel rejects the option, the library's pings detect dead clients later.
 		_ = conn.raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.unacked.Milliseconds()))
 		})
@@ -140,30 +142,29 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// connection is a connection that is counted. The library reads it in one goroutine and
-// writes it in another; each RPC tells it of its begin and end, and an eviction may close it at
-// any time. What these share is atomic. It offers the library what it else
-// finds in a plain connection only: to take a buffer when there is something to
-// read, so that an idle connection holds none.
+// connection is a counted connection. The library reads it in one goroutine and writes it in
+// another. Each RPC calls begin and end, and an eviction may close it at any time, so shared fields
+// are atomic. ReadOnReady, which the library otherwise uses for plain TCP connections only, takes
+// a buffer when there is data to read, so that an idle connection holds none.
 type connection struct {
 	*net.TCPConn
 	listener *listener
 	received atomic.Int64 // bytes
 	member   connections.Member
 	sent     sentReplies
-	rpcs     atomic.Int64 // handlers at work; negative: it is closed for another connection
-	waiting  atomic.Bool  // the library has dealt with all it has read, and wants more
-	ended    atomic.Int64 // charged for calls whose end is not written yet; far below 0 after Close
+	rpcs     atomic.Int64 // active handlers; negative: evicted
+	waiting  atomic.Bool  // the library has processed everything it has read, and waits for more
+	ended    atomic.Int64 // charge of calls whose end is not written yet; far below 0 after Close
 
 	raw  syscall.RawConn
 	read func(fd uintptr) bool // readReady, bound once
-	// write is writeReady, bound once. Arguments and results of it: there is one writer at a
-	// time, the library or the lock of TLS.
+	// write is writeReady, bound once. The next three fields are its arguments and results. There
+	// is one writer at a time: the library's, or the one with the lock of TLS.
 	write    func(fd uintptr) bool
 	rest     []byte
 	writeErr error
-	blocked  bool // the client does not read, and a write waits for it
-	// Arguments and results of readReady: there is one reader.
+	blocked  bool // a write waits because the client does not read
+	// The arguments and results of readReady. There is one reader.
 	pool mem.BufferPool
 	size int
 	buf  *[]byte
@@ -171,15 +172,15 @@ type connection struct {
 	err  error
 }
 
-// clientAddr is the address of a client, by which RPCs find their connection.
+// clientAddr is the address of a client. RPCs find their connection by it.
 type clientAddr struct {
 	net.Addr
 	conn *connection
 }
 
-// begin and end are called by each handler. The counter decides against closeIdle, and the
-// member's state follows it: for a moment its Set may see a connection with an RPC as idle, and
-// closeIdle refuses; or one without an RPC as busy, and passes over it once.
+// begin and end are called by each handler. closeIdle relies on the counter alone. The member's
+// state lags behind it: for a moment the Set may see a connection with an RPC as idle, and
+// closeIdle fails; or a connection without an RPC as busy, and skips it once.
 func (c *connection) begin() {
 	if c.rpcs.Add(1) == 1 {
 		c.member.Busy()
@@ -192,8 +193,7 @@ func (c *connection) end() {
 	}
 }
 
-// refused notes that a call has had an error in place of a handler. The connection is in use all
-// the same.
+// refused records a call that was rejected before its handler. It counts as use of the connection.
 func (c *connection) refused() {
 	if c.rpcs.Load() == 0 {
 		c.member.Replied()
@@ -205,13 +205,13 @@ func (c *connection) name() string {
 	return "gRPC connection from " + c.TCPConn.RemoteAddr().String()
 }
 
-// cut ends the connection even while it is busy: the library finds it closed.
+// cut closes the connection even while it is busy; the library's next read or write fails.
 func (c *connection) cut() { _ = c.TCPConn.Close() }
 
 // closeIdle closes the connection unless it has an RPC in any state: unread in the socket, read but
 // not processed by the library, or charged, which lasts from its headers until its end is written.
-// The exchange is what an RPC that begins at the same moment loses or wins: if it comes later, its
-// connection is closed, and the counter stays so far below zero that no later RPC makes it busy.
+// The CompareAndSwap decides a race with an RPC that begins at the same moment. If the RPC loses,
+// its connection is closed, and the counter stays far below zero, so no later RPC makes it busy.
 func (c *connection) closeIdle() bool {
 	if !c.waiting.Load() || connections.Unread(c.TCPConn) || c.member.Holder.Held(budget.Transport) > 0 ||
 		!c.rpcs.CompareAndSwap(0, math.MinInt32) {
@@ -224,8 +224,7 @@ func (c *connection) closeIdle() bool {
 // RemoteAddr returns a clientAddr.
 func (c *connection) RemoteAddr() net.Addr { return clientAddr{c.TCPConn.RemoteAddr(), c} }
 
-// Close is called by the library, also after an eviction, and maybe again: then remove finds
-// that the member has left.
+// Close is called by the library, also after an eviction, and possibly twice. remove accepts that.
 func (c *connection) Close() error {
 	c.listener.remove(c)
 	c.sent.end()
@@ -243,8 +242,7 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes p whole. While the client does not take it, the buffers of the connection are
-// charged.
+// Write writes all of p. While the client does not read, the connection's buffers are charged.
 func (c *connection) Write(p []byte) (int, error) {
 	c.rest, c.writeErr = p, nil
 	err := c.raw.Write(c.write)
@@ -258,7 +256,7 @@ func (c *connection) Write(p []byte) (int, error) {
 		_ = c.SetWriteDeadline(time.Time{})
 		c.give(blockedCost)
 	}
-	// The library fills its buffer as long as it has something to write, and TLS its records.
+	// The library fills its buffer while it has more to write, and TLS fills its records.
 	if err == nil && len(p) < c.listener.full {
 		c.flushed()
 	}
@@ -281,8 +279,8 @@ func (c *connection) flushed() {
 	}
 }
 
-// writeReady writes until the socket is full; false waits until it has room again. It uses package
-// syscall for the reason that readReady has.
+// writeReady writes until the socket's buffer is full; false waits until it has room again. It uses
+// package syscall for the same reason as readReady.
 func (c *connection) writeReady(fd uintptr) bool {
 	for len(c.rest) > 0 {
 		n, err := syscall.Write(int(fd), c.rest)
@@ -302,10 +300,10 @@ func (c *connection) writeReady(fd uintptr) bool {
 }
 
 const (
-	// blockedCost is the memory of two buffers of a connection whose client does not read: the
-	// write buffer and the last read buffer.
+	// blockedCost is the memory of the two buffers that a blocked connection holds: the write
+	// buffer and the last read buffer.
 	blockedCost = 2 * bufferBytes
-	// blockedShort is how long that may last where there is no room for it.
+	// blockedShort is how long a write may be blocked if the account has no room for blockedCost.
 	blockedShort = 2 * time.Second
 )
 
@@ -316,7 +314,7 @@ func (c *connection) block() {
 	c.blocked = true
 	if c.take(blockedCost) != nil {
 		c.sent.account.Must(budget.Transport, blockedCost)
-		_ = c.member.Holder.Hold(budget.Transport, blockedCost) // which has no bound of its own
+		_ = c.member.Holder.Hold(budget.Transport, blockedCost) // the holder has no bound
 		_ = c.SetWriteDeadline(time.Now().Add(blockedShort))
 	}
 }
@@ -338,8 +336,8 @@ func (c *connection) give(n int64) {
 	c.member.Holder.Drop(budget.Transport, n)
 }
 
-// ReadOnReady waits until there is something to read and only then takes a
-// buffer of the given size from pool to read into.
+// ReadOnReady waits for data and only then takes a buffer of the given size from pool to read it
+// into.
 func (c *connection) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
 	c.pool, c.size, c.buf, c.n, c.err = pool, size, nil, 0, nil
 	c.waiting.Store(true)
@@ -363,8 +361,8 @@ func (c *connection) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, e
 	return buf, n, nil
 }
 
-// readReady reads once; false waits until it makes sense to read again. It uses
-// package syscall as package net does: the race detector knows no other.
+// readReady reads once; false waits until the socket is readable. It uses package syscall, as
+// package net does, because the race detector does not know other system calls.
 func (c *connection) readReady(fd uintptr) bool {
 	if c.buf == nil {
 		c.buf = c.pool.Get(c.size)

@@ -24,19 +24,19 @@ var statusCodes = [...]codes.Code{
 	infer.Cancelled:     codes.Canceled,
 }
 
-// Refusals that are the same for every request.
+// Errors that are the same for every request.
 var (
 	errUnknown = status.Error(codes.Unimplemented, "")
 	errExiting = status.Error(codes.Unavailable, "Server exiting")
 	errPanic   = status.Error(codes.Internal, "internal error while serving the request")
-	// errStopping refuses inference once shutdown has begun.
+	// errStopping rejects inferences once shutdown has begun.
 	errStopping = &infer.Error{
 		Code:    infer.Unavailable,
 		Message: "GRPC server is shutting down and has stopped accepting new requests.",
 	}
 )
 
-// statusOf turns an error of the packages below into what the client gets.
+// statusOf converts an error of lower packages to the status that the client receives.
 func statusOf(err error) error {
 	if err == nil {
 		return nil
@@ -59,19 +59,19 @@ func statusOf(err error) error {
 	return status.Error(code, e.Message)
 }
 
-// Bounds of the text of a status, in bytes. It travels in a header: gRPC's C
-// core, and with it every client in Python and C++, may refuse headers that take
-// more than 8 KiB together, and the code of the error is lost with them. What is
-// not printable ASCII takes three bytes each there; 1 KiB is for other headers.
+// Bounds of the text of a status, in bytes. It travels in a header. gRPC's C core, and so every
+// client in Python and C++, may reject headers of more than 8 KiB in all, and then loses the
+// status code, too. Each byte that is not printable ASCII takes three there; 1 KiB is left for
+// other headers.
 const (
 	maxText        = 4 << 10
 	maxEncodedText = 7 << 10
-	maxCutMark     = 64       // the ellipsis and the number behind it, encoded
-	maxLoggedText  = 64 << 10 // of a text that was cut
+	maxCutMark     = 64       // the ellipsis and the number after it, encoded
+	maxLoggedText  = 64 << 10 // logged of a truncated text
 )
 
-// cutStatus shortens the text of err, how an RPC ends, to what a client takes, and
-// logs what there was.
+// cutStatus truncates the text of err, the status of an RPC, to the length that clients accept, and
+// logs the original.
 func (g *FrontEnd) cutStatus(err error) error {
 	s, ok := status.FromError(err)
 	if !ok || s == nil {
@@ -90,8 +90,8 @@ func (g *FrontEnd) cutStatus(err error) error {
 	return status.Error(s.Code(), text)
 }
 
-// shortText returns text, or as much of it as a status may have, an ellipsis and
-// the bytes that there are.
+// shortText returns text, or as much of it as a status may have, followed by an ellipsis and the
+// original length in bytes.
 func shortText(text string) string {
 	keep, encoded := 0, 0
 	for at := 0; at < len(text); {
@@ -99,7 +99,7 @@ func shortText(text string) string {
 		if ' ' <= r && r <= '~' && r != '%' {
 			encoded++
 		} else {
-			encoded += 3 * utf8.RuneLen(r) // of U+FFFD for what is no UTF-8
+			encoded += 3 * utf8.RuneLen(r) // U+FFFD for invalid UTF-8
 		}
 		at += size
 		if at > maxText || encoded > maxEncodedText {

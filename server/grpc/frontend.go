@@ -43,12 +43,11 @@ type FrontEnd struct {
 
 	socket  *listener // from Listen to Run
 	options []grpc.ServerOption
-	// stopping is closed, by Run, when new RPCs are refused.
+	// stopping is closed by Run; new RPCs are rejected from then on.
 	stopping chan struct{}
 	leave    chan struct{} // closed by Leave
 	leaving  chan struct{} // leave until Run has seen it, then nil
-	// active counts what works for some client: handlers, and the goroutines of
-	// streams, which may outlive their handler.
+	// active counts handlers and the goroutines of streams, which may outlive their handler.
 	active panics.WaitGroup
 }
 
@@ -76,14 +75,13 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		leave:       make(chan struct{}),
 	}
 	g.leaving = g.leave
-	g.access, _ = server.NewAccess(restricted(cfg.Restricted), cfg.ForwardPattern) // Validate has tried
+	g.access, _ = server.NewAccess(restricted(cfg.Restricted), cfg.ForwardPattern) // Validate has checked it
 	g.waiting = replies.NewStreams(g.account)
 	g.receiving = message.ReceiverConfig{MaxBytes: cfg.MaxMessageBytes, Timeout: cfg.ReadTimeout, Pool: &g.pool, Log: log}
 	return g, nil
 }
 
-// Listen reads the certificates and binds the address. Clients that connect wait
-// until Run.
+// Listen reads the certificates and binds the address. Connections are accepted by Run.
 func (g *FrontEnd) Listen() error {
 	var err error
 	if g.options, err = g.serverOptions(); err != nil {
@@ -100,17 +98,16 @@ func (g *FrontEnd) Listen() error {
 // Addr returns the address that Listen has bound.
 func (g *FrontEnd) Addr() net.Addr { return g.socket.Addr() }
 
-// Run serves until ctx ends. Then it refuses new RPCs, ends streams on which
-// nothing is in flight, and lets RPCs in flight finish within ExitTimeout; after
-// that it ends their contexts and closes the connections. It returns when all
-// handlers have returned; an error tells how many have not, because a model
-// holds them.
+// Run serves until ctx ends. Then it rejects new RPCs, ends streams that have nothing in flight,
+// and lets RPCs in flight finish within ExitTimeout. After that it cancels their contexts and
+// closes the connections. It returns when all handlers have returned, or with an error that
+// gives the number of handlers that a model still blocks.
 func (g *FrontEnd) Run(ctx context.Context) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer g.socket.Close() // it may be closed already
 	now := g.serveSocket(life, g.options)
-	var left *serving // what Leave has replaced
+	var left *serving // the server that Leave has replaced
 	var err error
 	for running := true; running; {
 		select {
@@ -120,14 +117,14 @@ func (g *FrontEnd) Run(ctx context.Context) error {
 			now.server.Stop()
 			running = false
 		case <-g.leaving:
-			g.leaving = nil // Run alone reads it, and once
+			g.leaving = nil // only Run reads it, once
 			left, now = now, g.replace(life, now)
 		case <-ctx.Done():
-			// Before the wait for active: a handler that enters later sees stopping and refuses, and
-			// one that has looked before is counted.
+			// Before the wait for active: a handler that starts later sees stopping and rejects the
+			// RPC; a handler that has seen it open is counted.
 			close(g.stopping)
 			g.shutdown(now, left)
-			<-now.ended //nolint:errcheck // it ends because it was told to
+			<-now.ended //nolint:errcheck // shutdown has ended it
 			running = false
 		}
 	}
@@ -135,8 +132,8 @@ func (g *FrontEnd) Run(ctx context.Context) error {
 		left.server.Stop() // with its connections GracefulStop ends
 		<-left.parted
 	}
-	// Work that goes on without its client (loads) ends here; what a model holds is waited for
-	// a while, since its goroutines would read the Core after Run has returned.
+	// This ends loads, which go on without their client. drain waits for handlers that a model
+	// blocks, because their goroutines would read the Core after Run has returned.
 	cancel()
 	return errors.Join(err, g.drain())
 }
@@ -144,10 +141,10 @@ func (g *FrontEnd) Run(ctx context.Context) error {
 // serving is one of the library's servers.
 type serving struct {
 	server *grpc.Server
-	// ended gets one value, from Serve or its panic; there is room for it, so the goroutine ends also if
-	// Run has stopped listening for it.
+	// ended receives one value, from Serve or its panic. It is buffered, so that the goroutine
+	// ends even if Run no longer receives.
 	ended chan error
-	// parted is closed when a server that has been replaced has no connection any more.
+	// parted is closed when a replaced server has no connections left.
 	parted chan struct{}
 }
 
@@ -161,18 +158,19 @@ func (g *FrontEnd) serveSocket(life context.Context, options []grpc.ServerOption
 	return s
 }
 
-// leaveAge is how long a connection lives that was made after Leave: its client is told to go (GOAWAY), too.
+// leaveAge is the maximum age of connections accepted after Leave: they receive a GOAWAY, too.
 const leaveAge = time.Second
 
-// Leave asks the clients to go elsewhere, while Run goes on: connections are accepted and RPCs are served, and each
-// connection gets a GOAWAY, with which its client makes another one for its next RPC. It is called once.
+// Leave asks clients to go to another server while Run continues to accept connections and serve
+// RPCs. Each connection receives a GOAWAY, so its client opens a new one for its next RPC. Leave is
+// called once.
 func (g *FrontEnd) Leave() { close(g.leave) }
 
-// replace lets the connections of old end with the RPCs that they have, and returns a server for those that come. The
-// library has no other way to send GOAWAY and still accept.
+// replace starts a graceful stop of old and returns a server for new connections. The library has
+// no other way to send GOAWAY and still accept.
 func (g *FrontEnd) replace(life context.Context, old *serving) *serving {
 	_ = lent{g.socket}.Close()
-	<-old.ended //nolint:errcheck // from here on none accepts, until the next server does
+	<-old.ended //nolint:errcheck // nothing accepts until the next server starts
 	_ = g.socket.setDeadline(time.Time{})
 	params := g.keepalive()
 	if params.MaxConnectionAge == 0 || params.MaxConnectionAge > leaveAge {
@@ -186,7 +184,7 @@ func (g *FrontEnd) replace(life context.Context, old *serving) *serving {
 	return next
 }
 
-// shutdown ends now, and left, which may be nil: gracefully within ExitTimeout, else hard.
+// shutdown stops now, and left if it is not nil: gracefully within ExitTimeout, then forcibly.
 func (g *FrontEnd) shutdown(now, left *serving) {
 	srv := now.server
 	timer := time.NewTimer(g.cfg.ExitTimeout)
@@ -197,9 +195,9 @@ func (g *FrontEnd) shutdown(now, left *serving) {
 		srv.Stop()
 		return
 	}
-	// Nothing is in flight, but replies may still be on their way to the wire: GracefulStop
-	// waits for them. It would also wait for clients that have connected and said nothing, and
-	// Accept would go on meanwhile, hence the order: no new connections, none that are silent.
+	// Nothing is in flight, but replies may still have to be written: GracefulStop waits for them.
+	// It would also wait for clients that have connected and sent nothing, while Accept continues.
+	// So the socket and silent connections are closed first.
 	_ = g.socket.Listener.Close()
 	g.socket.closeSilent()
 	done := make(chan struct{}) // closed by the goroutine
@@ -213,7 +211,7 @@ func (g *FrontEnd) shutdown(now, left *serving) {
 	select {
 	case <-done:
 	case <-timer.C:
-		srv.Stop() // closes the connections, with which GracefulStop returns
+		srv.Stop() // closes the connections, so GracefulStop returns
 		if left != nil {
 			left.server.Stop()
 		}
@@ -221,7 +219,7 @@ func (g *FrontEnd) shutdown(now, left *serving) {
 	}
 }
 
-// drain waits for the handlers that are left.
+// drain waits for the remaining handlers.
 func (g *FrontEnd) drain() error {
 	grace := time.NewTimer(connections.CloseGrace)
 	defer grace.Stop()
@@ -242,7 +240,7 @@ func (g *FrontEnd) isStopping() bool {
 	}
 }
 
-// protect calls f and makes a panic in it the error that clients see.
+// protect calls f and turns a panic into the error that clients see.
 func (g *FrontEnd) protect(f func() error) error {
 	err := panics.Run(g.log, panics.Request, f)
 	var panicked *panics.Error
@@ -252,15 +250,15 @@ func (g *FrontEnd) protect(f func() error) error {
 	return err
 }
 
-// handler wraps a method: it counts, recovers, and refuses what must not get
-// through. refusal is what it says while the server stops.
+// handler wraps a method: it counts it as active, recovers panics and applies restrictions. While
+// the server stops, it rejects RPCs with refusal.
 func (g *FrontEnd) handler(group string, refusal error, method func(grpc.ServerStream) error) grpc.StreamHandler {
 	refusal = statusOf(refusal)
 	return func(_ any, stream grpc.ServerStream) error {
-		// Counted before isStopping is asked, in serve, and until all else is undone.
+		// Counted before serve checks isStopping, and until everything else is undone.
 		g.active.Add()
 		defer g.active.Done()
-		// Busy, so that the connection is not evicted for another one while it is served.
+		// The connection is busy while it has an RPC, so that it is not evicted for another one.
 		c := callOf(stream.Context())
 		if err := c.begin(); err != nil {
 			return err
@@ -281,7 +279,7 @@ func (g *FrontEnd) serve(stream grpc.ServerStream, group string, refusal error, 
 	}
 	err := statusOf(method(stream))
 	if err != nil && errors.Is(stream.Context().Err(), context.DeadlineExceeded) {
-		// Whatever the packages below made of it: the client's clock may be behind ours.
+		// Regardless of the error that lower packages returned.
 		return status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
 	}
 	return g.cutStatus(err)

@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
-// modelInfer serves one inference with one reply.
+// modelInfer serves ModelInfer.
 func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	ctx := stream.Context()
 	c := callOf(ctx)
@@ -57,20 +57,20 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	q.ReleaseInputs()
 	encoded, err := finish(ctx, q, target, &one, client, err)
 	t.Stamp(trace.GRPCSendStart)
-	defer t.Stamp(trace.GRPCSendEnd) // of an error: the transport sends it when this returns
+	defer t.Stamp(trace.GRPCSendEnd) // the transport sends an error after this function has returned
 	if err != nil {
 		return err
 	}
 	return stream.SendMsg(encoded)
 }
 
-// isReplayed reports whether the requests of an RPC are not to be recorded.
+// isReplayed reports whether an RPC's requests are replayed ones, which are not recorded.
 func (g *FrontEnd) isReplayed(ctx context.Context) bool {
 	return g.isReplayKey != nil && slices.ContainsFunc(metadata.ValueFromIncomingContext(ctx, infer.ReplayHeader), g.isReplayKey)
 }
 
-// tellCancellation has verbose logs say when a client cancels what a handler serves,
-// in Triton's words, until the handler ends. The numbers there are always these.
+// tellCancellation logs, at the verbose level and in Triton's words, that the client has cancelled
+// the RPC, until the handler calls stop. The numbers in the text are constant.
 func (g *FrontEnd) tellCancellation(ctx context.Context, handler string) (stop func() bool) {
 	if zerolog.GlobalLevel() > zerolog.DebugLevel || g.log.GetLevel() > zerolog.DebugLevel {
 		return func() bool { return true }
@@ -80,7 +80,7 @@ func (g *FrontEnd) tellCancellation(ctx context.Context, handler string) (stop f
 	}, nil))
 }
 
-// oneResponse keeps the one response that a request may have.
+// oneResponse keeps the first response to a request and counts them all.
 type oneResponse struct {
 	response *infer.Response
 	count    int
@@ -99,7 +99,7 @@ func (o *oneResponse) send(r *infer.Response) {
 	o.count++
 }
 
-// finish makes the reply of what came of a request.
+// finish encodes the reply to a request, or returns the error that it has failed with.
 func finish(ctx context.Context, q *message.Request, target models.Target, one *oneResponse, overdue message.Overdue, err error) (*message.Encoded, error) {
 	r := one.response
 	encoded := false
@@ -117,7 +117,7 @@ func finish(ctx context.Context, q *message.Request, target models.Target, one *
 	default:
 		err = q.Classify(r, target.Info())
 		if err == nil && len(q.Places) > 0 {
-			// A client that has given up may use its memory for something else.
+			// A client that has given up may have reused its memory.
 			if err = ctx.Err(); err == nil {
 				err = message.Put(ctx, r, q.Places)
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 )
 
-// logSettings changes what the request names and answers with all settings.
+// logSettings applies the request's settings and replies with all settings.
 func (g *FrontEnd) logSettings(_ context.Context, q *kserve.LogSettingsRequest) (*kserve.LogSettingsResponse, error) {
 	if len(q.GetSettings()) > 0 {
 		var err error
@@ -28,8 +28,8 @@ func (g *FrontEnd) logSettings(_ context.Context, q *kserve.LogSettingsRequest) 
 	}}, nil
 }
 
-// logChange applies the keys in Triton's order, so that a key which is refused leaves the
-// keys before it in force; unknown keys are passed over.
+// logChange applies the keys in Triton's order: the keys before a rejected one stay applied.
+// Unknown keys are ignored.
 func logChange(s *server.LogSettings, to map[string]*kserve.LogSettingsRequest_SettingValue) error {
 	if _, ok := to["log_file"]; ok {
 		return server.ErrLogFile

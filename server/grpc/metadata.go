@@ -31,8 +31,7 @@ func (g *FrontEnd) healthCheck(ctx context.Context, _ *grpc_health_v1.HealthChec
 	return &grpc_health_v1.HealthCheckResponse{Status: status}, err
 }
 
-// modelReady answers false, and no error, for a model that does not exist or is
-// not loaded.
+// modelReady replies false, not an error, for a model that does not exist or is not loaded.
 func (g *FrontEnd) modelReady(ctx context.Context, q *kserve.ModelReadyRequest) (*kserve.ModelReadyResponse, error) {
 	version, err := message.ParseVersion(q.GetVersion())
 	if err != nil {
@@ -96,7 +95,7 @@ func tensorMetadata(name string, d kserve.DataType, dims []int64, batched bool) 
 	if batched {
 		dims = append([]int64{-1}, dims...)
 	}
-	// The numbers of the config's types are those of package infer.
+	// The config's data types have the same numbers as those of package infer.
 	return &kserve.ModelMetadataResponse_TensorMetadata{Name: name, Datatype: infer.DataType(d).String(), Shape: dims}
 }
 
@@ -114,7 +113,7 @@ func (g *FrontEnd) modelStatistics(_ context.Context, q *kserve.ModelStatisticsR
 		return nil, err
 	}
 	if q.GetName() == "" {
-		version = infer.LatestVersion // a version of all models means nothing
+		version = infer.LatestVersion // a version is meaningless without a model
 	}
 	stats, err := g.core.Statistics(q.GetName(), version)
 	return &kserve.ModelStatisticsResponse{ModelStats: stats}, err

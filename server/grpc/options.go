@@ -13,10 +13,10 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
-// serverOptions turns the config into the library's.
+// serverOptions returns the library's options for the config.
 //
-// The windows are fixed. The library's own estimate sends a ping with nearly
-// every small message, and begins with 64 KiB.
+// The windows are static: the library's dynamic estimate sends a ping with nearly every small
+// message and starts at 64 KiB.
 func (g *FrontEnd) serverOptions() ([]grpc.ServerOption, error) {
 	c := &g.cfg
 	options := []grpc.ServerOption{
@@ -49,7 +49,7 @@ func (g *FrontEnd) serverOptions() ([]grpc.ServerOption, error) {
 	return options, nil
 }
 
-// keepalive is about connections on which nothing happens, and old ones.
+// keepalive returns the limits for idle and old connections.
 func (g *FrontEnd) keepalive() keepalive.ServerParameters {
 	return keepalive.ServerParameters{
 		Time: g.cfg.KeepaliveTime, Timeout: g.cfg.KeepaliveTimeout,
@@ -57,7 +57,7 @@ func (g *FrontEnd) keepalive() keepalive.ServerParameters {
 	}
 }
 
-// files are those that t uses.
+// files returns the files that t uses.
 func (t *TLS) files() certificates.Files {
 	files := certificates.Files{Cert: t.CertFile, Key: t.KeyFile}
 	if t.Mutual {

@@ -30,8 +30,8 @@ func (g *FrontEnd) repositoryIndex(_ context.Context, q *kserve.RepositoryIndexR
 	return &kserve.RepositoryIndexResponse{Models: list}, err
 }
 
-// repositoryModelLoad returns the method. A load goes on, within life, if the
-// client leaves.
+// repositoryModelLoad returns the method. A load goes on, until life ends, if the client
+// disconnects.
 func (g *FrontEnd) repositoryModelLoad(life context.Context) func(context.Context, *kserve.RepositoryModelLoadRequest) (*kserve.RepositoryModelLoadResponse, error) {
 	return func(_ context.Context, q *kserve.RepositoryModelLoadRequest) (*kserve.RepositoryModelLoadResponse, error) {
 		if err := noRepository(q.GetRepositoryName()); err != nil {

@@ -14,24 +14,23 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
-// sentReplies charges what replies take on the heap until the transport has put them into its
-// write buffer, or the connection has ended: replies queued by then are dropped. It is the
-// message.Room of its connection, and poses as the pool that the buffers return to.
+// sentReplies charges the heap memory of replies until the transport has copied them into its
+// write buffer, or the connection has ended and its queued replies are dropped. It is the
+// message.Room of its connection, and the pool that the buffers return to.
 type sentReplies struct {
 	account *budget.Account
 	holder  *budget.Holder
 	pool    *message.BufferPool
 	out     atomic.Int64 // bytes; far below 0 once the connection has ended
 
-	// overdue is for the replies of this connection. A client that reads none of them for that
-	// long loses the connection.
+	// overdue closes the connection if the client reads no reply for overdue.After.
 	overdue message.Overdue
-	watched atomic.Pointer[time.Timer] // nil: there were no replies when it was looked last
-	moved   atomic.Bool                // something was taken since then
+	watched atomic.Pointer[time.Timer] // nil: no replies at the last check
+	moved   atomic.Bool                // a reply has left since the last check
 }
 
 const (
-	// sentLeast is the largest buffer that the library would not give back to a pool.
+	// sentLeast is the largest buffer that the library does not return to a pool.
 	sentLeast = 1 << 10
 	// sentCost is the transport's memory of a call while the reply is queued.
 	sentCost = 4 << 10
@@ -69,7 +68,7 @@ func (s *sentReplies) take(n int64) error {
 	return nil
 }
 
-// watch looks at the replies when the client has had its time for them.
+// watch starts the timer that checks the client's progress.
 func (s *sentReplies) watch() {
 	if s.overdue.After <= 0 {
 		return
@@ -89,7 +88,7 @@ func (s *sentReplies) look() {
 	case timer == nil || s.out.Load() < 0:
 	case s.out.Load() == 0:
 		s.watched.Store(nil)
-		if s.out.Load() > 0 && s.watched.Load() == nil { // a reply that has still seen the timer
+		if s.out.Load() > 0 && s.watched.Load() == nil { // a reply whose take has still seen the timer
 			s.watch()
 		}
 	case s.moved.Swap(false):
@@ -108,8 +107,8 @@ func refused(n int, err error) error {
 	return &message.NoRoom{Text: fmt.Sprintf("no memory for an answer of %d bytes: %s", n, infer.AsError(err).Message)}
 }
 
-// own takes over the buffers of a reply that lie on the heap. After an error all
-// buffers have been given back.
+// own charges the buffers of a reply that are on the heap, and replaces them by ones that give the
+// charge back. After an error all buffers have been freed.
 func (s *sentReplies) own(buffers mem.BufferSlice) (mem.BufferSlice, error) {
 	for i, b := range buffers {
 		slice, ok := b.(mem.SliceBuffer)
@@ -127,7 +126,7 @@ func (s *sentReplies) own(buffers mem.BufferSlice) (mem.BufferSlice, error) {
 	return buffers, nil
 }
 
-// Put takes one buffer back.
+// Put returns a buffer.
 func (s *sentReplies) Put(b *[]byte) {
 	s.left(cap(*b))
 	s.pool.Put(b)
@@ -144,10 +143,11 @@ func (s *sentReplies) left(n int) {
 	}
 }
 
-// responses takes back buffers that others may still read: bytes of responses.
+// responses is the pool of buffers with bytes of responses. They are not reused, as others may
+// still read them.
 type responses struct{ *sentReplies }
 
-// Put takes one buffer back.
+// Put returns a buffer.
 func (r responses) Put(b *[]byte) { r.left(cap(*b)) }
 
 // Get is never called: nothing is allocated from it.
@@ -156,7 +156,7 @@ func (s *sentReplies) Get(n int) *[]byte {
 	return &b
 }
 
-// end gives back what is out, with the connection.
+// end gives back the remaining charge when the connection has ended.
 func (s *sentReplies) end() {
 	if n := s.out.Swap(math.MinInt64 / 2); n > 0 {
 		s.give(n)

@@ -15,9 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
-// services describes all methods. They are not the generated descriptions:
-// those decode before a handler is asked, and with the library's texts. life is
-// for work that goes on when the client has left: it ends with the server.
+// services describes all methods. The generated descriptions would decode a message before the
+// handler runs, and report the library's errors. life ends with the server; it is the context of
+// loads and unloads, which go on after the client has disconnected.
 func (g *FrontEnd) services(life context.Context) []*grpc.ServiceDesc {
 	inference := &grpc.ServiceDesc{
 		ServiceName: kserve.GRPCInferenceService_ServiceDesc.ServiceName,
@@ -62,10 +62,10 @@ func (g *FrontEnd) services(life context.Context) []*grpc.ServiceDesc {
 	return []*grpc.ServiceDesc{inference, health}
 }
 
-// loadMethod is the method that takes large messages, beside inference.
+// loadMethod is the only method besides inference that accepts large messages.
 const loadMethod = "RepositoryModelLoad"
 
-// unary describes a method that takes one message and replies with one.
+// unary describes a method with one request message and one reply message.
 func unary[Q any, P interface {
 	*Q
 	proto.Message
@@ -153,13 +153,13 @@ func (g *FrontEnd) cudaRegionStatus(_ context.Context, q *kserve.CudaSharedMemor
 	return reply, nil
 }
 
-// cudaRegionRegister looks for devices first, as Triton does over gRPC: where there are none, each region is
-// refused, whether clients may register any or not.
+// cudaRegionRegister first checks for devices, as Triton does over gRPC. Without devices it rejects
+// every region, whether clients may register regions or not.
 func (g *FrontEnd) cudaRegionRegister(ctx context.Context, q *kserve.CudaSharedMemoryRegisterRequest) (*kserve.CudaSharedMemoryRegisterResponse, error) {
 	if !g.regions.HasDevices() {
 		return nil, clientshm.NoDevice(q.GetName())
 	}
-	// A number below 0 becomes one that no device has.
+	// The conversion turns a negative number into one that no device has.
 	if err := g.regions.RegisterCUDA(ctx, q.GetName(), uint64(q.GetDeviceId()), q.GetRawHandle(), q.GetByteSize()); err != nil {
 		return nil, err
 	}

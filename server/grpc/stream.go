@@ -21,29 +21,28 @@ import (
 // errorKey makes the first error of a model end the stream with its status.
 const errorKey = "triton_grpc_error"
 
-// streamCost is what a stream takes while nothing is in flight on it: its
-// goroutines, and what the transport has of replies that are on their way.
+// streamCost is the memory of a stream with nothing in flight: its goroutines, and the transport's
+// queue of replies.
 const streamCost = 96 << 10
 
-// requestCost is what a request of a stream takes besides its message: the
-// goroutine that waits for its responses, and what describes it.
+// requestCost is the memory of a stream's request besides its message: its goroutine and the data
+// about it.
 const requestCost = 8 << 10
 
 // inferStream serves one ModelStreamInfer.
 //
-// One goroutine reads, one writes, and each request has a goroutine that waits in Infer;
-// the handler's own only waits, because a stream whose client does not read can
-// be ended in no other way than by returning from the handler. The others follow
-// in their own time: the reader and the writer at once, a request when its model
-// lets it go. All of them count as active.
+// One goroutine reads, one writes, and each request has a goroutine that waits in Infer. The
+// handler's goroutine only waits: returning from the handler is the only way to end a stream whose
+// client does not read. Then the reader and the writer end at once, and each request when its
+// model releases it. All of these goroutines count as active.
 type inferStream struct {
 	g        *FrontEnd
 	stream   grpc.ServerStream
 	ctx      context.Context // ends with the handler
-	errors   bool            // as errorKey asks
-	holder   *budget.Holder  // its connection
+	errors   bool            // the client has set errorKey
+	holder   *budget.Holder  // the connection
 	queue    *replies.Queue
-	order    replies.Order // the reader's
+	order    replies.Order // used by the reader only
 	receiver message.Receiver
 	overdue  message.Overdue
 	traces   openTraces
@@ -77,8 +76,8 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	defer g.waiting.Leave(s.queue)
 	defer s.traces.close()
 	defer s.queue.Close(replies.ErrGone)
-	// Sent once, by the writer or for its panic. The handler may have returned by then: there is
-	// room for the value, and nothing waits for it.
+	// The writer, or the recovery of its panic, sends one value. The buffer lets it end after the
+	// handler has returned.
 	written := make(chan error, 1)
 	s.spawn(func() error { return s.read(forwarded, refusal) }, s.queue.ReadDone)
 	s.spawn(s.write, func(err error) { written <- err })
@@ -92,18 +91,18 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	}
 }
 
-// spawn runs f in a goroutine of its own, which is counted, and hands what it
-// returns, or an error for its panic, to done.
+// spawn runs f in a new goroutine, which counts as active, and passes its error, or the error for
+// its panic, to done.
 func (s *inferStream) spawn(f func() error, done func(error)) {
-	s.g.active.Add() // here, not in the goroutine: the handler, still counted itself, may end first
+	s.g.active.Add() // not in the goroutine: the handler, which is still counted here, may end first
 	panics.Go(s.g.log, panics.Request, func() {
 		defer s.g.active.Done()
 		done(s.g.protect(f))
 	}, nil)
 }
 
-// read takes requests until the client has no more, and starts them. forwarded
-// and refusal, which come with the stream, are for each of them.
+// read reads and starts requests until the client half-closes the stream. forwarded and refusal
+// result from the stream's headers and apply to each request.
 func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 	defer s.receiver.Close()
 	for {
@@ -121,13 +120,13 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 			q.Release()
 			return nil
 		case errors.As(err, &full), errors.As(err, &refused):
-			// Only this request is refused: the stream goes on after its message.
+			// Only this request is rejected; the stream continues after its message.
 			if err := s.receiver.SkipRest(); err != nil {
 				q.Release()
 				return err
 			}
 		case err != nil:
-			s.receiver.Close() // whose charge is q's
+			s.receiver.Close() // before q, which has its charge
 			q.Release()
 			return err
 		case s.g.isStopping():
@@ -139,8 +138,8 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 	}
 }
 
-// start looks a request up and runs it. It is refused with err if there is one. The stream
-// waited for it from waited to received, as sample has it.
+// start finds the request's model and runs the request, or rejects it with err if that is not nil.
+// waited and received are passed to sample.
 func (s *inferStream) start(q *message.Request, err error, waited, received int64) {
 	origin := &replies.Origin{}
 	origin.Model, origin.Version, origin.ID = q.Asked()
@@ -171,33 +170,33 @@ func (s *inferStream) start(q *message.Request, err error, waited, received int6
 		return
 	}
 	origin.Classes, origin.Places, origin.EmptyFinal = q.Classes, q.Places, q.EmptyFinal
-	// The place is taken here, by the goroutine that reads, so that places have the order of
-	// the stream. The scheduler says Entered when the request has its place there; where it never
-	// gets that far, the end of the request lets the next one go.
-	place := s.order.Join()
-	q.Infer.Entered = place.Leave
+	// The reading goroutine calls Join, so that positions follow the order of the stream. The
+	// scheduler calls Entered when it has queued the request. If the request never gets that far,
+	// its end releases the next one.
+	position := s.order.Join()
+	q.Infer.Entered = position.Leave
 	s.spawn(func() error {
 		defer q.Release()
-		place.Wait(s.ctx)
+		position.Wait(s.ctx)
 		return s.infer(q, turn, origin)
 	}, func(err error) {
 		if err != nil {
 			s.add(turn, replies.Reply{Origin: origin, Refusal: err})
 		}
-		place.Leave()
+		position.Leave()
 		s.queue.End(turn)
 		s.traces.done(origin.Trace)
 	})
 }
 
-// add gives the queue a reply.
+// add queues a reply.
 func (s *inferStream) add(turn *replies.Turn, r replies.Reply) {
 	s.traces.add(r.Origin.Trace)
 	s.queue.Add(turn, r)
 }
 
-// infer runs one request. Its responses go to the queue as they come, from the goroutines
-// that hand them up; an error means that it was refused.
+// infer runs one request. The goroutines that deliver its responses queue them. An error means that
+// the request was rejected.
 func (s *inferStream) infer(q *message.Request, turn *replies.Turn, origin *replies.Origin) error {
 	if turn != nil {
 		return s.inferOne(q, turn, origin)
@@ -211,11 +210,10 @@ func (s *inferStream) infer(q *message.Request, turn *replies.Turn, origin *repl
 	})
 }
 
-// inferOne runs one request of a model that has one response. That is the last
-// one here, whatever the model sends behind it.
+// inferOne runs one request of a model with one response per request. Further responses are
+// dropped.
 func (s *inferStream) inferOne(q *message.Request, turn *replies.Turn, origin *replies.Origin) error {
-	// Without a lock: the responses of one request come one after another, and before InferOn
-	// returns.
+	// No lock: the responses to one request arrive one after another, and before InferOn returns.
 	answered := false
 	err := server.InferOn(s.ctx, s.g.core, &origin.Target, &q.Infer, func(r *infer.Response) {
 		if answered || r.Empty {
@@ -232,7 +230,7 @@ func (s *inferStream) inferOne(q *message.Request, turn *replies.Turn, origin *r
 	return err
 }
 
-// write sends what the queue has until there is no more to come.
+// write sends queued replies until none will follow.
 func (s *inferStream) write() error {
 	for {
 		reply, err := s.queue.Next(s.ctx, s.g.stopping)
@@ -254,11 +252,11 @@ func (s *inferStream) write() error {
 	}
 }
 
-// send writes one reply. It returns when the transport has taken it, which is
-// when what it was given before is nearly written.
+// send writes one reply. It returns when the transport has accepted it, which is when the reply
+// before it is almost written.
 func (s *inferStream) send(reply *replies.Reply) error {
 	if reply.Encoded != nil {
-		reply.Release() // its place in the window of its model
+		reply.Release() // its slot in the window of its model
 		if err := s.stream.SendMsg(&message.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(reply.Encoded)}}); err != nil {
 			return replies.ErrGone
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
-// sample returns the trace of a request, nil if it is not traced. Its message was waited
-// for from waited to received; 0 is not known.
+// sample returns the trace of a request, or nil if it is not traced. waited and received are the
+// times when the server began to wait for its message and had received it; 0 is unknown.
 func (g *FrontEnd) sample(ctx context.Context, model string, waited, received int64) *trace.Trace {
 	if !g.traces.On() {
 		return nil
@@ -30,15 +30,15 @@ func (g *FrontEnd) sample(ctx context.Context, model string, waited, received in
 	return t
 }
 
-// openTraces are the traces of a stream's requests that are under way, or of whose
-// replies some have not been written. All methods accept a nil trace.
+// openTraces tracks the traces of a stream's requests that are in flight or have unwritten replies.
+// All methods accept a nil trace.
 type openTraces struct {
 	mu     sync.Mutex
 	closed bool
-	open   map[*trace.Trace]int // its replies, and one more while the request is under way
+	open   map[*trace.Trace]int // unwritten replies, plus one while the request is in flight
 }
 
-// add notes that there is something more of a trace to come.
+// add counts a request in flight or an unwritten reply.
 func (o *openTraces) add(t *trace.Trace) {
 	if t == nil {
 		return
@@ -55,7 +55,7 @@ func (o *openTraces) add(t *trace.Trace) {
 	o.open[t]++
 }
 
-// done takes back one add.
+// done undoes one add.
 func (o *openTraces) done(t *trace.Trace) {
 	if t == nil {
 		return
@@ -68,7 +68,7 @@ func (o *openTraces) done(t *trace.Trace) {
 	}
 }
 
-// close gives up what has not been written: the client has gone.
+// close finishes all open traces, because the client has disconnected.
 func (o *openTraces) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -104,7 +104,7 @@ func (g *FrontEnd) traceSettings(_ context.Context, q *kserve.TraceSettingReques
 	return &kserve.TraceSettingResponse{Settings: shown}, nil
 }
 
-// traceChange reads what a client wants changed.
+// traceChange parses the settings that a client wants to change.
 func traceChange(settings map[string]*kserve.TraceSettingRequest_SettingValue) (c tracing.Change, err error) {
 	if _, given := settings[tracing.KeyFile]; given {
 		return c, tracing.ErrFile

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 )
 
-// ClassesCost returns what Classify takes at most.
+// ClassesCost returns an upper bound of the memory that Classify needs.
 func ClassesCost(r *infer.Response, classes []Classes, info *models.Info) (n int64) {
 	for _, want := range classes {
 		for i := range r.Outputs {
@@ -19,7 +19,7 @@ func ClassesCost(r *infer.Response, classes []Classes, info *models.Info) (n int
 	return n
 }
 
-// Classify replaces the outputs that are wanted as classes. The new tensors are charged to c.
+// Classify replaces the outputs that the client wants as classes. The new tensors are charged to c.
 func Classify(c *budget.Charge, r *infer.Response, classes []Classes, info *models.Info) error {
 	for _, want := range classes {
 		for i := range r.Outputs {

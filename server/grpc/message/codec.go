@@ -9,19 +9,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Encoded is a message that is encoded already.
+// Encoded is an encoded message.
 type Encoded struct{ Buffers mem.BufferSlice }
 
 // received is a message that is decoded later.
 type received struct{ buffers mem.BufferSlice }
 
-// Codec hands encoded messages through and encodes the others.
+// Codec passes encoded messages through and encodes all others.
 type Codec struct{}
 
 // Name implements encoding.CodecV2.
 func (Codec) Name() string { return "proto" }
 
-// Marshal hands an *Encoded through and encodes a proto.Message.
+// Marshal passes an *Encoded through and encodes a proto.Message.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch v := v.(type) {
 	case *Encoded:
@@ -33,7 +33,7 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return nil, fmt.Errorf("encode a %T: want a message", v)
 }
 
-// Unmarshal keeps the bytes: only what was received whole comes this way.
+// Unmarshal keeps the bytes. The library calls it only for messages that it has received whole.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ok := v.(*received)
 	if !ok {
@@ -45,8 +45,8 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// BufferPool lends the buffers that frames are received into. Unlike the library's
-// own it does not clear them: a frame fills its buffer before anyone reads it.
+// BufferPool lends the buffers for received frames. Unlike the library's own pool it does not clear
+// them: a frame fills its buffer before it is read.
 type BufferPool struct {
 	sizes [poolClasses]sync.Pool // of *[]byte with capacity poolSmallest << index
 }

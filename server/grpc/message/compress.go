@@ -12,8 +12,8 @@ import (
 	grpcencoding "google.golang.org/grpc/encoding"
 )
 
-// The compression levels of the command line. As in the C library of gRPC a
-// level stands for a method, the more thorough the higher: gzip, then deflate.
+// The compression levels of the command line. As in gRPC's C library a level selects a method: gzip
+// for lower levels, deflate for higher ones.
 const (
 	CompressionNone   = "none"
 	compressionLow    = "low"
@@ -24,8 +24,8 @@ const (
 // CompressionLevels lists them.
 var CompressionLevels = []string{CompressionNone, compressionLow, compressionMedium, compressionHigh}
 
-// The library keeps its compressors in one table for the whole process, which
-// it wants filled before anything runs.
+// The library has one table of compressors for the process, which must be filled during
+// initialization.
 func init() {
 	grpcencoding.RegisterCompressor(&compressor{
 		name:   "gzip",
@@ -76,8 +76,8 @@ func (w *compressWriter) Close() error {
 	return w.resetWriter.Close()
 }
 
-// ChooseCompression chooses how the replies of one RPC are compressed. Without
-// it the library would answer in the method of the request.
+// ChooseCompression sets the compression of an RPC's replies. The library's default is the method
+// of the request.
 func ChooseCompression(ctx context.Context, level, received string) error {
 	if level == CompressionNone {
 		if received == "" || received == grpcencoding.Identity {

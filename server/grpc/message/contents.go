@@ -10,9 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/server"
 )
 
-// contentFields are the fields of InferTensorContents: the type of tensor that each is for,
-// and how an element that is not packed stands on the wire. int_contents and uint_contents
-// are for the smaller integers too.
+// contentFields describes the fields of InferTensorContents: the data type of their tensors, and the
+// wire type of an unpacked element. int_contents and uint_contents also carry smaller integers.
 var contentFields = [...]struct {
 	tensor infer.DataType
 	wire   protowire.Type
@@ -22,18 +21,18 @@ var contentFields = [...]struct {
 	6: {infer.FP32, protowire.Fixed32Type}, 7: {infer.FP64, protowire.Fixed64Type}, 8: {infer.Bytes, protowire.BytesType},
 }
 
-// contents is an InferTensorContents, well-formed; two of them joined are their merger.
+// contents is a well-formed InferTensorContents. Concatenation merges two of them.
 type contents struct {
 	wire  []byte
-	given bool // an empty one is one too
-	// fields has a bit for each field that has elements; count is their number, and size
-	// that of a BYTES tensor of them.
+	given bool // the field is present, possibly empty
+	// fields has a bit for each field with elements. count is the number of elements, size the
+	// length of a BYTES tensor of them.
 	fields      uint16
 	count, size int
 }
 
-// decodeContents keeps an InferTensorContents for later, when the type of its
-// tensor is known for sure. own tells that b may be kept as it is.
+// decodeContents keeps an InferTensorContents until the type of its tensor is known. It may keep b
+// itself if own is true.
 func (m *message) decodeContents(c *contents, b []byte, own bool) error {
 	err := eachField(b, func(f field) error {
 		n, ok := f.elements()
@@ -51,7 +50,7 @@ func (m *message) decodeContents(c *contents, b []byte, own bool) error {
 		return err
 	}
 	if own && !c.given {
-		c.wire = b[:len(b):len(b)] // a second one would not overwrite what follows
+		c.wire = b[:len(b):len(b)] // an append for a second one must not overwrite the rest of b
 	} else {
 		if err := m.take(2 * len(b)); err != nil { // append doubles
 			return err
@@ -62,8 +61,8 @@ func (m *message) decodeContents(c *contents, b []byte, own bool) error {
 	return nil
 }
 
-// typed makes tensor bytes of an input's contents, which must be in the one
-// field that is for its type.
+// typed returns the tensor bytes of an input's contents. All elements must be in the field for the
+// input's data type.
 func (m *message) typed(in *input, model string, alloc server.Allocator) ([]byte, infer.Memory, error) {
 	c := &in.contents
 	var num protowire.Number // 0 if there is no element
@@ -108,8 +107,8 @@ func (m *message) typed(in *input, model string, alloc server.Allocator) ([]byte
 	return data, memory, nil
 }
 
-// elements returns how many elements a field of InferTensorContents adds, none if it has
-// another type than its number says. ok is false if it is malformed.
+// elements returns the number of elements in a field of InferTensorContents, or 0 if its wire type
+// does not fit its number. ok is false if it is malformed.
 func (f *field) elements() (n int, ok bool) {
 	if f.num < 1 || int(f.num) >= len(contentFields) {
 		return 0, true
@@ -135,8 +134,8 @@ func (f *field) elements() (n int, ok bool) {
 	return n, true
 }
 
-// store writes the elements of a field to the head of b, each of the given
-// size, and returns what is left of b. Integers lose their upper bits.
+// store writes the elements of a field to the start of b, size bytes each, and returns the rest of
+// b. Integers lose their upper bits.
 func (f *field) store(b []byte, size int) []byte {
 	switch {
 	case f.num == 8:

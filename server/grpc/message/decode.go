@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	// BlockSize is the size above which the bytes of a tensor go into memory
-	// of the Allocator; smaller ones share a buffer on the Go heap.
+	// BlockSize is the size above which a tensor's bytes go into memory of the Allocator. Smaller
+	// tensors share a buffer on the Go heap.
 	BlockSize = 4096
-	// smallRoom is how much of that buffer is made at once, at most.
+	// smallRoom is the maximum size of that buffer.
 	smallRoom = 16 << 10
-	// maxWeight bounds the Go structures that one message may make: a field of
-	// two bytes on the wire becomes hundreds in memory.
+	// maxWeight bounds the Go structures made from one message: a field of two bytes on the wire
+	// may need hundreds of bytes in memory.
 	maxWeight = 16 << 20
-	// What an element takes until its request has been served: its place in the message, in a
-	// slice that has just doubled, and in the infer.Request.
+	// The memory of an element until its request has been served: in the message, in a slice that
+	// has just doubled, and in the infer.Request.
 	inputWeight     = 512
 	outputWeight    = 256
 	parameterWeight = 256
 	rawWeight       = 96
-	// stepWeight is how much is charged at once for small things, at least.
+	// stepWeight is the minimum that is charged at once for small elements.
 	stepWeight = 4 << 10
-	// maxDepth bounds groups within groups, as the protobuf library does.
+	// maxDepth bounds the nesting of groups, as in the protobuf library.
 	maxDepth = 10000
 )
 
 var errWeight = &NoRoom{Text: "the request has too many inputs, outputs, parameters or dimensions"}
 
-// message is a ModelInferRequest as it stood on the wire.
+// message is a decoded ModelInferRequest.
 type message struct {
 	model, version, id string
 
@@ -42,11 +42,11 @@ type message struct {
 	outputs []output
 	raw     []raw
 
-	small    []byte         // what is left for raw contents that share a buffer
+	small    []byte         // unused rest of the buffer for small tensors
 	memories []infer.Memory // held until release
 	charge   budget.Charge
 	weight   int   // bytes of Go structures
-	credit   int   // bytes that are charged and not taken yet
+	credit   int   // bytes that are charged and not used yet
 	given    int64 // bytes of the names and values of all parameters
 }
 
@@ -69,21 +69,20 @@ type raw struct {
 	memory infer.Memory // nil on the Go heap
 }
 
-// param is an entry of a map of parameters. Of entries with the same name
-// the last one counts.
+// param is an entry of a parameter map. The last entry with a name counts.
 type param struct {
 	name  string
 	value value
 }
 
-// value is an InferParameter: kind is the number of the field that is set.
+// value is an InferParameter. kind is the number of the field that is set, or 0.
 type value struct {
 	kind   protowire.Number
 	bits   uint64
 	string string
 }
 
-// The fields of an InferParameter; 0 is none of them.
+// The field numbers of an InferParameter.
 const (
 	boolParam   protowire.Number = 1
 	int64Param  protowire.Number = 2
@@ -92,7 +91,7 @@ const (
 	uint64Param protowire.Number = 5
 )
 
-// release gives back all that the message holds.
+// release releases all memory of the message.
 func (m *message) release() {
 	for _, memory := range m.memories {
 		memory.Release()
@@ -110,7 +109,7 @@ func (m *message) grow(n int) error {
 	return m.take(n)
 }
 
-// take charges n bytes before they are allocated, in steps.
+// take charges n bytes before they are allocated. It charges the account in larger steps.
 func (m *message) take(n int) error {
 	if n > m.credit {
 		more := max(n-m.credit, stepWeight)
@@ -123,8 +122,8 @@ func (m *message) take(n int) error {
 	return nil
 }
 
-// check refuses a value of n bytes that has more than its limit. flag is what changes the limit,
-// "" if nothing does.
+// check returns an error if a value of n bytes exceeds its limit. flag is the flag that changes the
+// limit, or "".
 func check(what string, n, most int64, flag string) error {
 	if n <= most {
 		return nil
@@ -135,9 +134,9 @@ func check(what string, n, most int64, flag string) error {
 	return invalid("%s has %d bytes, but at most %d are allowed%s", what, n, most, flag)
 }
 
-// decode reads a ModelInferRequest, to the end of s. It accepts what proto.Unmarshal accepts,
-// within the limits of single values, and fails with errUnparsable where that fails; any other
-// error is of the transport, an *infer.Error for a limit, or says that there is no room.
+// decode reads a ModelInferRequest to the end of s. Within the limits of single values it accepts
+// the same input as proto.Unmarshal, and returns errUnparsable for all other input. Other errors
+// are an *infer.Error for a limit, a *NoRoom, or an error of the transport.
 func (m *message) decode(s *source, alloc server.Allocator) error {
 	for s.left > 0 {
 		tag, err := s.uvarint()
@@ -167,7 +166,7 @@ func (m *message) decode(s *source, alloc server.Allocator) error {
 
 func (m *message) decodeField(num protowire.Number, n int, s *source, alloc server.Allocator) error {
 	var err error
-	switch num { // before the text is gathered
+	switch num { // before the text is collected
 	case 1:
 		err = check("model_name", int64(n), budget.MaxName, "")
 	case 2:
@@ -203,7 +202,7 @@ func (m *message) decodeField(num protowire.Number, n int, s *source, alloc serv
 	return err
 }
 
-// decodeRaw takes the bytes of a tensor to where they will stay.
+// decodeRaw copies the bytes of a tensor to their final memory.
 func (m *message) decodeRaw(n int, s *source, alloc server.Allocator) error {
 	if err := m.grow(rawWeight); err != nil {
 		return err
@@ -216,7 +215,7 @@ func (m *message) decodeRaw(n int, s *source, alloc server.Allocator) error {
 	return s.copyTo(data)
 }
 
-// room returns n bytes that stay valid until release.
+// room returns n bytes that are valid until release.
 func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.Memory, error) {
 	if n > BlockSize {
 		if s != nil {
@@ -252,7 +251,7 @@ func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.
 	return data, nil, nil
 }
 
-// decodeInput reads an InferInputTensor. own tells that b may be kept.
+// decodeInput reads an InferInputTensor. It may keep b if own is true.
 func (m *message) decodeInput(b []byte, own bool) error {
 	if err := m.grow(inputWeight); err != nil {
 		return err
@@ -323,12 +322,12 @@ func (m *message) decodeOutput(b []byte) error {
 	return err
 }
 
-// decodeParam reads an entry of a map of parameters. What it lacks is empty.
+// decodeParam reads an entry of a parameter map. Missing fields are empty.
 func (m *message) decodeParam(to []param, b []byte) ([]param, error) {
 	if err := m.grow(parameterWeight); err != nil {
 		return to, err
 	}
-	// An entry has little besides its name and value, and the limit is for these.
+	// The limit applies to names and values. The rest of an entry is small.
 	m.given += int64(len(b))
 	if err := check("the list of all parameters", m.given, m.charge.Limits().Parameters, "--client-max-parameters-size"); err != nil {
 		return to, err
@@ -346,7 +345,7 @@ func (m *message) decodeParam(to []param, b []byte) ([]param, error) {
 	return append(to, p), err // bound: weighed
 }
 
-// decodeValue merges an InferParameter into v: the last field that is set counts.
+// decodeValue merges an InferParameter into v. The last field that is set counts.
 func (m *message) decodeValue(v *value, b []byte) error {
 	return eachField(b, func(f field) error {
 		switch {
@@ -383,7 +382,7 @@ func (m *message) name(what string, b []byte) (string, error) {
 	return m.text(b)
 }
 
-// longestType is more than the longest name of a type has.
+// longestType exceeds the length of every data type's name.
 const longestType = 16
 
 // dataTypeOf is ParseDataType of a string field, faster for the usual types.

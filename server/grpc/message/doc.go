@@ -1,6 +1,5 @@
-// Package message reads and writes the messages of inferences without the generated
-// code, so that the bytes of large tensors are copied once on their way in and not at
-// all on their way out.
+// Package message decodes and encodes inference messages without generated code, so that the bytes
+// of large tensors are copied once when received and not at all when sent.
 //
 //	Receiver ─ Request.Receive ─ Request.Lookup ─ Request.Build ─▶ infer.Request
 //	 pieces     decode            its model        checks
@@ -8,38 +7,32 @@
 //	infer.Response ─▶ Reply.Encode ─ Encoded ─ Codec ─▶ the transport
 //	                  head, loans
 //
-// A Receiver takes messages off the transport of the library piece by piece. Request.Receive
-// decodes a ModelInferRequest as the pieces arrive, and the bytes of a tensor of more than
-// BlockSize go straight into memory of the Allocator; Request.Build makes a request of it, in
-// the order of Triton's checks and with its texts. Reply.Encode writes a
-// ModelInferResponse or a ModelStreamInferResponse but for the bytes of large outputs:
-// these are lent to the transport.
+// A Receiver reads messages from the library's transport piece by piece. Request.Receive decodes a
+// ModelInferRequest as the pieces arrive. Tensors larger than BlockSize go straight into memory of
+// the Allocator. Request.Build makes an infer.Request, with Triton's checks, in their order and with
+// their texts. Reply.Encode writes a ModelInferResponse or a ModelStreamInferResponse, and lends
+// the bytes of large outputs to the transport.
 //
-// States: a Request receives a message, is looked up, built and executed, and is released in
-// every case. What fails ends it: with a *NoRoom for want of memory, which leaves the stream as it
-// was, with errUnparsable, or with an *infer.Error in Triton's words. A Reply is encoded once.
+// States: a Request is received, looked up, built, executed, and always released. It fails with a
+// *NoRoom if memory is short, which leaves the stream usable, with errUnparsable, or with an
+// *infer.Error in Triton's words. A Reply is encoded once.
 //
-// Callers: the handlers of package grpc, each for its own RPC; package replies for the messages
-// of streams.
+// Generated code decodes the messages of all other methods. A Plan, computed from a message's
+// descriptor, gives the memory that this needs beforehand.
 //
-// The messages of other calls are decoded by generated code. A Plan, which is made of a message's
-// descriptor, tells before what that takes.
+// Memory: a Request owns the memory that was allocated and charged for its message, until Release.
+// It grows with the bytes that have arrived, not with the announced length. Inputs in clients'
+// regions are infer.Foreign; the Request also owns their copies. Put writes outputs to regions
+// before the reply is encoded. An encoded Reply owns its response. A loan releases it when the
+// transport has freed the last buffer, or when the garbage collector finds that a closed connection
+// has dropped them. The transport reads these bytes in its own goroutines.
 //
-// Memory: a Request owns what was allocated and charged for its message, until Release; it
-// grows with what has arrived, not with what was announced. Inputs in clients' regions are
-// infer.Foreign, and their copies, once there are some, the Request's too; outputs that are
-// wanted in a region are written there by Put, before the reply is encoded. A Reply that was encoded
-// owns its response: a loan releases it when the transport has let go of its last buffer,
-// or when the connection has forgotten them and the garbage collector finds the loan. The
-// transport reads these bytes in goroutines of its own.
+// Trust: a client's bytes are accepted if proto.Unmarshal accepts them. Lengths are compared with
+// the rest of the message before they are used.
 //
-// Trust: a client's bytes are accepted where proto.Unmarshal accepts them, and else
-// refused. Lengths are compared with what is left of the message before they are used.
+// A Receiver, a Request and a Reply belong to one goroutine at a time, and there are no locks. Only
+// a loan is shared, because the library's goroutines return its buffers: its count is atomic.
 //
-// A Receiver, a Request and a Reply belong to one goroutine at a time; nothing here has a
-// lock. A loan alone is shared, as the transport gives its buffers back from goroutines of the
-// library: its count is atomic.
-//
-// Why this is written by hand, and what generated code would cost, is in
-// docs/decisions/0018-grpc-codec.md.
+// docs/decisions/0018-grpc-codec.md explains why this is written by hand, and the cost of generated
+// code.
 package message

@@ -14,9 +14,8 @@ type field struct {
 	data []byte // of a field of bytes
 }
 
-// nextField takes the first field of b, which is not empty, and returns the
-// bytes that it occupies; they are negative if b is malformed. A group is
-// passed over whole.
+// nextField returns the first field of b, which must not be empty, and its length. n is negative if
+// b is malformed. A group is skipped as a whole.
 func nextField(b []byte) (f field, n int) {
 	tag, n := protowire.ConsumeVarint(b)
 	if n < 0 {
@@ -48,7 +47,7 @@ func nextField(b []byte) (f field, n int) {
 	return f, n + m
 }
 
-// eachField calls each for the fields of b, until one fails.
+// eachField calls each for every field of b until it returns an error.
 func eachField(b []byte, each func(f field) error) error {
 	for len(b) > 0 {
 		f, n := nextField(b)
@@ -63,15 +62,15 @@ func eachField(b []byte, each func(f field) error) error {
 	return nil
 }
 
-// skipField passes over the value of a field of s.
+// skipField skips the value of a field of s.
 func (m *message) skipField(s *source, num uint64, typ protowire.Type) error {
-	open := []uint64(nil) // the groups that are not closed
+	open := []uint64(nil) // the open groups
 	most := uint64(protowire.MaxValidNumber)
 	for {
 		if num < uint64(protowire.MinValidNumber) || num > most {
 			return errUnparsable
 		}
-		most = math.MaxInt32 // within groups the protobuf library lets that pass
+		most = math.MaxInt32 // the protobuf library's bound within groups
 		var err error
 		switch typ {
 		case protowire.VarintType:
@@ -114,7 +113,7 @@ func (m *message) skipField(s *source, num uint64, typ protowire.Type) error {
 	}
 }
 
-// countVarints returns how many varints b holds, if it holds nothing else.
+// countVarints returns the number of varints in b, which must contain nothing else.
 func countVarints(b []byte) (n int) {
 	for _, c := range b {
 		if c < 0x80 {

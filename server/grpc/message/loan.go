@@ -14,16 +14,13 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// loan gives a response back when the transport has let go of all of its
-// tensors that were lent to it.
+// loan releases a response when the transport has freed all buffers that were lent to it.
 //
-// The transport frees a buffer when its bytes have been copied into the
-// connection's write buffer, or when the stream is cleaned up. What it still has
-// queued for a stream when the whole connection breaks it merely forgets; then
-// the garbage collector finds the loan, and the cleanup gives the response back.
+// The transport frees a buffer when it has copied the bytes into the connection's write buffer, or
+// when the stream is cleaned up. When the whole connection breaks, it drops queued buffers without
+// freeing them. Then the garbage collector finds the loan, and its cleanup releases the response.
 //
-// A client that takes no bytes would keep the loan: its connection is closed when
-// the time is up.
+// A client that does not read would keep the loan, so its connection is closed after a timeout.
 type loan struct {
 	response *infer.Response
 	overdue  Overdue
@@ -33,20 +30,20 @@ type loan struct {
 
 // Overdue closes the connection of a client that does not read.
 type Overdue struct {
-	After time.Duration // for each MiB that has begun; 0 never
-	Conn  io.Closer     // nil never
-	Room  Room          // for encoded messages; nil: the heap, without a charge
+	After time.Duration // for each started MiB; 0: never
+	Conn  io.Closer     // nil: never
+	Room  Room          // for encoded messages; nil: the heap, uncharged
 	Log   zerolog.Logger
 }
 
-// Room lends charged memory for messages, until the transport has taken them.
+// Room lends charged memory for messages, until the transport has copied them.
 type Room interface {
-	// Lend returns n bytes or more, which Put takes back.
+	// Lend returns at least n bytes. Put returns them.
 	Lend(n int) (*[]byte, error)
 	mem.BufferPool
 }
 
-// lend returns room for n bytes. Put by the transport gives it back.
+// lend returns room for n bytes. The transport returns it with Put.
 func (o *Overdue) lend(n int) (*[]byte, error) {
 	if o.Room == nil {
 		b := make([]byte, n) // bound: for trusted text
@@ -55,7 +52,7 @@ func (o *Overdue) lend(n int) (*[]byte, error) {
 	return o.Room.Lend(n)
 }
 
-// EncodeProto makes the message of m, for which it charges before.
+// EncodeProto charges for and encodes m.
 func (o *Overdue) EncodeProto(m proto.Message) (*Encoded, error) {
 	lent, err := o.lend(proto.Size(m))
 	if err != nil {
@@ -65,17 +62,16 @@ func (o *Overdue) EncodeProto(m proto.Message) (*Encoded, error) {
 	return &Encoded{mem.BufferSlice{mem.NewBuffer(lent, o.Room)}}, err
 }
 
-// pending counts the buffers of a loan that are out. It poses as the pool
-// that they return to.
+// pending counts the lent buffers of a loan. It is the mem.BufferPool to which they return.
 type pending struct {
 	response *infer.Response
-	left     atomic.Int32 // and one more until all have been lent
-	timer    *time.Timer  // nil if there is none
+	left     atomic.Int32 // plus one until all have been lent
+	timer    *time.Timer  // nil: no timeout
 	cleanup  runtime.Cleanup
 	log      zerolog.Logger
 }
 
-// lend wraps bytes of the response, more than the size that mem would not pool.
+// lend wraps bytes of the response. There are too many for package mem to treat as unpooled.
 func (l *loan) lend(b []byte) mem.Buffer {
 	if l.pending == nil {
 		l.pending = &pending{response: l.response, log: l.overdue.Log}
@@ -88,18 +84,18 @@ func (l *loan) lend(b []byte) mem.Buffer {
 	return mem.NewBuffer(&b, l.pending)
 }
 
-// release gives a response back. It runs in goroutines that are not ours.
+// release releases a response. It runs in goroutines of the library or the runtime.
 func (o Overdue) release(r *infer.Response) {
 	panics.Guard(o.Log, panics.Request, r.Release, nil)()
 }
 
-// done says that nothing more is lent.
+// done reports that all buffers have been lent.
 func (l *loan) done() {
 	switch {
 	case l.pending != nil:
 		if conn := l.overdue.Conn; conn != nil && l.overdue.After > 0 {
-			// The timer knows the connection, not the loan, which the garbage
-			// collector has to find.
+			// The timer refers to the connection, not the loan, which would otherwise stay
+			// reachable.
 			l.pending.timer = panics.AfterFunc(l.overdue.Log, panics.Connection,
 				l.overdue.After*time.Duration(1+l.size>>20), func() { _ = conn.Close() }, nil)
 		}
@@ -109,7 +105,7 @@ func (l *loan) done() {
 	}
 }
 
-// Put takes one buffer back.
+// Put counts a returned buffer.
 func (p *pending) Put(*[]byte) {
 	if p.left.Add(-1) == 0 {
 		p.cleanup.Stop()

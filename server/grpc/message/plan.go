@@ -11,11 +11,11 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 )
 
-// Plan knows the size of each field of a message on the heap once it is decoded. It is made of
-// the message's descriptor, so a new field is weighed without further code.
+// Plan gives the heap size of each field of a decoded message. It is computed from the message's
+// descriptor, so new fields need no further code.
 type Plan struct {
-	size   int64 // of the struct, or of an entry of a map
-	entry  bool  // of a map
+	size   int64 // of the struct or map entry
+	entry  bool  // a map entry
 	fields map[protowire.Number]*planned
 }
 
@@ -26,10 +26,10 @@ type planned struct {
 	wire    protowire.Type // of one element
 	list    bool
 	cost    int64 // of one element, besides its bytes and its message
-	message *Plan // nil: it is no message
+	message *Plan // nil: not a message
 }
 
-// wireTypes has the wire type of each kind that is not a varint.
+// wireTypes maps each kind that is not a varint to its wire type.
 var wireTypes = map[protoreflect.Kind]protowire.Type{
 	protoreflect.Fixed32Kind: protowire.Fixed32Type, protoreflect.Sfixed32Kind: protowire.Fixed32Type, protoreflect.FloatKind: protowire.Fixed32Type,
 	protoreflect.Fixed64Kind: protowire.Fixed64Type, protoreflect.Sfixed64Kind: protowire.Fixed64Type, protoreflect.DoubleKind: protowire.Fixed64Type,
@@ -38,22 +38,21 @@ var wireTypes = map[protoreflect.Kind]protowire.Type{
 }
 
 const (
-	// slotBytes is the largest element of a slice, and pointed what an allocation takes besides
-	// its bytes.
+	// slotBytes is the size of the largest slice element, pointed the overhead of an allocation.
 	slotBytes = 24
 	pointed   = 16
-	// mapSlot is an entry of a map that has just grown, with its key and value.
+	// mapSlot is the size of an entry, with key and value, of a map that has just grown.
 	mapSlot = 3*(slotBytes+16) + pointed
-	// deepest bounds messages within messages. No message of the API comes near.
+	// deepest bounds the nesting of messages. The API's own messages are far from it.
 	deepest = 100
 )
 
-// PlanOf returns the plan of a message that generated code decodes.
+// PlanOf returns the plan of a generated message type.
 func PlanOf(m proto.Message) *Plan {
 	return planOf(m.ProtoReflect().Descriptor(), make(map[protoreflect.FullName]*Plan))
 }
 
-// planOf looks messages up in known first, as a message may contain itself.
+// planOf consults known first, because a message type may contain itself.
 func planOf(d protoreflect.MessageDescriptor, known map[protoreflect.FullName]*Plan) *Plan {
 	if p := known[d.FullName()]; p != nil {
 		return p
@@ -84,8 +83,8 @@ func planOf(d protoreflect.MessageDescriptor, known map[protoreflect.FullName]*P
 	return p
 }
 
-// weigh returns what generated code makes of b, in bytes of the heap. It reads b once. entries
-// bounds the entries of the maps of one message.
+// weigh returns the heap size of the message that generated code decodes from b, in one pass.
+// entries bounds the map entries of one message.
 func (p *Plan) weigh(b []byte, entries, depth int) (total int64, err error) {
 	if depth > deepest {
 		return 0, errUnparsable
@@ -118,7 +117,7 @@ func (p *Plan) weigh(b []byte, entries, depth int) (total int64, err error) {
 	return total, err
 }
 
-// packed returns how many elements b holds.
+// packed returns the number of packed elements in b.
 func (f *planned) packed(b []byte) int {
 	switch f.wire {
 	case protowire.Fixed32Type:
@@ -129,7 +128,7 @@ func (f *planned) packed(b []byte) int {
 	return countVarints(b)
 }
 
-// charge charges what generated code makes of b.
+// charge charges the decoded size of b.
 func (p *Plan) charge(c *budget.Charge, b []byte, entries int) error {
 	n, err := p.weigh(b, entries, 0)
 	if err != nil {

@@ -17,9 +17,8 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// transport is what the library's stream has beyond its interface: a
-// message can be read in pieces, while it arrives, so that most of it is never
-// held twice.
+// transport has the methods of the library's stream beyond its public interface. They read a
+// message in pieces as it arrives, so that most of it is never held twice.
 type transport interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)
@@ -29,12 +28,12 @@ type transport interface {
 var errNoMessage = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 var errTwoMessages = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
 
-// ReceiverConfig is what the receivers of a front end have in common.
+// ReceiverConfig is the configuration of a front end's receivers.
 type ReceiverConfig struct {
-	// MaxBytes bounds a message, also when it is decompressed.
+	// MaxBytes bounds a message, before and after decompression.
 	MaxBytes int
-	// Timeout is the time for the next 128 KiB of a message that has begun. After that
-	// the connection is closed.
+	// Timeout is the time for the next 128 KiB of a message that has begun. After that the
+	// connection is closed.
 	Timeout time.Duration
 	Pool    mem.BufferPool
 	Log     zerolog.Logger
@@ -49,14 +48,15 @@ type Receiver struct {
 	source    source
 
 	// timer closes the connection of a client that stops within a message.
-	conn  io.Closer // nil if it is not known
+	conn  io.Closer // nil if unknown
 	timer *time.Timer
 }
 
 // decompressorBytes is the memory of a decompressor of gzip or deflate.
 const decompressorBytes = 64 << 10
 
-// Init has r read the messages of stream, which came by conn, nil if that is not known.
+// Init prepares r to read the messages of stream. conn is the stream's connection, or nil if it is
+// unknown.
 func (r *Receiver) Init(cfg *ReceiverConfig, stream grpc.ServerStream, conn io.Closer) {
 	r.cfg, r.stream, r.conn = cfg, stream, conn
 	r.transport, _ = grpc.ServerTransportStreamFromContext(stream.Context()).(transport)
@@ -65,8 +65,7 @@ func (r *Receiver) Init(cfg *ReceiverConfig, stream grpc.ServerStream, conn io.C
 	}
 }
 
-// read asks for the next n bytes of a message, for which there is as much time
-// as for the first ones.
+// read reads the next n bytes of a message and restarts the read timeout.
 func (r *Receiver) read(n int) (mem.BufferSlice, error) {
 	if r.source.asked += n; r.source.asked > stepBytes {
 		r.Watch()
@@ -74,7 +73,7 @@ func (r *Receiver) read(n int) (mem.BufferSlice, error) {
 	return r.transport.Read(n)
 }
 
-// Watch gives the client the read timeout from now on; Rest ends that.
+// Watch starts the read timeout; Rest stops it.
 func (r *Receiver) Watch() {
 	if r.timer != nil {
 		r.timer.Reset(r.cfg.Timeout)
@@ -83,21 +82,21 @@ func (r *Receiver) Watch() {
 	}
 }
 
-// Rest ends what Watch has begun: the client owes nothing.
+// Rest stops the read timeout.
 func (r *Receiver) Rest() {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
 }
 
-// Close ends what the receiver has begun.
+// Close stops the read timeout and frees unread pieces.
 func (r *Receiver) Close() {
 	r.Rest()
 	r.source.close()
 }
 
-// next begins a message of most bytes at most, also when it is decompressed, and leaves it in
-// r.source. It returns io.EOF after the last one.
+// next starts to read a message of at most most bytes, before and after decompression, into
+// r.source. It returns io.EOF after the last message.
 func (r *Receiver) next(c *budget.Charge, most int) error {
 	r.source.charge = c
 	if r.transport == nil {
@@ -126,7 +125,7 @@ func (r *Receiver) next(c *budget.Charge, most int) error {
 	return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", r.header[0])
 }
 
-// larger refuses a message of n bytes if there may be most.
+// larger returns an error if n exceeds most.
 func larger(n, most int) error {
 	if n <= most {
 		return nil
@@ -134,7 +133,7 @@ func larger(n, most int) error {
 	return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, most)
 }
 
-// SkipRest passes over what is left of the message.
+// SkipRest skips the rest of the message.
 func (r *Receiver) SkipRest() error {
 	defer r.source.close()
 	r.source.refund()
@@ -142,10 +141,10 @@ func (r *Receiver) SkipRest() error {
 	return r.source.skip(r.source.left)
 }
 
-// last makes sure that there is no further message.
+// last checks that no further message follows.
 func (r *Receiver) last() error {
 	if r.transport == nil {
-		return nil // the library has looked
+		return nil // the library has checked
 	}
 	switch err := r.transport.ReadMessageHeader(r.header[:]); err {
 	case io.EOF:
@@ -159,11 +158,11 @@ func (r *Receiver) last() error {
 
 // Bounds limits a unary message.
 type Bounds struct {
-	Bytes   int // of the message, also when it is decompressed
+	Bytes   int // of the message, before and after decompression
 	Entries int // of the maps of one message
 }
 
-// One reads the only message of a unary RPC into v, of which plan is the plan.
+// One reads the only message of a unary RPC into v. plan is the plan of v's type.
 func (r *Receiver) One(v proto.Message, plan *Plan, most Bounds, c *budget.Charge) error {
 	if err := r.next(c, min(most.Bytes, r.cfg.MaxBytes)); err != nil {
 		if err == io.EOF {
@@ -184,8 +183,8 @@ func (r *Receiver) One(v proto.Message, plan *Plan, most Bounds, c *budget.Charg
 	return r.last()
 }
 
-// decompress replaces the message in the source by what it expands to. The
-// room that this takes is charged as it grows.
+// decompress replaces the message in the source by its decompressed form, which is charged as it
+// grows.
 func (r *Receiver) decompress(most int) error {
 	name := r.transport.RecvCompress()
 	compressor := grpcencoding.GetCompressor(name)
@@ -269,7 +268,7 @@ func (r *sourceReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Compression names the method in which the client compresses, "" if none.
+// Compression returns the client's compression method, or "".
 func (r *Receiver) Compression() string {
 	if r.transport == nil {
 		return ""

@@ -7,19 +7,19 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// errUnparsable refuses what is no message of its kind.
+// errUnparsable rejects malformed messages.
 var errUnparsable = status.Error(codes.Internal, "Unable to parse request")
 
-// NoRoom refuses one message for want of memory: others go on.
+// NoRoom rejects one message for lack of memory; the stream continues.
 type NoRoom struct{ Text string }
 
 // Error returns the text.
 func (e *NoRoom) Error() string { return e.Text }
 
-// GRPCStatus tells the library how the RPC ends.
+// GRPCStatus returns the status of the RPC for the library.
 func (e *NoRoom) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.Text) }
 
-// AsNoRoom makes a NoRoom of what an Account or an Allocator has said.
+// AsNoRoom wraps the error of an Account or an Allocator in a NoRoom.
 func AsNoRoom(err error) error {
 	if err == nil {
 		return nil

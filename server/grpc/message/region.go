@@ -6,14 +6,15 @@ import (
 	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
-// Place says into which range of a client's region an output goes.
+// Place is the range of a client's region to which an output is written.
 type Place struct {
 	Output string
 	Slice  *clientshm.Slice
 }
 
-// Put writes the outputs that have places there, unless the backend has. In the reply they have no bytes, so what
-// they lay in is released. A copy to a device that waits for others ends with ctx.
+// Put writes the outputs that have places to them, unless the backend has done so. They have no
+// bytes in the reply, so their memory is released. A copy to a device ends with ctx while it waits
+// for other copies.
 func Put(ctx context.Context, r *infer.Response, places []Place) error {
 	for _, place := range places {
 		for i := range r.Outputs {
@@ -33,19 +34,19 @@ func Put(ctx context.Context, r *infer.Response, places []Place) error {
 	return nil
 }
 
-// regionRange is what the parameters of a tensor say of a client's region.
+// regionRange is the range of a client's region that a tensor's parameters name.
 type regionRange struct {
 	given        bool
 	region       string
 	offset, size uint64
 }
 
-// find returns the range, which the caller releases.
+// find returns the range. The caller releases it.
 func (r regionRange) find(named *clientshm.Registry) (*clientshm.Slice, error) {
 	return named.Find(r.region, r.offset, r.size)
 }
 
-// readRange reads the parameters that place a tensor in a client's region. A number below 0
+// readRange reads the parameters that place a tensor in a client's region. A negative number
 // becomes one that no region has.
 func readRange(tensor string, params []param) (r regionRange, err error) {
 	if len(params) == 0 {

@@ -13,28 +13,27 @@ import (
 // finalParam tells the client of a stream whether more responses follow.
 const finalParam = "triton_final_response"
 
-// Reply is a response, or an error of a stream, on its way to the wire.
+// Reply is a response, or an error of a stream, to be encoded.
 type Reply struct {
 	Model, Version, ID string
 	Response           *infer.Response // its outputs and parameters
 
-	// The rest is of a ModelStreamInferResponse, which Stream asks for.
+	// Stream selects a ModelStreamInferResponse. The fields below apply only to it.
 	Stream   bool
 	Err      string // error_message
 	HasFinal bool   // a parameter triton_final_response is added
 	Final    bool
 }
 
-// ReplyOf describes a response of the Core.
+// ReplyOf returns the reply for a response of the Core.
 func ReplyOf(r *infer.Response) Reply {
 	return Reply{Model: r.Model, Version: strconv.FormatInt(r.Version, 10), ID: r.ID, Response: r}
 }
 
-// Encode makes the message of r: what describes the tensors is written by hand,
-// and the bytes of large tensors not at all; they are lent to the transport,
-// which gives them back when it has put them into its own write buffer. Unless it
-// fails, it takes over r's response, to be released then. overdue is for a client
-// that does not read, and has the room for the message.
+// Encode encodes r. The bytes of large tensors are not copied but lent to the transport, which frees
+// them when it has copied them into its write buffer. Unless it fails, Encode takes ownership of
+// r's response and releases it then. overdue provides the memory for the message, and closes the
+// connection of a client that does not read.
 //
 // bound: lent has room for size
 func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
@@ -59,7 +58,7 @@ func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 
 	loan := loan{response: r.Response, overdue: overdue}
 	out := make(mem.BufferSlice, 0, 1+2*large)
-	var heads mem.Buffer // the written parts, if tensors lie between them
+	var heads mem.Buffer // the written parts, if lent tensors are between them
 	start := 0
 	for i := range outputs {
 		t := &outputs[i]
@@ -94,12 +93,11 @@ func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 	return out, nil
 }
 
-// streamHead is more than what a ModelStreamInferResponse has besides its
-// error and its ModelInferResponse.
+// streamHead bounds the bytes of a ModelStreamInferResponse besides its error and its
+// ModelInferResponse.
 const streamHead = 16
 
-// Copied makes the message of r in one piece, with the bytes of all tensors. r's
-// response stays the caller's.
+// Copied encodes r in one piece, with the bytes of all tensors. The caller keeps r's response.
 func (r *Reply) Copied() ([]byte, error) {
 	outputs := r.outputs()
 	size := r.size(outputs)
@@ -147,7 +145,7 @@ func (r *Reply) size(outputs []infer.Tensor) int {
 	return n
 }
 
-// appendHead writes all fields but raw_output_contents. Size is that of the
+// appendHead writes all fields except raw_output_contents. size is the length of the
 // ModelInferResponse.
 //
 // bound: b has room for size
@@ -221,7 +219,7 @@ func appendString(b []byte, num protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
 }
 
-// appendText leaves an empty string out, as proto3 does.
+// appendText omits an empty string, as proto3 does.
 func appendText(b []byte, num protowire.Number, s string) []byte {
 	if s == "" {
 		return b
@@ -229,7 +227,7 @@ func appendText(b []byte, num protowire.Number, s string) []byte {
 	return appendString(b, num, s)
 }
 
-// sizeFinal is what the parameter triton_final_response adds to a message.
+// sizeFinal is the encoded size of the parameter triton_final_response.
 var sizeFinal = 1 + protowire.SizeBytes(sizeParam(&infer.Parameter{Name: finalParam, Kind: infer.BoolParameter}))
 
 // sizeParam returns the length of a map entry of an InferParameter.

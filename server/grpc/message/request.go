@@ -15,44 +15,42 @@ import (
 
 const (
 	emptyFinalParam = "triton_enable_empty_final_response"
-	// maxCorrelation is the longest correlation id that is a text.
+	// maxCorrelation is the maximum length of a string correlation id.
 	maxCorrelation = 128
-	// fewParams is up to how many parameters are compared with each other.
+	// fewParams is the number of parameters up to which a linear search finds duplicates.
 	fewParams = 16
 )
 
-// Request is one inference: what is asked of the Core, and what the reply
-// must look like.
+// Request is one inference: the request to the Core, and the form of its reply.
 type Request struct {
-	// Infer is what Lookup and Build have made of the message.
+	// Infer is filled by Lookup and Build.
 	Infer   infer.Request
 	message message
-	// Forwarded are parameters made of metadata, and Refusal is why they cannot
-	// be.
+	// Forwarded are parameters made from metadata. Refusal is the error if that has failed.
 	Forwarded []infer.Parameter
 	Refusal   error
-	// Classes has the outputs that are wanted as classes, and Places those that are wanted
-	// in clients' regions.
+	// Classes lists the outputs that the client wants as classes, Places those that it wants in
+	// its regions.
 	Classes []Classes
 	Places  []Place
-	// EmptyFinal asks to be told of a final flag without a response.
+	// EmptyFinal: the client wants a reply for a final flag without a response.
 	EmptyFinal bool
-	inputs     [2]infer.Tensor // room for the usual request
-	foreign    []int           // the inputs that came in clients' regions
+	inputs     [2]infer.Tensor // room for a typical request
+	foreign    []int           // indexes of inputs in clients' regions
 
-	// Room for the message of the usual request.
+	// Room for the message of a typical request.
 	messageInputs  [1]input
 	messageOutputs [1]output
 	messageRaw     [1]raw
 }
 
-// Classes says how many classes of an output are wanted.
+// Classes is the number of classes wanted of an output.
 type Classes struct {
 	Output string
 	Count  int
 }
 
-// NewRequest returns a Request whose message is charged to the account, for holder.
+// NewRequest returns a Request whose message is charged to the account and holder.
 func NewRequest(account *budget.Account, holder *budget.Holder) *Request {
 	q := &Request{}
 	q.message.charge.Account, q.message.charge.Holder = account, holder
@@ -60,9 +58,8 @@ func NewRequest(account *budget.Account, holder *budget.Holder) *Request {
 	return q
 }
 
-// Receive reads and decodes the next message of r; io.EOF tells that there is none.
-// After a *NoRoom, for which the request alone is to blame, the rest of its message is
-// in r.
+// Receive reads and decodes the next message of r; it returns io.EOF after the last one. After a
+// *NoRoom only this request fails, and the rest of its message is still in r.
 func (q *Request) Receive(r *Receiver, alloc server.Allocator) error {
 	if err := r.next(&q.message.charge, r.cfg.MaxBytes); err != nil {
 		return err
@@ -74,7 +71,7 @@ func (q *Request) Receive(r *Receiver, alloc server.Allocator) error {
 	return nil
 }
 
-// ReceiveOnly is Receive for a stream that has one message.
+// ReceiveOnly is Receive for an RPC with one message.
 func (q *Request) ReceiveOnly(r *Receiver, alloc server.Allocator) error {
 	if err := q.Receive(r, alloc); err != nil {
 		if err == io.EOF {
@@ -90,17 +87,17 @@ func (q *Request) Asked() (model, version, id string) {
 	return q.message.model, q.message.version, q.message.id
 }
 
-// Classify replaces the outputs of the response that are wanted as classes.
+// Classify replaces the response's outputs that the client wants as classes.
 func (q *Request) Classify(r *infer.Response, info *models.Info) error {
 	return Classify(&q.message.charge, r, q.Classes, info)
 }
 
-// Charge charges n bytes that the request takes besides its message, until Release.
+// Charge charges n bytes, in addition to the message, until Release.
 func (q *Request) Charge(n int64) error {
 	return AsNoRoom(q.message.charge.Take(budget.Bodies, n))
 }
 
-// Release gives back what the request held. It may be called again.
+// Release releases all memory of the request. It may be called again.
 func (q *Request) Release() {
 	q.ReleaseInputs()
 	for i := range q.Places {
@@ -109,7 +106,7 @@ func (q *Request) Release() {
 	q.Places = nil
 }
 
-// ReleaseInputs gives back what is not needed once the response is there.
+// ReleaseInputs releases the memory that is not needed for the reply.
 func (q *Request) ReleaseInputs() {
 	for _, i := range q.foreign {
 		q.Infer.Inputs[i].Release()
@@ -118,8 +115,7 @@ func (q *Request) ReleaseInputs() {
 	q.message.release()
 }
 
-// Lookup finds the model of the message: first the text of the version, then
-// the model.
+// Lookup finds the message's model. It checks the version's text first.
 func (q *Request) Lookup(core server.Core) (models.Target, error) {
 	version, err := ParseVersion(q.message.version)
 	if err != nil {
@@ -129,9 +125,8 @@ func (q *Request) Lookup(core server.Core) (models.Target, error) {
 	return core.Target(q.message.model, version)
 }
 
-// Build makes the request out of the message, in the order in which a client
-// can tell by the error: parameters, names, forwarded headers, the bytes of the
-// inputs, what is wanted of the outputs.
+// Build makes the request from the message. The order of the checks decides which error a client
+// sees: parameters, names, forwarded headers, input bytes, output parameters.
 func (q *Request) Build(alloc server.Allocator, named *clientshm.Registry) error {
 	m, r := &q.message, &q.Infer
 	r.ID = m.id
@@ -151,8 +146,7 @@ func (q *Request) Build(alloc server.Allocator, named *clientshm.Registry) error
 	return q.wanted(named)
 }
 
-// parameters sorts the request's parameters into those with a meaning and those
-// that are the model's.
+// parameters interprets the parameters that Triton defines and passes all others to the model.
 func (q *Request) parameters() error {
 	m, r := &q.message, &q.Infer
 	last := lastParams(m.params)
@@ -216,7 +210,7 @@ func (q *Request) parameters() error {
 	return nil
 }
 
-// custom returns a parameter that is the model's.
+// custom converts a parameter for the model.
 func (p *param) custom() (infer.Parameter, error) {
 	v := &p.value
 	out := infer.Parameter{Name: p.name}
@@ -235,8 +229,8 @@ func (p *param) custom() (infer.Parameter, error) {
 	return out, nil
 }
 
-// names takes over the names, types and shapes of the inputs and the names of
-// the outputs, of which none may come twice.
+// names sets the names, types and shapes of the inputs and the names of the outputs. Duplicate
+// names are errors.
 func (q *Request) names() error {
 	m, r := &q.message, &q.Infer
 	r.Inputs = q.inputs[:0]
@@ -259,8 +253,8 @@ func (q *Request) names() error {
 	return nil
 }
 
-// data gives each input its bytes: of a client's region, of its contents, or else the next
-// entry of raw_input_contents.
+// data sets the bytes of each input: a client's region, its contents, or the next entry of
+// raw_input_contents.
 func (q *Request) data(alloc server.Allocator, named *clientshm.Registry) error {
 	m, r := &q.message, &q.Infer
 	next := 0
@@ -297,7 +291,7 @@ func (q *Request) data(alloc server.Allocator, named *clientshm.Registry) error 
 	return nil
 }
 
-// wanted reads how the outputs shall be returned.
+// wanted reads the parameters of the outputs.
 //
 // bound: the message's outputs, which are charged
 func (q *Request) wanted(named *clientshm.Registry) error {
@@ -343,8 +337,7 @@ func findParam(params []param, name string) *value {
 	return nil
 }
 
-// lastParams returns a function that tells whether params[i] is the last of its
-// name.
+// lastParams returns a function that reports whether params[i] is the last one with its name.
 func lastParams(params []param) func(i int) bool {
 	if len(params) <= fewParams {
 		return func(i int) bool { return findParam(params, params[i].name) == &params[i].value }
@@ -356,8 +349,8 @@ func lastParams(params []param) func(i int) bool {
 	return func(i int) bool { return last[params[i].name] == i }
 }
 
-// ParseVersion reads a version as C's stol does: leading blanks, a sign, digits,
-// and then anything. None is the latest.
+// ParseVersion parses a version as C's stol does: leading white space, a sign, digits, then
+// anything. An empty text means the latest version.
 func ParseVersion(text string) (int64, error) {
 	if text == "" {
 		return infer.LatestVersion, nil

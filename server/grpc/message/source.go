@@ -10,32 +10,32 @@ import (
 )
 
 const (
-	// stepBytes is how much of a message is asked for at a time: enough that the
-	// cost of asking does not count, little enough that what has been copied out
-	// of it is still in the processor's cache when it is received into again.
+	// stepBytes is the size of one read of a message: large enough that its overhead does not
+	// matter, small enough that its buffers are still in the processor's cache when they are used
+	// again.
 	stepBytes = 128 << 10
-	// skipBytes is that of a message that is passed over.
+	// skipBytes is the size of one read of a message that is skipped.
 	skipBytes = 16 << 10
-	// claimBytes bounds what is allocated because a length says so; for anything
-	// longer an eighth of the bytes must have arrived first.
+	// claimBytes is the most that is allocated on the strength of an announced length. Beyond
+	// that, an eighth of the bytes must have arrived first.
 	claimBytes = 1 << 20
 )
 
-// source gives out the bytes of one message in the order of the wire, as
-// they arrive. What it lends is valid until its next method is called.
+// source returns the bytes of one message in order, as they arrive. Borrowed bytes are valid until
+// its next method is called.
 type source struct {
 	read   func(n int) (mem.BufferSlice, error)
-	charge *budget.Charge // for the gathered bytes; their keeper gives it back
+	charge *budget.Charge // for collected bytes; the owner of the charge gives it back
 
-	paid   int             // bytes charged for pieces that the transport was asked for
-	asked  int             // bytes of the message that were asked of the transport
-	left   int             // bytes of the message that were not given out
-	unread int             // bytes of it that were not asked of the transport
+	paid   int             // bytes charged for reads
+	asked  int             // bytes of the message requested from the transport
+	left   int             // bytes of the message not returned yet
+	unread int             // bytes of the message not requested yet
 	queue  mem.BufferSlice // received; queue[0] holds cur
 	cur    []byte          // rest of queue[0]
 }
 
-// reset begins a message of n bytes, of which got has been received already.
+// reset starts a message of n bytes. got has been received already.
 func (s *source) reset(n int, got mem.BufferSlice) {
 	s.close()
 	s.asked, s.left, s.unread, s.queue = 0, n, n-got.Len(), got
@@ -44,7 +44,7 @@ func (s *source) reset(n int, got mem.BufferSlice) {
 	}
 }
 
-// close gives back all pieces that were not given out. A small charge is left to its keeper.
+// close frees all pieces that were not returned. It leaves a small charge to the charge's owner.
 func (s *source) close() {
 	s.queue.Free()
 	if s.paid > smallRoom {
@@ -53,14 +53,13 @@ func (s *source) close() {
 	s.queue, s.cur, s.left, s.unread, s.paid = nil, nil, 0, 0, 0
 }
 
-// refund gives back what ask has charged.
+// refund gives back the charge of ask.
 func (s *source) refund() {
 	s.charge.Give(budget.Bodies, int64(s.paid))
 	s.paid = 0
 }
 
-// ask receives the next n bytes, for which it has charged before: the client may stop after any
-// of them.
+// ask charges for the next n bytes and then reads them, since the client may stop after any byte.
 func (s *source) ask(n int) (mem.BufferSlice, error) {
 	if n > s.paid {
 		if err := s.charge.Take(budget.Bodies, int64(n-s.paid)); err != nil {
@@ -75,7 +74,7 @@ func (s *source) ask(n int) (mem.BufferSlice, error) {
 	return got, err
 }
 
-// fill makes cur not empty. The caller has made sure that left is positive.
+// fill makes cur non-empty. left must be positive.
 func (s *source) fill() error {
 	for len(s.cur) == 0 {
 		if len(s.queue) > 0 {
@@ -109,7 +108,7 @@ func (s *source) advance(n int) {
 	s.cur, s.left = s.cur[n:], s.left-n
 }
 
-// uvarint takes a varint; it fails like protowire on what is no varint.
+// uvarint reads a varint. It rejects the same input as protowire.
 func (s *source) uvarint() (uint64, error) {
 	if v, n := protowire.ConsumeVarint(s.cur); n > 0 {
 		s.advance(n)
@@ -136,8 +135,8 @@ func (s *source) uvarint() (uint64, error) {
 	return 0, errUnparsable
 }
 
-// take returns the next n bytes in one piece. own tells that they are the
-// caller's to keep; else they are lent.
+// take returns the next n bytes in one piece. The caller may keep them if own is true; otherwise
+// they are borrowed.
 func (s *source) take(n int) (b []byte, own bool, err error) {
 	if n > s.left {
 		return nil, false, errUnparsable
@@ -161,7 +160,7 @@ func (s *source) take(n int) (b []byte, own bool, err error) {
 		}
 		part := s.cur[:min(len(s.cur), n-len(b))]
 		if len(b)+len(part) > cap(b) {
-			// Grows with what has arrived, not with what was announced.
+			// The buffer grows with the bytes that have arrived, not with the announced length.
 			grown := min(n, max(2*cap(b), stepBytes))
 			if err := s.charge.Take(budget.Bodies, int64(grown-cap(b))); err != nil {
 				return nil, false, AsNoRoom(err)
@@ -187,8 +186,8 @@ func (s *source) copyTo(dst []byte) error {
 	return nil
 }
 
-// await returns when an eighth of the next n bytes, if they are many, has been
-// received. The bytes stay in the source.
+// await returns when an eighth of the next n bytes has arrived, at once if n is small. The bytes
+// stay in the source.
 func (s *source) await(n int) error {
 	if n <= claimBytes {
 		return nil
@@ -210,7 +209,7 @@ func (s *source) await(n int) error {
 	return nil
 }
 
-// skip passes over n bytes.
+// skip skips n bytes.
 func (s *source) skip(n int) error {
 	if n > s.left {
 		return errUnparsable

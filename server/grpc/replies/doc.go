@@ -1,23 +1,22 @@
-// Package replies has what waits to be written to the clients of streams: the Queue of
-// each stream, and the Streams of a front end, which share one account.
+// Package replies queues the replies of streams: a Queue for each stream, and the Streams of a
+// front end, which share one account.
 //
 //	reader: Queue.Admit ─ Queue.Begin ─ Order.Join ─┐
-//	a goroutine for each request:                   └ Place.Wait ─ Core ─ Queue.Add … ─ Queue.End
+//	a goroutine for each request:                   └ Position.Wait ─ Core ─ Queue.Add … ─ Queue.End
 //	writer:                                           Queue.Next ─ the transport ─ Queue.Sent
 //
-// A Queue bounds what waits, charges it, and decides what is written next; a client that
-// does not read costs its own model time, then memory up to a bound, and then its stream.
-// Over is closed when the stream ends before its time, Reason says why.
+// A Queue bounds and charges the waiting replies and selects the next one. A client that does not
+// read first delays its own model, then uses memory up to a bound, and then loses its stream. Over
+// is closed when the stream ends early; Reason returns why.
 //
-// Memory: a Reply owns its response until Release, or until it is settled: then it is its
-// message, on the heap. Add takes a Reply over, Next lends it until Sent; Close releases
-// what was not written, and what is added later.
+// Memory: a Reply owns its response until Release, or until it is settled: then the reply is an
+// encoded message on the heap. Add takes ownership of a Reply, and Next lends it until Sent. Close
+// releases replies that were not written, and those added later.
 //
-// Where the account is full a stream is ended, the one with most unread (Streams.relieve). All
-// that is charged for replies is the cost of some Queue, and both change under Queue.mu.
+// When the account is full, Streams.relieve ends the stream with the most unread replies. The
+// charge for replies is the sum of the queues' costs. Both change under Queue.mu.
 //
-// Locks: Streams.mu before Queue.mu. Neither is held while a response is released, and
-// Queue.mu is not while a message is made. Add may be called by any goroutine and waits
-// only for models that may be kept waiting; Next, Sent and the Place of the next request
-// belong to one goroutine each.
+// Locks: Streams.mu before Queue.mu. Neither is held while a response is released, and Queue.mu is
+// not held while a message is encoded. Any goroutine may call Add, which waits only for models that
+// may be delayed. Next, Sent and Order.Join each belong to one goroutine.
 package replies

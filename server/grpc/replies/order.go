@@ -5,22 +5,22 @@ import (
 	"sync"
 )
 
-// Order has the requests of one stream enter their schedulers in the order in
-// which the stream brought them. Each is handed over by a goroutine of its own.
+// Order makes the requests of one stream enter their schedulers in the order of the stream, although
+// each has its own goroutine.
 type Order struct {
-	last *Place
+	last *Position
 }
 
-// Place is a request's place in its stream.
-type Place struct {
-	before  <-chan struct{} // closed when the one before has entered; nil for the first
+// Position is a request's position in its stream.
+type Position struct {
+	before  <-chan struct{} // closed when the previous request has entered; nil for the first
 	entered chan struct{}
 	once    sync.Once
 }
 
-// Join takes the next place. The reader of the stream calls it, alone, so last needs no lock.
-func (o *Order) Join() *Place {
-	p := &Place{entered: make(chan struct{})}
+// Join returns the next position. Only the reader of the stream calls it, so last needs no lock.
+func (o *Order) Join() *Position {
+	p := &Position{entered: make(chan struct{})}
 	if o.last != nil {
 		p.before = o.last.entered
 	}
@@ -28,9 +28,9 @@ func (o *Order) Join() *Place {
 	return p
 }
 
-// Wait returns when it is p's turn, or ctx ends: then the stream is over, and the order of what
-// is cancelled does not matter.
-func (p *Place) Wait(ctx context.Context) {
+// Wait returns when it is p's turn, or when ctx ends: the order of cancelled requests does not
+// matter.
+func (p *Position) Wait(ctx context.Context) {
 	if p.before == nil {
 		return
 	}
@@ -40,5 +40,5 @@ func (p *Place) Wait(ctx context.Context) {
 	}
 }
 
-// Leave lets the next request go. It may be said again.
-func (p *Place) Leave() { p.once.Do(func() { close(p.entered) }) }
+// Leave releases the next request. It may be called again.
+func (p *Position) Leave() { p.once.Do(func() { close(p.entered) }) }

@@ -14,12 +14,11 @@ import (
 )
 
 const (
-	// keptReplies is how many replies of a stream may wait as they are, with
-	// the memory that their models have lent.
+	// keptReplies is the number of replies of a stream that may wait unencoded, with the memory
+	// that their models have lent.
 	keptReplies = 8
-	// copiedBytes is the most bytes of a reply that are copied at once when it has
-	// to wait behind others. Larger ones are copied if there is a reason for it:
-	// nothing has been taken off the stream for a moment.
+	// copiedBytes is the size up to which a reply is always copied if it must wait behind others.
+	// A larger one is copied only if the client has read nothing for a moment.
 	copiedBytes = 64 << 10
 	moment      = 100 * time.Millisecond
 )
@@ -31,76 +30,71 @@ var (
 	ErrGone = status.Error(codes.Canceled, "")
 )
 
-// Queue puts the replies of one stream into the order in which they are
-// written: those of requests that have a turn in the order of the turns, and
-// the others as they come.
+// Queue orders the replies of one stream: replies to requests with a turn in the order of the
+// turns, all others as they arrive.
 //
-// Bounds. A response of a model that may answer any number of times (and has no
-// turn) has a slot in most cases: its backend counts what was not released yet,
-// and keeps the model from sending more; the client decides how fast it goes.
-// Without slots the model waits in Add while its request has too many replies
-// here, or the stream too many bytes. Requests that have a turn never wait in
-// Add, since they hold their one reply back for the sake of others: instead, no
-// further requests are read while there are too many. A client that reads nothing
-// for longer than Limits.Stall while replies wait loses its stream.
+// Bounds. A response of a decoupled model has no turn, and usually a slot: its backend counts the
+// responses that are not released yet, and stops the model from sending more, so that the client
+// sets the pace. Without slots the model waits in Add while its request has too many queued
+// replies, or the stream too many bytes. Requests with a turn never wait in Add, since their one
+// reply waits for earlier ones. Instead, no further requests are read while there are too many. A
+// client that reads nothing for longer than Limits.Stall while replies wait loses its stream.
 //
-// Memory. What waits is on the account, with all that it takes on the heap, until
-// the transport has nearly written it. Replies beyond the first few are put into
-// the form in which they are sent, and what their models have lent goes back: a
-// client that does not read holds nothing that others need. Where the account has
-// no more, the stream with most of it is ended, unread streams first.
+// Memory. All heap memory of waiting replies is charged until the transport has almost written
+// them. Replies beyond the first few are encoded, and the memory lent by their models is released,
+// so that a client that does not read holds nothing that others need. When the account is full,
+// the stream with the largest charge is ended, unread streams first.
 type Queue struct {
 	limits  Limits
 	waiting *Streams
-	wake    chan struct{} // sent to without blocking, by goroutines with news for Next
+	wake    chan struct{} // buffer of 1; poke sends without blocking to wake Next
 	Over    chan struct{} // closed by fail: the stream ends now
 
 	mu     sync.Mutex
 	room   sync.Cond // broadcast when a reply was sent, a request ended, or all is over
 	ready  []Reply
-	first  int // ready[first:] is what is left of it
+	first  int // ready[first:] are the waiting replies
 	turns  []*Turn
 	begun  int   // requests that have not ended
-	bytes  int64 // of all replies that were not sent
-	count  int   // of these replies
-	cost   int64 // charged, for these replies and the one before them, in the transport
+	bytes  int64 // of all unsent replies
+	count  int   // number of unsent replies
+	cost   int64 // charged for the unsent replies, and the previous one in the transport
 	read   bool  // no further requests will come
-	err    error // what the stream ends with
+	err    error // the status of the stream
 	closed bool
-	// writing is the reply that Next gave out, at since. It is written when the one
-	// before it, of which the transport had these bytes, has left.
+	// writing is the reply that Next returned at since. It is written once the previous one, which
+	// has the sizes in before, has left the transport.
 	writing Reply
 	since   time.Time
 	before  struct{ bytes, cost int64 }
 	turned  time.Time // when turns[0] became the first
-	// watch looks after a client that does not read while replies wait; nil while
-	// none does.
+	// watch detects a client that does not read while replies wait; nil if none wait.
 	watch *time.Timer
 }
 
-// Limits are what a queue is made with.
+// Limits configures a queue.
 type Limits struct {
 	Requests  int
 	Responses int // of one request without a turn
 	Bytes     int64
-	Stall     time.Duration // and as much again for each MiB that is written
-	// Full is how long a client that has as many bytes waiting as it may can leave the stream
-	// unread, if the model cannot be made to wait, and as much again for each MiB.
+	Stall     time.Duration // plus the same time for each MiB that is written
+	// Full replaces Stall when Bytes are waiting and the model cannot be made to wait; plus the
+	// same time for each MiB.
 	Full     time.Duration
 	Errors   bool           // the first error of a model ends the stream
-	Window   int64          // what the transport keeps unread of the stream, in bytes
-	Stopping error          // what the stream ends with when the server stops
-	Holder   *budget.Holder // has the replies attributed to it; nil: nobody has
+	Window   int64          // flow-control window of the stream, in bytes
+	Stopping error          // the status of the stream when the server stops
+	Holder   *budget.Holder // owner of the replies' charges; nil: none
 	Log      zerolog.Logger
 }
 
-// Turn is a request's place in the order. Nil is none.
+// Turn is a request's position in the order of replies; nil: unordered.
 type Turn struct {
 	replies []Reply // held back until it is this request's turn
 	ended   bool
 }
 
-// NewQueue returns the queue of a stream that is to Enter waiting.
+// NewQueue returns the queue of a stream. The caller enters it into waiting.
 func NewQueue(limits Limits, waiting *Streams) *Queue {
 	q := &Queue{limits: limits, waiting: waiting, wake: make(chan struct{}, 1), Over: make(chan struct{})}
 	q.room.L = &q.mu
@@ -114,8 +108,8 @@ func (q *Queue) poke() {
 	}
 }
 
-// Admit waits until another request may be read. What the client sends meanwhile
-// fills the window of its stream, in memory of the transport, which is charged.
+// Admit waits until another request may be read. Meanwhile the client may fill its stream's window,
+// which is charged.
 func (q *Queue) Admit() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -134,7 +128,7 @@ func (q *Queue) Admit() error {
 	return nil
 }
 
-// Begin takes in a request; each is ended once.
+// Begin adds a request. End must follow.
 func (q *Queue) Begin(ordered bool) *Turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -150,7 +144,7 @@ func (q *Queue) Begin(ordered bool) *Turn {
 	return t
 }
 
-// Add takes over a reply to a request that was begun.
+// Add queues a reply to a request and takes ownership of it.
 func (q *Queue) Add(t *Turn, r Reply) {
 	r.weigh()
 	r.hold()
@@ -159,12 +153,12 @@ func (q *Queue) Add(t *Turn, r Reply) {
 	if t == nil && r.mayWait() && q.fullLocked(r.Origin) {
 		q.waitLocked(r.Origin)
 	}
-	// The lock is given back for each thing below that takes its time or locks others. The
-	// queue may be closed by then; chargeLocked, and the code after it, looks at that.
+	// The lock is released below for slow work and for other locks. The queue may be closed
+	// meanwhile; chargeLocked and the code after it check for that.
 	settles := q.settlesLocked(t, &r)
 	charged := r.cost
 	if settles {
-		charged += r.bytes // both are there for a moment
+		charged += r.bytes // the response and its message exist together for a moment
 	}
 	if q.bytes >= q.limits.Bytes && r.slotted() && q.unreadLocked(q.limits.Full) {
 		q.mu.Unlock()
@@ -178,10 +172,10 @@ func (q *Queue) Add(t *Turn, r Reply) {
 	q.cost += charged
 	if settles {
 		q.mu.Unlock()
-		// After a panic it stays as it is, and fails again where it is written.
+		// After a panic the reply is unchanged, and fails again when it is written.
 		_ = panics.Run(q.limits.Log, panics.Request, func() error { r.settle(); return nil })
 		q.mu.Lock()
-		if q.closed { // and all of its charge is given back
+		if q.closed { // which has given back the whole charge
 			q.dropLocked(&r)
 			return
 		}
@@ -196,7 +190,7 @@ func (q *Queue) Add(t *Turn, r Reply) {
 	q.bytes += r.bytes
 	q.count++
 	r.Origin.waiting++
-	// A turn that is given to Add has not ended, so there is a first one.
+	// t has not ended, so turns is not empty.
 	if t == nil || t == q.turns[0] {
 		q.pushLocked(r)
 	} else {
@@ -213,15 +207,14 @@ func (q *Queue) dropLocked(r *Reply) {
 	q.mu.Lock()
 }
 
-// watchLocked begins to watch the client if replies wait behind the reply that is being
-// written: when a reply comes, or when the writer takes one of several.
+// watchLocked starts to watch the client if replies wait behind the one being written.
 func (q *Queue) watchLocked() {
 	if q.watch == nil && q.limits.Stall > 0 && q.writing.Origin != nil && q.count > 1 {
 		q.watch = panics.AfterFunc(q.limits.Log, panics.Request, q.limits.Stall/2, q.look, q.fail)
 	}
 }
 
-// settlesLocked reports whether a reply is to be copied, because it will wait.
+// settlesLocked reports whether to settle a reply, because it will have to wait.
 func (q *Queue) settlesLocked(t *Turn, r *Reply) bool {
 	if q.closed || q.count < keptReplies || r.Response == nil || q.limits.Errors && r.Response.Err != nil {
 		return false
@@ -232,34 +225,33 @@ func (q *Queue) settlesLocked(t *Turn, r *Reply) bool {
 	return t != nil && t != q.turns[0] && time.Since(q.turned) > moment
 }
 
-// unreadLocked reports whether nothing has been taken off the stream for so long
-// although there was something.
+// unreadLocked reports whether the client has left replies unread for longer than d.
 func (q *Queue) unreadLocked(d time.Duration) bool {
 	return q.writing.Origin != nil && time.Since(q.since) > d*time.Duration(1+q.before.bytes>>20)
 }
 
-// burden returns what the replies are charged, and whether their client has left
-// them for a moment or longer.
+// burden returns the charge of the replies, and whether the client has left them unread for a
+// moment or longer.
 func (q *Queue) burden() (cost int64, unread bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.cost, !q.closed && q.unreadLocked(moment)
 }
 
-// chargeLocked charges what a reply takes, or a window. Where that is not to be had
-// a stream is ended for it: for a reply the one with most of them, else this one.
-// False: the queue is closed, and nothing is charged.
+// chargeLocked charges a reply or a window. If the account is full, it ends a stream: for a reply
+// the stream with the largest charge, for a window this one. It returns false, with nothing
+// charged, if the queue is closed.
 func (q *Queue) chargeLocked(kind budget.Kind, n int64) bool {
 	account := q.waiting.account
 	for !q.closed {
 		if account.Try(kind, n) {
-			_ = q.limits.Holder.Hold(kind, n) // which has no bound of its own
+			_ = q.limits.Holder.Hold(kind, n) // the holder has no bound
 			return true
 		}
-		// Take asks the owners of free memory, and relieve locks other queues: neither under
-		// mu, as two queues that relieved each other would wait for ever. What Take has charged
-		// is given back: all that is charged for replies has to be in the cost of a queue, where
-		// relieve looks for it, and both change under mu together.
+		// mu is released: Take calls the owners of free memory, and relieve locks other queues,
+		// where two queues that relieve each other would deadlock. The charge of Take is given
+		// back and taken again under mu, because the charge for replies must equal the sum of the
+		// queues' costs, by which relieve selects a stream.
 		q.mu.Unlock()
 		switch err := account.Take(kind, n); {
 		case err == nil:
@@ -274,13 +266,14 @@ func (q *Queue) chargeLocked(kind budget.Kind, n int64) bool {
 	return false
 }
 
-// give takes back what chargeLocked has charged.
+// give gives back n bytes that chargeLocked has charged.
 func (q *Queue) give(kind budget.Kind, n int64) {
 	q.waiting.account.Give(kind, n)
 	q.limits.Holder.Drop(kind, n)
 }
 
-// pushLocked appends to ready, and makes room first where half of it is used up.
+// pushLocked appends to ready. If more than half of ready is consumed, it moves the rest to the
+// front instead of growing.
 func (q *Queue) pushLocked(r Reply) {
 	if len(q.ready) == cap(q.ready) && q.first > len(q.ready)/2 {
 		n := copy(q.ready, q.ready[q.first:])
@@ -303,8 +296,8 @@ func (q *Queue) waitLocked(o *Origin) {
 	}
 }
 
-// look ends the stream of a client that has not read for long while replies wait
-// behind the reply that is being written.
+// look ends the stream if its client has not read for Limits.Stall while replies wait behind the
+// one being written.
 func (q *Queue) look() {
 	q.mu.Lock()
 	waits := !q.closed && q.writing.Origin != nil && q.count > 1
@@ -322,7 +315,7 @@ func (q *Queue) look() {
 	}
 }
 
-// End says that no reply to a request will follow.
+// End reports that no reply to a request will follow.
 func (q *Queue) End(t *Turn) {
 	q.mu.Lock()
 	q.begun--
@@ -345,8 +338,8 @@ func (q *Queue) End(t *Turn) {
 	q.poke()
 }
 
-// ReadDone says that no request will follow, and with which error the stream
-// ends when the requests begun are answered.
+// ReadDone reports that no request will follow. err becomes the status of the stream when all
+// requests have ended.
 func (q *Queue) ReadDone(err error) {
 	q.mu.Lock()
 	q.read = true
@@ -357,13 +350,12 @@ func (q *Queue) ReadDone(err error) {
 	q.poke()
 }
 
-// fail ends the stream as it is. Several goroutines may come to it: end says which was
-// the first, and that one closes Over.
+// fail ends the stream at once. Several goroutines may call it; the first one closes Over.
 func (q *Queue) fail(err error) {
 	q.ended(q.end(err))
 }
 
-// ended finishes what end has begun, without a lock.
+// ended completes end, without a lock.
 func (q *Queue) ended(first bool, dropped []Reply) {
 	for i := range dropped {
 		dropped[i].Release()
@@ -373,16 +365,15 @@ func (q *Queue) ended(first bool, dropped []Reply) {
 	}
 }
 
-// Reason is what the stream ends with.
+// Reason returns the status with which the stream ends.
 func (q *Queue) Reason() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.err
 }
 
-// Next waits for the reply to be written next, and returns it until Sent is
-// called; nil means that all is written. While the server is stopping, it ends
-// when nothing is left to do.
+// Next waits for the next reply to write and lends it until Sent; nil means that the stream ends,
+// with the given error. While the server is stopping, the stream ends once nothing is in flight.
 func (q *Queue) Next(ctx context.Context, stopping <-chan struct{}) (*Reply, error) {
 	stopped := false
 	for {
@@ -391,7 +382,7 @@ func (q *Queue) Next(ctx context.Context, stopping <-chan struct{}) (*Reply, err
 		case q.closed:
 			defer q.mu.Unlock()
 			return nil, q.err
-		// The reply moves to writing, which no other goroutine changes until Sent: its caller
+		// The reply moves to writing, which no other goroutine changes until Sent, so the caller
 		// encodes it without the lock.
 		case q.first < len(q.ready):
 			q.writing, q.since = q.ready[q.first], time.Now()
@@ -425,15 +416,15 @@ func (q *Queue) Next(ctx context.Context, stopping <-chan struct{}) (*Reply, err
 	}
 }
 
-// Sent says that the transport has taken the reply which Next gave out, and has
-// nearly written the one before.
+// Sent reports that the transport has accepted the reply that Next returned, and has almost written
+// the previous one.
 func (q *Queue) Sent(r *Reply) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.bytes -= r.bytes
 	q.count--
 	r.Origin.waiting--
-	if !q.closed { // Close has given back the charge of all replies, these two among them
+	if !q.closed { // Close gives back the charge of all replies, including these two
 		q.cost -= q.before.cost
 		q.give(budget.Replies, q.before.cost)
 	}
@@ -442,8 +433,8 @@ func (q *Queue) Sent(r *Reply) {
 	q.room.Broadcast()
 }
 
-// Close drops what was not written, and what is yet to come. It reports whether
-// it was the first to do so.
+// Close drops all replies that are not written, and all later ones. It reports whether this was
+// the first call.
 func (q *Queue) Close(err error) bool {
 	first, dropped := q.end(err)
 	for i := range dropped {
@@ -452,7 +443,7 @@ func (q *Queue) Close(err error) bool {
 	return first
 }
 
-// end is Close but for the release of what it has dropped, which no lock may be held for.
+// end is Close without the release of the dropped replies, during which no lock may be held.
 func (q *Queue) end(err error) (first bool, dropped []Reply) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -463,8 +454,8 @@ func (q *Queue) end(err error) (first bool, dropped []Reply) {
 			q.watch.Stop()
 		}
 	}
-	// Taken out under the lock and released without it: a release may lock a pool, or tell
-	// a model that it may send on. The reply that is being written is Next's caller's.
+	// The replies are removed under the lock and released without it: a release may lock a pool,
+	// or allow a model to send. The caller of Next owns the reply that is being written.
 	dropped = q.ready[q.first:]
 	for _, t := range q.turns {
 		dropped = append(dropped, t.replies...) // bound: charged

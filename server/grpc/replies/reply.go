@@ -10,40 +10,38 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
-// What a reply takes on the heap besides its bytes: the response, its place in the
-// queue and its origin; and each output and parameter.
 const (
-	replyCost  = 1 << 10
+	// replyCost is the heap memory of a reply besides its bytes: response, queue entry, origin.
+	replyCost = 1 << 10
+	// outputCost is the heap memory of an output or parameter besides its bytes.
 	outputCost = 256
 )
 
-// Origin is what is remembered of a request for its replies.
+// Origin keeps the data of a request that its replies need.
 type Origin struct {
-	Model, Version, ID string // version is the text of the request
+	Model, Version, ID string // Version is the text of the request
 	Target             models.Target
 	Classes            []message.Classes
-	Places             []message.Place // the caller's of Queue.Add, while it is called
+	Places             []message.Place // owned by the caller of Queue.Add
 	EmptyFinal         bool
 	Trace              *trace.Trace // nil if the request is not traced
-	waiting            int          // its responses in the queue, guarded by the queue
+	waiting            int          // its queued responses, guarded by the queue
 }
 
-// Reply is a message for the client of a stream: a response, or what a
-// request was refused with. A response that was settled is its message and its
-// slot.
+// Reply is a message for the client of a stream: a response, or the error that has rejected a
+// request. Settling replaces a response by its encoded message and its slot.
 type Reply struct {
 	Origin   *Origin
 	Response *infer.Response
 	Refusal  error
 	Encoded  []byte
-	places   []message.Place // where outputs go, with a reference to each, until they are written
+	places   []message.Place // destinations of outputs, with a reference to each, until written
 	slot     infer.Memory
-	bytes    int64 // what it counts for in the queue
-	cost     int64 // what it is charged: what of it lies on the heap
+	bytes    int64 // size that counts towards Limits.Bytes
+	cost     int64 // charge: the part on the heap
 }
 
-// weigh says what the reply takes. Memory that a model or the pool has lent is
-// charged by its owner.
+// weigh sets bytes and cost. Memory that a model or the pool has lent is charged to its owner.
 func (r *Reply) weigh() {
 	r.cost = replyCost + int64(len(r.Origin.ID)+len(r.Origin.Model))
 	lent := int64(0)
@@ -74,7 +72,7 @@ func (r *Reply) weigh() {
 	r.bytes = r.cost + lent
 }
 
-// hold keeps what the response will be written to, beyond the end of its request.
+// hold keeps the destinations of the outputs open beyond the end of the request.
 func (r *Reply) hold() {
 	if r.Response == nil {
 		return
@@ -85,8 +83,8 @@ func (r *Reply) hold() {
 	}
 }
 
-// put writes the outputs that are wanted in clients' regions there: as late as can be, since
-// the next response of the request goes to the same place.
+// put writes outputs to clients' regions. It runs as late as possible, because the next response
+// to the request uses the same ranges.
 func (r *Reply) put(ctx context.Context) error {
 	err := message.Put(ctx, r.Response, r.places)
 	if err == nil {
@@ -102,9 +100,8 @@ func (r *Reply) leavePlaces() {
 	r.places = nil
 }
 
-// settle makes the message that is sent, in memory of its own, and gives back what
-// the response has been lent but its slot: the model goes on when the message has
-// left.
+// settle encodes the reply into memory of its own and releases the response except for its slot,
+// which the model gets back when the message has been sent.
 func (r *Reply) settle() {
 	a := r.Message(context.Background())
 	b, err := a.Copied()
@@ -123,7 +120,7 @@ func (r *Reply) settle() {
 	r.bytes = r.cost
 }
 
-// Message says what is sent. Of an error only the text is.
+// Message returns the message to send. An error is sent as text only.
 func (r *Reply) Message(ctx context.Context) message.Reply {
 	o := r.Origin
 	switch {
@@ -137,7 +134,7 @@ func (r *Reply) Message(ctx context.Context) message.Reply {
 	case r.Response.Empty:
 		return message.Reply{Model: o.Model, Version: o.Version, ID: o.ID, Stream: true, HasFinal: true, Final: r.Response.Final}
 	}
-	// The charge of the reply has them (weigh).
+	// weigh has charged the classes.
 	err := message.Classify(nil, r.Response, o.Classes, o.Target.Info())
 	if err == nil {
 		err = r.put(ctx)
@@ -150,7 +147,7 @@ func (r *Reply) Message(ctx context.Context) message.Reply {
 	return a
 }
 
-// Failed says what is sent instead of a response or a refusal that cannot be.
+// Failed returns the message to send for err, instead of a reply that cannot be encoded.
 func (r *Reply) Failed(err error) message.Reply {
 	o := r.Origin
 	if r.Response == nil {
@@ -162,20 +159,20 @@ func (r *Reply) Failed(err error) message.Reply {
 	}
 }
 
-// slotted reports whether the reply has a place in the window of its model's
-// request, which says how many there may be.
+// slotted reports whether the reply has a slot in the window of its request, which bounds the
+// number of unreleased responses.
 func (r *Reply) slotted() bool {
 	return r.slot != nil || r.Response != nil && r.Response.Slot != nil
 }
 
-// mayWait reports whether the goroutine that adds the reply may be kept waiting: not
-// where its backend has counted it, and not with the last one of a request.
+// mayWait reports whether the goroutine that adds the reply may be blocked. It may not if the reply
+// has a slot or is the last one of its request.
 func (r *Reply) mayWait() bool {
 	return r.Response == nil || r.Response.Slot == nil && !r.Response.Final
 }
 
-// Release gives up what the reply was lent. It is not sent then, or as its
-// message alone.
+// Release releases the response, its slot and its destinations. An encoded message can still be
+// sent.
 func (r *Reply) Release() {
 	r.leavePlaces()
 	if r.Response != nil {
@@ -187,8 +184,8 @@ func (r *Reply) Release() {
 	}
 }
 
-// errorText is what is said of err where its code is lost. It is never
-// empty: an empty text would pass for success.
+// errorText returns the text of err for a message without a status code. It is never empty: an
+// empty text would mean success.
 func errorText(err error) string {
 	if s, ok := status.FromError(err); ok && s.Message() != "" {
 		return s.Message()

@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 )
 
-// Streams has the streams of a front end, whose replies are on one account.
+// Streams is the set of a front end's streams, whose replies are charged to one account.
 type Streams struct {
 	account *budget.Account
 
@@ -14,48 +14,48 @@ type Streams struct {
 	queues map[*Queue]struct{}
 }
 
-// NewStreams returns the streams of a front end, of which there are none.
+// NewStreams returns an empty set.
 func NewStreams(account *budget.Account) *Streams {
 	return &Streams{account: account, queues: make(map[*Queue]struct{})}
 }
 
-// Count returns how many streams there are.
+// Count returns the number of streams.
 func (w *Streams) Count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.queues)
 }
 
-// Enter takes a stream in, until Leave.
+// Enter adds a stream. Leave must follow.
 func (w *Streams) Enter(q *Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queues[q] = struct{}{} // bound: the streams of the connections
 }
 
-// Leave forgets a stream.
+// Leave removes a stream.
 func (w *Streams) Leave(q *Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.queues, q)
 }
 
-// ownShare is the part of the memory for replies, a quarter, above which a stream is charged for
-// the reply that it adds when streams are compared.
+// ownShare is the part of the memory for replies, a quarter. A stream with more counts the reply
+// that it is adding when streams are compared.
 const ownShare = 4
 
-// relieve makes room for n bytes of a reply of one stream: it ends the stream that is
-// charged most, of the unread streams if there are any. A stream that would itself have a large
-// part of the memory does not end smaller ones. The caller holds no queue's lock.
+// relieve makes room for n bytes of a reply to the stream own: it ends the stream with the largest
+// charge, preferably an unread one. A stream that would itself have a large part of the memory does
+// not end smaller ones. The caller holds no queue's lock.
 //
-// Many goroutines come here at once when the account is full, as each request adds its own
-// reply. One after another they look whether there is room by now, and end a stream only if
-// there is none: a stream that has been ended has given its charge back before w.mu is free.
-// Else each of them would end another stream, and the last one its own.
+// Many goroutines call relieve at the same time when the account is full, as each request adds its
+// own reply. With w.mu held, each checks again whether there is room and ends a stream only if not.
+// An ended stream has given its charge back before w.mu is released, so they do not each end
+// another stream.
 func (w *Streams) relieve(own *Queue, n int64) {
 	w.mu.Lock()
 	if w.account.Try(budget.Replies, n) {
-		w.account.Give(budget.Replies, n) // chargeLocked takes it
+		w.account.Give(budget.Replies, n) // chargeLocked takes it again
 		w.mu.Unlock()
 		return
 	}
