@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// echo answers with the tensor that it gets, at no cost of its own.
+// echo replies with its input tensor at no cost of its own.
 type echo struct{ *servertest.Core }
 
 func (echo) Infer(_ context.Context, req *infer.Request, send infer.Sender) error {
@@ -29,8 +29,7 @@ func (echo) Infer(_ context.Context, req *infer.Request, send infer.Sender) erro
 	return nil
 }
 
-// blocks lends blocks again that have come back, as a pool of shared memory
-// does.
+// blocks reuses returned blocks, as a shared-memory pool does.
 type blocks struct {
 	mu   sync.Mutex
 	free map[int][]*block
@@ -65,8 +64,7 @@ func (b *block) Release() {
 	}
 }
 
-// bare is the generated server on the plain library: what a front end costs
-// that does nothing.
+// bare is the generated server on the plain library: the cost of a front end that does nothing.
 type bare struct {
 	kserve.UnimplementedGRPCInferenceServiceServer
 }
@@ -77,8 +75,7 @@ func (bare) ModelInfer(_ context.Context, q *kserve.ModelInferRequest) (*kserve.
 		RawOutputContents: q.RawInputContents}, nil
 }
 
-// benchClient sends messages that are encoded already, so that little of
-// the time is the client's.
+// benchClient sends pre-encoded messages, so that little of the time is the client's.
 func benchClient(b *testing.B, address string, size, parallel int) {
 	b.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),

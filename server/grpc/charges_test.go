@@ -21,7 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// startSmall is start with an account of the given config.
+// startSmall is start with a small account.
 func startSmall(t *testing.T, cfg Config, config budget.Config) *testServer {
 	t.Helper()
 	return startWith(t, cfg, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
@@ -30,7 +30,7 @@ func startSmall(t *testing.T, cfg Config, config budget.Config) *testServer {
 	})
 }
 
-// idle waits until nothing is charged but connections without calls.
+// idle waits until only connections without calls are charged.
 func (s *testServer) idle(t *testing.T, connections int64) {
 	t.Helper()
 	if !testkit.Within(servertest.Patience, func() bool { return s.account.Total() == connections*connCost }) {
@@ -43,8 +43,8 @@ func (s *testServer) idle(t *testing.T, connections int64) {
 	}
 }
 
-// TestNestedFieldsAreWeighed: a small message that is large when it is decoded is refused before
-// that, by its size on the wire, decompressed, or in memory.
+// TestNestedFieldsAreWeighed: a small message that becomes large when it is decoded is rejected
+// first, by its size on the wire, decompressed, or in memory.
 func TestNestedFieldsAreWeighed(t *testing.T) {
 	s := startSmall(t, Config{}, budget.Config{Limit: 16 << 20})
 	setting := func(n int) []byte {
@@ -64,8 +64,8 @@ func TestNestedFieldsAreWeighed(t *testing.T) {
 	}
 }
 
-// TestHalfOpenCallsAreCharged opens calls and sends nothing else: they are charged to their
-// connection, and refused where there is no room for more.
+// TestHalfOpenCallsAreCharged opens calls and sends nothing else. They are charged to their
+// connection, and rejected when there is no room for more.
 func TestHalfOpenCallsAreCharged(t *testing.T) {
 	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20}) // of which a quarter is for the transport
 	const room = (16 << 20) / callCost
@@ -114,8 +114,8 @@ func TestHeadersAreCharged(t *testing.T) {
 	}
 }
 
-// TestCallsWithoutHandlersAreChargedNoLonger: calls that the library ends before they have a
-// handler leave nothing behind.
+// TestCallsWithoutHandlersAreChargedNoLonger: calls that the library ends before their handler
+// starts leave no charge.
 func TestCallsWithoutHandlersAreChargedNoLonger(t *testing.T) {
 	s := start(t, Config{}, nil)
 	c := s.raw(t)
@@ -135,8 +135,8 @@ func TestCallsWithoutHandlersAreChargedNoLonger(t *testing.T) {
 	s.idle(t, 1)
 }
 
-// TestPartialMessagesAreCharged: the part of a message that a client has sent is charged, wherever
-// it stops.
+// TestPartialMessagesAreCharged: the received part of a message is charged, no matter where it
+// stops.
 func TestPartialMessagesAreCharged(t *testing.T) {
 	for _, method := range []string{"ServerLive", "ModelInfer", "ModelStreamInfer"} {
 		t.Run(method, func(t *testing.T) {
@@ -162,8 +162,8 @@ func TestPartialMessagesAreCharged(t *testing.T) {
 	}
 }
 
-// TestUnreadSmallRepliesAreCharged: a client that lets the server send no data has each reply
-// charged, however small, until the connection ends.
+// TestUnreadSmallRepliesAreCharged: every reply to a client whose window is closed is charged,
+// however small, until the connection ends.
 func TestUnreadSmallRepliesAreCharged(t *testing.T) {
 	s := start(t, Config{}, nil)
 	c := s.raw(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
@@ -188,8 +188,8 @@ func TestUnreadSmallRepliesAreCharged(t *testing.T) {
 	s.idle(t, 1)
 }
 
-// TestRepliesThatNobodyTakesEndTheConnection: the memory of replies comes back from a client that
-// keeps its connection open and lets the server send no data.
+// TestRepliesThatNobodyTakesEndTheConnection: the server gets back the memory of replies to a
+// client that keeps its connection open with a closed window.
 func TestRepliesThatNobodyTakesEndTheConnection(t *testing.T) {
 	s := start(t, Config{WriteTimeout: 100 * time.Millisecond}, nil)
 	c := s.raw(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
@@ -198,8 +198,8 @@ func TestRepliesThatNobodyTakesEndTheConnection(t *testing.T) {
 	s.idle(t, 0)
 }
 
-// TestUnreadErrorsAreCharged: while a client takes no bytes, calls that have ended with an error
-// stay charged.
+// TestUnreadErrorsAreCharged: calls that have ended with an error stay charged while the client
+// does not read.
 func TestUnreadErrorsAreCharged(t *testing.T) {
 	s := start(t, Config{}, nil)
 	c := s.raw(t)
@@ -216,8 +216,7 @@ func TestUnreadErrorsAreCharged(t *testing.T) {
 	s.idle(t, 1)
 }
 
-// TestAConnectionCanBeEnded: the account knows the connections by their names, and can end one
-// that is busy.
+// TestAConnectionCanBeEnded: the account knows connections by name and can end a busy one.
 func TestAConnectionCanBeEnded(t *testing.T) {
 	s := start(t, Config{}, nil)
 	c := s.raw(t)
@@ -237,8 +236,7 @@ func TestAConnectionCanBeEnded(t *testing.T) {
 	s.idle(t, 0)
 }
 
-// TestSmallValuesAreBounded sends values that are larger than any client needs. A stream goes on
-// behind them.
+// TestSmallValuesAreBounded sends values above their limits. A stream continues after them.
 func TestSmallValuesAreBounded(t *testing.T) {
 	s := startSmall(t, Config{MaxLoadFiles: 10}, budget.Config{Limit: 1 << 30})
 	long := strings.Repeat("x", 4097)
@@ -277,8 +275,8 @@ func TestSmallValuesAreBounded(t *testing.T) {
 	wantStatus(t, err, codes.InvalidArgument, "'parameters' has 12 entries, but at most 11 are allowed")
 }
 
-// TestRefusedCallsKeepTheirConnection: a connection whose calls are refused for want of memory is
-// in use. A connection that has never had a call is closed before it.
+// TestRefusedCallsKeepTheirConnection: a connection whose calls are rejected for lack of memory
+// counts as used. A connection that has never had a call is evicted first.
 func TestRefusedCallsKeepTheirConnection(t *testing.T) {
 	s := start(t, Config{MaxConnections: 2}, nil)
 	if err := s.account.Take(budget.Transport, s.account.Most(budget.Transport)); err != nil {
@@ -300,8 +298,8 @@ func TestRefusedCallsKeepTheirConnection(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return used.ended.Load() == 2 })
 }
 
-// TestRefusedCallsLeaveNoTimer: calls with distant deadlines that are refused for want of memory,
-// or for their names, are gone when their connection has ended.
+// TestRefusedCallsLeaveNoTimer: calls with distant deadlines that are rejected, for lack of memory
+// or for their names, leave nothing behind when their connection has ended.
 func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 	s := start(t, Config{}, nil)
 	const calls = 5000
@@ -329,13 +327,13 @@ func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 	}
 }
 
-// TestARefusalWithoutRoomEndsItsStream: a refusal that cannot be encoded for want of memory ends the
-// stream with that error.
+// TestARefusalWithoutRoomEndsItsStream: if memory is too short to encode an error, the stream ends
+// with that error.
 func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
 	s := start(t, Config{}, nil)
 	stream := s.open(t, rpcContext(t))
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() > 0 })
-	// The queue has room for the refusal, and the transport none.
+	// The queue has room for the error, but the transport does not.
 	rest := s.account.Most(budget.Replies) - s.account.Used(budget.Replies) - sentCost
 	if err := s.account.Take(budget.Replies, rest); err != nil {
 		t.Fatal(err)
@@ -348,8 +346,8 @@ func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
 	}
 }
 
-// TestAReplyThatIsTooLargeEndsItsOwnStream: a reply for which the account can never have room, here
-// because of its classes, ends no stream of another client.
+// TestAReplyThatIsTooLargeEndsItsOwnStream: a reply that can never fit into the account, here
+// because of its classes, ends no other client's stream.
 func TestAReplyThatIsTooLargeEndsItsOwnStream(t *testing.T) {
 	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20})
 	small := rawRequest("classes", "FP32", []int64{1, 4}, make([]byte, 16))

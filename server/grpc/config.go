@@ -58,7 +58,7 @@ type Config struct {
 	// MaxHeaderBytes bounds the metadata of an RPC; default 64 KiB.
 	MaxHeaderBytes int
 	// MaxConnections bounds the open connections; default 8192. A new connection beyond the bound
-	// evicts the one that has been without an RPC for the longest time. If all have RPCs, the new
+	// evicts the connection whose last RPC ended first. If all have RPCs, the new
 	// one is closed. MaxCalls bounds the concurrent RPCs of one connection; default 4096.
 	MaxConnections int
 	MaxCalls       int

@@ -81,7 +81,7 @@ func (l lent) Accept() (net.Conn, error) {
 // Close ends Accept but leaves the socket open.
 func (l lent) Close() error { return l.setDeadline(time.Unix(1, 0)) }
 
-// setDeadline sets the deadline of Accept; zero is none.
+// setDeadline sets the deadline of Accept; zero removes it.
 func (l *listener) setDeadline(t time.Time) error {
 	socket, ok := l.Listener.(*net.TCPListener)
 	if !ok {

@@ -28,8 +28,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// writeCertificate makes a certificate for 127.0.0.1 that signs itself, and
-// returns its files.
+// writeCertificate makes a self-signed certificate for 127.0.0.1 and returns its files.
 func writeCertificate(t *testing.T, name string) (certFile, keyFile string) {
 	t.Helper()
 	at := filepath.Join(t.TempDir(), name)
@@ -79,7 +78,7 @@ func TestEncryptionAndClientCertificatesAreWanted(t *testing.T) {
 	}
 }
 
-// packed is a stats.Handler that counts the messages received compressed.
+// packed is a stats.Handler that counts compressed messages.
 type packed struct{ compressed, plain atomic.Int64 }
 
 func (*packed) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -95,8 +94,8 @@ func (p *packed) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// TestCompressionLevelAppliesToInferences: a level other than none compresses the answers to
-// inferences, whatever came in, and no others.
+// TestCompressionLevelAppliesToInferences: a level other than none compresses the replies to
+// inferences, whether the requests were compressed or not, and no other replies.
 func TestCompressionLevelAppliesToInferences(t *testing.T) {
 	for _, level := range message.CompressionLevels {
 		for _, method := range []string{"identity", "gzip", "deflate"} {
@@ -118,8 +117,8 @@ func TestCompressionLevelAppliesToInferences(t *testing.T) {
 	}
 }
 
-// stuckConn is a client's connection that takes so many bytes and then no more,
-// until the server has ended it.
+// stuckConn is a client's connection that reads a given number of bytes and then blocks until the
+// server has closed it.
 type stuckConn struct {
 	net.Conn
 	left   atomic.Int64
@@ -135,8 +134,8 @@ func (c *stuckConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Read sees that the server has gone: a client that then waits for its own farewell
-// to be written does so for 5 s.
+// Read detects that the server has closed the connection. Otherwise the client would wait 5 s to
+// write its GOAWAY.
 func (c *stuckConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
@@ -150,8 +149,8 @@ func (c *stuckConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestReadTimeoutEndsUnfinishedRequests: a request that its client has begun and does not end is
-// given up, whether it is read at once or in pieces.
+// TestReadTimeoutEndsUnfinishedRequests: a request that its client does not finish fails, whether
+// it is read at once or in pieces.
 func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 	for _, size := range []int{10000, 1 << 20} {
 		s := start(t, Config{ReadTimeout: 50 * time.Millisecond}, nil)
@@ -166,8 +165,8 @@ func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 		}
 		s.settled(t)
 	}
-	// A stream may be idle for longer. One whose messages are read too slowly for the
-	// shortest time, because the machine has other things to do, gets more of it.
+	// A stream may be idle for longer. If the loaded machine reads messages too slowly for the
+	// shortest timeout, the test retries with a longer one.
 	for timeout := time.Millisecond; ; timeout *= 10 {
 		err := idleStream(t, timeout)
 		if err == nil {
@@ -179,8 +178,7 @@ func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 	}
 }
 
-// idleStream has a stream idle for longer than the read timeout between two
-// messages that come at once.
+// idleStream leaves a stream idle between two messages for longer than the read timeout.
 func idleStream(t *testing.T, timeout time.Duration) error {
 	s := start(t, Config{ReadTimeout: timeout}, nil)
 	stream := s.open(t, rpcContext(t))
@@ -205,8 +203,8 @@ func idleStream(t *testing.T, timeout time.Duration) error {
 	return nil
 }
 
-// TestAConnectionWithACallIsNotIdle: a connection makes room for another one only when nothing of
-// any call is left of it, not even an end that the client has not read.
+// TestAConnectionWithACallIsNotIdle: a connection is evicted only when nothing of any call is left,
+// not even a status that the client has not read.
 func TestAConnectionWithACallIsNotIdle(t *testing.T) {
 	s := start(t, Config{}, nil)
 	s.raw(t).read()

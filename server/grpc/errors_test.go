@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestBadRequestsReadAsClientsExpect sends requests that are wrong. The texts are Triton's.
+// TestBadRequestsReadAsClientsExpect sends invalid requests. The error texts are Triton's.
 func TestBadRequestsReadAsClientsExpect(t *testing.T) {
 	s := start(t, Config{}, servertest.NewCore(servertest.NewModel("ident", 0)))
 	for _, test := range []struct {
@@ -118,8 +118,8 @@ func TestBadRequestsReadAsClientsExpect(t *testing.T) {
 	}
 }
 
-// TestLongErrorsAreCut: a client that takes headers of 8 KiB, as most do, gets the
-// code and the beginning of a text of any length.
+// TestLongErrorsAreCut: a client with the usual header limit of 8 KiB receives the code and the
+// beginning of a text of any length.
 func TestLongErrorsAreCut(t *testing.T) {
 	const before, after = "the model says '", "'"
 	whole := ""
@@ -159,7 +159,7 @@ func TestLongErrorsAreCut(t *testing.T) {
 	}
 }
 
-// FuzzShortText: what is left of a text is within the bounds, and is its beginning.
+// FuzzShortText: the shortened text is within the bounds and is a prefix of the original.
 func FuzzShortText(f *testing.F) {
 	for _, seed := range []string{"", "short", "ü%\n", "\xff\xfe", "a\xe2\x82", "😀x"} {
 		f.Add(seed, 1)
@@ -172,7 +172,7 @@ func FuzzShortText(f *testing.F) {
 		text := strings.Repeat(piece, n)
 		got := shortText(text)
 		encoded := 0
-		for _, b := range []byte(string([]rune(got))) { // U+FFFD for what is no UTF-8
+		for _, b := range []byte(string([]rune(got))) { // U+FFFD for invalid UTF-8
 			if encoded++; b < ' ' || b > '~' || b == '%' {
 				encoded += 2
 			}
@@ -187,8 +187,7 @@ func FuzzShortText(f *testing.F) {
 	})
 }
 
-// TestUnusedRawContentsAreIgnored: entries of raw_input_contents that no input takes are
-// ignored, and the data of an input whose turn has not come.
+// TestUnusedRawContentsAreIgnored: entries of raw_input_contents that no input uses are ignored.
 func TestUnusedRawContentsAreIgnored(t *testing.T) {
 	s := start(t, Config{}, nil)
 	q := int32s("id_int32", 5000)

@@ -34,14 +34,13 @@ type testServer struct {
 	stop   func() error       // that, and returns what Run returned
 }
 
-// start runs a front end until the test ends. Afterwards all memory must
-// have come back.
+// start runs a front end until the test ends, and then checks that all memory has been released.
 func start(t testing.TB, cfg Config, core *servertest.Core, dial ...grpc.DialOption) *testServer {
 	t.Helper()
 	return startWith(t, cfg, core, func(*server.Parts, *servertest.Blocks) {}, dial...)
 }
 
-// startWith is start with parts that change has changed.
+// startWith is start with modified parts.
 func startWith(t testing.TB, cfg Config, core *servertest.Core, change func(*server.Parts, *servertest.Blocks), dial ...grpc.DialOption) *testServer {
 	t.Helper()
 	if core == nil {
@@ -68,7 +67,7 @@ func startWith(t testing.TB, cfg Config, core *servertest.Core, change func(*ser
 	return s
 }
 
-// dial returns a client of its own, which is closed when the test ends.
+// dial returns a separate client, which is closed when the test ends.
 func (s *testServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.ClientConn, kserve.GRPCInferenceServiceClient) {
 	t.Helper()
 	options = append([]grpc.DialOption{
@@ -83,8 +82,8 @@ func (s *testServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.Clien
 	return conn, kserve.NewGRPCInferenceServiceClient(conn)
 }
 
-// settled waits until nothing of any request is held. Responses that a broken
-// connection forgot come back with the garbage.
+// settled waits until no memory of any request is held. Responses that a broken connection has
+// dropped are released by the garbage collector.
 func (s *testServer) settled(t testing.TB) {
 	t.Helper()
 	testkit.Eventually(t, servertest.Patience, func() bool {
@@ -96,7 +95,7 @@ func (s *testServer) settled(t testing.TB) {
 	})
 }
 
-// rpcContext is one that the test's end, or its failure to end, cancels.
+// rpcContext returns a context that ends with the test, or if the test hangs.
 func rpcContext(t testing.TB, keys ...string) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*servertest.Patience)
@@ -104,7 +103,7 @@ func rpcContext(t testing.TB, keys ...string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, keys...)
 }
 
-// wantStatus compares how an RPC ended.
+// wantStatus checks the status of an RPC.
 func wantStatus(t testing.TB, err error, code codes.Code, message string) {
 	t.Helper()
 	if s := status.Convert(err); s.Code() != code || s.Message() != message {
@@ -112,7 +111,7 @@ func wantStatus(t testing.TB, err error, code codes.Code, message string) {
 	}
 }
 
-// paramOf returns an InferParameter; nil is one without a value.
+// paramOf returns an InferParameter; nil gives one without a value.
 func paramOf(v any) *kserve.InferParameter {
 	switch v := v.(type) {
 	case bool:
@@ -129,7 +128,7 @@ func paramOf(v any) *kserve.InferParameter {
 	return &kserve.InferParameter{}
 }
 
-// paramsOf makes a map of names and values that take turns.
+// paramsOf makes a map of alternating names and values.
 func paramsOf(pairs ...any) map[string]*kserve.InferParameter {
 	m := map[string]*kserve.InferParameter{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -154,7 +153,7 @@ func int32s(model string, n int) *kserve.ModelInferRequest {
 	return rawRequest(model, "INT32", []int64{int64(n)}, data)
 }
 
-// decoupledModel answers with what f sends.
+// decoupledModel responds with the responses that f sends.
 func decoupledModel(name string, f func(ctx context.Context, req *infer.Request, send infer.Sender) error) *servertest.Model {
 	m := servertest.NewModel(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	m.Info.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
@@ -162,10 +161,10 @@ func decoupledModel(name string, f func(ctx context.Context, req *infer.Request,
 	return m
 }
 
-// benchCodec sends what is encoded already, and counts what it receives.
+// benchCodec sends pre-encoded messages and counts the received bytes.
 type benchCodec struct{}
 
-// benchReply is how many bytes a message had.
+// benchReply is the length of a message.
 type benchReply int
 
 func (benchCodec) Name() string { return "proto" }

@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestLeaveSendsClientsAwayAndServes: a client that is connected gets a GOAWAY, which ends its connection when its RPC has
-// ended, and clients that connect later are served, and sent away too.
+// TestLeaveSendsClientsAwayAndServes: connected clients receive a GOAWAY, which ends their
+// connections after their RPCs. Clients that connect later are served, and receive one, too.
 func TestLeaveSendsClientsAwayAndServes(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{}, servertest.NewCore(w.Model))
@@ -30,7 +30,7 @@ func TestLeaveSendsClientsAwayAndServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer later.Close()
-	for range 2 { // the second time it has to connect anew
+	for range 2 { // the second time it must reconnect
 		if _, err := kserve.NewGRPCInferenceServiceClient(later).ServerLive(rpcContext(t), &kserve.ServerLiveRequest{}); err != nil {
 			t.Fatalf("a client that comes later: %v", err)
 		}
@@ -60,7 +60,8 @@ func TestLeaveSendsClientsAwayAndServes(t *testing.T) {
 	}
 }
 
-// TestShutdownAfterLeaveEndsRPCsOfBoth: what is in flight on connections of before and of after Leave ends in time.
+// TestShutdownAfterLeaveEndsRPCsOfBoth: RPCs in flight on connections from before and after Leave
+// end in time.
 func TestShutdownAfterLeaveEndsRPCsOfBoth(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{}, servertest.NewCore(w.Model))

@@ -27,7 +27,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestRestrictedMethodsNeedTheKey closes groups of methods to clients without the key.
+// TestRestrictedMethodsNeedTheKey restricts groups of methods.
 func TestRestrictedMethodsNeedTheKey(t *testing.T) {
 	s := start(t, Config{Restricted: []server.Restriction{
 		{Groups: []string{"health", "inference"}, Header: "Key", Value: "secret"},
@@ -69,8 +69,8 @@ func TestRestrictedMethodsNeedTheKey(t *testing.T) {
 	}
 }
 
-// TestReservedHeaderIsRefusedInTurn: metadata that is forwarded must not have a reserved
-// name; errors that come before it in Triton's order win.
+// TestReservedHeaderIsRefusedInTurn: forwarded metadata must not have a reserved name; errors that
+// come earlier in Triton's order win.
 func TestReservedHeaderIsRefusedInTurn(t *testing.T) {
 	s := start(t, Config{ForwardPattern: "t"}, nil)
 	const refusal = "Header 'timeout' is reserved for Triton usage and cannot be forwarded."
@@ -97,7 +97,7 @@ func TestReservedHeaderIsRefusedInTurn(t *testing.T) {
 	}
 }
 
-// TestCompressionWorksBothWays sends and receives in each method and level.
+// TestCompressionWorksBothWays sends and receives with each method and level.
 func TestCompressionWorksBothWays(t *testing.T) {
 	for _, level := range []string{"none", "low", "medium", "high"} {
 		s := start(t, Config{Compression: level}, nil)
@@ -124,7 +124,7 @@ func TestCompressionWorksBothWays(t *testing.T) {
 	}
 }
 
-// TestMessageLimitCountsDecompressedBytes refuses messages that are too large, on the wire or
+// TestMessageLimitCountsDecompressedBytes rejects messages that are too large, on the wire or
 // decompressed.
 func TestMessageLimitCountsDecompressedBytes(t *testing.T) {
 	s := start(t, Config{MaxMessageBytes: 100 << 10}, nil)
@@ -143,8 +143,7 @@ func TestMessageLimitCountsDecompressedBytes(t *testing.T) {
 	}
 }
 
-// TestWithoutMemoryOneRequestIsRefused: a request for which there is no memory is refused,
-// alone.
+// TestWithoutMemoryOneRequestIsRefused: lack of memory for a request fails only that request.
 func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
 	s := start(t, Config{}, nil)
 	defer servertest.Leave(s.account, budget.Blocks, 1<<20)()
@@ -168,7 +167,7 @@ func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
 	}
 }
 
-// TestConnectionLimitClosesNewcomers closes connections beyond the limit as they come.
+// TestConnectionLimitClosesNewcomers: new connections beyond the limit are closed.
 func TestConnectionLimitClosesNewcomers(t *testing.T) {
 	s := start(t, Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 50 * time.Millisecond}}, nil)
 	stream := s.open(t, rpcContext(t)) // which keeps its connection busy
@@ -186,7 +185,7 @@ func TestConnectionLimitClosesNewcomers(t *testing.T) {
 	if _, end := receiveAll(t, stream); end != io.EOF {
 		t.Errorf("the stream ends with %v", end)
 	}
-	// Idle, it makes room for another one, and its client connects anew.
+	// When idle, it is evicted for another one, and its client reconnects.
 	for range 2 {
 		testkit.Eventually(t, servertest.Patience, func() bool {
 			_, client := s.dial(t)
@@ -222,7 +221,7 @@ func TestStreamReadsNoMoreThanMayBeInFlight(t *testing.T) {
 	}
 }
 
-// TestConfigNamesWhatIsRefused is a table of settings that cannot be used.
+// TestConfigNamesWhatIsRefused is a table of invalid settings.
 func TestConfigNamesWhatIsRefused(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"Port is 65536, want 0 to 65535":                                    {Port: 65536},
@@ -240,7 +239,7 @@ func TestConfigNamesWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestGarbageEndsOneConnection sends what is no HTTP/2, or stops in the middle of it.
+// TestGarbageEndsOneConnection sends bytes that are not HTTP/2, or stops in the middle of a frame.
 func TestGarbageEndsOneConnection(t *testing.T) {
 	s := start(t, Config{}, nil)
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x01\x00", strings.Repeat("\xff", 1000)} {
@@ -259,8 +258,8 @@ func TestGarbageEndsOneConnection(t *testing.T) {
 	}
 }
 
-// TestEntriesCountAgainstTheLimit: a call whose message would grow beyond the limit when it is
-// decoded is refused.
+// TestEntriesCountAgainstTheLimit: a call whose message would exceed the limit when it is decoded is
+// rejected.
 func TestEntriesCountAgainstTheLimit(t *testing.T) {
 	s := start(t, Config{}, nil)
 	many := bytes.Repeat([]byte{0x0a, 0}, 8<<20) // entries without key and value

@@ -23,8 +23,7 @@ import (
 
 const service = "/inference.GRPCInferenceService/"
 
-// invoke calls a method and compares the answer with text, or the error with a
-// code and a message.
+// invoke calls a method and compares the reply with text, or the error with a code and a message.
 func (s *testServer) invoke(t *testing.T, method string, request, answer proto.Message, code codes.Code, want string) {
 	t.Helper()
 	if !strings.HasPrefix(method, "/") {
@@ -158,7 +157,7 @@ func TestMethodsAnswerByTheTable(t *testing.T) {
 	}
 }
 
-// traced is a request that changes one trace setting.
+// traced returns a request that changes one trace setting.
 func traced(key string, values ...string) *kserve.TraceSettingRequest {
 	return &kserve.TraceSettingRequest{Settings: map[string]*kserve.TraceSettingRequest_SettingValue{key: {Value: values}}}
 }
@@ -174,7 +173,7 @@ func traceSettings(rate, count string) string {
 	return text
 }
 
-// TestStatisticsOfAllIgnoreTheVersion: a version of all models means nothing.
+// TestStatisticsOfAllIgnoreTheVersion: a version is meaningless without a model.
 func TestStatisticsOfAllIgnoreTheVersion(t *testing.T) {
 	s := start(t, Config{}, nil)
 	got, err := s.client.ModelStatistics(rpcContext(t), &kserve.ModelStatisticsRequest{Version: "7"})
@@ -184,7 +183,7 @@ func TestStatisticsOfAllIgnoreTheVersion(t *testing.T) {
 	}
 }
 
-// TestUnparsableMessagesAreRefused sends bytes that are no message of the method.
+// TestUnparsableMessagesAreRefused sends bytes that are not a message of the method.
 func TestUnparsableMessagesAreRefused(t *testing.T) {
 	s := start(t, Config{}, nil)
 	for _, method := range []string{"ServerLive", "ModelReady", "ModelInfer"} {
@@ -198,7 +197,7 @@ func TestUnparsableMessagesAreRefused(t *testing.T) {
 	}
 }
 
-// rawCodec sends bytes as they are and receives nothing.
+// rawCodec sends bytes unchanged and discards replies.
 type rawCodec struct{}
 
 func (rawCodec) Name() string                    { return "proto" }
@@ -270,7 +269,7 @@ func TestLogSettingsAreChangedAndShown(t *testing.T) {
 	}
 }
 
-// TestLoadOutlivesClient: a load goes on when its client has left.
+// TestLoadOutlivesClient: a load goes on after its client has disconnected.
 func TestLoadOutlivesClient(t *testing.T) {
 	core := servertest.NewCore()
 	begun, left, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)

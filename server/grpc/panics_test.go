@@ -20,9 +20,9 @@ func (c brokenCore) Target(name string, version int64) (models.Target, error) {
 	return c.Core.Target(name, version)
 }
 
-// TestAPanicEndsItsOwnRequestOfAStream: it is answered in its turn, whether the bug
-// is met before the request has begun or while its inputs are made, what it has been
-// lent comes back, and the stream goes on to its end.
+// TestAPanicEndsItsOwnRequestOfAStream: the request is answered in its turn, whether the panic
+// occurs before it begins or while its inputs are built. Its memory is released, and the stream
+// continues to its end.
 func TestAPanicEndsItsOwnRequestOfAStream(t *testing.T) {
 	s := start(t, Config{}, nil)
 	s.FrontEnd.core = brokenCore{s.FrontEnd.core}

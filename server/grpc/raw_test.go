@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 )
 
-// rawClient speaks HTTP/2 in frames of its own choice. It answers nothing, and reads only once
-// read is called.
+// rawClient sends arbitrary HTTP/2 frames. It replies to nothing, and reads only once read is
+// called.
 type rawClient struct {
 	net.Conn
 	*http2.Framer
@@ -64,8 +64,8 @@ func (c *rawClient) open(path string, more ...string) uint32 {
 	return id
 }
 
-// send sends the beginning of a message that announces size bytes, and ends the stream if the
-// message is whole.
+// send sends the beginning of a message with an announced length of size bytes. It ends the stream
+// if the message is complete.
 func (c *rawClient) send(id uint32, size int, body []byte) {
 	c.t.Helper()
 	whole := size == len(body)
@@ -92,8 +92,7 @@ func (c *rawClient) read() {
 	}()
 }
 
-// grown runs f, and returns by how much the heap and the stacks are larger afterwards, and the
-// charged memory.
+// grown runs f and returns the growth of the heap and stacks, and of the charged memory.
 func (s *testServer) grown(f func()) (taken, charged int64) {
 	before, was := heapAndStacks(), s.account.Total()
 	f()

@@ -20,14 +20,14 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// withRegions lets clients register shared memory, and tells where its file lies.
+// withRegions allows clients to register shared memory, and returns the path of its file.
 func withRegions(t testing.TB, path *string) func(*server.Parts, *servertest.Blocks) {
 	return func(parts *server.Parts, blocks *servertest.Blocks) {
 		parts.Regions, *path = servertest.Regions(t, blocks)
 	}
 }
 
-// TestRegionMethodsAnswerByTheTable registers, shows and unregisters regions of both kinds.
+// TestRegionMethodsAnswerByTheTable registers, lists and unregisters regions of both kinds.
 func TestRegionMethodsAnswerByTheTable(t *testing.T) {
 	var path string
 	s := startWith(t, Config{}, nil, withRegions(t, &path))
@@ -74,7 +74,7 @@ func inRegion(region string, offset, size int) map[string]*kserve.InferParameter
 	return paramsOf("shared_memory_region", region, "shared_memory_offset", offset, "shared_memory_byte_size", size)
 }
 
-// placed is a request for an INT32 tensor of n elements, from one range of the region to
+// placed returns a request for an INT32 tensor of n elements, from one range of the region to
 // another.
 func placed(model string, n, from, to, room int) *kserve.ModelInferRequest {
 	return &kserve.ModelInferRequest{ModelName: model,
@@ -114,8 +114,8 @@ func lies(t *testing.T, path string, offset, n int) []byte {
 	return data[offset:][:n]
 }
 
-// TestInferencesUseRegions has inputs that lie in a client's region and outputs that go
-// there, small and large, and what is wrong about some.
+// TestInferencesUseRegions reads inputs from a client's region and writes outputs to it, small and
+// large, with invalid cases.
 func TestInferencesUseRegions(t *testing.T) {
 	s, path := registered(t, nil)
 	for _, n := range []int{0, 3, 5000} {
@@ -130,7 +130,7 @@ func TestInferencesUseRegions(t *testing.T) {
 		}
 	}
 
-	// One input in the region, one behind it in the message; one output of each kind.
+	// One input in the region, the other in the message; one output of each kind.
 	got, err := s.client.ModelInfer(rpcContext(t), &kserve.ModelInferRequest{ModelName: "multi",
 		Inputs: []*kserve.ModelInferRequest_InferInputTensor{{Name: "INPUT0", Datatype: "INT32", Shape: []int64{1}, Parameters: inRegion("r", 28, 4)},
 			{Name: "INPUT3", Datatype: "BOOL", Shape: []int64{2}}},
@@ -167,7 +167,7 @@ func TestInferencesUseRegions(t *testing.T) {
 	refused(placed("id_int32", 2, 0, 65536, 8), codes.InvalidArgument, "shared memory region 'r' has been truncated by its owner")
 }
 
-// TestNothingIsWrittenForAClientThatHasLeft: the memory may have another use by then.
+// TestNothingIsWrittenForAClientThatHasLeft: the client may have reused its memory.
 func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 	core := servertest.NewCore()
 	entered, left := make(chan struct{}), make(chan struct{})
@@ -196,9 +196,9 @@ func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 	}
 }
 
-// TestStreamsUseRegions: each response of a stream is in the region when its message comes,
-// also where the region has lost its name meanwhile; one that does not fit is an error of
-// its own.
+// TestStreamsUseRegions: each response of a stream is in the region when its message arrives, even
+// if the region has been unregistered meanwhile. A response that does not fit is an error of its
+// own.
 func TestStreamsUseRegions(t *testing.T) {
 	next := make(chan struct{})
 	three := decoupledModel("three", func(_ context.Context, r *infer.Request, send infer.Sender) error {
@@ -244,8 +244,8 @@ func TestStreamsUseRegions(t *testing.T) {
 	}
 }
 
-// TestStreamsThatEndLeaveNoRegion: responses that wait, and are never written, keep nothing
-// of the region once their client has left.
+// TestStreamsThatEndLeaveNoRegion: waiting responses that are never written keep no part of the
+// region after their client has disconnected.
 func TestStreamsThatEndLeaveNoRegion(t *testing.T) {
 	sent := make(chan struct{})
 	many := decoupledModel("many", func(_ context.Context, r *infer.Request, send infer.Sender) error {
@@ -276,8 +276,8 @@ func TestStreamsThatEndLeaveNoRegion(t *testing.T) {
 	})
 }
 
-// TestOutputsInTheirPlaces: of an output that the backend has put where the client wants it the
-// reply says what it is, and the region is left alone and let go.
+// TestOutputsInTheirPlaces: if the backend has written an output to the client's region, the reply
+// describes it, and the region is not written again but released.
 func TestOutputsInTheirPlaces(t *testing.T) {
 	m := servertest.NewModel("puts", 0, "INPUT0 INT32 -1", "OUTPUT0 UINT8 -1")
 	m.Infer = servertest.PutInPlace(100_000)

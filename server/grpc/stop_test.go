@@ -20,8 +20,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// waiting is a model whose requests wait for gate, or for the end of their
-// context, of which ended then counts.
+// waiting is a model whose requests wait for gate, or for the end of their context, which ended
+// counts.
 type waiting struct {
 	*servertest.Model
 	late          bool // it answers although the context has ended
@@ -58,8 +58,8 @@ func (w *waiting) await(t testing.TB, n int64) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return w.inside.Load() == n })
 }
 
-// expire has an RPC run into its deadline while its request is inside the model.
-// The deadline is a later one each time that the request has not come so far.
+// expire lets the deadline of an RPC pass while its request is inside the model. It retries with a
+// later deadline if the request does not get that far.
 func (w *waiting) expire(t *testing.T, rpc func(ctx context.Context) error) {
 	t.Helper()
 	for limit := 50 * time.Millisecond; w.ended.Load() == 0; limit *= 2 {
@@ -76,8 +76,8 @@ func (w *waiting) expire(t *testing.T, rpc func(ctx context.Context) error) {
 	}
 }
 
-// TestCancelEndsTheContext: a client that cancels, whose deadline passes or that vanishes
-// ends its requests' contexts.
+// TestCancelEndsTheContext: cancellation, an expired deadline and a lost connection end the contexts
+// of the client's requests.
 func TestCancelEndsTheContext(t *testing.T) {
 	type leave func(t *testing.T, s *testServer, w *waiting)
 	infer := func(ctx context.Context, client kserve.GRPCInferenceServiceClient) <-chan error {
@@ -152,7 +152,7 @@ func TestCancelEndsTheContext(t *testing.T) {
 	}
 }
 
-// TestShutdownAnswersWhatIsInFlight: what is in flight is answered, what is new is refused, and
+// TestShutdownAnswersWhatIsInFlight: requests in flight are answered, new ones are rejected, and
 // streams without requests end.
 func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	w := newWaiting(false)
@@ -181,8 +181,8 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	if err := <-unary; err != nil {
 		t.Errorf("the unary RPC in flight: %v", err)
 	}
-	// b is refused, or comes too late for the stream. That ends after a or b, unless
-	// its client has said before that it sends no more.
+	// b is rejected, or comes too late for the stream. The stream ends after a or b, unless its
+	// client has half-closed it before.
 	got, end := receiveAll(t, busy)
 	refused := []string{"waits/1 a true 20000", "/ b -: " + errStopping.Message}
 	if end == io.EOF && !slices.Equal(got, refused) ||
@@ -194,7 +194,7 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// TestShutdownLateEndsContexts: after ExitTimeout contexts end, and connections.
+// TestShutdownLateEndsContexts: after ExitTimeout, contexts and connections end.
 func TestShutdownLateEndsContexts(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{ExitTimeout: 50 * time.Millisecond}, servertest.NewCore(w.Model))
@@ -212,7 +212,7 @@ func TestShutdownLateEndsContexts(t *testing.T) {
 	}
 }
 
-// TestShutdownNamesHeldRequests: Run tells of requests that a model does not let go of.
+// TestShutdownNamesHeldRequests: Run reports requests that a model does not release.
 func TestShutdownNamesHeldRequests(t *testing.T) {
 	gate := make(chan struct{})
 	m := servertest.NewModel("holds", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
@@ -233,8 +233,8 @@ func TestShutdownNamesHeldRequests(t *testing.T) {
 	s.stop = func() error { return nil }
 }
 
-// TestBackpressureReachesTheModel: a model that sends faster than its client reads waits,
-// and goes on when the client does.
+// TestBackpressureReachesTheModel: a model that sends faster than its client reads waits, and
+// continues when the client reads.
 func TestBackpressureReachesTheModel(t *testing.T) {
 	const answers, size = 300, 100 << 10
 	var sent atomic.Int64
@@ -249,8 +249,8 @@ func TestBackpressureReachesTheModel(t *testing.T) {
 	s = start(t, Config{MaxStreamBytes: 1 << 20}, servertest.NewCore(many), grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<20))
 	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, withID(int32s("many", 1), "a"))
-	// What it can send without its client: the bytes that may wait, one answer
-	// more, and what the transport takes.
+	// The model can send the bytes that may be queued, one more response, and the transport's
+	// buffers.
 	testkit.Eventually(t, servertest.Patience, func() bool { return sent.Load() >= 10 })
 	if n := sent.Load(); n > 40 {
 		t.Errorf("the model has sent %d answers to a client that does not read", n)
@@ -264,7 +264,7 @@ func TestBackpressureReachesTheModel(t *testing.T) {
 	}
 }
 
-// TestResponseLimitHoldsForEachRequest: MaxStreamResponses holds for each request of its own.
+// TestResponseLimitHoldsForEachRequest: MaxStreamResponses applies to each request separately.
 func TestResponseLimitHoldsForEachRequest(t *testing.T) {
 	var sent [2]atomic.Int64
 	var s *testServer
@@ -287,8 +287,8 @@ func TestResponseLimitHoldsForEachRequest(t *testing.T) {
 	}
 }
 
-// TestStalledStreamEnds: a client that makes a model wait for too long loses its stream,
-// and the model's next answers go nowhere.
+// TestStalledStreamEnds: a client that blocks a model for too long loses its stream, and the model's
+// next responses are dropped.
 func TestStalledStreamEnds(t *testing.T) {
 	var s *testServer
 	done := make(chan struct{})
@@ -315,7 +315,7 @@ func TestStalledStreamEnds(t *testing.T) {
 	s.settled(t)
 }
 
-// fakeWindow is a backend's count of the responses that it has handed up.
+// fakeWindow counts responses as a backend does.
 type fakeWindow struct {
 	mu   sync.Mutex
 	room sync.Cond
@@ -331,8 +331,8 @@ func (w *fakeWindow) Release() {
 	w.mu.Unlock()
 }
 
-// TestSlotsLetResponsesQueue: responses that their backend counts are queued whatever there is,
-// without making the model wait; a client that reads none of them loses its stream.
+// TestSlotsLetResponsesQueue: responses with slots are queued without blocking the model. A client
+// that reads none of them loses its stream.
 func TestSlotsLetResponsesQueue(t *testing.T) {
 	var s *testServer
 	window := &fakeWindow{}
@@ -373,7 +373,8 @@ func TestSlotsLetResponsesQueue(t *testing.T) {
 	s.settled(t)
 }
 
-// TestWriteTimeoutEndsUnreadAnswers: an answer that its client does not take comes back.
+// TestWriteTimeoutEndsUnreadAnswers: the memory of a reply that its client does not read is
+// released.
 func TestWriteTimeoutEndsUnreadAnswers(t *testing.T) {
 	s := start(t, Config{WriteTimeout: 10 * time.Millisecond}, nil, grpc.WithStaticStreamWindowSize(1<<16))
 	lazy, err := s.conn.NewStream(rpcContext(t), &grpc.StreamDesc{ServerStreams: true}, service+"ModelInfer")

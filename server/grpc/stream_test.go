@@ -68,7 +68,7 @@ func brief(a *kserve.ModelStreamInferResponse) string {
 	return text
 }
 
-// receiveAll half-closes and returns what comes, and how the stream ends.
+// receiveAll half-closes the stream and returns all messages and the status.
 func receiveAll(t testing.TB, stream clientStream) (got []string, end error) {
 	t.Helper()
 	if err := stream.CloseSend(); err != nil {
@@ -91,8 +91,7 @@ func withID(q *kserve.ModelInferRequest, id string, params ...any) *kserve.Model
 	return q
 }
 
-// answer is a response of model "m" with one output of n bytes, of the blocks if
-// n is large.
+// answer returns a response of model "m" with one output of n bytes, from blocks if n is large.
 func (s *testServer) answer(req *infer.Request, n int, final bool) *infer.Response {
 	t := infer.Tensor{Name: "OUTPUT0", DataType: infer.Uint8, Shape: []int64{int64(n)}}
 	if n > message.BlockSize {
@@ -177,8 +176,8 @@ func TestStreamMessagesAreWhole(t *testing.T) {
 	}
 }
 
-// TestStreamOrderFollowsRequests: answers keep the order of their requests, except those of
-// decoupled models.
+// TestStreamOrderFollowsRequests: replies keep the order of their requests, except for decoupled
+// models.
 func TestStreamOrderFollowsRequests(t *testing.T) {
 	gates := map[string]chan struct{}{}
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -209,8 +208,8 @@ func TestStreamOrderFollowsRequests(t *testing.T) {
 	}
 }
 
-// TestStreamEntersRequestsInOrder: each request is in its scheduler, or has been answered,
-// before the next one comes; none waits for the answer of one that is.
+// TestStreamEntersRequestsInOrder: each request enters its scheduler, or is answered, before the
+// next one does. None waits for the response to another.
 func TestStreamEntersRequestsInOrder(t *testing.T) {
 	gate := make(chan struct{})
 	var mu sync.Mutex
@@ -256,8 +255,8 @@ func TestStreamEntersRequestsInOrder(t *testing.T) {
 	}
 }
 
-// TestStreamErrorEndsTheStreamIfAsked: with triton_grpc_error the first error of a model ends
-// the stream with its status, and the other requests are cancelled.
+// TestStreamErrorEndsTheStreamIfAsked: with triton_grpc_error the first error of a model ends the
+// stream with its status, and the other requests are cancelled.
 func TestStreamErrorEndsTheStreamIfAsked(t *testing.T) {
 	waits := decoupledModel("waits", func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		<-ctx.Done()

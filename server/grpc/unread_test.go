@@ -31,9 +31,8 @@ func endOf(stream clientStream) error {
 	}
 }
 
-// TestUnreadStreamHoldsLittleAndEnds: the replies that wait for a client that does not read
-// hold next to nothing of what models have lent, in order or not, and the stream
-// ends in time.
+// TestUnreadStreamHoldsLittleAndEnds: the replies that wait for a client that does not read hold
+// almost none of the models' memory, ordered or not, and the stream ends in time.
 func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 	const requests, size = 1000, 8 << 10
 	var s *testServer
@@ -53,9 +52,8 @@ func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 			for i := range requests {
 				sendAll(t, stream, withID(int32s(name, 1), fmt.Sprint(i)))
 			}
-			// The few that are kept, and those that the transport has. While goroutines are
-			// still on their way with one each, there are more; when the stream has ended,
-			// there are none.
+			// Lent are the few replies that the queue keeps and those in the transport. Goroutines that
+			// have not queued their reply yet lend more; after the end of the stream nothing is lent.
 			if !testkit.Within(servertest.Patience, func() bool {
 				return core.Served.Load()-served == requests && s.blocks.Lent.Load() <= 100 && s.active.Count() > 0
 			}) {
@@ -70,9 +68,8 @@ func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 	}
 }
 
-// TestUnreadStreamsFillAccount: the replies of streams that are not read take
-// no more than their share of the account, for which such streams are ended one
-// after another; a stream that is read goes on.
+// TestUnreadStreamsFillAccount: the replies of unread streams take no more than their share of the
+// account. Such streams are ended one after another; a stream that is read continues.
 func TestUnreadStreamsFillAccount(t *testing.T) {
 	const streams, requests, elements = 8, 400, 900
 	core := servertest.NewCore()
@@ -91,7 +88,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	for range streams {
 		unread = append(unread, s.open(t, rpcContext(t)))
 	}
-	// Before anything is sent, else streams that have not begun pass for ended ones.
+	// Before anything is sent: otherwise streams that have not begun look ended.
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.waiting.Count() == 1+streams })
 	for _, stream := range unread {
 		go func() {
@@ -140,8 +137,8 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
 }
 
-// TestPausedStreamsAreCharged: the window of a stream that is not read, which its client may
-// fill, is on the account; streams end where there is no room for more of them.
+// TestPausedStreamsAreCharged: the window of a stream that is not read, which its client may fill,
+// is charged. Streams end when there is no room for more.
 func TestPausedStreamsAreCharged(t *testing.T) {
 	const streams = 5
 	gate := make(chan struct{})
@@ -185,8 +182,8 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
 }
 
-// TestUnreadRepliesAreChargedAndEnd: the replies to unary RPCs that a client does not read
-// are on the account until its connection ends, and there is an end to them.
+// TestUnreadRepliesAreChargedAndEnd: unread replies to unary RPCs are charged until their connection
+// ends, which it does after a timeout.
 func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
 	s := startWith(t, Config{}, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
 		blocks.Account = budget.New(budget.Config{Limit: 1 << 30, Limits: budget.Limits{RequestID: 1 << 20}})
@@ -194,8 +191,8 @@ func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
 	})
 	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16))
 	ctx, leave := context.WithCancel(rpcContext(t))
-	// Beyond the window of an RPC, which the library opens further for those who read,
-	// and on the heap as the head of the reply.
+	// Larger than the window of an RPC, which the library enlarges for clients that read, and on the
+	// heap, as the head of the reply.
 	const rpcs, size = 50, 1 << 18
 	for range rpcs {
 		go func() {

@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// benchRequests are the requests with which the decoder of this package is compared with
-// generated code (docs/decisions/0018-grpc-codec.md).
+// benchRequests are the messages for comparing this package's decoder with generated code
+// (docs/decisions/0018-grpc-codec.md).
 func benchRequests() map[string]*kserve.ModelInferRequest {
 	raw := func(inputs, size int) *kserve.ModelInferRequest {
 		q := &kserve.ModelInferRequest{ModelName: "model", Id: "1", Outputs: []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT0"}}}
@@ -44,8 +44,8 @@ type lent struct{ data []byte }
 func (*lent) Retain()  {}
 func (*lent) Release() {}
 
-// BenchmarkDecode makes a request of each message: with this package, with generated code
-// that copies everything, and with generated code for everything but raw_input_contents.
+// BenchmarkDecode decodes each message: with this package, with generated code that copies
+// everything, and with generated code for all fields but raw_input_contents.
 func BenchmarkDecode(b *testing.B) {
 	account := budget.New(budget.Config{Limit: 1 << 40})
 	block := &lent{make([]byte, 2<<20)}
@@ -101,7 +101,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// decodeMixed puts raw_input_contents where they stay, and leaves the rest to generated code.
+// decodeMixed copies raw_input_contents to their final memory and leaves the rest to generated code.
 func decodeMixed(s *source, q *kserve.ModelInferRequest, alloc func(int) ([]byte, infer.Memory, error)) error {
 	var rest []byte
 	var raw [][]byte
@@ -146,7 +146,7 @@ type benchRoom struct{ BufferPool }
 
 func (r *benchRoom) Lend(n int) (*[]byte, error) { return r.Get(max(n, poolSmallest)), nil }
 
-// BenchmarkEncode writes responses: with this package, and their heads with generated code.
+// BenchmarkEncode encodes responses with this package, and their heads with generated code.
 func BenchmarkEncode(b *testing.B) {
 	room := &benchRoom{}
 	for name, shape := range map[string]struct{ outputs, size int }{"4B": {1, 4}, "1MiB": {1, 1 << 20}, "100outputs": {100, 4}} {

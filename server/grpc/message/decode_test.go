@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// frames gives out b as a transport would: in frames of the given size.
+// frames returns b as a transport would, in frames of the given size.
 func frames(b []byte, frame int) func(n int) (mem.BufferSlice, error) {
 	return func(n int) (mem.BufferSlice, error) {
 		if n > len(b) {
@@ -42,7 +42,7 @@ func decodeBytes(b []byte, frame int, alloc server.Allocator) (*message, error) 
 	return m, m.decode(&s, alloc)
 }
 
-// example has something of everything.
+// example has every kind of field.
 func example() *kserve.ModelInferRequest {
 	param := func(v any) *kserve.InferParameter {
 		p := &kserve.InferParameter{}
@@ -80,7 +80,7 @@ func example() *kserve.ModelInferRequest {
 	}
 }
 
-// checkDecode holds the decoder against the protobuf library.
+// checkDecode compares the decoder with the protobuf library.
 func checkDecode(t *testing.T, b []byte, frame int) {
 	t.Helper()
 	want := &kserve.ModelInferRequest{}
@@ -111,8 +111,8 @@ func checkDecode(t *testing.T, b []byte, frame int) {
 	}
 }
 
-// proto turns a message back into the library's. A type is a number here, so
-// its text is taken over from like where that is the same type.
+// proto converts a message to the library's type. The decoder keeps a data type as a number, so its
+// text is taken from like if that has the same type.
 func (m *message) proto(t *testing.T, like *kserve.ModelInferRequest) *kserve.ModelInferRequest {
 	t.Helper()
 	params := func(in []param) map[string]*kserve.InferParameter {
@@ -161,9 +161,8 @@ func (m *message) proto(t *testing.T, like *kserve.ModelInferRequest) *kserve.Mo
 	return a
 }
 
-// FuzzDecode: whatever the bytes and however they are cut into frames, the
-// decoder and the protobuf library agree on what they mean, and on whether they
-// mean anything.
+// FuzzDecode: for any bytes, cut into any frames, the decoder and the protobuf library accept the
+// same messages and agree on their content.
 func FuzzDecode(f *testing.F) {
 	whole, err := proto.Marshal(example())
 	if err != nil {
@@ -198,7 +197,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestDecodeTakesNestedGroups nests groups as deep as the library allows.
+// TestDecodeTakesNestedGroups nests groups as deeply as the library allows.
 func TestDecodeTakesNestedGroups(t *testing.T) {
 	for _, depth := range []int{1, 100, maxDepth - 1, 2 * maxDepth} {
 		b := append(bytes.Repeat([]byte{0x43}, depth), bytes.Repeat([]byte{0x44}, depth)...)
@@ -206,8 +205,8 @@ func TestDecodeTakesNestedGroups(t *testing.T) {
 	}
 }
 
-// TestDecodeAllocatesWhatArrives lets messages announce what never comes: nothing large
-// may be allocated for it.
+// TestDecodeAllocatesWhatArrives sends messages that announce bytes which never arrive: nothing
+// large may be allocated for them.
 func TestDecodeAllocatesWhatArrives(t *testing.T) {
 	for _, head := range [][]byte{
 		{0x3a, 0x80, 0x80, 0x80, 0x80, 0x07}, // raw contents of 1.75 GiB
@@ -246,8 +245,7 @@ func TestDecodeAllocatesWhatArrives(t *testing.T) {
 	}
 }
 
-// TestDecodeRefusesHeavyMessages sends messages that are small on the wire and large in
-// memory.
+// TestDecodeRefusesHeavyMessages sends messages that are small on the wire and large in memory.
 func TestDecodeRefusesHeavyMessages(t *testing.T) {
 	for name, bit := range map[string][]byte{
 		"inputs": {0x2a, 0}, "outputs": {0x32, 0}, "raw": {0x3a, 0}, "parameters": {0x22, 0},

@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// worst returns bodies of a message, of about size bytes each, that are much larger in memory:
-// as many elements as fit of each field, empty or with the elements of a field within.
+// worst returns messages of about size bytes that are much larger in memory: as many elements of
+// each field as fit, empty or with the elements of an inner field.
 func worst(d protoreflect.MessageDescriptor, size, depth int) map[string][]byte {
 	bodies := make(map[string][]byte)
 	for i := range d.Fields().Len() {
@@ -61,8 +61,8 @@ func worst(d protoreflect.MessageDescriptor, size, depth int) map[string][]byte 
 	return bodies
 }
 
-// TestPlansWeighWhatIsDecoded: a message takes at most what its plan says, whatever its fields.
-// The messages are those of the service's description.
+// TestPlansWeighWhatIsDecoded: no message of the service needs more memory than its plan gives,
+// whatever its fields.
 func TestPlansWeighWhatIsDecoded(t *testing.T) {
 	service, err := protoregistry.GlobalFiles.FindDescriptorByName("inference.GRPCInferenceService")
 	if err != nil {
@@ -103,7 +103,7 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestPlansRefuseManyEntriesAndDepth bounds the entries of maps and messages within messages.
+// TestPlansRefuseManyEntriesAndDepth bounds map entries and nested messages.
 func TestPlansRefuseManyEntriesAndDepth(t *testing.T) {
 	plan := PlanOf(&kserve.RepositoryModelLoadRequest{})
 	_, err := plan.weigh(bytes.Repeat([]byte{0x1a, 0}, 1001), 1000, 0)

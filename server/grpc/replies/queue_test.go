@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestStallIsSeenWithoutFurtherReplies: replies that were all there before the first one
-// is written wait as well, and a client that does not read that one loses its stream.
+// TestStallIsSeenWithoutFurtherReplies: replies that were queued before the first one is written
+// wait, too, and a client that does not read that one loses its stream.
 func TestStallIsSeenWithoutFurtherReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stall = time.Second
@@ -43,14 +43,14 @@ func TestStallIsSeenWithoutFurtherReplies(t *testing.T) {
 	})
 }
 
-// slot is a place in the window of a model's request, of which no test asks anything.
+// slot is a slot in the window of a model's request.
 type slot struct{}
 
 func (slot) Retain()  {}
 func (slot) Release() {}
 
-// TestFullStreamIsGivenUpEarlier: a model whose responses have places in a window is not kept waiting, so a client
-// that leaves as many bytes unread as may wait loses its stream when Full is over.
+// TestFullStreamIsGivenUpEarlier: a model whose responses have slots is not blocked, so a client that
+// leaves Limits.Bytes unread loses its stream after Full.
 func TestFullStreamIsGivenUpEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const full = time.Second
@@ -82,8 +82,8 @@ func TestFullStreamIsGivenUpEarlier(t *testing.T) {
 	})
 }
 
-// TestOneStreamEndsForAllThatFindNoRoom: of many goroutines that find the account full at
-// once, one ends the stream with most, and the others find the room that it has made.
+// TestOneStreamEndsForAllThatFindNoRoom: if many goroutines find the account full at once, one ends
+// the stream with the largest charge, and the others use the memory that this frees.
 func TestOneStreamEndsForAllThatFindNoRoom(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 1 << 20})
 	streams := NewStreams(account)
