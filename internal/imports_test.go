@@ -79,7 +79,7 @@ var mayImport = map[string][]string{
 	"server/rest/origins":   {"server/http1"},
 	"server/rest/pages":     {},
 	"server/rest/generate":  {"panics", "infer", "kserve", "budget", "models", "server", "server/http1", "server/jsontext", "server/rest/body", "server/rest/values"},
-	"server/rest/values":    {"infer", "budget", "server/jsontext", "server/rest/body"},
+	"server/rest/values":    {"infer", "budget", "server/jsontext"},
 	"server/rest/body":      {"infer", "budget", "server", "server/http1", "server/jsontext"},
 	"server/rest/inference": {"infer", "infer/trace", "kserve", "budget", "models", "server", "server/http1", "server/jsontext", "server/clientshm", "server/rest/body", "server/rest/values"},
 
@@ -93,11 +93,11 @@ var mayImport = map[string][]string{
 	"models/locktable":         {"models/repository"},
 	"models/mirror":            {"panics", "infer", "models/copies", "objectstore"},
 	"models/mirror/mirrortest": {"objectstore"},
-	"models/repository":        {"panics", "conda", "infer", "kserve", "models/config", "models/copies", "models/diagnosis", "models/mirror", "objectstore"},
+	"models/repository":        {"budget", "panics", "conda", "infer", "kserve", "models/config", "models/copies", "models/diagnosis", "models/mirror", "objectstore"},
 	"models/signature":         {"infer", "kserve"},
 	"models/statistics":        {"backend", "kserve", "metrics", "scheduler"},
 	"models/version":           {"backend", "panics", "infer", "infer/spelling", "kserve", "budget", "metrics", "models/cache", "models/config", "models/copies", "models/diagnosis", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
-	"models/warmup":            {"backend", "panics", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
+	"models/warmup":            {"backend", "budget", "panics", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
 
 	"scheduler":           {"backend", "panics", "infer", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/roster", "scheduler/waitgraph"},
 	"scheduler/batching":  {"backend", "infer", "kserve"},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -164,6 +165,28 @@ func (f *Folder) ReadStart(name string, limit int64) ([]byte, error) {
 		return nil, f.unreadable(name, err)
 	}
 	return data, nil
+}
+
+// ReadCharged is ReadStart for a file whose size a client may choose: its bytes are charged to c.
+func (f *Folder) ReadCharged(c *budget.Charge, name string, limit int64) ([]byte, error) {
+	file, err := f.openRegular(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, f.unreadable(name, err)
+	}
+	data, err := budget.Make[byte](c, budget.Bodies, int(min(info.Size(), limit)))
+	if err != nil {
+		return nil, err
+	}
+	n, err := io.ReadFull(file, data)
+	if shorter := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); err != nil && !shorter {
+		return nil, f.unreadable(name, err)
+	}
+	return data[:n], nil
 }
 
 func (f *Folder) unreadable(name string, err error) error {

@@ -18,7 +18,7 @@ func (l *Loader) newBarrier(v *Version, d *repository.Description) *warmup.Barri
 	var warm func(ctx context.Context, in backend.Instance, first bool) error
 	if samples := v.info.Config.GetModelWarmup(); len(samples) > 0 {
 		w := &warmup.Samples{
-			Configured: samples, Signature: v.spec, Model: v.info.Name, Version: v.info.Version, Open: d.Open, Observer: v.statistics,
+			Configured: samples, Signature: v.spec, Model: v.info.Name, Version: v.info.Version, Open: d.Open, Observer: v.statistics, Memory: l.settings.Memory,
 			Iterative: v.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: l.settings.Log,
 		}
 		warm = w.Run

@@ -63,8 +63,8 @@ type Settings struct {
 	Allocate stacked.Allocator
 	// Padding lends memory for the empty slots of sequences; nil: it lies on the heap.
 	Padding func(n int) ([]byte, infer.Memory, error)
-	// Memory is the account of models' states and of the texts of stacked batches; nil: they
-	// are not charged.
+	// Memory is the account of models' states, of the texts of stacked batches and of warm-up
+	// samples; nil: they are not charged.
 	Memory  *budget.Account
 	Metrics *metrics.Registry
 	// GPU names a GPU by its number, for metrics; nil: there are none.
@@ -326,7 +326,7 @@ func (l *Loader) Examine(ctx context.Context, s Source) (e Examination) {
 	add(refuseLibrary(e.Config, d, s.Version))
 	if len(e.Config.GetInput()) > 0 {
 		samples := &warmup.Samples{
-			Configured: e.Config.GetModelWarmup(), Signature: signature.New(d.Name, e.Config), Model: d.Name, Version: s.Version, Open: d.Open, Log: l.settings.Log,
+			Configured: e.Config.GetModelWarmup(), Signature: signature.New(d.Name, e.Config), Model: d.Name, Version: s.Version, Open: d.Open, Memory: l.settings.Memory, Log: l.settings.Log,
 		}
 		add(samples.Check())
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -20,6 +21,10 @@ import (
 const (
 	maxWarmupBytes = 2 << 30 // of the inputs of one request; all requests share them
 	maxWarmupBatch = 1 << 16 // requests
+
+	// The memory of a request with its task, and of one of its inputs, without the data.
+	requestBytes = 1 << 10
+	inputBytes   = 256
 )
 
 // warmupDirectory is where a model has the files of its samples.
@@ -35,17 +40,23 @@ type sampleBatch struct {
 // request returns a request of the batch. All share the bytes of their inputs.
 func (b *sampleBatch) request() *infer.Request {
 	r := b.model
-	r.Inputs = slices.Clone(r.Inputs)
+	r.Inputs = slices.Clone(r.Inputs) // bound: charged by repeat
 	return &r
+}
+
+// requestsBytes returns the memory of the batch's requests without the data of their inputs.
+func (b *sampleBatch) requestsBytes() int64 {
+	return int64(b.sample.GetBatchSize()) * int64(requestBytes+inputBytes*len(b.model.Inputs))
 }
 
 // heldSample is a sample with its data, or why there is none, as long as instances
 // execute it: they share it.
 type heldSample struct {
-	made  sync.Once
-	users int // guarded by the warmup's mu
-	batch *sampleBatch
-	err   error
+	made   sync.Once
+	charge *budget.Charge // for the data
+	users  int            // guarded by the warmup's mu
+	batch  *sampleBatch
+	err    error
 }
 
 // hold makes the data of a sample, or waits for another goroutine that does. The caller drops it.
@@ -53,15 +64,15 @@ func (w *Samples) hold(directory *repository.Folder, sample *kserve.ModelWarmup)
 	w.mu.Lock()
 	h := w.held[sample]
 	if h == nil {
-		h = &heldSample{}
+		h = &heldSample{charge: w.newCharge()}
 		if w.held == nil {
 			w.held = make(map[*kserve.ModelWarmup]*heldSample)
 		}
-		w.held[sample] = h
+		w.held[sample] = h // bound: the samples of the config
 	}
 	h.users++
 	w.mu.Unlock()
-	h.made.Do(func() { h.batch, h.err = w.batch(directory, sample) })
+	h.made.Do(func() { h.batch, h.err = w.batch(h.charge, directory, sample) })
 	return h
 }
 
@@ -70,13 +81,14 @@ func (w *Samples) drop(sample *kserve.ModelWarmup, h *heldSample) {
 	defer w.mu.Unlock()
 	if h.users--; h.users == 0 {
 		delete(w.held, sample)
+		h.charge.Settle()
 	}
 }
 
 // batch makes the data of one sample. It is not kept: instances come seldom. What
 // the config declares is checked as a client's request is; the rest are controls
 // and states, which schedulers add elsewhere.
-func (w *Samples) batch(directory *repository.Folder, sample *kserve.ModelWarmup) (*sampleBatch, error) {
+func (w *Samples) batch(c *budget.Charge, directory *repository.Folder, sample *kserve.ModelWarmup) (*sampleBatch, error) {
 	if sample.GetBatchSize() > maxWarmupBatch {
 		return nil, refuse("warmup sample '%s' has batch size %d, want %d at most", sample.GetName(), sample.GetBatchSize(), maxWarmupBatch)
 	}
@@ -96,7 +108,7 @@ func (w *Samples) batch(directory *repository.Folder, sample *kserve.ModelWarmup
 	}
 	var more []infer.Tensor
 	for _, in := range inputs {
-		if err := w.fill(directory, in, in.bytes()+maxWarmupBytes-sum); err != nil {
+		if err := w.fill(c, directory, in, in.bytes()+maxWarmupBytes-sum); err != nil {
 			return nil, err
 		}
 		sum += int64(len(in.tensor.Data)) - in.bytes()
@@ -166,20 +178,20 @@ func (w *Samples) input(name string, input *kserve.ModelWarmup_Input) (*sampleIn
 }
 
 // fill makes the data of an input, limit bytes at most.
-func (w *Samples) fill(directory *repository.Folder, in *sampleInput, limit int64) (err error) {
+func (w *Samples) fill(c *budget.Charge, directory *repository.Folder, in *sampleInput, limit int64) (err error) {
 	if in.awry {
 		return nil
 	}
 	switch kind := in.config.GetInputDataType().(type) {
 	case *kserve.ModelWarmup_Input_ZeroData:
-		in.tensor.Data = make([]byte, in.bytes())
+		in.tensor.Data, err = budget.Make[byte](c, budget.Bodies, int(in.bytes()))
 	case *kserve.ModelWarmup_Input_RandomData:
-		in.tensor.Data = make([]byte, in.bytes())
+		in.tensor.Data, err = budget.Make[byte](c, budget.Bodies, int(in.bytes()))
 		if in.tensor.DataType != infer.Bytes {
 			fillRandom(in.tensor.Data, in.tensor.DataType == infer.Bool)
 		}
 	case *kserve.ModelWarmup_Input_InputDataFile:
-		in.tensor.Data, err = w.fromFile(directory, in, kind.InputDataFile, limit)
+		in.tensor.Data, err = w.fromFile(c, directory, in, kind.InputDataFile, limit)
 	default:
 		err = refuse("%swarmup setting expects input '%s' to have input_data_type set", (&infer.Request{}).LogPrefix(), in.tensor.Name)
 	}
@@ -188,14 +200,14 @@ func (w *Samples) fill(directory *repository.Folder, in *sampleInput, limit int6
 
 // fromFile reads the bytes of an input: so many as it needs, or, of texts, all,
 // if they are not more than most.
-func (w *Samples) fromFile(directory *repository.Folder, in *sampleInput, file string, most int64) ([]byte, error) {
+func (w *Samples) fromFile(c *budget.Charge, directory *repository.Folder, in *sampleInput, file string, most int64) ([]byte, error) {
 	prefix := (&infer.Request{}).LogPrefix()
 	text := in.tensor.DataType == infer.Bytes
 	limit := in.bytes()
 	if text {
 		limit = most + 1
 	}
-	data, err := directory.ReadStart(filepath.Join(warmupDirectory, file), limit)
+	data, err := directory.ReadCharged(c, filepath.Join(warmupDirectory, file), limit)
 	switch {
 	case err != nil:
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -26,6 +27,8 @@ type Samples struct {
 	Version    int64
 	Open       func() (*repository.Folder, error) // the model's directory
 	Observer   scheduler.Observer
+	// Memory is the account of the samples' data and requests; nil: they are not charged.
+	Memory *budget.Account
 	// Iterative has what a model releases executed again.
 	Iterative bool
 	Log       zerolog.Logger
@@ -40,6 +43,10 @@ type Samples struct {
 // that was lost is warmed up before it serves: nothing that it waits for may
 // itself wait for the instance.
 const againAtLeast = 30 * time.Second
+
+// repeatAtMost bounds how long an instance repeats samples: a count of a million would keep a load for
+// hours. Every sample is executed once, however long that takes.
+const repeatAtMost = 5 * time.Minute
 
 // Run warms an instance up. The error is for clients.
 func (w *Samples) Run(ctx context.Context, in backend.Instance, first bool) error {
@@ -66,7 +73,7 @@ func (w *Samples) Run(ctx context.Context, in backend.Instance, first bool) erro
 		held := w.hold(directory, sample)
 		err := held.err
 		if err == nil {
-			err = w.repeat(ctx, in, held.batch)
+			err = w.repeat(ctx, in, held.batch, begin.Add(repeatAtMost))
 		}
 		w.drop(sample, held)
 		if err != nil {
@@ -90,16 +97,38 @@ func (w *Samples) Check() error {
 	}
 	defer directory.Close()
 	for _, sample := range w.Configured {
-		if _, err := w.batch(directory, sample); err != nil && sample.GetBatchSize() > 0 {
+		c := w.newCharge()
+		_, err := w.batch(c, directory, sample)
+		c.Settle()
+		if err != nil && sample.GetBatchSize() > 0 {
 			return sampleFailed(sample, infer.AsError(err).Detailed().Message)
 		}
 	}
 	return nil
 }
 
-// repeat executes a sample as often as it says.
-func (w *Samples) repeat(ctx context.Context, in backend.Instance, b *sampleBatch) error {
-	for iteration := range max(b.sample.GetCount(), 1) {
+// newCharge returns a charge for a sample.
+func (w *Samples) newCharge() *budget.Charge {
+	if w.Memory == nil {
+		return nil
+	}
+	return &budget.Charge{Account: w.Memory}
+}
+
+// repeat executes a sample as often as it says, but begins no repetition after until.
+func (w *Samples) repeat(ctx context.Context, in backend.Instance, b *sampleBatch, until time.Time) error {
+	c := w.newCharge()
+	if err := c.Take(budget.Bodies, b.requestsBytes()); err != nil {
+		return err
+	}
+	defer c.Settle()
+	count := max(b.sample.GetCount(), 1)
+	for iteration := range count {
+		if iteration > 0 && time.Now().After(until) {
+			w.Log.Warn().Msgf("model '%s' instance %s has executed warmup sample '%s' %d of %d times: repetitions end after %s; use a smaller 'count' in model_warmup",
+				w.Model, in.Name(), b.sample.GetName(), iteration, count, repeatAtMost)
+			return nil
+		}
 		w.Log.Debug().Msgf("model '%s' instance %s is running warmup sample '%s' for iteration %d", w.Model, in.Name(), b.sample.GetName(), iteration+1)
 		if errors := w.execute(ctx, in, b); len(errors) > 0 {
 			return sampleFailed(b.sample, errors...)
@@ -126,13 +155,17 @@ type trial struct {
 	mu     sync.Mutex
 	open   int // requests without a final response, and batches that are not done
 	errors []string
+	room   int // bytes that errors may still have
 }
+
+// mostErrors bounds the texts of the errors of one execution, in bytes.
+const mostErrors = 64 << 10
 
 // execute runs one iteration of a sample and returns the errors that its
 // requests were answered with.
 func (w *Samples) execute(ctx context.Context, in backend.Instance, b *sampleBatch) []string {
-	t := &trial{samples: w, instance: in, started: backend.Now(), ended: make(chan struct{}), open: int(b.sample.GetBatchSize())}
-	tasks := make([]*backend.Task, t.open)
+	t := &trial{samples: w, instance: in, started: backend.Now(), ended: make(chan struct{}), open: int(b.sample.GetBatchSize()), room: mostErrors}
+	tasks := make([]*backend.Task, t.open) // bound: charged by repeat
 	for i := range tasks {
 		request := b.request()
 		request.Version = w.Version
@@ -174,7 +207,10 @@ func (t *trial) answered(r *infer.Response) {
 
 func (t *trial) fail(text string) {
 	t.mu.Lock()
-	t.errors = append(t.errors, text)
+	if len(text) <= t.room || len(t.errors) == 0 {
+		t.errors = append(t.errors, text) // bound: mostErrors and one error
+		t.room -= len(text) + len("; ")
+	}
 	t.mu.Unlock()
 }
 

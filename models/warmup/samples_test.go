@@ -1,6 +1,7 @@
 package warmup
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -86,7 +88,7 @@ func onlyBatch(w *Samples) (*sampleBatch, error) {
 		return nil, err
 	}
 	defer directory.Close()
-	return w.batch(directory, w.Configured[0])
+	return w.batch(nil, directory, w.Configured[0])
 }
 
 func TestSamplesHaveTheDataThatTheyName(t *testing.T) {
@@ -158,10 +160,10 @@ func TestWarmupTextsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	const tooLong = "[request id: <id_unknown>] warmup setting has more than 8 bytes for input 'TEXT' in texts, want 2147483648 at most for all inputs of the sample"
-	if e := infer.AsError(w.fill(directory, in, 8)); e == nil || e.Code != infer.InvalidArg || e.Message != tooLong {
+	if e := infer.AsError(w.fill(nil, directory, in, 8)); e == nil || e.Code != infer.InvalidArg || e.Message != tooLong {
 		t.Errorf("of 8 bytes: got %v, want %q", e, tooLong)
 	}
-	if err := w.fill(directory, in, 9); err != nil || len(in.tensor.Data) != 9 {
+	if err := w.fill(nil, directory, in, 9); err != nil || len(in.tensor.Data) != 9 {
 		t.Errorf("of 9 bytes: %v, %q", err, in.tensor.Data)
 	}
 }
@@ -342,6 +344,77 @@ func TestSamplesRunInOrder(t *testing.T) {
 				}
 				if failure != test.failure {
 					t.Errorf("got %q, want %q", failure, test.failure)
+				}
+			})
+		})
+	}
+}
+
+// TestRepetitionsEndInTime: samples are executed as often as they say for five minutes, and once after
+// that. The log says so.
+func TestRepetitionsEndInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := []string{"IN", "INT32", "2", "zero_data: true"}
+		w, counts, _ := newWarmup(t, sample("batch_size: 1 count: 100", in...)+sample("batch_size: 1 count: 1000000", in...)+sample("batch_size: 2 count: 7", in...), nil)
+		var log bytes.Buffer
+		w.Log = zerolog.New(&log).Level(zerolog.WarnLevel)
+		instance := &scripted{gated: gated{"a"}, does: func(_ int, b *backend.Batch) { answer(b, nil); b.Done(b, backend.Report{Executed: true}) }}
+		began := time.Now()
+		if err := w.Run(t.Context(), instance, true); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < repeatAtMost || took > repeatAtMost+5*time.Second {
+			t.Errorf("it took %s, want %s and one round of the last sample", took, repeatAtMost)
+		}
+		if n := len(counts.sizes); n < 300 || n > 304 || counts.sizes[n-1] != 2 || counts.sizes[n-2] != 1 {
+			t.Errorf("%d batches were executed, want 300 of one request and one of two", n)
+		}
+		for _, want := range []string{
+			"model 'm' instance a has executed warmup sample 's' 201 of 1000000 times: repetitions end after 5m0s; use a smaller 'count' in model_warmup",
+			"executed warmup sample 's' 1 of 7 times",
+		} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log is %s, want %s", log.String(), want)
+			}
+		}
+	})
+}
+
+// TestSamplesAreCharged: data and requests are refused that do not fit, and nothing stays charged.
+func TestSamplesAreCharged(t *testing.T) {
+	const large = "33554432"
+	for name, test := range map[string]struct{ samples, failure string }{
+		"small":          {sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true"), ""},
+		"zeros":          {sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true", "C", "INT32", large, "zero_data: true"), "request needs 134217728 bytes of memory"},
+		"random bytes":   {sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true", "C", "INT32", large, "random_data: true"), "request needs 134217728 bytes of memory"},
+		"a file":         {sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true", "C", "INT32", large, `input_data_file: "large"`), "request needs 134217728 bytes of memory"},
+		"a batch of 64K": {sample("batch_size: 65536", "IN", "INT32", "2", "zero_data: true"), "request needs 83886080 bytes of memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, _, root := newWarmup(t, test.samples, nil)
+				if err := os.WriteFile(filepath.Join(root, "m", "warmup", "large"), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Truncate(filepath.Join(root, "m", "warmup", "large"), 128<<20); err != nil {
+					t.Fatal(err)
+				}
+				w.Memory = budget.New(budget.Config{Limit: 64 << 20})
+				held := int64(0)
+				instance := &scripted{gated: gated{"a"}, does: func(_ int, b *backend.Batch) {
+					held = w.Memory.Total()
+					answer(b, nil)
+					b.Done(b, backend.Report{Executed: true})
+				}}
+				err := w.Run(t.Context(), instance, true)
+				if failed := err != nil; failed != (test.failure != "") || failed && !strings.Contains(err.Error(), test.failure) {
+					t.Errorf("got error %v, want %q", err, test.failure)
+				}
+				if test.failure == "" && held < requestBytes {
+					t.Errorf("%d bytes were charged, want the request", held)
+				}
+				if n := w.Memory.Total(); n != 0 {
+					t.Errorf("%d bytes stay charged", n)
 				}
 			})
 		})

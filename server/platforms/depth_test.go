@@ -9,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
@@ -19,7 +18,6 @@ import (
 // with 101.
 func TestJSONNestsToOneDepth(t *testing.T) {
 	core := servertest.NewCore()
-	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "id_int32"}}
 	parts := server.Parts{Core: core, Logging: &servertest.Log[server.LogSettings]{}}
 	base := t.TempDir()
 	testkit.WriteFiles(t, base, map[string]string{"id_int32/model/config.pbtxt": ""})
@@ -44,7 +42,13 @@ func TestJSONNestsToOneDepth(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	vertex, err := NewVertex(VertexConfig{REST: local, PredictRoute: "/predict", HealthRoute: "/health", DefaultModel: "id_int32"}, parts, zerolog.Nop())
+	index, err := core.Index(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index[0].Name = "id_int32"
+	core.Listed = index
+	vertex, err := NewVertex(VertexConfig{REST: local, PredictRoute: "/predict", HealthRoute: "/health"}, parts, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
