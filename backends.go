@@ -3,16 +3,17 @@ package nereid
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nereid-serving/nereid/models/version"
 )
 
-// BackendSettings returns what a backend is told: the settings of all backends and
-// over them its own. The server's own ones are among them. A Python-based backend
-// has those of "python" too, below its own.
+// BackendSettings returns the settings of a backend: the server's own ones, those for all backends,
+// those of "python" if the backend is Python-based, and the backend's own. Later ones override
+// earlier ones.
 func (o *Options) BackendSettings(backend string) map[string]string {
 	all := map[string]string{
 		"auto-complete-config":   strconv.FormatBool(!o.Repository.DisableAutoCompleteConfig),
@@ -27,8 +28,8 @@ func (o *Options) BackendSettings(backend string) map[string]string {
 	return all
 }
 
-// ownSettings returns the BackendSettings of a Python-based backend that is told
-// anything which "python" is not, and else nil.
+// ownSettings returns the BackendSettings of a Python-based backend that has settings of its own. It
+// returns nil if the backend has the settings of "python".
 func (o *Options) ownSettings(backend string) map[string]string {
 	if len(o.Backends.Settings[backend]) == 0 {
 		return nil
@@ -36,11 +37,11 @@ func (o *Options) ownSettings(backend string) map[string]string {
 	return o.BackendSettings(backend)
 }
 
-// batchSetting is a hint for backends that complete configs, which comes last where the server adds it.
+// batchSetting is a hint for backends that complete configs. It comes last if the server adds it.
 const batchSetting = "default-max-batch-size"
 
-// BackendMessage is BackendSettings as Triton's backends get it, JSON: keys in order, and the default batch size last unless
-// it was set.
+// BackendMessage returns BackendSettings as the JSON that Triton's backends receive: keys in order,
+// and the default batch size last unless it was set.
 func (o *Options) BackendMessage(backend string) string {
 	settings := o.BackendSettings(backend)
 	keys := slices.Sorted(maps.Keys(settings))
@@ -68,7 +69,8 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// nativeSettings is what a backend in Go is told: BackendSettings with the default batch size, and the same as a message.
+// nativeSettings returns what a backend in Go is told: BackendSettings with the default batch size,
+// and the same as a message.
 func (o *Options) nativeSettings(backend string) (values map[string]string, message string) {
 	values = o.BackendSettings(backend)
 	if _, set := values[batchSetting]; !set {
@@ -77,52 +79,20 @@ func (o *Options) nativeSettings(backend string) (values map[string]string, mess
 	return values, o.BackendMessage(backend)
 }
 
-// pluginPrefix is what the name of a plugin's program begins with.
-const pluginPrefix = "nereid_"
-
-// IsPlugin reports whether there is a plugin of that name: in the backends' directory, or in the folder of a model or
-// a version.
+// IsPlugin reports whether the backend is a plugin: in the backends' directory, or in the folder of
+// a model or a version.
 func (o *Options) IsPlugin(backend string) bool {
-	if backend == "" || backend != filepath.Base(backend) || strings.ContainsAny(backend, `*?[\\`) { // a pattern of Glob
+	if backend == "" || backend != filepath.Base(backend) || strings.ContainsAny(backend, `*?[\\`) {
 		return false
 	}
-	file := pluginPrefix + backend
-	if _, err := os.Stat(filepath.Join(o.Backends.Directory, backend, file)); err == nil {
-		return true
-	}
-	for _, root := range o.Repository.Paths {
-		for _, depth := range []string{"*", "*/*"} {
-			if found, _ := filepath.Glob(filepath.Join(root, depth, file)); len(found) > 0 {
-				return true
-			}
-		}
-	}
-	return false
+	return len(version.Plugins(o.Backends.Directory, o.Repository.Paths, backend)) > 0
 }
 
-// HasPlugins reports whether there is a plugin of any name: then the settings for all backends may be a plugin's own.
+// HasPlugins reports whether there is a plugin of any name. If so, the settings for all backends may
+// be meant for it.
 func (o *Options) HasPlugins() bool {
-	found, _ := filepath.Glob(filepath.Join(o.Backends.Directory, "*", pluginPrefix+"*"))
-	for _, root := range o.Repository.Paths {
-		for _, depth := range []string{"*", "*/*"} {
-			more, _ := filepath.Glob(filepath.Join(root, depth, pluginPrefix+"*"))
-			found = append(found, more...)
-		}
-	}
-	return len(found) > 0
+	return len(version.Plugins(o.Backends.Directory, o.Repository.Paths, "*")) > 0
 }
 
-// Script returns the model.py of a Python-based backend, "" if the backend is none.
-func (o *BackendOptions) Script(backend string) string {
-	if backend == "" || backend == "python" || !filepath.IsLocal(backend) {
-		return ""
-	}
-	script := filepath.Join(o.Directory, backend, "model.py")
-	if _, err := os.Stat(script); err != nil {
-		return ""
-	}
-	if _, err := os.Stat(filepath.Join(o.Directory, backend, pluginPrefix+backend)); err == nil {
-		return "" // a plugin comes first
-	}
-	return script
-}
+// Script returns the model.py of a Python-based backend, "" for any other backend.
+func (o *BackendOptions) Script(backend string) string { return version.Script(o.Directory, backend) }

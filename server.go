@@ -167,12 +167,7 @@ func (s *Server) Close() {
 // countStores shows what the repositories do that lie in object stores.
 func (s *Server) countStores(counters *metrics.Registry) {
 	for _, m := range s.repository.Stores() {
-		counters.Repository(m.Location().String(), func() metrics.RepositoryFigures {
-			f := m.Figures()
-			return metrics.RepositoryFigures{
-				Failures: f.Failures, FetchedBytes: f.Bytes, TakenBytes: f.Taken, Copies: f.Copies, Copying: f.Spent, ListingAge: f.Age,
-			}
-		})
+		counters.Repository(m.Location().String(), m.Figures)
 	}
 }
 
@@ -260,12 +255,6 @@ func (s *Server) makeCache(size int64, counters *metrics.Registry) (*cache.Cache
 		return nil, err
 	}
 	s.log.Info().Int64("bytes", size).Msg("responses are cached")
-	counters.Cache(func() metrics.CacheFigures {
-		now := c.Stats()
-		return metrics.CacheFigures{
-			Used: now.Used, Size: now.Size, Entries: now.Entries, Lookups: now.Lookups, Hits: now.Hits, Misses: now.Misses,
-			Evictions: now.Evictions, LookupTime: now.LookupTime, InsertionTime: now.InsertionTime,
-		}
-	})
+	counters.Cache(c.Stats)
 	return c, nil
 }

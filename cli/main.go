@@ -27,7 +27,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/replay"
 	"github.com/nereid-serving/nereid/cli/skeleton"
 	"github.com/nereid-serving/nereid/cli/top"
-	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/internal/spelling"
 )
 
 // version is set by the linker.

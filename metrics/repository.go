@@ -6,11 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RepositoryFigures are what a model repository in an object store says of itself, since the server began.
+// RepositoryFigures counts the work of a model repository in an object store since the server began.
 type RepositoryFigures struct {
-	Failures, FetchedBytes, TakenBytes, Copies uint64
-	Copying                                    time.Duration // in all copies
-	ListingAge                                 time.Duration
+	Failures     uint64        // listings and copies that failed because of the store
+	FetchedBytes uint64        // read from the store
+	TakenBytes   uint64        // reused from an earlier copy
+	Copies       uint64        // complete ones
+	Copying      time.Duration // in copies, complete or not, added up
+	ListingAge   time.Duration // since the last complete listing began
 }
 
 // Repository shows the figures of a model repository in an object store, which it asks for when the metrics are read. The

@@ -31,7 +31,7 @@
 //
 // Operations lock models in the lock table. The catalog has a lock of its own for single
 // look-ups and steps; under it the registry is called back (view.End) and takes the lock of the
-// wait group that Shutdown waits for, and no other. bringing.mu, change.mu, developer.mu, gates.mu, troubles.mu and work.mu are
+// wait group that Shutdown waits for, and no other. loadInProgress.mu, change.mu, developer.mu, gates.mu, troubles.mu and work.mu are
 // leaves. Nothing waits for the lock table while it holds any of these.
 //
 // # Callers

@@ -16,7 +16,6 @@ import (
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/copies"
-	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -35,7 +34,7 @@ func (r *Registry) Load(ctx context.Context, name, config string, files map[stri
 
 // explicitLoad is Load, for the code of a version that is being brought up if up
 // is not nil.
-func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config string, files map[string][]byte) error {
+func (r *Registry) explicitLoad(ctx context.Context, up *loadInProgress, name, config string, files map[string][]byte) error {
 	if err := r.checkControl(); err != nil {
 		return err
 	}
@@ -83,7 +82,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 	needed := repository.SetOf(targets...)
 	for {
 		if held, err = r.hold(ctx, op, needed); err != nil {
-			var circle *locktable.CircleError
+			var circle *catalog.CircleError
 			if errors.As(err, &circle) {
 				return nil, nil, circle
 			}
@@ -183,7 +182,7 @@ func (r *Registry) Unload(ctx context.Context, name string, dependents bool) err
 	return r.explicitUnload(ctx, nil, name, dependents)
 }
 
-func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string, dependents bool) error {
+func (r *Registry) explicitUnload(ctx context.Context, up *loadInProgress, name string, dependents bool) error {
 	if err := r.checkControl(); err != nil {
 		return err
 	}
@@ -196,7 +195,7 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 		needed := r.catalog.UnloadedWith(name, dependents)
 		held, err := r.hold(ctx, op, needed)
 		if err != nil {
-			var circle *locktable.CircleError
+			var circle *catalog.CircleError
 			if errors.As(err, &circle) {
 				return circle
 			}

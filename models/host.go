@@ -9,20 +9,22 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/catalog"
-	"github.com/nereid-serving/nereid/models/locktable"
+	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // host is what the instances of one version see of the registry.
 type host struct {
 	*Registry
-	bringing *bringing
+	load *loadInProgress
 }
 
 var _ backend.Host = host{}
 
-// bringing is a version that is being brought up. Its code may ask for models to
+// loadInProgress is a version that is being brought up. Its code may ask for models to
 // be loaded, and the load of its own model waits for its code.
-type bringing struct {
+type loadInProgress struct {
 	model string
 	op    *operation // that brings it up
 	slot  func()     // gives up the place among those that are loaded at once
@@ -32,11 +34,11 @@ type bringing struct {
 }
 
 // operation is one change of models, which locks the models that it changes.
-type operation = locktable.Operation[*catalog.Source]
+type operation = catalog.Operation
 
 // begin announces an operation about the model name, for which up waits unless that is
 // nil.
-func (r *Registry) begin(name string, up *bringing) *operation {
+func (r *Registry) begin(name string, up *loadInProgress) *operation {
 	if up == nil {
 		return r.locks.Begin(name, "", nil)
 	}
@@ -44,16 +46,16 @@ func (r *Registry) begin(name string, up *bringing) *operation {
 }
 
 // end says that the version is up, or will not be.
-func (b *bringing) end() {
-	b.mu.Lock()
-	b.over = true
-	b.mu.Unlock()
+func (l *loadInProgress) end() {
+	l.mu.Lock()
+	l.over = true
+	l.mu.Unlock()
 }
 
-func (b *bringing) isOver() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.over
+func (l *loadInProgress) isOver() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
 }
 
 // Load implements backend.Host.
@@ -76,27 +78,27 @@ func (h host) Unload(ctx context.Context, model string, dependents bool) error {
 
 // asks begins a change that the code of a model asks for. It returns the version
 // whose load waits for the change, nil if none does.
-func (h host) asks() (*bringing, error) {
+func (h host) asks() (*loadInProgress, error) {
 	if !h.started.Load() {
 		return nil, errNotReady
 	}
-	if h.bringing.isOver() {
+	if h.load.isOver() {
 		return nil, nil //nolint:nilnil // as the doc says
 	}
 	// A waiting load must not keep others from being loaded: it may be them that it
 	// waits for.
-	h.bringing.slot()
-	return h.bringing, nil
+	h.load.slot()
+	return h.load, nil
 }
 
 // answer is what the code of a model is told of its change.
 func (h host) answer(err error, model, what string) error {
-	var circle *locktable.CircleError
+	var circle *catalog.CircleError
 	if !errors.As(err, &circle) {
 		return err
 	}
 	return infer.Errorf(infer.Unavailable, "failed to %s '%s', the load of '%s' waits for this call and would wait for itself: %s",
-		what, model, h.bringing.model, strings.Join(circle.Way, " -> "))
+		what, model, h.load.model, strings.Join(circle.Way, " -> "))
 }
 
 // ModelReady implements backend.Host. A model that is known but not loaded is not
@@ -116,4 +118,49 @@ func (h host) ModelReady(ctx context.Context, model string, number int64) (bool,
 // Target implements backend.Host. Models may call others until the server has shut down.
 func (h host) Target(name string, number int64) (backend.Target, error) {
 	return h.reach(name, number)
+}
+
+// view is what versions and the catalog see of the registry.
+type view struct{ *Registry }
+
+var (
+	_ version.Registry = view{}
+	_ catalog.Owner    = view{}
+)
+
+// Latest implements version.Registry.
+func (v view) Latest(step, ensemble repository.Identity) (*version.Version, error) {
+	return v.catalog.Latest(step, ensemble)
+}
+
+// Hold implements version.Registry.
+func (v view) Hold(model repository.Identity, number int64) (version.Held, error) {
+	return held(func() (*version.Version, error) { return v.catalog.FindModel(model, number) })
+}
+
+// Lifetime implements version.Registry.
+func (v view) Lifetime() context.Context { return v.lifetime }
+
+// Ending implements version.Registry.
+func (v view) Ending() *panics.WaitGroup { return &v.ending }
+
+// End implements catalog.Owner. It is called with the catalog's lock held, so that Shutdown, which
+// takes that before it waits, does not come between.
+func (v view) End(id repository.Identity, number int64, ended *version.Version) {
+	v.ending.Go(v.config.Log, panics.Models, func() {
+		defer v.catalog.Ended(id, number, ended) // after a panic too
+		v.end(id, number, ended)
+	}, nil)
+}
+
+// Exiting implements catalog.Owner.
+func (v view) Exiting() bool { return v.loader.Exiting() }
+
+// end finishes a version that requests cannot reach any more.
+func (r *Registry) end(id repository.Identity, number int64, v *version.Version) {
+	if err := v.Close(); err != nil {
+		r.config.Log.Error().Msgf("unloading '%s' version %d: %v", id, number, err)
+		return
+	}
+	r.config.Log.Info().Msgf("successfully unloaded '%s' version %d", id, number)
 }

@@ -183,7 +183,7 @@ func TestLoadIsGivenUp(t *testing.T) {
 func TestModelsAskWhetherModelsAreReady(t *testing.T) {
 	r, b := callingRegistry(t, 2, "a", "other")
 	ctx := bounded(t)
-	early := host{r, &bringing{model: "a", slot: func() {}}}
+	early := host{r, &loadInProgress{model: "a", slot: func() {}}}
 	for what, err := range map[string]error{
 		"load": early.Load(ctx, "a", "", nil), "unload": early.Unload(ctx, "a", false),
 		"ready": func() error { _, err := early.ModelReady(ctx, "a", infer.LatestVersion); return err }(),

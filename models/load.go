@@ -176,7 +176,7 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, s version.Sou
 }
 
 func (r *Registry) tryLoad(ctx context.Context, op *operation, s version.Source, slot func()) (*version.Version, error) {
-	up := &bringing{model: s.Description.Name, op: op, slot: slot}
+	up := &loadInProgress{model: s.Description.Name, op: op, slot: slot}
 	defer up.end()
 	s.Host = host{r, up}
 	return r.loader.Load(ctx, s)

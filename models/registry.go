@@ -9,11 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/catalog"
-	"github.com/nereid-serving/nereid/models/dryrun"
-	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/panics"
@@ -83,7 +80,7 @@ type Registry struct {
 	lifetime context.Context // of what unloading may take
 	expire   context.CancelCauseFunc
 	uploads  *repository.Uploads
-	locks    *locktable.Table[*catalog.Source]
+	locks    *catalog.LockTable
 
 	// changes ends when the server is about to exit: loads and unloads are refused
 	// then, and those under way are given up.
@@ -116,7 +113,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 	r.troubles.repository = config.Repository
 	r.loader = version.NewLoader(config.Settings, view{r})
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
-	r.locks = locktable.New[*catalog.Source](config.UnloadTimeout, errOvertaken)
+	r.locks = catalog.NewLockTable(config.UnloadTimeout, errOvertaken)
 	r.changes, r.stopChanges = context.WithCancelCause(context.Background())
 	r.polling, r.stopPolls = context.WithCancelCause(context.Background())
 	return r
@@ -296,14 +293,4 @@ func (r *Registry) Overview() []VersionStatus {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
 	})
 	return list
-}
-
-// Examine reads the models as Start does, all or those that are named, and loads none. It may be called
-// before Start, or without.
-func (r *Registry) Examine(ctx context.Context, names []string) ([]*dryrun.Model, error) {
-	x := dryrun.Examiner{
-		Repository: r.config.Repository, Loader: r.loader,
-		Host: func(model string) backend.Host { return host{r, &bringing{model: model}} },
-	}
-	return x.Models(ctx, names)
 }

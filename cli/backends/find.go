@@ -7,10 +7,8 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/version"
 )
-
-// programPrefix is what the name of a plugin's program begins with; the rest is the backend's name.
-const programPrefix = "nereid_"
 
 // find returns the program that a path means, and the name of its backend.
 func find(path string) (program, backend string, err error) {
@@ -22,7 +20,7 @@ func find(path string) (program, backend string, err error) {
 		return "", "", err
 	}
 	if info.IsDir() {
-		found, err := filepath.Glob(filepath.Join(program, programPrefix+"*"))
+		found, err := filepath.Glob(filepath.Join(program, version.PluginPrefix+"*"))
 		if err != nil {
 			return "", "", err
 		}
@@ -33,13 +31,13 @@ func find(path string) (program, backend string, err error) {
 			}
 		}
 		if len(programs) != 1 {
-			return "", "", fmt.Errorf("%s has %d programs %sNAME, want one: build it first, or name its file", path, len(programs), programPrefix)
+			return "", "", fmt.Errorf("%s has %d programs %sNAME, want one: build it first, or name its file", path, len(programs), version.PluginPrefix)
 		}
 		program = programs[0]
 	}
-	backend, ok := strings.CutPrefix(filepath.Base(program), programPrefix)
+	backend, ok := strings.CutPrefix(filepath.Base(program), version.PluginPrefix)
 	if !ok || backend == "" {
-		return "", "", fmt.Errorf("%s: the program of a backend is called %sNAME", path, programPrefix)
+		return "", "", fmt.Errorf("%s: the program of a backend is called %sNAME", path, version.PluginPrefix)
 	}
 	return program, backend, nil
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/internal/spelling"
 	"github.com/nereid-serving/nereid/kserve"
 )
 

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/internal/spelling"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/diagnosis"
-	"github.com/nereid-serving/nereid/models/dryrun"
 	"github.com/nereid-serving/nereid/models/version"
 )
 
@@ -44,7 +44,7 @@ func readStart(path string) []byte {
 }
 
 // configSource returns the text of a model's configuration, nil if there is none.
-func configSource(e *dryrun.Model) []byte {
+func configSource(e *models.Examined) []byte {
 	if e.File == "" || !isFile(e.File) {
 		return nil
 	}
@@ -52,7 +52,7 @@ func configSource(e *dryrun.Model) []byte {
 }
 
 // scriptOf returns the path of a version's model.py, "" if it has another backend.
-func scriptOf(e *dryrun.Model, number int64) string {
+func scriptOf(e *models.Examined, number int64) string {
 	c := e.Description.Config
 	if c.GetBackend() != config.BackendPython {
 		return ""
@@ -72,7 +72,7 @@ var (
 )
 
 // completes reports whether the model may answer to the question for auto-complete.
-func (c *check) completes(e *dryrun.Model) bool {
+func (c *check) completes(e *models.Examined) bool {
 	if !e.Description.Completes() || e.Description.IsEnsemble() {
 		return false
 	}
@@ -86,7 +86,7 @@ func (c *check) completes(e *dryrun.Model) bool {
 }
 
 // versionFiles looks at the files of one version.
-func (c *check) versionFiles(e *dryrun.Model, number int64, v *version.Examination) {
+func (c *check) versionFiles(e *models.Examined, number int64, v *version.Examination) {
 	add := func(severity, rule, file, text, remedy string) {
 		c.report.add(finding{Severity: severity, Rule: rule, Model: e.Identity.String(), File: file, Text: text, Remedy: remedy})
 	}
@@ -111,7 +111,7 @@ func (c *check) versionFiles(e *dryrun.Model, number int64, v *version.Examinati
 
 // unversioned is the remedy for a model without a folder of a version, "" if that is not what the text tells or if nothing
 // is known beside it.
-func unversioned(e *dryrun.Model, text string) string {
+func unversioned(e *models.Examined, text string) string {
 	versionless := strings.Contains(text, "at least one version must be available")
 	if !versionless && !strings.Contains(text, "Could not determine backend for model") || e.Directory == "" {
 		return ""
@@ -132,7 +132,7 @@ func unversioned(e *dryrun.Model, text string) string {
 }
 
 // strayScript says where the file that is missing in a folder may be.
-func (c *check) strayScript(e *dryrun.Model, folder, want string) string {
+func (c *check) strayScript(e *models.Examined, folder, want string) string {
 	if isFile(filepath.Join(e.Directory, want)) {
 		return fmt.Sprintf("there is %s: move it into the folder", filepath.Join(e.Directory, want))
 	}
@@ -168,7 +168,7 @@ func similar(directory, want string) string {
 }
 
 // modelFiles looks at what lies beside the folders of versions.
-func (c *check) modelFiles(e *dryrun.Model, completes bool) {
+func (c *check) modelFiles(e *models.Examined, completes bool) {
 	if near := similar(e.Directory, configName); near != "" && filepath.Base(e.File) == configName {
 		f := finding{Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: filepath.Join(e.Directory, near), Text: "the file is not read", Remedy: "the configuration is " + configName}
 		if !isFile(e.File) {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/diagnosis"
-	"github.com/nereid-serving/nereid/models/dryrun"
 )
 
 // guessedSize is that of inputs of which only the names are known: other than 1, so that outputs show
@@ -71,8 +71,8 @@ func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
 }
 
 // only is the one model that the command line names.
-func (c *check) only() *dryrun.Model {
-	return c.found[slices.IndexFunc(c.found, func(e *dryrun.Model) bool { return e.Identity.Name == c.model })]
+func (c *check) only() *models.Examined {
+	return c.found[slices.IndexFunc(c.found, func(e *models.Examined) bool { return e.Identity.Name == c.model })]
 }
 
 // free returns a shape as the dimensions of a configuration: those above 1 may be of any size.
@@ -91,7 +91,7 @@ var unconfigured = regexp.MustCompile(`^output '(.+)' is not in the configuratio
 
 // answered loads the model with a configuration, and puts into that the outputs with which the model
 // answers a request. The first answer tells their names, and a second one their types and shapes.
-func (c *check) answered(ctx context.Context, e *dryrun.Model, written *kserve.ModelConfig, q *infer.Request) error {
+func (c *check) answered(ctx context.Context, e *models.Examined, written *kserve.ModelConfig, q *infer.Request) error {
 	for range 2 {
 		given, err := config.JSON(written)
 		if err != nil {

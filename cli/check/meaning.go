@@ -7,14 +7,14 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/diagnosis"
-	"github.com/nereid-serving/nereid/models/dryrun"
 )
 
 // meaning reports what a configuration says and its author cannot mean, which the server says, too, when it loads the model. Source is the
 // text, nil without a file; completes says that the model may change what is in it.
-func (c *check) meaning(e *dryrun.Model, source []byte, completes bool) {
+func (c *check) meaning(e *models.Examined, source []byte, completes bool) {
 	written, err := config.ParseText(e.File, source)
 	if err != nil || source == nil {
 		return
@@ -27,7 +27,7 @@ func (c *check) meaning(e *dryrun.Model, source []byte, completes bool) {
 }
 
 // doubt reports a doubt about a configuration, with its line.
-func (c *check) doubt(e *dryrun.Model, source []byte, d diagnosis.Doubt) {
+func (c *check) doubt(e *models.Examined, source []byte, d diagnosis.Doubt) {
 	name, line := regexp.QuoteMeta(d.Name), 0
 	switch d.Rule {
 	case diagnosis.RuleDuplicateName:

@@ -18,10 +18,9 @@ import (
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/internal/spelling"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/diagnosis"
-	"github.com/nereid-serving/nereid/models/dryrun"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/objectstore"
 	"github.com/nereid-serving/nereid/server/tracing"
@@ -33,7 +32,7 @@ type check struct {
 	report report
 	log    *capture
 	server *nereid.Server
-	found  []*dryrun.Model
+	found  []*models.Examined
 	// uncopied is why models of object stores could not be copied, by the path of their copy, which is empty.
 	uncopied map[string]error
 }
@@ -119,7 +118,7 @@ func notThere(name string, read, given []string) error {
 }
 
 // examined reports what the files of a model say.
-func (c *check) examined(e *dryrun.Model) {
+func (c *check) examined(e *models.Examined) {
 	m := &modelReport{Name: e.Identity.String(), Directory: filepath.Clean(e.Directory), Versions: []int64{}}
 	c.report.Models = append(c.report.Models, m)
 	source := configSource(e)
@@ -160,16 +159,16 @@ func (c *check) examined(e *dryrun.Model) {
 }
 
 // fault reports an error of the server about a model.
-func (c *check) fault(e *dryrun.Model, source []byte, severity, rule string, err error) {
+func (c *check) fault(e *models.Examined, source []byte, severity, rule string, err error) {
 	c.report.add(c.faultOf(e, source, severity, rule, err))
 }
 
-func (c *check) faultOf(e *dryrun.Model, source []byte, severity, rule string, err error) finding {
+func (c *check) faultOf(e *models.Examined, source []byte, severity, rule string, err error) finding {
 	return c.findingOf(e, source, severity, rule, diagnosis.Of(e.Identity.String(), e.Directory, e.File, err))
 }
 
 // findingOf makes a finding of a fault, with the line that it speaks of.
-func (c *check) findingOf(e *dryrun.Model, source []byte, severity, rule string, fault diagnosis.Fault) finding {
+func (c *check) findingOf(e *models.Examined, source []byte, severity, rule string, fault diagnosis.Fault) finding {
 	f := finding{Severity: severity, Rule: rule, Model: fault.Model, Text: fault.Reason, Remedy: fault.Remedy}
 	f.File, f.Line, f.Column = place(fault.Place)
 	if f.Line == 0 && f.File == e.File {
@@ -221,7 +220,7 @@ var spokenOf = []struct{ text, field string }{
 
 // lineOf returns the configuration and the line in it that a text speaks of; without a configuration
 // the model's directory.
-func (c *check) lineOf(e *dryrun.Model, source []byte, text string) (file string, line int) {
+func (c *check) lineOf(e *models.Examined, source []byte, text string) (file string, line int) {
 	if source == nil {
 		return e.Directory, 0
 	}
@@ -244,7 +243,7 @@ func (c *check) lineOf(e *dryrun.Model, source []byte, text string) (file string
 }
 
 // warn reports a warning that the server would log when it loads a model.
-func (c *check) warn(e *dryrun.Model, source []byte, text string) {
+func (c *check) warn(e *models.Examined, source []byte, text string) {
 	f := finding{Severity: severityWarning, Rule: "log", Model: e.Identity.String(), Text: text}
 	if strings.HasPrefix(text, "ignore version directory") {
 		f.Rule, f.File = "version-folder", e.Directory
@@ -291,7 +290,7 @@ func (c *check) notLoaded(fault diagnosis.Fault) {
 	if c.report.hasError(fault.Model) {
 		return
 	}
-	at := slices.IndexFunc(c.found, func(e *dryrun.Model) bool { return e.Identity.String() == fault.Model })
+	at := slices.IndexFunc(c.found, func(e *models.Examined) bool { return e.Identity.String() == fault.Model })
 	if at < 0 && c.report.hasText(fault.Model) {
 		return // an ensemble has told of it
 	}
@@ -306,13 +305,13 @@ func (c *check) notLoaded(fault diagnosis.Fault) {
 	c.report.add(f)
 }
 
-func (c *check) modelReport(e *dryrun.Model) *modelReport {
+func (c *check) modelReport(e *models.Examined) *modelReport {
 	at := slices.IndexFunc(c.report.Models, func(m *modelReport) bool { return m.Name == e.Identity.String() })
 	return c.report.Models[at]
 }
 
 // shown is a file below the directory of a model as the user would write it.
-func (c *check) shown(e *dryrun.Model, file string) string {
+func (c *check) shown(e *models.Examined, file string) string {
 	if e.Description == nil {
 		return file
 	}
@@ -364,7 +363,7 @@ func (c *check) told() {
 		if l.Level != "warn" || c.report.hasText(l.Message) || c.report.isDoubt(l.Message) || strings.HasPrefix(l.Message, "model '") && strings.Contains(l.Message, "has no inputs and no outputs") {
 			continue
 		}
-		var named *dryrun.Model
+		var named *models.Examined
 		for _, e := range c.found {
 			if e.Identity.Name == l.Model || l.Model == "" && strings.Contains(l.Message, "'"+e.Identity.Name+"'") {
 				named = e

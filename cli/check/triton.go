@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/conda"
-	"github.com/nereid-serving/nereid/models/dryrun"
+	"github.com/nereid-serving/nereid/models"
 )
 
 // ownParameters are parameters of models that Triton passes over.
@@ -23,7 +23,7 @@ var (
 )
 
 // triton reports what a Triton would do differently with a model.
-func (c *check) triton(e *dryrun.Model, source []byte) {
+func (c *check) triton(e *models.Examined, source []byte) {
 	known := e.Description.Config
 	differs := func(rule, file string, line int, text, remedy string) {
 		c.report.add(finding{Severity: severityTriton, Rule: rule, Model: e.Identity.String(), File: file, Line: line, Text: text, Remedy: remedy})
@@ -106,7 +106,7 @@ func (c *check) folders(paths []string) {
 			if !e.IsDir() || e.Name() != "__pycache__" && !strings.HasPrefix(e.Name(), ".") {
 				continue
 			}
-			if slices.ContainsFunc(c.found, func(x *dryrun.Model) bool { return x.Identity.Name == e.Name() }) {
+			if slices.ContainsFunc(c.found, func(x *models.Examined) bool { return x.Identity.Name == e.Name() }) {
 				continue
 			}
 			c.report.add(finding{

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/internal/spelling"
 )
 
 // The exit statuses.

@@ -3,7 +3,7 @@ package flags
 import (
 	"strings"
 
-	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/internal/spelling"
 )
 
 // A command line is read as the GNU C library's getopt_long reads it, because

@@ -1,13 +1,16 @@
 package cache
 
 import (
+	"container/list"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/metrics"
 )
 
 // ErrExists says that another request has put in the same response meanwhile.
@@ -44,19 +47,10 @@ type Cache struct {
 	spaces atomic.Uint64 // how many were ever made
 
 	mu     sync.Mutex
-	newest *entry // used last
-	oldest *entry
-	used   int64 // bytes of entries, and coming
-	coming int64 // bytes of responses that are being copied
-	stats  Stats
-}
-
-// Stats is what has happened in a cache since it was made, and what is in it.
-type Stats struct {
-	Size, Used                       int64 // bytes
-	Entries                          int
-	Lookups, Hits, Misses, Evictions uint64
-	LookupTime, InsertionTime        time.Duration // in all
+	order  list.List // of *entry, the most recently used first
+	used   int64     // bytes of entries, and coming
+	coming int64     // bytes of responses that are being copied
+	stats  metrics.CacheFigures
 }
 
 // New makes an empty cache.
@@ -72,7 +66,7 @@ func New(config Config) (*Cache, error) {
 }
 
 // Stats returns the present figures.
-func (c *Cache) Stats() Stats {
+func (c *Cache) Stats() metrics.CacheFigures {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.stats
@@ -124,7 +118,7 @@ func (s *Space) Lookup(r *infer.Request) (found *infer.Response, miss Miss, took
 		}
 	}
 	if e != nil {
-		c.touchLocked(e)
+		c.order.MoveToFront(e.position)
 		found = e.response(wanted)
 		c.stats.Hits++
 	} else {
@@ -179,7 +173,7 @@ func (s *Space) insert(m Miss, r *infer.Response) error {
 	err := s.refuseLocked(m)
 	if err == nil {
 		s.entries[e.question] = e
-		c.pushLocked(e)
+		e.position = c.order.PushFront(e)
 		c.stats.Entries++
 	} else {
 		c.used -= size
@@ -206,7 +200,7 @@ func (s *Space) refuseLocked(m Miss) error {
 // entries are gone, and returns these, to be released.
 func (c *Cache) makeRoomLocked(size int64) (evicted []*entry) {
 	for c.used+size > c.config.Size {
-		e := c.oldest
+		e := c.order.Back().Value.(*entry)
 		c.removeLocked(e)
 		c.stats.Evictions++
 		evicted = append(evicted, e)
@@ -219,41 +213,9 @@ func (c *Cache) makeRoomLocked(size int64) (evicted []*entry) {
 // removeLocked makes an entry unknown. The caller releases it.
 func (c *Cache) removeLocked(e *entry) {
 	delete(e.space.entries, e.question)
-	c.unlinkLocked(e)
+	c.order.Remove(e.position)
 	c.used -= e.size
 	c.stats.Entries--
-}
-
-// touchLocked notes that an entry was used now.
-func (c *Cache) touchLocked(e *entry) {
-	if c.newest != e {
-		c.unlinkLocked(e)
-		c.pushLocked(e)
-	}
-}
-
-func (c *Cache) pushLocked(e *entry) {
-	e.before, e.after = nil, c.newest
-	if c.newest != nil {
-		c.newest.before = e
-	} else {
-		c.oldest = e
-	}
-	c.newest = e
-}
-
-func (c *Cache) unlinkLocked(e *entry) {
-	if e.before != nil {
-		e.before.after = e.after
-	} else {
-		c.newest = e.after
-	}
-	if e.after != nil {
-		e.after.before = e.before
-	} else {
-		c.oldest = e.before
-	}
-	e.before, e.after = nil, nil
 }
 
 // Close drops the entries of the space; nothing can be put in any more. That is no
@@ -262,10 +224,7 @@ func (s *Space) Close() {
 	c := s.cache
 	c.mu.Lock()
 	s.closed = true
-	dropped := make([]*entry, 0, len(s.entries))
-	for _, e := range s.entries {
-		dropped = append(dropped, e)
-	}
+	dropped := slices.Collect(maps.Values(s.entries))
 	for _, e := range dropped {
 		c.removeLocked(e)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/metrics"
 )
 
 // lender is an Allocator that knows what has not been released, and spoils what
@@ -228,7 +229,7 @@ func TestInsertRefusesWhatDoesNotFit(t *testing.T) {
 type reference struct {
 	size int64
 	list []*kept
-	Stats
+	metrics.CacheFigures
 }
 
 type kept struct {
@@ -307,13 +308,13 @@ func TestCacheAgreesWithTheReference(t *testing.T) {
 			r.insert(k)
 			s := c.Stats()
 			if s.Used != r.used() || s.Entries != len(r.list) || s.Lookups != r.Lookups || s.Hits != r.Hits || s.Misses != r.Misses || s.Evictions != r.Evictions {
-				t.Fatalf("seed %d, step %d: got %+v, want %d bytes, %d entries, %+v", seed, step, s, r.used(), len(r.list), r.Stats)
+				t.Fatalf("seed %d, step %d: got %+v, want %d bytes, %d entries, %+v", seed, step, s, r.used(), len(r.list), r.CacheFigures)
 			}
 		}
 		for _, s := range spaces {
 			s.Close()
 		}
-		if s := c.Stats(); s.Used != 0 || s.Entries != 0 || c.newest != nil || c.oldest != nil || lent.lent.Load() != 0 {
+		if s := c.Stats(); s.Used != 0 || s.Entries != 0 || c.order.Len() != 0 || lent.lent.Load() != 0 {
 			t.Errorf("seed %d: %+v is left, %d blocks are lent", seed, s, lent.lent.Load())
 		}
 	}

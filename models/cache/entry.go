@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"container/list"
 	"slices"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -15,7 +16,7 @@ type entry struct {
 	parameters []infer.Parameter
 	size       int64
 
-	before, after *entry // used later, used earlier
+	position *list.Element // in Cache.order
 }
 
 // entryBytes is what an entry weighs beside names, shapes and bytes: its own

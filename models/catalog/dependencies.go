@@ -157,27 +157,31 @@ func (k *Catalog) checkDependenciesLocked(m *model) error {
 	return nil
 }
 
-// circleLocked finds the last model on a way of dependencies from m to m, nil if
-// there is no way.
+// circleLocked finds the last model of a cycle of dependencies that contains m, nil if there is none.
 func (k *Catalog) circleLocked(m *model) *model {
-	passed := make(map[*model]bool)
-	var search func(at *model) *model
-	search = func(at *model) *model {
-		for _, next := range k.composingLocked(at) {
-			if next == m {
-				return at
+	last, _ := LastOfCycle(m, k.composingLocked)
+	return last
+}
+
+// LastOfCycle follows next from start and returns the element whose successor is start again.
+func LastOfCycle[T comparable](start T, next func(T) []T) (last T, found bool) {
+	passed := make(map[T]bool)
+	var search func(at T) bool
+	search = func(at T) bool {
+		passed[at] = true
+		for _, n := range next(at) {
+			if n == start {
+				last = at
+				return true
 			}
-			if passed[next] {
-				continue
-			}
-			passed[next] = true
-			if last := search(next); last != nil {
-				return last
+			if !passed[n] && search(n) {
+				return true
 			}
 		}
-		return nil
+		return false
 	}
-	return search(m)
+	found = search(start)
+	return last, found
 }
 
 // Latest is the highest version that is ready of the model that a step of an

@@ -159,7 +159,7 @@ func TestUnchangedObjectsAreTakenOver(t *testing.T) {
 	if got := w.store.Opened("a/1/kept"); got != 2 {
 		t.Errorf("without a copy: a/1/kept was read %d times, want 2", got)
 	}
-	if f := w.mirror.Figures(); f.Copies != 3 || f.Taken != uint64(len("a/1/kept")+len("a/config.pbtxt")) || f.Failures != 0 {
+	if f := w.mirror.Figures(); f.Copies != 3 || f.TakenBytes != uint64(len("a/1/kept")+len("a/config.pbtxt")) || f.Failures != 0 {
 		t.Errorf("got the figures %+v", f)
 	}
 }
@@ -289,7 +289,7 @@ func TestFailedListingsAreNotRepeated(t *testing.T) {
 	if got := w.store.Lists(); got != 2 {
 		t.Errorf("got %d listings, want that of the start and one", got)
 	}
-	if age := w.mirror.Figures().Age; age < 2*time.Hour {
+	if age := w.mirror.Figures().ListingAge; age < 2*time.Hour {
 		t.Errorf("got the age %s, want that of the complete listing", age)
 	}
 }

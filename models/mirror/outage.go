@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
@@ -20,24 +21,14 @@ type counts struct {
 	spent                          atomic.Int64 // nanoseconds
 }
 
-// Figures are what the mirror has done since it was opened.
-type Figures struct {
-	Failures uint64        // listings and copies that failed for the store
-	Bytes    uint64        // fetched
-	Taken    uint64        // bytes that were taken over from another copy in place of being fetched
-	Copies   uint64        // complete ones
-	Spent    time.Duration // in copies, complete or not, one by one
-	Age      time.Duration // since the last complete listing was begun
-}
-
-// Figures returns them.
-func (m *Mirror) Figures() Figures {
+// Figures returns what the mirror has done since it was opened.
+func (m *Mirror) Figures() metrics.RepositoryFigures {
 	m.mu.Lock()
 	listed := m.listed
 	m.mu.Unlock()
-	return Figures{
-		Failures: m.counts.failures.Load(), Bytes: m.counts.bytes.Load(), Taken: m.counts.taken.Load(), Copies: m.counts.copies.Load(),
-		Spent: time.Duration(m.counts.spent.Load()), Age: time.Since(listed),
+	return metrics.RepositoryFigures{
+		Failures: m.counts.failures.Load(), FetchedBytes: m.counts.bytes.Load(), TakenBytes: m.counts.taken.Load(),
+		Copies: m.counts.copies.Load(), Copying: time.Duration(m.counts.spent.Load()), ListingAge: time.Since(listed),
 	}
 }
 

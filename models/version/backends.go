@@ -11,7 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/infer/spelling"
+	"github.com/nereid-serving/nereid/internal/spelling"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
 )
@@ -29,8 +29,36 @@ type executor struct {
 	plugin   string // the program of a backend that is one, else ""
 }
 
-// pluginPrefix is what the name of a plugin's program begins with; the backend's name follows.
-const pluginPrefix = "nereid_"
+// PluginPrefix begins the file name of a plugin's program; the backend's name follows.
+const PluginPrefix = "nereid_"
+
+// Script returns the model.py of a Python-based backend in the directory of all backends. It
+// returns "" if there is none, or if a plugin of that name takes precedence.
+func Script(directory, backend string) string {
+	if backend == "" || backend == config.BackendPython || !filepath.IsLocal(backend) {
+		return ""
+	}
+	script := filepath.Join(directory, backend, runtimeScript)
+	if !isFile(script) || isFile(filepath.Join(directory, backend, PluginPrefix+backend)) {
+		return ""
+	}
+	return script
+}
+
+// Plugins lists the programs of a backend, or of all backends if the name is "*": those in the
+// directory of all backends and those beside models and versions in the repositories.
+func Plugins(directory string, repositories []string, backend string) (programs []string) {
+	file := PluginPrefix + backend
+	patterns := []string{filepath.Join(directory, backend, file)}
+	for _, root := range repositories {
+		patterns = append(patterns, filepath.Join(root, "*", file), filepath.Join(root, "*", "*", file))
+	}
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(pattern) // a root that is no valid pattern has no plugins
+		programs = append(programs, found...)
+	}
+	return programs
+}
 
 // executor finds what runs a version: a backend that is built in or linked in, a plugin beside the model or
 // where the libraries of Triton's backends lie, or a directory with a model.py there. The texts are
@@ -93,7 +121,7 @@ func (l *Loader) executor(d *repository.Description, number int64) (executor, er
 func pluginOf(name, runtime string) string {
 	switch {
 	case runtime == "", runtime == "libtriton_"+name+".so": // as configs for Triton may say
-		return pluginPrefix + name
+		return PluginPrefix + name
 	case runtime == runtimeScript, filepath.Ext(runtime) == ".so":
 		return ""
 	}

@@ -1,4 +1,4 @@
-package dryrun
+package models
 
 import (
 	"context"
@@ -6,16 +6,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// Model is what a start would find of a model before code of the model runs.
-type Model struct {
+// Examined is the result of checking the files of one model without running its code.
+type Examined struct {
 	Identity repository.Identity
 	// Directory and File, its configuration, are as the operator would write them; "" if the
 	// model is not in one place. The file need not be there.
@@ -28,28 +28,21 @@ type Model struct {
 }
 
 // Config is that of the highest version that would be loaded, nil if it is not whole.
-func (e *Model) Config() *kserve.ModelConfig {
+func (e *Examined) Config() *kserve.ModelConfig {
 	if e.Description == nil || len(e.Description.Versions) == 0 {
 		return nil
 	}
 	return e.Versions[slices.Max(e.Description.Versions)].Config
 }
 
-// Examiner reads models as a registry does.
-type Examiner struct {
-	Repository *repository.Roots
-	Loader     *version.Loader
-	Host       func(model string) backend.Host // what instances of a model would get
-}
-
-// Models reads the models, all or those that are named, with the models that ensembles among them are
-// composed of. The list is in the order of their names.
-func (x Examiner) Models(ctx context.Context, names []string) ([]*Model, error) {
-	ids, rejected, err := x.Repository.Scan()
+// Examine reads the models as Start does, but loads none: all models, or the named ones together with
+// the models that their ensembles call. The list is sorted by name. Examine needs no Start.
+func (r *Registry) Examine(ctx context.Context, names []string) ([]*Examined, error) {
+	ids, rejected, err := r.config.Repository.Scan()
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[repository.Identity]*Model, len(ids))
+	all := make(map[repository.Identity]*Examined, len(ids))
 	wanted := make(repository.Set)
 	for _, id := range ids {
 		if names == nil || slices.Contains(names, id.Name) {
@@ -57,9 +50,9 @@ func (x Examiner) Models(ctx context.Context, names []string) ([]*Model, error) 
 		}
 	}
 	for _, name := range names {
-		if len(x.Repository.Find(name)) == 0 {
+		if len(r.config.Repository.Find(name)) == 0 {
 			id := repository.Identity{Name: name}
-			all[id] = &Model{Identity: id, Errors: []error{repository.NotFound(name)}}
+			all[id] = &Examined{Identity: id, Errors: []error{repository.NotFound(name)}}
 		}
 	}
 	for todo := wanted.Sorted(); len(todo) > 0; todo = todo[1:] {
@@ -70,20 +63,20 @@ func (x Examiner) Models(ctx context.Context, names []string) ([]*Model, error) 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		var e *Model
+		var e *Examined
 		if _, no := rejected[id]; no {
-			e = &Model{Identity: id, Errors: []error{repository.NotUnique(id.Name)}}
+			e = &Examined{Identity: id, Errors: []error{repository.NotUnique(id.Name)}}
 		} else {
-			e = x.one(ctx, id)
+			e = r.examineOne(ctx, id)
 		}
 		all[id] = e
 		if e.Description != nil {
 			for part := range e.Description.Composing() {
-				todo = append(todo, x.Repository.Find(part.Name)...)
+				todo = append(todo, r.config.Repository.Find(part.Name)...)
 			}
 		}
 	}
-	list := make([]*Model, 0, len(all))
+	list := make([]*Examined, 0, len(all))
 	for _, id := range repository.KeysOf(all).Sorted() {
 		list = append(list, all[id])
 	}
@@ -93,13 +86,13 @@ func (x Examiner) Models(ctx context.Context, names []string) ([]*Model, error) 
 	return list, nil
 }
 
-func (x Examiner) one(ctx context.Context, id repository.Identity) *Model {
-	e := &Model{Identity: id, Versions: make(map[int64]version.Examination)}
-	e.Directory, e.File = x.Repository.Where(id)
-	d, files, err := x.Repository.Read(id, nil)
+func (r *Registry) examineOne(ctx context.Context, id repository.Identity) *Examined {
+	e := &Examined{Identity: id, Versions: make(map[int64]version.Examination)}
+	e.Directory, e.File = r.config.Repository.Where(id)
+	d, files, err := r.config.Repository.Read(id, nil)
 	if err == nil {
 		var local repository.Fetched
-		local, err = x.Repository.FetchFiles(ctx, d, files)
+		local, err = r.config.Repository.FetchFiles(ctx, d, files)
 		d = local.Description
 		defer local.Drop()
 	}
@@ -112,14 +105,14 @@ func (x Examiner) one(ctx context.Context, id repository.Identity) *Model {
 		e.Errors = append(e.Errors, d.Check())
 	}
 	for _, number := range d.Versions {
-		e.Versions[number] = x.Loader.Examine(ctx, version.Source{Description: d, Version: number, Host: x.Host(d.Name)})
+		e.Versions[number] = r.loader.Examine(ctx, version.Source{Description: d, Version: number, Host: host{r, &loadInProgress{model: d.Name}}})
 	}
 	return e
 }
 
 // checkSteps compares an ensemble with the models that its steps call, as far as their
 // configurations are known.
-func checkSteps(e *Model, all []*Model) {
+func checkSteps(e *Examined, all []*Examined) {
 	if e.Description == nil || !e.Description.IsEnsemble() || e.Config() == nil {
 		return
 	}
@@ -147,7 +140,7 @@ func checkSteps(e *Model, all []*Model) {
 		e.Errors = append(e.Errors, infer.Errorf(infer.InvalidArg, "ensemble %s contains models that are not available or ambiguous: %s", e.Identity, strings.Join(missing, ", ")))
 		return
 	}
-	if last := circle(e, all); last != nil {
+	if last, found := catalog.LastOfCycle(e, func(at *Examined) []*Examined { return calls(at, all) }); found {
 		e.Errors = append(e.Errors, infer.Errorf(infer.InvalidArg, "circular dependency between ensembles: %s -> ... -> %s -> %s", e.Identity, last.Identity, e.Identity))
 		return
 	}
@@ -164,8 +157,8 @@ func checkSteps(e *Model, all []*Model) {
 }
 
 // called returns the model that a step names, nil if it is not there.
-func called(step repository.Identity, all []*Model) *Model {
-	at := slices.IndexFunc(all, func(o *Model) bool {
+func called(step repository.Identity, all []*Examined) *Examined {
+	at := slices.IndexFunc(all, func(o *Examined) bool {
 		return o.Identity.Name == step.Name && (step.Namespace == "" || o.Identity.Namespace == step.Namespace) && o.Directory != ""
 	})
 	if at < 0 {
@@ -174,28 +167,15 @@ func called(step repository.Identity, all []*Model) *Model {
 	return all[at]
 }
 
-// circle returns the last model on a way of steps from e to e, nil if there is no way.
-func circle(e *Model, all []*Model) *Model {
-	passed := make(map[*Model]bool)
-	var search func(at *Model) *Model
-	search = func(at *Model) *Model {
-		if at.Description == nil || passed[at] {
-			return nil
-		}
-		passed[at] = true
-		for _, step := range slices.SortedFunc(maps.Keys(at.Description.Composing()), repository.Identity.Compare) {
-			next := called(step, all)
-			if next == e {
-				return at
-			}
-			if next == nil {
-				continue
-			}
-			if last := search(next); last != nil {
-				return last
-			}
-		}
+// calls lists the models that the steps of e name, in the order of their names.
+func calls(e *Examined, all []*Examined) (list []*Examined) {
+	if e.Description == nil {
 		return nil
 	}
-	return search(e)
+	for _, step := range slices.SortedFunc(maps.Keys(e.Description.Composing()), repository.Identity.Compare) {
+		if next := called(step, all); next != nil {
+			list = append(list, next)
+		}
+	}
+	return list
 }

@@ -1,4 +1,4 @@
-package locktable
+package catalog
 
 import (
 	"context"
@@ -11,18 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// ids makes a set of names.
-func ids(names string) repository.Set {
-	set := make(repository.Set)
-	for _, name := range strings.Fields(names) {
-		set[repository.Identity{Name: name}] = true
-	}
-	return set
-}
-
 // claimant is an operation whose claim is under way.
 type claimant struct {
-	*Operation[int]
+	*Operation
 	held repository.Set
 	err  error
 	done bool
@@ -31,13 +22,13 @@ type claimant struct {
 // asker is the model whose code asks for an operation, and what brings it up.
 type asker struct {
 	model string
-	by    *Operation[int]
+	by    *Operation
 }
 
 // table has a helper for tests.
-type table struct{ *Table[int] }
+type table struct{ *LockTable }
 
-func newTable() table { return table{New[int](0, errors.New("outdated"))} }
+func newTable() table { return table{NewLockTable(0, errors.New("outdated"))} }
 
 // claim begins to lock models, within a synctest bubble.
 func (c table) claim(ctx context.Context, name string, up *asker, needed, dependent string) *claimant {

@@ -1,4 +1,4 @@
-package locktable
+package catalog
 
 import (
 	"context"
@@ -9,33 +9,32 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// Table says which operation has locked which models. L is what a model is brought up
-// from.
-type Table[L any] struct {
+// LockTable says which operation has locked which models.
+type LockTable struct {
 	patience time.Duration
 	outdated error
 
 	mu      sync.Mutex
 	changed chan struct{} // closed, and made anew, when models are unlocked
-	holders map[repository.Identity]*Operation[L]
-	running []*Operation[L] // in the order in which they began
-	waiting []*Operation[L] // in the order in which they began to wait
+	holders map[repository.Identity]*Operation
+	running []*Operation // in the order in which they began
+	waiting []*Operation // in the order in which they began to wait
 }
 
-// New makes a table without operations. An operation waits for patience for another
+// NewLockTable makes a table without operations. An operation waits for patience for another
 // one whose load it outdates before that one's context ends, with the cause outdated;
 // 0: it waits for ever.
-func New[L any](patience time.Duration, outdated error) *Table[L] {
-	return &Table[L]{
-		patience: patience, outdated: outdated, changed: make(chan struct{}), holders: make(map[repository.Identity]*Operation[L]),
+func NewLockTable(patience time.Duration, outdated error) *LockTable {
+	return &LockTable{
+		patience: patience, outdated: outdated, changed: make(chan struct{}), holders: make(map[repository.Identity]*Operation),
 	}
 }
 
 // Begin announces an operation that is about the model name; End ends it. If the code
 // of a model asks for it while the model is brought up, from is that model's name and
 // parent the operation that brings it up; else they are "" and nil.
-func (t *Table[L]) Begin(name, from string, parent *Operation[L]) *Operation[L] {
-	op := &Operation[L]{name: name, from: from, parent: parent}
+func (t *LockTable) Begin(name, from string, parent *Operation) *Operation {
+	op := &Operation{name: name, from: from, parent: parent}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.running = append(t.running, op)
@@ -44,7 +43,7 @@ func (t *Table[L]) Begin(name, from string, parent *Operation[L]) *Operation[L] 
 
 // Bound returns a context for what the operation does: it ends with ctx, when
 // another operation outdates this one, and with End.
-func (t *Table[L]) Bound(ctx context.Context, op *Operation[L]) context.Context {
+func (t *LockTable) Bound(ctx context.Context, op *Operation) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	t.mu.Lock()
 	op.giveUp = cancel
@@ -53,25 +52,25 @@ func (t *Table[L]) Bound(ctx context.Context, op *Operation[L]) context.Context 
 }
 
 // Announce says what an operation is bringing up.
-func (t *Table[L]) Announce(op *Operation[L], brings map[repository.Identity]L) {
+func (t *LockTable) Announce(op *Operation, brings map[repository.Identity]*Source) {
 	t.mu.Lock()
 	op.brings = brings
 	t.mu.Unlock()
 }
 
 // End unlocks all that the operation has locked, and ends its context.
-func (t *Table[L]) End(op *Operation[L]) {
+func (t *LockTable) End(op *Operation) {
 	t.Unlock(op)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.running = slices.DeleteFunc(t.running, func(o *Operation[L]) bool { return o == op })
+	t.running = slices.DeleteFunc(t.running, func(o *Operation) bool { return o == op })
 	if op.giveUp != nil {
 		op.giveUp(nil)
 	}
 }
 
 // Unlock unlocks all that the operation has locked.
-func (t *Table[L]) Unlock(op *Operation[L]) {
+func (t *LockTable) Unlock(op *Operation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, holder := range t.holders {
@@ -83,7 +82,7 @@ func (t *Table[L]) Unlock(op *Operation[L]) {
 }
 
 // wakeLocked has all that wait look again.
-func (t *Table[L]) wakeLocked() {
+func (t *LockTable) wakeLocked() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
@@ -93,7 +92,7 @@ func (t *Table[L]) wakeLocked() {
 // those that one of its ancestors has locked: the ancestor looks at them itself,
 // later. Held are those that it has locked. The error is a *CircleError or the
 // context's cause.
-func (t *Table[L]) Lock(ctx context.Context, op *Operation[L], needed, dependent repository.Set) (held repository.Set, err error) {
+func (t *LockTable) Lock(ctx context.Context, op *Operation, needed, dependent repository.Set) (held repository.Set, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	held = make(repository.Set, len(needed)+len(dependent))
@@ -111,7 +110,7 @@ func (t *Table[L]) Lock(ctx context.Context, op *Operation[L], needed, dependent
 	t.waiting = append(t.waiting, op)
 	defer func() {
 		op.wants = nil
-		t.waiting = slices.DeleteFunc(t.waiting, func(o *Operation[L]) bool { return o == op })
+		t.waiting = slices.DeleteFunc(t.waiting, func(o *Operation) bool { return o == op })
 		if err != nil { // others may have waited behind this one
 			t.wakeLocked()
 		}
@@ -124,7 +123,7 @@ func (t *Table[L]) Lock(ctx context.Context, op *Operation[L], needed, dependent
 	}
 	for len(t.blockersLocked(op)) > 0 {
 		if op.parent != nil {
-			if way := t.wayLocked(op, op, make(map[*Operation[L]]bool)); way != nil {
+			if way := t.wayLocked(op, op, make(map[*Operation]bool)); way != nil {
 				return nil, &CircleError{Way: append([]string{op.from}, way...)}
 			}
 		}
@@ -149,7 +148,7 @@ func (t *Table[L]) Lock(ctx context.Context, op *Operation[L], needed, dependent
 
 // TryLock has the operation, which has locked nothing, lock those of the models that no other
 // one has locked, and returns them. It does not wait.
-func (t *Table[L]) TryLock(op *Operation[L], ids []repository.Identity) (held []repository.Identity) {
+func (t *LockTable) TryLock(op *Operation, ids []repository.Identity) (held []repository.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, id := range ids {
@@ -162,11 +161,11 @@ func (t *Table[L]) TryLock(op *Operation[L], ids []repository.Identity) (held []
 }
 
 // overtake gives up the operations whose loads a waiting operation outdates.
-func (t *Table[L]) overtake(op *Operation[L]) {
+func (t *LockTable) overtake(op *Operation) {
 	type load struct {
-		by     *Operation[L]
+		by     *Operation
 		id     repository.Identity
-		source L
+		source *Source
 	}
 	var loads []load
 	t.mu.Lock()
@@ -188,16 +187,16 @@ func (t *Table[L]) overtake(op *Operation[L]) {
 }
 
 // WasTouched reports whether a child has changed what id depends on.
-func (t *Table[L]) WasTouched(op *Operation[L], id repository.Identity) bool {
+func (t *LockTable) WasTouched(op *Operation, id repository.Identity) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return op.touched[id]
 }
 
 // blockersLocked are the operations for which a waiting operation has to wait.
-func (t *Table[L]) blockersLocked(op *Operation[L]) []*Operation[L] {
-	var blockers []*Operation[L]
-	add := func(o *Operation[L]) {
+func (t *LockTable) blockersLocked(op *Operation) []*Operation {
+	var blockers []*Operation
+	add := func(o *Operation) {
 		if !slices.Contains(blockers, o) {
 			blockers = append(blockers, o)
 		}
@@ -224,8 +223,8 @@ func (t *Table[L]) blockersLocked(op *Operation[L]) []*Operation[L] {
 // wayLocked finds over which operations from waits for to, by the names of the
 // models that they are about; to itself is not among them. It is nil if there is
 // no way.
-func (t *Table[L]) wayLocked(from, to *Operation[L], passed map[*Operation[L]]bool) []string {
-	next := []*Operation[L]{}
+func (t *LockTable) wayLocked(from, to *Operation, passed map[*Operation]bool) []string {
+	next := []*Operation{}
 	if from.wants != nil {
 		next = t.blockersLocked(from)
 	}
@@ -251,7 +250,7 @@ func (t *Table[L]) wayLocked(from, to *Operation[L], passed map[*Operation[L]]bo
 
 // Counts returns how many models are locked, how many operations are under way, and
 // how many of them wait.
-func (t *Table[L]) Counts() (locked, running, waiting int) {
+func (t *LockTable) Counts() (locked, running, waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.holders), len(t.running), len(t.waiting)

@@ -1,4 +1,4 @@
-package locktable
+package catalog
 
 import (
 	"context"
@@ -7,21 +7,21 @@ import (
 )
 
 // Operation is one change of models that is under way.
-type Operation[L any] struct {
+type Operation struct {
 	// Outdates reports whether bringing a model up from load is pointless once this
 	// operation has been asked for. It is called without a lock, and set before Lock.
 	// Nil: it outdates nothing.
-	Outdates func(id repository.Identity, load L) bool
+	Outdates func(id repository.Identity, load *Source) bool
 
 	name   string // the model that it is about
 	from   string // the model whose load waits for it, "" for none
-	parent *Operation[L]
+	parent *Operation
 
 	// Guarded by the table's mu.
-	giveUp  context.CancelCauseFunc   // ends what the operation does; nil before Bound
-	brings  map[repository.Identity]L // what it brings up
-	wants   repository.Set            // what it waits for, nil while it does not
-	touched repository.Set            // what its children have changed below models that it has locked
+	giveUp  context.CancelCauseFunc         // ends what the operation does; nil before Bound
+	brings  map[repository.Identity]*Source // what it brings up
+	wants   repository.Set                  // what it waits for, nil while it does not
+	touched repository.Set                  // what its children have changed below models that it has locked
 }
 
 // CircleError refuses an operation for which a load waits that it would wait for.
@@ -32,14 +32,14 @@ type CircleError struct {
 func (e *CircleError) Error() string { return "the load would wait for itself" }
 
 // Name is the name of the model that the operation is about.
-func (op *Operation[L]) Name() string { return op.name }
+func (op *Operation) Name() string { return op.name }
 
 // GiveUp ends the context that Bound has returned, with a cause.
-func (op *Operation[L]) GiveUp(cause error) { op.giveUp(cause) }
+func (op *Operation) GiveUp(cause error) { op.giveUp(cause) }
 
 // descends reports whether ancestor waits for the operation, over any number of
 // others.
-func (op *Operation[L]) descends(ancestor *Operation[L]) bool {
+func (op *Operation) descends(ancestor *Operation) bool {
 	for at := op.parent; at != nil && ancestor != nil; at = at.parent {
 		if at == ancestor {
 			return true
@@ -48,7 +48,7 @@ func (op *Operation[L]) descends(ancestor *Operation[L]) bool {
 	return false
 }
 
-func (op *Operation[L]) touch(id repository.Identity) {
+func (op *Operation) touch(id repository.Identity) {
 	if op.touched == nil {
 		op.touched = make(repository.Set)
 	}

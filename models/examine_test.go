@@ -1,22 +1,12 @@
-package dryrun
+package models
 
 import (
-	"context"
 	"slices"
 	"testing"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/models/version"
 )
-
-func TestMain(m *testing.M) { testkit.Main(m) }
-
-// alive is a registry of which a loader only needs how long it lives.
-type alive struct{ version.Registry }
-
-func (alive) Lifetime() context.Context { return context.Background() }
 
 // TestEnsemblesBringTheirModels names an ensemble: the models of its steps are read with it, and theirs, and no
 // other. Of a circle each is read once.
@@ -36,7 +26,7 @@ func TestEnsemblesBringTheirModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer roots.Close()
-	x := Examiner{Repository: roots, Loader: version.NewLoader(version.Settings{}, alive{}), Host: func(string) backend.Host { return nil }}
+	r := NewRegistry(RegistryConfig{Repository: roots})
 	for name, want := range map[string][]string{
 		"outer": {"inner", "leaf", "outer"}, "inner": {"inner", "leaf"}, "leaf": {"leaf"}, "one": {"one", "two"}, "absent": {"absent"},
 		"": {"inner", "leaf", "one", "other", "outer", "two"},
@@ -45,7 +35,7 @@ func TestEnsemblesBringTheirModels(t *testing.T) {
 		if name != "" {
 			names = []string{name}
 		}
-		list, err := x.Models(t.Context(), names)
+		list, err := r.Examine(t.Context(), names)
 		if err != nil {
 			t.Fatal(err)
 		}
