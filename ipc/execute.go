@@ -6,6 +6,7 @@ package ipc
 // ExecuteBody is the body of EXECUTE, apart from its requests, which NextRequest takes off one after another.
 type ExecuteBody struct {
 	Requests uint32
+	Copies   bool // ExecuteCopies
 	r        reader
 }
 
@@ -14,6 +15,7 @@ func ParseExecute(body []byte) (ExecuteBody, error) {
 	e := ExecuteBody{r: reader{b: body}}
 	if head := e.r.take(ExecuteSize, "head of EXECUTE"); e.r.err == nil {
 		e.Requests = le.Uint32(head)
+		e.Copies = le.Uint32(head[4:])&ExecuteCopies != 0
 	}
 	return e, e.r.err
 }

@@ -16,6 +16,11 @@ func TestGoldenExecuteIsDecoded(t *testing.T) {
 			if err != nil || e.Requests == 0 {
 				t.Fatalf("got %d requests, error %v", e.Requests, err)
 			}
+			body[4] = byte(ExecuteCopies)
+			if flagged, err := ParseExecute(body); e.Copies || err != nil || !flagged.Copies {
+				t.Errorf("got copies %v, with the flag %v, error %v", e.Copies, flagged.Copies, err)
+			}
+			body[4] = 0
 			again := le.AppendUint32(nil, e.Requests)
 			again = le.AppendUint32(again, 0)
 			at := 0

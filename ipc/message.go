@@ -100,6 +100,10 @@ const (
 	FlagAhead uint16 = 2
 )
 
+// ExecuteCopies is the flag in the head of EXECUTE by which the stub copies inputs that lie in
+// *requests* and returns their tickets with EXECUTED: its model keeps as many blocks as it may.
+const ExecuteCopies uint32 = 1
+
 // What the status of EXECUTED says.
 const (
 	StatusExecuted uint32 = 0

@@ -138,7 +138,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 		return nil, &frames.Shortage{Client: infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. %s Error: %v",
 			in.name, settings.DefaultBytes, in.model.program.Text(LeastMemory, in.name), err), Reason: err}
 	}
-	loans := &shm.Loans{Kept: quota.blocks}
+	loans := &shm.Loans{Kept: quota.keeps}
 	l = &life{
 		in: in, channel: channel, loans: loans, quota: quota,
 		encoder: frames.NewEncoder(channel, s.requests, loans), decoder: frames.NewDecoder(channel, loans, quota.heap),
@@ -149,7 +149,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 		Imported: in.model.env.Imported, Traced: l.tracedBy,
 		Heap: quota.heap, Fail: l.fail, Limits: s.limits.Calls, Log: in.log,
 	})
-	l.encoder.SetMayKeep(quota.mayKeep)
+	l.encoder.SetBounds(quota.mayLend, quota.mayKeep)
 	l.newDevices()
 	l.handshake.begin()
 	l.inFlight.begin(in, l, channel)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -28,6 +29,7 @@ type Model struct {
 	// 0 without one.
 	held       budget.Holder
 	mostBlocks int64
+	copied     atomic.Int64 // bytes that its stubs have copied since one of them returned a kept block
 
 	// Set by Start, before the instances run. What config says of instances may be
 	// out of date.

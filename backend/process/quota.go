@@ -34,6 +34,7 @@ type quota struct {
 	model  *Model
 	holder *budget.Holder
 	heap   *frames.Heap // nil without an account
+	copies func()       // logs once that the model gets copies
 }
 
 // newQuota makes the quota of a life. It ends when its holder leaves.
@@ -47,6 +48,10 @@ func newQuota(in *Instance) *quota {
 	account.Enter(q.holder)
 	var once sync.Once
 	log := in.log // not the life: its responses may outlive it
+	q.copies = sync.OnceFunc(func() {
+		log.Warn().Msgf("%s keeps as many input tensors as it may (--model-max-memory-share), and gets copies of further ones: a model that keeps inputs should keep copies of them",
+			in.model.held.Name())
+	})
 	q.heap = &frames.Heap{Account: account, Holder: q.holder, Refused: func(err error) {
 		once.Do(func() { log.Warn().Err(err).Msg("the model is refused memory, requests of it fail") })
 	}}
@@ -62,6 +67,14 @@ func (q *quota) blocks(more int64) {
 	_ = q.holder.Hold(budget.Blocks, more) // without a bound: they are kept already
 }
 
+// keeps is blocks for tensors that the process keeps after its responses.
+func (q *quota) keeps(more int64) {
+	q.blocks(more)
+	if more < 0 {
+		q.model.copied.Store(0)
+	}
+}
+
 // takeBlocks is blocks for bytes that are not kept yet. It may refuse them.
 func (q *quota) takeBlocks(more int64) error {
 	if more > 0 {
@@ -73,16 +86,36 @@ func (q *quota) takeBlocks(more int64) error {
 	return nil
 }
 
-// mayKeep refuses another block for a process if its model keeps its share of them already, or
-// would with n bytes more.
+// mayLend decides about the inputs of a batch, of n bytes, for a process whose model may keep its
+// share of blocks already. It then gets copies, at most as many bytes as its share until it gives a
+// block back. So a model that keeps its last inputs goes on, and one that keeps all is refused.
+func (q *quota) mayLend(n int64) (copies bool, err error) {
+	most, kept := q.model.mostBlocks, q.model.held.Held(budget.Blocks)
+	if most == 0 || kept < most {
+		return false, nil
+	}
+	// A plugin of an earlier SDK copies nothing, and keeps more and more.
+	if kept <= most+most/4 && q.model.copied.Add(n) <= most {
+		q.copies()
+		return true, nil
+	}
+	return false, q.refuseBlocks(kept)
+}
+
+// mayKeep refuses n more bytes of blocks for a process if its model would keep more than its share
+// of them.
 func (q *quota) mayKeep(n int64) error {
 	most, kept := q.model.mostBlocks, q.model.held.Held(budget.Blocks)
 	if most == 0 || kept < most && n <= most-kept {
 		return nil
 	}
+	return q.refuseBlocks(kept)
+}
+
+func (q *quota) refuseBlocks(kept int64) error {
 	err := &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
 		"%s keeps %d bytes of input tensors after its responses and may keep %d (--model-max-memory-share); "+
-			"a model that keeps inputs should keep copies of them, and a reload frees these", q.model.held.Name(), kept, most)}
+			"a model that keeps inputs should keep copies of them, and a reload frees these", q.model.held.Name(), kept, q.model.mostBlocks)}
 	q.heap.Refused(err)
 	return err
 }

@@ -238,14 +238,15 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 	other := c.start("copies", infer.Uint8)
 	m := c.start("keeps_inputs", infer.Uint8)
 	share := c.share(budget.Blocks)
-	kept := int64(0)
+	kept, held := int64(0), int64(0)
 	for n := 0; ; n++ {
 		request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, size}, make([]byte, size))}}
 		responses, _ := m.infer(request)
 		err := responses[0].Err
 		responses[0].Release()
 		releaseInputs(request)
-		if err == nil && kept < 2*share {
+		held = max(held, m.model.(*Model).held.Held(budget.Blocks))
+		if err == nil && kept < 3*share {
 			kept += size
 			continue
 		}
@@ -255,8 +256,14 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 		}
 		break
 	}
-	if kept < share || kept > share+size {
-		t.Errorf("it keeps %d bytes, want its share of %d", kept, share)
+	if held < share || held > share+size {
+		t.Errorf("it keeps %d bytes of blocks, want its share of %d", held, share)
+	}
+	if kept < 2*share-size || kept > 2*share+size {
+		t.Errorf("it keeps %d bytes with the copies, want twice its share of %d", kept, share)
+	}
+	if n := strings.Count(c.log.String(), "gets copies of further ones"); n != 1 {
+		t.Errorf("the log has %d warnings of copies, want one", n)
 	}
 	if small, _ := m.infer(c.small()); small[0].Err != nil {
 		t.Errorf("a request without a block: got error %v", small[0].Err)
@@ -276,6 +283,48 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 	}
 	responses[0].Release()
 	releaseInputs(request)
+}
+
+// TestAModelThatKeepsAWindowGoesOn: a model that keeps its last inputs, which are more than its share
+// of blocks, gets copies of some. Every request is answered, from the right bytes.
+func TestAModelThatKeepsAWindowGoesOn(t *testing.T) {
+	const size, window = 2 << 20, 20
+	c := newCharged(t, 64<<20)
+	share := c.share(budget.Blocks)
+	if window*size <= share {
+		t.Fatalf("a window of %d bytes is no more than the share of %d", window*size, share)
+	}
+	config := modelConfig("keeps_a_window", 1, infer.Uint8)
+	m, err := c.open(c.copyModel("keeps_a_window"), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := int64(0)
+	for n := range 4 * window {
+		data := make([]byte, size)
+		data[0], data[size-1] = byte(n), byte(2*n)
+		request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, size}, data)}}
+		responses, _ := m.infer(request)
+		if err := responses[0].Err; err != nil {
+			t.Fatalf("request %d: got error %v", n, err)
+		}
+		want := 0
+		for k := max(0, n-window+1); k <= n; k++ {
+			want += int(byte(k)) + int(byte(2*k))
+		}
+		if got := responses[0].Outputs[0].Data; len(got) != 1 || int(got[0]) != want%251 {
+			t.Errorf("request %d: got %v, want [%d]", n, got, want%251)
+		}
+		responses[0].Release()
+		releaseInputs(request)
+		held = max(held, m.model.(*Model).held.Held(budget.Blocks))
+	}
+	if held < share || held > share+size {
+		t.Errorf("it kept up to %d bytes of blocks, want its share of %d", held, share)
+	}
+	if got := c.log.String(); !strings.Contains(got, "gets copies of further ones") || strings.Contains(got, "the model is refused memory") {
+		t.Errorf("the log is %s, want a warning of copies alone", got)
+	}
 }
 
 // gate is a host with a model that answers when the test says so.

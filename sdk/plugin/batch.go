@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,7 @@ func (e *execution) read(m peer.Message) error {
 		t := &e.tasks[i]
 		e.session.parsed.Room = t.shapes[:0]
 		_, err := body.NextRequest(&e.session.parsed)
-		if err := t.read(e, &e.session.parsed, m.Body, err); err != nil {
+		if err := t.read(e, &e.session.parsed, m.Body, body.Copies, err); err != nil {
 			return err
 		}
 		e.batch.Tasks[i] = &t.Task
@@ -102,8 +103,8 @@ func (e *execution) read(m peer.Message) error {
 	return nil
 }
 
-// read makes a task of a request. failed is why the request could not be parsed whole: then its loans alone are taken.
-func (t *task) read(e *execution, p *ipc.RequestBody, body []byte, failed error) error {
+// read makes a task of a request, whose inputs are copied if the server wants their blocks back. failed is why the request could not be parsed whole: then its loans alone are taken.
+func (t *task) read(e *execution, p *ipc.RequestBody, body []byte, copies bool, failed error) error {
 	s := e.session
 	t.execution = e
 	r := &t.request
@@ -115,6 +116,9 @@ func (t *task) read(e *execution, p *ipc.RequestBody, body []byte, failed error)
 		tensor, loan, err := s.tensor(&p.Inputs[i], body)
 		if loan != nil {
 			t.loans = append(t.loans, loan)
+			if copies {
+				tensor.Data, tensor.Memory = bytes.Clone(tensor.Data), nil
+			}
 		}
 		if err != nil && failed == nil {
 			failed = err

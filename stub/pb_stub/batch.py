@@ -81,7 +81,7 @@ class Reader:
     def _read(self, frame: bytes) -> list[InferenceRequest]:
         requests: list[InferenceRequest] = []
         new_request = InferenceRequest.__new__
-        (count, _) = messages.EXECUTE_HEAD.unpack_from(frame, messages.HEADER.size)
+        (count, head_flags) = messages.EXECUTE_HEAD.unpack_from(frame, messages.HEADER.size)
         at = messages.HEADER.size + messages.EXECUTE_HEAD.size
         for _ in range(count):
             (
@@ -89,7 +89,7 @@ class Reader:
                 id_size, parameter_size, text_size, trace_size, correlation_kind, places, _,
             ) = _unpack_request(frame, at)  # fmt: skip
             at += 64
-            tensors, at = self._tensors(frame, at, inputs)
+            tensors, at = self._tensors(frame, at, inputs, head_flags & messages.EXECUTE_COPIES)
             request = new_request(InferenceRequest)
             request._inputs = tensors
             request._handle = handle
@@ -127,8 +127,8 @@ class Reader:
             raise NotUnderstood(f"EXECUTE of {len(frame)} bytes: its requests end at {at}")
         return requests
 
-    def _tensors(self, frame: bytes, at: int, count: int) -> tuple[list[Tensor], int]:
-        """Decode descriptors that begin at `at`: the tensors, and where the descriptors end."""
+    def _tensors(self, frame: bytes, at: int, count: int, copies: int = 0) -> tuple[list[Tensor], int]:
+        """Decode descriptors that begin at `at`: the tensors, with or without copies, and where the descriptors end."""
         tensors: list[Tensor] = []
         new_tensor = Tensor.__new__
         received = self._names.received
@@ -149,8 +149,10 @@ class Reader:
                 tensor._origin = self._regions.loan(number, ticket, offset, size)
                 tensor._offset = 0
             else:
-                tensor._origin = Loan(self._loans, ticket, offset, size)
+                loan = Loan(self._loans, ticket, offset, size)
+                tensor._origin = loan.read() if copies else loan
                 tensor._offset = 0
+                del loan  # else the next tensor would end it
             tensor._size = size
             # Last of all: if name or rank is not known the ticket goes back with the tensor.
             tensor._name = received[name]

@@ -57,8 +57,9 @@ DESCRIPTOR = struct.Struct("<HBBIQQQII")
 #: Dimensions by rank.
 DIMENSIONS = tuple(struct.Struct(f"<{rank}q") for rank in range(65))
 
-#: requests, reserved
+#: requests, flags
 EXECUTE_HEAD = struct.Struct("<II")
+EXECUTE_COPIES = 1
 #: handle, correlation id, timeout, flags, inputs, outputs, bytes of: id, parameters, correlation, trace; what the
 #: correlation id is, places of outputs, priority
 REQUEST = struct.Struct("<QQQIHHIIIIIIQ")

@@ -117,6 +117,7 @@ class Supervisor:
         self.names: list[str] = []  # up table
         self.sent_names: list[str] = []  # down table
         self.batch = 0
+        self.execute_flags = 0
         self.next_block = 0
         self.loans: dict[int, tuple[int, int]] = {}  # ticket: offset, size
         self.next_ticket = 1
@@ -441,7 +442,7 @@ class Supervisor:
             tail += bytes(-(position + len(tail)) % 16)
             struct.pack_into("<Q", heads[number], at, position + len(tail))
             tail += data
-        return struct.pack("<II", len(requests), 0) + b"".join(map(bytes, heads)) + bytes(tail)
+        return struct.pack("<II", len(requests), self.execute_flags) + b"".join(map(bytes, heads)) + bytes(tail)
 
     def executed(self, frame: Frame) -> Executed:
         """Decode EXECUTED, and end the loans that it gives back, after what refers to them has been read."""

@@ -33,6 +33,21 @@ class TestLoans:
         assert [output.region for output in response.outputs] == [1]
         assert not stub.loans
 
+    def test_copies_return_their_blocks_at_once(self, start: Start) -> None:
+        stub = start(
+            model("""
+                kept = self.__dict__.setdefault("kept", [])
+                kept.append(requests[0].inputs()[0])
+                kept[0].as_numpy()[0] += len(kept) - 1  # only this tensor's own bytes change
+                return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.stack([t.as_numpy()[:2] for t in kept]))])]
+            """)
+        )
+        stub.execute_flags = 1
+        for n, want in enumerate(([[0, 1]], [[1, 1], [1, 2]], [[3, 1], [1, 2], [2, 3]])):
+            (response,) = stub.execute(Request(n + 1, [("IN", np.arange(n, BIG))])).responses
+            np.testing.assert_array_equal(response["OUT"], want)
+            assert not stub.loans
+
     def test_parts_of_an_input(self, start: Start) -> None:
         stub = start(
             model("""

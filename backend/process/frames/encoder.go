@@ -23,7 +23,8 @@ type Encoder struct {
 	announced    *cudaipc.Announced // nil: the stub takes nothing on devices
 	takesDevices bool               // its model takes inputs there; guarded by the caller's lock
 	putsThere    bool               // the stub writes outputs there
-	// mayKeep says whether the stub may be lent a block of n bytes; see SetMayKeep.
+	// mayLend and mayKeep bound the blocks that the stub keeps; see SetBounds.
+	mayLend func(n int64) (copies bool, err error)
 	mayKeep func(n int64) error
 
 	// The batch that is being sent. The slices are kept from batch to batch, for their
@@ -36,6 +37,8 @@ type Encoder struct {
 	traces  []byte      // texts of all requests, one after another
 	size    int         // bytes of the body
 	group   *shm.Group  // the blocks of tensors, nil without blocks
+	lent    int64       // bytes of tensors in blocks
+	copies  bool        // the stub copies them
 }
 
 // NewEncoder makes the encoder of a life, whose channel and loans the caller closes.
@@ -67,10 +70,12 @@ func (e *Encoder) TakeDevices() { e.takesDevices = true }
 // first Execute.
 func (e *Encoder) PlaceOnDevices() { e.putsThere = true }
 
-// SetMayKeep sets the function that is asked before the stub is lent blocks, which it may keep
-// longer than it needs them. n is 0 for inputs, else the bytes that it can keep at once. Without
-// the function nothing is refused.
-func (e *Encoder) SetMayKeep(mayKeep func(n int64) error) { e.mayKeep = mayKeep }
+// SetBounds sets the functions that are asked before the stub is lent n bytes in blocks, which it
+// may keep longer than it needs them: mayLend for the inputs of a batch, which the stub may also
+// have to copy, and mayKeep for a response to a BLS request. Without them nothing is refused.
+func (e *Encoder) SetBounds(mayLend func(n int64) (copies bool, err error), mayKeep func(n int64) error) {
+	e.mayLend, e.mayKeep = mayLend, mayKeep
+}
 
 // Names returns the names that the stub has been told.
 func (e *Encoder) Names() *Names { return e.names }
@@ -119,7 +124,7 @@ func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []ui
 
 func (e *Encoder) reset() {
 	e.tensors, e.heads, e.outputs, e.traces = e.tensors[:0], e.heads[:0], e.outputs[:0], e.traces[:0]
-	e.wanted, e.group = e.wanted[:0], nil
+	e.wanted, e.group, e.lent, e.copies = e.wanted[:0], nil, 0, false
 	clear(e.places)
 	e.places = e.places[:0]
 }
@@ -186,7 +191,14 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 			}
 		}
 	}
-	return nil
+	if e.lent == 0 || e.mayLend == nil {
+		return nil
+	}
+	var err error
+	if e.copies, err = e.mayLend(e.lent); err != nil {
+		e.undo()
+	}
+	return err
 }
 
 // place chooses where one tensor's bytes travel.
@@ -212,15 +224,11 @@ func (e *Encoder) place(t *infer.Tensor) error {
 		if err != nil {
 			return err
 		}
-		if p.region == ipc.InRequests && e.group == nil {
-			if e.mayKeep != nil {
-				err = e.mayKeep(0)
+		if p.region == ipc.InRequests {
+			e.lent += int64(len(t.Data))
+			if e.group == nil {
+				e.group = &shm.Group{}
 			}
-			if err != nil {
-				p.release()
-				return err
-			}
-			e.group = &shm.Group{}
 		}
 		// Lent before the frame is written: a stub that reads the ticket may give it back at
 		// once. The loan is a reference of its own, so that the request may be released,
@@ -252,7 +260,11 @@ func element(t *infer.Tensor) uint32 {
 func (e *Encoder) write(body []byte, requests []*infer.Request) {
 	b := body
 	binary.LittleEndian.PutUint32(b[0:], uint32(len(requests)))
-	binary.LittleEndian.PutUint32(b[4:], 0)
+	flags := uint32(0)
+	if e.copies {
+		flags = ipc.ExecuteCopies
+	}
+	binary.LittleEndian.PutUint32(b[4:], flags)
 	b = b[ipc.ExecuteSize:]
 	tensors, places, outputs, wanted, traces := e.tensors, e.places, e.outputs, e.wanted, e.traces
 	for i, r := range requests {
