@@ -106,7 +106,7 @@ func draw(bars []bar, t theme) string {
 		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%.1f" height="11" rx="2" fill="%s"/>`+"\n", labelWidth, y+12, length, t.nereid)
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" fill="%s">%.1f×</text>`+"\n", labelWidth+length+6, y+22, t.text, bar.ratio)
 	}
-	fmt.Fprintf(&b, `<text x="0" y="%d" fill="%s" font-size="12">One machine with two cores; clients and server share them. Identity model in Python.</text>`+"\n", height-8, t.faint)
+	fmt.Fprintf(&b, `<text x="0" y="%d" fill="%s" font-size="12">One machine with two cores, shared with the clients; small models in Python. Details: docs/performance.md</text>`+"\n", height-8, t.faint)
 	b.WriteString("</svg>\n")
 	return b.String()
 }
