@@ -78,7 +78,7 @@ func TestTargetOutlivesAReload(t *testing.T) {
 	}
 }
 
-// TestModelsCallOthersUntilTheEnd: while the server exits, what is inside is
+// TestModelsCallOthersUntilTheEnd: while the server exits, requests between models are
 // finished, with all that it needs.
 func TestModelsCallOthersUntilTheEnd(t *testing.T) {
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), newFakeBackend(), nil)
@@ -103,7 +103,7 @@ func TestModelsCallOthersUntilTheEnd(t *testing.T) {
 	}
 }
 
-// TestUnloadingModelsRefuseNewCallsAlone unloads the model that calls and the one that is
+// TestUnloadingModelsRefuseNewCallsAlone unloads the calling model and the one that is
 // called, while the caller is executed.
 func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
 	for _, unloaded := range []string{"m", "n"} { // the first calls, and is held

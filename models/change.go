@@ -14,26 +14,24 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// change is an operation on models that it holds. Models are brought from what
-// they are served from to what they are wanted to be: those that others are
-// composed of first, all others side by side. Ensembles above follow.
+// change is an operation on models that it holds. It takes models from their current state to their
+// target state: the parts of ensembles first, all other models concurrently. Dependent ensembles
+// follow.
 type change struct {
 	*Registry
 	op *operation
-	// sources are what models are wanted to be served from from now on; nil: not at
-	// all.
+	// sources are the new sources of models; nil: the model is unloaded.
 	sources map[repository.Identity]*catalog.Source
-	work    *work          // of the look that has begun this; nil: something else has
-	named   repository.Set // are loaded because they were named
+	work    *work          // of the poll that started the change; nil otherwise
+	named   repository.Set // models that were named in the request
 
 	mu       sync.Mutex
 	changed  repository.Set // got other versions, or lost some
 	outcomes map[repository.Identity]error
 }
 
-// apply makes the change and returns what went wrong, by model. The operation
-// holds the models of sources and those in held, among which are all ensembles
-// above.
+// apply makes the change and returns the errors by model. The operation holds the models of sources
+// and those in held, which include all dependent ensembles.
 func (c *change) apply(ctx context.Context, held repository.Set) map[repository.Identity]error {
 	c.changed, c.outcomes = make(repository.Set), make(map[repository.Identity]error)
 	brings := maps.Clone(c.sources)
@@ -79,7 +77,7 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 	return c.outcomes
 }
 
-// settle brings one model to what it is wanted to be.
+// settle takes one model to its target state.
 func (c *change) settle(ctx context.Context, id repository.Identity) (changed bool, err error) {
 	given := c.sources[id]
 	a := c.catalog.Aim(id, given)
@@ -114,7 +112,7 @@ func (c *change) settle(ctx context.Context, id repository.Identity) (changed bo
 	return changed, err
 }
 
-// invalidate takes an ensemble out of service that cannot be composed any more.
+// invalidate takes an ensemble out of service that can no longer be composed.
 func (r *Registry) invalidate(id repository.Identity, reason error) (changed bool, err error) {
 	changed, news := r.catalog.Invalidate(id, reason)
 	if news {
@@ -123,14 +121,14 @@ func (r *Registry) invalidate(id repository.Identity, reason error) (changed boo
 	return changed, reason
 }
 
-// hold has an operation take models, and the ensembles that depend on them.
+// hold locks models, and the ensembles that depend on them, for an operation.
 func (r *Registry) hold(ctx context.Context, op *operation, needed repository.Set) (held repository.Set, err error) {
 	for {
 		dependent := r.catalog.Dependents(needed)
 		if held, err = r.locks.Lock(ctx, op, needed, dependent); err != nil {
 			return nil, err
 		}
-		// While it waited, there may have come more.
+		// More ensembles may have been added during the wait.
 		missing := false
 		for id := range r.catalog.Dependents(needed) {
 			missing = missing || !dependent[id] && !needed[id]
@@ -142,8 +140,7 @@ func (r *Registry) hold(ctx context.Context, op *operation, needed repository.Se
 	}
 }
 
-// outcome is what the caller learns of the models that it has named: the first
-// thing that went wrong.
+// outcome returns the first error of the named models, for the caller.
 func outcome(targets []repository.Identity, outcomes map[repository.Identity]error) error {
 	for _, id := range targets {
 		if err := outcomes[id]; err != nil {
@@ -153,8 +150,7 @@ func outcome(targets []repository.Identity, outcomes map[repository.Identity]err
 	return nil
 }
 
-// outcomes is what is said of all models that a start has named; nil if nothing
-// went wrong with them.
+// outcomes combines the errors of the models that a start has named, nil without errors.
 func outcomes(targets repository.Set, failures map[repository.Identity]error) error {
 	var texts, details strings.Builder
 	for _, id := range targets.Sorted() {

@@ -130,7 +130,7 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	load("a", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, top READY")
 
-	// What was missing appears.
+	// The missing model appears.
 	if err := os.MkdirAll(filepath.Join(root, "later", "1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	load("later", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, later READY, missing READY, top READY")
 
-	// What was loaded for an ensemble alone goes with it, if that is asked for.
+	// Models loaded only for an ensemble are unloaded with it, on request.
 	load("c", "") // it is there already: that does not keep it
 	load("pair", "")
 	load("d", "")
@@ -152,7 +152,7 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	load("b", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c UNAVAILABLE, d UNAVAILABLE, e UNAVAILABLE, later READY, missing UNAVAILABLE, pair UNAVAILABLE, top UNAVAILABLE")
 
-	// A model that is mended mends what is above.
+	// A repaired model repairs its ensembles.
 	delete(b.failures, "bad:1")
 	load("bad", "")
 	for _, name := range []string{"above", "broken"} {

@@ -13,27 +13,28 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Between two looks at the sources of all models at least developInterval passes, and developShare times what the
-// last look took: a large repository costs no more than that part of one core. A change counts when two looks have
-// found the same, so that several files which an editor writes within moments are one.
+// The pause between two scans of all sources is at least developInterval, and developShare times the
+// duration of the last scan, so that a large repository takes only that share of one core. A change counts
+// once two scans have seen the same state, so that several files written together are one change.
 const (
 	developInterval = 150 * time.Millisecond
 	developShare    = 20
 )
 
-// developer loads models anew whenever their sources change. Unlike a poller it tries a model once for each
-// state of its sources, and has requests wait from the change until that is done.
+// developer reloads models when their sources change. Unlike a poller it tries a model once for
+// each state of its sources, and delays requests from the change until the load has ended.
 type developer struct {
 	*poller
-	first bool                                         // nothing has been looked at yet
+	first bool                                         // nothing has been scanned yet
 	tried map[repository.Identity]repository.Footprint // the sources of the last try
-	// changing are sources that differ from those of the last try, and have been found once. Each holds the gate.
+	// changing are sources that differ from the last try and have been seen once. Each holds the
+	// gate.
 	changing map[repository.Identity]repository.Footprint
-	writes   map[repository.Identity]*repository.Writes // what loads change themselves
-	passed   map[repository.Identity][]string           // files that the last load has changed, whose state in tried counts as loaded
+	writes   map[repository.Identity]*repository.Writes // files that loads change themselves
+	passed   map[repository.Identity][]string           // files changed by the last load itself; their state in tried counts as loaded
 
 	mu    sync.Mutex
-	ready map[repository.Identity]repository.Footprint // what sources were when a load has ended, until the next look; loads write it
+	ready map[repository.Identity]repository.Footprint // sources as they were when a load ended, until the next scan; written by loads
 }
 
 func newDeveloper(r *Registry) *developer {
@@ -47,7 +48,7 @@ func newDeveloper(r *Registry) *developer {
 	return d
 }
 
-// run looks until ctx ends.
+// run scans until ctx ends.
 func (d *developer) run(ctx context.Context) {
 	defer d.gates.openAll()
 	for ctx.Err() == nil {
@@ -62,7 +63,7 @@ func (d *developer) run(ctx context.Context) {
 	}
 }
 
-// look finds what has changed and begins to load it.
+// look finds changed models and begins to load them.
 func (d *developer) look(ctx context.Context) {
 	busy := d.config.Busy != nil && d.config.Busy()
 	d.forgetDone()
@@ -81,7 +82,7 @@ func (d *developer) look(ctx context.Context) {
 		if changed := d.catalog.ChangedImports(id, d.tried[id], true); len(changed) > 0 {
 			d.config.Log.Info().Msgf("model '%s' is loaded anew: %s has changed", id, changed[0])
 		}
-		// From here on its work holds the gate.
+		// From here on the work holds the gate.
 		delete(d.changing, id)
 		s, err := d.source(id, nil)
 		if err != nil {
@@ -100,8 +101,8 @@ func (d *developer) look(ctx context.Context) {
 	}
 }
 
-// isDue reports whether the sources of a model have changed and are at rest, and no debugger has the terminal. Requests for it wait from the
-// change on.
+// isDue reports whether the sources of a model have changed and are stable, and no debugger has the
+// terminal. Requests for the model wait from the change on.
 func (d *developer) isDue(id repository.Identity, busy bool) bool {
 	tried, known := d.tried[id]
 	files, err := d.config.Repository.Footprint(id, append(d.catalog.Outside(id), tried.Paths()...)...)
@@ -157,7 +158,7 @@ func (d *developer) isDue(id repository.Identity, busy bool) bool {
 	return true
 }
 
-// saves asks for a file to be saved again that often.
+// saves asks the user to save a file that many times.
 func saves(times int) string {
 	if times == 1 {
 		return "save it again"
@@ -165,7 +166,7 @@ func saves(times int) string {
 	return fmt.Sprintf("save it %d times more, a second apart", times)
 }
 
-// leftBehind is what the sources of a model were when its load had ended, or now, where that is not known.
+// leftBehind returns the sources of a model at the end of its load, or now if that is unknown.
 func (d *developer) leftBehind(id repository.Identity, now repository.Footprint) repository.Footprint {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,7 +177,7 @@ func (d *developer) leftBehind(id repository.Identity, now repository.Footprint)
 	return now
 }
 
-// inModel is a source of a model as the operator would write it.
+// inModel returns the path of a source as the operator would write it.
 func (d *developer) inModel(id repository.Identity, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -185,7 +186,7 @@ func (d *developer) inModel(id repository.Identity, path string) string {
 	return filepath.Join(directory, path)
 }
 
-// ended is told of a work that begin has begun, by its goroutine.
+// ended is called by the goroutine of a work when the work has ended.
 func (d *developer) ended(w *work, failures map[repository.Identity]error) {
 	for id, source := range w.sources {
 		if source == nil { // it has held no gate
@@ -205,27 +206,27 @@ func (d *developer) ended(w *work, failures map[repository.Identity]error) {
 	}
 }
 
-// servesOn says that a model whose load has failed is there all the same.
+// servesOn logs that a model still serves although its load has failed.
 func (d *developer) servesOn(id repository.Identity) {
 	if len(d.catalog.Ready(id)) > 0 {
 		d.config.Log.Warn().Msgf("model '%s' serves on as it was before: it is loaded when its files change again", id)
 	}
 }
 
-// gates are where requests wait for models that are being loaded anew. The nil gates hold nothing up.
+// gates delay requests for models that are being reloaded. Nil gates delay nothing.
 type gates struct {
 	mu    sync.Mutex
 	shuts map[string]*gate // by the name of the model
-	over  bool             // none shuts any more
+	over  bool             // no gate shuts any more
 }
 
-// gate is that of one model.
+// gate is the gate of one model.
 type gate struct {
-	holds int           // the reasons why it is shut
-	opens chan struct{} // closed when there is none
+	holds int           // number of open calls still needed
+	opens chan struct{} // closed when holds is 0
 }
 
-// shut has requests for a model wait until open has been called as often.
+// shut delays requests for a model until open has been called as many times.
 func (g *gates) shut(model string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -251,7 +252,7 @@ func (g *gates) open(model string) {
 	}
 }
 
-// openAll opens all gates for good.
+// openAll opens all gates permanently.
 func (g *gates) openAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -276,10 +277,10 @@ func (g *gates) pass(model string, end <-chan struct{}) {
 	}
 }
 
-// develop begins to follow the sources.
+// develop starts to watch the sources.
 func (r *Registry) develop() {
 	d := newDeveloper(r)
-	// The first look says what counts as loaded: what is saved once the start is over is a change.
+	// The first scan defines the loaded state. A file that is saved after startup is a change.
 	_ = panics.Run(r.config.Log, panics.Models, func() error { d.look(r.polling); return nil })
 	r.polls.Go(panics.Guard(r.config.Log, panics.Models, func() { d.run(r.polling) }, nil))
 }

@@ -123,7 +123,7 @@ func askChain(ctx context.Context, r *Registry) (*infer.Response, error) {
 // TestEnsembleIsLoaded: an ensemble is a model as any other.
 func TestEnsembleIsLoaded(t *testing.T) {
 	r := ensembleRegistry(t, &echoBackend{})
-	mustLoad(t, r, "chain") // and with it what it is composed of
+	mustLoad(t, r, "chain") // and with it its parts
 	info, err := r.Model("chain", infer.LatestVersion)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestEnsembleIsLoaded(t *testing.T) {
 	}
 }
 
-// TestEnsembleHoldsItsModels: what a request of an ensemble may still call ends
+// TestEnsembleHoldsItsModels: the versions that an ensemble's request may still call end
 // after it.
 func TestEnsembleHoldsItsModels(t *testing.T) {
 	b := &echoBackend{hold: make(chan struct{})}

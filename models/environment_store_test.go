@@ -52,7 +52,7 @@ func (s *stored) openedTimes(name string) int {
 }
 
 // TestEnvironmentsInAStore are fetched once for all that name the same object, models of stores and of directories. Another object
-// is noticed, and what was fetched goes with the last model.
+// is noticed, and the fetched file goes with the last model.
 func TestEnvironmentsInAStore(t *testing.T) {
 	s := storing(t, nil, []string{"far", "plain"}, []string{"near"})
 	s.store.Put("far/config.pbtxt", in(besideModel))
@@ -86,7 +86,7 @@ func TestEnvironmentsInAStore(t *testing.T) {
 	s.store.Delete("env.tar.gz")
 	s.look()
 	s.look()
-	s.wantStates("far 1 READY; near 1 READY; plain 1 READY") // what is loaded keeps it
+	s.wantStates("far 1 READY; near 1 READY; plain 1 READY") // loaded models keep it
 	s.store.Delete("far/config.pbtxt")
 	s.store.Delete("far/1/weights")
 	if err := os.RemoveAll(filepath.Join(s.folder, "near")); err != nil {

@@ -13,23 +13,22 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// errNotReady is the answer to every request that needs models before the start is over,
-// or after it has failed.
+// errNotReady answers every request that needs models before startup has finished or after it has
+// failed.
 var errNotReady = infer.Errorf(infer.Unavailable, "Server not ready")
 
-// errOvertaken ends the load of a model whose files have changed meanwhile, or
-// are gone.
+// errOvertaken ends the load of a model whose files have changed or disappeared meanwhile.
 var errOvertaken = infer.Errorf(infer.Unavailable,
 	"Newer operation has been applied to the model lifecycle, current load operation is out-dated.")
 
-// errNotPolled is the client's text for every fault of a model that is found before
-// it can be loaded; the log has the reason.
+// errNotPolled is the client's text for every fault found before a model can be loaded. The log has
+// the reason.
 func errNotPolled(name string) error {
 	return infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
 }
 
-// StartError says that models could not be loaded at the start. Its text and its *infer.Error
-// are Triton's.
+// StartError reports that models could not be loaded at startup. Its text and its *infer.Error are
+// Triton's.
 type StartError struct {
 	error
 	Faults []diagnosis.Fault // one for each model
@@ -38,7 +37,7 @@ type StartError struct {
 // Unwrap returns the *infer.Error.
 func (e *StartError) Unwrap() error { return e.error }
 
-// faults collects those of a start.
+// faults collects the faults of a start.
 type faults struct {
 	repository *repository.Roots
 	list       []diagnosis.Fault
@@ -49,8 +48,7 @@ func (f *faults) add(id repository.Identity, err error) {
 	f.list = append(f.list, diagnosis.Of(id.String(), directory, file, err))
 }
 
-// loadFailedError is the client's text for a model that has been read and could
-// not be loaded.
+// loadFailedError is the client's text for a model that was read but could not be loaded.
 func loadFailedError(id repository.Identity, err error) error {
 	if errors.Is(err, version.ErrExiting) {
 		return err
@@ -70,9 +68,9 @@ func forClients(err error) error {
 	return &infer.Error{Code: infer.Internal, Message: "the load has failed, the log of the server says why", Detail: err.Error()}
 }
 
-// troubles are why the last tries to load models have failed, for operators: what a client may be told of a model
-// without versions says nothing of it. Only models that have a directory are kept, so clients that ask for loads
-// of what is not there do not make it grow.
+// troubles records, for operators, why the last loads of models failed. A model without versions
+// shows clients nothing of it. Only models with a directory are recorded, so clients that ask for
+// missing models cannot make it grow.
 type troubles struct {
 	repository *repository.Roots
 
@@ -80,11 +78,11 @@ type troubles struct {
 	reasons map[repository.Identity]string
 }
 
-// note keeps why a model could not be read or loaded; nil says that nothing is wrong with it any more.
+// note records why a model could not be read or loaded; nil clears the reason.
 func (t *troubles) note(id repository.Identity, err error) {
 	reason := ""
 	if err != nil {
-		directory, file := t.repository.Where(id) // which reads directories: not with the lock held
+		directory, file := t.repository.Where(id) // reads directories, so not under the lock
 		if directory == "" {
 			return
 		}
@@ -103,21 +101,21 @@ func (t *troubles) note(id repository.Identity, err error) {
 	t.reasons[id] = reason
 }
 
-// of returns the reason of one model, "" without any.
+// of returns the reason of one model, or "".
 func (t *troubles) of(id repository.Identity) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.reasons[id]
 }
 
-// models are those that have a reason.
+// models returns the models that have a reason.
 func (t *troubles) models() repository.Set {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return repository.KeysOf(t.reasons)
 }
 
-// forget drops those of some models whose directory is gone.
+// forget drops the reasons of models whose directory is gone.
 func (t *troubles) forget(some repository.Set, there []repository.Identity) {
 	kept := repository.SetOf(there...)
 	t.mu.Lock()

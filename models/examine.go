@@ -21,13 +21,14 @@ type Examined struct {
 	// model is not in one place. The file need not be there.
 	Directory, File string
 	Description     *repository.Description // nil if the model cannot be read
-	// Versions are those that would be loaded, with what was found of each.
+	// Versions are the versions that would be loaded, with the findings for each.
 	Versions map[int64]version.Examination
-	// Errors would fail the load of all versions, whatever the model says.
+	// Errors would fail the load of all versions, whatever the model's code does.
 	Errors []error
 }
 
-// Config is that of the highest version that would be loaded, nil if it is not whole.
+// Config returns the configuration of the highest version that would be loaded, nil if it is
+// incomplete.
 func (e *Examined) Config() *kserve.ModelConfig {
 	if e.Description == nil || len(e.Description.Versions) == 0 {
 		return nil
@@ -156,7 +157,7 @@ func checkSteps(e *Examined, all []*Examined) {
 	}
 }
 
-// called returns the model that a step names, nil if it is not there.
+// called returns the model that a step names, or nil.
 func called(step repository.Identity, all []*Examined) *Examined {
 	at := slices.IndexFunc(all, func(o *Examined) bool {
 		return o.Identity.Name == step.Name && (step.Namespace == "" || o.Identity.Namespace == step.Namespace) && o.Directory != ""
@@ -167,7 +168,7 @@ func called(step repository.Identity, all []*Examined) *Examined {
 	return all[at]
 }
 
-// calls lists the models that the steps of e name, in the order of their names.
+// calls lists the models that the steps of e name, sorted by name.
 func calls(e *Examined, all []*Examined) (list []*Examined) {
 	if e.Description == nil {
 		return nil

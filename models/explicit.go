@@ -20,20 +20,17 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// Load loads a model, or loads it anew if something has changed since it was
-// read, and returns when it serves or has failed to; what served before goes on
-// until then, and beyond if the load fails. The models that an ensemble is
-// composed of are loaded too, if they are not. Config, the JSON of a
-// configuration, replaces that of the repository; with files, by their path in
-// the model's directory, nothing of the repository is used. A configuration alone
-// is kept: a load without any leaves the model as it is until something in its
+// Load loads a model, or reloads it if it has changed since it was read, and returns when it serves
+// or the load has failed. The old version serves until then, and beyond if the load fails. Unloaded
+// parts of an ensemble are loaded too. config, the JSON of a configuration, replaces that of the
+// repository. With files, by their path in the model's directory, nothing of the repository is
+// used. A configuration alone is kept: a later load without one leaves the model as it is until its
 // directory changes or it is unloaded.
 func (r *Registry) Load(ctx context.Context, name, config string, files map[string][]byte) error {
 	return r.explicitLoad(ctx, nil, name, config, files)
 }
 
-// explicitLoad is Load, for the code of a version that is being brought up if up
-// is not nil.
+// explicitLoad is Load. up is the load in progress whose code asks for it, or nil.
 func (r *Registry) explicitLoad(ctx context.Context, up *loadInProgress, name, config string, files map[string][]byte) error {
 	if err := r.checkControl(); err != nil {
 		return err
@@ -76,8 +73,8 @@ func (r *Registry) explicitLoad(ctx context.Context, up *loadInProgress, name, c
 	return outcome(targets, c.apply(ctx, held))
 }
 
-// gather has the operation take models and reads the models that are not served as
-// they are: the targets, and the models that they are composed of. The error is for clients.
+// gather locks models for the operation and reads those whose sources have changed: the
+// targets and the models that they are composed of. The error is for clients.
 func (r *Registry) gather(ctx context.Context, op *operation, targets []repository.Identity, o override) (sources map[repository.Identity]*catalog.Source, held repository.Set, err error) {
 	needed := repository.SetOf(targets...)
 	for {
@@ -114,7 +111,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 	}
 }
 
-// checkName refuses what cannot be the name of a model.
+// checkName refuses names that cannot be those of a model.
 func checkName(name string) error {
 	switch trimmed := strings.TrimSpace(name); {
 	case len(name) > budget.MaxName:
@@ -127,13 +124,13 @@ func checkName(name string) error {
 	return nil
 }
 
-// notPolled logs why a model cannot even be read, and keeps the reason for operators.
+// notPolled logs why a model could not be read, and records the reason for operators.
 func (r *Registry) notPolled(id repository.Identity, err error) {
 	r.logNotPolled(id, err)
 	r.troubles.note(id, err)
 }
 
-// logNotPolled logs why a model cannot even be read.
+// logNotPolled logs why a model could not be read.
 func (r *Registry) logNotPolled(id repository.Identity, err error) {
 	var parse *config.ParseError
 	if errors.As(err, &parse) {
@@ -143,7 +140,7 @@ func (r *Registry) logNotPolled(id repository.Identity, err error) {
 		}
 		r.config.Log.Error().Msgf("%.*s", maxReasonBytes, detail)
 	}
-	var place *repository.PlaceError
+	var place *repository.LookupError
 	if errors.As(err, &place) {
 		r.config.Log.Error().Msg(err.Error())
 		return
@@ -174,10 +171,10 @@ func (r *Registry) checkControl() error {
 	return nil
 }
 
-// Unload takes a model out of service, with the ensembles that depend on it, and
-// returns when that has begun. Requests in flight are finished. With dependents, the
-// models go too that an ensemble is composed of, that were loaded for nothing but
-// it and that nothing else needs. Unloading what is not loaded is a success.
+// Unload takes a model and the ensembles that depend on it out of service, and returns when that
+// has begun. Requests in flight are finished. With dependents, the parts of an ensemble are
+// unloaded too if they were loaded only for it and nothing else needs them. Unloading a model that
+// is not loaded succeeds.
 func (r *Registry) Unload(ctx context.Context, name string, dependents bool) error {
 	return r.explicitUnload(ctx, nil, name, dependents)
 }
@@ -217,9 +214,9 @@ func (r *Registry) explicitUnload(ctx context.Context, up *loadInProgress, name 
 	}
 }
 
-// RegisterRepository adds a repository, of which the directory where is that of the model
-// name. It loads nothing. Errors are *infer.Error with Triton's text, AlreadyExists where
-// the path or the name has been registered.
+// RegisterRepository adds a repository in which the directory where has the model name. It loads
+// nothing. Errors are *infer.Error with Triton's text, AlreadyExists if the path or the name is
+// registered.
 func (r *Registry) RegisterRepository(path, where, name string) error {
 	if err := r.checkRegistrations("registration"); err != nil {
 		return err
@@ -231,8 +228,8 @@ func (r *Registry) RegisterRepository(path, where, name string) error {
 	return nil
 }
 
-// UnregisterRepository removes a repository that was registered. The models that were loaded
-// from it are as they are: the caller unloads them before.
+// UnregisterRepository removes a registered repository. Models that were loaded from it stay
+// loaded: the caller unloads them first.
 func (r *Registry) UnregisterRepository(path string) error {
 	if err := r.checkRegistrations("unregistration"); err != nil {
 		return err
@@ -245,13 +242,13 @@ func (r *Registry) UnregisterRepository(path string) error {
 	return nil
 }
 
-// forgetGone has the catalog forget models that have been unloaded and have no directory any
-// more. A model that an operation has locked is left to the next time.
+// forgetGone makes the catalog forget unloaded models whose directory is gone. A model that is
+// locked by an operation is left to the next time.
 func (r *Registry) forgetGone() {
 	op := r.begin("", nil)
 	defer r.locks.End(op)
 	held := r.locks.TryLock(op, r.catalog.Idle())
-	// Looked at behind the lock: a load of the model that has begun since waits for it.
+	// Checked under the lock: a load of the model that began meanwhile waits for it.
 	r.catalog.Forget(slices.DeleteFunc(held, func(id repository.Identity) bool {
 		return slices.Contains(r.config.Repository.Find(id.Name), id)
 	}))
@@ -272,19 +269,19 @@ func (r *Registry) checkRegistrations(what string) error {
 	return nil
 }
 
-// AwaitUnloaded waits until no version of a model serves, is being loaded or finishes its
-// requests, or until ctx ends: then it returns the cause.
+// AwaitUnloaded waits until no version of a model serves, loads or finishes its requests. If ctx
+// ends first, it returns the cause.
 func (r *Registry) AwaitUnloaded(ctx context.Context, name string) error {
 	return r.catalog.AwaitUnloaded(ctx, name)
 }
 
-// override is what a load request brings in place of what the repository has.
+// override holds the parts of a load request that replace those of the repository.
 type override struct {
 	config *kserve.ModelConfig // nil: the repository's
 	upload *copies.Copy        // nil: the repository's
 }
 
-// CheckOverride refuses the config of a load request, of n bytes, that is longer than the limit.
+// CheckOverride refuses the config of a load request if its n bytes exceed the limit.
 func CheckOverride(limits *budget.Limits, n int) error {
 	if int64(n) <= limits.ConfigOverride {
 		return nil
@@ -293,13 +290,13 @@ func CheckOverride(limits *budget.Limits, n int) error {
 		n, limits.ConfigOverride)
 }
 
-// The memory for an object and for another value of a config while it is read, checked, written and compared.
+// Memory for an object, and for any other value, of a config while it is read, checked, written and compared.
 const (
 	objectBytes = 2 << 10
 	valueBytes  = 128
 )
 
-// chargeOverride charges for the memory that a load takes for its config.
+// chargeOverride charges the memory that a load needs for its config.
 func (r *Registry) chargeOverride(c *budget.Charge, config string) error {
 	if r.config.Memory == nil {
 		return nil
@@ -311,8 +308,8 @@ func (r *Registry) chargeOverride(c *budget.Charge, config string) error {
 	return c.Take(budget.JSON, int64(objectBytes*strings.Count(config, "{")+valueBytes*values+len(config)))
 }
 
-// override reads the parameters of a load request. The caller drops the
-// upload. The error is for the log.
+// override reads the parameters of a load request. The caller drops the upload. The error is for
+// the log.
 func (r *Registry) override(name, given string, files map[string][]byte) (o override, err error) {
 	if given == "" {
 		if len(files) > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// host is what the instances of one version see of the registry.
+// host is the registry as the instances of one version see it.
 type host struct {
 	*Registry
 	load *loadInProgress
@@ -22,22 +22,21 @@ type host struct {
 
 var _ backend.Host = host{}
 
-// loadInProgress is a version that is being brought up. Its code may ask for models to
-// be loaded, and the load of its own model waits for its code.
+// loadInProgress is a version that is being loaded. Its code may ask for other loads, and the load
+// of its own model waits for its code.
 type loadInProgress struct {
 	model string
-	op    *operation // that brings it up
-	slot  func()     // gives up the place among those that are loaded at once
+	op    *operation // the operation that loads it
+	slot  func()     // frees its slot among concurrent loads
 
 	mu   sync.Mutex
 	over bool
 }
 
-// operation is one change of models, which locks the models that it changes.
+// operation is one change of models. It locks the models that it changes.
 type operation = catalog.Operation
 
-// begin announces an operation about the model name, for which up waits unless that is
-// nil.
+// begin announces an operation about the model name. up waits for it unless up is nil.
 func (r *Registry) begin(name string, up *loadInProgress) *operation {
 	if up == nil {
 		return r.locks.Begin(name, "", nil)
@@ -45,7 +44,7 @@ func (r *Registry) begin(name string, up *loadInProgress) *operation {
 	return r.locks.Begin(name, up.model, up.op)
 }
 
-// end says that the version is up, or will not be.
+// end records that the load is over.
 func (l *loadInProgress) end() {
 	l.mu.Lock()
 	l.over = true
@@ -76,8 +75,8 @@ func (h host) Unload(ctx context.Context, model string, dependents bool) error {
 	return h.answer(h.explicitUnload(ctx, up, model, dependents), model, "unload")
 }
 
-// asks begins a change that the code of a model asks for. It returns the version
-// whose load waits for the change, nil if none does.
+// asks begins a change that model code asks for. It returns the load that waits for the change, or
+// nil.
 func (h host) asks() (*loadInProgress, error) {
 	if !h.started.Load() {
 		return nil, errNotReady
@@ -85,13 +84,13 @@ func (h host) asks() (*loadInProgress, error) {
 	if h.load.isOver() {
 		return nil, nil //nolint:nilnil // as the doc says
 	}
-	// A waiting load must not keep others from being loaded: it may be them that it
-	// waits for.
+	// A waiting load must not block other loads, because it may be waiting for
+	// them.
 	h.load.slot()
 	return h.load, nil
 }
 
-// answer is what the code of a model is told of its change.
+// answer is the error that model code receives for its change.
 func (h host) answer(err error, model, what string) error {
 	var circle *catalog.CircleError
 	if !errors.As(err, &circle) {
@@ -101,8 +100,8 @@ func (h host) answer(err error, model, what string) error {
 		what, model, h.load.model, strings.Join(circle.Way, " -> "))
 }
 
-// ModelReady implements backend.Host. A model that is known but not loaded is not
-// ready, which is what models ask before they load it.
+// ModelReady implements backend.Host. A model that is known but not loaded is not ready; models ask
+// before they load it.
 func (h host) ModelReady(ctx context.Context, model string, number int64) (bool, error) {
 	if !h.started.Load() {
 		return false, errNotReady
@@ -120,7 +119,7 @@ func (h host) Target(name string, number int64) (backend.Target, error) {
 	return h.reach(name, number)
 }
 
-// view is what versions and the catalog see of the registry.
+// view is the registry as versions and the catalog see it.
 type view struct{ *Registry }
 
 var (
@@ -144,8 +143,8 @@ func (v view) Lifetime() context.Context { return v.lifetime }
 // Ending implements version.Registry.
 func (v view) Ending() *panics.WaitGroup { return &v.ending }
 
-// End implements catalog.Owner. It is called with the catalog's lock held, so that Shutdown, which
-// takes that before it waits, does not come between.
+// End implements catalog.Owner. It is called with the catalog's lock held. Shutdown takes that lock
+// before it waits, so it cannot come between.
 func (v view) End(id repository.Identity, number int64, ended *version.Version) {
 	v.ending.Go(v.config.Log, panics.Models, func() {
 		defer v.catalog.Ended(id, number, ended) // after a panic too
@@ -156,7 +155,7 @@ func (v view) End(id repository.Identity, number int64, ended *version.Version) 
 // Exiting implements catalog.Owner.
 func (v view) Exiting() bool { return v.loader.Exiting() }
 
-// end finishes a version that requests cannot reach any more.
+// end closes a version that requests can no longer reach.
 func (r *Registry) end(id repository.Identity, number int64, v *version.Version) {
 	if err := v.Close(); err != nil {
 		r.config.Log.Error().Msgf("unloading '%s' version %d: %v", id, number, err)

@@ -14,28 +14,25 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// DefaultLoadFiles is how many files and directories may come with a load request if nothing else
-// is said.
+// DefaultLoadFiles is the default limit of files and directories in a load request.
 const DefaultLoadFiles = repository.DefaultUploadEntries
 
-// MaxInstances is how many instances a group can be given while its model serves, if
-// RegistryConfig does not say.
+// MaxInstances is the default limit of instances that a group can be given while its model serves.
 const MaxInstances = 1024
 
-// InstanceState is one instance of a version that serves.
+// InstanceState is one instance of a serving version.
 type InstanceState struct {
 	Version int64
 	Name    string
-	// Draining says that it gets no more work and ends when it has none.
+	// Draining reports that the instance receives no more work and ends when it is idle.
 	Draining bool
 }
 
-// SetInstances gives a group of a model's instances another count, in all
-// versions that serve; an empty group is the only one that there is. It returns
-// when the new ones serve, and what there is then; what is too many ends later,
-// when it has executed what it has. If a new one does not come up, all stays as
-// it was. The count holds until the model is loaded from another configuration,
-// or anew. It is refused, with Unavailable, unless clients control models.
+// SetInstances changes the count of a group of a model's instances, in all serving versions. An
+// empty group names the only group. It returns the instances once the new ones serve. Surplus
+// instances finish their work and end later. If a new instance does not come up, nothing changes.
+// The count holds until the model is reloaded or loaded from another configuration. It is refused,
+// with Unavailable, unless clients control models.
 func (r *Registry) SetInstances(ctx context.Context, name, group string, count int) ([]InstanceState, error) {
 	if err := r.checkExiting(); err != nil {
 		return nil, err
@@ -66,11 +63,11 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 	return r.commitCount(id, updates)
 }
 
-// servedAs finds the model that a name means and that serves.
+// servedAs finds the serving model with a name.
 func (r *Registry) servedAs(name string) (repository.Identity, error) {
 	if _, err := r.lookup(name, infer.LatestVersion); err != nil {
 		if _, known := r.catalog.Named(name); !known {
-			err = infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name) // whatever namespaces make of it
+			err = infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name) // the same text with namespaces
 		}
 		return repository.Identity{}, err
 	}
@@ -78,10 +75,10 @@ func (r *Registry) servedAs(name string) (repository.Identity, error) {
 	return id, nil
 }
 
-// setCount prepares another count for a group, in all versions that serve.
+// setCount prepares another count for a group, in all serving versions.
 func (r *Registry) setCount(ctx context.Context, id repository.Identity, group string, count int32) ([]*version.Exchange, error) {
 	serving := r.catalog.Ready(id)
-	if len(serving) == 0 { // it has gone while others had it
+	if len(serving) == 0 { // it was unloaded by another operation
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", id.Name)
 	}
 	updates := make([]*version.Exchange, len(serving))
@@ -103,10 +100,9 @@ func (r *Registry) setCount(ctx context.Context, id repository.Identity, group s
 	return nil, failures[first]
 }
 
-// commitCount has versions serve with their new instances, and the model be what
-// a configuration with their count would have made of it.
+// commitCount switches versions to their new instances and updates the model's configuration.
 func (r *Registry) commitCount(id repository.Identity, updates []*version.Exchange) ([]InstanceState, error) {
-	r.ending.Add() // Shutdown waits for what is ended by this, too
+	r.ending.Add() // Shutdown also waits for instances ended by this
 	defer r.ending.Done()
 	if !r.catalog.Exchange(id, updates) {
 		for _, u := range updates {

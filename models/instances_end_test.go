@@ -39,7 +39,7 @@ func TestNewInstancesThatComeBack(t *testing.T) {
 }
 
 // TestShutdownWaitsForWhatAnExchangeEnds: the server exits when an exchange of
-// instances has been decided and those that are too many are not told yet.
+// instances has been decided and the surplus ones are not told yet.
 func TestShutdownWaitsForWhatAnExchangeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrower(t, twoOfA, nil)
@@ -97,7 +97,7 @@ func TestLoadWaitsForInstancesThatHaveAnswered(t *testing.T) {
 }
 
 // TestLoadWaitsForIdleInstances: when a load that takes instances away returns,
-// those that had nothing to do have ended, and those that are busy have not.
+// idle instances have ended, and busy ones have not.
 func TestLoadWaitsForIdleInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrower(t, `instance_group [ { name: "a" count: 4 kind: KIND_CPU } ]`, nil)

@@ -18,7 +18,7 @@ import (
 
 // TestInstancesStormLosesNoRequest has clients ask while the number of instances changes, by
 // requests and by loads, some of which fail, with warm-up and a rate limiter. No
-// request is lost, and in the end there is what was asked for last.
+// request is lost, and the last request determines the final count.
 func TestInstancesStormLosesNoRequest(t *testing.T) {
 	const group = `instance_group [ { name: "a" count: 2 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]`
 	g := newGrower(t, group+sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), func(c *RegistryConfig) {
@@ -117,7 +117,7 @@ func TestInstancesStormLosesNoRequest(t *testing.T) {
 	t.Logf("%d answers", answers.Load())
 }
 
-// wantQuiet wants that nothing is remembered of what has ended.
+// wantQuiet checks that nothing is remembered of ended instances.
 func (g *grower) wantQuiet(l *version.Version) {
 	g.t.Helper()
 	known := 0

@@ -146,7 +146,7 @@ func (m *growingModel) Instances() []backend.Instance {
 
 func (m *growingModel) Close(context.Context) error { return nil }
 
-// left lists what has been ended.
+// left lists the ended instances.
 func (m *growingModel) left() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,7 +231,7 @@ func groups(list ...string) map[string]any {
 	return map[string]any{"instance_group": all}
 }
 
-// present lists what takes part, and what has come of the backend.
+// present lists the instances that take part, and those of the backend.
 func (g *grower) present() string {
 	g.backend.mu.Lock()
 	opened, m := g.backend.opened, g.backend.models[len(g.backend.models)-1]
@@ -251,7 +251,7 @@ func (g *grower) want(what, present string) {
 }
 
 // long keeps n instances busy until the function is called; it waits until they
-// have begun. Being in flight is not enough: what comes while the instance of an
+// have begun. Being in flight is not enough: requests that come while the instance of an
 // earlier request is about to be idle again waits for it.
 func (g *grower) long(n int) (end func()) {
 	g.t.Helper()
@@ -337,7 +337,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 		return err == nil && all[0].InferenceCount == 1
 	})
 
-	// What is too many ends when it has done what it has.
+	// Surplus instances end when they have finished their work.
 	end := g.long(4)
 	if err := load("b1"); err != nil {
 		t.Fatal(err)
@@ -371,7 +371,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 		t.Error(err)
 	}
 
-	// So do changes in the repository's own file, but other changes load anew.
+	// So do changes in the repository's own file; other changes reload.
 	g.write(twoOfA)
 	if err := g.Load(t.Context(), "m", "", nil); err != nil {
 		t.Fatal(err)
@@ -472,7 +472,7 @@ func TestSetInstancesChangesOneGroup(t *testing.T) {
 	g.want("after a failure", "1: a_0 a_1")
 }
 
-// Where there are several groups, the one that is meant is named.
+// With several groups, the request must name one.
 func TestSetInstancesNeedsAGroup(t *testing.T) {
 	g := newGrower(t, `instance_group [ { name: "a" count: 2 kind: KIND_CPU }, { name: "b" count: 1 kind: KIND_CPU } ]`, nil)
 	_, err := g.SetInstances(t.Context(), "m", "", 1)
@@ -540,7 +540,7 @@ func TestNewInstancesAreWarmedUp(t *testing.T) {
 	}
 }
 
-// The rate limiter hears of what comes and goes.
+// The rate limiter hears of all changes.
 func TestInstancesAndTheLimiter(t *testing.T) {
 	const one, three = `rate_limiter { resources [ { name: "R" count: 1 } ] }`, `rate_limiter { resources [ { name: "R" count: 3 } ] }`
 	group := func(limit string) string {

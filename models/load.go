@@ -16,14 +16,13 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// maxReasonBytes bounds what the log repeats of a request that cannot be read.
+// maxReasonBytes bounds the part of an unreadable request that the log repeats.
 const maxReasonBytes = 8 << 10
 
-// load brings a model from what it is served from to another source, of which d
-// is what the backend is shown. All that it needs anew begins to serve together,
-// or nothing does; what served before goes on until then. An ensemble is loaded as
-// a whole: its models may have changed. The error says for each version what has
-// failed, or is ErrExiting.
+// load takes a model to another source. d is the description that the backend receives. All new
+// versions begin to serve together, or none does; the old ones serve until then. An ensemble is
+// loaded as a whole, because its models may have changed. The error names the failure of each
+// version, or is ErrExiting.
 func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.Source, d *repository.Description) (changed bool, err error) {
 	r := c.Registry
 	for _, w := range s.Warnings {
@@ -34,11 +33,11 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 	}
 	fresh, serving, leave := r.catalog.Begin(id, s)
 	files := &fetched{fetch: func() (repository.Fetched, error) {
-		return r.roots.Fetch(ctx, d, s.Files, c.work.anew(id))
+		return r.roots.Fetch(ctx, d, s.Files, c.work.reread(id))
 	}}
 	defer files.drop() // the versions hold them by then
 	if slices.Contains(serving, nil) {
-		if now := files.successor(s); now != nil { // the model has changed while it was copied
+		if now := files.successor(s); now != nil { // the model changed while it was copied
 			begun := fresh
 			s, d = now, now.Description
 			r.catalog.Turn(id, s, begun).Drop()
@@ -80,7 +79,7 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 	}
 	loads.Wait()
 	if errors.Is(context.Cause(ctx), errOvertaken) {
-		for i := range results { // some came up all the same
+		for i := range results { // some came up nevertheless
 			if results[i].Err == nil && !results[i].Exchanged {
 				r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", id, results[i].Number, errOvertaken.Status())
 				results[i].Err = errOvertaken
@@ -99,10 +98,10 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 	return len(fresh) > 0 || leave, nil
 }
 
-// commit has all versions change hands at once. It reports whether the server
-// exits: then nothing serves.
+// commit switches all versions at once. It reports whether the server is exiting; then nothing
+// serves.
 func (r *Registry) commit(id repository.Identity, s *catalog.Source, results []catalog.Result) (exiting bool) {
-	r.ending.Add() // Shutdown waits for what is ended by this, too
+	r.ending.Add() // Shutdown also waits for versions ended by this
 	defer r.ending.Done()
 	exiting = r.catalog.Commit(id, s, results)
 	for _, x := range results {
@@ -111,8 +110,8 @@ func (r *Registry) commit(id repository.Identity, s *catalog.Source, results []c
 	return exiting
 }
 
-// loadFailed drops what came up beside what did not. Versions that served before
-// go on.
+// loadFailed discards versions that came up beside failed ones. Versions that served before
+// continue.
 func (r *Registry) loadFailed(id repository.Identity, s *catalog.Source, results []catalog.Result) error {
 	for i := range results {
 		results[i].Err = forClients(results[i].Err)
@@ -130,19 +129,19 @@ func (r *Registry) loadFailed(id repository.Identity, s *catalog.Source, results
 		x.Exchange.Drop()
 	}
 	r.restore(id, s, told.Message)
-	if r.loader.Exiting() { // what it was made of may have gone already
+	if r.loader.Exiting() { // its sources may be gone already
 		return version.ErrExiting
 	}
 	r.config.Log.Error().Msgf("failed to load '%s'", id)
 	return told
 }
 
-// restore has a model that could not be loaded be wanted as it is served.
+// restore makes a model that could not be loaded wanted as it is served.
 func (r *Registry) restore(id repository.Identity, s *catalog.Source, failure string) {
 	r.catalog.Restore(id, s, failure).Drop()
 }
 
-// loadVersion brings up one version, with the retries that are allowed.
+// loadVersion brings up one version, with the configured retries.
 func (r *Registry) loadVersion(ctx context.Context, op *operation, s version.Source) (*version.Version, error) {
 	d, number := s.Description, s.Version
 	select {
@@ -182,8 +181,8 @@ func (r *Registry) tryLoad(ctx context.Context, op *operation, s version.Source,
 	return r.loader.Load(ctx, s)
 }
 
-// fetched are the files of a model that is being loaded. Those that lie in a store are copied when the first version
-// wants them, once for all versions: versions that only exchange their instances want none.
+// fetched are the files of a model that is being loaded. Files in a store are copied when the first
+// version needs them, once for all versions. Versions that only exchange instances need none.
 type fetched struct {
 	fetch func() (repository.Fetched, error)
 
@@ -192,13 +191,13 @@ type fetched struct {
 	err  error
 }
 
-// do fetches. The fields below once are read after it.
+// do fetches once. The fields below once are read after it.
 func (f *fetched) do() {
 	f.once.Do(func() { f.got, f.err = f.fetch() })
 }
 
-// successor fetches, and returns what the model was read as if that is another than s. Nil: it is s, or there is an error,
-// which get returns.
+// successor fetches, and returns the source that was read if it differs from s. It returns nil if
+// it is s, or after an error, which get returns.
 func (f *fetched) successor(s *catalog.Source) *catalog.Source {
 	f.do()
 	if f.err != nil || !f.got.Any() || s.Files.Same(f.got.Files) {
@@ -211,7 +210,7 @@ func (f *fetched) successor(s *catalog.Source) *catalog.Source {
 	return &catalog.Source{Description: f.got.Description, Files: f.got.Files}
 }
 
-// get returns a model that is loaded from s, with its directory.
+// get returns the model of s with its local directory.
 func (f *fetched) get(s *catalog.Source) (repository.Fetched, error) {
 	f.do()
 	switch {
@@ -223,5 +222,5 @@ func (f *fetched) get(s *catalog.Source) (repository.Fetched, error) {
 	return f.got, nil
 }
 
-// drop gives the copies up. No other method is running.
+// drop releases the copies. No other method is running.
 func (f *fetched) drop() { f.got.Drop() }

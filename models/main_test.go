@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an event.
 const patience = time.Minute
 
 var rewrites atomic.Int64

@@ -95,7 +95,7 @@ func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
 }
 
 // TestEnsemblesUseTheirOwnNamespace has ensembles in two repositories loaded one after
-// the other that are composed of a model that is in both: what has been loaded
+// the other that are composed of a model in both: models loaded
 // for the first does not stand for the neighbour of the second.
 func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
 	roots := []string{writeModels(t, map[string][]int64{"a": {1}, "d": {1}}), writeModels(t, map[string][]int64{"e": {1}, "late": {1}})}
@@ -206,7 +206,7 @@ func TestEnsembleWhoseNeighbourLeaves(t *testing.T) {
 				t.Fatal(err)
 			}
 			if mode == "explicit" {
-				// A model that is loaded is what a load goes on with, as in Triton.
+				// A load continues with the loaded model, as in Triton.
 				again()
 				calls("while its neighbour is loaded", roots[0])
 				if err := r.Unload(t.Context(), "a", false); err != nil {

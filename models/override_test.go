@@ -37,7 +37,7 @@ func (b *seeingBackend) Open(env backend.Env) (backend.Model, error) {
 	return b.fakeBackend.Open(env)
 }
 
-// last is what was opened last.
+// last is the last opened version.
 func (b *seeingBackend) last() (directory, tag string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,7 +45,7 @@ func (b *seeingBackend) last() (directory, tag string) {
 }
 
 // overriding makes a registry whose models "m" and "n" are on disk, with m
-// loaded, and a log of what was refused.
+// loaded, and a log of refusals.
 func overriding(t *testing.T) (r *Registry, b *seeingBackend, root string, log *testkit.Buffer) {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
@@ -161,7 +161,7 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 	r.ending.Wait()
 	load("m", "", 12, "")
 
-	// One that was never loaded.
+	// A model that was never loaded.
 	load("n", configWith(t, "five", nil), 1, "five")
 	load("n", "", 1, "five")
 	if found := left(t); len(found) != 0 {

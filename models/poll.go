@@ -10,32 +10,32 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// lookers is how many models are looked at side by side.
+// lookers is the number of models that are examined concurrently.
 const lookers = 4
 
-// poller looks for changes in the repository and has them made. A look does not
-// wait for what an earlier one has begun: only models that have to do with each
-// other wait for each other. What fails is begun again by the next look, as long
-// as the model is not served as its files are.
+// poller watches the repository and makes the changes that it finds. A poll does not wait for the
+// changes of earlier polls; only related models wait for each other. A failed change is retried by
+// the next poll, as long as the model is not served from its current files.
 type poller struct {
 	*Registry
-	works map[repository.Identity]*work // what was begun last for each model, until it is done
-	// done is told of each work when it is, by the work's goroutine; nil: nothing is.
+	works map[repository.Identity]*work // the last change of each model, until it is done
+	// done is called when a work is done, by the work's goroutine; may be nil.
 	done func(w *work, failures map[repository.Identity]error)
 }
 
-// work is one change that a look at the repository has begun.
+// work is one change that a poll has begun.
 type work struct {
 	sources map[repository.Identity]*catalog.Source // nil: the model is gone
-	// contexts bound the loads of single models, which a later work may overtake.
+	// contexts bound the loads of single models, which a later work may cancel.
 	contexts map[repository.Identity]context.Context
 	cancel   map[repository.Identity]context.CancelCauseFunc
 	done     chan struct{} // closed when it is
 
-	// Loads write what follows under mu, and the poller reads it: a load reads its model anew where that changes while
-	// it is copied, and is not to be overtaken for what it has found itself.
+	// Loads write files under mu, and the poller reads it. A load reads its model again if the model changes
+	// while it is copied, and must not be cancelled for a change that it has found itself.
 	mu sync.Mutex
-	// files are what models are being loaded from; nil: they are being read anew. What a pointer leads to does not change.
+	// files are the footprints from which models are being loaded; nil: being read again. The
+	// footprints are immutable.
 	files map[repository.Identity]*repository.Footprint
 }
 
@@ -47,16 +47,17 @@ func newWork() *work {
 	}
 }
 
-// loadedFrom is what a model is being loaded from now. It is nil while it is being read anew, and if the model is gone.
+// loadedFrom returns the footprint from which a model is being loaded. It is nil while the model is
+// being read again, and if the model is gone.
 func (w *work) loadedFrom(id repository.Identity) *repository.Footprint {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.files[id]
 }
 
-// anew returns what the load of a model tells that it is reading the model anew, and what it has read. It is nil if no
-// look has begun the load.
-func (w *work) anew(id repository.Identity) func(files *repository.Footprint) {
+// reread returns the callback by which a load reports that it reads its model again, and the result.
+// It is nil if no poll has begun the load.
+func (w *work) reread(id repository.Identity) func(files *repository.Footprint) {
 	if w == nil {
 		return nil
 	}
@@ -71,8 +72,8 @@ func newPoller(r *Registry) *poller {
 	return &poller{Registry: r, works: make(map[repository.Identity]*work)}
 }
 
-// run looks at once and then after each interval until ctx ends, and when a store turns out to have changed. A look
-// begins new listings of stores, and sees the last ones.
+// run polls at once, after each interval, and whenever a store has changed, until ctx ends. A poll
+// begins new listings of stores and uses the last complete ones.
 func (p *poller) run(ctx context.Context, interval time.Duration) {
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
@@ -88,11 +89,11 @@ func (p *poller) run(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// look finds what has changed and begins to change the models accordingly.
+// look finds changes and begins to apply them.
 func (p *poller) look(ctx context.Context) {
 	p.forgetDone()
 	ids, rejected, err := p.config.Repository.Scan()
-	if err != nil { // perhaps nothing is gone
+	if err != nil { // nothing counts as removed
 		p.config.Log.Error().Msgf("look for changes in the model repository: %v", err)
 		return
 	}
@@ -105,7 +106,7 @@ func (p *poller) look(ctx context.Context) {
 	}
 }
 
-// forgetDone forgets works that are done.
+// forgetDone removes works that are done.
 func (p *poller) forgetDone() {
 	for id, w := range p.works {
 		select {
@@ -116,8 +117,8 @@ func (p *poller) forgetDone() {
 	}
 }
 
-// removed finds the models that are served, or are on their way to be, and have
-// no directory any more, or more than one.
+// removed finds the models that are served, or are being loaded, but have no directory any more, or
+// more than one.
 func (p *poller) removed(ids []repository.Identity, rejected map[repository.Identity]string) map[repository.Identity]*catalog.Source {
 	there := repository.SetOf(ids...)
 	for _, id := range repository.KeysOf(rejected).Sorted() {
@@ -173,7 +174,7 @@ func (p *poller) modified(ids []repository.Identity, rejected map[repository.Ide
 	return sources
 }
 
-// examine reads a model if it has changed, nil otherwise.
+// examine reads a model if it has changed, and returns nil otherwise.
 func (p *poller) examine(id repository.Identity) (*catalog.Source, error) {
 	outside := p.catalog.Outside(id)
 	w := p.works[id]
@@ -189,7 +190,7 @@ func (p *poller) examine(id repository.Identity) (*catalog.Source, error) {
 		return nil, err
 	}
 	if w != nil {
-		// Its load may have begun to read it since: then files are older than what that finds, or the same.
+		// Its load may have begun to read it since. Then files is older than the load's result, or equal.
 		if loading != nil && (loading.Same(files) || w.loadedFrom(id) != loading) {
 			return nil, nil //nolint:nilnil // as the doc says
 		}
@@ -199,8 +200,7 @@ func (p *poller) examine(id repository.Identity) (*catalog.Source, error) {
 	return p.source(id, nil)
 }
 
-// begin begins to change models that have to do with each other. Loads of theirs
-// that are under way are overtaken.
+// begin starts to change related models. It cancels their loads in progress.
 func (p *poller) begin(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*catalog.Source) {
 	w := newWork()
 	for _, id := range group {

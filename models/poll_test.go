@@ -123,7 +123,7 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	wantNoOperations(t, p.Registry)
 }
 
-// TestPollSeesTheArchiveOfAnEnvironment loads a model anew when the archive beside it changes,
+// TestPollSeesTheArchiveOfAnEnvironment reloads a model when the archive beside it changes,
 // and no other, and neither when nothing does.
 func TestPollSeesTheArchiveOfAnEnvironment(t *testing.T) {
 	p := polling(t, writeModels(t, map[string][]int64{"m": {1, 2}, "n": {1}}))

@@ -10,17 +10,16 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// reader reads the models that a change needs: those that it names, and those that
-// ensembles are composed of. It looks up in the catalog what serves already, and reads
-// no file with the catalog's lock held. Of what lies in stores it reads the last listing; what a request asks for
-// is listed anew before.
+// reader reads the models that a change needs: the named ones and the parts of ensembles. It reads
+// no file under the catalog's lock. For models in stores it uses the last listing; models that a
+// request names are listed again first.
 type reader struct {
 	roots   *repository.Roots
 	catalog *catalog.Catalog
 }
 
-// source reads one model, with the configuration that is given, if one is, in the
-// place of its own. Errors are those of Roots.Read.
+// source reads one model, with the given configuration instead of its own if there is one. Errors
+// are those of Roots.Read.
 func (r reader) source(id repository.Identity, given *kserve.ModelConfig) (*catalog.Source, error) {
 	d, files, err := r.roots.Read(id, given, r.catalog.Imported(id)...)
 	if err != nil {
@@ -29,7 +28,8 @@ func (r reader) source(id repository.Identity, given *kserve.ModelConfig) (*cata
 	return &catalog.Source{Description: d, Files: files}, nil
 }
 
-// read reads a model that a request wants loaded; nil if it is served from just that.
+// read reads a model that a request wants loaded. It returns nil if the model is served from just
+// that.
 func (r reader) read(ctx context.Context, id repository.Identity, o override) (*catalog.Source, error) {
 	if o.upload == nil {
 		if err := r.roots.Look(ctx, id.Name); err != nil {
@@ -60,8 +60,7 @@ func (r reader) read(ctx context.Context, id repository.Identity, o override) (*
 	return r.source(id, nil)
 }
 
-// differs reports whether a load that is asked for now is another one than a load
-// of the model from s. It is not if it merely was asked for again.
+// differs reports whether a load that is requested now differs from a load of the model from s.
 func (r reader) differs(id repository.Identity, s *catalog.Source, o override) bool {
 	if s == nil || s.Upload != nil || o.upload != nil {
 		return true
@@ -77,9 +76,8 @@ func (r reader) differs(id repository.Identity, s *catalog.Source, o override) b
 	return err == nil && !proto.Equal(now.Config, s.Config)
 }
 
-// readNeighbours adds to sources what ensembles among the targets that serve as they
-// are would be composed of if they were loaded now, as far as it does not serve: a
-// model that has come back to the repository of its ensemble.
+// readNeighbours adds to sources the models that unchanged ensembles among the targets would use if
+// they were loaded now and that do not serve: a model that has come back to the repository.
 func (r reader) readNeighbours(ctx context.Context, targets []repository.Identity, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) {
 	for _, id := range targets {
 		if sources[id] != nil {
@@ -89,9 +87,8 @@ func (r reader) readNeighbours(ctx context.Context, targets []repository.Identit
 	}
 }
 
-// readComposing adds to sources the models that ensembles among them are
-// composed of, as far as they are not served. What cannot be read is left out:
-// the ensembles will say so.
+// readComposing adds to sources the models that ensembles among them are composed of, unless they
+// are served. Unreadable models are left out: the ensembles report them.
 func (r reader) readComposing(ctx context.Context, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) {
 	todo := repository.KeysOf(sources).Sorted()
 	for len(todo) > 0 {
@@ -101,8 +98,8 @@ func (r reader) readComposing(ctx context.Context, sources map[repository.Identi
 	}
 }
 
-// readSteps adds to sources the models that the steps of an ensemble may mean, and
-// returns those that it has added; what cannot be read it adds to problems.
+// readSteps adds to sources the models that the steps of an ensemble may refer to, and returns the
+// added ones. It adds errors to problems.
 func (r reader) readSteps(ctx context.Context, ensemble repository.Identity, steps repository.Set, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) (read []repository.Identity) {
 	for _, step := range steps.Sorted() {
 		if len(r.catalog.NotServed(r.catalog.Candidates(step, ensemble))) > 0 {
@@ -127,9 +124,9 @@ func (r reader) readSteps(ctx context.Context, ensemble repository.Identity, ste
 	return read
 }
 
-// partsToRead are the models that a step may mean and that are not served. Of a
-// name that is in several repositories they are all, as of a load by name: what
-// is loaded already elsewhere does not stand for the ensemble's neighbour.
+// partsToRead lists the models that a step may refer to and that are not served. If several
+// repositories have the name, it lists them all, as a load by name does: a model that is loaded
+// elsewhere does not replace the ensemble's neighbour.
 func (r reader) partsToRead(step, ensemble repository.Identity) []repository.Identity {
 	parts := r.catalog.Candidates(step, ensemble)
 	if len(parts) > 1 {

@@ -60,8 +60,8 @@ func TestModelsComeAndGoWithTheirRepositories(t *testing.T) {
 	wantError(t, r.Load(t.Context(), "second", "", nil), infer.Internal, "failed to load 'second', failed to poll from model repository")
 }
 
-// TestUnregisteredModelsAreForgotten: what has been unloaded goes from the catalog with its directory, an ensemble's
-// members too. What serves, what has a directory and what could not be loaded stays.
+// TestUnregisteredModelsAreForgotten: unloaded models leave the catalog with their directory, an ensemble's
+// members too. Models that serve, have a directory or could not be loaded stay.
 func TestUnregisteredModelsAreForgotten(t *testing.T) {
 	b := newFakeBackend()
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"own": {1}}), b, explicit())

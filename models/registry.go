@@ -20,51 +20,49 @@ import (
 type RegistryConfig struct {
 	Repository *repository.Roots
 	version.Settings
-	// Unusable says that the repository cannot be opened: the registry is not started
-	// and answers that it is not ready, nor live.
+	// Unusable reports that the repository cannot be opened. The registry is not started, and is
+	// neither ready nor live.
 	Unusable bool
-	// StrictReadiness makes the server ready only when all models are.
+	// StrictReadiness makes the server ready only when all models are ready.
 	StrictReadiness bool
 	// Explicit is model control mode explicit: only the models named in Startup
 	// ("*" alone: all) are loaded.
 	Explicit bool
 	Startup  []string
-	// PollInterval is how long to wait after a look for changes in the repository
-	// before the next; 0: there is none after the start. It excludes Explicit.
+	// PollInterval is the pause between two polls of the repository; 0: no polling. It excludes
+	// Explicit.
 	PollInterval time.Duration
-	// LoadThreads is how many versions are loaded at once; default 4.
+	// LoadThreads is the number of versions that are loaded concurrently; default 4.
 	LoadThreads int
-	// LoadRetries is how often a failed load is tried again.
+	// LoadRetries is the number of retries of a failed load.
 	LoadRetries int
-	// MaxLoadFiles is how many files and directories may come with a load request, and
-	// MaxGroupInstances how many instances SetInstances may give a group; 0 is
-	// DefaultLoadFiles and MaxInstances.
+	// MaxLoadFiles limits the files and directories of a load request, MaxGroupInstances the
+	// instances that SetInstances may give a group; 0 is DefaultLoadFiles and MaxInstances.
 	MaxLoadFiles, MaxGroupInstances int
-	// Develop has models loaded anew when their sources change, from Start on. The poll interval is 0 then, and the
-	// repository looks at sources alone.
+	// Develop reloads models when their sources change, from Start on. The poll interval is then 0,
+	// and the repository considers only sources.
 	Develop bool
-	// Busy reports whether changes of the sources are to wait; nil: they never are.
+	// Busy reports whether changes of the sources must wait; may be nil.
 	Busy func() bool
-	// Loads is told of loads; nil: nothing is.
+	// Loads observes loads; may be nil.
 	Loads LoadObserver
-	// UnloadTimeout is how long an unload, or the load of a model from something
-	// newer, waits for a load that is under way before that is given up; 0: for ever.
+	// UnloadTimeout is the time that an unload, or the load of a newer source, waits before it
+	// cancels a load in progress; 0: forever.
 	UnloadTimeout time.Duration
 }
 
-// LoadObserver is told of loads as they happen, by the goroutines that load. Its methods return at once and
-// are called at the same time.
+// LoadObserver observes loads. The loading goroutines call its methods concurrently; they return at
+// once.
 type LoadObserver interface {
-	// Planned comes before the loads of the start and names their models.
+	// Planned is called before the loads at startup, with their models.
 	Planned(models []string)
-	// Began says that a version is being loaded: it does not wait for others any more.
+	// Began is called when the load of a version leaves the queue.
 	Began(model string, version int64)
-	// Ended says how long the load that Began has taken, and why it has failed unless err is nil.
+	// Ended reports the duration of a load, and its error if it failed.
 	Ended(model string, version int64, took time.Duration, err error)
 }
 
-// Registry knows the models and runs their requests. It implements
-// server.Core.
+// Registry knows the models and runs their requests. It implements server.Core.
 type Registry struct {
 	config RegistryConfig
 
@@ -73,24 +71,24 @@ type Registry struct {
 	troubles troubles
 
 	started  atomic.Bool
-	leaving  atomic.Bool // stored by Leave, and never taken back
+	leaving  atomic.Bool // set by Leave, never reset
 	loader   *version.Loader
-	loading  chan struct{} // holds a value for each version that is being loaded
+	loading  chan struct{} // one value for each version that is being loaded
 	ending   panics.WaitGroup
-	lifetime context.Context // of what unloading may take
+	lifetime context.Context // bounds unloads
 	expire   context.CancelCauseFunc
 	uploads  *repository.Uploads
 	locks    *catalog.LockTable
 
-	// changes ends when the server is about to exit: loads and unloads are refused
-	// then, and those under way are given up.
+	// changes ends when the server is about to exit. Then loads and unloads are refused, and those
+	// in progress are cancelled.
 	changes     context.Context
 	stopChanges context.CancelCauseFunc
 
-	sayControl sync.Once // logs why loads and unloads are refused
+	sayControl sync.Once // guards the log of why loads and unloads are refused
 
-	gates     *gates         // nil unless models are loaded when their sources change
-	polls     sync.WaitGroup // looks at the repository, and what they have begun
+	gates     *gates         // nil without Develop
+	polls     sync.WaitGroup // polls and the changes that they have begun
 	polling   context.Context
 	stopPolls context.CancelCauseFunc
 }
@@ -119,7 +117,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 	return r
 }
 
-// lookup finds the version that a request reaches.
+// lookup finds the version that serves a request.
 func (r *Registry) lookup(name string, number int64) (*version.Version, error) {
 	if !r.started.Load() {
 		return nil, errNotReady
@@ -133,7 +131,7 @@ func (r *Registry) reach(name string, number int64) (version.Held, error) {
 	return held(func() (*version.Version, error) { return r.lookup(name, number) })
 }
 
-// held has lookup find a version that can be held, and holds it.
+// held looks up a version until it can be held, and holds it.
 func held(lookup func() (*version.Version, error)) (version.Held, error) {
 	for {
 		v, err := lookup()
@@ -147,7 +145,7 @@ func held(lookup func() (*version.Version, error)) (version.Held, error) {
 	}
 }
 
-// Model returns the version that a request would reach.
+// Model returns the version that would serve a request.
 func (r *Registry) Model(name string, number int64) (*Info, error) {
 	v, err := r.lookup(name, number)
 	if err != nil {
@@ -156,7 +154,7 @@ func (r *Registry) Model(name string, number int64) (*Info, error) {
 	return v.Info(), nil
 }
 
-// ReadyVersions lists the versions of a model that are ready, ascending.
+// ReadyVersions lists the ready versions of a model, ascending.
 func (r *Registry) ReadyVersions(name string) []int64 {
 	return r.catalog.ReadyVersions(name)
 }
@@ -168,19 +166,17 @@ func (r *Registry) checkExiting() error {
 	return nil
 }
 
-// Live reports whether the server works at all, which it does not without a
-// repository.
+// Live reports whether the server works at all. Without a repository it does not.
 func (r *Registry) Live() (bool, error) {
 	err := r.checkExiting()
 	return err == nil && !r.config.Unusable, err
 }
 
-// Leave says that clients are to go elsewhere: from now on the server is not ready, and serves all the same.
+// Leave makes the server not ready, so that clients go elsewhere. It still serves requests.
 func (r *Registry) Leave() { r.leaving.Store(true) }
 
-// Ready reports whether start-up has finished, Leave has not been called, and, under strict readiness, all
-// versions that are known and not unloaded are ready, and so are their
-// instances.
+// Ready reports whether startup has finished and Leave has not been called. Under strict readiness,
+// all known versions that are not unloaded must also be ready, with their instances.
 func (r *Registry) Ready(ctx context.Context) (bool, error) {
 	if err := r.checkExiting(); err != nil {
 		return false, err
@@ -221,17 +217,17 @@ func (r *Registry) healthy(ctx context.Context, v *version.Version) bool {
 	return err == nil
 }
 
-// InFlight counts the requests in flight in each version that has any.
+// InFlight counts the requests in flight of each version that has any.
 func (r *Registry) InFlight() map[*Info]int {
 	return r.catalog.InFlight()
 }
 
-// indexAge is how old the listing of a store may be that an index shows without beginning a new one: a client that asks
-// all the time costs four listings in a minute.
+// indexAge is the age from which an index begins a new listing of a store. A client that asks all
+// the time causes four listings a minute.
 const indexAge = 15 * time.Second
 
-// Index lists the repository as the protocol shows it: the models that have a
-// directory there, loaded or not. Of what lies in stores it shows the last listing.
+// Index lists the models that have a directory in the repository, loaded or not, as the protocol
+// shows it. For stores it uses the last listing.
 func (r *Registry) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
 	if r.config.Unusable {
 		return nil, errNotReady
@@ -247,7 +243,7 @@ func (r *Registry) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelInd
 	return r.catalog.Index(ids, rejected, ready), nil
 }
 
-// Statistics returns the statistics of what is ready.
+// Statistics returns the statistics of ready versions.
 func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
 	if r.config.Unusable {
 		return nil, errNotReady
@@ -255,23 +251,23 @@ func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatist
 	return r.catalog.Statistics(name, number)
 }
 
-// Attempted lists the models that loading was tried for, by name and version.
+// Attempted lists the models that have been loaded or tried, by name and version.
 func (r *Registry) Attempted() []catalog.Status { return r.catalog.Attempted() }
 
-// VersionStatus is one version of a model that loading was tried for, as operators are shown it.
+// VersionStatus is one version of a model as operators see it.
 type VersionStatus struct {
 	Name, Namespace string
 	Version         int64 // 0: the model has none
 	State           string
 	Reason          string // of UNAVAILABLE
-	InFlight        int    // requests that it has accepted and not answered
-	// Info is nil unless the version is loaded, Instances are the names of what it has then.
+	InFlight        int    // accepted requests without a final response
+	// Info is nil unless the version is loaded. Instances are the names of its instances.
 	Info      *Info
 	Instances []string
 }
 
-// Overview lists the versions that loading was tried for, by namespace, name and version, and models without any that could
-// not even be read. It takes no lock that is held while a model is loaded or ended.
+// Overview lists the versions of attempted models, by namespace, name and version, and the models
+// that could not be read. It takes no lock that is held during a load or an unload.
 func (r *Registry) Overview() []VersionStatus {
 	var list []VersionStatus
 	left := r.troubles.models()

@@ -525,7 +525,7 @@ func TestShutdownWaitsForRequests(t *testing.T) {
 }
 
 // TestHostTellsWhetherReadinessIsAsked has the host tell whether a model's readiness has to
-// be asked for, and what it says.
+// be asked for, and its text.
 func TestHostTellsWhetherReadinessIsAsked(t *testing.T) {
 	b := newFakeBackend()
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, nil)
@@ -557,7 +557,7 @@ func TestHostTellsWhetherReadinessIsAsked(t *testing.T) {
 }
 
 // TestShutdownEndsEachCopyOnce ends the server while a version that serves is loaded
-// anew: each copy is ended once.
+// again: each copy is ended once.
 func TestShutdownEndsEachCopyOnce(t *testing.T) {
 	b := newFakeBackend()
 	root := writeModels(t, map[string][]int64{"m": {1}})

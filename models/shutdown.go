@@ -13,10 +13,9 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Shutdown ends the registry: new requests and changes are refused, requests
-// in flight are finished, then all models are unloaded. When ctx ends first, what
-// is left is ended by force and the error is Internal "Exit timeout expired.
-// Exiting immediately.". Once a second the log says what is waited for.
+// Shutdown ends the registry. It refuses new requests and changes, finishes the requests in flight
+// and unloads all models. If ctx ends first, the rest is ended by force and the error is Internal
+// "Exit timeout expired. Exiting immediately.". Once a second the log reports the progress.
 func (r *Registry) Shutdown(ctx context.Context) error {
 	log := r.config.Log
 	r.loader.Exit()
@@ -40,7 +39,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 		return int(max(time.Until(deadline), 0).Round(time.Second) / time.Second)
 	}
 	log.Info().Msg("Waiting for in-flight requests to complete.")
-	// A part of the time is kept for the models that are idle: they finalize even
+	// Part of the time is reserved for idle models: they finalize even
 	// if a request does not end.
 	drain, endDrain := r.lifetime, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {
@@ -74,18 +73,16 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// StopChanges refuses loads and unloads from now on, and gives up those under way:
-// what they bring up would not serve any more.
+// StopChanges refuses loads and unloads from now on and cancels those in progress.
 func (r *Registry) StopChanges() { r.stopChanges(version.ErrExiting) }
 
-// changing bounds what an operation does; stop is called when it has ended.
+// changing bounds an operation. The caller calls stop at its end.
 func (r *Registry) changing(ctx context.Context, op *operation) (_ context.Context, stop func() bool) {
 	ctx = r.locks.Bound(ctx, op)
 	return ctx, context.AfterFunc(r.changes, panics.Guard(r.config.Log, panics.Models, func() { op.GiveUp(version.ErrExiting) }, nil))
 }
 
-// waitForPolls waits until no look at the repository goes on and nothing that one
-// has begun, or ctx has ended.
+// waitForPolls waits until all polls and their changes have ended, or ctx has ended.
 func (r *Registry) waitForPolls(ctx context.Context) {
 	done := make(chan struct{})
 	panics.Go(r.config.Log, panics.Models, func() {
@@ -98,8 +95,8 @@ func (r *Registry) waitForPolls(ctx context.Context) {
 	}
 }
 
-// drain waits until no version has requests in flight. Those that models make of
-// others are served until then, so none is stopped before all are idle.
+// drain waits until no version has requests in flight. Requests between models are served until
+// then, so no version stops before all are idle.
 func (r *Registry) drain(ctx context.Context) {
 	for busy := true; busy && ctx.Err() == nil; {
 		busy = false
@@ -112,12 +109,11 @@ func (r *Registry) drain(ctx context.Context) {
 	}
 }
 
-// UnloadReserve is the part of the time for an end that is kept for unloading,
-// so that models which are idle finalize although others are stuck.
+// UnloadReserve is the part of the exit timeout that is reserved for unloading, so that idle models
+// finalize although others are stuck.
 func UnloadReserve(total time.Duration) time.Duration { return min(total/4, 2*time.Second) }
 
-// eachSecond calls report, as Triton does, at once and then every second until the
-// group is done.
+// eachSecond calls report at once and then every second until the group is done, as Triton does.
 func eachSecond(log zerolog.Logger, group interface{ Wait() }, report func()) {
 	done := make(chan struct{})
 	panics.Go(log, panics.Models, func() {

@@ -13,11 +13,11 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Start loads the models that are wanted at start, as many at once as
-// LoadThreads allows, and opens the registry to requests. Models that fail do
-// not stop the others; if any did, the error is Internal "failed to load all
-// models", or InvalidArg with the reasons of those that Startup names, in a *StartError. With a
-// PollInterval, or with Develop, the registry goes on looking for changes until Shutdown.
+// Start loads the models that are wanted at startup, LoadThreads at a time, and opens the registry
+// to requests. A model that fails does not stop the others. If any failed, the error is a
+// *StartError with Internal "failed to load all models", or InvalidArg with the reasons of the
+// models that Startup names. With a PollInterval or Develop the registry watches for changes until
+// Shutdown.
 func (r *Registry) Start(ctx context.Context) error {
 	defer r.started.Store(true)
 	r.uploads.Sweep()
@@ -93,8 +93,7 @@ func (r *Registry) Start(ctx context.Context) error {
 	return err
 }
 
-// bring loads models, those that have nothing to do with each other side by side,
-// and waits for all. It returns what went wrong.
+// bring loads models, independent groups concurrently, waits for all and returns the errors.
 func (r *Registry) bring(ctx context.Context, sources map[repository.Identity]*catalog.Source, named repository.Set) map[repository.Identity]error {
 	groups := r.catalog.Components(sources)
 	failures := make([]map[repository.Identity]error, len(groups))
@@ -112,7 +111,7 @@ func (r *Registry) bring(ctx context.Context, sources map[repository.Identity]*c
 	return together
 }
 
-// bringGroup changes some models in one operation and returns what went wrong.
+// bringGroup changes some models in one operation and returns the errors.
 func (r *Registry) bringGroup(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*catalog.Source, named repository.Set, w *work) map[repository.Identity]error {
 	op := r.begin(group[0].Name, nil)
 	defer r.locks.End(op)

@@ -129,7 +129,7 @@ func (s *stored) copies() []string {
 	return found
 }
 
-// TestModelsOfAStoreServe beside those of a directory: what the backend is shown is a local copy, which goes with its model.
+// TestModelsOfAStoreServe beside those of a directory: the backend sees a local copy, which is removed with its model.
 func TestModelsOfAStoreServe(t *testing.T) {
 	s := storing(t, byRequest, []string{"far", "unasked"}, []string{"near"})
 	s.start()
@@ -178,8 +178,8 @@ func TestVersionsThatThePolicyLeavesOutAreNotCopied(t *testing.T) {
 	}
 }
 
-// TestPollFollowsAStore: what is new is loaded, what has changed loaded anew with the unchanged taken over, what is gone unloaded.
-// A deleted file and an older one that was copied over are changes.
+// TestPollFollowsAStore: new models are loaded, changed ones reloaded with unchanged files reused, missing ones unloaded.
+// Deleting a file, or copying an older one over it, is a change.
 func TestPollFollowsAStore(t *testing.T) {
 	s := storing(t, nil, []string{"m"}, nil)
 	s.store.Put("m/1/more", "more")
@@ -212,7 +212,7 @@ func TestPollFollowsAStore(t *testing.T) {
 	}
 }
 
-// TestLookOvertakesNoCopyThatIsCurrent: a load that has listed the model anew itself, since it changed while it was copied,
+// TestLookOvertakesNoCopyThatIsCurrent: a load that has listed the model again, since it changed while it was copied,
 // goes on when the poller sees that listing.
 func TestLookOvertakesNoCopyThatIsCurrent(t *testing.T) {
 	s := storing(t, nil, []string{"other"}, nil)
@@ -258,11 +258,11 @@ func TestLookWaitsForALoadThatReadsAnew(t *testing.T) {
 	before := load.loadedFrom(id)
 	s.store.Put("m/1/weights", "new")
 	s.renew()
-	load.anew(id)(nil)
+	load.reread(id)(nil)
 	if found, err := s.poller.examine(id); found != nil || err != nil {
 		t.Errorf("while it is read anew: got %v, %v, want nothing", found, err)
 	}
-	load.anew(id)(before)
+	load.reread(id)(before)
 	if found, err := s.poller.examine(id); found == nil || err != nil {
 		t.Errorf("when it was read as it was before: got %v, %v, want what it is now", found, err)
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// Info describes one loaded version of a model. It does not change.
+// Info describes one loaded version of a model. It is immutable.
 type Info = version.Info
 
-// ErrReplaced says that a version does not serve any more.
+// ErrReplaced reports that a version no longer serves.
 var ErrReplaced = version.ErrReplaced
 
 // Target is the version that a request reaches, found once for all that the front end
@@ -24,8 +24,8 @@ type Target interface {
 	Infer(ctx context.Context, req *infer.Request, send infer.Sender) error
 }
 
-// Target returns the version that a request would reach. It fails with NotFound or
-// Unavailable where no version is ready. With Develop it waits while the model is loaded anew.
+// Target returns the version that would serve a request. It fails with NotFound or Unavailable if
+// no version is ready. With Develop it waits while the model is being reloaded.
 func (r *Registry) Target(name string, number int64) (Target, error) {
 	if r.gates != nil {
 		r.gates.pass(name, r.changes.Done())
@@ -37,8 +37,7 @@ func (r *Registry) Target(name string, number int64) (Target, error) {
 	return v, nil
 }
 
-// Infer implements infer.Handler. While the server exits it fails with
-// Unavailable.
+// Infer implements infer.Handler. While the server exits it fails with Unavailable.
 func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
 	if err := r.checkExiting(); err != nil {
 		return err
@@ -51,9 +50,9 @@ func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	return h.Infer(ctx, req, send)
 }
 
-// ConfigText returns the configuration of a model as it lies in the repository now, which may have
-// changed since the model was loaded, and the file's name; text is nil where there is no such file.
-// Of a long file it returns the first limit bytes. It waits for no load.
+// ConfigText returns the current configuration file of a model in the repository, which may be
+// newer than the loaded one, and the file's name. text is nil if there is no such file, and holds
+// at most the first limit bytes. It waits for no load.
 func (r *Registry) ConfigText(name string, limit int64) (file string, text []byte, err error) {
 	return r.config.Repository.Config(repository.Identity{Name: name}, limit)
 }

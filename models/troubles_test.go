@@ -16,7 +16,7 @@ func overview(r *Registry) string {
 }
 
 // TestOperatorsSeeWhyModelsHaveNoVersion has configurations that cannot be read, a model without a folder of a version, and
-// ensembles without a step: the overview has the reasons until they are gone, and clients see what they always saw.
+// ensembles without a step: the overview has the reasons until they are gone, and nothing changes for clients.
 func TestOperatorsSeeWhyModelsHaveNoVersion(t *testing.T) {
 	p := polling(t, writeModels(t, map[string][]int64{"good": {1}, "enum": {1}, "empty": {}}))
 	p.write(0, "enum/config.pbtxt", "backend: \"fake\"\ninput { name: \"A\" data_type: TYPE_BYTES }\n")

@@ -12,8 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// State is where a version of a model is in its life, as the repository index
-// shows it.
+// State is the state of a model version, as the repository index shows it.
 type State string
 
 // The states of a version.
@@ -25,7 +24,7 @@ const (
 	Unavailable State = "UNAVAILABLE"
 )
 
-// reason is why a version is not served, as clients and as operators see it.
+// reason is why a version is not served: told is for clients, detail for operators.
 type reason struct{ told, detail string }
 
 // unloaded is the reason of a version that was unloaded on purpose.
@@ -39,67 +38,67 @@ type entry struct {
 	loaded *version.Version // of READY and UNLOADING, nil otherwise
 }
 
-// Owner is what the catalog asks of the registry. It is called with the catalog's lock held
-// and calls nothing of the catalog before it has returned.
+// Owner is the part of the registry that the catalog calls. Its methods are called with the
+// catalog's lock held and must not call the catalog before they return.
 type Owner interface {
-	// End begins to end a version that has been taken out of service, and returns at once.
-	// When the version has ended, the owner calls Ended.
+	// End begins to end a version that was taken out of service, and returns at once. The owner
+	// calls Ended when the version has ended.
 	End(model repository.Identity, number int64, v *version.Version)
-	// Exiting reports whether nothing is to serve any more.
+	// Exiting reports whether the server is exiting, so that nothing may begin to serve.
 	Exiting() bool
 }
 
-// Catalog is what the registry knows of each model, under one lock.
+// Catalog records the state of each model, under one lock.
 type Catalog struct {
 	roots *repository.Roots
 	owner Owner
 
-	// serving is what requests look at: replaced as a whole by publishLocked.
+	// serving is the snapshot that requests read; publishLocked replaces it as a whole.
 	serving atomic.Pointer[servingNow]
-	// showFailures is set before anything is known of a model.
+	// showFailures is set before any model is known.
 	showFailures bool
 
 	mu     sync.Mutex
 	models map[repository.Identity]*model
-	// stepped is closed, and nil again, at the next step that is published; nil while no
-	// goroutine waits for one.
+	// stepped is closed and reset to nil when the next step is published; nil while no goroutine
+	// waits for one.
 	stepped chan struct{}
 }
 
-// New makes a catalog that knows no model.
+// New makes an empty catalog.
 func New(roots *repository.Roots, o Owner) *Catalog {
 	k := &Catalog{roots: roots, owner: o, models: make(map[repository.Identity]*model)}
 	k.serving.Store(&servingNow{})
 	return k
 }
 
-// model is what the registry knows of one model. All is guarded by the catalog's
-// mu, and but for the states of versions that end, only the operation that holds
-// the model changes it.
+// model is the record of one model, guarded by the catalog's mu. Apart from the states of ending
+// versions, only the operation that holds the model changes it.
 type model struct {
 	id repository.Identity
-	// wanted is what the model is to be served from, nil if it is not to be served.
-	// It is a user of its upload.
+	// wanted is the source that the model is to be served from, nil if it is not to be served. It
+	// is a user of its upload.
 	wanted *Source
-	// served is what the versions that are ready were loaded from. It differs from
-	// wanted while a load is under way, or after the first has failed.
+	// served is the source of the ready versions. It differs from wanted during a load, or after
+	// the first load has failed.
 	served *Source
 	named  bool // a request has named this model, and not only an ensemble of it
-	// invalid is why an ensemble that is wanted cannot be composed.
+	// invalid is why a wanted ensemble cannot be composed.
 	invalid error
 	failure string // why the last load failed, "" if it did not
-	// failed are the imports of the versions whose last load has failed, until a load of the model goes well.
+	// failed are the imports of versions whose last load failed, until a load of the model
+	// succeeds.
 	failed []*repository.Imports
 
 	// versions is empty for a model that was never loaded or has no version.
 	versions map[int64]*entry
-	// attempted is true once loading was tried: a model without versions then
-	// keeps the server from being ready.
+	// attempted is true once a load was tried: from then on a model without versions keeps the
+	// server from being ready.
 	attempted bool
 }
 
-// want sets what the model is to be served from. The caller drops the upload that
-// is returned once it has given the catalog's mu back.
+// want sets the source to serve from. The caller drops the returned upload after it has released
+// the catalog's mu.
 func (m *model) want(s *Source) (replaced *copies.Copy) {
 	if m.wanted != nil {
 		replaced = m.wanted.Upload
@@ -111,7 +110,7 @@ func (m *model) want(s *Source) (replaced *copies.Copy) {
 	return replaced
 }
 
-// readyLocked lists the versions that are ready, ascending.
+// readyLocked lists the ready versions, ascending.
 func (m *model) readyLocked() []int64 {
 	var ready []int64
 	for number, v := range m.versions {
@@ -123,7 +122,7 @@ func (m *model) readyLocked() []int64 {
 	return ready
 }
 
-// staleLocked lists the versions that are ready and whose imports are not what files has looked at.
+// staleLocked lists the ready versions whose imports differ from the files.
 func (m *model) staleLocked(files repository.Footprint) (stale []int64) {
 	for number, v := range m.versions {
 		if v.state == Ready && !v.loaded.Imports().Same(files) {
@@ -133,7 +132,8 @@ func (m *model) staleLocked(files repository.Footprint) (stale []int64) {
 	return stale
 }
 
-// importedLocked lists what versions have imported from outside of the model's directory, those that did not come up too.
+// importedLocked lists the files outside the model's directory that its versions have imported,
+// including versions that failed to load.
 func (m *model) importedLocked() (paths []string) {
 	for _, v := range m.versions {
 		if v.state == Ready {
@@ -146,7 +146,7 @@ func (m *model) importedLocked() (paths []string) {
 	return paths
 }
 
-// modelLocked returns what is known of a model, which may be nothing yet.
+// modelLocked returns the record of a model, which it creates if necessary.
 func (k *Catalog) modelLocked(id repository.Identity) *model {
 	m := k.models[id]
 	if m == nil {
@@ -156,7 +156,7 @@ func (k *Catalog) modelLocked(id repository.Identity) *model {
 	return m
 }
 
-// publishLocked makes the present states visible to requests.
+// publishLocked makes the current states visible to requests.
 func (k *Catalog) publishLocked() {
 	now := &servingNow{models: make(map[repository.Identity]*servingModel, len(k.models))}
 	if k.roots.Namespacing() {
@@ -193,8 +193,8 @@ type retired struct {
 	loaded *version.Version
 }
 
-// retireLocked takes the versions that serve out of service, but for those to
-// keep, which are replaced by the caller.
+// retireLocked takes the ready versions out of service, except those to keep, which the caller
+// replaces.
 func (k *Catalog) retireLocked(m *model, keep []int64) []retired {
 	var list []retired
 	for number, v := range m.versions {
@@ -207,16 +207,15 @@ func (k *Catalog) retireLocked(m *model, keep []int64) []retired {
 	return list
 }
 
-// endLocked has the owner end versions that have been retired since mu was taken. Requests
-// must not find them any more: publishLocked comes first.
+// endLocked makes the owner end versions that have been retired under this mu. publishLocked comes
+// first, so that requests no longer find them.
 func (k *Catalog) endLocked(m *model, versions []retired) {
 	for _, old := range versions {
 		k.owner.End(m.id, old.number, old.loaded)
 	}
 }
 
-// withdrawLocked takes all versions of a model out of service and returns how many there
-// were.
+// withdrawLocked takes all versions of a model out of service and returns their number.
 func (k *Catalog) withdrawLocked(m *model) int {
 	list := k.retireLocked(m, nil)
 	m.served = nil
@@ -225,8 +224,8 @@ func (k *Catalog) withdrawLocked(m *model) int {
 	return len(list)
 }
 
-// Outside lists what has to be looked at outside of a model's directory before IsServed and
-// Waits can be asked: the Paths of what it was loaded from, and of what it is to be, and what is Imported.
+// Outside lists the paths outside the model's directory that a footprint must cover before IsServed
+// and Waits: those of the served and the wanted source, and Imported.
 func (k *Catalog) Outside(id repository.Identity) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -243,7 +242,7 @@ func (k *Catalog) Outside(id repository.Identity) []string {
 	return append(paths, m.importedLocked()...)
 }
 
-// Imported lists the files outside of a model's directory that its processes have imported.
+// Imported lists the files outside the model's directory that its processes have imported.
 func (k *Catalog) Imported(id repository.Identity) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -253,8 +252,8 @@ func (k *Catalog) Imported(id repository.Identity) []string {
 	return nil
 }
 
-// ChangedImports are the files, in the order of their paths, that the processes of a model have imported and that have changed
-// since: those of the last load, and with all those of the versions that serve on where it has failed.
+// ChangedImports lists, in order, the imported files that have changed since their import: those of
+// the last failed load, or of the ready versions if no load failed. With all it lists both.
 func (k *Catalog) ChangedImports(id repository.Identity, files repository.Footprint, all bool) (paths []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -275,8 +274,8 @@ func (k *Catalog) ChangedImports(id repository.Identity, files repository.Footpr
 	return slices.Compact(paths)
 }
 
-// IsAsTried reports whether the imports of the versions whose last load has failed are as they were then, but for those that
-// are passed over.
+// IsAsTried reports whether the imports of the last failed load are unchanged, ignoring the passed
+// paths.
 func (k *Catalog) IsAsTried(id repository.Identity, files repository.Footprint, passed []string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -286,7 +285,7 @@ func (k *Catalog) IsAsTried(id repository.Identity, files repository.Footprint, 
 	})
 }
 
-// IsServed reports whether a model is served as its files are now.
+// IsServed reports whether a model is served from its current files.
 func (k *Catalog) IsServed(id repository.Identity, files repository.Footprint) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -297,8 +296,7 @@ func (k *Catalog) IsServed(id repository.Identity, files repository.Footprint) b
 	return m.served.Files.Same(files) && len(m.staleLocked(files)) == 0 && slices.Equal(m.readyLocked(), m.served.Versions)
 }
 
-// IsWanted reports whether a model is to be served from its files as they are now, though it may be that they
-// could not be loaded.
+// IsWanted reports whether a model is wanted from its current files, even if their load failed.
 func (k *Catalog) IsWanted(id repository.Identity, files repository.Footprint) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -314,7 +312,8 @@ func (k *Catalog) Follows(id repository.Identity) bool {
 	return m != nil && m.wanted != nil && m.wanted.Upload == nil
 }
 
-// Blame has the index say of a model that serves on why its directory could not be read as it is now.
+// Blame sets the reason that the index shows for a model that still serves although its directory
+// can no longer be read.
 func (k *Catalog) Blame(id repository.Identity, reason string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -333,12 +332,12 @@ func (k *Catalog) Failure(id repository.Identity) string {
 	return ""
 }
 
-// ShowFailures has the index say of versions that serve on why the last load of their model failed. It is called
-// before anything else.
+// ShowFailures makes the index show, for versions that still serve, why the last load of their
+// model failed. It is called before anything else.
 func (k *Catalog) ShowFailures() { k.showFailures = true }
 
-// Waits reports whether a model is an ensemble that is as its files are now, but
-// what it is composed of does not serve. When that changes it is loaded.
+// Waits reports whether a model is an ensemble with unchanged files whose composing models do not
+// all serve. It is loaded when they do.
 func (k *Catalog) Waits(id repository.Identity, files repository.Footprint) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -346,8 +345,8 @@ func (k *Catalog) Waits(id repository.Identity, files repository.Footprint) bool
 	return m != nil && m.wanted != nil && m.invalid != nil && m.wanted.Files.Same(files)
 }
 
-// Knows reports whether there is such a version, or may be: of a model that was
-// never loaded, and not looked at.
+// Knows reports whether the version exists or may exist. The versions of a model that was never
+// loaded are unknown.
 func (k *Catalog) Knows(name string, number int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -359,7 +358,7 @@ func (k *Catalog) Knows(name string, number int64) bool {
 	return false
 }
 
-// Loaded lists the versions that have requests or may get some.
+// Loaded lists the versions that have requests or may receive some.
 func (k *Catalog) Loaded() []*version.Version {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -374,7 +373,7 @@ func (k *Catalog) Loaded() []*version.Version {
 	return list
 }
 
-// Learn has the catalog know models, of which nothing else may be known yet.
+// Learn adds models about which nothing else is known yet.
 func (k *Catalog) Learn(ids []repository.Identity) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -383,8 +382,8 @@ func (k *Catalog) Learn(ids []repository.Identity) {
 	}
 }
 
-// AwaitUnloaded waits until no version of a model is READY, LOADING or UNLOADING, or until
-// ctx ends: then it returns the cause.
+// AwaitUnloaded waits until no version of a model is READY, LOADING or UNLOADING. If ctx ends
+// first, it returns the cause.
 func (k *Catalog) AwaitUnloaded(ctx context.Context, name string) error {
 	for {
 		step := k.stepUnlessUnloaded(name)
@@ -399,8 +398,9 @@ func (k *Catalog) AwaitUnloaded(ctx context.Context, name string) error {
 	}
 }
 
-// stepUnlessUnloaded returns nil if a model is unloaded. Otherwise the channel ends at the next step:
-// it is made with mu held, so that no step comes between the look and the wait.
+// stepUnlessUnloaded returns nil if a model is unloaded, and otherwise a channel that is closed at
+// the next step. The channel is made with mu held, so no step is missed between the check and the
+// wait.
 func (k *Catalog) stepUnlessUnloaded(name string) <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -419,8 +419,8 @@ func (k *Catalog) stepUnlessUnloaded(name string) <-chan struct{} {
 	return k.stepped
 }
 
-// Missing lists the models that are not there any more, as far as wanted says that they are to
-// be served; wanted is told whether the catalog says so, and is called with its lock held.
+// Missing lists the models that should be served according to wanted but are no longer there.
+// wanted receives the catalog's own answer and is called with the lock held.
 func (k *Catalog) Missing(there repository.Set, wanted func(id repository.Identity, now bool) bool) []repository.Identity {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -437,7 +437,7 @@ func (k *Catalog) Missing(there repository.Set, wanted func(id repository.Identi
 	return gone
 }
 
-// NotServed leaves, of ids, the models that are not both wanted and served.
+// NotServed returns the ids of models that are not both wanted and served.
 func (k *Catalog) NotServed(ids []repository.Identity) []repository.Identity {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -447,7 +447,7 @@ func (k *Catalog) NotServed(ids []repository.Identity) []repository.Identity {
 	})
 }
 
-// Ready lists the versions of a model that are ready.
+// Ready lists the ready versions of a model.
 func (k *Catalog) Ready(id repository.Identity) []*version.Version {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -460,8 +460,8 @@ func (k *Catalog) Ready(id repository.Identity) []*version.Version {
 	return list
 }
 
-// AllReady reports whether all versions that are known and not unloaded are ready, and
-// lists the ready ones.
+// AllReady lists the ready versions and reports whether every known version is either ready or
+// unloaded.
 func (k *Catalog) AllReady() (serving []*version.Version, all bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

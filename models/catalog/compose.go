@@ -7,9 +7,9 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// Compose checks an ensemble against the models that its steps call, as their
-// latest versions that are ready describe themselves, and decides whether it is
-// decoupled. Any other model is returned as it is. The error is Triton's text.
+// Compose checks an ensemble against the latest ready versions of the models in its steps, and
+// determines whether it is decoupled. Any other model is returned unchanged. The error is Triton's
+// text.
 func (k *Catalog) Compose(d *repository.Description) (*repository.Description, error) {
 	if d.Config.GetPlatform() != config.PlatformEnsemble {
 		return d, nil

@@ -10,9 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// resolveLocked finds the model that a step of an ensemble means, among those
-// that are to be served. Without a namespace it is the ensemble's neighbour, or
-// the only one of that name.
+// resolveLocked finds the wanted model that a step of an ensemble refers to. Without a namespace
+// that is the ensemble's neighbour, or the only model of that name.
 func (k *Catalog) resolveLocked(step repository.Identity, ensemble repository.Identity) *model {
 	wanted := func(id repository.Identity) *model {
 		if m := k.models[id]; m != nil && m.wanted != nil {
@@ -38,8 +37,7 @@ func (k *Catalog) resolveLocked(step repository.Identity, ensemble repository.Id
 	return only
 }
 
-// composingLocked are the models that an ensemble that is to be served is
-// composed of, as far as they are to be served too.
+// composingLocked lists the wanted models that a wanted ensemble is composed of.
 func (k *Catalog) composingLocked(m *model) []*model {
 	if m.wanted == nil || !m.wanted.IsEnsemble() {
 		return nil
@@ -53,8 +51,8 @@ func (k *Catalog) composingLocked(m *model) []*model {
 	return list
 }
 
-// callsOthersLocked reports whether an ensemble that serves was loaded to call other
-// models than its steps mean now, where these are parts.
+// callsOthersLocked reports whether a serving ensemble calls other models than parts, the current
+// meaning of its steps.
 func (m *model) callsOthersLocked(parts []*model) bool {
 	now := make(repository.Set, len(parts))
 	for _, part := range parts {
@@ -68,7 +66,7 @@ func (m *model) callsOthersLocked(parts []*model) bool {
 	return false
 }
 
-// Candidates are the models that a step of an ensemble may mean.
+// Candidates lists the models that a step of an ensemble may refer to.
 func (k *Catalog) Candidates(step, ensemble repository.Identity) []repository.Identity {
 	if step.Namespace != "" || !k.roots.Namespacing() {
 		return []repository.Identity{step}
@@ -80,15 +78,15 @@ func (k *Catalog) Candidates(step, ensemble repository.Identity) []repository.Id
 	return list
 }
 
-// Dependents are the ensembles that depend on any of the models, over any number of others.
+// Dependents returns the ensembles that depend on any of the models, directly or indirectly.
 func (k *Catalog) Dependents(of repository.Set) repository.Set {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.dependentsLocked(of)
 }
 
-// dependentsLocked are the ensembles that depend on any of the models, over any
-// number of others, whether they are served or wait for what is missing.
+// dependentsLocked returns the ensembles that depend on any of the models, directly or indirectly,
+// whether they serve or wait for a missing model.
 func (k *Catalog) dependentsLocked(of repository.Set) repository.Set {
 	users := make(map[repository.Identity][]repository.Identity)
 	for id, m := range k.models {
@@ -96,7 +94,7 @@ func (k *Catalog) dependentsLocked(of repository.Set) repository.Set {
 			continue
 		}
 		for step := range m.wanted.Composing() {
-			// What is missing or ambiguous now may be resolved otherwise soon.
+			// A step that is missing or ambiguous now may soon resolve differently.
 			for _, at := range k.Candidates(step, id) {
 				users[at] = append(users[at], id)
 			}
@@ -117,8 +115,8 @@ func (k *Catalog) dependentsLocked(of repository.Set) repository.Set {
 	return found
 }
 
-// checkDependenciesLocked says what keeps an ensemble from being served: models
-// that are missing, that depend on it in turn, or that do not serve.
+// checkDependenciesLocked returns why an ensemble cannot be served: a model is missing, depends on
+// the ensemble in turn, or does not serve.
 func (k *Catalog) checkDependenciesLocked(m *model) error {
 	composing := m.wanted.Composing()
 	steps := slices.SortedFunc(maps.Keys(composing), repository.Identity.Compare)
@@ -157,7 +155,8 @@ func (k *Catalog) checkDependenciesLocked(m *model) error {
 	return nil
 }
 
-// circleLocked finds the last model of a cycle of dependencies that contains m, nil if there is none.
+// circleLocked finds the last model of a cycle of dependencies through m. It returns nil if there
+// is no such cycle.
 func (k *Catalog) circleLocked(m *model) *model {
 	last, _ := LastOfCycle(m, k.composingLocked)
 	return last
@@ -184,8 +183,8 @@ func LastOfCycle[T comparable](start T, next func(T) []T) (last T, found bool) {
 	return last, found
 }
 
-// Latest is the highest version that is ready of the model that a step of an
-// ensemble means, also while the server starts.
+// Latest returns the highest ready version of the model that a step of an ensemble refers to. It
+// also works during startup.
 func (k *Catalog) Latest(step, ensemble repository.Identity) (*version.Version, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -197,7 +196,7 @@ func (k *Catalog) Latest(step, ensemble repository.Identity) (*version.Version, 
 	return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", step)
 }
 
-// UnloadedWith are the models that go if those of a name do.
+// UnloadedWith returns the models to unload together with those of a name.
 func (k *Catalog) UnloadedWith(name string, dependents bool) repository.Set {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -225,8 +224,7 @@ func (k *Catalog) UnloadedWith(name string, dependents bool) repository.Set {
 	return gone
 }
 
-// usedLocked reports whether an ensemble that is not among those gone is composed
-// of the model.
+// usedLocked reports whether an ensemble outside gone is composed of the model.
 func (k *Catalog) usedLocked(part *model, gone repository.Set) bool {
 	for id, m := range k.models {
 		if !gone[id] && m.wanted != nil && slices.Contains(k.composingLocked(m), part) {
@@ -236,9 +234,9 @@ func (k *Catalog) usedLocked(part *model, gone repository.Set) bool {
 	return false
 }
 
-// Claimed are the models that an operation has to hold which loads from these
-// sources: they, and those that ensembles among them are composed of, which must
-// not change before it is known that these ensembles depend on them.
+// Claimed returns the models that an operation must hold to load from these sources: the models
+// themselves and the parts of ensembles among them. The parts must not change before the catalog
+// knows that these ensembles depend on them.
 func (k *Catalog) Claimed(sources map[repository.Identity]*Source) repository.Set {
 	set := repository.KeysOf(sources)
 	for id, s := range sources {
@@ -254,8 +252,8 @@ func (k *Catalog) Claimed(sources map[repository.Identity]*Source) repository.Se
 	return set
 }
 
-// Components groups models so that no group has to do with another: neither is
-// composed of what is in the other, nor are both composed of the same.
+// Components groups models into independent sets: no ensemble has parts in two of them, and no two
+// ensembles in different groups share a part.
 func (k *Catalog) Components(sources map[repository.Identity]*Source) [][]repository.Identity {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -292,7 +290,7 @@ func (k *Catalog) Components(sources map[repository.Identity]*Source) [][]reposi
 	return slices.SortedFunc(maps.Values(groups), func(a, b []repository.Identity) int { return a[0].Compare(b[0]) })
 }
 
-// StepsOf are the steps of an ensemble that serves, as it was loaded; none of other models.
+// StepsOf returns the steps of a serving ensemble as it was loaded, nil for other models.
 func (k *Catalog) StepsOf(id repository.Identity) repository.Set {
 	k.mu.Lock()
 	defer k.mu.Unlock()

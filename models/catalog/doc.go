@@ -1,8 +1,7 @@
-// Package catalog is what the registry knows of models: what each is wanted and served
-// from, which of its versions are in which state, and what follows from both for
-// ensembles, which serve as long as the models of their steps do. It loads and ends
-// nothing itself: operations bring up versions and tell the catalog of each step, and its
-// Owner ends versions that are taken out of service.
+// Package catalog is the registry's record of models: the source from which each is wanted and
+// served, the state of each version, and the consequences for ensembles, which serve as long as the
+// models of their steps do. The catalog loads and ends nothing itself. Operations bring up versions
+// and tell the catalog of each step; its Owner ends versions that are taken out of service.
 //
 // # States of a version
 //
@@ -10,34 +9,49 @@
 //	(unknown) ─────▶ LOADING ───────▶ READY ─────────────────────────────────────▶ UNLOADING ─────▶ UNAVAILABLE "unloaded"
 //	                    └─ Fail ─▶ UNAVAILABLE, with the reason
 //
-// All versions that Commit is given become READY in one step, and those that they replace
-// UNLOADING in the same step. A version that is READY stays so while its successor is
-// LOADING elsewhere, and if that fails. Exchange gives versions that are READY other
-// instances.
+// Commit makes all new versions READY, and the versions that they replace UNLOADING, in one step. A
+// READY version stays READY while its successor is LOADING, and if that load fails. Exchange gives
+// READY versions other instances.
 //
-// # What requests see
+// # Snapshots for requests
 //
-// After each step the catalog publishes a copy of all states, which never changes, behind
-// one atomic pointer. Find and FindModel load it, take no lock and allocate nothing. The
-// owner is asked to end a version only once the copy without it is published: a
-// request that found the version before and cannot hold it any more finds its successor.
+// After each step the catalog publishes an immutable copy of all states behind one atomic pointer.
+// Find and FindModel load it; they take no lock and allocate nothing. The owner is asked to end a
+// version only after the copy without it is published. A request that found the version earlier and
+// can no longer hold it therefore finds its successor.
+//
+// # Operations
+//
+// An Operation is one load, unload or other change of models. The LockTable assigns models to
+// operations:
+//
+//	Begin ─▶ Lock ─▶ (change models) ─▶ End
+//	           ▲            │
+//	           └── Unlock ◀─┘ more models turn out to be needed
+//
+// An operation locks all models that it needs in one step; while it waits it holds none. Operations
+// therefore wait for each other only through model code that requests a change while its own model
+// is loading. Such an operation has a parent, which waits for it. It takes precedence over other
+// waiting operations, and Lock refuses it with a CircleError if its parent would wait for itself.
+//
+// A waiting operation may make a load pointless that another operation is running. After the
+// table's patience, the context of the other operation is cancelled.
 //
 // # Locks
 //
-// Catalog.mu guards all but that pointer. It is held for look-ups and updates alone: no file is
-// read, no process started and no scheduler called under it. Methods that end in Locked
-// want it held. Owner is called with it held, and may take nothing under it but the wait group
-// that Shutdown waits for.
+// Catalog.mu guards everything except the atomic pointer. It is held for look-ups and updates only:
+// no file is read, no process is started and no scheduler is called under it. Methods whose names
+// end in Locked require it. Owner is called with it held and may take nothing but the wait group
+// that Shutdown waits for. LockTable.mu is a leaf; Operation.Outdates runs without it.
 //
-// # Callers
-//
-// Looking up is for any goroutine at any time. The steps (Want, Aim, Invalidate, Begin, Turn, Commit,
-// Fail, Restore, Exchange, Forget) are for the operation that holds the model in the lock table:
-// between two of its steps only RetireAll and Ended change the model.
+// Any goroutine may look up at any time. The steps (Want, Aim, Invalidate, Begin, Turn, Commit,
+// Fail, Restore, Exchange, Forget) belong to the operation that holds the model in the lock table.
+// Between two of its steps only RetireAll and Ended change the model.
 //
 // # Memory
 //
-// The catalog keeps a model until Forget, and a version for as long as the model is not loaded
-// without it. A version may end when its model has been forgotten: Ended passes it over. A wanted Source is a user of its upload; Want and Restore
-// return the uploads that are not wanted any more, for the caller to drop without the lock.
+// The catalog keeps a model until Forget, and a version until the model is loaded without it. Ended
+// ignores a version whose model has been forgotten. A wanted Source is a user of its upload; Want
+// and Restore return the uploads that are no longer wanted, and the caller drops them without the
+// lock.
 package catalog

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// Index lists models that have a directory, with the reason if they are rejected; with
-// ready it lists the ready ones alone.
+// Index lists the models that have a directory, with the reason if they are rejected. With ready it
+// lists only the ready ones.
 func (k *Catalog) Index(ids []repository.Identity, rejected map[repository.Identity]string, ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -53,7 +53,7 @@ func (k *Catalog) Index(ids []repository.Identity, rejected map[repository.Ident
 	return index
 }
 
-// Statistics returns the statistics of what is ready, of all models if name is "".
+// Statistics returns the statistics of ready versions, of all models if name is "".
 func (k *Catalog) Statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
 	serving := k.serving.Load()
 	var list []*kserve.ModelStatistics
@@ -84,21 +84,21 @@ func (m *servingModel) appendStatistics(list []*kserve.ModelStatistics) []*kserv
 	return list
 }
 
-// Status is one version of a model as the start-up table shows it; a model
-// without any version has Version 0.
+// Status is one version of a model as the startup table shows it. A model without versions has
+// Version 0.
 type Status struct {
 	Name    string
 	Version int64
 	State   State
 	Reason  string
 	Backend string // of a version that serves
-	// PythonBased says that the backend is one.
+	// PythonBased reports whether the backend is Python-based.
 	PythonBased bool
-	// Plugin is its program if it is one, else "".
+	// Plugin is the program of a plugin backend, "" for other backends.
 	Plugin string
 }
 
-// Attempted lists the models that loading was tried for, by name and version.
+// Attempted lists the models that have been loaded or tried, by name and version.
 func (k *Catalog) Attempted() []Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -125,8 +125,7 @@ func (k *Catalog) Attempted() []Status {
 	return list
 }
 
-// Shown is one version of a model as operators are shown it; a model without any version has
-// Number 0.
+// Shown is one version of a model as operators see it. A model without versions has Number 0.
 type Shown struct {
 	Model   repository.Identity
 	Number  int64
@@ -135,8 +134,8 @@ type Shown struct {
 	Version *version.Version // of READY and UNLOADING, nil otherwise
 }
 
-// Overview shows each version of what loading was tried for, by model and version. It looks at what
-// requests look at, and takes no lock.
+// Overview calls show for each version of the attempted models, by model and version. It reads the
+// snapshot for requests and takes no lock.
 func (k *Catalog) Overview(show func(Shown)) {
 	serving := k.serving.Load()
 	for _, id := range repository.KeysOf(serving.models).Sorted() {

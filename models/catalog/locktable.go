@@ -9,30 +9,29 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// LockTable says which operation has locked which models.
+// LockTable records which operation has locked which models.
 type LockTable struct {
 	patience time.Duration
 	outdated error
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and made anew, when models are unlocked
+	changed chan struct{} // closed and replaced when models are unlocked
 	holders map[repository.Identity]*Operation
 	running []*Operation // in the order in which they began
 	waiting []*Operation // in the order in which they began to wait
 }
 
-// NewLockTable makes a table without operations. An operation waits for patience for another
-// one whose load it outdates before that one's context ends, with the cause outdated;
-// 0: it waits for ever.
+// NewLockTable makes a table without operations. After patience, a waiting operation cancels the
+// load that it outdates, with the cause outdated. 0: it waits forever.
 func NewLockTable(patience time.Duration, outdated error) *LockTable {
 	return &LockTable{
 		patience: patience, outdated: outdated, changed: make(chan struct{}), holders: make(map[repository.Identity]*Operation),
 	}
 }
 
-// Begin announces an operation that is about the model name; End ends it. If the code
-// of a model asks for it while the model is brought up, from is that model's name and
-// parent the operation that brings it up; else they are "" and nil.
+// Begin announces an operation about the model name; End ends it. If a model's own code requests
+// the operation while the model loads, from is that model's name and parent the operation that
+// loads it. Otherwise they are "" and nil.
 func (t *LockTable) Begin(name, from string, parent *Operation) *Operation {
 	op := &Operation{name: name, from: from, parent: parent}
 	t.mu.Lock()
@@ -41,8 +40,8 @@ func (t *LockTable) Begin(name, from string, parent *Operation) *Operation {
 	return op
 }
 
-// Bound returns a context for what the operation does: it ends with ctx, when
-// another operation outdates this one, and with End.
+// Bound returns the context of an operation. It ends with ctx, with End, and when another operation
+// outdates this one.
 func (t *LockTable) Bound(ctx context.Context, op *Operation) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	t.mu.Lock()
@@ -51,14 +50,14 @@ func (t *LockTable) Bound(ctx context.Context, op *Operation) context.Context {
 	return ctx
 }
 
-// Announce says what an operation is bringing up.
+// Announce sets the models that an operation is loading.
 func (t *LockTable) Announce(op *Operation, brings map[repository.Identity]*Source) {
 	t.mu.Lock()
 	op.brings = brings
 	t.mu.Unlock()
 }
 
-// End unlocks all that the operation has locked, and ends its context.
+// End unlocks all models of the operation and ends its context.
 func (t *LockTable) End(op *Operation) {
 	t.Unlock(op)
 	t.mu.Lock()
@@ -69,7 +68,7 @@ func (t *LockTable) End(op *Operation) {
 	}
 }
 
-// Unlock unlocks all that the operation has locked.
+// Unlock unlocks all models of the operation.
 func (t *LockTable) Unlock(op *Operation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,17 +80,15 @@ func (t *LockTable) Unlock(op *Operation) {
 	t.wakeLocked()
 }
 
-// wakeLocked has all that wait look again.
+// wakeLocked makes all waiting operations check again.
 func (t *LockTable) wakeLocked() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
-// Lock waits until the operation, which has locked nothing, has locked all models that
-// it needs, and those that depend on them. Of the dependent ones it does without
-// those that one of its ancestors has locked: the ancestor looks at them itself,
-// later. Held are those that it has locked. The error is a *CircleError or the
-// context's cause.
+// Lock waits until the operation, which holds no lock, has locked all needed models and the
+// dependent ones. It skips dependent models that one of its ancestors holds: the ancestor handles
+// them later. held are the locked models. The error is a *CircleError or the context's cause.
 func (t *LockTable) Lock(ctx context.Context, op *Operation, needed, dependent repository.Set) (held repository.Set, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,8 +143,8 @@ func (t *LockTable) Lock(ctx context.Context, op *Operation, needed, dependent r
 	return held, nil
 }
 
-// TryLock has the operation, which has locked nothing, lock those of the models that no other
-// one has locked, and returns them. It does not wait.
+// TryLock locks those of the models that are free, for an operation that holds no lock, and returns
+// them. It does not wait.
 func (t *LockTable) TryLock(op *Operation, ids []repository.Identity) (held []repository.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,7 +157,7 @@ func (t *LockTable) TryLock(op *Operation, ids []repository.Identity) (held []re
 	return held
 }
 
-// overtake gives up the operations whose loads a waiting operation outdates.
+// overtake cancels the operations whose loads a waiting operation outdates.
 func (t *LockTable) overtake(op *Operation) {
 	type load struct {
 		by     *Operation
@@ -186,14 +183,14 @@ func (t *LockTable) overtake(op *Operation) {
 	}
 }
 
-// WasTouched reports whether a child has changed what id depends on.
+// WasTouched reports whether a child has changed a dependency of id.
 func (t *LockTable) WasTouched(op *Operation, id repository.Identity) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return op.touched[id]
 }
 
-// blockersLocked are the operations for which a waiting operation has to wait.
+// blockersLocked lists the operations that block a waiting operation.
 func (t *LockTable) blockersLocked(op *Operation) []*Operation {
 	var blockers []*Operation
 	add := func(o *Operation) {
@@ -220,9 +217,8 @@ func (t *LockTable) blockersLocked(op *Operation) []*Operation {
 	return blockers
 }
 
-// wayLocked finds over which operations from waits for to, by the names of the
-// models that they are about; to itself is not among them. It is nil if there is
-// no way.
+// wayLocked finds the chain of operations over which from waits for to, as the names of their
+// models without to's own. It is nil if there is no such chain.
 func (t *LockTable) wayLocked(from, to *Operation, passed map[*Operation]bool) []string {
 	next := []*Operation{}
 	if from.wants != nil {
@@ -248,8 +244,7 @@ func (t *LockTable) wayLocked(from, to *Operation, passed map[*Operation]bool) [
 	return nil
 }
 
-// Counts returns how many models are locked, how many operations are under way, and
-// how many of them wait.
+// Counts returns the numbers of locked models, running operations and waiting operations.
 func (t *LockTable) Counts() (locked, running, waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

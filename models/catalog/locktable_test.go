@@ -69,7 +69,8 @@ func TestOperationsExcludeEachOther(t *testing.T) {
 	})
 }
 
-// TestTryLockWaitsForNothing: it takes what is free, also what others wait for, who go on when it ends.
+// TestTryLockWaitsForNothing locks free models, even those that others wait for. The others
+// continue when it ends.
 func TestTryLockWaitsForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTable()

@@ -6,11 +6,10 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// Operation is one change of models that is under way.
+// Operation is one change of models in progress.
 type Operation struct {
-	// Outdates reports whether bringing a model up from load is pointless once this
-	// operation has been asked for. It is called without a lock, and set before Lock.
-	// Nil: it outdates nothing.
+	// Outdates reports whether this operation makes a load from that source pointless. It is set
+	// before Lock and called without a lock. Nil: it outdates nothing.
 	Outdates func(id repository.Identity, load *Source) bool
 
 	name   string // the model that it is about
@@ -18,27 +17,26 @@ type Operation struct {
 	parent *Operation
 
 	// Guarded by the table's mu.
-	giveUp  context.CancelCauseFunc         // ends what the operation does; nil before Bound
-	brings  map[repository.Identity]*Source // what it brings up
-	wants   repository.Set                  // what it waits for, nil while it does not
-	touched repository.Set                  // what its children have changed below models that it has locked
+	giveUp  context.CancelCauseFunc         // cancels the operation; nil before Bound
+	brings  map[repository.Identity]*Source // the models that it loads
+	wants   repository.Set                  // the models that it waits for, nil if it does not wait
+	touched repository.Set                  // changed by its children below models that it holds
 }
 
-// CircleError refuses an operation for which a load waits that it would wait for.
+// CircleError refuses an operation whose load would wait for itself.
 type CircleError struct {
 	Way []string // the names of the models that would wait, from the one whose load waits
 }
 
 func (e *CircleError) Error() string { return "the load would wait for itself" }
 
-// Name is the name of the model that the operation is about.
+// Name returns the name of the model that the operation is about.
 func (op *Operation) Name() string { return op.name }
 
-// GiveUp ends the context that Bound has returned, with a cause.
+// GiveUp ends the context that Bound returned, with a cause.
 func (op *Operation) GiveUp(cause error) { op.giveUp(cause) }
 
-// descends reports whether ancestor waits for the operation, over any number of
-// others.
+// descends reports whether ancestor waits for the operation, directly or indirectly.
 func (op *Operation) descends(ancestor *Operation) bool {
 	for at := op.parent; at != nil && ancestor != nil; at = at.parent {
 		if at == ancestor {

@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// plan says what a model needs to be served from another source. Each version of
-// the new source is in one of the first three lists; all ascend.
+// plan lists the changes that lead from one source of a model to another. Each version of the new
+// source is in one of the first three lists. All lists ascend.
 type plan struct {
 	keep     []int64 // goes on as it is
 	exchange []int64 // needs other instances
@@ -15,9 +15,9 @@ type plan struct {
 	leave    []int64 // serves, and is to be unloaded when the others are up
 }
 
-// planChange compares what a model is served from with what it is to be served
-// from; was is nil if it is not served. Serving are the versions that are ready, stale those of them whose imports
-// have changed outside of the model's directory.
+// planChange compares the source that a model is served from with its new source. was is nil if the
+// model is not served. serving are the ready versions; stale are those whose imports outside the
+// model's directory have changed.
 func planChange(was, now *Source, serving, stale []int64) plan {
 	var p plan
 	for _, number := range serving {

@@ -6,22 +6,21 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// servingModel is a model's state as requests see it. It does not change.
+// servingModel is the immutable snapshot of a model for requests.
 type servingModel struct {
 	versions map[int64]*entry // copies
 	ready    []int64          // ascending
 }
 
-// servingNow are all models as requests see them. It does not change.
+// servingNow is the immutable snapshot of all models for requests.
 type servingNow struct {
 	models map[repository.Identity]*servingModel
-	// names are the models that are to be served by their names, where there are
-	// namespaces.
+	// names maps each name to the wanted models that have it; nil without namespaces.
 	names map[string][]repository.Identity
 }
 
-// find returns the model that a name means, nil if there is none. The error says
-// why there is none where there are namespaces.
+// find returns the model with a name, or nil. With namespaces the error says why the name does not
+// resolve.
 func (s *servingNow) find(name string) (*servingModel, error) {
 	if s.names == nil {
 		return s.models[repository.Identity{Name: name}], nil
@@ -42,7 +41,7 @@ func (s *servingNow) find(name string) (*servingModel, error) {
 	}
 }
 
-// version finds a version of a model that may be nil.
+// version finds a version of a model, which may be nil.
 func (m *servingModel) version(name string, number int64) (*version.Version, error) {
 	if m == nil {
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name)
@@ -63,7 +62,7 @@ func (m *servingModel) version(name string, number int64) (*version.Version, err
 	return v.loaded, nil
 }
 
-// Find returns the version that a request reaches.
+// Find returns the version that serves a request.
 func (k *Catalog) Find(name string, number int64) (*version.Version, error) {
 	m, err := k.serving.Load().find(name)
 	if err != nil {
@@ -72,13 +71,13 @@ func (k *Catalog) Find(name string, number int64) (*version.Version, error) {
 	return m.version(name, number)
 }
 
-// FindModel returns the version of a model that a request reaches.
+// FindModel returns the version of a model that serves a request.
 func (k *Catalog) FindModel(id repository.Identity, number int64) (*version.Version, error) {
 	return k.serving.Load().models[id].version(id.Name, number)
 }
 
-// Named returns the first model that is to be served by a name. Known is false where there
-// are namespaces and none.
+// Named returns the first wanted model with a name. known is false if namespaces are in use and no
+// model has the name.
 func (k *Catalog) Named(name string) (id repository.Identity, known bool) {
 	now := k.serving.Load()
 	if now.names == nil {
@@ -90,7 +89,7 @@ func (k *Catalog) Named(name string) (id repository.Identity, known bool) {
 	return repository.Identity{}, false
 }
 
-// ReadyVersions lists the versions of a model that are ready, ascending.
+// ReadyVersions lists the ready versions of a model, ascending.
 func (k *Catalog) ReadyVersions(name string) []int64 {
 	if m, err := k.serving.Load().find(name); err == nil && m != nil {
 		return m.ready
@@ -98,7 +97,7 @@ func (k *Catalog) ReadyVersions(name string) []int64 {
 	return nil
 }
 
-// InFlight counts the requests in flight in each version that has any.
+// InFlight counts the requests in flight of each version that has any.
 func (k *Catalog) InFlight() map[*version.Info]int {
 	counts := make(map[*version.Info]int)
 	for _, m := range k.serving.Load().models {

@@ -5,9 +5,9 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// Source is what a model is or was to be loaded from. It does not change.
+// Source is where a model is or was loaded from. It is immutable.
 type Source struct {
 	*repository.Description
-	Upload *copies.Copy         // where the model lies if it is not in the repository
-	Files  repository.Footprint // when it was read; of a model with an upload nothing
+	Upload *copies.Copy         // the model's directory if it is not in the repository
+	Files  repository.Footprint // at the time of reading; empty for a model with an upload
 }

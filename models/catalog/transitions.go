@@ -13,10 +13,10 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// Want notes what models are to be served from, nil for not at all, and which of them a
-// request names. An operation holds them, and the models in held. It returns the models that
-// are affected, for each of them the models that have to be done before, and the uploads that
-// are not used any more.
+// Want sets the source from which each model is to be served, nil to unload it, and which of the
+// models a request has named. An operation holds the models, and those in held. Want returns the
+// affected models, the models that must be done before each of them, and the uploads that are no
+// longer used.
 func (k *Catalog) Want(sources map[repository.Identity]*Source, named, held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*copies.Copy) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -49,18 +49,18 @@ func (k *Catalog) Want(sources map[repository.Identity]*Source, named, held repo
 	return affected, after, replaced
 }
 
-// Aim is what a model is to become.
+// Aim is the target state of a model.
 type Aim struct {
-	Source  *Source // nil: it is not wanted, and so many of its versions are ended
+	Source  *Source // nil: it is not wanted, and Ended of its versions are being ended
 	Ended   int
 	Served  bool                  // it is served
 	Parts   []repository.Identity // of an ensemble
-	Moved   bool                  // its steps mean other models than those that it calls
+	Moved   bool                  // its steps resolve to other models than it calls
 	Invalid error                 // why an ensemble cannot be composed
 }
 
-// Aim looks up what a model is to become, from given unless that is nil, and takes one out
-// of service that is not wanted.
+// Aim determines the target state of a model, from given unless that is nil. A model that is not
+// wanted is taken out of service.
 func (k *Catalog) Aim(id repository.Identity, given *Source) (a Aim) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -84,8 +84,8 @@ func (k *Catalog) Aim(id repository.Identity, given *Source) (a Aim) {
 	return a
 }
 
-// Invalidate takes an ensemble out of service that cannot be composed any more. It waits
-// for its models. news is true if that has another reason than before.
+// Invalidate takes an ensemble out of service that can no longer be composed. It waits for its
+// models. news reports whether the reason is new.
 func (k *Catalog) Invalidate(id repository.Identity, reason error) (changed, news bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,9 +95,9 @@ func (k *Catalog) Invalidate(id repository.Identity, reason error) (changed, new
 	return k.withdrawLocked(m) > 0, news
 }
 
-// Begin shows the versions that are to be loaded from s as loading. It returns their numbers,
-// ascending, for each the version that serves and can be given other instances instead, nil for
-// none, and whether versions that serve are to leave. An ensemble is loaded as a whole.
+// Begin marks the versions to load from s as loading. It returns their numbers, ascending; for each
+// number the serving version that can be given other instances instead, or nil; and whether serving
+// versions are to leave. An ensemble is loaded as a whole.
 func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, serving []*version.Version, leave bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -126,8 +126,9 @@ func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, servi
 	return fresh, serving, len(p.leave) > 0
 }
 
-// Turn has a model be wanted from s in place of what Begin was told last, which has shown the versions in begun as loading:
-// the model has changed since. Begin comes next. The caller drops the upload that is returned.
+// Turn replaces the source s that Begin was told by a newer one, because the model has changed
+// since. begun are the versions that Begin marked as loading. Another Begin follows. The caller
+// drops the returned upload.
 func (k *Catalog) Turn(id repository.Identity, s *Source, begun []int64) (replaced *copies.Copy) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,21 +141,21 @@ func (k *Catalog) Turn(id repository.Identity, s *Source, begun []int64) (replac
 	return m.want(s)
 }
 
-// Result is what has become of one version that Begin has named.
+// Result is the outcome for one version that Begin returned.
 type Result struct {
 	Number int64
 	Loaded *version.Version // nil after an error
-	// Exchanged says that this is no other version but one that served and is to have
-	// other instances, by Exchange unless there is an error.
+	// Exchanged reports that the version served before and receives other instances. Exchange has
+	// them unless there is an error.
 	Exchanged bool
 	Exchange  *version.Exchange
 	Err       error
-	// Imports are what the processes of a version that did not come up had imported; nil: that is not watched.
+	// Imports are the files that the processes of a failed version had imported; nil: not tracked.
 	Imports *repository.Imports
 }
 
-// Commit has all versions change hands at once, and the model be served from s. It reports
-// whether the server exits: then nothing serves. The caller commits the exchanges then.
+// Commit switches all versions at once, so that the model is served from s. It reports whether the
+// server is exiting; then nothing serves. The caller commits the exchanges afterwards.
 func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (exiting bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -181,8 +182,9 @@ func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (e
 	return exiting
 }
 
-// Fail drops what came up beside what did not; versions that served before go on. It returns
-// what is said of each version that failed; status prints an error. The caller ends what came up.
+// Fail discards the versions that came up beside failed ones; versions that served before continue.
+// It returns the combined error of the failed versions, printed with status. The caller ends the
+// versions that came up.
 func (k *Catalog) Fail(id repository.Identity, results []Result, status func(error) string) *infer.Error {
 	var pieces, details strings.Builder
 	k.mu.Lock()
@@ -212,9 +214,9 @@ func (k *Catalog) Fail(id repository.Identity, results []Result, status func(err
 	return &infer.Error{Code: infer.InvalidArg, Message: pieces.String(), Detail: details.String()}
 }
 
-// Restore has a model that could not be loaded from s be wanted as it is served; if it is
-// not, it is tried again at every poll and request, but for what has come with a request.
-// The caller drops the upload that is returned.
+// Restore makes a model that could not be loaded from s wanted as it is served. If it is not
+// served, each poll and request tries again, except for sources that came with a request. The
+// caller drops the returned upload.
 func (k *Catalog) Restore(id repository.Identity, s *Source, failure string) (replaced *copies.Copy) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -226,8 +228,8 @@ func (k *Catalog) Restore(id repository.Identity, s *Source, failure string) (re
 	return replaced
 }
 
-// Exchange has versions of a model serve with their new instances, and the model be what a
-// configuration with their count would have made of it. It fails if the server exits.
+// Exchange switches versions of a model to their new instances and updates the model's
+// configuration with their count. It fails if the server is exiting.
 func (k *Catalog) Exchange(id repository.Identity, updates []*version.Exchange) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -267,7 +269,7 @@ func (k *Catalog) RetireAll() {
 	}
 }
 
-// Ended notes that a version which was retired has ended.
+// Ended records that a retired version has ended.
 func (k *Catalog) Ended(id repository.Identity, number int64, ended *version.Version) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -281,8 +283,8 @@ func (k *Catalog) Ended(id repository.Identity, number int64, ended *version.Ver
 	}
 }
 
-// idleLocked reports whether nothing is known of a model but that it has been unloaded, or was
-// never loaded. A load that failed is known: while it is, the server is not ready.
+// idleLocked reports whether a model is unloaded or was never loaded, and nothing else is known of
+// it. A failed load counts as known, because it keeps the server from being ready.
 func (m *model) idleLocked() bool {
 	if m.wanted != nil || m.served != nil || m.invalid != nil || m.attempted && len(m.versions) == 0 {
 		return false
@@ -295,7 +297,7 @@ func (m *model) idleLocked() bool {
 	return true
 }
 
-// Idle lists the models that Forget would drop.
+// Idle lists the models that Forget would remove.
 func (k *Catalog) Idle() []repository.Identity {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -308,8 +310,8 @@ func (k *Catalog) Idle() []repository.Identity {
 	return idle
 }
 
-// Forget drops those of the models that have been unloaded, or were never loaded. The caller's
-// operation has locked them, so no other one is between two steps with any of them.
+// Forget removes those of the models that are unloaded or were never loaded. The caller's operation
+// has locked them, so that no other operation is between two steps with any of them.
 func (k *Catalog) Forget(ids []repository.Identity) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,27 +12,28 @@ import (
 	"github.com/nereid-serving/nereid/models/mirror"
 )
 
-// Description is one model as its directory describes it. It does not change
-// and may be used by several goroutines.
+// Description is one model as its directory describes it. It is immutable and may be used by
+// several goroutines.
 type Description struct {
 	Name string
-	// Namespace is the model's, "" unless equal names may live in several
-	// repositories.
+	// Namespace is the model's, "" unless equal names may exist in several repositories.
 	Namespace string
-	// Directory is the absolute path of the model's directory; version
-	// directories lie in it. It is "" of a model in a store before Fetch.
+	// Directory is the absolute path of the model's directory, which holds the version directories.
+	// It is "" for a model in a store before Fetch.
 	Directory string
-	// Config is what the file says with names, placement and defaults filled in:
-	// what the model's own auto-complete is shown. Finish makes the final one.
+	// Config is the configuration file completed with names, placement and defaults: the input of
+	// the model's own auto-complete. Finish makes the final configuration.
 	Config *kserve.ModelConfig
-	// Versions that the version policy selects, ascending; see Check for none.
+	// Versions are the versions selected by the version policy, ascending; Check refuses an empty
+	// list.
 	Versions []int64
 	// Warnings are lines for the log.
 	Warnings []string
-	// Doubts are those about the configuration as it was written that its complete form does not show.
+	// Doubts are doubts about the written configuration that its complete form does not show.
 	Doubts []diagnosis.Doubt
 
-	// Environment is the file that EXECUTION_ENV_PATH means, once Fetch has brought it from an object store; "": its value says.
+	// Environment is the file that EXECUTION_ENV_PATH means, if Fetch has brought it from an object
+	// store, else "".
 	Environment string
 
 	archive    *archive // nil unless a store has the environment
@@ -41,11 +42,10 @@ type Description struct {
 	store      *source                 // nil unless the model lies in a store
 }
 
-// Read reads one model, with the configuration that is given, if one is, in the
-// place of its own. The footprint is what its files looked like before, and those of imports. The error
-// is an *infer.Error or a *config.ParseError, whose Detail is for the log; Triton
-// logs it as a failed poll and does not show it to clients. NotFound means that no
-// root has a directory of that name.
+// Read reads one model, with the given configuration instead of its own if there is one. The
+// footprint shows the files, and the imports, before the read. The error is an *infer.Error or a
+// *config.ParseError, whose Detail is for the log; Triton logs it as a failed poll and does not
+// show it to clients. NotFound means that no root has a directory of that name.
 func (r *Roots) Read(id Identity, given *kserve.ModelConfig, imports ...string) (*Description, Footprint, error) {
 	f, store, err := r.find(id)
 	if err != nil {
@@ -55,9 +55,9 @@ func (r *Roots) Read(id Identity, given *kserve.ModelConfig, imports ...string) 
 	return r.read(f, store, id, given, imports...)
 }
 
-// read reads a model, which lies in store unless that is nil.
+// read reads a model, which is in store unless that is nil.
 func (r *Roots) read(f modelFiles, store *mirror.Mirror, id Identity, given *kserve.ModelConfig, imports ...string) (_ *Description, files Footprint, err error) {
-	files = f.footprint() // what changes while the model is read is then newer
+	files = f.footprint() // changes during the read are then newer
 	files.imported = outside(imports...)
 	c := given
 	if c != nil {
@@ -84,8 +84,7 @@ func (r *Roots) read(f modelFiles, store *mirror.Mirror, id Identity, given *kse
 	return d, files, nil
 }
 
-// ReadUpload reads a model of which all, with its configuration, has come with a
-// request.
+// ReadUpload reads a model whose files and configuration came with a request.
 func (r *Roots) ReadUpload(u *copies.Copy, name string, given *kserve.ModelConfig) (*Description, error) {
 	f, err := openCopy(u, name)
 	if err != nil {
@@ -101,13 +100,13 @@ func (r *Roots) ReadUpload(u *copies.Copy, name string, given *kserve.ModelConfi
 	return d, nil
 }
 
-// Identity tells the model from others.
+// Identity returns the model's identity.
 func (d *Description) Identity() Identity { return Identity{Namespace: d.Namespace, Name: d.Name} }
 
 // Open opens the directory of the model.
 func (d *Description) Open() (*Folder, error) { return d.place() }
 
-// rules are those of the repository's configurations.
+// rules returns the rules for the repository's configurations.
 func (r *Roots) rules() config.Rules {
 	rules := config.Rules{Strict: r.options.DisableAutoComplete, MinCapability: r.options.MinCapability, Preferred: r.options.Preferred}
 	if r.options.GPUs != nil {
@@ -116,7 +115,7 @@ func (r *Roots) rules() config.Rules {
 	return rules
 }
 
-// describe completes and checks what the configuration of the model in f says.
+// describe completes and checks the configuration c of the model in f.
 func (r *Roots) describe(f modelFiles, name string, c *kserve.ModelConfig) (*Description, error) {
 	if agents := c.GetModelRepositoryAgents().GetAgents(); len(agents) > 0 {
 		return nil, r.noAgent(agents[0].GetName())
@@ -148,7 +147,7 @@ func (r *Roots) describe(f modelFiles, name string, c *kserve.ModelConfig) (*Des
 	return d, nil
 }
 
-// unopened says why a model's directory cannot be listed.
+// unopened is the error of a model's directory that cannot be listed.
 func unopened(f modelFiles, err error) error {
 	var own *infer.Error
 	if errors.As(err, &own) { // of a store
@@ -158,8 +157,8 @@ func unopened(f modelFiles, err error) error {
 	return infer.Errorf(infer.Internal, "failed to open directory %s: %s", shown, strerror(err))
 }
 
-// noAgent refuses a model that wants a repository agent: none can be run, and
-// without its agents a model may not be fit to be served.
+// noAgent refuses a model with a repository agent: agents cannot be run, and without them the model
+// may be unfit to be served.
 func (r *Roots) noAgent(name string) error {
 	directory := r.options.AgentDirectory
 	if directory == "" {
@@ -168,9 +167,9 @@ func (r *Roots) noAgent(name string) error {
 	return infer.Errorf(infer.InvalidArg, "unable to find 'libtritonrepoagent_%s.so' for repo agent '%s', searched: %s", name, name, directory)
 }
 
-// Check says what keeps the model from being loaded before any of its code has
-// run: no version to load, or instances that cannot be placed. The error is an
-// *infer.Error for clients.
+// Check returns why the model cannot be loaded, as far as that is known before its code runs: there
+// is no version to load, or its instances cannot be placed. The error is an *infer.Error for
+// clients.
 func (d *Description) Check() error {
 	if len(d.Versions) == 0 {
 		return infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model '%s'", d.Name)
@@ -181,11 +180,10 @@ func (d *Description) Check() error {
 // Completes reports whether the model is asked to complete its configuration.
 func (d *Description) Completes() bool { return !d.repository.options.DisableAutoComplete }
 
-// Finish completes the configuration of one version with what its model
-// answered to the question for auto-complete (JSON in the form of config.JSON;
-// nil: nothing), validates the result and reads the labels of the outputs by
-// the outputs' names. The error is an *infer.Error for clients; an answer that
-// cannot be taken is one too, where Triton drops it without a word.
+// Finish completes the configuration of one version with the model's answer to auto-complete (JSON
+// in the form of config.JSON, or nil), validates it and reads the labels by the names of the
+// outputs. The error is an *infer.Error for clients. An unusable answer is an error, where Triton
+// silently ignores it.
 func (d *Description) Finish(answer []byte) (c *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
 	if c, err = d.repository.rules().Complete(d.Config, answer); err != nil {
 		return nil, nil, nil, err
@@ -199,13 +197,12 @@ func (d *Description) Finish(answer []byte) (c *kserve.ModelConfig, json []byte,
 	return c, json, labels, nil
 }
 
-// IsEnsemble reports whether a model is composed of others.
+// IsEnsemble reports whether the model is an ensemble.
 func (d *Description) IsEnsemble() bool { return len(d.Config.GetEnsembleScheduling().GetStep()) > 0 }
 
-// Composing names the models that an ensemble is composed of, each with the
-// versions that its steps require, ascending and each once; infer.LatestVersion
-// stands for any. A name without a namespace may be that of a model in any. It
-// is empty for other models.
+// Composing returns the models that an ensemble calls, each with the versions that its steps
+// require, ascending and without duplicates; infer.LatestVersion means any. A name without a
+// namespace may refer to a model in any. It is empty for other models.
 func (d *Description) Composing() map[Identity][]int64 {
 	steps := d.Config.GetEnsembleScheduling().GetStep()
 	composing := make(map[Identity][]int64, len(steps))

@@ -12,8 +12,8 @@ import (
 )
 
 // TestAutoCompleteBecomesTheConfig goes through models whose auto_complete_config did what the
-// name says: first is what Triton showed the model, answer what the model made
-// of it, final what Triton served, load what it refused the model with. Refused
+// name says: first is the configuration that Triton showed the model, answer the model's version
+// of it, final the served configuration, load the error with which it refused the model. Refused
 // is why this server fails the load, where Triton serves as if the model had said
 // nothing.
 func TestAutoCompleteBecomesTheConfig(t *testing.T) {

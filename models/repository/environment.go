@@ -16,23 +16,24 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// directoryVariable stands for the model's directory in a value of EXECUTION_ENV_PATH, at its beginning.
+// directoryVariable stands for the model's directory at the start of an EXECUTION_ENV_PATH value.
 const directoryVariable = "$$TRITON_MODEL_DIRECTORY"
 
-// environmentParameter is the parameter of a configuration that names the execution environment.
+// environmentParameter is the parameter that names the execution environment.
 const environmentParameter = "EXECUTION_ENV_PATH"
 
-// archive is the execution environment of a model as its configuration names it in an object store.
+// archive is a model's execution environment in an object store, as named by its configuration.
 type archive struct {
 	location objectstore.Location
-	name     string // that mirror.Archives knows it by
-	err      error  // why it cannot be had; the model can be read all the same
-	inside   string // of the model's directory, in which it lies; then all else is empty
+	name     string // its name in mirror.Archives
+	err      error  // why it is unavailable; the model can still be read
+	inside   string // path inside the model's directory; then all other fields are empty
 }
 
-// archiveOf finds the environment that a configuration names in a store: by a URL, or by a path from the directory of a model
-// that lies in one, which l is then, and nil otherwise. Nil: it names none there. What a URL has below the bucket counts as
-// it is written, but for "..".
+// archiveOf finds the environment that a configuration names in a store: by a URL, or by a path
+// from the directory of a model in a store, which l is then; else l is nil. It returns nil if the
+// environment is not in a store. The part of a URL below the bucket is used as written, except for
+// "..".
 func (r *Roots) archiveOf(c *kserve.ModelConfig, l *listed) *archive {
 	value := environmentValue(c)
 	location, remote, err := objectstore.Parse(value)
@@ -66,12 +67,12 @@ func (r *Roots) archiveOf(c *kserve.ModelConfig, l *listed) *archive {
 	return a
 }
 
-// environmentValue is EXECUTION_ENV_PATH of a model.
+// environmentValue is the EXECUTION_ENV_PATH of a model.
 func environmentValue(c *kserve.ModelConfig) string {
 	return c.GetParameters()[environmentParameter].GetStringValue()
 }
 
-// names lists the archive for a footprint.
+// names returns the archive's name for a footprint.
 func (a *archive) names() []string {
 	if a == nil || a.name == "" {
 		return nil
@@ -79,8 +80,8 @@ func (a *archive) names() []string {
 	return []string{a.name}
 }
 
-// outside looks at what lies outside of a model's directory: at files as they are, and at archives in stores as they were seen
-// last, so that no store is waited for.
+// outside sums paths outside a model's directory: files as they are, and archives in stores as last
+// seen, so that it waits for no store.
 func (r *Roots) outside(paths ...string) map[string]uint64 {
 	var files, archives []string
 	for _, p := range paths {
@@ -100,7 +101,7 @@ func (r *Roots) outside(paths ...string) map[string]uint64 {
 	return sums
 }
 
-// LookOutside asks the stores for the archives among what a footprint has looked at, for its caller, who waits.
+// LookOutside asks the stores for the archives among the paths of a footprint, and waits.
 func (r *Roots) LookOutside(ctx context.Context, paths ...string) error {
 	for _, p := range paths {
 		if mirror.IsArchive(p) {
@@ -112,8 +113,8 @@ func (r *Roots) LookOutside(ctx context.Context, paths ...string) error {
 	return nil
 }
 
-// fetchEnvironment has the environment of a model be on the disk if a store has it, and returns the model as it is then. The copy
-// is nil if no store has it.
+// fetchEnvironment brings a model's environment to the disk if it is in a store, and returns the
+// resulting description. The copy is nil if the environment is not in a store.
 func (r *Roots) fetchEnvironment(ctx context.Context, d *Description, files Footprint) (*Description, Footprint, *copies.Copy, error) {
 	a := d.archive
 	switch {
@@ -142,7 +143,7 @@ func (r *Roots) fetchEnvironment(ctx context.Context, d *Description, files Foot
 	return &local, files, fetched.Copy, nil
 }
 
-// unfetched returns the error of an environment that cannot be fetched. Clients do not learn which
+// unfetched is the error of an environment that cannot be fetched. It does not tell clients which
 // objects exist.
 func (d *Description) unfetched(err error) error {
 	own := infer.AsError(err)

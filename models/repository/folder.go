@@ -18,29 +18,28 @@ import (
 // maxFileBytes bounds a file that is read whole: a configuration or labels.
 const maxFileBytes = 64 << 20
 
-// configFile is the file that describes a model.
+// configFile is the name of a model's configuration file.
 const configFile = "config.pbtxt"
 
-// Folder is a model's directory, read only below its root. Files may be links
-// within that root; a link that leaves it is refused.
+// Folder is a model's directory, read only below its root. Files may be links within that root; a
+// link that leaves it is refused.
 type Folder struct {
 	root  *os.Root
 	inner string // the directory, relative to root
 	path  string // absolute
 	shown string // as the operator wrote it, for texts
 	owned bool   // root belongs to this folder
-	// renamed says that the model has not the name of the directory, nor that in its configuration.
+	// renamed reports that the model's name differs from its directory and its configuration.
 	renamed bool
-	// configName makes configs/<configName>.pbtxt its configuration.
+	// configName makes configs/<configName>.pbtxt the configuration.
 	configName string
 	// sourcesAlone is Options.SourcesAlone.
 	sourcesAlone bool
 }
 
-// openFolder opens the model directory name of a repository. A directory that
-// is a link may lead anywhere: the writer of the repository placed it there,
-// and its target is then a root of its own. The folder of a registered repository is
-// read to its end even if the repository is unregistered meanwhile.
+// openFolder opens the directory of a model in a repository. A directory that is a link may lead
+// anywhere, because the writer of the repository placed it there; its target is then a root of its
+// own. The folder of a registered repository stays readable even if the repository is unregistered.
 func openFolder(repository *rootDir, name string) (_ *Folder, err error) {
 	f := &Folder{
 		root: repository.root, inner: name,
@@ -77,21 +76,20 @@ func openFolder(repository *rootDir, name string) (_ *Folder, err error) {
 	return f, nil
 }
 
-// Close gives the directory back. The folder is not used afterwards.
+// Close closes the directory. The folder is not used afterwards.
 func (f *Folder) Close() {
 	if f.owned {
 		_ = f.root.Close()
 	}
 }
 
-// Exists reports whether there is anything of that name, even if it may not be
-// read.
+// Exists reports whether a file of that name exists, even if it is unreadable.
 func (f *Folder) Exists(name string) bool {
 	_, err := f.root.Stat(filepath.Join(f.inner, name))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// configInUse is the file that describes the model; it may be missing.
+// configInUse returns the name of the model's configuration file, which may be missing.
 func (f *Folder) configInUse() string {
 	if f.configName != "" {
 		if named := filepath.Join("configs", f.configName+".pbtxt"); f.Exists(named) {
@@ -101,8 +99,8 @@ func (f *Folder) configInUse() string {
 	return configFile
 }
 
-// Config returns the beginning of the file that describes the model, at most limit bytes, and its name as the
-// operator would write it; text is nil if there is none.
+// Config returns at most limit bytes of the configuration file, and its name as the operator would
+// write it. text is nil if the file is missing.
 func (f *Folder) Config(limit int64) (file string, text []byte, err error) {
 	name := f.configInUse()
 	file = f.shown + "/" + name
@@ -113,9 +111,8 @@ func (f *Folder) Config(limit int64) (file string, text []byte, err error) {
 	return file, text, err
 }
 
-// openRegular opens a file that can be read to its end: a pipe or a device would
-// block, or never end. Errors are Internal in Triton's words, and tell clients no
-// path outside of the repository.
+// openRegular opens a file that can be read to its end; a pipe or a device would block, or never
+// end. Errors are Internal in Triton's words, and show clients no path outside the repository.
 func (f *Folder) openRegular(name string) (*os.File, error) {
 	inner := filepath.Join(f.inner, name)
 	info, err := f.root.Stat(inner)
@@ -152,8 +149,7 @@ func (f *Folder) Read(name string) ([]byte, error) {
 	return content, nil
 }
 
-// ReadStart returns the beginning of a file, at most limit bytes. Errors are
-// those of read.
+// ReadStart returns at most limit bytes from the start of a file. Errors are those of Read.
 func (f *Folder) ReadStart(name string, limit int64) ([]byte, error) {
 	file, err := f.openRegular(name)
 	if err != nil {
@@ -196,7 +192,7 @@ func (f *Folder) unreadable(name string, err error) error {
 	return &infer.Error{Code: infer.Internal, Message: text(filepath.Base(f.shown)), Detail: text(f.shown)}
 }
 
-// strerror is the reason alone, in C's words where it came from the kernel.
+// strerror returns the reason alone, in C's words if it came from the kernel.
 func strerror(err error) string {
 	var number syscall.Errno
 	if errors.As(err, &number) {
@@ -210,19 +206,19 @@ func strerror(err error) string {
 	return err.Error()
 }
 
-// entry is what a directory holds, by name ascending.
+// entry is a directory entry. Lists of entries are sorted by name.
 type entry struct {
 	name string
 	dir  bool // a directory, or a link to one
 }
 
-// list returns what is in the directory name of the folder, "." for itself.
+// list returns the entries of a directory in the folder, "." for the folder itself.
 func (f *Folder) list(name string) ([]entry, error) {
 	return listDirectory(f.root, filepath.Join(f.inner, name), filepath.Join(f.path, name))
 }
 
-// listDirectory lists inner, which is path for the kernel. A link counts as what
-// it leads to, wherever that is: nothing is read through it here.
+// listDirectory lists inner, whose absolute path is path. A link counts as its target, wherever
+// that is: nothing is read through it here.
 func listDirectory(root *os.Root, inner, path string) ([]entry, error) {
 	var found []fs.DirEntry
 	if directory, err := root.Open(inner); err == nil {

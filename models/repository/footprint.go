@@ -19,32 +19,31 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// Footprint is what the files of a model looked like at one time: their names,
-// sizes and times, and of modules elsewhere what is in them. Two footprints tell whether
-// something has changed in between, and for which versions of the model.
+// Footprint is the state of a model's files at one time: names, sizes and times, and the contents
+// of modules elsewhere. Two footprints tell whether something has changed in between, and for which
+// versions.
 //
-// The time of a directory is not in it, only what the directory has: what
-// Python and editors leave beside the files of a model comes and goes and
-// changes nothing. Triton looks at the times of directories and loads a Python
-// model anew because its import has made a __pycache__.
+// The time of a directory does not count, only its entries: Python and editors leave files beside
+// those of a model that come and go and change nothing. Triton looks at the times of directories,
+// and reloads a Python model because its import has created a __pycache__.
 type Footprint struct {
-	Config string            // the top-level entry that is or has the configuration
+	Config string            // the top-level entry that is or contains the configuration
 	Parts  map[string]uint64 // by top-level entry
-	// Outside has what the config names outside of the model's directory, by its path, or by the name that mirror.Archives has
-	// for it: the archive of an execution environment. It is nil mostly.
+	// Outside has files that the config names outside the model's directory, by path, or by the
+	// name in mirror.Archives: the archive of an execution environment. It is usually nil.
 	Outside map[string]uint64
-	// files are the sources in the model's directory, each by itself, by their paths in it, where these alone are looked at.
+	// files has each source in the model's directory by relative path; nil unless only sources
+	// count.
 	files map[string]uint64
-	// imported has files that versions have imported from outside of the model's directory, as Read has found them.
-	// Imports.Same compares them: another version may not need them any more.
+	// imported has files outside the model's directory that versions have imported, as Read found
+	// them. Imports.Same compares them: another version may no longer need them.
 	imported map[string]uint64
 }
 
-// maxFootprintEntries bounds how many entries of one model are looked at; the entries
-// behind are taken to be unchanged.
+// maxFootprintEntries bounds the examined entries of one model; further entries count as unchanged.
 const maxFootprintEntries = 1 << 20
 
-// footprint looks at the folder. What cannot be read does not count.
+// footprint examines the folder. Unreadable files do not count.
 func (f *Folder) footprint() Footprint {
 	config, _, _ := strings.Cut(f.configInUse(), string(filepath.Separator))
 	p := Footprint{Config: config, Parts: make(map[string]uint64)}
@@ -76,8 +75,8 @@ func (f *Folder) footprint() Footprint {
 	return p
 }
 
-// outside looks at paths outside of a model's directory. Of a directory counts that it is
-// one: an environment that is not packed is used as it is.
+// outside sums paths outside a model's directory. Only the existence of a directory counts: an
+// unpacked environment is used as it is.
 func outside(paths ...string) map[string]uint64 {
 	if len(paths) == 0 {
 		return nil
@@ -98,13 +97,14 @@ func outside(paths ...string) map[string]uint64 {
 	return sums
 }
 
-// maxContent bounds the bytes of a file that are looked at.
+// maxContent bounds the files whose content is summed.
 const maxContent = 1 << 20
 
-// addContent adds what is in a file: a model that writes a module anew as it was, at each load or in each instance, has
-// not changed by it. It reports false, and adds nothing, if that is no file, or a large one.
+// addContent adds the content of a file: a model that rewrites a module unchanged, at each load or
+// in each instance, has not changed. It reports false and adds nothing if the path is not a file,
+// or a large one.
 func addContent(sum hash.Hash64, path string) bool {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // of a pipe nothing is waited for
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // do not wait for a pipe
 	if err != nil {
 		return false
 	}
@@ -121,8 +121,8 @@ func addContent(sum hash.Hash64, path string) bool {
 	return true
 }
 
-// environmentOf is where the execution environment of a model lies, if that is outside of
-// its directory.
+// environmentOf returns the path of a model's execution environment if it is outside the model's
+// directory.
 func environmentOf(c *kserve.ModelConfig, directory string) []string {
 	value := environmentValue(c)
 	if value == "" || directory == "" && !filepath.IsAbs(value) { // of a model in a store: archiveOf
@@ -141,21 +141,21 @@ func environmentOf(c *kserve.ModelConfig, directory string) []string {
 	return []string{path}
 }
 
-// isSource reports whether a file is one that people write and the server or Python reads.
+// isSource reports whether people write a file and the server or Python reads it.
 func isSource(name string) bool {
 	extension := filepath.Ext(name)
 	return extension == ".py" || extension == ".pbtxt"
 }
 
-// addDirectory adds to sum what lies below a directory of the model, or the sources alone, and returns how many files these are. Links
-// to directories are not followed.
+// addDirectory adds the files below a directory of the model, or only the sources, to sum and
+// returns their number. Links to directories are not followed.
 func (p *Footprint) addDirectory(sum hash.Hash64, top, name string, left *int) (files int) {
 	_ = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
 		if *left--; *left < 0 {
 			return filepath.SkipAll
 		}
 		if err != nil || path == top {
-			return nil //nolint:nilerr // what cannot be read does not count
+			return nil //nolint:nilerr // unreadable files do not count
 		}
 		if passing(e.Name()) {
 			if e.IsDir() {
@@ -177,7 +177,7 @@ func (p *Footprint) addDirectory(sum hash.Hash64, top, name string, left *int) (
 	return files
 }
 
-// addSource adds a file to sum by one name, and to the files of p, if p has any, by another.
+// addSource adds a file to sum under one name, and to the files of p, if any, under another.
 func (p *Footprint) addSource(sum hash.Hash64, path, name, inModel string) {
 	if p.files == nil {
 		addFile(sum, path, name)
@@ -189,7 +189,7 @@ func (p *Footprint) addSource(sum hash.Hash64, path, name, inModel string) {
 	add(sum, name, own.Sum64())
 }
 
-// addFile adds a file; of a link, both itself and what it leads to.
+// addFile adds a file; for a link, both the link and its target.
 func addFile(sum hash.Hash64, path, name string) {
 	for _, stat := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
 		info, err := stat(path)
@@ -216,9 +216,9 @@ func add(sum hash.Hash64, name string, values ...uint64) {
 	_, _ = sum.Write(record)
 }
 
-// passing reports whether what has that name comes and goes beside the files of
-// a model: what Python compiles, and what editors, file managers and network
-// file systems leave while a file is edited.
+// passing reports whether a name belongs to files that come and go beside those of a model:
+// Python's compiled files, and the temporary files of editors, file managers and network file
+// systems.
 func passing(name string) bool {
 	switch name {
 	case "__pycache__", ".ipynb_checkpoints", ".DS_Store":
@@ -240,8 +240,7 @@ func passing(name string) bool {
 	return true
 }
 
-// emptyFile4913 reports whether a file is the one with which Vim finds out
-// whether it may write.
+// emptyFile4913 reports whether a file is the one by which Vim tests write access.
 func emptyFile4913(e fs.DirEntry) bool {
 	if e.Name() != "4913" {
 		return false
@@ -250,11 +249,10 @@ func emptyFile4913(e fs.DirEntry) bool {
 	return err == nil && info.Size() == 0
 }
 
-// Paths are those of Outside.
+// Paths are the paths of Outside.
 func (p Footprint) Paths() []string { return slices.Collect(maps.Keys(p.Outside)) }
 
-// sameOutside reports whether what p has looked at outside of the model's directory is
-// unchanged. later may have looked at more, for others.
+// sameOutside reports whether the paths in p.Outside are unchanged. later may cover more paths.
 func (p Footprint) sameOutside(later Footprint) bool {
 	for path, sum := range p.Outside {
 		if other, there := later.Outside[path]; !there || other != sum {
@@ -264,7 +262,7 @@ func (p Footprint) sameOutside(later Footprint) bool {
 	return true
 }
 
-// Same reports whether nothing has changed. Later has looked at the Paths of p.
+// Same reports whether nothing has changed. later covers the Paths of p.
 func (p Footprint) Same(later Footprint) bool {
 	if !p.sameOutside(later) || p.Config != later.Config || len(p.Parts) != len(later.Parts) {
 		return false
@@ -277,8 +275,8 @@ func (p Footprint) Same(later Footprint) bool {
 	return true
 }
 
-// differences are the sources that are in one of both footprints alone, or differ: in the model's directory by their paths in it,
-// outside of it, where both have looked, by absolute paths.
+// differences lists the sources that exist in only one footprint or differ: in the model's
+// directory by relative path, outside it, if both cover them, by absolute path.
 func (p Footprint) differences(later Footprint) (paths []string) {
 	for path, sum := range p.files {
 		if other, there := later.files[path]; !there || other != sum {
@@ -298,8 +296,8 @@ func (p Footprint) differences(later Footprint) (paths []string) {
 	return paths
 }
 
-// SameFor reports whether nothing has changed that one version is made of: its
-// directory, all entries but other versions and the configuration, and what lies outside.
+// SameFor reports whether nothing has changed for one version: its directory, all entries except
+// other versions and the configuration, and the files outside.
 func (p Footprint) SameFor(later Footprint, number int64) bool {
 	if !p.sameOutside(later) {
 		return false

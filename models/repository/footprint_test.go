@@ -10,7 +10,7 @@ import (
 )
 
 // TestFootprintTellsWhichVersionsChanged changes one thing at a time in a model's directory:
-// what has changed, and for which of its versions?
+// has something changed, and for which of its versions?
 func TestFootprintTellsWhichVersionsChanged(t *testing.T) {
 	write := func(path, text string) func(string) error {
 		return func(root string) error {
@@ -124,7 +124,7 @@ func TestFootprintTellsWhichVersionsChanged(t *testing.T) {
 	}
 }
 
-// TestFootprintFollowsLinks to a version's directory, to what a file's link leads
+// TestFootprintFollowsLinks to a version's directory, to the target of a file's link
 // to, and to nothing else.
 func TestFootprintFollowsLinks(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()

@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// Identity tells models apart. Namespace is the repository in which a model
-// lies, as the operator wrote it, if equal names may live in several of them; ""
-// otherwise.
+// Identity identifies a model. Namespace is the model's repository, as the operator wrote it, if
+// equal names may exist in several; else "".
 type Identity struct{ Namespace, Name string }
 
-// String is the model as logs and the texts about dependencies show it.
+// String returns the model's name as logs and texts about dependencies show it.
 func (id Identity) String() string {
 	if id.Namespace == "" {
 		return id.Name

@@ -8,27 +8,29 @@ import (
 	"sync"
 )
 
-// The files of one version that are watched outside of its model's directory, and the bytes of one path.
+// Bounds of the watched files of one version outside its model's directory, and of the bytes of one path.
 const (
 	maxImports    = 4096
 	maxImportPath = 4096
 )
 
-// Imports are the source files outside of a model's directory that the processes of one version have imported, extension
-// modules (.so) wherever they lie, and files whose lack has made an import fail. The nil Imports take none and have not changed.
+// Imports are the source files outside the model's directory that the processes of one version have
+// imported, extension modules (.so) anywhere, and missing files that made an import fail. Nil
+// Imports accept no file and never change.
 //
-// A process reports a file right behind its import: what the file looks like then is what was imported. A later report
-// changes nothing, since another process of the version may still run the code of the first.
+// A process reports a file right after its import: the file's state then is the imported one. A
+// later report changes nothing, since another process of the version may still run the older code.
 type Imports struct {
 	mu   sync.Mutex // a leaf: files are looked at without it
 	sums map[string]uint64
 }
 
-// NewImports returns imports that have no file yet.
+// NewImports returns empty imports.
 func NewImports() *Imports { return &Imports{sums: make(map[string]uint64)} }
 
-// Add takes the paths that a process has reported and returns how many it refuses: relative paths, long ones, and those
-// beyond the bound. It looks at the files, and may be called by any goroutine.
+// Add records the paths that a process has reported and returns the number of refused ones:
+// relative or long paths, and those beyond the bound. It reads the files, and may be called by any
+// goroutine.
 func (i *Imports) Add(paths []string) (refused int) {
 	if i == nil {
 		return 0
@@ -59,7 +61,7 @@ func (i *Imports) Add(paths []string) (refused int) {
 	return refused
 }
 
-// Paths are those of the files, in no order.
+// Paths lists the files, unordered.
 func (i *Imports) Paths() []string {
 	if i == nil {
 		return nil
@@ -69,10 +71,10 @@ func (i *Imports) Paths() []string {
 	return slices.Collect(maps.Keys(i.sums))
 }
 
-// Same reports whether the files that later has looked at are as they were imported.
+// Same reports whether the files covered by later are as they were imported.
 func (i *Imports) Same(later Footprint) bool { return len(i.Changed(later)) == 0 }
 
-// Changed are the paths, in no order, of those files that later has looked at and that are not as they were imported.
+// Changed lists, unordered, the files covered by later that differ from the imported ones.
 func (i *Imports) Changed(later Footprint) (paths []string) {
 	if i == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 )
 
 // TestImportsChangeWithTheirFiles: a file that is saved, removed, or comes where one was missed is a change, until
-// then and for those that were not looked at there is none.
+// then, and files that were not examined have not changed.
 func TestImportsChangeWithTheirFiles(t *testing.T) {
 	root, code := t.TempDir(), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "m", "1"), 0o755); err != nil {
@@ -79,7 +79,7 @@ func TestImportsChangeWithTheirFiles(t *testing.T) {
 	}
 }
 
-// TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged, but for those that are too large to be read at each look. What
+// TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged, except files that are too large to be read each time. What
 // is no file is not opened for good.
 func TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "helper.py")
@@ -114,7 +114,7 @@ func TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged(t *testing.T) {
 	NewImports().Add([]string{pipe})
 }
 
-// TestImportsAreBounded: what a process reports is not trusted.
+// TestImportsAreBounded: a process's report is not trusted.
 func TestImportsAreBounded(t *testing.T) {
 	var none *Imports
 	if none.Add([]string{"/a.py"}) != 0 || none.Paths() != nil || !none.Same(Footprint{}) {

@@ -99,7 +99,7 @@ func TestConfigJSONGolden(t *testing.T) {
 			if canonical(t, shown, false) != canonical(t, want, false) {
 				t.Errorf("config:\n got %s\nwant %s", got, want)
 			}
-			// What is shown can be given back, and is then shown the same.
+			// The shown form can be given back, and is then shown unchanged.
 			again, err := config.ParseJSON(got)
 			if err != nil {
 				t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// readLabels reads the label files of a model's outputs: a label a line, as it
-// stands there; an empty line is a class without one.
+// readLabels reads the label files of a model's outputs: one label per line; an empty line is a
+// class without a label.
 func (d *Description) readLabels(config *kserve.ModelConfig) (map[string][]string, error) {
 	var labels map[string][]string
 	var f *Folder

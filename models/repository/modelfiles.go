@@ -6,22 +6,24 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// modelFiles is what a repository has of one model: the folder in which it lies, or what the listing of a store says of it.
-// It is closed by the caller that got it.
+// modelFiles is one model's entry in a repository: its folder, or its objects in a store's listing.
+// The caller that got it closes it.
 type modelFiles interface {
-	// list returns what is in a directory, "." for the model's own.
+	// list returns the entries of a directory, "." for the model's own.
 	list(directory string) ([]entry, error)
-	// configInUse is the file that describes the model; it may be missing, which Exists tells.
+	// configInUse returns the name of the configuration file, which may be missing.
 	configInUse() string
 	Exists(name string) bool
-	// Read returns a whole file; of what lies in a store, the configuration alone.
+	// Read returns a whole file; for a model in a store, only the configuration.
 	Read(name string) ([]byte, error)
-	// Config returns the beginning of the configuration and its name, as the operator would write it.
+	// Config returns the start of the configuration and its file name, as the operator would write
+	// it.
 	Config(limit int64) (file string, text []byte, err error)
 	footprint() Footprint
-	// place returns the directory as the kernel knows it, "" if the files are not here, and as the operator would write it.
+	// place returns the directory's path, "" if the files are in a store, and the path as the
+	// operator would write it.
 	place() (path, shown string)
-	// isRenamed says that the model has not the name of the directory, nor that in its configuration.
+	// isRenamed reports that the model's name differs from its directory and its configuration.
 	isRenamed() bool
 	Close()
 }
@@ -35,8 +37,8 @@ func (f *Folder) place() (path, shown string) { return f.path, f.shown }
 
 func (f *Folder) isRenamed() bool { return f.renamed }
 
-// readConfig parses the model's file, which may be missing unless auto-complete
-// is off.
+// readConfig parses the model's configuration file, which may be missing unless auto-complete is
+// off.
 func (r *Roots) readConfig(f modelFiles) (*kserve.ModelConfig, error) {
 	file := f.configInUse()
 	if !r.options.DisableAutoComplete && !f.Exists(file) {
@@ -50,8 +52,7 @@ func (r *Roots) readConfig(f modelFiles) (*kserve.ModelConfig, error) {
 	return config.ParseText(shown+"/"+file, text)
 }
 
-// firstContent lists the first sub-directory of a model, where the files are
-// from which a backend is guessed.
+// firstContent lists the first sub-directory of a model, from which a missing backend is guessed.
 func firstContent(f modelFiles, entries []entry) (content []config.File, err error) {
 	for _, first := range entries {
 		if !first.dir {

@@ -33,7 +33,7 @@ var shownParts = strings.NewReplacer(
 	"<end>", `"instance_group":[{"name":"m","kind":"KIND_CPU","count":1,"gpus":[],"secondary_devices":[],"profile":[],"passive":false,"host_policy":""}],"default_model_filename":"model.py","cc_model_filenames":{},"metric_tags":{},"parameters":{},"model_warmup":[]}`,
 )
 
-// laterRefusal matches what comes after the configuration was found good: which
+// laterRefusal matches refusals after the configuration was accepted: which
 // backend and which models it needs.
 var laterRefusal = regexp.MustCompile(`unable to find backend|contains models that are not available`)
 

@@ -10,7 +10,7 @@ import (
 )
 
 // TestRecordedRefusalsReadTheSame compares texts with those that Triton had for the
-// same model: poll is what it logged when it read the model, load is what the
+// same model: poll is its log when it read the model, load is the error that the
 // client who asked for the model saw.
 func TestRecordedRefusalsReadTheSame(t *testing.T) {
 	text, err := os.ReadFile("testdata/refused.json")

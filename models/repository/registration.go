@@ -9,10 +9,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Register adds a repository. Its directory where, which need not exist, is that of the
-// model name; its other directories have the names that they show. Errors are *infer.Error
-// with Triton's text: InvalidArg if there is no such repository, AlreadyExists if there is one of that
-// path, or of that name.
+// Register adds a repository. Its directory where, which need not exist, has the model name; its
+// other directories keep their own names. Errors are *infer.Error with Triton's text: InvalidArg if
+// there is no such repository, AlreadyExists if the path or the name is registered.
 func (r *Roots) Register(path, where, name string) error {
 	absolute, err := filepath.Abs(path)
 	if err != nil || path == "" {
@@ -62,7 +61,7 @@ func (r *Roots) Unregister(path string) error {
 	if at < 0 {
 		return errNoRepository("unregister", path)
 	}
-	_ = all[at].root.Close() // of goroutines that read it as yet, each has opened a folder or finds it gone
+	_ = all[at].root.Close() // goroutines that still read it have opened a folder, or find it gone
 	all = slices.Delete(all, at, at+1)
 	r.list.Store(&all)
 	return nil
@@ -72,10 +71,10 @@ func errNoRepository(what, path string) error {
 	return infer.Errorf(infer.InvalidArg, "failed to %s '%s', repository not found", what, path)
 }
 
-// gone reports whether err says that the repository has been unregistered.
+// gone reports whether err means that the repository has been unregistered.
 func (o *rootDir) gone(err error) bool { return o.registered && errors.Is(err, os.ErrClosed) }
 
-// directoryOf returns the directory in which a model of that name would lie.
+// directoryOf returns the directory for a model of that name.
 func (o *rootDir) directoryOf(name string) (directory string, has bool) {
 	directory = name
 	switch {
@@ -88,7 +87,7 @@ func (o *rootDir) directoryOf(name string) (directory string, has bool) {
 	return directory, IsName(directory)
 }
 
-// modelIn returns the name of the model of which directory would be that.
+// modelIn returns the name of the model in a directory.
 func (o *rootDir) modelIn(directory string) (name string, has bool) {
 	switch {
 	case !o.registered:
@@ -100,8 +99,8 @@ func (o *rootDir) modelIn(directory string) (name string, has bool) {
 	return directory, true
 }
 
-// having leaves the repositories in which a model of that name may lie: the one that was
-// registered with the name, or else all.
+// having returns the repositories that may contain a model of that name: the one registered with
+// the name, or else all.
 func having(all []*rootDir, name string) []*rootDir {
 	for i, o := range all {
 		if o.registered && o.name == name {

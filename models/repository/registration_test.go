@@ -51,7 +51,7 @@ func TestRegisteredRepositoriesAreScannedAndOpened(t *testing.T) {
 	for name, want := range map[string]string{"shown": first + "/dir", "other": second + "/dir", "dir": "", "part": ""} {
 		f, err := r.Open(Identity{Name: name})
 		if err != nil {
-			var place *PlaceError
+			var place *LookupError
 			if want != "" || !errors.As(err, &place) {
 				t.Errorf("model %s: got error %v, want directory %q", name, err, want)
 			}
@@ -168,7 +168,7 @@ func TestRegistrationsStorm(t *testing.T) {
 				}
 				r.Find("m0")
 				_, _, err := r.Read(Identity{Name: "m1"}, nil)
-				var place *PlaceError
+				var place *LookupError
 				if err != nil && !errors.As(err, &place) {
 					t.Errorf("Read: %v", err)
 				}

@@ -23,77 +23,78 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// Options says how models are read.
+// Options configure how models are read.
 type Options struct {
-	// ConfigName makes configs/<ConfigName>.pbtxt of a model its configuration
-	// where that file exists, instead of config.pbtxt.
+	// ConfigName makes configs/<ConfigName>.pbtxt of a model its configuration if that file exists,
+	// instead of config.pbtxt.
 	ConfigName string
-	// DisableAutoComplete makes a configuration file necessary and complete: the
-	// model is not asked for what is missing.
+	// DisableAutoComplete requires a complete configuration file: the model is not asked for
+	// missing fields.
 	DisableAutoComplete bool
-	// AgentDirectory is where repository agents would lie, for the text that
-	// refuses models which want one; default /opt/tritonserver/repoagents.
+	// AgentDirectory is the directory of repository agents, for the text that refuses models with
+	// an agent; default /opt/tritonserver/repoagents.
 	AgentDirectory string
-	// SourcesAlone has footprints look at sources alone (.py and .pbtxt), so that what a model writes into
-	// its own directory is no change of it.
+	// SourcesAlone limits footprints to sources (.py and .pbtxt), so that files that a model writes
+	// into its own directory do not count as changes.
 	SourcesAlone bool
 	// Namespacing lets directories of the same name lie in several repositories.
 	Namespacing bool
-	// GPUs returns the ids of the GPUs on which instances may be placed, ascending; none:
-	// KIND_GPU is refused. It is called whenever a configuration is read and may wait until
-	// they have been counted. Nil: there are none.
+	// GPUs returns the ids of the GPUs for instances, ascending; without any, KIND_GPU is refused.
+	// It is called whenever a configuration is read, and may wait for the devices to be counted.
+	// Nil: no GPUs.
 	GPUs func() []int32
-	// MinCapability is the least compute capability of GPUs, for the text that refuses
-	// others; 0 is 6.
+	// MinCapability is the least compute capability of GPUs, for the text that refuses others; 0 is
+	// 6.
 	MinCapability float64
-	// Preferred returns the instance groups that a backend prefers, for models whose
-	// configuration leaves them open. It is called whenever a configuration is read, by several
-	// goroutines. Nil: none prefers any.
+	// Preferred returns the instance groups that a backend prefers, for models whose configuration
+	// leaves them open. Several goroutines call it whenever a configuration is read; may be nil.
 	Preferred func(backend string) []*kserve.ModelInstanceGroup
-	// Objects opens repositories that lie in object stores. Nil: they are refused.
+	// Objects opens repositories in object stores. Nil: they are refused.
 	Objects objectstore.Opener
-	// Mounts are the directories in which copies of models from stores lie, by scheme; "" is that for temporary files.
+	// Mounts are the directories for copies of models from stores, by scheme; "" is the temporary
+	// directory.
 	Mounts map[string]string
-	// StoreStall is how long a store may send nothing before a call of it is given up; 0 is mirror.DefaultStall.
+	// StoreStall is the time without progress after which a call of a store fails; 0 is
+	// mirror.DefaultStall.
 	StoreStall time.Duration
-	// Stop is closed when Open is to give up its wait for stores. Nil: it never is.
+	// Stop is closed to make Open give up its wait for stores; may be nil.
 	Stop <-chan struct{}
-	// Log has what stores do. The zero value writes nothing.
+	// Log receives the events of stores. The zero value writes nothing.
 	Log zerolog.Logger
 }
 
-// Roots is the directories of model directories: those that the operator names, and those
-// that are registered meanwhile. It holds them open, writes nothing into them, and may be used
-// by several goroutines.
+// Roots holds the operator's repositories and the registered ones. It keeps the directories open,
+// writes nothing into them, and may be used by several goroutines.
 type Roots struct {
 	options Options
-	// changing is held while list is replaced. Readers take no lock: they load the list
-	// once, and a directory that leaves it under their hands is closed, so that they find no
-	// model in it.
+	// changing is held while list is replaced. Readers take no lock: they load the list once. A
+	// directory that is removed meanwhile is closed, so that they find no model in it.
 	changing sync.Mutex
-	list     atomic.Pointer[[]*rootDir] // does not change; nil is empty
-	// changed has a value when the listing of a store has changed; mirrors send, the poller takes. One is enough: it
-	// looks at everything.
+	list     atomic.Pointer[[]*rootDir] // immutable; nil is empty
+	// changed has a value when the listing of a store has changed. Mirrors send, the poller
+	// receives. One value is enough, because the poller examines everything.
 	changed chan struct{}
-	// archives are the execution environments that lie in stores; nil of the zero value, which has no models.
+	// archives are the execution environments in stores; nil in the zero value, which has no
+	// models.
 	archives *mirror.Archives
 }
 
-// rootDir is one of the directories, or a location in a store. It does not change.
+// rootDir is one repository: a directory or a location in a store. It is immutable.
 type rootDir struct {
-	root  *os.Root // nil if it lies in a store
+	root  *os.Root // nil for a store
 	path  string   // absolute
 	shown string   // as the operator wrote it
-	// Of a registered directory, where is that of the model name; both are empty for the
-	// operator's.
+	// In a registered repository, where is the directory of the model name; both are empty for the
+	// operator's repositories.
 	registered  bool
 	where, name string
-	// store is the mirror of a location in a store, nil for a directory; copies are where its copies lie.
+	// store is the mirror of a location in a store, nil for a directory; copies is where its copies
+	// are kept.
 	store  *mirror.Mirror
 	copies *copies.Place
 }
 
-// all are the directories that there are now.
+// all returns the current repositories.
 func (r *Roots) all() []*rootDir {
 	if list := r.list.Load(); list != nil {
 		return *list
@@ -101,7 +102,7 @@ func (r *Roots) all() []*rootDir {
 	return nil
 }
 
-// reasonDuplicate stands in the repository index for a name that two roots have.
+// reasonDuplicate is the reason in the repository index for a name in two repositories.
 const reasonDuplicate = "model appears in two or more repositories"
 
 // Open opens the directories that roots names; a directory that is named twice
@@ -158,7 +159,7 @@ func Open(roots []string, options Options) (*Roots, error) {
 	return r, nil
 }
 
-// Close gives the directories back. The repository is not used afterwards.
+// Close closes the directories. The repository is not used afterwards.
 func (r *Roots) Close() {
 	r.changing.Lock()
 	defer r.changing.Unlock()
@@ -180,9 +181,9 @@ func closeAll(list []*rootDir) {
 	}
 }
 
-// Scan lists the model directories that exist now, by namespace and name. Those
-// in rejected cannot be loaded; the value is the reason that the repository index
-// shows. A rejected one stands in the list too. The error is Internal.
+// Scan lists the current model directories by namespace and name, including rejected ones. Those in
+// rejected cannot be loaded; the value is the reason in the repository index. The error is
+// Internal.
 func (r *Roots) Scan() (ids []Identity, rejected map[Identity]string, err error) {
 	rejected = make(map[Identity]string)
 	seen := make(Set)
@@ -216,7 +217,7 @@ func (r *Roots) Scan() (ids []Identity, rejected map[Identity]string, err error)
 	return seen.Sorted(), rejected, nil
 }
 
-// entries lists what lies in the repository; of a store, directories alone.
+// entries lists the repository; for a store, only directories.
 func (o *rootDir) entries() ([]entry, error) {
 	if o.store == nil {
 		return listDirectory(o.root, ".", o.path)
@@ -228,9 +229,9 @@ func (o *rootDir) entries() ([]entry, error) {
 	return entries, nil
 }
 
-// passesOver reports whether a directory is a tool's and not a model's: __pycache__, and one
-// whose name begins with a dot, such as .git or .ipynb_checkpoints, unless it has what only models
-// have. Triton takes each of them for a model.
+// passesOver reports whether a directory belongs to a tool: __pycache__, or a name with a leading
+// dot such as .git or .ipynb_checkpoints, unless it contains a configuration or versions. Triton
+// treats each of them as a model.
 func (o *rootDir) passesOver(name string) bool {
 	switch {
 	case o.registered: // a client has named it
@@ -247,7 +248,7 @@ func (o *rootDir) passesOver(name string) bool {
 	})
 }
 
-// inside lists what is in a directory of the repository.
+// inside lists a directory of the repository.
 func (o *rootDir) inside(name string) ([]entry, error) {
 	if o.store == nil {
 		return listDirectory(o.root, name, filepath.Join(o.path, name))
@@ -259,7 +260,8 @@ func (o *rootDir) inside(name string) ([]entry, error) {
 }
 
 // Where returns the directory and the configuration file of a model as the operator would write
-// them, for texts; the file need not be there. Both are "" unless the model is in one place.
+// them, for texts. The file need not exist. Both are "" unless the model is in exactly one
+// repository.
 func (r *Roots) Where(id Identity) (directory, file string) {
 	f, _, err := r.find(id)
 	if err != nil {
@@ -286,7 +288,7 @@ func (r *Roots) Namespaces() []string {
 	return list
 }
 
-// Find lists the models of a name that have a directory now, each once.
+// Find lists the models of a name that have a directory now, without duplicates.
 func (r *Roots) Find(name string) []Identity {
 	found := make(Set)
 	for _, o := range having(r.all(), name) {
@@ -301,7 +303,7 @@ func (r *Roots) Find(name string) []Identity {
 	return found.Sorted()
 }
 
-// hasDirectory reports whether there is such a directory now.
+// hasDirectory reports whether the directory exists now.
 func (o *rootDir) hasDirectory(name string) bool {
 	if o.store != nil {
 		return o.store.Model(name) != nil
@@ -310,7 +312,7 @@ func (o *rootDir) hasDirectory(name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Open finds the one directory of a model. It fails for a model that lies in a store.
+// Open opens the directory of a model. It fails for a model in a store.
 func (r *Roots) Open(id Identity) (*Folder, error) {
 	f, store, err := r.find(id)
 	if err != nil {
@@ -322,8 +324,8 @@ func (r *Roots) Open(id Identity) (*Folder, error) {
 	return nil, infer.Errorf(infer.Internal, "model '%s' lies in %s, and has not been fetched", id.Name, store.Location())
 }
 
-// Config returns the beginning of the configuration of a model, at most limit bytes, and the file's name as the operator
-// would write it; text is nil if there is no such file.
+// Config returns at most limit bytes of a model's configuration, and the file's name as the
+// operator would write it. text is nil if there is no such file.
 func (r *Roots) Config(id Identity, limit int64) (file string, text []byte, err error) {
 	f, _, err := r.find(id)
 	if err != nil {
@@ -333,7 +335,7 @@ func (r *Roots) Config(id Identity, limit int64) (file string, text []byte, err 
 	return f.Config(limit)
 }
 
-// find finds the one place of a model, and the store in which that is, nil for a directory.
+// find finds the only entry of a model, and its store, nil for a directory.
 func (r *Roots) find(id Identity) (found modelFiles, in *mirror.Mirror, err error) {
 	if IsName(id.Name) {
 		for _, o := range having(r.all(), id.Name) {
@@ -378,8 +380,8 @@ func (r *Roots) open(o *rootDir, where string) (modelFiles, error) {
 	return &listed{model, o.store.Location()}, nil
 }
 
-// Footprint looks at the files of a model, and at those outside of its directory, which are
-// the Paths of the footprints that it will be compared with.
+// Footprint examines the files of a model, and the paths outside its directory: the Paths of the
+// footprints that it will be compared with.
 func (r *Roots) Footprint(id Identity, paths ...string) (Footprint, error) {
 	f, _, err := r.find(id)
 	if err != nil {
@@ -391,28 +393,26 @@ func (r *Roots) Footprint(id Identity, paths ...string) (Footprint, error) {
 	return files, nil
 }
 
-// Namespacing reports whether directories of the same name may lie in several
-// repositories.
+// Namespacing reports whether directories of the same name may exist in several repositories.
 func (r *Roots) Namespacing() bool { return r.options.Namespacing }
 
-// PlaceError says that a model is not in exactly one place. Its text stands
-// alone.
-type PlaceError struct{ error }
+// LookupError reports that a model is not in exactly one repository. Its text stands alone.
+type LookupError struct{ error }
 
-func (e *PlaceError) Unwrap() error { return e.error }
+func (e *LookupError) Unwrap() error { return e.error }
 
-// NotFound says that no repository has a directory of that name.
-func NotFound(name string) *PlaceError {
-	return &PlaceError{infer.Errorf(infer.NotFound, "failed to poll model '%s': model not found in any model repository.", name)}
+// NotFound reports that no repository has a directory of that name.
+func NotFound(name string) *LookupError {
+	return &LookupError{infer.Errorf(infer.NotFound, "failed to poll model '%s': model not found in any model repository.", name)}
 }
 
-// NotUnique says that several repositories have a directory of that name.
-func NotUnique(name string) *PlaceError {
-	return &PlaceError{infer.Errorf(infer.Internal, "failed to poll model '%s': not unique across all model repositories", name)}
+// NotUnique reports that several repositories have a directory of that name.
+func NotUnique(name string) *LookupError {
+	return &LookupError{infer.Errorf(infer.Internal, "failed to poll model '%s': not unique across all model repositories", name)}
 }
 
-// IsName reports whether name can be the name of a model: that of a directory,
-// and one that the protocols can say.
+// IsName reports whether name can be the name of a model: a directory name that the protocols can
+// carry.
 func IsName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && utf8.ValidString(name)
 }

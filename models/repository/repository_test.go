@@ -117,7 +117,7 @@ func TestScanFindsModelsOnce(t *testing.T) {
 			t.Errorf("Read(%q): got error %v, want %q", name, err, want)
 		}
 	}
-	// What has gone is gone, what is new is there.
+	// Removed models are gone, new ones are there.
 	if err := os.RemoveAll(root + "/b/both"); err != nil {
 		t.Fatal(err)
 	}

@@ -21,10 +21,10 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// fetchTries is how often a copy of a model is begun whose objects change meanwhile.
+// fetchTries bounds the copies that are begun of a model whose objects keep changing.
 const fetchTries = 5
 
-// mountVariables name the environment variables that choose where copies lie, by the scheme of their stores.
+// mountVariables name the environment variables for the directories of copies, by scheme.
 var mountVariables = map[string]string{
 	objectstore.S3: "TRITON_AWS_MOUNT_DIRECTORY", objectstore.GCS: "TRITON_GCS_MOUNT_DIRECTORY", objectstore.Azure: "TRITON_AZURE_MOUNT_DIRECTORY",
 }
@@ -32,7 +32,7 @@ var mountVariables = map[string]string{
 // MountVariables lists the environment variables for Options.Mounts, by scheme.
 func MountVariables() map[string]string { return mountVariables }
 
-// listed is a model in a store as the last listing shows it.
+// listed is a model in the last listing of a store.
 type listed struct {
 	model    *mirror.Model
 	location objectstore.Location
@@ -89,8 +89,8 @@ func (l *listed) isRenamed() bool { return false }
 // Close implements modelFiles.
 func (*listed) Close() {}
 
-// footprint looks at keys, sizes and versions: an object that was deleted, and an older one that was copied over with its
-// old time, are changes too.
+// footprint covers keys, sizes and versions. Deleting an object is a change, and so is copying an
+// older one over it with its old time.
 func (l *listed) footprint() Footprint {
 	config, _, _ := strings.Cut(l.configInUse(), "/")
 	p := Footprint{Config: config, Parts: make(map[string]uint64)}
@@ -120,7 +120,7 @@ func (l *listed) footprint() Footprint {
 	return p
 }
 
-// openStore opens a repository that lies in a store, and lists it.
+// openStore opens a repository in a store and lists it.
 func (r *Roots) openStore(l objectstore.Location) (*rootDir, error) {
 	if r.options.Objects == nil {
 		unsupported := l.Unsupported()
@@ -155,19 +155,19 @@ func (r *Roots) openStore(l objectstore.Location) (*rootDir, error) {
 	return &rootDir{store: m, copies: place, shown: l.String()}, nil
 }
 
-// storeChanged tells that a listing differs from the one before.
+// storeChanged reports that a listing differs from the previous one.
 func (r *Roots) storeChanged() {
 	select {
 	case r.changed <- struct{}{}:
-	default: // it has been told already
+	default: // already reported
 	}
 }
 
-// Changed has a value when the listing of a store has changed since the last value was taken.
+// Changed has a value when the listing of a store has changed since the last value was received.
 func (r *Roots) Changed() <-chan struct{} { return r.changed }
 
-// Renew has the stores listed whose last listing is older than age, unless that is under way, and archives of environments
-// looked at. It does not wait.
+// Renew begins new listings of stores whose last listing is older than age, and new looks at
+// archives of environments. It does not wait.
 func (r *Roots) Renew(age time.Duration) {
 	if r.archives != nil && age == 0 {
 		r.archives.Renew()
@@ -179,7 +179,7 @@ func (r *Roots) Renew(age time.Duration) {
 	}
 }
 
-// Stores lists the repositories that lie in stores.
+// Stores lists the repositories in stores.
 func (r *Roots) Stores() []*mirror.Mirror {
 	var stores []*mirror.Mirror
 	for _, o := range r.all() {
@@ -190,8 +190,8 @@ func (r *Roots) Stores() []*mirror.Mirror {
 	return stores
 }
 
-// Look lists a model anew in the stores that have it. A name that no repository has is looked for in all of them. Thus
-// the load of a model from a directory waits for no store. The error is the first.
+// Look lists a model again in the stores that have it, or in all stores if no repository has the
+// name. So the load of a model from a directory waits for no store. It returns the first error.
 func (r *Roots) Look(ctx context.Context, name string) error {
 	var in []*mirror.Mirror
 	for _, m := range r.Stores() {
@@ -216,64 +216,65 @@ func (r *Roots) Look(ctx context.Context, name string) error {
 	return nil
 }
 
-// source is what Fetch needs of a description of a model in a store. It does not change.
+// source is the store's part of a description, for Fetch. It is immutable.
 type source struct {
 	mirror *mirror.Mirror
 	model  *mirror.Model
 	given  *kserve.ModelConfig
 }
 
-// InStore reports whether the files of the model lie in a store: Fetch copies them.
+// InStore reports whether the files of the model are in a store: Fetch copies them.
 func (d *Description) InStore() bool { return d.store != nil && d.Directory == "" }
 
 // Fetched is a model whose files are on the disk.
 type Fetched struct {
 	*Description
-	Files Footprint // of what was fetched
-	// Copy has the model's files, Environment that of its execution environment; each is nil unless it lies in a store. The
-	// caller of Fetch is a user of both.
+	Files Footprint // of the fetched files
+	// Copy has the model's files, Environment those of its execution environment; each is nil
+	// unless it is in a store. The caller of Fetch is a user of both.
 	Copy, Environment *copies.Copy
 }
 
 // Any reports whether anything was fetched.
 func (f Fetched) Any() bool { return f.Copy != nil || f.Environment != nil }
 
-// Drop gives the copies up.
+// Drop releases the copies.
 func (f Fetched) Drop() {
 	f.Copy.Drop()
 	f.Environment.Drop()
 }
 
-// Fetch copies the files of a model that lies in a store, and the archive of its execution environment if that does; others are
-// returned as they are. Where objects have changed since the model was read, it is read again: description and
-// footprint are those of what was copied. Then anew, unless it is nil, is called by Fetch's goroutine: with nil before
-// the model is read or its environment looked at, and with its footprint after that; with nil alone if that fails.
-func (r *Roots) Fetch(ctx context.Context, d *Description, files Footprint, anew func(files *Footprint)) (f Fetched, err error) {
+// Fetch copies the files of a model in a store, and the archive of its execution environment if
+// that is in one. Other models are returned unchanged. If objects have changed since the model was
+// read, it is read again: description and footprint are those of the copy. reread, unless nil, is
+// called with nil before such a read, or before the look at the environment, and with the footprint
+// afterwards. If that fails, it is called with nil only.
+func (r *Roots) Fetch(ctx context.Context, d *Description, files Footprint, reread func(files *Footprint)) (f Fetched, err error) {
 	f.Description, f.Files = d, files
 	if d.InStore() {
-		if f.Description, f.Files, f.Copy, err = r.fetchModel(ctx, d, files, anew); err != nil {
+		if f.Description, f.Files, f.Copy, err = r.fetchModel(ctx, d, files, reread); err != nil {
 			return Fetched{}, err
 		}
 	}
 	if f.archive == nil {
 		return f, nil
 	}
-	if anew != nil {
-		anew(nil)
+	if reread != nil {
+		reread(nil)
 	}
 	if f.Description, f.Files, f.Environment, err = r.fetchEnvironment(ctx, f.Description, f.Files); err != nil {
 		f.Drop()
 		return Fetched{}, err
 	}
-	if anew != nil {
-		read := f.Files // anew may keep it
-		anew(&read)
+	if reread != nil {
+		read := f.Files // reread may keep it
+		reread(&read)
 	}
 	return f, nil
 }
 
-// FetchFiles is Fetch for an examination: nothing is asked of a store that the configuration of the model names. A model whose
-// execution environment lies there is returned as one without.
+// FetchFiles is Fetch for an examination: it asks no store that the model's configuration names. A
+// model whose execution environment is in such a store is returned without one.
 func (r *Roots) FetchFiles(ctx context.Context, d *Description, files Footprint) (f Fetched, err error) {
 	f.Description, f.Files = d, files
 	if d.InStore() {
@@ -295,8 +296,8 @@ func (r *Roots) FetchFiles(ctx context.Context, d *Description, files Footprint)
 	return f, nil
 }
 
-// fetchModel is Fetch for the files of a model alone, which lies in a store.
-func (r *Roots) fetchModel(ctx context.Context, d *Description, files Footprint, anew func(files *Footprint)) (*Description, Footprint, *copies.Copy, error) {
+// fetchModel is Fetch for the files of a model in a store.
+func (r *Roots) fetchModel(ctx context.Context, d *Description, files Footprint, reread func(files *Footprint)) (*Description, Footprint, *copies.Copy, error) {
 	for try := 1; ; try++ {
 		c, err := d.store.mirror.Copy(ctx, d.store.model, d.serves)
 		if err == nil {
@@ -313,20 +314,20 @@ func (r *Roots) fetchModel(ctx context.Context, d *Description, files Footprint,
 			return nil, files, nil, infer.Errorf(infer.Unavailable, "model '%s' of %s changes while it is copied: %d copies were begun, and none became complete; load it when its upload has ended",
 				d.Name, d.store.mirror.Location(), try)
 		}
-		if anew != nil {
-			anew(nil)
+		if reread != nil {
+			reread(nil)
 		}
 		if d, files, err = r.again(ctx, d, files, time.Duration(try)*100*time.Millisecond); err != nil {
 			return nil, files, nil, err
 		}
-		if anew != nil {
-			read := files // anew may keep it
-			anew(&read)
+		if reread != nil {
+			read := files // reread may keep it
+			reread(&read)
 		}
 	}
 }
 
-// again lists and reads a model anew, after a pause: its upload goes on.
+// again lists and reads a model again, after a pause for the upload to continue.
 func (r *Roots) again(ctx context.Context, d *Description, files Footprint, pause time.Duration) (*Description, Footprint, error) {
 	wait := time.NewTimer(pause)
 	defer wait.Stop()
@@ -346,8 +347,8 @@ func (r *Roots) again(ctx context.Context, d *Description, files Footprint, paus
 	return r.read(&listed{model, m.Location()}, m, d.Identity(), d.store.given)
 }
 
-// serves reports whether a model is copied with the object of a key: all but versions that the policy does not select. An
-// environment may lie in any of them.
+// serves reports whether an object is part of a model's copy: all except unselected versions. An
+// environment may be in any of them.
 func (d *Description) serves(key string) bool {
 	top, _, _ := strings.Cut(key, "/")
 	if !isDigits(top) || strings.Contains(environmentValue(d.Config), directoryVariable) {
@@ -361,9 +362,9 @@ func (d *Description) serves(key string) bool {
 	return false
 }
 
-// FetchAll copies whole repositories from stores, with all versions of all models, into one directory each, by the URL as
-// the operator wrote it. Close removes them. Of a model that cannot be copied, though its store answers, there is an empty
-// directory, and faults has the reason by its path.
+// FetchAll copies whole repositories from stores, with all versions of all models, into one
+// directory each, by the URL as the operator wrote it. Close removes them. A model that cannot be
+// copied although its store answers gets an empty directory, and faults has the reason by its path.
 func (r *Roots) FetchAll(ctx context.Context) (directories map[string]string, faults map[string]error, err error) {
 	directories, faults = make(map[string]string), make(map[string]error)
 	for _, o := range r.all() {
@@ -385,7 +386,7 @@ func (r *Roots) FetchAll(ctx context.Context) (directories map[string]string, fa
 				faults[at] = fault
 			}
 		}
-		for _, name := range o.store.Models() { // after all: what looks like a model may be a directory of environments
+		for _, name := range o.store.Models() { // after all models: one of them may be a directory of environments
 			at := filepath.Join(whole.Path(), name)
 			if faults[at] != nil {
 				continue
@@ -402,8 +403,8 @@ func (r *Roots) FetchAll(ctx context.Context) (directories map[string]string, fa
 	return directories, faults, nil
 }
 
-// fetchBeside has the execution environment of a model that lies beside it in the location lie beside its copy. A fault is of
-// that model alone.
+// fetchBeside copies the execution environment of a model that lies beside it in the store to the
+// same place beside its copy. A fault concerns only that model.
 func (r *Roots) fetchBeside(ctx context.Context, o *rootDir, model *mirror.Model, whole string) (fault, err error) {
 	location := o.store.Location()
 	l := &listed{model, location}
@@ -444,7 +445,7 @@ func (r *Roots) fetchBeside(ctx context.Context, o *rootDir, model *mirror.Model
 	return nil, nil
 }
 
-// copyTo copies a model whole to a path, at which there is nothing. A fault is of that model alone: then there is an empty
+// copyTo copies a whole model to a new path. A fault concerns only that model and leaves an empty
 // directory.
 func (o *rootDir) copyTo(ctx context.Context, model *mirror.Model, at string) (fault, err error) {
 	if fault = model.Fault; fault == nil {

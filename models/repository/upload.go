@@ -19,22 +19,21 @@ import (
 )
 
 const (
-	// DefaultUploadEntries is how many files and directories one upload may have if
-	// NewUploads is not told.
+	// DefaultUploadEntries is the default limit of files and directories in one upload, if
+	// NewUploads receives 0.
 	DefaultUploadEntries = 16384
-	// maxPathBytes bounds the path of a file: the kernel opens none as long.
+	// maxPathBytes bounds the path of a file, as the kernel does.
 	maxPathBytes = 4096
 )
 
-// Uploads are the directories of the models whose files came with the request to
-// load them.
+// Uploads are the directories of models whose files came with a load request.
 type Uploads struct {
 	place *copies.Place
 	most  int // files and directories of one
 }
 
-// NewUploads makes no directory yet. What cannot be removed is logged. An upload may have
-// most files and directories; 0 is DefaultUploadEntries.
+// NewUploads makes no directory yet. Removal errors are logged. An upload may have most files and
+// directories; 0 is DefaultUploadEntries.
 func NewUploads(log zerolog.Logger, most int) *Uploads {
 	return &Uploads{place: copies.NewPlace("", log), most: cmp.Or(most, DefaultUploadEntries)}
 }
@@ -48,9 +47,9 @@ func openCopy(c *copies.Copy, shown string) (*Folder, error) {
 	return &Folder{root: root, inner: ".", path: c.Path(), shown: shown, owned: true}, nil
 }
 
-// Write makes a directory of the files, whose names are relative to it, and of
-// config, the text of config.pbtxt. The caller is its user. Nothing is left
-// after an error, which is in Triton's words where it has some.
+// Write makes a directory with the files, whose names are relative to it, and config as
+// config.pbtxt. The caller is its user. Nothing is left after an error, which is Triton's text if
+// Triton has one.
 func (s *Uploads) Write(files map[string][]byte, config []byte) (*copies.Copy, error) {
 	u, err := s.place.Make("")
 	switch {
@@ -66,20 +65,20 @@ func (s *Uploads) Write(files map[string][]byte, config []byte) (*copies.Copy, e
 	return u, nil
 }
 
-// Close removes all uploads; no more can be made.
+// Close removes all uploads and refuses new ones.
 func (s *Uploads) Close() { s.place.Close() }
 
-// Sweep removes what servers of this user have left that were killed.
+// Sweep removes the uploads of this user's servers that were killed.
 func (s *Uploads) Sweep() { s.place.Sweep() }
 
-// fill writes the files and, over any that has its name, the configuration.
+// fill writes the files and then the configuration, over any file of its name.
 func fill(directory string, files map[string][]byte, config []byte, most int) error {
 	root, err := os.OpenRoot(directory)
 	if err != nil {
 		return infer.Errorf(infer.Internal, "failed to open directory %s: %s", directory, strerror(err))
 	}
 	defer root.Close()
-	names, err := placeFiles(directory, files, most)
+	names, err := targetPaths(directory, files, most)
 	if err != nil {
 		return err
 	}
@@ -109,9 +108,9 @@ func writeFile(directory string, root *os.Root, place string, content []byte) er
 	return nil
 }
 
-// placeFiles tells where in directory each file lies. A slash in front of a name
-// does not lead out: the name follows the directory's.
-func placeFiles(directory string, files map[string][]byte, most int) (map[string]string, error) {
+// targetPaths returns the path of each file in directory. A leading slash in a name does not lead
+// out: the name follows the directory's.
+func targetPaths(directory string, files map[string][]byte, most int) (map[string]string, error) {
 	places := make(map[string]string, len(files))
 	entries := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(files)) {

@@ -163,7 +163,7 @@ func FuzzPlaceFiles(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		places, err := placeFiles("/d", map[string][]byte{a: nil, b: nil}, DefaultUploadEntries)
+		places, err := targetPaths("/d", map[string][]byte{a: nil, b: nil}, DefaultUploadEntries)
 		if err != nil {
 			return
 		}

@@ -6,43 +6,46 @@ import (
 )
 
 const (
-	// maxOvertaken is how many loads in succession are overtaken for a change of the same file. The next two are overtaken for the second
-	// change alone that each of them sees, the two behind for the third, and so on: a load that writes a file any number of times is let end at
-	// some point, and a person who saves it often enough is heard during each load, even if that hangs.
+	// maxOvertaken is the number of successive loads that are overtaken for the first change of the
+	// same file. The next two are overtaken only for the second change that each of them sees, the two
+	// after them for the third, and so on. A load that writes a file any number of times can therefore
+	// end at some point, and a person who saves it often enough interrupts even a load that hangs.
 	maxOvertaken = 2
-	// habitual is how many loads in succession have to have changed a file while they were under way until it counts as
-	// written by the load: a person who saves it saves it at other times, too. Of changes that were at rest long before the load has ended it
-	// takes twice as many: during a slow load a person saves easily.
+	// habitual is the number of successive loads that must have changed a file before the file counts
+	// as written by the load: a person also saves it at other times. Changes that were stable long
+	// before the end of the load need twice as many, since a person easily saves during a slow load.
 	habitual = 3
 )
 
-// Writes tell changes that the loads of a model make in its sources from those that people make. A model that writes
-// other code into a module at each load would otherwise be loaded for ever, as each load is the reason for the next.
+// Writes distinguishes changes that the loads of a model make in its sources from people's changes.
+// Otherwise a model that writes different code into a module at each load would reload forever.
 //
-// States: Begin, then any number of MayOvertake while the load is under way, then End, or the next Begin.
-// The zero Writes know of no load. Callers: one goroutine.
+// Calls: Begin, then any number of MayOvertake while the load runs, then End, or the next Begin.
+// The zero Writes have no load. Only one goroutine calls them.
 type Writes struct {
 	underWay  bool
 	before    Footprint
-	latest    Footprint      // what MayOvertake was told last, or before
-	contents  map[string]int // how many contents of a file MayOvertake was told during this load, but for those before it
-	overtaken map[string]int // how many loads were overtaken for a change of a file since one has ended without such a change
-	// Of the files that each of the last loads that were not overtaken has changed:
-	ended map[string]int // during how many, in halves: 1 for a load that MayOvertake has told of the change, 2 for others
+	latest    Footprint      // the last argument of MayOvertake, or before
+	contents  map[string]int // number of new contents of a file that MayOvertake has seen during this load
+	overtaken map[string]int // number of loads overtaken for a change of a file since a load ended without such a change
+	// For files that each of the last completed loads has changed:
+	ended map[string]int // number of loads, doubled; a load during which MayOvertake saw the change counts 1, others 2
 	most  map[string]int // the most contents that the file had during one of them
 }
 
-// Begin tells of a load that begins. Before is what the sources look like.
+// Begin records the start of a load and the sources before it.
 func (w *Writes) Begin(before Footprint) {
 	w.underWay, w.before, w.latest, w.contents = true, before, before, make(map[string]int)
 }
 
-// UnderWay reports whether a load has begun, and not ended.
+// UnderWay reports whether a load has begun and not ended.
 func (w *Writes) UnderWay() bool { return w.underWay }
 
-// MayOvertake reports whether another load may begin, for what the sources look like now, at rest, before the one that is
-// under way has ended. If it reports true, the caller begins that load. If it reports false, and the sources have changed since the last
-// call, path is a file that has, and further is how many changes more of it overtake the load. Path is empty where loads are known to write the file.
+// MayOvertake reports whether another load may begin, for the current stable state of the sources,
+// before the load in progress has ended. If it returns true, the caller begins that load. If it
+// returns false and the sources have changed since the last call, path is a changed file, and
+// further is the number of further changes to it that overtake the load. path is empty if loads are
+// known to write the file.
 func (w *Writes) MayOvertake(now Footprint) (may bool, path string, further int) {
 	news := w.latest.differences(now)
 	for _, path := range news {
@@ -63,14 +66,14 @@ func (w *Writes) MayOvertake(now Footprint) (may bool, path string, further int)
 	return false, "", 0
 }
 
-// lacks is how many changes of a file more have to be seen for the load that is under way to be overtaken.
+// lacks returns the number of further changes of a file that overtake the load in progress.
 func (w *Writes) lacks(path string) int {
 	return w.overtaken[path]/maxOvertaken + 1 - w.contents[path]
 }
 
-// End tells that the load has ended, with what the sources look like now, and which imports have changed since they were
-// imported. If all that has changed is what every load changes, End returns it, in the order of the paths, and with first
-// if it has not done so for the load before. Otherwise the changes are a person's.
+// End records the end of the load, the current sources, and the imports that have changed since
+// they were imported. If every change is one that each load makes, End returns them sorted, and
+// first reports whether the previous End did not. Otherwise the changes are a person's.
 func (w *Writes) End(now Footprint, rewritten []string) (own []string, first bool) {
 	late := w.latest.differences(now)
 	changed := append(w.before.differences(now), rewritten...)
@@ -84,7 +87,7 @@ func (w *Writes) End(now Footprint, rewritten []string) (own []string, first boo
 		}
 		ended[path], most[path] = w.ended[path], max(1, w.most[path], contents)
 		switch {
-		case contents > max(1, w.most[path]): // a person may have saved it, too; a load that always writes so often shows that the next time
+		case contents > max(1, w.most[path]): // a person may also have saved it; if the load always writes that often, the next load shows it
 			persons = true
 			continue
 		case w.contents[path] > 0:
@@ -104,7 +107,7 @@ func (w *Writes) End(now Footprint, rewritten []string) (own []string, first boo
 	return changed, first
 }
 
-// counted counts the paths further, and forgets all others.
+// counted increments the counts of the paths and drops all others.
 func counted(before map[string]int, paths []string) map[string]int {
 	now := make(map[string]int, len(paths))
 	for _, path := range paths {

@@ -10,7 +10,7 @@ func sources(inside map[string]uint64, outside map[string]uint64) Footprint {
 	return Footprint{files: inside, Outside: outside}
 }
 
-// TestWritesOfLoadsAreToldFromThoseOfPeople: what each of three loads changes is the load's, as long as each load does, and
+// TestWritesOfLoadsAreToldFromThoseOfPeople: a change made by each of three loads is the load's, as long as each load makes it, and
 // nothing that changes beside it is.
 func TestWritesOfLoadsAreToldFromThoseOfPeople(t *testing.T) {
 	var w Writes
@@ -60,7 +60,7 @@ func may(w *Writes, now Footprint) bool {
 	return yes
 }
 
-// TestLoadsThatChangeTheirSourcesAreLetEnd: a load is overtaken for what a person saves, and not for ever for what loads write.
+// TestLoadsThatChangeTheirSourcesAreLetEnd: a person's save overtakes a load, and writes of loads do not overtake forever.
 func TestLoadsThatChangeTheirSourcesAreLetEnd(t *testing.T) {
 	var w Writes
 	state := func(n uint64) Footprint { return sources(map[string]uint64{"made.py": n}, nil) }

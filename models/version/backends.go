@@ -22,7 +22,7 @@ const runtimeScript = "model.py"
 // executor is what runs a version of a model.
 type executor struct {
 	backend backend.Backend
-	// script and settings are of a Python-based backend; "" and nil for a backend that
+	// script and settings belong to a Python-based backend; "" and nil for a backend that
 	// is built in.
 	script   string
 	settings map[string]string
@@ -33,7 +33,7 @@ type executor struct {
 const PluginPrefix = "nereid_"
 
 // Script returns the model.py of a Python-based backend in the directory of all backends. It
-// returns "" if there is none, or if a plugin of that name takes precedence.
+// returns "" if it is missing, or if a plugin of that name comes first.
 func Script(directory, backend string) string {
 	if backend == "" || backend == config.BackendPython || !filepath.IsLocal(backend) {
 		return ""
@@ -60,9 +60,9 @@ func Plugins(directory string, repositories []string, backend string) (programs 
 	return programs
 }
 
-// executor finds what runs a version: a backend that is built in or linked in, a plugin beside the model or
-// where the libraries of Triton's backends lie, or a directory with a model.py there. The texts are
-// Triton's, but for libraries, which cannot be run here.
+// executor finds the backend of a version: a built-in or linked backend, a plugin
+// beside the model or in the backends' directory, or a model.py there. The texts are Triton's,
+// except for libraries, which cannot be run here.
 func (l *Loader) executor(d *repository.Description, number int64) (executor, error) {
 	if d.Config.GetPlatform() == config.PlatformEnsemble {
 		return executor{backend: ensembles{}}, nil
@@ -117,7 +117,8 @@ func (l *Loader) executor(d *repository.Description, number int64) (executor, er
 	return executor{}, unknown
 }
 
-// pluginOf is the name of a backend's program, "" if runtime asks for something else: a library or a script.
+// pluginOf returns the file name of a backend's program, "" if runtime asks for a library or a
+// script.
 func pluginOf(name, runtime string) string {
 	switch {
 	case runtime == "", runtime == "libtriton_"+name+".so": // as configs for Triton may say
@@ -128,7 +129,7 @@ func pluginOf(name, runtime string) string {
 	return runtime
 }
 
-// find returns the first file of a name in some directories, "" if there is none.
+// find returns the first file of a name in some directories, or "".
 func find(directories []string, name string) string {
 	for _, directory := range directories {
 		if path := filepath.Join(directory, name); name != "" && isFile(path) {
@@ -138,7 +139,7 @@ func find(directories []string, name string) string {
 	return ""
 }
 
-// env is what the backend learns of a version, of which d is what it is shown.
+// env returns the backend's view of a version with the description d.
 func (e *executor) env(s Source, d *repository.Description, responses func(backend.ResponseReport)) backend.Env {
 	env := backend.Env{
 		Name: d.Name, Namespace: d.Namespace, Version: s.Version, Directory: d.Directory, Config: d.Config,
@@ -150,8 +151,8 @@ func (e *executor) env(s Source, d *repository.Description, responses func(backe
 	return env
 }
 
-// describe is d for what runs it: the configuration of a model of a Python-based
-// backend says so.
+// describe returns the description that the executor needs: for a Python-based backend its
+// configuration says so.
 func (e *executor) describe(d *repository.Description) *repository.Description {
 	if e.script == "" {
 		return d

@@ -14,13 +14,13 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// Parameters of a model that choose which of its requests share a batch.
+// Parameters of a model that control which requests share a batch.
 const (
-	// strategyParameter names a strategy that this server has.
+	// strategyParameter names a strategy of this server.
 	strategyParameter = "BATCH_STRATEGY"
 	// libraryParameter is the path of a library of Triton's.
 	libraryParameter = "TRITON_BATCH_STRATEGY_PATH"
-	// libraryFile is such a library where Triton finds it by itself.
+	// libraryFile is such a library at the path where Triton finds it.
 	libraryFile = "batchstrategy.so"
 )
 
@@ -31,8 +31,8 @@ type NewStrategy func(config *kserve.ModelConfig) (batching.Strategy, error)
 // strategies are the strategies that every server has.
 var strategies = map[string]NewStrategy{"volume": batching.Volume, "single": batching.Single}
 
-// newBatching is how a version's requests are joined to batches, nil if each is
-// executed by itself.
+// newBatching returns the rules that join a version's requests to batches, nil if each is executed
+// alone.
 func (l *Loader) newBatching(v *Version, d *repository.Description) (*batching.Rules, error) {
 	strategy, err := l.newStrategy(v, d)
 	if err != nil {
@@ -48,9 +48,8 @@ func (l *Loader) newBatching(v *Version, d *repository.Description) (*batching.R
 	return b, nil
 }
 
-// newStrategy is the custom batching strategy that a version asks for, nil if
-// there is none. Without dynamic_batching it is made, as errors in it matter, and
-// not used.
+// newStrategy returns the custom batching strategy of a version, or nil. Without dynamic_batching
+// it is created for its errors, but not used.
 func (l *Loader) newStrategy(v *Version, d *repository.Description) (batching.Strategy, error) {
 	config := v.info.Config
 	if err := refuseLibrary(config, d, v.info.Version); err != nil {
@@ -80,9 +79,8 @@ func (l *Loader) newStrategy(v *Version, d *repository.Description) (batching.St
 	return make(config)
 }
 
-// refuseLibrary refuses a model whose requests a library of Triton's would
-// batch: it is C++ code that this server cannot run. Triton's own refusals come
-// first.
+// refuseLibrary refuses a model with a batching library of Triton's: C++ code that this server
+// cannot run. Triton's own refusals come first.
 func refuseLibrary(config *kserve.ModelConfig, d *repository.Description, version int64) error {
 	f, err := d.Open()
 	if err != nil {

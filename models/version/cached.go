@@ -11,16 +11,15 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// metricsOf returns what a config says of the metrics of its model.
+// metricsOf returns the metrics options of a config.
 func (l *Loader) metricsOf(namespace string, c *kserve.ModelConfig) metrics.ModelOptions {
 	return metrics.ModelOptions{
 		Namespace: namespace, Tags: c.GetMetricTags(), Cache: l.caches(c), FirstResponse: config.FirstResponseBuckets(c),
 	}
 }
 
-// caches reports whether responses of a model are cached: the server has a cache
-// and the config asks for it. Models that answer any number of times, and those
-// of sequences, have been refused before.
+// caches reports whether responses of a model are cached: the server has a cache and the config
+// asks for it. Decoupled models and models with sequences have been refused before.
 func (l *Loader) caches(c *kserve.ModelConfig) bool {
 	return l.settings.Cache != nil && c.GetResponseCache().GetEnable()
 }
@@ -34,8 +33,7 @@ func (l *Loader) newCached(v *Version) *cache.Version {
 	return l.settings.Cache.Version(len(c.GetOutput()), c.GetEnsembleScheduling() != nil, v.statistics.CacheMiss, l.settings.Log)
 }
 
-// runCached answers a request out of the cache, or has it executed and keeps the
-// response.
+// runCached answers a request from the cache, or executes it and keeps the response.
 func (v *Version) runCached(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
 	start := backend.Now()
 	found, miss, lookup := v.cache.Lookup(req)

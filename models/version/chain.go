@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
-// newScheduler makes the scheduler that a version's config asks for.
+// newScheduler makes the scheduler of a version's config.
 func (l *Loader) newScheduler(v *Version, d *repository.Description) (scheduler.Scheduler, error) {
 	if v.info.Config.GetEnsembleScheduling() != nil {
 		return l.newEnsemble(v)
@@ -31,8 +31,8 @@ func (l *Loader) newScheduler(v *Version, d *repository.Description) (scheduler.
 }
 
 // events returns the chain through which a version's instances report: stacking, rate limiter,
-// warm-up barrier, scheduler. The rate limiter is next to the barrier, as a batch is formed when
-// its turn has come, and stacked then.
+// warm-up barrier, scheduler. The rate limiter is next to the barrier, because a batch is formed
+// when its turn comes, and stacked afterwards.
 func (l *Loader) events(v *Version) backend.Events {
 	return l.stack(v, l.limit(v, v.barrier))
 }
@@ -52,13 +52,12 @@ func (l *Loader) newSequence(v *Version) scheduler.Scheduler {
 	})
 }
 
-// forgetful is an Events that keeps something of each instance.
-type forgetful interface {
+// instanceKeeper is an Events that keeps data for each instance.
+type instanceKeeper interface {
 	Forget(in backend.Instance)
 }
 
-// limit has the version's instances wait for their turn, if there is a rate
-// limiter.
+// limit makes the version's instances wait for their turn, if there is a rate limiter.
 func (l *Loader) limit(v *Version, next backend.Events) backend.Events {
 	if l.settings.Limiter == nil {
 		return next
@@ -68,7 +67,7 @@ func (l *Loader) limit(v *Version, next backend.Events) backend.Events {
 	return events
 }
 
-// planStacking reads how the model wants its batches.
+// planStacking reads the model's settings for stacked batches.
 func (l *Loader) planStacking(v *Version) (err error) {
 	if _, other := stacked.Asked(v.info.Config); other != "" {
 		l.settings.Log.Warn().Msgf("parameter BATCH_MODE of model '%s' is '%s', which means nothing to the server; it knows 'stacked'", v.info.Name, other)
@@ -79,8 +78,7 @@ func (l *Loader) planStacking(v *Version) (err error) {
 	return err
 }
 
-// stack has the version's instances get their batches as one request, if the
-// model wants that.
+// stack delivers batches to the version's instances as one request, if the model asks for it.
 func (l *Loader) stack(v *Version, next backend.Events) backend.Events {
 	if v.stacking == nil {
 		return next

@@ -1,6 +1,6 @@
-// Package version is one version of a model: what brings it up, holds its requests, has
-// its instances exchanged and ends it. It knows nothing of the registry above it, of
-// other models or of where models lie; what it asks of these goes through Registry.
+// Package version is one version of a model: its load, its requests, the exchange of its instances,
+// and its end. It does not know the registry above it, other models, or where models are stored. It
+// asks for these through Registry.
 //
 // # States
 //
@@ -8,46 +8,42 @@
 //	(nothing) ────▶ config complete ─▶ instances started ─▶ all warm ─▶ open ─────▶ closing ─▶ closed
 //	                       └──────────────────┴──▶ (nothing), with the reason
 //
-// Load returns a version that is open, or an error and no trace of it. A closing version
-// cannot be held any more: a request that found it before is refused with ErrReplaced.
-// Close waits for the holders, then for the requests in the scheduler, and then ends the
-// instances. The unload timeout of the model and Registry.Lifetime bound these waits; what
-// is left then is ended by force.
+// Load returns an open version, or an error and leaves nothing behind. A closing version can no
+// longer be held: a request that found it earlier fails with ErrReplaced. Close waits for the
+// holders, then for the requests in the scheduler, and then ends the instances. The model's unload
+// timeout and Registry.Lifetime bound these waits; afterwards the rest is ended by force.
 //
-// An Exchange gives an open version other instances. Regroup and Resize bring up what is
-// new and hold it back behind the warm-up barrier:
+// An Exchange gives an open version other instances. Regroup and Resize bring up the new instances
+// and hold them back behind the warm-up barrier:
 //
 //	(nothing) ─ Regroup, Resize ─▶ prepared ─ Commit ─▶ new instances take batches, surplus ones end when idle
 //	                                 └────── Drop ───▶ new instances end, all is as it was
 //
-// # The way of a request
+// # Requests
 //
 //	requests:  Infer, Submit ─▶ hold ─▶ signature ─▶ response cache ─▶ scheduler ─▶ rate limiter ─▶ stacking ─▶ instance
 //	instances: instance ─▶ stacking ─▶ rate limiter ─▶ warm-up barrier ─▶ scheduler
 //
-// Loader puts the chain together from the config of the version (chain.go); what the config
-// does not ask for is not in it. Clients' requests come by Version.Infer, which holds the
-// version itself. BLS requests come by Held.Submit and the steps of ensembles by
-// composed.Submit, with a hold that their callers have taken.
+// Loader builds the chain from the version's config (chain.go) and leaves out the parts that the
+// config does not ask for. Clients' requests arrive through Version.Infer, which holds the version.
+// BLS requests arrive through Held.Submit, and the steps of ensembles through composed.Submit, with
+// a hold that their callers have taken.
 //
 // # Locks
 //
-// The package has no lock. The count of holds is one atomic number (hold.go), and a Version does
-// not change: an Exchange has a copy of it show another config, and both copies share
-// scheduler, model, barrier and holds, so that either may be held and only one is closed.
-// Registry and backend are called with nothing locked.
+// The package has no lock. The count of holds is one atomic number (hold.go), and a Version is
+// immutable: an Exchange makes a copy with another config. Both copies share scheduler, model,
+// barrier and holds, so that either may be held and only one is closed. Registry and backend are
+// called with nothing locked.
 //
-// # Callers
-//
-// The registry calls Load, Regroup, Resize, Commit and Drop from its operations, one at a
-// time for each version, and Close once; while the server exits, Close may come beside an
-// exchange. All else may be called at any time and from any goroutine; after Close it
-// refuses, or describes what was.
+// The registry calls Load, Regroup, Resize, Commit and Drop from its operations, one at a time for
+// each version, and Close once. While the server exits, Close may run beside an exchange.
+// Everything else may be called at any time and from any goroutine.
 //
 // # Memory
 //
-// No tensor is copied here but inputs that lie in foreign memory and responses that the
-// cache keeps. The inputs of a request are the caller's until Infer returns; the outputs of a
-// response belong to its receiver, which releases them. Info, its config and its JSON do
-// not change. A copy is used until the version is closed.
+// The package copies no tensor except inputs in foreign memory and responses that the cache keeps.
+// The inputs of a request belong to the caller until Infer returns. The outputs of a response
+// belong to its receiver, which releases them. Info, its config and its JSON are immutable. A copy
+// of the model's files is used until the version is closed.
 package version

@@ -13,13 +13,12 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ensemble"
 )
 
-// stepIdentity is the model that a step of an ensemble names.
+// stepIdentity is the model named by a step of an ensemble.
 func stepIdentity(step *kserve.ModelEnsembling_Step) repository.Identity {
 	return repository.Identity{Namespace: step.GetModelNamespace(), Name: step.GetModelName()}
 }
 
-// inherit gives the outputs of an ensemble that have no labels of their own those
-// of the outputs that they are made by.
+// inherit gives outputs of an ensemble without labels the labels of the outputs they are made from.
 func (l *Loader) inherit(ensemble repository.Identity, c *kserve.ModelConfig, labels map[string][]string) map[string][]string {
 	if c.GetPlatform() != config.PlatformEnsemble {
 		return labels
@@ -86,7 +85,7 @@ func (l *Loader) newEnsemble(v *Version) (scheduler.Scheduler, error) {
 	return ensemble.New(e), nil
 }
 
-// composer finds what an ensemble calls, by the names that its steps have.
+// composer finds the models that an ensemble calls, by the names in its steps.
 type composer struct {
 	registry Registry
 	parts    map[string]repository.Identity
@@ -122,15 +121,14 @@ func (c composed) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 // Batches implements ensemble.Composed.
 func (c composed) Batches() bool { return c.spec.Batches() }
 
-// Dims implements ensemble.Composed. The version may be newer than the ensemble,
-// and have no such input any more.
+// Dims implements ensemble.Composed. The version may be newer than the ensemble and lack the input.
 func (c composed) Dims(input string) []int64 { return c.spec.Dims(input) }
 
 // Release implements ensemble.Composed.
 func (c composed) Release() { c.holds.release() }
 
-// ensembles is the backend of ensembles: they have no instances, and what they
-// are follows from their configuration.
+// ensembles is the backend of ensembles. They have no instances, and their configuration describes
+// them.
 type ensembles struct{}
 
 // Open implements backend.Backend.

@@ -15,20 +15,20 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// Exchange is an exchange of instances of a version that serves: the new instances are up and
-// warm, and wait. Its owner calls Commit or Drop once. A nil Exchange does nothing.
+// Exchange replaces instances of a serving version. The new instances are up and warm, and wait.
+// Its owner calls Commit or Drop once. A nil Exchange does nothing.
 type Exchange struct {
 	before, after  *Version
 	exchanger      backend.Exchanger
 	added, surplus []backend.Instance
 }
 
-// After returns the version as it is after Commit. The owner has requests find it before.
+// After returns the version after Commit. The owner makes requests find it first.
 func (e *Exchange) After() *Version { return e.after }
 
-// Regroup prepares a version that serves for a description that differs from its own in the
-// instances alone, and perhaps in the choice of versions. can is false where the version
-// has to be loaded anew. At most one exchange of a version goes on at a time.
+// Regroup prepares a serving version for a description that differs only in its instances, and
+// perhaps in its version policy. can is false if the version must be loaded again. At most one
+// exchange of a version runs at a time.
 func (v *Version) Regroup(ctx context.Context, d *repository.Description) (e *Exchange, can bool, err error) {
 	if err := d.Check(); err != nil {
 		return nil, true, err
@@ -39,8 +39,8 @@ func (v *Version) Regroup(ctx context.Context, d *repository.Description) (e *Ex
 	return v.exchange(ctx, c)
 }
 
-// Resize prepares a version that serves for another count of instances in a group; ""
-// names the only group. The error is for clients.
+// Resize prepares a serving version for another count of instances in a group; "" names the only
+// group. The error is for clients.
 func (v *Version) Resize(ctx context.Context, group string, count int32) (*Exchange, error) {
 	c := config.Clone(v.info.Config)
 	g, err := groupNamed(c, group)
@@ -78,8 +78,8 @@ func groupNamed(config *kserve.ModelConfig, name string) (*kserve.ModelInstanceG
 	return nil, invalid("instances of model '%s': 'group' is %s, want %s", config.GetName(), found, strings.Join(names, " or "))
 }
 
-// exchange prepares the instances of config, which differs from that of the
-// version in them alone.
+// exchange prepares the instances of config, which differs from the version's only in its
+// instances.
 func (v *Version) exchange(ctx context.Context, c *kserve.ModelConfig) (e *Exchange, can bool, err error) {
 	exchanger, ok := v.model.(backend.Exchanger)
 	if !ok || onlyPassive(c.GetInstanceGroup()) {
@@ -104,7 +104,7 @@ func (v *Version) exchange(ctx context.Context, c *kserve.ModelConfig) (e *Excha
 	return e, true, nil
 }
 
-// with returns a copy that shows another config.
+// with returns a copy of the version with another config.
 func (v *Version) with(config *kserve.ModelConfig, json []byte, share *ratelimit.Share) *Version {
 	info, after := *v.info, *v
 	info.Config, info.JSON = config, json
@@ -112,7 +112,7 @@ func (v *Version) with(config *kserve.ModelConfig, json []byte, share *ratelimit
 	return &after
 }
 
-// Drop ends the new instances, and waits for that. The version serves on as it was.
+// Drop ends the new instances and waits for that. The version stays as it was.
 func (e *Exchange) Drop() {
 	if e == nil {
 		return
@@ -125,16 +125,16 @@ func (e *Exchange) Drop() {
 		ends.Go(panics.Guard(e.before.log, panics.Models, func() { e.end(ctx, in) }, nil))
 	}
 	ends.Wait()
-	for _, in := range waiting { // among them instances that have not come up
+	for _, in := range waiting { // including instances that have not come up
 		e.forget(in)
 		e.before.barrier.Forget(in)
 	}
 	e.after.share.Release()
 }
 
-// Commit lets the new instances take work, and ends the instances that are not wanted any
-// more as soon as they have nothing to do. Instances without an unanswered request end before
-// Commit returns; left are the names of the others.
+// Commit lets the new instances take work, and ends surplus instances as soon as they are idle.
+// Instances without an unanswered request end before Commit returns; left are the names of the
+// others.
 func (e *Exchange) Commit() (left []string) {
 	if e == nil {
 		return nil
@@ -179,7 +179,7 @@ func (e *Exchange) Commit() (left []string) {
 	return left
 }
 
-// leave ends an instance when it has no work, or the time for that is over.
+// leave ends an instance when it is idle, or when its time is over.
 func (e *Exchange) leave(in, known backend.Instance, drained <-chan struct{}) {
 	v := e.before
 	ctx, cancel := v.loader.unloading(v.model)
@@ -189,7 +189,7 @@ func (e *Exchange) leave(in, known backend.Instance, drained <-chan struct{}) {
 	case <-ctx.Done():
 	}
 	e.end(ctx, in)
-	<-drained // an instance that is gone has no work
+	<-drained // an ended instance has no work
 	v.scheduler.Forget(known)
 	e.forget(known)
 	v.barrier.Forget(in)
@@ -204,8 +204,8 @@ func (e *Exchange) end(ctx context.Context, in backend.Instance) {
 	log.Info().Msg("the instance has ended")
 }
 
-// forget has what stands between the instances and the scheduler drop what it
-// knows of one, given as the scheduler knows it.
+// forget drops the data that the layers between the instances and the scheduler keep for one
+// instance, given as the scheduler knows it.
 func (e *Exchange) forget(in backend.Instance) {
 	for in != nil {
 		for _, f := range e.before.between {

@@ -9,10 +9,10 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// ErrReplaced says that a version does not serve any more.
+// ErrReplaced reports that a version no longer serves.
 var ErrReplaced = errors.New("version does not serve any more")
 
-// closing is added to the count of holds when a version is to end.
+// closing is added to the count of holds to end a version.
 const closing = -1 << 40
 
 // holds counts the holders that have found a version and may still make requests of it:
@@ -40,7 +40,7 @@ func (h *holds) release() {
 	}
 }
 
-// end has nothing hold the version from now on, and waits for its holders.
+// end refuses further holds and waits for the holders.
 func (h *holds) end(ctx context.Context) error {
 	if h.count.Add(closing) == closing {
 		h.once.Do(func() { close(h.none) })

@@ -26,7 +26,7 @@ func (l *Loader) newBarrier(v *Version, d *repository.Description) *warmup.Barri
 	return warmup.NewBarrier(v.scheduler, warm, l.settings.Log.With().Str("model", v.info.Name).Int64("version", v.info.Version).Logger())
 }
 
-// start brings up the version's instances and has them warmed up.
+// start brings up the version's instances and warms them up.
 func (v *Version) start(ctx context.Context, events backend.Events, limiter *ratelimit.Limiter) (err error) {
 	config := v.info.Config
 	if v.share, err = limiter.Reserve(config.GetInstanceGroup()); err != nil {
@@ -44,8 +44,8 @@ func (v *Version) start(ctx context.Context, events backend.Events, limiter *rat
 	return nil
 }
 
-// warmed returns when the instances that have come are warm, or why one is not; that
-// they are not warm in time is a reason.
+// warmed returns when all present instances are warm, or with the error of the first failure.
+// Not being warm in time is an error.
 func (v *Version) warmed(ctx context.Context) error {
 	if p, ok := v.model.(backend.Patient); ok {
 		limit := p.InitializeTimeout()
@@ -56,8 +56,7 @@ func (v *Version) warmed(ctx context.Context) error {
 	return v.barrier.Wait(ctx)
 }
 
-// abandon forgets a version, if there is one, whose instances have ended and that
-// no request could ever reach.
+// abandon discards a version, if any, whose instances have ended and that no request could reach.
 func (v *Version) abandon() {
 	if v == nil {
 		return
@@ -68,13 +67,12 @@ func (v *Version) abandon() {
 	v.statistics.Metrics.Close()
 }
 
-// onlyPassive reports whether there are instances and none takes requests.
+// onlyPassive reports whether there are instances, but none that takes requests.
 func onlyPassive(groups []*kserve.ModelInstanceGroup) bool {
 	return len(groups) > 0 && !slices.ContainsFunc(groups, func(g *kserve.ModelInstanceGroup) bool { return !g.GetPassive() })
 }
 
-// errPassive is what requests to a version are refused with that has passive
-// instances alone.
+// errPassive refuses requests to a version that has only passive instances.
 func (v *Version) errPassive() error {
 	return infer.Errorf(infer.Unavailable, "model '%s' has only passive instances, which take no requests", v.info.Name)
 }

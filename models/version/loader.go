@@ -30,46 +30,45 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// maxLoggedBytes bounds what the log repeats of a config.
+// maxLoggedBytes bounds the part of a config that the log repeats.
 const maxLoggedBytes = 8 << 10
 
-// Settings are what all versions of a server have in common.
+// Settings are shared by all versions of a server.
 type Settings struct {
-	// Backends by the name that a config's backend field gives.
+	// Backends maps the values of a config's backend field to backends.
 	Backends map[string]backend.Backend
-	// BackendDirectory is where other backends lie, each in a directory of its name.
-	// A backend that has a model.py is Python-based: the backend "python" runs it.
+	// BackendDirectory holds other backends, each in a directory of its name. A backend with a
+	// model.py is Python-based: the backend "python" runs it.
 	BackendDirectory string
-	// Plugins opens the models whose backend is a plugin; nil: there are none.
+	// Plugins opens the models whose backend is a plugin; may be nil.
 	Plugins backend.Backend
-	// BackendSettings are what the command line sets for a Python-based backend of
-	// that name alone; nil if it sets nothing.
+	// BackendSettings returns the command line's settings for one Python-based backend; nil without
+	// settings.
 	BackendSettings func(name string) map[string]string
-	// Strategies are batching strategies by the name that a model's parameter
-	// BATCH_STRATEGY gives, beside "volume" and "single".
+	// Strategies maps the values of a model's parameter BATCH_STRATEGY to strategies, beside
+	// "volume" and "single".
 	Strategies map[string]NewStrategy
-	// DelayRequests and DelayBacklog have schedulers begin when so many requests
-	// wait, and so many sequences' in a backlog: for tests.
+	// DelayRequests and DelayBacklog delay schedulers until that many requests, or sequences in the
+	// backlog, wait: for tests.
 	DelayRequests, DelayBacklog int
-	// StrictOutputs makes a response an error whose outputs are not as the configuration says.
+	// StrictOutputs turns a response whose outputs contradict the configuration into an error.
 	StrictOutputs bool
-	// MaxQueue is how many requests may wait for one version; 0 is
-	// scheduler.DefaultMaxQueue.
+	// MaxQueue limits the requests that wait for one version; 0 is scheduler.DefaultMaxQueue.
 	MaxQueue int
-	// Limiter has the instances of all models take turns; nil: they do not.
+	// Limiter makes the instances of all models take turns; may be nil.
 	Limiter *ratelimit.Limiter
-	// Allocate lends memory for tensors that the server itself makes: n bytes with
-	// one reference. Default the Go heap.
+	// Allocate lends n bytes with one reference for tensors that the server itself makes. Default:
+	// the Go heap.
 	Allocate stacked.Allocator
-	// Padding lends memory for the empty slots of sequences; nil: it lies on the heap.
+	// Padding lends memory for the empty slots of sequences; nil: the Go heap.
 	Padding func(n int) ([]byte, infer.Memory, error)
-	// Memory is the account of models' states, of the texts of stacked batches and of warm-up
-	// samples; nil: they are not charged.
+	// Memory is the account for models' states and the texts of stacked batches; nil: they are not
+	// charged.
 	Memory  *budget.Account
 	Metrics *metrics.Registry
-	// GPU names a GPU by its number, for metrics; nil: there are none.
+	// GPU names a GPU by its number, for metrics; nil: no GPUs.
 	GPU func(number int32) string
-	// Cache keeps responses of the models whose config allows it; nil keeps none.
+	// Cache keeps responses of the models whose config allows it; may be nil.
 	Cache *cache.Cache
 	Log   zerolog.Logger
 }
@@ -84,23 +83,21 @@ func gpusOf(c *kserve.ModelConfig) (numbers []int32) {
 	return numbers
 }
 
-// Registry is what versions ask of the registry. All of it may be called at any time and
-// from any goroutine.
+// Registry is the part of the registry that versions call. Any goroutine may call it at any time.
 type Registry interface {
-	// Latest returns the highest version that is ready of the model that a step of an
-	// ensemble means, also while the server starts.
+	// Latest returns the highest ready version of the model that a step of an ensemble refers to.
+	// It also works during startup.
 	Latest(step, ensemble repository.Identity) (*Version, error)
-	// Hold returns a version of a model, held; infer.LatestVersion is the highest that
-	// is ready.
+	// Hold returns a version of a model, held; infer.LatestVersion is the highest ready one.
 	Hold(model repository.Identity, number int64) (Held, error)
-	// Lifetime bounds the ends of versions and of their instances: when it ends, they are
-	// ended by force.
+	// Lifetime bounds the ends of versions and of their instances. When it ends, they are ended by
+	// force.
 	Lifetime() context.Context
-	// Ending returns what counts the ends that go on when a call has returned.
+	// Ending returns the group of ends that continue after a call has returned.
 	Ending() *panics.WaitGroup
 }
 
-// Loader brings up versions and has what they share. All methods may be called at once.
+// Loader brings up versions and holds their shared data. All methods may be called concurrently.
 type Loader struct {
 	settings Settings
 	registry Registry
@@ -120,32 +117,33 @@ func NewLoader(settings Settings, registry Registry) *Loader {
 // ErrExiting refuses requests and changes while the server exits.
 var ErrExiting = infer.Errorf(infer.Unavailable, "Server exiting")
 
-// Exit has the versions refuse the requests of clients with ErrExiting from now on. Requests of
-// models and ensembles are run until the end.
+// Exit makes the versions refuse clients' requests with ErrExiting from now on. Requests of models
+// and ensembles still run.
 func (l *Loader) Exit() { l.exiting.Store(true) }
 
 // Exiting reports whether Exit has been called.
 func (l *Loader) Exiting() bool { return l.exiting.Load() }
 
-// Source is what a version is loaded from.
+// Source is the input of a load.
 type Source struct {
 	Description *repository.Description
 	Version     int64
-	// Copy is where the model lies, nil if that is a directory of the repository. The version
-	// uses it until it is closed.
+	// Copy is the model's directory, nil if that lies in the repository. The version uses it until
+	// it is closed.
 	Copy *copies.Copy
-	// Environment has the archive of the execution environment if that came from an object store, else nil. The version uses it
-	// as it does Copy.
+	// Environment holds the archive of the execution environment if that came from an object store,
+	// else nil. The version uses it like Copy.
 	Environment *copies.Copy
-	// Imports take what processes of the version import from outside of the model's directory; nil: they report nothing.
+	// Imports record files outside the model's directory that the version's processes import; may
+	// be nil.
 	Imports *repository.Imports
-	// Host is what instances may ask of the registry.
+	// Host is the registry as the instances see it.
 	Host backend.Host
 }
 
-// Load brings up a version: it completes the config, starts the instances and returns when
-// they are warm. After an error nothing is left of the version; clients see the error if it
-// is an *infer.Error. When ctx ends, the load is given up.
+// Load brings up a version: it completes the config, starts the instances and returns when they are
+// warm. After an error nothing is left of the version; clients see the error if it is an
+// *infer.Error. When ctx ends, the load is cancelled.
 func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 	began := time.Now()
 	d := s.Description
@@ -165,8 +163,8 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 	var v *Version
 	err = panics.Run(l.settings.Log, panics.Models, func() error { return l.bringUp(ctx, d, s.Version, by.plugin, m, responses, &v) })
 	if err != nil {
-		// Start leaves nothing after an error; before it there may be something, and
-		// after it too.
+		// Start leaves nothing behind after an error. Steps before it may, and
+		// steps after it.
 		l.discard(ctx, m)
 		v.abandon()
 		return nil, err
@@ -176,11 +174,11 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 	return v, nil
 }
 
-// maxSource bounds what is read of a model.py for the names of its tensors, in bytes.
+// maxSource bounds the bytes of a model.py that are searched for tensor names.
 const maxSource = 1 << 20
 
-// warnOfNoTensors says why a model will refuse each request that has inputs, with a configuration
-// to begin with.
+// warnOfNoTensors warns that a model will refuse each request with inputs, and suggests a
+// configuration.
 func (l *Loader) warnOfNoTensors(d *repository.Description, number int64) {
 	var source []byte
 	if f, err := d.Open(); err == nil {
@@ -192,7 +190,7 @@ func (l *Loader) warnOfNoTensors(d *repository.Description, number int64) {
 		d.Name, filepath.Join(d.Directory, "config.pbtxt"), d.Directory, diagnosis.FirstConfig(source))
 }
 
-// warnOfDoubts says what the author of a complete configuration cannot mean, with the first version alone.
+// warnOfDoubts warns of doubts about a complete configuration, only for the first version.
 func (l *Loader) warnOfDoubts(d *repository.Description, number int64, c *kserve.ModelConfig, labels map[string][]string) {
 	if number != slices.Min(d.Versions) {
 		return
@@ -210,7 +208,7 @@ func (l *Loader) discard(ctx context.Context, m backend.Model) {
 	_ = m.Close(bound)
 }
 
-// unloading bounds an end of a model.
+// unloading returns the context that bounds the end of a model.
 func (l *Loader) unloading(m backend.Model) (context.Context, context.CancelFunc) {
 	limit := time.Duration(0)
 	if p, ok := m.(backend.Patient); ok {
@@ -219,8 +217,8 @@ func (l *Loader) unloading(m backend.Model) (context.Context, context.CancelFunc
 	return panics.WithLimit(l.registry.Lifetime(), limit, fmt.Errorf("the unload timeout of %s ran out", limit))
 }
 
-// bringUp completes the config of an opened model and starts its instances. After an
-// error, made is to be abandoned; it may be nil.
+// bringUp completes the config of an opened model and starts its instances. After an error, made is
+// to be abandoned; it may be nil.
 func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number int64, plugin string, m backend.Model, responses *statistics.Responses, made **Version) error {
 	var answer []byte
 	if d.Completes() {
@@ -276,25 +274,25 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 	return v.start(ctx, l.events(v), l.settings.Limiter)
 }
 
-// Examination is what Load would find of a version before code of the model runs.
+// Examination is the findings of a load up to the point where the model's code would run.
 type Examination struct {
-	// Config is the configuration as it is if the model completes nothing; nil if that is not whole.
+	// Config is the configuration without the model's auto-complete; nil if that is incomplete.
 	Config *kserve.ModelConfig
 	// Labels are those of the outputs in Config, by name.
 	Labels map[string][]string
 	// Plugin is the program of a backend that is one, else "".
 	Plugin string
-	// Errors would fail the load, whatever the model says.
+	// Errors would fail the load, whatever the model's code does.
 	Errors []error
-	// Incomplete would fail it unless the model's answer to auto-complete mends it; nil if the
-	// configuration is whole.
+	// Incomplete would fail the load unless the model's auto-complete repairs it; nil if the
+	// configuration is complete.
 	Incomplete error
 	// Warnings are lines for the log.
 	Warnings []string
 }
 
-// Examine does what Load does with the files of a version. It starts no process, and goes on
-// where Load ends with an error.
+// Examine does the work of Load on the files of a version. It starts no process, and continues
+// where Load returns an error.
 func (l *Loader) Examine(ctx context.Context, s Source) (e Examination) {
 	d := s.Description
 	add := func(err error) bool {

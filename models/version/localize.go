@@ -6,15 +6,15 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// newMapper returns the model, if nothing between here and its instances needs the bytes of
-// inputs and outputs, and it can do without a copy of them; else nil.
+// newMapper returns the model if its instances can use foreign memory without a copy and nothing in
+// between needs the bytes of inputs and outputs; else nil.
 func (v *Version) newMapper() backend.Mapper {
 	c := v.info.Config
 	if v.cache != nil || v.stacking != nil || c.GetSequenceBatching() != nil || c.GetEnsembleScheduling() != nil {
 		return nil
 	}
 	for _, in := range c.GetInput() {
-		if in.GetIsShapeTensor() { // its values say which requests share a batch
+		if in.GetIsShapeTensor() { // its values decide which requests share a batch
 			return nil
 		}
 	}
@@ -25,15 +25,15 @@ func (v *Version) newMapper() backend.Mapper {
 	return m
 }
 
-// TakesDevices reports whether inputs of requests reach the model on devices.
+// TakesDevices reports whether inputs reach the model on devices.
 func (v *Version) TakesDevices() bool {
 	m, ok := v.mapper.(backend.DeviceTaker)
 	return ok && m.TakesDevices()
 }
 
-// localize copies the inputs that lie in foreign memory into the server's, but for those
-// that the instances of the model look at where they lie. A traced request may have its
-// tensors recorded, and so has them copied.
+// localize copies inputs in foreign memory to the server's memory, except those that the model's
+// instances use in place. The inputs of a traced request are copied, because its tensors may be
+// recorded.
 func (v *Version) localize(ctx context.Context, req *infer.Request) error {
 	if v.mapper == nil || req.Trace != nil {
 		return req.Localize(ctx)
@@ -50,10 +50,10 @@ func (v *Version) localize(ctx context.Context, req *infer.Request) error {
 	return nil
 }
 
-// place leaves the places of outputs in a request only if the instances of the model may put
-// outputs there, and nothing on the way back needs the bytes: a traced request may have its
-// tensors recorded. Otherwise the front end writes them.
-func (v *Version) place(req *infer.Request) {
+// keepPlaces keeps a request's places for outputs only if the model's instances may write there and
+// nothing on the way back needs the bytes: the tensors of a traced request may be recorded.
+// Otherwise the front end writes the outputs.
+func (v *Version) keepPlaces(req *infer.Request) {
 	if len(req.Places) == 0 {
 		return
 	}

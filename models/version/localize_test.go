@@ -92,7 +92,7 @@ func TestWhoSeesForeignMemory(t *testing.T) {
 			if err := v.localize(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
-			v.place(req)
+			v.keepPlaces(req)
 			if sees := in.copies == 0; sees != test.sees || sees != (req.Inputs[0].Foreign() != nil) {
 				t.Errorf("the input is seen where it lies: %v, want %v", sees, test.sees)
 			}
@@ -117,7 +117,7 @@ func TestPlacesOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := &infer.Request{Places: []infer.Place{{Output: "OUT", Memory: &foreign{}}}}
-	if v.place(req); req.Places != nil {
+	if v.keepPlaces(req); req.Places != nil {
 		t.Errorf("got places %v, want none", req.Places)
 	}
 }

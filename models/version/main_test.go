@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an event.
 const patience = time.Minute
 
 // shelf is a Registry of the versions that a test has loaded, one for each model.

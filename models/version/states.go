@@ -12,8 +12,8 @@ import (
 // initialStates is the directory, in a model's, with the files of initial states.
 const initialStates = "initial_state"
 
-// readStates reads what the sequences of a model begin with. Of states that
-// repeat an input's or output's name the first counts, which is warned of.
+// readStates reads the initial states of a model's sequences. If states repeat the name of an input
+// or output, the first counts, with a warning.
 func readStates(d *repository.Description, config *kserve.ModelConfig) (states []sequence.State, warnings []string, err error) {
 	inputs, outputs, initial := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, state := range config.GetSequenceBatching().GetState() {
@@ -35,8 +35,8 @@ func readStates(d *repository.Description, config *kserve.ModelConfig) (states [
 	return states, warnings, nil
 }
 
-// readState checks one state's description and reads its first value. Seen has
-// the inputs whose initial states were described before.
+// readState checks one state's description and reads its initial value. seen has the inputs whose
+// initial states were described before.
 func readState(d *repository.Description, state *kserve.ModelSequenceBatching_State, seen map[string]bool) (sequence.State, error) {
 	in := state.GetInputName()
 	made := sequence.State{Input: in, Output: state.GetOutputName(), DataType: infer.DataType(state.GetDataType())}
@@ -100,7 +100,7 @@ func checkInitialState(state *kserve.ModelSequenceBatching_State, initial *kserv
 	return invalid("initial_state setting expects state'%s' to have state_data set", in)
 }
 
-// readInitialState reads a file; what it has beyond the state is passed over.
+// readInitialState reads a file and ignores bytes beyond the state.
 func readInitialState(d *repository.Description, in, file string, initial *kserve.ModelSequenceBatching_InitialState) ([]byte, error) {
 	if !filepath.IsLocal(file) {
 		return nil, infer.Errorf(infer.Unsupported, "initial_state file path '%s' for state input '%s' in model '%s' is outside model directory", file, in, d.Name)
@@ -124,11 +124,10 @@ func readInitialState(d *repository.Description, in, file string, initial *kserv
 	return data[:size:size], nil
 }
 
-// maxStateBytes bounds the state that a sequence begins with.
+// maxStateBytes bounds the initial state of a sequence.
 const maxStateBytes = 1 << 31
 
-// stateSize is how many bytes the first value of a state has; strings are empty
-// at first.
+// stateSize returns the size of a state's initial value. Strings are initially empty.
 func stateSize(in string, dataType infer.DataType, shape []int64) (int64, error) {
 	if !dataType.Valid() {
 		return 0, invalid("state input '%s' must specify 'data_type'", in)

@@ -7,8 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// run is what every request passes, of clients, of models and of ensembles: it records
-// what becomes of the request if that is traced.
+// run executes every request, of clients, models and ensembles, and records traced ones.
 func (v *Version) run(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
 	if req.Trace == nil {
 		return v.execute(ctx, req, send, by)

@@ -24,15 +24,15 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
-// Version is one version of a model from its load to its close. It does not change; a
-// version that gets other instances gets a copy that shows another config.
+// Version is one version of a model from its load to its close. It is immutable: an exchange of
+// instances makes a copy with another config.
 type Version struct {
 	loader     *Loader
 	info       *Info
 	spec       *signature.Model
 	scheduler  scheduler.Scheduler
 	barrier    *warmup.Barrier
-	between    []forgetful      // what stands between the barrier and the instances
+	between    []instanceKeeper // layers between the barrier and the instances
 	share      *ratelimit.Share // of the rate limiter's resources; nil without one
 	passive    bool             // it has only passive instances
 	model      backend.Model
@@ -41,22 +41,22 @@ type Version struct {
 	cache      *cache.Version   // nil if responses are not cached
 	stacking   *stacked.Plan    // nil if batches reach the model as lists of requests
 	mapper     backend.Mapper   // nil if inputs in foreign memory are always copied
-	parts      repository.Set   // what an ensemble calls; nil for other models
-	copy       *copies.Copy     // what it is a user of, nil if it lies in a directory of the repository
-	archive    *copies.Copy     // of its execution environment, nil if that came from no store
+	parts      repository.Set   // models that an ensemble calls; nil for other models
+	copy       *copies.Copy     // the model's files; nil if they lie in the repository
+	archive    *copies.Copy     // its execution environment; nil if that came from no store
 	imports    *repository.Imports
 	holds      *holds
-	odd        *oddOutputs // nil for an ensemble, whose models are looked at
+	odd        *oddOutputs // nil for an ensemble, whose parts are checked instead
 	log        zerolog.Logger
 }
 
-// Imports are what the version's processes have imported from outside of the model's directory; nil: that is not watched.
+// Imports returns the files outside the model's directory that its processes have imported; nil:
+// not tracked.
 func (v *Version) Imports() *repository.Imports { return v.imports }
 
-// execute validates a request, has it answered out of the cache or executed, and
-// completes its responses. Below it no input lies in foreign memory, but for those that the
-// model's instances look at where they lie, and no output is wanted there, but for places into
-// which the instances may put it.
+// execute validates a request, answers it from the cache or executes it, and completes its
+// responses. Below it no input lies in foreign memory, except those that the instances use in
+// place, and no output is wanted there, except in places that the instances may write.
 func (v *Version) execute(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
 	start := backend.Now()
 	out := v.timed(start, send)
@@ -79,27 +79,27 @@ func (v *Version) execute(ctx context.Context, req *infer.Request, send infer.Se
 	if err := v.localize(ctx, req); err != nil {
 		return err
 	}
-	v.place(req)
+	v.keepPlaces(req)
 	if v.cache != nil {
 		return v.runCached(ctx, req, out, by)
 	}
 	return by(ctx, req, answer)
 }
 
-// stamp says which version a response is of, and of which request.
+// stamp sets the version and request that a response belongs to.
 func (v *Version) stamp(r *infer.Response, req *infer.Request) {
 	r.Model, r.Version, r.ID = v.info.Name, v.info.Version, req.ID
 }
 
-// complete makes a scheduler's response one for clients.
+// complete turns a scheduler's response into one for clients.
 func (v *Version) complete(r *infer.Response, req *infer.Request) {
 	v.stamp(r, req)
 	v.shape(r)
 }
 
-// shape gives the outputs of a response their clients' shapes. The model's may be
-// any: a panic over them is this response's error. So are outputs that the configuration does not
-// have, or otherwise, with StrictOutputs.
+// shape gives the outputs of a response their clients' shapes. The model may return any shape, so a
+// panic here is an error of this response. With StrictOutputs, so are outputs that contradict the
+// configuration.
 func (v *Version) shape(r *infer.Response) {
 	err := panics.Run(v.log, panics.Request, func() error {
 		if v.odd != nil {
@@ -121,17 +121,17 @@ func (v *Version) shape(r *infer.Response) {
 	r.Outputs, r.Parameters, r.Err = nil, nil, infer.AsError(err)
 }
 
-// oddOutputs remembers which outputs of a model's versions with one load have been told of.
+// oddOutputs records which outputs have been reported, for all copies of a version.
 type oddOutputs struct {
 	mu   sync.Mutex
 	told map[string]bool
 }
 
-// maxOdd bounds the names that are told: a model may make them up.
+// maxOdd bounds the reported names, since a model may invent them.
 const maxOdd = 32
 
-// tell logs each output of a response, the first of which is at, that is not as the configuration
-// says, once for its name. With StrictOutputs it is the error of the response.
+// tell logs the outputs of a response, from index at on, that contradict the configuration, once
+// for each name. With StrictOutputs it returns the response's error.
 func (o *oddOutputs) tell(v *Version, r *infer.Response, at int) (refused error) {
 	strict := v.loader.settings.StrictOutputs
 	for ; at >= 0; at = v.spec.OddOutput(r, at+1) {
@@ -156,8 +156,7 @@ func (o *oddOutputs) tell(v *Version, r *infer.Response, at int) (refused error)
 	return refused
 }
 
-// timed makes a sender that counts when the first response comes, if that is
-// wanted.
+// timed returns a sender that measures the time of the first response, if that is wanted.
 func (v *Version) timed(start int64, send infer.Sender) infer.Sender {
 	if !v.statistics.Metrics.TimesFirst() {
 		return send
@@ -175,7 +174,7 @@ func (v *Version) timed(start int64, send infer.Sender) infer.Sender {
 // Info describes the version.
 func (v *Version) Info() *Info { return v.info }
 
-// Ready tells why the version's instances are not ready, nil if they are.
+// Ready returns nil if the version's instances are ready, or why they are not.
 func (v *Version) Ready(ctx context.Context) error {
 	for _, in := range v.model.Instances() {
 		if err := in.Ready(ctx); err != nil {
@@ -185,20 +184,19 @@ func (v *Version) Ready(ctx context.Context) error {
 	return nil
 }
 
-// AsksReady reports whether the model's own code may say that an instance is not ready.
+// AsksReady reports whether the model's own code decides if an instance is ready.
 func (v *Version) AsksReady() bool {
 	asker, can := v.model.(backend.Asker)
 	return can && asker.AsksReady()
 }
 
-// InFlight counts the requests that the version has accepted and not answered.
+// InFlight counts the accepted requests without a final response.
 func (v *Version) InFlight() int { return v.scheduler.InFlight() }
 
-// Drain waits until the version has no request in flight, as long as ctx allows.
+// Drain waits until no request is in flight, as long as ctx allows.
 func (v *Version) Drain(ctx context.Context) error { return v.scheduler.Drain(ctx) }
 
-// Statistics returns what the version has done so far, and the memory that is kept for
-// it.
+// Statistics returns the statistics of the version and the memory kept for it.
 func (v *Version) Statistics() *kserve.ModelStatistics {
 	m := v.statistics.Proto()
 	if r, ok := v.model.(backend.MemoryReporter); ok {
@@ -207,8 +205,8 @@ func (v *Version) Statistics() *kserve.ModelStatistics {
 	return m
 }
 
-// Composing returns the models that the steps of an ensemble call, nil for other models. It
-// is not changed.
+// Composing returns the models that the steps of an ensemble call, nil for other models. Callers do
+// not change it.
 func (v *Version) Composing() repository.Set { return v.parts }
 
 // Instances lists the names of the instances.
@@ -222,13 +220,12 @@ func names(instances []backend.Instance) []string {
 	return list
 }
 
-// Barrier returns what the version's instances come up through, for tests that watch
-// them.
+// Barrier returns the warm-up barrier, for tests.
 func (v *Version) Barrier() *warmup.Barrier { return v.barrier }
 
-// Close ends the version: it finishes its requests first, as long as its model's time
-// for that and the registry's lifetime last, and then ends its instances. It is called once,
-// when no request can find the version any more.
+// Close ends the version. It finishes the requests first, as long as the model's timeout and the
+// registry's lifetime allow, and then ends the instances. It is called once, when no request can
+// find the version any more.
 func (v *Version) Close() error {
 	ctx, cancel := v.loader.unloading(v.model)
 	defer cancel()
@@ -242,6 +239,6 @@ func (v *Version) Close() error {
 	v.archive.Drop()
 	v.cache.Close()
 	v.statistics.Metrics.Close()
-	// What was still in flight has ended with the stubs, if those were killed.
+	// If stubs were killed, the requests in flight have ended with them.
 	return cmp.Or(closed, stopped, held)
 }
