@@ -1,4 +1,4 @@
-"""Serves models/gpu_examples by bin/nereid and runs their client: `python3 integration/gpu/examples.py [BINARY]`."""
+"""Serves examples/gpu_models by bin/nereid and runs their client: `python3 integration/gpu/examples.py [BINARY]`."""
 
 import subprocess
 import sys
@@ -8,14 +8,14 @@ from server import ROOT, Server, check, failed
 
 
 def ask(server, client, turn):
-    command = [sys.executable, str(ROOT / "models" / "gpu_examples" / client), "127.0.0.1:%d" % server.http]
+    command = [sys.executable, str(ROOT / "examples" / "gpu_models" / client), "127.0.0.1:%d" % server.http]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     check("%s, turn %d" % (client, turn), done.returncode == 0, done.stdout.strip()[-2000:])
 
 
 def main():
     binary = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "bin" / "nereid")
-    server = Server(binary, str(ROOT / "models" / "gpu_examples"), ["--allow-client-shm=true"])
+    server = Server(binary, str(ROOT / "examples" / "gpu_models"), ["--allow-client-shm=true"])
     try:
         for turn in range(3):
             ask(server, "client.py", turn)

@@ -35,7 +35,7 @@ def main():
     finally:
         cuda.destroy_shared_memory_region(source)
         cuda.destroy_shared_memory_region(target)
-    print("PASS: gpu_examples, shared memory")
+    print("PASS: gpu_models, shared memory")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def main():
             got = infer(address, model, x)
             if not np.array_equal(got, want):
                 sys.exit(f"example error: {model} answers {got[:4]}, want {want[:4]}")
-    print("PASS: gpu_examples")
+    print("PASS: gpu_models")
 
 
 if __name__ == "__main__":
