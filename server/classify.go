@@ -11,13 +11,12 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// maxClassified bounds the elements of an output that is classified.
+// maxClassified bounds the elements of a classified output.
 const maxClassified = 1_000_000
 
-// Classify returns the k highest elements of out, for each item of the batch if
-// batched, as a BYTES tensor on the Go heap: "<value>:<index>" or
-// "<value>:<index>:<label>", the highest first, the lower index first of equal
-// ones, NaN last. labels may be nil. The new tensor is charged to c.
+// Classify returns the k highest elements of out, for each item of the batch if batched, as a BYTES
+// tensor on the Go heap: "<value>:<index>" or "<value>:<index>:<label>". The highest come first, of
+// equal ones the lower index, and NaN last. labels may be nil. The new tensor is charged to c.
 func Classify(c *budget.Charge, out *infer.Tensor, k int, batched bool, labels []string) (infer.Tensor, error) {
 	t := infer.Tensor{Name: out.Name, DataType: infer.Bytes}
 	switch out.DataType {
@@ -71,16 +70,17 @@ func Classify(c *budget.Charge, out *infer.Tensor, k int, batched bool, labels [
 }
 
 const (
-	// rankedBytes is the memory for the value and the index of an element while the elements are ranked.
+	// rankedBytes is the memory for the value and the index of an element during ranking.
 	rankedBytes = 16
-	// classBytes bounds the text of a class without its label: a double has up to 309 digits before the point.
+	// classBytes bounds the text of a class without its label: a double has up to 309 digits before
+	// the point.
 	classBytes = 352
 )
 
-// ClassesCost returns what Classify takes at most, for a reply that is charged before it is made.
+// ClassesCost bounds what Classify takes, for a reply that is charged in advance.
 func ClassesCost(out *infer.Tensor, k int, batched bool, labels []string) int64 {
 	n, items := len(out.Data)/max(out.DataType.Size(), 1), 1
-	if n > maxClassified { // Classify refuses them
+	if n > maxClassified { // Classify rejects them
 		return 0
 	}
 	if batched && len(out.Shape) > 0 {
@@ -114,8 +114,8 @@ func appendClasses[T int64 | uint64 | float64](c *budget.Charge, dst []byte, val
 	return dst, nil
 }
 
-// insertionLimit is up to which k the k highest are kept in order while the
-// values are looked through; more are found by sorting.
+// insertionLimit is the largest k for which the k highest are found by insertion. More are found by
+// sorting.
 const insertionLimit = 32
 
 // top returns the indexes of the k highest values, 0 < k <= len(values).
@@ -221,9 +221,8 @@ func unsignedAt(data []byte, size int) uint64 {
 	}
 }
 
-// CheckOutputSize compares the bytes of an output with its shape; those of
-// BYTES are checked as they are read. A shape without dimensions is a scalar or,
-// as in requests, an empty tensor.
+// CheckOutputSize compares the bytes of an output with its shape. BYTES are checked when they are
+// read. A shape without dimensions is a scalar or, as in requests, an empty tensor.
 func CheckOutputSize(out *infer.Tensor) error {
 	if out.DataType.Size() == 0 || len(out.Shape) == 0 && len(out.Data) == 0 {
 		return nil

@@ -62,7 +62,7 @@ func TestClassifyRanksByValue(t *testing.T) {
 	}
 }
 
-// TestTopAgreesWithSorting compares the two ways in which the highest values are found.
+// TestTopAgreesWithSorting compares the two algorithms.
 func TestTopAgreesWithSorting(t *testing.T) {
 	values := make([]float64, 500)
 	for i := range values {
@@ -91,7 +91,7 @@ func element(data []byte) (element []byte, ok bool) {
 	return data[4 : 4+n], true
 }
 
-// TestClassesTakeNoMoreThanTheirCost classifies the values that have the longest texts.
+// TestClassesTakeNoMoreThanTheirCost classifies the values with the longest texts.
 func TestClassesTakeNoMoreThanTheirCost(t *testing.T) {
 	labels := []string{strings.Repeat("l", 1000), "b"}
 	for _, d := range []infer.DataType{infer.FP32, infer.FP64, infer.Int64, infer.Uint64, infer.Int8} {

@@ -7,12 +7,11 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Forwarding chooses the headers that become parameters of an inference; nil
-// chooses none.
+// Forwarding chooses the headers that become parameters of an inference; nil chooses none.
 type Forwarding struct{ pattern *regexp.Regexp }
 
-// NewForwarding compiles a pattern that matches anywhere in a name and ignores case;
-// "" is nil.
+// NewForwarding compiles a pattern that matches anywhere in a name and ignores case. It returns nil
+// for "".
 func NewForwarding(pattern string) (*Forwarding, error) {
 	if pattern == "" {
 		return nil, nil
@@ -24,8 +23,8 @@ func NewForwarding(pattern string) (*Forwarding, error) {
 	return &Forwarding{re}, nil
 }
 
-// AppendHeader appends the header as a parameter if it is chosen; a chosen
-// header whose name is reserved is an error.
+// AppendHeader appends the header as a parameter if it is chosen. A chosen header with a reserved
+// name is an error.
 func (f *Forwarding) AppendHeader(params []infer.Parameter, name, value string) ([]infer.Parameter, error) {
 	if !f.pattern.MatchString(name) {
 		return params, nil
@@ -36,11 +35,11 @@ func (f *Forwarding) AppendHeader(params []infer.Parameter, name, value string) 
 	return append(params, infer.Parameter{Name: name, Kind: infer.StringParameter, String: value}), nil
 }
 
-// ReservedPrefix begins the names of parameters that are the server's own.
+// ReservedPrefix begins the names of the server's own parameters.
 const ReservedPrefix = "triton_"
 
-// reservedParameter reports whether a name has a meaning of its own in requests,
-// so that a header of that name must not become a parameter.
+// reservedParameter reports whether a name has its own meaning in requests, so that a header of
+// that name must not become a parameter.
 func reservedParameter(name string) bool {
 	switch name {
 	case "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output":

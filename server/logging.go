@@ -13,8 +13,7 @@ type LogSettings struct {
 // LogControl holds the log settings.
 type LogControl interface {
 	LogSettings() LogSettings
-	// ChangeLogSettings puts into force what change makes of the settings. Calls
-	// do not overlap.
+	// ChangeLogSettings applies change to the settings. Calls do not overlap.
 	ChangeLogSettings(change func(*LogSettings))
 }
 
@@ -24,5 +23,5 @@ const (
 	LogFormatISO8601 = "ISO8601"
 )
 
-// ErrLogFile refuses another file for the log.
+// ErrLogFile rejects another log file.
 var ErrLogFile = &infer.Error{Code: infer.Unsupported, Message: "log file location can not be updated through network protocol"}

@@ -1,13 +1,11 @@
 package server
 
-// Names tells whether a name comes for the first time. A few names are compared
-// with those before them; many go into a map.
+// Names detects repeated names. It compares a few names with each other and puts many into a map.
 type Names struct{ seen map[string]struct{} }
 
 const fewNames = 16
 
-// Add reports whether name is none of the n that name(i) returns, all of which
-// have been added.
+// Add reports whether name is new. The n names before it, which name(i) returns, have been added.
 func (f *Names) Add(name string, n int, earlier func(i int) string) bool {
 	if n < fewNames {
 		for i := range n {

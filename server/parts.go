@@ -10,15 +10,14 @@ import (
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
-// Access is what a front end lets clients use: which groups of endpoints need a header, and
-// which headers become parameters of inferences.
+// Access has the restrictions and the forwarded headers of a front end.
 type Access struct {
 	Restrictions Restrictions
 	Forwarding   *Forwarding // nil forwards nothing
 }
 
-// NewAccess makes the Access of a front end, from the fields of its Config that its errors
-// name.
+// NewAccess returns the Access of a front end. Its errors name the fields of the front end's
+// Config.
 func NewAccess(restricted []Restriction, forwardPattern string) (a Access, err error) {
 	if a.Restrictions, err = NewRestrictions(restricted); err != nil {
 		return a, fmt.Errorf("Restricted: %w", err)
@@ -29,36 +28,32 @@ func NewAccess(restricted []Restriction, forwardPattern string) (a Access, err e
 	return a, nil
 }
 
-// Parts are what the front ends share.
+// Parts are shared by all front ends.
 type Parts struct {
 	// Core is required.
 	Core Core
-	// Allocate lends memory for tensors of more than 4096 bytes; nil leaves them
-	// on the Go heap.
+	// Allocate lends memory for tensors of more than 4096 bytes. If nil, they are on the Go heap.
 	Allocate Allocator
-	// Open lends memory for larger tensors and texts that arrive piece by piece;
-	// nil leaves them to Allocate and the Go heap.
+	// Open lends memory for larger tensors and texts that arrive piece by piece. If nil, Allocate
+	// and the Go heap serve them.
 	Open Opener
-	// Memory is the account of what requests take; nil means one of its own, of
-	// the default size.
+	// Memory is the account of requests; nil: a new one of the default size.
 	Memory *budget.Account
-	// Regions has what clients have registered of their shared memory; nil means that
-	// they may not.
+	// Regions has the shared memory that clients have registered; nil: they cannot.
 	Regions *clientshm.Registry
-	// Traces decides which requests are traced; nil means none.
+	// Traces decides which requests are traced; nil: none.
 	Traces *tracing.Tracer
-	// Samples returns the samples of a metric that models make, for load reports; nil means
-	// that there are none.
+	// Samples returns the samples of a metric of models, for load reports; nil: no metrics.
 	Samples func(family string) []metrics.Sample
-	// IsReplayKey reports whether a value of infer.ReplayHeader keeps a request out of the recording.
-	// Nil: requests are not recorded, and front ends do not look for the header.
+	// IsReplayKey reports whether a value of infer.ReplayHeader keeps a request out of the
+	// recording. If nil, requests are not recorded, and front ends ignore the header.
 	IsReplayKey func(value string) bool
 	// Logging shows and changes the log settings; required.
 	Logging LogControl
 }
 
-// Complete refuses Parts without what is required, and gives them an account, regions
-// and a tracer if they have none.
+// Complete rejects Parts without their required fields, and sets an account, regions and a tracer
+// if they are missing.
 func (p *Parts) Complete() error {
 	if p.Core == nil || p.Logging == nil {
 		return errors.New("Parts has no Core or no Logging, want both")

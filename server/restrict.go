@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The groups of endpoints that can be restricted, by their names on the command line.
+// The groups of endpoints that can be restricted, as named on the command line.
 const (
 	GroupHealth          = "health"
 	GroupMetadata        = "metadata"
@@ -24,15 +24,15 @@ var allGroups = []string{GroupHealth, GroupMetadata, GroupInference, GroupShared
 // Restriction closes groups of endpoints to requests without a certain header.
 type Restriction struct {
 	Groups []string // "health", "metadata", "inference", …
-	Header string   // compared without regard to case
-	Value  string   // compared exactly
+	Header string   // case-insensitive
+	Value  string   // case-sensitive
 }
 
-// Restrictions says for each restricted group what opens it.
+// Restrictions has the Restriction of each restricted group.
 type Restrictions map[string]Restriction
 
-// NewRestrictions refuses unknown groups and groups named twice, with the texts
-// that Triton prints at its start.
+// NewRestrictions rejects unknown groups and groups named twice, with the texts that Triton prints
+// at startup.
 func NewRestrictions(list []Restriction) (Restrictions, error) {
 	byGroup := Restrictions{}
 	for _, r := range list {
@@ -53,9 +53,8 @@ func NewRestrictions(list []Restriction) (Restrictions, error) {
 	return byGroup, nil
 }
 
-// Allow reports whether a request of that group may pass. header looks a header
-// or metadata key up. Otherwise want is the header that is missing or has
-// another value.
+// Allow reports whether a request of that group may pass. header looks up a header or metadata key.
+// If not, want is the header that is missing or has another value.
 func (r Restrictions) Allow(group string, header func(name string) (value string, ok bool)) (want string, ok bool) {
 	one, restricted := r[group]
 	if !restricted {

@@ -8,18 +8,17 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Allocator lends memory for the bytes of a request's tensor: n bytes, aligned
-// to a page, which the stubs see without a further copy, and which are charged
-// until the caller releases the Memory. It fails with an *infer.Error of code
-// Unavailable when the server's memory for requests is used up.
+// Allocator lends memory for a tensor of a request: n bytes, aligned to a page, which stubs can
+// read without a copy. They are charged until the caller releases the Memory. The error is an
+// *infer.Error of code Unavailable when the server's memory for requests is used up.
 type Allocator func(n int) ([]byte, infer.Memory, error)
 
-// InlineTensor is the longest tensor of a request that lies on the Go heap where there is
-// an Allocator, in bytes.
+// InlineTensor is the longest tensor of a request on the Go heap if there is an Allocator, in
+// bytes.
 const InlineTensor = 4 << 10
 
-// Tensor gives t memory for n bytes: of the Allocator, or of the Go heap, charged to c, if
-// they are few or there is none.
+// Tensor gives t memory for n bytes. Few bytes, and all if there is no Allocator, are on the Go
+// heap and charged to c.
 func (a Allocator) Tensor(t *infer.Tensor, n int, c *budget.Charge) (err error) {
 	if n > InlineTensor && a != nil {
 		if t.Data, t.Memory, err = a(n); err == nil {
@@ -34,32 +33,31 @@ func (a Allocator) Tensor(t *infer.Tensor, n int, c *budget.Charge) (err error) 
 	return nil
 }
 
-// Opener lends memory as an Allocator does, for n bytes that a client has
-// announced, of which so many have arrived: it becomes real, and is charged, by
-// Grow. It fails with ErrUnproven where clients announce so much that an eighth
-// of the bytes must arrive first.
+// Opener lends memory as an Allocator does, for n bytes that a client has announced and of which
+// arrived have come. Filling.Grow makes the memory real and charges it. It fails with ErrUnproven
+// if announcements exceed the memory, so that an eighth of the bytes must arrive first.
 type Opener func(n, arrived int) (Filling, error)
 
 // Filling is memory that is filled step by step.
 type Filling interface {
 	infer.Memory
-	// Bytes is all of it; behind what Grow was last told nothing may be touched.
+	// Bytes returns all of it. Bytes beyond the last argument of Grow must not be touched.
 	Bytes() []byte
-	// Grow makes the first n bytes real. After an error they are what they were.
+	// Grow makes the first n bytes real. An error changes nothing.
 	Grow(n int) error
 }
 
-// ErrUnproven is what an Opener says of an announcement without bytes.
+// ErrUnproven is an Opener's error for an announcement without bytes.
 var ErrUnproven = errors.New("an eighth of the bytes must arrive first")
 
-// Refusal is the error of a request that needs n bytes of the pool, which has
-// said why not.
+// Refusal returns the error of a request that needs n bytes of the pool, which has failed for the
+// reason why.
 func Refusal(account *budget.Account, n int, why error) error {
 	var e *infer.Error
 	if errors.As(why, &e) {
 		return e
 	}
-	// The account, if it is the reason, says it best.
+	// The account has a better text if it is the reason.
 	if err := account.Take(budget.Blocks, int64(n)); err != nil {
 		return err
 	}

@@ -2,11 +2,10 @@ package server
 
 import "github.com/nereid-serving/nereid/infer"
 
-// Single collects the responses to a request of which one is wanted. The zero value has
-// none yet.
+// Single collects the responses to a request that should have one. The zero value is empty.
 type Single struct {
 	First *infer.Response // nil until there is one; the caller releases it
-	Count int             // without those that carry nothing
+	Count int             // without empty responses
 }
 
 // Take is an infer.Sender.

@@ -1,17 +1,12 @@
-// Package certificates keeps what a front end shows to its clients over TLS, and whom it
-// accepts, as files have it: a file that is exchanged takes effect with the next
-// connection, without a restart.
+// Package certificates loads the certificates of a front end from files, and reloads them when the
+// files change: a new certificate takes effect with the next connection, without a restart.
 //
 //	Files ── Load ──▶ Store ── Config ──▶ *tls.Config, whose every handshake asks the Store
 //
-// A Store has two states: what it serves is what the files say, or the files say nothing
-// usable and it serves what they said before. Certificate and key are exchanged one after
-// the other by most tools, so the second state is an ordinary one; it is logged once for
-// each content that cannot be used.
+// If the files are unusable the Store keeps serving their last usable content. That is common,
+// since most tools replace certificate and key one after the other. Each unusable content is logged
+// once.
 //
-// Locks: Store.mu is held while files are read, by one handshake at a time; the others
-// wait for it, or find it done. No other lock is taken under it.
-//
-// Callers: any goroutine. Memory: a *tls.Config that a handshake was given is never
-// changed.
+// Store.mu is held while files are read, by one handshake at a time; the others wait. No other lock
+// is acquired under it. A *tls.Config does not change once a handshake has it.
 package certificates

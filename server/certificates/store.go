@@ -13,15 +13,15 @@ import (
 
 // Files are PEM files.
 type Files struct {
-	Cert string // the server's certificate, and those that it rests upon
+	Cert string // the server's certificate and its intermediate certificates
 	Key  string // its private key
-	Root string // whose clients are accepted; "": clients show no certificate
+	Root string // roots of client certificates; "": clients need none
 }
 
-// lookEvery is how often the files are looked at, if there are handshakes.
+// lookEvery is the least time between two checks of the files, which handshakes cause.
 const lookEvery = time.Second
 
-// Store has what the files said when they were last usable.
+// Store has the last usable content of the files.
 type Store struct {
 	files     Files
 	protocols []string
@@ -30,19 +30,18 @@ type Store struct {
 
 	mu     sync.Mutex
 	config *tls.Config
-	seen   [3]stamp // of the files that config was read from, or that could not be used
+	seen   [3]stamp // of the files that were read last, usable or not
 	looked time.Time
 }
 
-// stamp tells whether a file is another one than before.
+// stamp identifies the state of a file, to detect changes.
 type stamp struct {
 	size     int64
 	modified time.Time
-	file     os.FileInfo // for os.SameFile; nil: it could not be looked at
+	file     os.FileInfo // for os.SameFile; nil: os.Stat failed
 }
 
-// Load reads the files, which must be usable. The protocols are offered in this order
-// (ALPN).
+// Load reads the files, which must be usable. It offers these protocols in this order (ALPN).
 func Load(files Files, log zerolog.Logger, protocols ...string) (*Store, error) {
 	s := &Store{files: files, protocols: protocols, log: log, now: time.Now}
 	s.seen = s.stamps()
@@ -54,14 +53,14 @@ func Load(files Files, log zerolog.Logger, protocols ...string) (*Store, error) 
 	return s, nil
 }
 
-// Config returns what a listener uses: each handshake gets what the files say.
+// Config returns the configuration of a listener. Each handshake uses the current files.
 func (s *Store) Config() *tls.Config {
 	config := s.Current().Clone()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.Current(), nil }
 	return config
 }
 
-// Current returns what the next handshake uses. It reads files anew that have changed.
+// Current returns the configuration of the next handshake. It rereads changed files.
 func (s *Store) Current() *tls.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +72,7 @@ func (s *Store) Current() *tls.Config {
 }
 
 func (s *Store) lookLocked() {
-	// The stamps are taken first: a file that is exchanged while it is read is read again.
+	// The stamps come first, so that a file that changes while it is read is read again.
 	stamps := s.stamps()
 	same := true
 	for i := range stamps {
@@ -129,7 +128,7 @@ func (s *Store) read() (*tls.Config, error) {
 		return nil, fmt.Errorf("load root certificate: no certificate in %s", s.files.Root)
 	}
 	config.ClientAuth = tls.RequireAndVerifyClientCert
-	// A session that is resumed rests upon the roots of its beginning.
+	// A resumed session would use the roots of its beginning.
 	config.SessionTicketsDisabled = true
 	return config, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// written makes a pair in dir, and the Files that name it.
+// written writes a pair to dir and returns its Files.
 func written(t *testing.T, dir string) Files {
 	t.Helper()
 	f := Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
@@ -22,7 +22,7 @@ func written(t *testing.T, dir string) Files {
 	return f
 }
 
-// loaded is a store whose clock the returned function moves on by more than lookEvery.
+// loaded returns a store, its log, and a function that advances its clock by more than lookEvery.
 func loaded(t *testing.T, files Files) (s *Store, log *bytes.Buffer, later func()) {
 	t.Helper()
 	log = &bytes.Buffer{}
@@ -35,7 +35,7 @@ func loaded(t *testing.T, files Files) (s *Store, log *bytes.Buffer, later func(
 	return s, log, func() { now = now.Add(2 * lookEvery) }
 }
 
-// shows returns what the next handshake would show.
+// shows returns the certificate of the next handshake.
 func shows(t *testing.T, s *Store) []byte {
 	t.Helper()
 	config, err := s.Config().GetConfigForClient(&tls.ClientHelloInfo{})
@@ -64,7 +64,8 @@ func TestExchangedFilesTakeEffect(t *testing.T) {
 	}
 }
 
-// TestLinkExchangedAsKubernetesDoes: secrets are exchanged by a link to another directory.
+// TestLinkExchangedAsKubernetesDoes replaces a secret as Kubernetes does, by a link to another
+// directory.
 func TestLinkExchangedAsKubernetesDoes(t *testing.T) {
 	dir := t.TempDir()
 	for _, version := range []string{"1", "2"} {
@@ -91,7 +92,7 @@ func TestLinkExchangedAsKubernetesDoes(t *testing.T) {
 	}
 }
 
-// TestHalfExchangedFilesLeaveTheOldOnes: a certificate is there before its key.
+// TestHalfExchangedFilesLeaveTheOldOnes has a new certificate arrive before its key.
 func TestHalfExchangedFilesLeaveTheOldOnes(t *testing.T) {
 	dir := t.TempDir()
 	files := written(t, dir)

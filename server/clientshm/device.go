@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// openDevice has an allocation opened. The caller owns the one reference. After an error nothing
-// is open.
+// openDevice opens an allocation. The caller owns the one reference. After an error nothing is
+// open.
 func (r *Registry) openDevice(ctx context.Context, status Status, handle []byte) (*region, error) {
 	devices := r.devices()
 	if devices == nil {
@@ -32,12 +32,13 @@ func (r *Registry) openDevice(ctx context.Context, status Status, handle []byte)
 	return made, nil
 }
 
-// OnDevice returns the allocation that the slice lies in, and where in it; nil if it lies in a file.
+// OnDevice returns the allocation of the slice and its offset there, or nil if the slice is in a
+// file.
 func (s *Slice) OnDevice() (allocation *foreign.Device, offset uint64) {
 	return s.region.allocation, uint64(s.offset)
 }
 
-// copyDevice is Copy of a slice on a device.
+// copyDevice is Copy for a slice on a device.
 func (s *Slice) copyDevice(ctx context.Context) ([]byte, infer.Memory, error) {
 	if s.size == 0 {
 		return []byte{}, nil, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// open opens the file of a region, checks it by its descriptor, and maps the range. The
-// caller owns the one reference. After an error nothing is open.
+// open opens the file of a region, checks it by its descriptor, and maps the range. The caller owns
+// the one reference. After an error nothing is open.
 func (r *Registry) open(status Status, file string) (*region, error) {
 	fd, end, err := r.openFile(status.Key, file)
 	if err != nil {
@@ -27,12 +27,12 @@ func (r *Registry) open(status Status, file string) (*region, error) {
 	return made, nil
 }
 
-// openFile returns a descriptor of a regular file that is not the server's own, and the
-// bytes that it has now.
+// openFile returns a descriptor of a regular file that is not the server's own, and the file's
+// current size.
 //
-// It is what shm_open(3) does: the file is one name in the folder, so that neither ".."
-// nor a link in between can lead elsewhere, and the last link is not followed either.
-// O_NONBLOCK keeps the open of a pipe from waiting for its other end.
+// As in shm_open(3) the file is one name in the folder, so that neither ".." nor an intermediate
+// link can lead elsewhere. The last link is not followed either. O_NONBLOCK keeps the open of a
+// pipe from waiting for its other end.
 func (r *Registry) openFile(key, file string) (fd int, size uint64, err error) {
 	unable := infer.Errorf(infer.Internal, "Unable to open shared memory region: '%s'", key)
 	if strings.Contains(file, "/") || file == "." || file == ".." {
@@ -59,8 +59,8 @@ func (r *Registry) openFile(key, file string) (fd int, size uint64, err error) {
 	return fd, uint64(st.Size), nil
 }
 
-// mapRange maps the range of a region in a file of end bytes. No page is touched, so that
-// the memory of holes in the file is not taken.
+// mapRange maps the range of a region in a file of end bytes. It touches no page, so that holes in
+// the file take no memory.
 func mapRange(fd int, end uint64, status Status) ([]byte, error) {
 	if status.Size > end || status.Offset > end-status.Size {
 		return nil, infer.Errorf(infer.InvalidArg, "failed to register shared memory region '%s': invalid args", status.Name)
@@ -68,7 +68,7 @@ func mapRange(fd int, end uint64, status Status) ([]byte, error) {
 	if status.Size > mostBytes {
 		return nil, errSpace(status.Name, unix.ENOMEM)
 	}
-	// The kernel refuses a length of 0 and an offset that is not a multiple of the page size.
+	// The kernel rejects a length of 0 and an offset that is not a multiple of the page size.
 	mapping, err := unix.Mmap(fd, int64(status.Offset), int(status.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, errSpace(status.Name, err)
@@ -76,13 +76,12 @@ func mapRange(fd int, end uint64, status Status) ([]byte, error) {
 	return mapping, nil
 }
 
-// errSpace refuses a region for which there are no addresses.
+// errSpace is the error of a region for which there is no address space.
 func errSpace(name string, why error) error {
 	return infer.Errorf(infer.InvalidArg, "failed to register shared memory region '%s': unable to process address space%s", name, reason(why))
 }
 
-// reason is the text of an error of the kernel as the C library has it, which begins with a
-// capital letter.
+// reason returns the text of a kernel error as the C library has it, with a capital letter.
 func reason(err error) string {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {

@@ -12,36 +12,36 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// region is a range of a client's file, or of an allocation on a device. It does not change but
-// for its references.
+// region is a range of a client's file, or of an allocation on a device. Only its references
+// change.
 type region struct {
 	registry *Registry
 	status   Status
 
 	// Of a file.
 	fd      int
-	mapping []byte      // of the range; its bytes may vanish
-	shared  *shm.Shared // what stubs may map of it; nil: nothing
+	mapping []byte      // of the range; the client can truncate its bytes
+	shared  *shm.Shared // for stubs that may map the region; nil: none may
 
-	// On a device; nil of a file.
+	// On a device; nil for a file.
 	devices    Devices
-	allocation *foreign.Device // with a reference of the region's
+	allocation *foreign.Device // with a reference of the region's own
 
 	// refs counts the name, while there is one, and the slices that are held.
 	refs atomic.Int64
 }
 
-// release gives a reference up. The last one unmaps the region and closes its file.
+// release drops a reference. The last one unmaps the region and closes its file.
 func (g *region) release() {
 	switch n := g.refs.Add(-1); {
 	case n > 0:
 	case n == 0:
 		if g.allocation != nil {
-			g.allocation.Release() // which has it closed, here and in stubs
+			g.allocation.Release() // closes it, here and in stubs
 			return
 		}
 		if g.shared != nil {
-			g.shared.End() // stubs unmap it, who have a descriptor of their own
+			g.shared.End() // makes stubs unmap it, which have their own descriptor
 		}
 		_ = unix.Munmap(g.mapping)
 		_ = unix.Close(g.fd)
@@ -50,27 +50,27 @@ func (g *region) release() {
 	}
 }
 
-// Slice is a range of a region that a request uses. It implements infer.Foreign, and what stubs need
-// that take it where it lies: frames.Shared and cudaipc.Client.
+// Slice is a range of a region that a request uses. It implements infer.Foreign, and frames.Shared
+// and cudaipc.Client for stubs that read it in place.
 type Slice struct {
 	region       *region
-	offset, size int64 // bytes, from the beginning of the region
+	offset, size int64 // bytes, from the start of the region
 }
 
 // Retain adds a reference to the region.
 func (s *Slice) Retain() { s.region.refs.Add(1) }
 
-// Release gives a reference to the region up.
+// Release drops a reference to the region.
 func (s *Slice) Release() { s.region.release() }
 
 // Size returns the bytes of the range.
 func (s *Slice) Size() int64 { return s.size }
 
-// Shared returns what stubs may map of the region, and where in it the slice begins; nil if
-// it is no file, or not of our user alone.
+// Shared returns the region for stubs that map it and the slice's offset there, or nil if the
+// region is not a file of the server's user alone.
 func (s *Slice) Shared() (region *shm.Shared, offset int64) { return s.region.shared, s.offset }
 
-// inlineBytes is the longest copy that lies on the Go heap where there is an allocator.
+// inlineBytes is the longest copy on the Go heap if there is an allocator.
 const inlineBytes = 4 << 10
 
 // Copy implements infer.Foreign.
@@ -96,8 +96,8 @@ func (s *Slice) Copy(ctx context.Context) (data []byte, owner infer.Memory, err 
 	return data, owner, nil
 }
 
-// read fills dst, which has the size of the slice. The kernel copies: behind the end of a
-// file that its client has truncated it finds nothing, and nothing faults.
+// read fills dst, which has the size of the slice. The kernel copies: beyond the end of a file that
+// its client has truncated it reads nothing, and nothing faults.
 func (s *Slice) read(dst []byte) error {
 	for at := int64(s.region.status.Offset) + s.offset; len(dst) > 0; {
 		n, err := unix.Pread(s.region.fd, dst, at)
@@ -114,17 +114,17 @@ func (s *Slice) read(dst []byte) error {
 	return nil
 }
 
-// Truncated says that the client has taken bytes away.
+// Truncated returns the error of a region that its client has truncated.
 func (s *Slice) Truncated() error {
 	return infer.Errorf(infer.InvalidArg, "shared memory region '%s' has been truncated by its owner", s.region.status.Name)
 }
 
-// Write puts the bytes of an output at the beginning of the range and leaves its rest alone. A copy to a
-// device that waits for others ends with ctx.
+// Write copies an output to the start of the range and leaves the rest alone. A copy to a device
+// that waits for others ends with ctx.
 //
-// Ownership: the bytes are the client's, who may read them while they are written, and may
-// take them away: then the store faults, and the guard makes an error of it. data stays valid
-// in the meantime, since its caller holds it.
+// Ownership: the bytes are the client's, who may read them while they are written, and may truncate
+// the file. Then the store faults, and the guard returns an error. data stays valid meanwhile,
+// since the caller holds it.
 func (s *Slice) Write(ctx context.Context, output string, data []byte) error {
 	if n := int64(len(data)); n > s.size {
 		return infer.Errorf(infer.Internal,
@@ -139,15 +139,15 @@ func (s *Slice) Write(ctx context.Context, output string, data []byte) error {
 	return nil
 }
 
-// charged is what a copy on the heap has taken of the account.
+// charged is the charge of a copy on the heap.
 type charged struct {
 	account *budget.Account
 	size    int64
 	refs    atomic.Int32
 }
 
-// onHeap returns n bytes of the heap, charged until the owner, nil if there is no account, is
-// released.
+// onHeap returns n bytes of the heap, which are charged until the owner is released. The owner is
+// nil without an account.
 func onHeap(account *budget.Account, n int64) ([]byte, infer.Memory, error) {
 	if account == nil {
 		return make([]byte, n), nil, nil

@@ -18,12 +18,11 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// page is the size of a page on the machines that the tests run on, and a multiple of it
-// elsewhere.
+// page is a multiple of the page size of all machines.
 const page = 64 << 10
 
-// folder makes a folder with a file of two pages, "two", which begins with "first" and has
-// "second" in its second page.
+// folder creates a folder with a file "two" of two pages. The first page begins with "first", the
+// second with "second".
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +47,7 @@ func enabled(t *testing.T, dir string, change ...func(*Config)) *Registry {
 	return r
 }
 
-// descriptors counts those of this process.
+// descriptors counts the descriptors of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -66,7 +65,7 @@ func wantError(t *testing.T, err error, code infer.Code, text string) {
 	}
 }
 
-// TestRegisterRefusesInOrder has each check with its text, in the order in which they come.
+// TestRegisterRefusesInOrder checks the text of each error, in Triton's order.
 func TestRegisterRefusesInOrder(t *testing.T) {
 	dir := folder(t)
 	outside := filepath.Join(t.TempDir(), "outside")
@@ -154,7 +153,7 @@ func TestRegisterRefusesInOrder(t *testing.T) {
 	}
 }
 
-// TestFailedRegistrationsLeaveNothing has 2,000 registrations fail behind the open.
+// TestFailedRegistrationsLeaveNothing fails 2,000 registrations after the open.
 func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 	r := enabled(t, folder(t))
 	if err := r.RegisterSystem("taken", "two", 0, 1); err != nil {
@@ -165,7 +164,7 @@ func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 		name, offset, size := "r", uint64(0), uint64(2*page+1)
 		switch i % 4 {
 		case 1:
-			offset, size = 1, 1 // what the kernel refuses to map
+			offset, size = 1, 1 // the kernel refuses to map it
 		case 2:
 			size = 0
 		case 3:
@@ -180,8 +179,8 @@ func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestShortagesRefuseARegistration: no descriptor is left to open the file with, or no
-// addresses to map it. The next registration succeeds.
+// TestShortagesRefuseARegistration runs out of descriptors for the file, then of addresses to map
+// it. The next registration succeeds.
 func TestShortagesRefuseARegistration(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir)
@@ -245,7 +244,7 @@ func TestMostBoundsRegions(t *testing.T) {
 	}
 }
 
-// TestKindsShareNames: a region of the system is known to the endpoints of CUDA by its name.
+// TestKindsShareNames finds a region of the system by its name at the endpoints of CUDA.
 func TestKindsShareNames(t *testing.T) {
 	r := enabled(t, folder(t))
 	if err := r.RegisterSystem("s", "two", 0, 1); err != nil {
@@ -313,14 +312,14 @@ func TestFindChecksTheRange(t *testing.T) {
 	}
 }
 
-// block is memory that an allocator of a test lends.
+// block is memory of a test's allocator.
 type block struct{ lent *int }
 
 func (b block) Retain()  { *b.lent++ }
 func (b block) Release() { *b.lent-- }
 
-// TestCopiesAreCharged: small copies are on the account, large ones are the allocator's, and
-// neither is left over when the file has been truncated.
+// TestCopiesAreCharged checks that small copies are charged to the account, that large ones come
+// from the allocator, and that neither remains after the file has been truncated.
 func TestCopiesAreCharged(t *testing.T) {
 	dir, lent := folder(t), 0
 	account := budget.New(budget.Config{Limit: 1 << 20})
@@ -408,8 +407,8 @@ func TestWriteStaysInItsRange(t *testing.T) {
 	}
 }
 
-// TestRegionsOutliveTheirNames: a slice that is held goes on with its file after the name
-// of the region, and that of the file, have gone; then everything is closed.
+// TestRegionsOutliveTheirNames uses a slice after the names of its region and file are gone. After
+// that everything is closed.
 func TestRegionsOutliveTheirNames(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir)
@@ -446,7 +445,7 @@ func TestRegionsOutliveTheirNames(t *testing.T) {
 	}
 }
 
-// TestHolesStayHoles: reading a sparse region takes no memory for it.
+// TestHolesStayHoles reads a sparse region, which takes no memory for it.
 func TestHolesStayHoles(t *testing.T) {
 	file, err := os.CreateTemp("/dev/shm", "nereid-regions-test-")
 	if err != nil {
@@ -475,8 +474,8 @@ func TestHolesStayHoles(t *testing.T) {
 	}
 }
 
-// TestStormLeavesNothingOpen registers, uses, truncates and unregisters at random. At its
-// end nothing is open.
+// TestStormLeavesNothingOpen registers, uses, truncates and unregisters at random. In the end
+// nothing is open.
 func TestStormLeavesNothingOpen(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir, func(c *Config) { c.Most = 3 })

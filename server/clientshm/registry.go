@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// Kind says what memory a region is of.
+// Kind is the kind of memory of a region.
 type Kind uint8
 
 // The kinds.
@@ -41,62 +41,60 @@ func (k Kind) title() string {
 	return "system"
 }
 
-// Config sets up a Registry. The zero value lets no client register anything.
+// Config configures a Registry. With the zero value clients cannot register regions.
 type Config struct {
 	// Enabled lets clients register regions.
 	Enabled bool
-	// Most is how many regions there may be; default DefaultMost.
+	// Most bounds the number of regions; default DefaultMost.
 	Most int
 	// Directory has the files of regions; default "/dev/shm".
 	Directory string
 	// Account is charged for copies on the Go heap; nil: they are not charged.
 	Account *budget.Account
-	// Allocate lends memory for copies of more than 4096 bytes, which is charged until
-	// it is released; nil: they lie on the Go heap.
+	// Allocate lends memory for copies of more than 4096 bytes, which is charged until it is
+	// released; nil: they are on the Go heap.
 	Allocate func(n int) ([]byte, infer.Memory, error)
-	// Ours reports whether a file is the server's own; nil: none is.
+	// Ours reports whether a file is the server's own; nil: it never is.
 	Ours func(device, inode uint64) bool
-	// Devices waits until devices have been counted, and returns what uses them, nil if there
-	// are none; nil: there are none.
+	// Devices waits until the devices have been counted and returns their memory, or nil on a
+	// machine without devices. Nil stands for such a machine.
 	Devices func() Devices
 }
 
 // Devices opens memory of clients on devices, in a process that may touch it. Errors of Copy and
 // Write are *infer.Error.
 type Devices interface {
-	// Open opens an allocation, and holds it up to the last Release. The error is a part of
-	// what the client is told.
-	// Open, Copy and Write end with ctx where they wait for others.
+	// Open opens an allocation and holds it until the last Release. Its error becomes a part of the
+	// text for the client. Open, Copy and Write end with ctx when they wait for others.
 	Open(ctx context.Context, device uint64, handle foreign.Handle) (*foreign.Device, error)
-	// Copy copies n bytes at offset into memory of the server, which is charged until it is released.
+	// Copy copies n bytes at offset into memory of the server, which is charged until it is
+	// released.
 	Copy(ctx context.Context, from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error)
-	// Write copies data to offset, and waits until it is there.
+	// Write copies data to offset and returns when it is there.
 	Write(ctx context.Context, to *foreign.Device, offset uint64, data []byte) error
 }
 
-// DefaultMost is how many regions there may be unless Config says otherwise. Each takes a
-// descriptor and a mapping.
+// DefaultMost is the default of Config.Most. Each region takes a descriptor and a mapping.
 const DefaultMost = 1024
 
-// mostBytes is how many bytes all regions may have together: a client can make a file of any
-// size without memory, and the server must not run out of addresses.
+// mostBytes bounds the size of all regions. A client can create a file of any size without memory,
+// and the server must not run out of addresses.
 const mostBytes = 4 << 40
 
 // maxText is the longest name, and the longest key, in bytes.
 const maxText = 4 << 10
 
-// reserved begins the names of the memory that the Python backend of Triton shares with
-// its processes.
+// reserved begins the names of the memory that Triton's Python backend shares with its processes.
 const reserved = "triton_python_backend_shm_region_"
 
-// ErrDisabled refuses to register and unregister regions.
+// ErrDisabled is the error of registering and unregistering regions where clients may not.
 var ErrDisabled = &infer.Error{Code: infer.Unsupported,
 	Message: "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."}
 
 // Status describes a region.
 type Status struct {
 	Kind         Kind
-	Name, Key    string // Key and Offset of the system, Device of CUDA
+	Name, Key    string // Key and Offset for the system, Device for CUDA
 	Offset, Size uint64 // bytes, in the file or on the device
 	Device       uint64 // its number
 }
@@ -117,7 +115,7 @@ func New(config Config) *Registry {
 	return &Registry{config: config, byName: map[string]*region{}}
 }
 
-// CheckEnabled fails with ErrDisabled if clients may not register regions.
+// CheckEnabled returns ErrDisabled if clients may not register regions.
 func (r *Registry) CheckEnabled() error {
 	if !r.config.Enabled {
 		return ErrDisabled
@@ -125,8 +123,8 @@ func (r *Registry) CheckEnabled() error {
 	return nil
 }
 
-// RegisterSystem makes a region of size bytes at offset of the file that key names. Errors
-// are *infer.Error, in the order in which Triton finds them.
+// RegisterSystem registers a region of size bytes at offset of the file that key names. Errors are
+// *infer.Error, in the order in which Triton finds them.
 func (r *Registry) RegisterSystem(name, key string, offset, size uint64) error {
 	if err := r.CheckEnabled(); err != nil {
 		return err
@@ -156,8 +154,8 @@ func (r *Registry) RegisterSystem(name, key string, offset, size uint64) error {
 	return nil
 }
 
-// RegisterCUDA makes a region of size bytes at the beginning of an allocation that a client has on a
-// device. Errors are *infer.Error.
+// RegisterCUDA registers a region of size bytes at the start of an allocation that a client has on
+// a device. Errors are *infer.Error.
 func (r *Registry) RegisterCUDA(ctx context.Context, name string, device uint64, handle []byte, size uint64) error {
 	if err := r.CheckEnabled(); err != nil {
 		return err
@@ -179,7 +177,7 @@ func (r *Registry) RegisterCUDA(ctx context.Context, name string, device uint64,
 	return nil
 }
 
-// HasDevices waits until devices have been counted, and reports whether there are any.
+// HasDevices waits until the devices have been counted, and reports whether there are any.
 func (r *Registry) HasDevices() bool { return r.devices() != nil }
 
 func (r *Registry) devices() Devices {
@@ -189,12 +187,13 @@ func (r *Registry) devices() Devices {
 	return r.config.Devices()
 }
 
-// NoDevice refuses a region on a device of a machine without one.
+// NoDevice is the error of registering device memory on a machine without devices.
 func NoDevice(name string) error {
 	return infer.Errorf(infer.InvalidArg, "failed to register CUDA shared memory region: '%s', GPUs not supported", name)
 }
 
-// checkText refuses what later replies could not tell, or would keep too much memory.
+// checkText rejects names and keys that are not UTF-8 or too long, since later replies contain
+// them.
 func checkText(name, key string) error {
 	for _, text := range [...]struct{ what, value string }{{"name", name}, {"key", key}} {
 		if !utf8.ValidString(text.value) {
@@ -207,7 +206,7 @@ func checkText(name, key string) error {
 	return nil
 }
 
-// checkRoom refuses a name that is taken, and a region more than there may be.
+// checkRoom rejects a name in use, and a region beyond the limit.
 func (r *Registry) checkRoom(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +224,7 @@ func (r *Registry) checkRoomLocked(name string) error {
 	return nil
 }
 
-// add gives a region its name. The registry then owns the reference that came with it.
+// add gives a region its name. The registry then owns the region's first reference.
 func (r *Registry) add(made *region) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,9 +240,9 @@ func (r *Registry) add(made *region) error {
 	return nil
 }
 
-// Unregister takes the name of a region of that kind away, or all names of the kind if name
-// is empty. A name that is not there, or is of the other kind, is left alone. Requests that
-// use the region go on with it.
+// Unregister removes the name of a region of that kind, or all names of the kind if name is empty.
+// It ignores a name that does not exist or is of the other kind. Requests that use the region go on
+// with it.
 func (r *Registry) Unregister(kind Kind, name string) error {
 	if err := r.CheckEnabled(); err != nil {
 		return err
@@ -254,7 +253,7 @@ func (r *Registry) Unregister(kind Kind, name string) error {
 	return nil
 }
 
-// remove returns the regions that have lost their names. The caller releases them.
+// remove removes names and returns their regions. The caller releases them.
 func (r *Registry) remove(kind Kind, name string) (gone []*region) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -269,7 +268,7 @@ func (r *Registry) remove(kind Kind, name string) (gone []*region) {
 	return gone
 }
 
-// namedLocked returns the region of that name, if there is one, or all if it is empty.
+// namedLocked returns the region of that name, if it exists, or all regions if the name is empty.
 func (r *Registry) namedLocked(name string) []*region {
 	if name != "" {
 		if one := r.byName[name]; one != nil {
@@ -284,8 +283,8 @@ func (r *Registry) namedLocked(name string) []*region {
 	return all
 }
 
-// Status describes the region of that kind and name, or all of the kind if name is empty, in
-// the order of their names. It fails with NotFound if there is none of the name.
+// Status describes the region of that kind and name, or all of the kind if name is empty, sorted by
+// name. It fails with NotFound if the name does not exist.
 func (r *Registry) Status(kind Kind, name string) (list []Status, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,8 +305,8 @@ func (r *Registry) Status(kind Kind, name string) (list []Status, err error) {
 	return list, nil
 }
 
-// Find returns size bytes at offset of the region of that name. The caller releases the
-// Slice. Errors are *infer.Error, with Triton's texts.
+// Find returns size bytes at offset of the region of that name. The caller releases the Slice.
+// Errors are *infer.Error, with Triton's texts.
 func (r *Registry) Find(name string, offset, size uint64) (*Slice, error) {
 	r.mu.Lock()
 	found := r.byName[name]
@@ -325,7 +324,7 @@ func (r *Registry) Find(name string, offset, size uint64) (*Slice, error) {
 	return &Slice{region: found, offset: int64(offset), size: int64(size)}, nil
 }
 
-// check refuses a range that the region does not have.
+// check rejects a range outside the region.
 func (g *region) check(offset, size uint64) error {
 	name, all := g.status.Name, g.status.Size
 	switch {
@@ -340,14 +339,14 @@ func (g *region) check(offset, size uint64) error {
 	return nil
 }
 
-// Stats returns how many regions have names, and their bytes.
+// Stats returns the number of named regions and their bytes.
 func (r *Registry) Stats() (count int, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.byName), r.bytes
 }
 
-// Close takes all names away.
+// Close removes all names.
 func (r *Registry) Close() {
 	for _, kind := range []Kind{System, CUDA} {
 		for _, gone := range r.remove(kind, "") {

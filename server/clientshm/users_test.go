@@ -12,8 +12,7 @@ import (
 
 const otherUserVariable = "NEREID_TEST_OTHER_USER"
 
-// TestRegisterAsAnotherUser is a part of TestFilesOfOtherUsersAreRefused, in a process of
-// its own.
+// TestRegisterAsAnotherUser is a part of TestFilesOfOtherUsersAreRefused, in a process of its own.
 func TestRegisterAsAnotherUser(t *testing.T) {
 	dir := os.Getenv(otherUserVariable)
 	if dir == "" {
@@ -25,8 +24,8 @@ func TestRegisterAsAnotherUser(t *testing.T) {
 	}
 }
 
-// TestFilesOfOtherUsersAreRefused: a server that may not write a file cannot be brought to
-// read it for a client.
+// TestFilesOfOtherUsersAreRefused checks that a server without write access to a file does not read
+// it for a client.
 func TestFilesOfOtherUsersAreRefused(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "nereid-regions-test-")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Acceptor accepts connections whatever comes between: want of descriptors or
-// memory, and what the network says of a connection that is no more.
+// Acceptor accepts connections despite temporary errors: a lack of descriptors or memory, and
+// errors of the connection itself.
 type Acceptor struct {
 	socket net.Listener
 	set    *Set
@@ -21,21 +21,21 @@ type Acceptor struct {
 	warned time.Time
 }
 
-// Acceptor returns what accepts the connections of s from socket. One goroutine uses it.
+// Acceptor returns an acceptor of connections for s from socket. One goroutine uses it.
 func (s *Set) Acceptor(socket net.Listener, log zerolog.Logger) *Acceptor {
 	return &Acceptor{socket: socket, set: s, log: log}
 }
 
-// Accept returns the next connection, which has not entered the Set yet; an error is
-// the end of the socket, or of ctx.
+// Accept returns the next connection, which has not entered the Set yet. It fails when the socket
+// is closed or ctx ends.
 func (a *Acceptor) Accept(ctx context.Context) (net.Conn, error) {
 	for {
 		conn, err := a.socket.Accept()
 		if err == nil || !isPassing(err) {
 			return conn, err
 		}
-		// The connection waits in the socket's queue. Room for it is made here, since Enter,
-		// which makes room for others, needs a connection that has its descriptor.
+		// The connection waits in the socket's queue. Room for it is made here, since Enter needs a
+		// connection that already has its descriptor.
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 			a.set.budget.relieve(a.set)
 		}
@@ -53,13 +53,12 @@ func (a *Acceptor) Accept(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// acceptPause is how long nothing is accepted after an error.
+// acceptPause is the pause after an error.
 const acceptPause = 50 * time.Millisecond
 
-// isPassing reports whether the next connection may be accepted all the same.
-// What accept(2) says may be about a lack of something, or about the one connection,
-// which a firewall forbids or whose network has gone; only a socket that is none ends
-// the service.
+// isPassing reports whether the next connection may be accepted after this error. Errors of
+// accept(2) are about a lack of resources or about the one connection, such as a firewall's veto or
+// a network that is down. Only an invalid socket ends the service.
 func isPassing(err error) bool {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errors.Is(err, net.ErrClosed) {

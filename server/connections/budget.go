@@ -9,39 +9,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Budget bounds the connections of all front ends together by the
-// descriptors that the process may have. Where there is no room for another one,
-// the connection that has been idle for longest is closed for it. Each front end has
-// ownConnections that the others cannot take.
+// Budget bounds the connections of all front ends together by the descriptors that the process may
+// have. To make room for a new connection it closes the connection with the longest idle time. Each
+// front end has ownConnections that the others cannot take.
 type Budget struct {
-	// Needs returns how many descriptors are to be kept for what the process has
-	// yet to open; nil: 0.
+	// Needs returns the number of descriptors to keep for files that the process has yet to open;
+	// nil: 0.
 	Needs func() int
-	// Settle is how long a connection counts as busy after a reply; 0: 5 s. Its next
-	// request may be on its way, and its client could not tell a connection that was
-	// closed meanwhile from a reply that was lost. So a flood of new connections, which
-	// have asked for nothing, makes room for itself first. Set before the first NewSet.
+	// Settle is how long a connection counts as busy after a reply; 0: 5 s. Its next request may be
+	// on its way, and its client could not distinguish a connection that was closed meanwhile from
+	// a lost reply. Thus a flood of new connections without requests evicts itself first. Set
+	// before the first NewSet.
 	Settle time.Duration
 
 	mu   sync.Mutex
 	sets []*Set
-	// others is how many descriptors were open besides connections when it was
-	// looked at.
+	// others is the number of open descriptors besides connections at the last count.
 	others int
 	looked time.Time
 }
 
 const (
-	// sparedDescriptors are kept besides Needs: for loads, files of requests, logs.
+	// sparedDescriptors are kept besides Needs, for loads, files of requests and logs.
 	sparedDescriptors = 32
-	// leastConnections are let in however few descriptors there are.
+	// leastConnections are accepted even if descriptors are short.
 	leastConnections = 8
-	// ownConnections are let in of each front end, whatever the others have: so metrics and
+	// ownConnections of each front end are accepted whatever the others have. Thus metrics and
 	// probes get through while clients flood another port.
 	ownConnections = 8
-	// lookApart is how long a count of the open descriptors holds.
+	// lookApart is how long a count of the open descriptors is used.
 	lookApart = 100 * time.Millisecond
-	// settleByDefault is Settle if nothing else is said.
+	// settleByDefault is the default of Settle.
 	settleByDefault = 5 * time.Second
 )
 
@@ -64,8 +62,8 @@ func (b *Budget) mostLocked(connections int) int {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur > math.MaxInt32 {
 		return math.MaxInt32
 	}
-	// A look costs system calls, and a flood of connections would make one for each. In
-	// between descriptors may be opened: sparedDescriptors are for them too.
+	// A count costs system calls, and a flood of connections would need one for each. Descriptors
+	// may be opened between two counts: sparedDescriptors cover them too.
 	if now := time.Now(); now.Sub(b.looked) > lookApart {
 		b.looked, b.others = now, max(0, openDescriptors()-connections)
 	}
@@ -79,7 +77,7 @@ func (b *Budget) mostLocked(connections int) int {
 // openDescriptors counts the descriptors of the process.
 func openDescriptors() int {
 	const own = "/proc/self/fd"
-	if info, err := os.Stat(own); err == nil && info.Size() > 0 { // from Linux 6.2 on
+	if info, err := os.Stat(own); err == nil && info.Size() > 0 { // since Linux 6.2
 		return int(info.Size())
 	}
 	dir, err := os.Open(own)
@@ -91,12 +89,12 @@ func openDescriptors() int {
 	return len(names)
 }
 
-// ownLocked returns how many connections of a front end the others cannot take, of most.
+// ownLocked returns how many of most connections are reserved for a front end.
 func (b *Budget) ownLocked(s *Set, most int) int {
 	return min(ownConnections, s.limit, most/len(b.sets))
 }
 
-// keptLocked returns how many of most connections are kept for other front ends than s.
+// keptLocked returns how many of most connections are reserved for front ends other than s.
 func (b *Budget) keptLocked(s *Set, most int) (n int) {
 	for _, other := range b.sets {
 		if other != s {
@@ -106,8 +104,8 @@ func (b *Budget) keptLocked(s *Set, most int) (n int) {
 	return n
 }
 
-// evictLocked closes a connection to make room for one of in: that which has been idle for
-// longest, of in and of the front ends that have more than their own, of most.
+// evictLocked closes a connection to make room for one of in. It chooses the connection with the
+// longest idle time, of in and of the front ends with more than their own connections.
 func (b *Budget) evictLocked(in *Set, most int) bool {
 	for range evictTries {
 		var idlest *Set
@@ -123,8 +121,8 @@ func (b *Budget) evictLocked(in *Set, most int) bool {
 		if idlest == nil {
 			return false
 		}
-		// Between longest and evict the connection may have become busy: then that Set has
-		// another idlest one, or none, and all are compared again.
+		// Between longest and evict the connection may have become busy. Then that Set has another
+		// idlest connection, or no idle one, and all are compared again.
 		if idlest.evict() {
 			return true
 		}
@@ -132,7 +130,7 @@ func (b *Budget) evictLocked(in *Set, most int) bool {
 	return false
 }
 
-// relieve makes room for a connection of s where the system has no descriptor.
+// relieve makes room for a connection of s when the system has no descriptor.
 func (b *Budget) relieve(s *Set) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,34 +1,28 @@
-// Package connections bounds the connections of all front ends and accepts them.
-// It knows no protocol.
+// Package connections bounds the connections of all front ends and accepts them. It knows no
+// protocol.
 //
-// A Budget is shared by the front ends of a process: there are never more
-// connections than descriptors are left for. Each front end has a Set with a limit
-// of its own, and each connection is a Member of it. Where there is no room for
-// another connection, by the limit, for want of a descriptor or of memory, the
-// connection that has been idle for longest is closed for it, of whatever front end. A few
-// connections of each front end are its own: the others cannot take their descriptors, and they are
-// let in whatever memory is charged.
+// The front ends of a process share a Budget, which bounds their connections by the available
+// descriptors. Each front end has a Set with its own limit, and each connection is a Member of it.
+// If there is no room for a connection, for lack of a descriptor or of memory or by the limit, the
+// connection of any front end that has been idle for longest is closed. A few connections are
+// reserved for each front end. The others cannot take their descriptors, and they are accepted
+// whatever memory is charged.
 //
 //	accepted ── Set.Enter ──▶ idle ⇄ busy ── Set.Leave
 //	                           └─ evicted (Member.Close) ── Set.Leave
 //
-// States: a Member is idle or busy from Enter to Leave, or to its eviction; Leave is said in
-// both cases. A Member tells that it becomes busy or idle with one atomic store and no lock; the
-// heap of its Set learns of it when room is wanted. Member.Close decides between an
-// eviction and a request that begins at the same moment, and keeps connections with bytes that are
-// not read yet.
+// A Member becomes busy or idle by one atomic store, without a lock. The heap of its Set learns of
+// it when room is needed. Member.Close decides between an eviction and a request that begins at the
+// same moment, and keeps connections with unread bytes.
 //
-// Callers: package nereid makes one Budget before all front ends. Each of the servers
-// (http1.Server, the listener of package grpc) makes its Set, and its one accepting goroutine
-// calls Acceptor.Accept and Set.Enter. Member.Busy and Member.Replied are called by the goroutine
-// that serves the connection, for gRPC by those of its RPCs; Set.Leave by the goroutine that
-// closes the connection.
+// Package nereid creates one Budget before all front ends. Each server (http1.Server, the listener
+// of package grpc) creates its Set, and its one accepting goroutine calls Acceptor.Accept and
+// Set.Enter. The goroutines that serve a connection call Member.Busy and Member.Replied; the one
+// that closes it calls Set.Leave.
 //
-// Memory: a connection costs what its Set says, charged as connections when it is let in; an
-// eviction in one Set may make room in the account for another. The heap has one entry for each
-// connection.
+// Memory: each connection is charged the cost of its Set when it is accepted. The charge is
+// returned by its eviction or by Leave, whichever comes first. Every connection that has entered
+// leaves once.
 //
-// Locks: Budget.mu before Set.mu. Member.Close is called under both and takes neither.
-// Whatever Enter has charged for a connection is given back by its eviction or by
-// Leave, whichever comes first; every connection that has entered leaves once.
+// Locks: Budget.mu before Set.mu. Member.Close is called under both and acquires neither.
 package connections

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listen binds a TCP address, which reuse shares with other servers. A port that is
-// in use is syscall.EADDRINUSE.
+// Listen binds a TCP address, which reuse shares with other servers. The error of a port in use is
+// syscall.EADDRINUSE.
 func Listen(address string, port int, reuse bool) (net.Listener, error) {
 	var cfg net.ListenConfig
 	if reuse {
@@ -28,6 +28,6 @@ func Listen(address string, port int, reuse bool) (net.Listener, error) {
 	return cfg.Listen(context.Background(), "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 }
 
-// CloseGrace is how long a front end waits at its end, after it has closed the
-// connections and ended the contexts, for handlers that still wait for a model.
+// CloseGrace is how long a front end waits during shutdown for handlers that wait for a model,
+// after it has closed the connections and cancelled the contexts.
 const CloseGrace = 2 * time.Second

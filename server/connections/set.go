@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// busyApart is how long no eviction is tried after all connections were busy,
-	// and evictTries how many may become busy at the very moment.
+	// busyApart is how long no eviction is tried after all connections were busy. evictTries bounds
+	// the retries for connections that become busy at the same moment.
 	busyApart  = 5 * time.Millisecond
 	evictTries = 16
 )
@@ -24,16 +24,15 @@ type Set struct {
 	settle  time.Duration // the budget's
 	limit   int
 	account *budget.Account // nil: nothing is charged
-	cost    int64           // what each takes of it
+	cost    int64           // of each connection
 
 	mu        sync.Mutex
 	heap      memberHeap
-	busyUntil int64 // until then nothing is looked for, as all were busy
+	busyUntil int64 // until then no eviction is tried, since all were busy
 }
 
-// NewSet returns the set of another front end: at most limit connections, each of
-// which takes cost bytes of the account. Without a budget the set has one of its own,
-// without an account nothing is charged.
+// NewSet returns the set of another front end: at most limit connections, each of which is charged
+// cost bytes. Without a budget the set has its own; without an account nothing is charged.
 func NewSet(b *Budget, limit int, account *budget.Account, cost int64) *Set {
 	if b == nil {
 		b = &Budget{}
@@ -45,35 +44,36 @@ func NewSet(b *Budget, limit int, account *budget.Account, cost int64) *Set {
 	return s
 }
 
-// Member is a connection as its Set sees it. It is a field of the connection, which
-// sets Close before it enters.
+// Member is a connection in a Set. It is a field of the connection, which sets Close before it
+// enters.
 type Member struct {
-	// Close closes the connection and returns true, unless it is busy. It is called
-	// with the Set locked: it calls nothing of the Set.
+	// Close closes the connection and returns true, unless it is busy. It is called with the Set
+	// locked and must not call the Set.
 	Close func() bool
-	// Holder has what the connection and its requests take. Name and End are set before Enter.
+	// Holder holds the charges of the connection and its requests. Name and End are set before
+	// Enter.
 	Holder budget.Holder
 
-	idle  atomic.Int64 // since when it is idle, in ns, or from when on; busy: 0
-	since int64        // idle, as the heap has it
-	index int          // in the heap; -1: it is not there
+	idle  atomic.Int64 // when it became idle or will be, in ns; busy: 0
+	since int64        // the time of idle that the heap knows
+	index int          // in the heap; -1: not in it
 
 	settle time.Duration // its Set's, from Enter on
 }
 
-// Busy says that the connection serves a request. It comes with every request, hence no
+// Busy marks the connection as serving a request. It is called for every request and so has no
 // lock: a goroutine that evicts may still see the connection idle, and asks Close.
 func (m *Member) Busy() { m.idle.Store(0) }
 
-// Replied says that the connection has had its last reply: it becomes idle once
-// Budget.Settle has passed. It is called after Enter only.
+// Replied marks the end of a reply: the connection becomes idle after Budget.Settle. It is called
+// only after Enter.
 func (m *Member) Replied() { m.idle.Store(time.Now().Add(m.settle).UnixNano()) }
 
-// Enter lets a connection in, which is idle at first, if need be in the place of
-// another one. False: all are busy.
+// Enter adds a connection, which is idle at first, and evicts another one if necessary. It returns
+// false if all are busy.
 func (s *Set) Enter(m *Member) bool {
-	// One connection enters at a time, of all front ends: otherwise two could both count on
-	// the last descriptor.
+	// One connection of all front ends enters at a time: otherwise two could both count on the last
+	// descriptor.
 	b := s.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,8 +85,8 @@ func (s *Set) Enter(m *Member) bool {
 	if n+b.keptLocked(s, most) >= most && !b.evictLocked(s, most) {
 		return false
 	}
-	// Charged last, when nothing else can refuse it. An eviction in another Set may free
-	// nothing that this one is charged for, hence the loop.
+	// The charge comes last, when nothing else can reject the connection. An eviction in another
+	// Set may free nothing of this one's kind, hence the loop.
 	for s.account != nil && !s.account.Try(budget.Connections, s.cost) {
 		if s.count() < b.ownLocked(s, most) {
 			s.account.Must(budget.Connections, s.cost)
@@ -109,11 +109,11 @@ func (s *Set) Enter(m *Member) bool {
 	return true
 }
 
-// Leave is said of each connection that has entered, when it ends.
+// Leave removes a connection that has entered. It is called once for each, at its end.
 func (s *Set) Leave(m *Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.index >= 0 { // else it was evicted, which has given back what it was charged
+	if m.index >= 0 { // otherwise its eviction has returned the charge
 		s.removeLocked(m)
 	}
 }
@@ -124,8 +124,7 @@ func (s *Set) count() int {
 	return len(s.heap)
 }
 
-// longest returns since when the connection is idle that is so for longest,
-// math.MaxInt64 if all are busy.
+// longest returns since when the idlest connection is idle, or math.MaxInt64 if all are busy.
 func (s *Set) longest() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,10 +134,9 @@ func (s *Set) longest() int64 {
 	return math.MaxInt64
 }
 
-// idlestLocked returns the connection that has been idle for longest, nil if all
-// are busy. Connections become busy and idle without a word to the heap: what it
-// has of each is a time since when it cannot have been idle for longer, and the
-// first ones are brought up to date until one is right.
+// idlestLocked returns the connection that has been idle for longest, or nil if all are busy.
+// Connections become busy and idle without telling the heap. The heap has a lower bound of the idle
+// time of each and updates its first entries until the first one is exact.
 func (s *Set) idlestLocked() *Member {
 	now := time.Now().UnixNano()
 	if now < s.busyUntil {
@@ -153,7 +151,7 @@ func (s *Set) idlestLocked() *Member {
 			m.since = since
 		case since == 0 && m.since < now:
 			m.since = now
-		default: // and no other one is older
+		default: // and no other is older
 			s.busyUntil = now + int64(busyApart)
 			return nil
 		}
@@ -162,8 +160,7 @@ func (s *Set) idlestLocked() *Member {
 	return nil
 }
 
-// evict closes the connection that has been idle for longest; false if there is
-// none.
+// evict closes the connection that has been idle for longest. It returns false if all are busy.
 func (s *Set) evict() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +188,7 @@ func (s *Set) removeLocked(m *Member) {
 	}
 }
 
-// memberHeap is a heap.Interface with the one in front that is idle for longest.
+// memberHeap is a heap.Interface. The connection that has been idle for longest comes first.
 type memberHeap []*Member
 
 func (h memberHeap) Len() int           { return len(h) }

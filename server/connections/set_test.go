@@ -16,13 +16,13 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 )
 
-// newMember is a connection that has been idle since then; 0 is busy.
+// newMember returns a connection that has been idle since then; 0 is busy.
 func newMember(h *Set, idle int64) *Member {
 	g, _ := enter(h, idle)
 	return g
 }
 
-// enter is newMember, and whether the connection has come in.
+// enter has a new member enter, and reports whether it was accepted.
 func enter(h *Set, idle int64) (g *Member, in bool) {
 	g = &Member{}
 	g.Close = func() bool { return g.idle.CompareAndSwap(g.since, 0) } // called under the lock of since
@@ -32,8 +32,8 @@ func enter(h *Set, idle int64) (g *Member, in bool) {
 	return g, in
 }
 
-// TestEvictTakesTheIdlest: of all front ends the connection goes that has been idle for
-// longest, whatever has happened since it came.
+// TestEvictTakesTheIdlest checks that the connection of all front ends that has been idle for
+// longest is evicted, whatever has happened since it came.
 func TestEvictTakesTheIdlest(t *testing.T) {
 	var all Budget
 	account := budget.New(budget.Config{Limit: 6400})
@@ -78,8 +78,8 @@ func TestEvictTakesTheIdlest(t *testing.T) {
 	}
 }
 
-// TestEnterBoundsConnections: a limit of its own, descriptors, and memory each bound the
-// connections of a front end, as long as none is idle.
+// TestEnterBoundsConnections checks that the limit of the Set, descriptors and memory each bound
+// the connections of a front end while none is idle.
 func TestEnterBoundsConnections(t *testing.T) {
 	needs := 0
 	all := Budget{Needs: func() int { return needs }}
@@ -111,9 +111,9 @@ func TestEnterBoundsConnections(t *testing.T) {
 	}
 }
 
-// TestFloodLeavesOthersTheirOwn fills one front end with busy connections, because of a lack of descriptors
-// or of memory. Another front end still has its own connections, and no more; one of its
-// own makes no room for the flood.
+// TestFloodLeavesOthersTheirOwn fills one front end with busy connections, up to the descriptors or
+// the memory. Another front end still accepts its reserved connections, and no more. None of these
+// makes room for the flood.
 func TestFloodLeavesOthersTheirOwn(t *testing.T) {
 	for _, scarce := range []string{"descriptors", "memory"} {
 		var limit unix.Rlimit
@@ -154,7 +154,8 @@ func TestFloodLeavesOthersTheirOwn(t *testing.T) {
 	}
 }
 
-// TestMembersKeepCountUnderStorm has connections become busy and idle, come and go all at once.
+// TestMembersKeepCountUnderStorm has connections become busy and idle, enter and leave
+// concurrently.
 func TestMembersKeepCountUnderStorm(t *testing.T) {
 	var all Budget
 	account := budget.New(budget.Config{Limit: 1 << 20})
@@ -210,7 +211,7 @@ func (f *failing) Accept() (net.Conn, error) {
 	return server, nil
 }
 
-// TestAcceptSurvivesErrors: no error of accept ends a front end but its socket's end.
+// TestAcceptSurvivesErrors checks that only the end of its socket ends a front end.
 func TestAcceptSurvivesErrors(t *testing.T) {
 	var all Budget
 	h := NewSet(&all, 5, nil, 0)
@@ -237,8 +238,8 @@ func TestAcceptSurvivesErrors(t *testing.T) {
 	}
 }
 
-// TestAnsweredConnectionSettles keeps a connection for Settle after its answer,
-// though it is the only one that could make room.
+// TestAnsweredConnectionSettles keeps a connection for Settle after its reply, although no other
+// can make room.
 func TestAnsweredConnectionSettles(t *testing.T) {
 	for _, settle := range []time.Duration{0, time.Second} {
 		synctest.Test(t, func(t *testing.T) {

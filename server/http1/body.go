@@ -16,13 +16,12 @@ var (
 	errChunk = errors.New("a chunk of the body is malformed")
 )
 
-// BodyError says in a text for its client why a body is refused.
+// BodyError is the reason, for the client, why a body is rejected.
 type BodyError struct{ Text string }
 
 func (e *BodyError) Error() string { return e.Text }
 
-// bodyReader reads the body of the request that its connection serves: as much
-// as it has been said to be, or chunk by chunk.
+// bodyReader reads the body of the request that its connection serves: a known length, or chunks.
 type bodyReader struct {
 	c       *conn
 	left    int64 // of the body, or of the chunk
@@ -32,7 +31,7 @@ type bodyReader struct {
 	err     error // io.EOF at the end; others end the connection too
 }
 
-// begin is called with each request.
+// begin is called for each request.
 func (b *bodyReader) begin(length int64) {
 	b.left, b.chunked, b.chunks, b.err = length, length < 0, 0, nil
 	if length == 0 {
@@ -75,7 +74,7 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 		b.err = io.EOF
 	}
 	if b.ended() {
-		return n, nil // and the end with the next call
+		return n, nil // the end comes with the next call
 	}
 	return n, b.err
 }
@@ -93,7 +92,7 @@ func (b *bodyReader) nextChunk() error {
 	if n == 0 {
 		return b.readTrailers()
 	}
-	// Each costs work that its bytes may not be worth.
+	// Each chunk costs work that its bytes may not be worth.
 	if most := b.c.server.cfg.MaxChunks; b.chunks >= most {
 		return &BodyError{fmt.Sprintf("Chunked request body exceeds maximum of %d non-empty chunks. Send fewer or larger HTTP chunks.", most)}
 	}
@@ -102,9 +101,8 @@ func (b *bodyReader) nextChunk() error {
 	return nil
 }
 
-// parseChunkLine reads a chunk's size, in front of which nothing stands and
-// behind which only extensions do. They mean nothing here, but a control
-// character in them may mean the end of the line elsewhere.
+// parseChunkLine reads a chunk's size, which only extensions may follow. Extensions are ignored,
+// but a control character in them may end the line for another reader.
 func parseChunkLine(line []byte) (int64, error) {
 	digits, n := 0, int64(0)
 	for ; digits < len(line); digits++ {
@@ -140,7 +138,7 @@ func (b *bodyReader) endChunk() error {
 	return err
 }
 
-// readTrailers reads what may follow the last chunk and forgets it.
+// readTrailers reads and discards trailers.
 func (b *bodyReader) readTrailers() error {
 	for left := maxChunkLine; left > 0; {
 		line, err := b.c.readLine(left)
@@ -165,8 +163,8 @@ func (b *bodyReader) ended() bool { return errors.Is(b.err, io.EOF) }
 // broken reports whether nothing more can be read.
 func (b *bodyReader) broken() bool { return b.err != nil && !b.ended() }
 
-// discard reads what is left, up to limit bytes, and throws it away. It reports
-// whether the next request can follow.
+// discard reads and discards the rest of the body, up to limit bytes. It reports whether another
+// request can follow.
 func (b *bodyReader) discard(limit int64) bool {
 	if b.ended() {
 		return true

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// keptOut bounds the memory of a reply that buffers keep.
+	// keptOut bounds the reply memory that buffers keep.
 	keptOut = 64 << 10
-	// keptFields bounds the headers whose memory buffers keep.
+	// keptFields bounds the header memory that buffers keep.
 	keptFields = 256
 )
 
-// buffers are what a connection needs while it serves a request. Most connections wait for one, so that
-// a connection borrows them with the first byte of a request and gives them back behind its reply.
+// buffers are the buffers of a connection that serves a request. Most connections are idle, so a
+// connection borrows buffers with the first byte of a request and returns them after its reply.
 type buffers struct {
 	in     []byte // MaxHeaderBytes long
 	out    []byte
@@ -28,7 +28,7 @@ type buffers struct {
 // lender lends buffers to the connections of one Server. It is safe for concurrent use.
 type lender struct {
 	inputBytes int       // bound: MaxHeaderBytes
-	free       sync.Pool // of *buffers; the collector takes what lies there for long
+	free       sync.Pool // of *buffers; the garbage collector frees unused ones
 }
 
 func (l *lender) take() *buffers {
@@ -38,15 +38,15 @@ func (l *lender) take() *buffers {
 	return &buffers{in: make([]byte, l.inputBytes)}
 }
 
-// borrow makes b the connection's, which has none. Until giveBack nothing else has b.
+// borrow lends b to the connection, which has no buffers. Until giveBack b has no other user.
 func (c *conn) borrow(b *buffers) {
 	c.lent = b
 	c.buf, c.out, c.vector, c.step, c.req.Fields = b.in, b.out, b.vector, b.step, b.fields
 }
 
-// giveBack returns the buffers, if there are any. What they have of the last request and its reply has been
-// read and sent: another connection writes over it from now on. Nor does the connection keep the texts
-// of a request that has been served.
+// giveBack returns the buffers, if the connection has any. Their content of the last request has
+// been read and sent: another connection overwrites it from now on. The connection drops the texts
+// of the served request, too.
 func (c *conn) giveBack() {
 	b := c.lent
 	if b == nil {
@@ -66,10 +66,10 @@ func (c *conn) giveBack() {
 	c.server.buffers.free.Put(b)
 }
 
-// waiter waits for the first bytes of a request, without a buffer while there are none. It asks the kernel
-// no more often than net.Conn.Read does: once, and again when the poller has woken it.
+// waiter waits for the first bytes of a request without holding a buffer. It makes no more system
+// calls than net.Conn.Read: one, and another when the poller has woken it.
 type waiter struct {
-	socket syscall.RawConn    // nil: there is none to wait at, as with TLS
+	socket syscall.RawConn    // nil: reads need a buffer, as with TLS
 	try    func(uintptr) bool // c.tryRead, made once
 	err    error              // of the last try
 }
@@ -82,7 +82,7 @@ func (w *waiter) begin(c *conn) {
 	}
 }
 
-// first returns when the connection has buffers with something in them.
+// first returns when the connection has buffers with input.
 func (w *waiter) first(c *conn) error {
 	if w.socket == nil {
 		c.borrow(c.server.buffers.take())
@@ -94,10 +94,10 @@ func (w *waiter) first(c *conn) error {
 	return w.err
 }
 
-// tryRead reads if there is something to read, and reports whether the waiting is over.
+// tryRead reads if there is input, and reports whether the wait is over.
 func (c *conn) tryRead(socket uintptr) bool {
 	b := c.server.buffers.take()
-	// By package syscall, as net does: the race detector knows of what passes through its sockets.
+	// Package syscall, as in net: the race detector knows of data that passes through its sockets.
 	n, err := syscall.Read(int(socket), b.in)
 	for err == syscall.EINTR {
 		n, err = syscall.Read(int(socket), b.in)

@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestIdleConnectionsHaveNoBuffers opens connections that would have 128 MiB of buffers, were these not
-// given back with each reply, and asks over each of them twice.
+// TestIdleConnectionsHaveNoBuffers opens connections whose buffers would take 128 MiB if they were
+// not returned with each reply, and sends two requests over each.
 func TestIdleConnectionsHaveNoBuffers(t *testing.T) {
 	const connections, headerBytes = 128, 1 << 20
 	s := NewServer(Config{MaxHeaderBytes: headerBytes}, nil, Handler{Serve: func(w *Reply, r *Request) {
@@ -28,7 +28,7 @@ func TestIdleConnectionsHaveNoBuffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1) // gets what Run returns
+	done := make(chan error, 1) // receives the result of Run
 	go func() { done <- s.Run(ctx, socket) }()
 	open := make([]net.Conn, connections)
 	for i := range open {
@@ -54,7 +54,7 @@ func TestIdleConnectionsHaveNoBuffers(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, 20*time.Second, func() bool {
-		runtime.GC() // twice: what lies in a pool outlives one collection
+		runtime.GC() // twice, since pool content outlives one collection
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)

@@ -17,8 +17,8 @@ import (
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
-// running runs a server with an account until the test ends, and returns its address. Then
-// nothing may be charged any more.
+// running runs a server with an account until the test ends, and returns its address. At the end
+// nothing may be charged.
 func running(t *testing.T, cfg Config, serve func(*Reply, *Request)) (address string, account *budget.Account) {
 	t.Helper()
 	account = budget.New(budget.Config{Limit: 64 << 20})
@@ -75,8 +75,8 @@ func TestPartialHeadsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// TestLargeHeadsAreCharged has the head of a request charged to its connection until the reply has
-// been sent, and a head refused for which there is no room.
+// TestLargeHeadsAreCharged checks that the head of a request is charged to its connection until the
+// reply has been sent, and that a head without room is rejected.
 func TestLargeHeadsAreCharged(t *testing.T) {
 	var held int64
 	address, account := running(t, Config{}, func(w *Reply, r *Request) {
@@ -144,8 +144,8 @@ func TestAHolderCanBeEnded(t *testing.T) {
 	testkit.Eventually(t, time.Minute, func() bool { return account.Total() == 0 })
 }
 
-// TestUnreadRequestsKeepTheirConnection: a connection whose client has sent something that the
-// server has not come to read is not closed for another one.
+// TestUnreadRequestsKeepTheirConnection checks that a connection with input that the server has not
+// read yet is not evicted.
 func TestUnreadRequestsKeepTheirConnection(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

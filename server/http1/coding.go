@@ -30,8 +30,8 @@ var encodingNames = [...]string{Identity: "identity", Gzip: "gzip", Deflate: "de
 // String returns the name as it stands in headers.
 func (c Coding) String() string { return encodingNames[c] }
 
-// Coding returns the request's Content-Encoding: case matters, lists are not
-// understood.
+// Coding returns the request's Content-Encoding. It is case-sensitive and does not understand
+// lists.
 func (r *Request) Coding() (c Coding, known bool) {
 	value, _ := r.Header("Content-Encoding")
 	switch value {
@@ -51,8 +51,8 @@ func (r *Request) AcceptedCoding() Coding {
 	return replyEncoding(accept)
 }
 
-// replyEncoding chooses from an Accept-Encoding header: the known coding of the
-// highest weight, the first of equal ones.
+// replyEncoding chooses from an Accept-Encoding header: the known coding of the highest weight, and
+// of equal ones the first.
 func replyEncoding(accept string) Coding {
 	if accept == "" {
 		return Identity
@@ -81,7 +81,7 @@ func replyEncoding(accept string) Coding {
 	return best
 }
 
-// readWeight reads "q=<number>" and passes over what follows the number.
+// readWeight reads "q=<number>" and ignores the rest.
 func readWeight(params string) float64 {
 	text, ok := strings.CutPrefix(strings.TrimLeft(params, " \t"), "q=")
 	if !ok {
@@ -98,8 +98,8 @@ func readWeight(params string) float64 {
 	return q
 }
 
-// Inflater decompresses one body after another. It tells gzip and zlib apart by
-// their first bytes, whatever the header says, and stops at a limit.
+// Inflater decompresses one body after another. It recognises gzip and zlib by their first bytes,
+// whatever the header says, and stops at a limit.
 type Inflater struct {
 	buf     *bufio.Reader
 	gzip    *gzip.Reader
@@ -110,8 +110,7 @@ type Inflater struct {
 	failure error
 }
 
-// Codecs keeps compressors and decompressors, which are large, for their next
-// use. The zero value is ready.
+// Codecs reuses compressors and decompressors, which are large. The zero value is ready.
 type Codecs struct {
 	inflaters sync.Pool // of *Inflater
 	gzips     sync.Pool // of *gzip.Writer
@@ -129,13 +128,13 @@ func (c *Codecs) Inflater(src io.Reader, limit int64) *Inflater {
 	return z
 }
 
-// Free takes an Inflater back; it must not be used after that.
+// Free returns an Inflater, which must not be used after that.
 func (c *Codecs) Free(z *Inflater) {
 	z.buf.Reset(nil)
 	c.inflaters.Put(z)
 }
 
-// ErrNothingCompressed refuses an empty body that is said to be compressed.
+// ErrNothingCompressed rejects an empty body with a Content-Encoding.
 var ErrNothingCompressed = &BodyError{"nothing to be decompressed"}
 
 // Read fails with a *BodyError for data that is corrupt, cut off, or larger

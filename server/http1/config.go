@@ -9,47 +9,44 @@ import (
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
-// Config says what a Server lets clients do. The zero value has all defaults.
+// Config has the limits of a Server. The zero value has all defaults.
 type Config struct {
-	// TLS says how connections are encrypted; nil: they are not.
+	// TLS is the configuration of encryption; nil: no encryption.
 	TLS *tls.Config
 
 	// MaxHeaderBytes bounds the request line and headers; default 8 KiB.
 	MaxHeaderBytes int
 	// MaxChunks bounds the non-empty chunks of a body; default 65536.
 	MaxChunks int
-	// MaxConnections bounds the open connections: for one more, that is closed
-	// which has been idle for longest. If none is, it gets 503. Default 8192.
+	// MaxConnections bounds the open connections. One more evicts the connection that has been idle
+	// for longest. If all are busy it gets 503. Default 8192.
 	MaxConnections int
-	// Connections bounds them together with those of other front ends; nil: by
-	// themselves.
+	// Connections bounds them together with those of other front ends; nil: separately.
 	Connections *connections.Budget
-	// MaxDiscardBytes is how much of a refused request's body is read and thrown
-	// away, so that the client sees the reply; beyond it the connection is
-	// closed. Default 256 MiB.
+	// MaxDiscardBytes bounds how much of a rejected request's body is read and discarded, so that
+	// the client sees the reply. The connection of a longer one is closed. Default 256 MiB.
 	MaxDiscardBytes int64
 
-	// HeaderTimeout is the time for the start of TLS, and again for the headers of a
-	// request and the first 64 KiB of its body; default 30 s.
+	// HeaderTimeout is the time for the TLS handshake, and again for the headers of a request and
+	// the first 64 KiB of its body; default 30 s.
 	HeaderTimeout time.Duration
-	// BodyBytesPerSecond is how fast the rest of a body must arrive on average,
-	// with BodyGrace to spare; defaults 16 KiB and 30 s.
+	// BodyBytesPerSecond is the least average rate of the rest of a body, with BodyGrace to spare;
+	// defaults 16 KiB and 30 s.
 	BodyBytesPerSecond int64
 	BodyGrace          time.Duration
-	// WriteTimeout is the time in which a client must take the next MiB of a
-	// reply; default 60 s.
+	// WriteTimeout is the time in which a client must read the next MiB of a reply; default 60 s.
 	WriteTimeout time.Duration
-	// IdleTimeout ends connections on which no request comes; default 10 min.
+	// IdleTimeout ends connections without a request; default 10 min.
 	IdleTimeout time.Duration
-	// DrainTime is how long after the end of Run's context connections are served
-	// that exist; 0: idle ones are closed at once.
+	// DrainTime is how long existing connections are served after the end of Run's context; 0: idle
+	// ones are closed at once.
 	DrainTime time.Duration
-	// ExitTimeout is the time that requests have to finish after the end of
-	// Run's context; default 30 s.
+	// ExitTimeout is the time that requests have to finish after the end of Run's context; default
+	// 30 s.
 	ExitTimeout time.Duration
 }
 
-// WithDefaults returns c with what holds where a field is not set.
+// WithDefaults returns c with the defaults of fields that are not set.
 func (c Config) WithDefaults() Config {
 	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 8<<10)
 	c.MaxChunks = cmp.Or(c.MaxChunks, 65536)
@@ -64,7 +61,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate names the first field that cannot be used.
+// Validate names the first invalid field.
 func (c Config) Validate() error {
 	for _, field := range []struct {
 		name  string

@@ -18,16 +18,14 @@ import (
 )
 
 const (
-	// writeStep is how much a client must take within one write timeout.
+	// writeStep is how much a client must read within one write timeout.
 	writeStep = 1 << 20
-	// paceStep is how much of a body may come under the deadline of the
-	// request's head.
+	// paceStep is how much of a body may come under the deadline of the request's head.
 	paceStep = 64 << 10
-	// directRead is the least that is read from the socket straight to where it
-	// is wanted.
+	// directRead is the least that is read from the socket directly into the caller's memory.
 	directRead = 1 << 10
-	// lingerTime is how long a connection that ends with unread input waits for
-	// its client to take the last reply.
+	// lingerTime is how long a connection that ends with unread input waits for its client to read
+	// the last reply.
 	lingerTime = 500 * time.Millisecond
 )
 
@@ -36,8 +34,7 @@ var (
 	errClosing = errors.New("server is shutting down")
 )
 
-// States of a conn. A conn that waits for the whole head of a request may be closed by any
-// goroutine.
+// States of a conn. While it waits for the whole head of a request any goroutine may close it.
 const (
 	connWaits   int32 = 1
 	connServes  int32 = 2
@@ -48,18 +45,18 @@ const (
 // state belongs to the goroutine of serve.
 type conn struct {
 	server  *Server
-	socket  net.Conn    // TCP, as a rule
-	raw     net.Conn    // what is read and written: the socket, or secure
+	socket  net.Conn    // usually TCP
+	raw     net.Conn    // the socket, or secure
 	secure  *secureConn // nil without TLS
 	state   atomic.Int32
 	member  connections.Member
 	charge  budget.Charge  // of the current request, from its head to its reply
-	charged *budget.Charge // that, or nil if nothing is charged
+	charged *budget.Charge // &charge, or nil if nothing is charged
 
-	// The buffers that are lent to the connection, nil while it waits for a request, and what they have:
-	// of these fields, and of req.Fields, none may be used then.
+	// The borrowed buffers and their parts, nil while the connection waits for a request. None of
+	// these fields may be used then, nor req.Fields.
 	lent       *buffers
-	buf        []byte // input; buf[start:end] has not been taken yet
+	buf        []byte // input; buf[start:end] has not been consumed yet
 	start, end int
 	out        []byte   // head of the reply
 	vector     [][]byte // parts of the reply
@@ -67,10 +64,10 @@ type conn struct {
 	wait       waiter            // for the next request
 	req        Request           // the current one
 	reply      Reply             // to it
-	watch      disconnectWatcher // looks whether the client leaves meanwhile
+	watch      disconnectWatcher // detects that the client disconnects meanwhile
 	watched    bool
 
-	readDeadline, writeDeadline time.Time // as they were set last
+	readDeadline, writeDeadline time.Time // as last set
 	timed                       bool      // the request has its read deadline
 	// A body beyond its first paceStep must keep up with the least rate.
 	bodyBegan time.Time
@@ -138,21 +135,20 @@ func (c *conn) closeIdle() bool {
 	if socket, ok := c.socket.(syscall.Conn); ok && connections.Unread(socket) || !c.state.CompareAndSwap(connWaits, connClosing) {
 		return false
 	}
-	_ = c.socket.Close() // without a word of TLS, which might have to wait for the client
+	_ = c.socket.Close() // without TLS's close message, which might wait for the client
 	return true
 }
 
 // name names the connection as a holder of memory.
 func (c *conn) name() string { return "HTTP connection from " + c.socket.RemoteAddr().String() }
 
-// cut ends the connection and the request that it serves.
+// cut ends the connection and its request.
 func (c *conn) cut() {
 	_ = c.socket.Close()
 	c.watch.cancel()
 }
 
-// refuse replies to a head that is no request. What ended the connection
-// otherwise is nothing to reply to.
+// refuse replies to an invalid head. Other errors end the connection without a reply.
 func (c *conn) refuse(err error) {
 	var head *headError
 	if !errors.As(err, &head) {
@@ -164,7 +160,7 @@ func (c *conn) refuse(err error) {
 	c.linger()
 }
 
-// refuseWith replies with an error, which ends the connection.
+// refuseWith replies with an error and ends the connection.
 func (c *conn) refuseWith(status int, text string) {
 	c.reply = Reply{c: c, ContentType: PlainText, close: true}
 	c.reply.Send(status, c.server.errorBody(text))
@@ -179,7 +175,7 @@ func (c *conn) serveRequest() bool {
 	c.charged.Settle()
 	if !c.reply.close && c.req.body.discard(c.server.cfg.MaxDiscardBytes) {
 		c.member.Replied()
-		c.state.Store(connWaits) // before the look at ending, see Server.Run
+		c.state.Store(connWaits) // before the load of ending, see Server.Run
 		if !c.server.ending.Load() {
 			return true
 		}
@@ -191,9 +187,8 @@ func (c *conn) serveRequest() bool {
 	return false
 }
 
-// handle calls the handler. A panic in it, or a fault in memory that a client
-// has truncated, fails that request alone: a reply that has begun is cut off where it
-// is, which its client sees by the missing end.
+// handle calls the handler. A panic in it, or a fault in memory that a client has truncated, fails
+// that request alone. A reply that has begun is cut off, which its client sees by the missing end.
 func (c *conn) handle() {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -211,8 +206,8 @@ func (c *conn) handle() {
 	}
 }
 
-// linger ends the connection's output and gives the client a little time to take
-// it: a close with unread input would throw it away.
+// linger ends the connection's output and gives the client a little time to read it: a close with
+// unread input would discard it.
 func (c *conn) linger() {
 	half, ok := c.raw.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -226,9 +221,9 @@ func (c *conn) linger() {
 	}
 }
 
-// readHead waits for the head of the next request and returns it with its blank
-// line. It is a string of its own, so that the buffer is free for the body. Until the head is
-// whole the connection counts as waiting: a client that sends a part of one keeps nobody out.
+// readHead waits for the head of the next request and returns it with its blank line, as a new
+// string, so that the buffer is free for the body. Until the head is complete the connection counts
+// as idle: a client that sends only a part keeps nobody out.
 func (c *conn) readHead() (string, error) {
 	c.end = copy(c.buf, c.buf[c.start:c.end])
 	c.start = 0

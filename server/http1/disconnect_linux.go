@@ -14,24 +14,23 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// watchAfter is how long a request may run before a timer looks whether its
-// client is still there. Most are faster, and cost nothing for it.
+// watchAfter is how long a request runs before a timer checks whether its client is still
+// connected. Most requests are faster and cost nothing.
 const watchAfter = 5 * time.Millisecond
 
-// disconnectWatcher ends a context when the client closes its connection while a request
-// runs. It looks at the socket without reading from it; a client that sends more
-// requests meanwhile is not watched further. Through TLS it cannot look without reading,
-// and reads one byte, which belongs to the next request.
+// disconnectWatcher cancels a context when the client closes its connection while a request runs.
+// It peeks at the socket without reading. A client that sends further requests meanwhile is no
+// longer watched. Through TLS it cannot peek and reads one byte, which belongs to the next request.
 type disconnectWatcher struct {
 	socket net.Conn
 	secure *secureConn // nil without TLS
 	log    zerolog.Logger
 	cancel context.CancelFunc
 	timer  *time.Timer
-	done   chan struct{} // gets a value when a look that had begun has ended
+	done   chan struct{} // receives a value when a look that had begun has ended
 
-	// mu orders the two changes of the read deadline: look takes it away only while armed, and
-	// stop, which disarms, sets it last. So a look never waits behind a stop.
+	// mu orders the two changes of the read deadline: look removes it only while armed, and stop,
+	// which disarms, sets it last. So a look never waits after a stop.
 	mu    sync.Mutex
 	armed bool
 
@@ -40,7 +39,7 @@ type disconnectWatcher struct {
 	hasEarly bool
 }
 
-// start begins to watch; stop must be called before the connection is read again.
+// start begins to watch. stop must be called before the connection is read again.
 func (d *disconnectWatcher) start() {
 	d.mu.Lock()
 	d.armed = true
@@ -56,7 +55,7 @@ func (d *disconnectWatcher) start() {
 // stop ends the watch. It reports whether the read deadline has been changed.
 func (d *disconnectWatcher) stop() (changed bool) {
 	if d.timer.Stop() {
-		return false // no look has begun, so none will: the socket is as it was
+		return false // no look has begun, and none will: the socket is unchanged
 	}
 	d.mu.Lock()
 	d.armed = false
@@ -104,8 +103,8 @@ func (d *disconnectWatcher) look() {
 	}
 }
 
-// readEarly waits for a byte of the next request, for the end of the connection, or for
-// the deadline by which stop wakes it.
+// readEarly waits for a byte of the next request, for the end of the connection, or for the
+// deadline by which stop wakes it.
 func (d *disconnectWatcher) readEarly() {
 	n, err := d.secure.Read(d.early[:])
 	d.hasEarly = n > 0
@@ -114,7 +113,7 @@ func (d *disconnectWatcher) readEarly() {
 	}
 }
 
-// takeEarly returns a byte of the next request that has been read; the watch has been
+// takeEarly returns a byte of the next request that has been read. The watch must have been
 // stopped.
 func (d *disconnectWatcher) takeEarly() (b byte, ok bool) {
 	ok, d.hasEarly = d.hasEarly, false

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// framing is what the headers of a request say of the end of its body.
+// framing has the header values that determine the end of a request's body.
 type framing struct {
 	length   int64 // the Content-Length, if measured
 	measured bool
-	codings  int // Transfer-Encodings that were named
+	codings  int // Transfer-Encodings in the headers
 	chunked  bool
 	hosts    int
 }
 
-// parseFraming reads the headers that say where the body ends and whether the
-// connection does. A peer that a request may have come through must see the same
-// end: what two readers could understand differently is refused.
+// parseFraming reads the headers that determine where the body ends and whether the connection
+// does. A proxy in front must see the same end, so it rejects anything that two readers could
+// understand differently.
 func (r *Request) parseFraming() error {
 	var f framing
 	r.Length, r.close = 0, r.minor == 0
@@ -62,8 +62,7 @@ func (r *Request) parseFraming() error {
 		r.Length = f.length
 		return nil
 	}
-	// The length that comes beside it is not looked at, and the connection ends
-	// with the reply (RFC 9112, 6.1).
+	// A length beside it is ignored, and the connection ends with the reply (RFC 9112, 6.1).
 	r.Length, r.close = -1, r.close || f.measured
 	switch {
 	case r.minor == 0:
@@ -74,8 +73,7 @@ func (r *Request) parseFraming() error {
 	return nil
 }
 
-// addLength reads a Content-Length. A request may have it several times if all
-// are equal.
+// addLength reads a Content-Length. A request may repeat it with the same value.
 func (f *framing) addLength(text string) error {
 	n, err := parseLength(text)
 	if err != nil || f.measured && n != f.length {
@@ -85,8 +83,8 @@ func (f *framing) addLength(text string) error {
 	return nil
 }
 
-// addCodings reads a Transfer-Encoding: a list, of which chunked is known, once
-// and at the end.
+// addCodings reads a Transfer-Encoding: a list in which chunked, the only known coding, comes once
+// and last.
 func (f *framing) addCodings(list string) error {
 	for coding := range strings.SplitSeq(list, ",") {
 		coding = strings.Trim(coding, " \t")
@@ -104,7 +102,7 @@ func (f *framing) addCodings(list string) error {
 	return nil
 }
 
-// parseConnection reads a header Connection: a list of words.
+// parseConnection reads a Connection header, a list of words.
 func (r *Request) parseConnection(list string) {
 	for word := range strings.SplitSeq(list, ",") {
 		switch word = strings.Trim(word, " \t"); {
@@ -125,8 +123,8 @@ func allDigits(s string) bool {
 	return s != ""
 }
 
-// parseLength reads a Content-Length: digits alone. One beyond int64 is the
-// largest, which no endpoint accepts.
+// parseLength reads a Content-Length, which has only digits. A value beyond int64 becomes the
+// largest one, which no endpoint accepts.
 func parseLength(text string) (int64, error) {
 	if !allDigits(text) {
 		return 0, errors.New("not a number")

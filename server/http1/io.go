@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// fill reads once from the socket, behind what the buffer has. There must be room.
+// fill reads once from the socket, behind the content of the buffer. There must be room.
 func (c *conn) fill() error {
 	n, err := c.raw.Read(c.buf[c.end:])
 	c.end += n
@@ -15,8 +15,8 @@ func (c *conn) fill() error {
 	return err
 }
 
-// read reads a part of a body into p, which is not empty: from the buffer or
-// else from the socket, without a copy if p is large.
+// read reads a part of a body into p, which is not empty: from the buffer or else from the socket,
+// without a copy if p is large.
 func (c *conn) read(p []byte) (int, error) {
 	if c.start == c.end {
 		if err := c.pace(); err != nil {
@@ -72,8 +72,8 @@ func (c *conn) readLine(limit int) ([]byte, error) {
 	}
 }
 
-// pace moves the read deadline on as long as a body keeps up with the least
-// rate. Its first paceStep comes under the deadline of the head.
+// pace extends the read deadline as long as a body keeps up with the least rate. Its first paceStep
+// comes under the deadline of the head.
 func (c *conn) pace() error {
 	cfg := &c.server.cfg
 	if !c.timed {
@@ -94,8 +94,8 @@ func (c *conn) pace() error {
 	return c.raw.SetReadDeadline(c.readDeadline)
 }
 
-// setReadDeadline gives reads the time d from now, or up to an eighth less: one
-// that is about right stays.
+// setReadDeadline sets the read deadline d from now. A deadline that is at most an eighth earlier
+// stays.
 func (c *conn) setReadDeadline(d time.Duration) error {
 	now := time.Now()
 	if left := c.readDeadline.Sub(now); left <= d && left >= d-d/8 {
@@ -105,7 +105,7 @@ func (c *conn) setReadDeadline(d time.Duration) error {
 	return c.raw.SetReadDeadline(c.readDeadline)
 }
 
-// setWriteDeadline gives the client the write timeout anew, for the next step.
+// setWriteDeadline gives the client a full write timeout for the next step.
 func (c *conn) setWriteDeadline() {
 	now := time.Now()
 	if timeout := c.server.cfg.WriteTimeout; c.writeDeadline.Sub(now) < timeout/2 {
@@ -114,7 +114,7 @@ func (c *conn) setWriteDeadline() {
 	}
 }
 
-// write sends b. A client that does not take it is a client that has gone.
+// write sends b. A client that does not read it counts as disconnected.
 func (c *conn) write(b []byte) error {
 	c.setWriteDeadline()
 	if _, err := c.raw.Write(b); err != nil {
@@ -124,8 +124,7 @@ func (c *conn) write(b []byte) error {
 	return nil
 }
 
-// writeVector sends the parts, from where they lie and in as few calls as the
-// deadlines allow.
+// writeVector sends the parts without copying them, in as few system calls as the deadlines allow.
 func (c *conn) writeVector() error {
 	defer clear(c.vector)
 	for i, from := 0, 0; i < len(c.vector); {
@@ -147,7 +146,7 @@ func (c *conn) writeVector() error {
 		if c.secure != nil {
 			err = c.secure.writeParts(step)
 		} else {
-			_, err = c.step.WriteTo(c.raw) // which moves c.step on
+			_, err = c.step.WriteTo(c.raw) // which advances c.step
 			c.step = step
 		}
 		clear(step) // the blobs are not kept
@@ -162,15 +161,15 @@ func (c *conn) writeVector() error {
 // sendContinue tells a client that waits for it to send its body.
 func (c *conn) sendContinue() error {
 	if c.start < c.end {
-		return nil // it has not waited
+		return nil // the client has not waited
 	}
 	c.setWriteDeadline()
 	_, err := c.raw.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
 	return err
 }
 
-// beginWatch has the request's context end if the client leaves before endWatch.
-// The body has been read.
+// beginWatch cancels the request's context if the client disconnects before endWatch. The body has
+// been read.
 func (c *conn) beginWatch() {
 	if c.req.body.ended() && (c.secure == nil || c.start == c.end) {
 		c.watched = true

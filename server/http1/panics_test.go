@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// brokenConn panics when it is read, and tells when it is closed.
+// brokenConn panics when it is read, and reports when it is closed.
 type brokenConn struct {
 	net.Conn
 	closed chan struct{}
@@ -28,7 +28,7 @@ func (c *brokenConn) Close() error {
 	return c.Conn.Close()
 }
 
-// handedListener accepts the connections that it is handed.
+// handedListener accepts connections from a channel.
 type handedListener struct {
 	conns chan net.Conn // sent to by the test
 	done  chan struct{}
@@ -51,7 +51,7 @@ func (l *handedListener) Close() error {
 
 func (l *handedListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestAPanicEndsItsOwnConnection: between requests nothing has a reply to give, so the
+// TestAPanicEndsItsOwnConnection panics between requests, when there is nothing to reply to. The
 // connection is closed and forgotten, and others are served.
 func TestAPanicEndsItsOwnConnection(t *testing.T) {
 	s := NewServer(Config{}, nil, Handler{Serve: func(w *Reply, _ *Request) { w.Send(http.StatusOK, []byte("here")) }}, zerolog.Nop())

@@ -8,23 +8,22 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 )
 
-// Reply writes the one reply to a request. A handler sets what is to be in its
-// head and sends it whole, by Send, or piece by piece: Begin, Continue as often as
-// there is more, End.
+// Reply writes the reply to a request. A handler sets the fields of the head and sends the reply as
+// a whole, by Send, or in pieces: Begin, any number of Continue, End.
 type Reply struct {
 	c *conn
 
-	// ContentType is PlainText unless the handler says otherwise.
+	// ContentType is PlainText by default.
 	ContentType string
-	// Extra is one more header; it has no name if there is none.
+	// Extra is an additional header, if it has a name.
 	Extra Number
-	// Header is another one. Its value has no line ends.
+	// Header is another one. Its value has no line breaks.
 	Header Field
-	// Lines are more of them, each with its line end.
+	// Lines are more headers, each with its line break.
 	Lines string
-	// Coding is that in which the body is sent. The handler has applied it.
+	// Coding is the coding of the body, which the handler has applied.
 	Coding Coding
-	// OfferCodings tells the client which codings requests may have.
+	// OfferCodings tells the client the accepted codings of requests.
 	OfferCodings bool
 	// close ends the connection after the reply.
 	close bool
@@ -32,41 +31,41 @@ type Reply struct {
 	state replyState
 }
 
-// replyState says how much of a reply there is.
+// replyState is the progress of a reply.
 type replyState uint8
 
 const (
 	replyNone    replyState = iota
-	replyHeld               // begun, and its head waits for the first piece
+	replyHeld               // begun; its head waits for the first piece
 	replyChunks             // each piece is a chunk
-	replyToClose            // of HTTP/1.0: the body is what comes before the connection ends
-	replySent               // whole
+	replyToClose            // HTTP/1.0: the body ends with the connection
+	replySent               // complete
 )
 
-// Charge returns the charge of the request and its reply, to which a handler adds the body of the
-// reply before it makes the body. The connection gives the charge back once the reply has been sent. A
+// Charge returns the charge of the request and its reply. A handler charges the body of the reply
+// before it allocates the body. The connection returns the charge once the reply has been sent. A
 // body of at most InlineReply bytes is charged already.
 func (w *Reply) Charge() *budget.Charge { return w.c.charged }
 
-// ErrClientGone is what Continue returns once the client has left, or takes too long to
-// take what was sent.
+// ErrClientGone is the error of Continue once the client has disconnected or has missed the write
+// timeout.
 var ErrClientGone = errors.New("the client no longer takes the reply")
 
-// Number is a header whose value is a whole number.
+// Number is a header with a whole number.
 type Number struct {
 	Name  string
 	Value int
 }
 
-// PlainText is the type of a reply that has been given no other.
+// PlainText is the default content type.
 const PlainText = "text/plain"
 
-// InlineReply is the longest reply that is put together in one piece. Of longer
-// ones the parts are written from where they lie.
+// InlineReply is the longest reply that is assembled in one buffer. The parts of longer ones are
+// written without a copy.
 const InlineReply = 4 << 10
 
-// Send writes the reply: the body and then the blobs, which are not kept. That
-// the client has gone is nothing to tell a handler.
+// Send writes the reply: the body and then the blobs, which are not kept. Handlers do not need to
+// know whether the client has disconnected.
 func (w *Reply) Send(status int, body []byte, blobs ...[]byte) {
 	c := w.c
 	w.state = replySent
@@ -77,7 +76,7 @@ func (w *Reply) Send(status int, body []byte, blobs ...[]byte) {
 	r := &c.req
 	w.decideClose()
 	b := w.appendHead(status)
-	if size > 0 || r.minor > 0 || !w.close { // Triton leaves it out for all of HTTP/1.0, whose clients then wait
+	if size > 0 || r.minor > 0 || !w.close { // Triton omits it for all of HTTP/1.0, whose clients then wait
 		b = strconv.AppendInt(append(b, "Content-Length: "...), int64(size), 10)
 		b = append(b, "\r\n"...)
 	}
@@ -99,8 +98,8 @@ func (w *Reply) Send(status int, body []byte, blobs ...[]byte) {
 	_ = c.writeVector()
 }
 
-// Begin settles the head of a reply whose body comes in pieces, of no size that is known.
-// The head goes out with the first piece, or with the end.
+// Begin starts a reply of unknown length, whose body comes in pieces. The head is sent with the
+// first piece, or with the end.
 func (w *Reply) Begin(status int) {
 	r := &w.c.req
 	w.state = replyHeld
@@ -113,9 +112,8 @@ func (w *Reply) Begin(status int) {
 	w.c.out = w.appendConnection(b)
 }
 
-// Continue sends the next piece of the body, which is made of parts that are not kept,
-// and waits until the connection has taken it. After an error the client gets nothing
-// more; End is called all the same.
+// Continue sends the next piece of the body, whose parts are not kept, and returns when the
+// connection has taken it. After an error nothing more is sent; End is called nevertheless.
 func (w *Reply) Continue(parts ...[]byte) error {
 	c := w.c
 	size := 0
@@ -126,7 +124,7 @@ func (w *Reply) Continue(parts ...[]byte) error {
 		return ErrClientGone
 	}
 	if size == 0 || c.req.Method == http.MethodHead {
-		return nil // an empty chunk would be the end
+		return nil // an empty chunk would end the body
 	}
 	b := w.takeHead()
 	if w.state == replyChunks {
@@ -150,7 +148,7 @@ func (w *Reply) Continue(parts ...[]byte) error {
 	return c.writeVector()
 }
 
-// End sends the end of a reply that was begun.
+// End sends the end of a reply in pieces.
 func (w *Reply) End() {
 	b := w.takeHead()
 	if w.state == replyChunks && w.c.req.Method != http.MethodHead {
@@ -177,7 +175,7 @@ func (w *Reply) takeHead() []byte {
 	return w.c.out
 }
 
-// decideClose says whether the connection can serve another request.
+// decideClose decides whether the connection can serve another request.
 func (w *Reply) decideClose() {
 	r := &w.c.req
 	if !r.body.ended() && (r.body.expects || r.body.broken() || r.body.left > w.c.server.cfg.MaxDiscardBytes) || w.c.server.closing.Load() {
@@ -186,7 +184,8 @@ func (w *Reply) decideClose() {
 	w.close = w.close || r.close
 }
 
-// appendHead begins a head in the connection's buffer, up to what says where the body ends.
+// appendHead begins a head in the connection's buffer, up to the header that determines the end of
+// the body.
 //
 // bound: names of headers and values of handlers
 func (w *Reply) appendHead(status int) []byte {
@@ -229,7 +228,7 @@ func appendStatusLine(b []byte, minor, status int) []byte {
 	b = strconv.AppendInt(b, int64(status), 10)
 	text := http.StatusText(status)
 	if status == http.StatusMethodNotAllowed {
-		text = "Not Allowed" // as Triton has it
+		text = "Not Allowed" // as in Triton
 	}
 	b = append(append(b, ' '), text...)
 	return append(b, "\r\n"...)

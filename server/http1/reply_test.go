@@ -14,8 +14,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// served serves one connection with the handler and returns the client's side of it,
-// and a channel that is closed when the connection has ended.
+// served serves one connection with the handler. It returns the client's side and a channel that is
+// closed when the connection has ended.
 func served(t *testing.T, cfg Config, serve func(*Reply, *Request)) (net.Conn, <-chan struct{}) {
 	t.Helper()
 	s := NewServer(cfg, nil, Handler{Serve: serve}, zerolog.Nop())
@@ -47,8 +47,7 @@ func served(t *testing.T, cfg Config, serve func(*Reply, *Request)) (net.Conn, <
 	return client, ended
 }
 
-// streamThree replies with a short piece, an empty one and one that is longer than what
-// is put together in one piece.
+// streamThree replies with a short piece, an empty one, and one longer than InlineReply.
 func streamThree(w *Reply, _ *Request) {
 	w.ContentType, w.Header = "text/event-stream", Field{Name: "x-load", Value: "JSON {}"}
 	w.Begin(http.StatusOK)
@@ -127,7 +126,8 @@ func TestStreamedReplyWithoutPiecesIsWhole(t *testing.T) {
 	}
 }
 
-// TestPanicCutsStreamedReplyOff: a client must not take what it has for all.
+// TestPanicCutsStreamedReplyOff checks that a client does not take a partial reply for a complete
+// one.
 func TestPanicCutsStreamedReplyOff(t *testing.T) {
 	client, _ := served(t, Config{}, func(w *Reply, _ *Request) {
 		w.Begin(http.StatusOK)
@@ -164,8 +164,8 @@ func TestPanicBeforeFirstPieceIsToldAsError(t *testing.T) {
 	}
 }
 
-// TestContinueFailsWithoutAWaitOnceTheClientHasGone: the write timeout passes once, and
-// not again with each piece.
+// TestContinueFailsWithoutAWaitOnceTheClientHasGone checks that the write timeout passes once, not
+// with each piece.
 func TestContinueFailsWithoutAWaitOnceTheClientHasGone(t *testing.T) {
 	failures := make(chan error, 3)
 	client, ended := served(t, Config{WriteTimeout: 50 * time.Millisecond}, func(w *Reply, _ *Request) {

@@ -10,33 +10,32 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 )
 
-// Request is the head of an HTTP/1.x request and a reader of its body. All texts
-// are parts of one string, so they may be kept.
+// Request is the head of an HTTP/1.x request and a reader of its body. Its texts are parts of one
+// string and may be kept.
 type Request struct {
-	// Method is spelled as the client spelled it.
+	// Method keeps the client's spelling.
 	Method string
 	// Fields are the headers, in the client's order.
 	Fields []Field
-	// Length is that of the body, in bytes; -1 if it is chunked.
+	// Length is the length of the body in bytes; -1 if it is chunked.
 	Length int64
 
-	target string // as it came, with its query
+	target string // as received, with its query
 	// rawPath is the path of the target, without scheme, authority and query.
 	rawPath string
 	minor   int  // of the version: HTTP/1.minor
-	close   bool // the client wants no further request
+	close   bool // the client will send no further request
 	body    bodyReader
 
-	// ctx ends when the client has left, life when the server stops waiting for
-	// requests in flight.
+	// ctx ends when the client has disconnected, life when the server stops waiting for requests in
+	// flight.
 	ctx, life context.Context
 }
 
-// Field is one header, spelled as the client spelled it. Trailing is the white space after the
-// value.
+// Field is one header in the client's spelling. Trailing is the white space after the value.
 type Field struct{ Name, Value, Trailing string }
 
-// Header returns the value of the first header of that name, in any case.
+// Header returns the value of the first header of that name, ignoring case.
 func (r *Request) Header(name string) (value string, ok bool) {
 	for i := range r.Fields {
 		if f := &r.Fields[i]; equalFold(f.Name, name) {
@@ -46,40 +45,39 @@ func (r *Request) Header(name string) (value string, ok bool) {
 	return "", false
 }
 
-// Body returns the reader of the body, which reads from the socket straight into large
-// buffers. It fails with a *BodyError, os.ErrDeadlineExceeded where the body came too
-// slowly, or otherwise where it ends early or is malformed.
+// Body returns the reader of the body, which reads large parts from the socket without a copy. It
+// fails with a *BodyError, with os.ErrDeadlineExceeded if the body comes too slowly, and with other
+// errors if the body is malformed or ends early.
 func (r *Request) Body() io.Reader { return &r.body }
 
-// Context ends when the client is seen to leave, or the server stops waiting for requests
-// in flight.
+// Context ends when the client disconnects or the server stops waiting for requests in flight.
 func (r *Request) Context() context.Context { return r.ctx }
 
-// Lifetime ends when the server stops waiting for requests in flight, whether the client
-// stays or not.
+// Lifetime ends when the server stops waiting for requests in flight, even if the client stays
+// connected.
 func (r *Request) Lifetime() context.Context { return r.life }
 
-// Holder is the connection as a holder of memory, for the charges of the request.
+// Holder returns the connection as the holder of the request's charges.
 func (r *Request) Holder() *budget.Holder { return &r.body.c.member.Holder }
 
-// Watch has the context end if the client leaves before Unwatch. It does nothing unless
-// the body has been read to its end.
+// Watch cancels the context if the client disconnects before Unwatch. It does nothing unless the
+// whole body has been read.
 func (r *Request) Watch() { r.body.c.beginWatch() }
 
 // Unwatch must be called before the handler returns.
 func (r *Request) Unwatch() { r.body.c.endWatch() }
 
-// Path returns the path of the target as it was spelled, which parseTarget found.
+// Path returns the path of the target in the client's spelling.
 func (r *Request) Path() string { return r.rawPath }
 
-// Query returns what follows the first question mark of the target, as it was spelled.
+// Query returns the target after its first question mark, in the client's spelling.
 func (r *Request) Query() string {
 	_, query, _ := strings.Cut(r.target, "?")
 	return query
 }
 
-// headError is why a request cannot be served: nothing that follows it on its
-// connection can be trusted to be another request.
+// headError is the reason why a request cannot be served. The bytes after it on its connection
+// cannot be trusted to be another request.
 type headError struct {
 	status int
 	text   string
@@ -87,14 +85,13 @@ type headError struct {
 
 func (e *headError) Error() string { return e.text }
 
-// badHead is a head that is no HTTP.
+// badHead returns the error of a malformed head.
 func badHead(format string, args ...any) error {
 	return &headError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// parse reads a head, up to and with its blank line, into r. The error is a
-// *headError: what it refuses leaves in doubt where the body ends, what the
-// request is for, or whether the peer speaks HTTP/1.x at all.
+// parse reads a head, including its blank line, into r. The error is a *headError: after it the end
+// of the body, the purpose of the request or the peer's protocol is in doubt.
 func (r *Request) parse(head string) error {
 	line, rest, _ := strings.Cut(head, "\r\n")
 	if err := r.parseLine(line); err != nil {
@@ -115,8 +112,8 @@ func (r *Request) parse(head string) error {
 	return r.parseFraming()
 }
 
-// parseField takes a line of a head, or of the trailers, apart. A line that
-// continues another one has no name.
+// parseField splits a line of a head or of the trailers. A line that continues another one has no
+// name.
 func parseField(line string) (Field, error) {
 	name, rest, ok := strings.Cut(line, ":")
 	if !ok || !isToken(name) {
@@ -130,8 +127,7 @@ func parseField(line string) (Field, error) {
 	return Field{name, value, rest[len(value):]}, nil
 }
 
-// control returns where text has its first control character but the tabulator,
-// or -1.
+// control returns the index of the first control character in text, other than a tab, or -1.
 func control(text string) int {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' && c != '\t' || c == 0x7f {
@@ -170,9 +166,8 @@ func parseHTTPVersion(text string) (major, minor int, ok bool) {
 	return int(text[5] - '0'), int(text[7] - '0'), true
 }
 
-// parseTarget finds the path in the target: that of its origin form, or of the
-// absolute form "http://authority/path". The asterisk is a path of its own, for
-// OPTIONS alone. Escapes stay as they are.
+// parseTarget finds the path in the target, which has the origin form or the absolute form
+// "http://authority/path". OPTIONS accepts an asterisk. Escapes stay as they are.
 func (r *Request) parseTarget() error {
 	target := r.target
 	for i := range len(target) {
@@ -206,10 +201,10 @@ func (r *Request) parseTarget() error {
 	return nil
 }
 
-// charset says of each byte whether it is in a set of ASCII characters.
+// charset is a set of ASCII characters.
 type charset [256]bool
 
-// visibleBut returns the visible ASCII characters without some.
+// visibleBut returns the visible ASCII characters except some.
 func visibleBut(without string) *charset {
 	var set charset
 	for c := byte('!'); c <= '~'; c++ {
@@ -235,13 +230,13 @@ var (
 // isToken reports whether s can be a method or the name of a header.
 func isToken(s string) bool { return s != "" && tokenChars.all(s) }
 
-// isHost reports whether s can be a host and a port: one without a user, in
-// ASCII. Names and numbers are not looked at.
+// isHost reports whether s can be an ASCII host and port, without a user. It does not check names
+// and numbers.
 func isHost(s string) bool { return hostChars.all(s) }
 
-// equalFold reports whether s and t are equal but for the case of ASCII letters.
-// Unlike strings.EqualFold it takes neither the Kelvin sign for a k nor the long
-// s for an s, as no other HTTP server does.
+// equalFold reports whether s and t are equal, ignoring the case of ASCII letters. Unlike
+// strings.EqualFold it does not accept the Kelvin sign as a k nor the long s as an s, as no other
+// HTTP server does.
 func equalFold(s, t string) bool {
 	if len(s) != len(t) {
 		return false

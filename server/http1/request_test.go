@@ -54,9 +54,9 @@ func TestPathLeavesQueryAndHostOut(t *testing.T) {
 	}
 }
 
-// FuzzRequestFraming holds what is accepted against net/http: both must see the
-// same method, target and headers, the same body, and the same bytes behind it.
-// Else a request could be smuggled past one in front of the other.
+// FuzzRequestFraming compares accepted requests with net/http: both must see the same method,
+// target and headers, the same body, and the same bytes after it. Otherwise a request could be
+// smuggled past a proxy.
 func FuzzRequestFraming(f *testing.F) {
 	for _, tt := range http1test.Hostile {
 		f.Add([]byte(tt.Text + http1test.Get("/next")))
@@ -91,11 +91,11 @@ func FuzzRequestFraming(f *testing.F) {
 		r.body.begin(r.Length)
 		body, err := io.ReadAll(&r.body)
 		if err != nil {
-			return // a body that ends early, or whose chunks are refused
+			return // a body that ends early, or whose chunks are malformed
 		}
 		theirs, err := io.ReadAll(want.Body)
 		if err != nil && bytes.HasPrefix(body, theirs) {
-			return // it refuses what we take: blanks before an extension, trailers
+			return // net/http rejects spaces before an extension, and trailers
 		}
 		if !bytes.Equal(body, theirs) {
 			t.Fatalf("body: got %q, want %q (%v)", body, theirs, err)

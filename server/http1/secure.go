@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// secureCost is what TLS takes for a connection: its state, a record that is being
-	// read, and another that is being put together.
+	// secureCost is the memory of a TLS connection: its state, a record that is being read, and one
+	// that is being assembled.
 	secureCost = 56 << 10
-	// recordBytes is the most that a record of TLS carries (RFC 8446, 5.1).
+	// recordBytes is the most that a TLS record carries (RFC 8446, 5.1).
 	recordBytes = 16 << 10
 )
 
-// secureConn is a connection through TLS.
+// secureConn is a TLS connection.
 type secureConn struct {
 	*tls.Conn
 	records *bufio.Writer // nil until parts are joined
@@ -28,7 +28,7 @@ func newSecureConn(socket net.Conn, config *tls.Config) *secureConn {
 	return &secureConn{Conn: tls.Server(socket, config)}
 }
 
-// begin shakes hands, for which the client has the given time.
+// begin does the handshake within the given time.
 func (s *secureConn) begin(within time.Duration) error {
 	if err := s.SetDeadline(time.Now().Add(within)); err != nil {
 		return fmt.Errorf("begin TLS: %w", err)
@@ -39,11 +39,11 @@ func (s *secureConn) begin(within time.Duration) error {
 	return s.SetDeadline(time.Time{})
 }
 
-// errPlain is replied, without TLS, to a client that speaks HTTP where TLS is served.
+// errPlain is the reply, without TLS, to a client that speaks HTTP to a TLS port.
 var errPlain = &headError{http.StatusBadRequest, "this port serves HTTPS, and the request came without TLS"}
 
-// isPlain reports whether a client that does not shake hands has begun a request of HTTP
-// instead: by its method, of which a record's head has five bytes.
+// isPlain reports whether a client has begun an HTTP request instead of a handshake: the five bytes
+// of a record's header show the method.
 func isPlain(err error) bool {
 	var record tls.RecordHeaderError
 	if !errors.As(err, &record) || record.Conn == nil {
@@ -56,8 +56,8 @@ func isPlain(err error) bool {
 	return false
 }
 
-// writeParts sends the parts in full records: one Write for each would make at least one
-// record, and one call of the kernel, of each.
+// writeParts sends the parts in full records. One Write for each part would make at least one
+// record and one system call of each.
 func (s *secureConn) writeParts(parts [][]byte) error {
 	if s.records == nil {
 		s.records = bufio.NewWriterSize(s.Conn, recordBytes) // bound: recordBytes

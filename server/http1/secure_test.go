@@ -99,8 +99,8 @@ func TestPlainRequestIsToldThatTLSIsServed(t *testing.T) {
 	}
 }
 
-// TestSecureClientThatLeavesIsSeen: the end of TLS comes as bytes on the socket, which
-// are not another request.
+// TestSecureClientThatLeavesIsSeen disconnects during a request: the end of TLS comes as bytes on
+// the socket, which are not another request.
 func TestSecureClientThatLeavesIsSeen(t *testing.T) {
 	for name, leave := range map[string]func(*tls.Conn) error{
 		"with a word": (*tls.Conn).Close,
@@ -131,7 +131,7 @@ func TestSecureClientThatLeavesIsSeen(t *testing.T) {
 	}
 }
 
-// TestSecureRequestThatComesEarlyIsWhole: the watch has read its first byte.
+// TestSecureRequestThatComesEarlyIsWhole sends a request whose first byte the watch reads.
 func TestSecureRequestThatComesEarlyIsWhole(t *testing.T) {
 	var watch *disconnectWatcher
 	paths := make(chan string, 2)
@@ -172,7 +172,7 @@ func TestSecureRequestThatComesEarlyIsWhole(t *testing.T) {
 	}
 }
 
-// TestSecureClientThatOnlyConnectsIsEnded: it says nothing, or nothing of TLS.
+// TestSecureClientThatOnlyConnectsIsEnded connects and sends nothing, or no TLS.
 func TestSecureClientThatOnlyConnectsIsEnded(t *testing.T) {
 	for name, says := range map[string]string{"nothing": "", "plain HTTP": "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "noise": strings.Repeat("\x16", 600)} {
 		t.Run(name, func(t *testing.T) {
@@ -188,8 +188,8 @@ func TestSecureClientThatOnlyConnectsIsEnded(t *testing.T) {
 	}
 }
 
-// TestIdleSecureConnectionIsClosedWithoutWaiting: an eviction holds the locks of all
-// connections.
+// TestIdleSecureConnectionIsClosedWithoutWaiting evicts a connection, with the locks of all
+// connections held.
 func TestIdleSecureConnectionIsClosedWithoutWaiting(t *testing.T) {
 	var c *conn
 	client, ended := servedSecurely(t, Config{}, func(w *Reply, _ *Request) {

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
-// Server accepts connections, counts them and ends them.
+// Server accepts, counts and ends connections.
 type Server struct {
 	cfg     Config
 	front   Handler
@@ -24,43 +24,45 @@ type Server struct {
 	log     zerolog.Logger
 
 	closing atomic.Bool   // replies end their connections
-	ending  atomic.Bool   // connections end that wait for a request
-	fewer   chan struct{} // gets a value when a connection has ended; has room for one
+	ending  atomic.Bool   // idle connections end
+	fewer   chan struct{} // receives a value when a connection has ended; has room for one
 
 	buffers lender
 	members *connections.Set
-	// mu guards the set of connections, not the connections: a conn is added by the goroutine
-	// that accepts, before its own goroutine begins, and removed by its own at its end.
+	// mu guards the set of connections, not the connections. The accepting goroutine adds a conn
+	// before the conn's own goroutine begins, which removes it at its end.
 	mu   sync.Mutex
 	open map[*conn]struct{}
 }
 
 const (
-	// connStack is what a connection takes besides its buffer.
+	// connStack is the memory of a connection besides its buffer.
 	connStack = 8 << 10
-	// connRequest is the memory for a small request and its reply, which are not charged themselves.
+	// connRequest is the memory for a small request and its reply, which are not charged
+	// separately.
 	connRequest = 8 << 10
 	// fieldBytes is the size of a Field.
 	fieldBytes = 32
 )
 
-// requestCost returns the memory for the head of a request beside the connection's buffer, and for the head of
-// the reply with a small body. The reply may repeat parts of the request.
+// requestCost returns the memory for the head of a request, besides the connection's buffer, and
+// for the head of the reply with a small body. The reply may repeat parts of the request.
 func requestCost(head, lines int) int64 {
 	return 2*int64(head) + int64(lines)*fieldBytes + InlineReply
 }
 
-// Handler is what serves the requests of connections.
+// Handler serves the requests of connections.
 type Handler struct {
 	// Serve serves one request, on the goroutine of its connection, and sends one reply.
 	// A panic in it fails that request alone.
 	Serve func(*Reply, *Request)
-	// ErrorBody makes the body, of text/plain, of an error that is replied without Serve;
-	// nil: the text as it is.
+	// ErrorBody returns the text/plain body of an error that is replied without Serve; nil: the
+	// text itself.
 	ErrorBody func(text string) []byte
 }
 
-// NewServer returns a server whose requests front serves. What connections take is charged to account, if there is one.
+// NewServer returns a server whose requests front serves. Its connections are charged to account,
+// which may be nil.
 func NewServer(cfg Config, account *budget.Account, front Handler, log zerolog.Logger) *Server {
 	cfg = cfg.WithDefaults()
 	cost := int64(cfg.MaxHeaderBytes) + connStack + connRequest
@@ -73,12 +75,11 @@ func NewServer(cfg Config, account *budget.Account, front Handler, log zerolog.L
 	}
 }
 
-// Run serves the connections of socket until ctx ends. Then it accepts no more and
-// serves those that there are for DrainTime, or until none is left: each ends with
-// its next reply. After that it closes the idle ones and lets requests in flight
-// finish within ExitTimeout; then it ends their contexts and closes their
-// connections too. It returns when all goroutines have ended; an error tells how many have
-// not, because a model holds them.
+// Run serves the connections of socket until ctx ends. Then it stops accepting and serves the
+// existing connections for DrainTime, or until none is left: each ends with its next reply. After
+// that it closes idle connections and lets requests in flight finish within ExitTimeout. Finally it
+// cancels their contexts and closes their connections. It returns when all goroutines have ended;
+// an error counts those that a model still holds.
 func (s *Server) Run(ctx context.Context, socket net.Listener) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -94,8 +95,8 @@ func (s *Server) Run(ctx context.Context, socket net.Listener) error {
 		return errors.Join(fmt.Errorf("accept connections: %w", err), s.drain(connections.CloseGrace))
 	case <-ctx.Done():
 	}
-	// In this order: a reply that is sent from here on ends its connection, and when accept has
-	// ended no connection is added to the open ones.
+	// The order matters: replies that are sent from here on end their connections, and when accept
+	// has ended no connection is added to the open ones.
 	s.closing.Store(true)
 	_ = socket.Close()
 	for range accepting { // until accept has ended
@@ -107,8 +108,8 @@ func (s *Server) Run(ctx context.Context, socket net.Listener) error {
 			return nil
 		}
 	}
-	// A connection stores that it waits and then looks at ending. Here ending is stored and then
-	// the connections that wait are closed: one of both sees the other.
+	// A connection stores that it is idle and then loads ending. Here ending is stored and then the
+	// idle connections are closed: one of the two sees the other.
 	s.ending.Store(true)
 	s.close(false)
 	if s.drain(s.cfg.ExitTimeout-time.Since(began)) == nil {
@@ -119,12 +120,12 @@ func (s *Server) Run(ctx context.Context, socket net.Listener) error {
 	return s.drain(connections.CloseGrace)
 }
 
-// Leave asks the clients to go elsewhere, while Run goes on: connections are accepted and requests
-// are served, and each connection ends with its next reply.
+// Leave asks clients to reconnect elsewhere while Run goes on: connections are accepted and
+// requests are served, and each connection ends with its next reply.
 func (s *Server) Leave() { s.closing.Store(true) }
 
-// accept starts a goroutine for each connection, until the socket is closed. One
-// connection too many is told so.
+// accept starts a goroutine for each connection, until the socket is closed. A connection beyond
+// the limit gets an error.
 func (s *Server) accept(life context.Context, socket net.Listener) error {
 	a := s.members.Acceptor(socket, s.log)
 	for {
@@ -151,8 +152,8 @@ func (s *Server) serve(c *conn) {
 	c.serve()
 }
 
-// refuseConn replies without waiting: the socket's buffer is empty. Through TLS it would
-// have to wait.
+// refuseConn replies without waiting: the socket's buffer is empty. Through TLS it would have to
+// wait.
 func (s *Server) refuseConn(c net.Conn) {
 	if s.cfg.TLS != nil {
 		_ = c.Close()
@@ -170,8 +171,8 @@ func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	delete(s.open, c)
 	s.mu.Unlock()
-	// Behind the removal, so that drain, which counts again after each value, sees it. A value
-	// that is there already says the same.
+	// After the removal, so that drain, which counts again after each value, sees it. A value that
+	// is already there says the same.
 	select {
 	case s.fewer <- struct{}{}:
 	default:
@@ -185,8 +186,7 @@ func (s *Server) errorBody(text string) []byte {
 	return s.front.ErrorBody(text)
 }
 
-// ServeConn serves one connection that something else has accepted and counts, until it
-// ends.
+// ServeConn serves one connection, which the caller has accepted and counted, until it ends.
 func (s *Server) ServeConn(life context.Context, raw net.Conn) { newConn(s, raw, life).serve() }
 
 // Connections returns how many connections are open.
@@ -196,7 +196,7 @@ func (s *Server) Connections() int {
 	return len(s.open)
 }
 
-// close closes the connections that wait for a request, or all.
+// close closes the idle connections, or all.
 func (s *Server) close(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +207,7 @@ func (s *Server) close(all bool) {
 	}
 }
 
-// drain waits until all connections have ended, or for the given time.
+// drain waits until all connections have ended, or until the time is over.
 func (s *Server) drain(patience time.Duration) error {
 	late := time.NewTimer(patience)
 	defer late.Stop()

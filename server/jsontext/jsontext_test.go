@@ -41,8 +41,7 @@ func TestJSONSyntax(t *testing.T) {
 	}
 }
 
-// TestJSONValues walks over containers that are long enough for a span and over
-// some that are not.
+// TestJSONValues walks over containers with and without a span.
 func TestJSONValues(t *testing.T) {
 	long := strings.Repeat(`"]}\"",`, 300)
 	text := `{"a":{"x":[` + long + `1],"y":[[],{}]},"b\u0063":-7,"a":5,"d":[1,[2,` + long + `3],"e"]}`
@@ -83,7 +82,7 @@ func TestJSONValues(t *testing.T) {
 	}
 }
 
-// TestScanChargesSpans scans arrays that nest around long strings, each of which has a span.
+// TestScanChargesSpans scans nested arrays around long strings, each of which has a span.
 func TestScanChargesSpans(t *testing.T) {
 	text := []byte("[" + strings.Repeat(nested(99, 1200)+",", 1000) + "0]")
 	account := budget.New(budget.Config{Limit: 64 << 20})
@@ -107,9 +106,9 @@ func nested(depth, size int) string {
 	return strings.Repeat("[", depth) + `"` + strings.Repeat("a", size) + `"` + strings.Repeat("]", depth)
 }
 
-// TestWalksAreLinear walks over everything in documents of one size whose nesting differs. Short
-// arrays have no span: without the memory of what was walked last each level would read all
-// levels below it again, and take about 50 times as long.
+// TestWalksAreLinear walks over everything in documents of one size with different nesting. Short
+// arrays have no span: without Document.walked each level would read all levels below it again,
+// which takes about 50 times as long.
 func TestWalksAreLinear(t *testing.T) {
 	const size = 1 << 20
 	flat := scanned(t, "["+strings.Repeat("[],[],", size/6)+"0]")
@@ -196,9 +195,8 @@ func TestAppendJSONString(t *testing.T) {
 	}
 }
 
-// FuzzJSON compares the syntax with encoding/json's: all that is standard must
-// be accepted, unless it is too deep, a number too big or half a character, and
-// read alike.
+// FuzzJSON compares the syntax with encoding/json's. Standard JSON must be accepted and read alike,
+// unless it is too deep, has a number that is too big, or half a character.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-2.5e-3,true,null,"\u00e9\ud83d\ude00"]}`, "[NaN]", "1e309", `"\\\""`, "-0", "12345678901234567890.5", "[[[]]]", `{"":[null,"\u0080\ud800"]}`} {
 		f.Add([]byte(seed))

@@ -1,13 +1,13 @@
 package jsontext
 
-// Leaves walks over the elements of an array, with all arrays inside flattened: in
-// row-major order, if they are the data of a tensor. Next goes to the next leaf, which
-// is then read once, as what it must be. After an error the walk is over.
+// Leaves walks over the elements of an array and flattens nested arrays, in row-major order of a
+// tensor. Next advances to the next leaf, which is then read once, by the method of its type. The
+// walk ends with an error.
 type Leaves struct {
 	b     []byte
 	i     int // after the opening bracket of an array, or after a leaf
 	depth int
-	alone bool // there is one leaf, and it is not in an array
+	alone bool // the only leaf, which is not in an array
 }
 
 // Leaves begins a walk over the array v.
@@ -18,7 +18,7 @@ func (v Value) Leaves() (Leaves, error) {
 	return Leaves{b: v.t.buf, i: v.at + 1, depth: 1}, nil
 }
 
-// Items begins a walk over the array v, or over v itself if it is no array.
+// Items begins a walk over the array v, or over v itself if it is not an array.
 func (v Value) Items() Leaves {
 	if walk, err := v.Leaves(); err == nil {
 		return walk
@@ -26,12 +26,12 @@ func (v Value) Items() Leaves {
 	return Leaves{b: v.t.buf, i: v.at, alone: true}
 }
 
-// MostLeaves bounds how many leaves the array v can have.
+// MostLeaves bounds the number of leaves of the array v.
 func (v Value) MostLeaves() int64 { return int64(len(v.t.buf)-v.at)/2 + 1 }
 
-// Next goes to the next leaf, and reports false after the last one.
+// Next advances to the next leaf, and reports false after the last one.
 func (l *Leaves) Next() bool {
-	if l.depth == 0 { // not in an array, or no longer
+	if l.depth == 0 { // not in an array, or no longer in one
 		more := l.alone
 		l.alone = false
 		return more

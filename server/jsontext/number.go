@@ -7,8 +7,8 @@ import (
 
 func isDigit(c byte) bool { return c-'0' <= 9 }
 
-// scanNumber checks the number at b[i] and returns the offset after it. Anything
-// that begins no value is reported here, as an invalid one.
+// scanNumber checks the number at b[i] and returns the offset after it. It reports anything that
+// begins no value as an invalid value.
 func scanNumber(b []byte, i int) (int, error) {
 	start := i
 	if b[i] == '-' {
@@ -83,8 +83,8 @@ func scanInfNaN(b []byte, i int) (int, error) {
 	return 0, &SyntaxError{invalidValue, i}
 }
 
-// tooManyDigits reports whether the parser refuses a whole part of more than
-// 308 digits: it does once another digit would follow a value of DBL_MAX/10.
+// tooManyDigits reports whether the parser rejects a whole part of more than 308 digits: another
+// digit must not follow a value of DBL_MAX/10.
 func tooManyDigits(digits []byte) bool {
 	if len(digits) > 309 {
 		return true
@@ -93,15 +93,14 @@ func tooManyDigits(digits []byte) bool {
 	return err != nil || v >= math.MaxFloat64/10
 }
 
-// significantFraction counts the digits of a fraction ("", or with its point)
-// that the parser takes into the significand: by so much an exponent may exceed
-// 308 before it is refused, whatever the number's value is.
+// significantFraction counts the digits of a fraction ("", or with its point) that the parser takes
+// into the significand. An exponent may exceed 308 by that number, whatever the number's value is.
 func significantFraction(whole, fraction []byte) int {
 	if len(fraction) < 2 {
 		return 0
 	}
 	significant := len(whole) - 1
-	if significant > 18 { // it went over to doubles within the whole part
+	if significant > 18 { // the parser changed to doubles within the whole part
 		significant = 17
 	}
 	n := 0
@@ -124,20 +123,20 @@ func significantFraction(whole, fraction []byte) int {
 	return n
 }
 
-// numberKind says how a JSON number counts: integral and within the range of an
-// int64, a uint64 or both, or as a double.
+// numberKind is the range of a JSON number: integral and within the range of an int64, a uint64 or
+// both, or a double.
 type numberKind uint8
 
 const (
 	notNumber numberKind = iota
 	doubleNumber
-	negativeNumber // fits int64 alone
-	bigNumber      // fits uint64 alone
+	negativeNumber // fits only int64
+	bigNumber      // fits only uint64
 	smallNumber    // fits both
 )
 
-// readNumber classifies the value at b[i], whose syntax has been checked. u is
-// the two's complement of an integral one.
+// readNumber classifies the value at b[i], whose syntax has been checked. u is the two's complement
+// of an integral number.
 func readNumber(b []byte, i int) (kind numberKind, u uint64, end int) {
 	negative := b[i] == '-'
 	if negative {
@@ -174,7 +173,7 @@ func readNumber(b []byte, i int) (kind numberKind, u uint64, end int) {
 	return smallNumber, u, i
 }
 
-// pow10 has the powers of ten that a double holds exactly.
+// pow10 has the powers of ten that are exact as doubles.
 var pow10 = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
 	1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
@@ -191,7 +190,7 @@ func readFloat(b []byte, i int) (f float64, end int, ok bool) {
 		return readInfNaN(b, i, negative)
 	}
 	var mantissa uint64
-	digits, exp := 0, 0 // digits counts those that mantissa holds
+	digits, exp := 0, 0 // digits counts the digits in mantissa
 	integral := true
 	for ; i < len(b) && isDigit(b[i]); i++ {
 		mantissa = mantissa*10 + uint64(b[i]-'0')
@@ -221,7 +220,7 @@ func readFloat(b []byte, i int) (f float64, end int, ok bool) {
 		}
 		exp += e
 	}
-	// An exact mantissa times or over an exact power of ten rounds once.
+	// An exact mantissa multiplied or divided by an exact power of ten rounds once.
 	if digits <= 19 && mantissa < 1<<53 && -22 <= exp && exp <= 22 {
 		f = float64(mantissa)
 		if exp < 0 {
@@ -242,12 +241,12 @@ func readFloat(b []byte, i int) (f float64, end int, ok bool) {
 	return f, i, true
 }
 
-// longNumber is the length from which on the digits of a number are cut, in bytes.
+// longNumber is the length beyond which digits of a number are cut, in bytes.
 const longNumber = 1024
 
-// shortened returns a number whose last digit counts 10^exp with at most 799 significant digits,
-// and a 1 in place of those that are cut off. It rounds to the same double: what lies in the middle
-// between two doubles has at most 767 digits.
+// shortened returns a number with at most 799 significant digits, and a 1 instead of the digits
+// that are cut off. The last digit of text counts 10^exp. The result rounds to the same double,
+// since the middle between two doubles has at most 767 digits.
 func shortened(text []byte, exp int) []byte {
 	const most = 799
 	short := make([]byte, 0, longNumber)

@@ -7,23 +7,20 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 )
 
-// A Document is a JSON document whose syntax has been checked. It keeps no tree:
-// values are read where they stand in the text, so that the numbers of a large
-// tensor go from the text into their destination and nowhere else.
+// A Document is a JSON document whose syntax has been checked. Its values are read in place.
 //
-// Syntax and the texts of syntax errors are those of Triton's parser, which
-// differs from RFC 8259: the numbers NaN, Inf and Infinity exist, a byte-order
-// mark before the document is skipped, a NUL ends it, and UTF-8 is not checked.
+// Syntax and the texts of syntax errors are those of Triton's parser, which differs from RFC 8259:
+// it accepts NaN, Inf and Infinity, skips a byte-order mark before the document, ends the document
+// at a NUL, and does not check UTF-8.
 type Document struct {
 	buf []byte
 	// root is the offset of the outermost value.
 	root int
-	// spans tells where long containers end, in the order of their starts, so
-	// that a walk over the members around them need not read them again.
+	// spans has the ends of long containers, sorted by start, so that a walk over the members
+	// around them does not read them again.
 	spans []span
-	// walked is the container whose end was found last. A walk over everything thus
-	// reads each byte once: the end of a walk over a container is where the walk
-	// around it goes on.
+	// walked is the container whose end was found last. The end of a walk over a container is where
+	// the walk around it goes on, so a walk over everything reads each byte once.
 	walked span
 }
 
@@ -36,13 +33,13 @@ const spanMin = 1024
 // The outermost bracket counts.
 var ErrTooDeep = errors.New("JSON nesting depth exceeds maximum allowed limit (" + strconv.Itoa(budget.MaxJSONDepth) + ")")
 
-// SyntaxError says what is wrong with a document, and at which byte.
+// SyntaxError is the first syntax error of a document, with its position.
 type SyntaxError struct {
 	reason string
 	offset int
 }
 
-// Offset returns where in the document it is, in bytes.
+// Offset returns the position of the error in the document, in bytes.
 func (e *SyntaxError) Offset() int { return e.offset }
 
 func (e *SyntaxError) Error() string {
@@ -69,16 +66,16 @@ const (
 
 // Scanner is the working memory of a scan; it can be used again.
 type Scanner struct {
-	// spans are the open containers and the long ones, in the order of their starts. The end of
-	// an open one is the index of the container around it.
+	// spans are the open containers and the long ones, sorted by start. The end of an open one is
+	// the index of the container around it.
 	spans []span
-	depth int // how many are open
-	inner int // the index of the innermost of them
+	depth int // open containers
+	inner int // index of the innermost of them
 }
 
-// Scan checks the syntax of buf, and charges the spans to c. The result reads buf and the
-// scanner's spans, and is valid until either changes. The error is a *SyntaxError, for a
-// document that nests too deeply ErrTooDeep, or that of a charge.
+// Scan checks the syntax of buf, and charges the spans to c. The result refers to buf and to the
+// scanner's spans, and is valid until either changes. The error is a *SyntaxError, ErrTooDeep, or
+// the error of a charge.
 func (s *Scanner) Scan(c *budget.Charge, buf []byte) (Document, error) {
 	s.spans, s.depth = s.spans[:0], 0
 	i := 0
@@ -100,11 +97,11 @@ func (s *Scanner) Scan(c *budget.Charge, buf []byte) (Document, error) {
 	return Document{buf: buf, root: root, spans: s.spans}, nil
 }
 
-// Kept returns how many entries the working memory has room for.
+// Kept returns the capacity of the working memory, in entries.
 func (s *Scanner) Kept() int { return cap(s.spans) }
 
-// scanValue reads the value at b[i], to which no space leads, and returns the
-// offset after it. It does not recurse: depth costs the client, not the stack.
+// scanValue reads the value at b[i], which is not a space, and returns the offset after it. It does
+// not recurse, so nesting does not consume the stack.
 func (s *Scanner) scanValue(c *budget.Charge, b []byte, i int) (int, error) {
 	var err error
 value:
@@ -204,8 +201,8 @@ func (s *Scanner) enter(c *budget.Charge, i int) error {
 	return nil
 }
 
-// leave closes the innermost container, which ends before end. The span of a short one is
-// the last, since all containers inside are shorter.
+// leave closes the innermost container, which ends before end. The span of a short one is the last,
+// since all containers inside are shorter.
 func (s *Scanner) leave(end int) {
 	one := &s.spans[s.inner]
 	around := one.end
@@ -255,8 +252,8 @@ func scanString(b []byte, i int) (int, error) {
 	return 0, &SyntaxError{missQuote, i}
 }
 
-// scanEscape reads the escape whose backslash is b[i], both halves of a
-// surrogate pair together. A low surrogate alone is accepted.
+// scanEscape reads the escape whose backslash is b[i], both halves of a surrogate pair together. A
+// low surrogate alone is accepted.
 func scanEscape(b []byte, i int) (int, error) {
 	at := i
 	if i++; i >= len(b) {

@@ -5,11 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// String is what stands between the quotes of a string.
+// String is the content of a JSON string.
 type String struct {
 	// Raw is a part of the document, with its escapes.
 	Raw []byte
-	// Escaped tells that there are any.
+	// Escaped reports whether Raw has escapes.
 	Escaped bool
 }
 
@@ -118,8 +118,8 @@ func unescape(b []byte, i int) (r rune, width int) {
 	return (r-0xd800)<<10 | (low - 0xdc00) + 0x10000, 12
 }
 
-// appendRune encodes r as utf8.AppendRune does, but a lone low surrogate in
-// three bytes, as Triton's parser does.
+// appendRune encodes r as utf8.AppendRune does. It encodes a lone low surrogate in three bytes, as
+// Triton's parser does.
 func appendRune(dst []byte, r rune) []byte {
 	if 0xdc00 <= r && r <= 0xdfff {
 		return append(dst, 0xe0|byte(r>>12), 0x80|byte(r>>6)&0xbf, 0x80|byte(r)&0xbf)

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Errors of values that have another type than is asked for, word for word those
-// of Triton's parser.
+// Errors of values of the wrong type, word for word those of Triton's parser.
 var (
 	errNotString   = errors.New("attempt to access JSON non-string as string")
 	errNotBool     = errors.New("attempt to access JSON non-boolean as boolean")
@@ -15,14 +14,13 @@ var (
 	errNotUnsigned = errors.New("attempt to access JSON non-unsigned-integer as unsigned-integer")
 	errNotDouble   = errors.New("attempt to access JSON non-number as double")
 
-	// ErrNotArray is what a walk over elements fails with.
+	// ErrNotArray is the error of Elements and Leaves for other values.
 	ErrNotArray = errors.New("attempt to access JSON non-array as array")
-	// ErrNotObject is for callers that want members where there are none.
+	// ErrNotObject is for callers that require an object.
 	ErrNotObject = errors.New("attempt to get members for non-object")
 )
 
-// Value is the value that begins at an offset of a checked text; the zero
-// offset with an empty text is no value.
+// Value is a value of a document. The zero Value does not exist.
 type Value struct {
 	t  *Document
 	at int
@@ -34,7 +32,7 @@ func (t *Document) Root() Value { return Value{t, t.root} }
 // Exists reports whether there is a value at all.
 func (v Value) Exists() bool { return v.t != nil }
 
-// first returns the byte that tells the kind: { [ " t f n, or a number's.
+// first returns the first byte, which determines the kind: { [ " t f n, or a number's.
 func (v Value) first() byte { return v.t.buf[v.at] }
 
 // IsObject reports whether the value exists and is an object.
@@ -66,7 +64,7 @@ func (v Value) Text() (String, error) {
 	return s, nil
 }
 
-// Uint returns a number that is whole and fits a uint64.
+// Uint returns a whole number that fits a uint64.
 func (v Value) Uint() (uint64, error) {
 	switch kind, u, _ := readNumber(v.t.buf, v.at); kind {
 	case smallNumber, bigNumber:
@@ -75,7 +73,7 @@ func (v Value) Uint() (uint64, error) {
 	return 0, errNotUnsigned
 }
 
-// Int returns a number that is whole and fits an int64.
+// Int returns a whole number that fits an int64.
 func (v Value) Int() (int64, error) {
 	switch kind, u, _ := readNumber(v.t.buf, v.at); kind {
 	case smallNumber, negativeNumber:
@@ -99,7 +97,7 @@ func (v Value) Raw() []byte { return v.t.buf[v.at:v.end()] }
 // Brief returns the text of the value for an error, shortened if it is long.
 func (v Value) Brief() string { return Brief(v.t.buf[v.at:v.end()]) }
 
-// Brief shortens a text that stands in an error.
+// Brief shortens a text for an error.
 func Brief(text []byte) string {
 	const most = 64
 	if len(text) <= most {
@@ -163,7 +161,7 @@ type Members struct {
 	last int       // offset of the value that Next returned last, or 0
 }
 
-// Members begins a walk; anything but an object has none.
+// Members begins a walk over an object. Other values have no members.
 func (v Value) Members() Members {
 	if !v.IsObject() {
 		return Members{}
@@ -197,8 +195,7 @@ func (m *Members) Next() (name String, v Value, ok bool) {
 	return name, Value{t, i}, true
 }
 
-// Member returns the first member of that name; it does not exist in anything
-// but an object.
+// Member returns the first member of that name. It does not exist if v is not an object.
 func (v Value) Member(name string) Value {
 	for m := v.Members(); ; {
 		n, value, ok := m.Next()

@@ -7,9 +7,8 @@ import (
 
 const upperHex = "0123456789ABCDEF"
 
-// AppendString appends s as Triton's writer prints strings: control
-// characters, quotes and backslashes are escaped, all other bytes stand as they
-// are, whether or not they are UTF-8.
+// AppendString appends s as Triton's writer prints strings: control characters, quotes and
+// backslashes are escaped. All other bytes stay as they are, whether or not they are UTF-8.
 //
 // bound: the caller has room for Quoted
 func AppendString[T string | []byte](b []byte, s T) []byte {
@@ -42,7 +41,7 @@ func AppendString[T string | []byte](b []byte, s T) []byte {
 	return append(append(b, s[from:]...), '"')
 }
 
-// Quoted returns how many bytes AppendString appends.
+// Quoted returns the number of bytes that AppendString appends.
 func Quoted[T string | []byte](s T) int {
 	n := len(s) + len(`""`)
 	for i := range len(s) {
@@ -59,15 +58,15 @@ func Quoted[T string | []byte](s T) int {
 // TextBytes bounds the length of a text in JSON, with a comma.
 func TextBytes[T string | []byte](text T) int {
 	const few = 64
-	if len(text) <= few { // not worth a look
+	if len(text) <= few { // too short to be worth a look
 		return 6*len(text) + 3
 	}
 	return Quoted(text) + 1
 }
 
-// AppendFloat appends f with its shortest digits, in the form of Triton's
-// writer: always with a point or an exponent, plain up to 21 places before the
-// point and 6 behind it, and the tokens NaN, Infinity and -Infinity.
+// AppendFloat appends f with its shortest digits, in the form of Triton's writer: always with a
+// point or an exponent, without an exponent up to 21 digits before the point and 6 after it, and
+// the tokens NaN, Infinity and -Infinity.
 //
 // bound: 26 bytes
 func AppendFloat(b []byte, f float64) []byte {
@@ -95,7 +94,7 @@ func AppendFloat(b []byte, f float64) []byte {
 	for s[e] != 'e' {
 		e--
 	}
-	point := 0 // where the point stands, counted from the first digit
+	point := 0 // position of the point, counted from the first digit
 	for _, c := range s[e+2:] {
 		point = point*10 + int(c-'0')
 	}
@@ -135,7 +134,7 @@ func AppendFloat(b []byte, f float64) []byte {
 	}
 }
 
-// AppendInts appends the numbers of lists, in their order, as one array.
+// AppendInts appends the numbers of all lists as one array.
 //
 // bound: 21 bytes for each number, for which the caller has room
 func AppendInts(b []byte, lists ...[]int64) []byte {

@@ -19,15 +19,14 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// liveHeap returns the bytes of objects on the heap, those included that have not been swept.
+// liveHeap returns the bytes of objects on the heap, including unswept ones.
 func liveHeap() int64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(sample)
 	return int64(sample[0].Value.Uint64())
 }
 
-// peaks returns the most bytes that were on the heap beyond those before, and the most that
-// were charged, while f ran.
+// peaks returns the peaks of the heap, beyond its size before, and of the charges while f runs.
 func (s *service) peaks(f func()) (heap, charged int64) {
 	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	runtime.GC()
@@ -152,7 +151,7 @@ func TestAttacksAreCharged(t *testing.T) {
 	}
 }
 
-// TestUnreadRepliesStayCharged: to the request of a client that does not read its reply.
+// TestUnreadRepliesStayCharged checks that a reply that its client does not read stays charged.
 func TestUnreadRepliesStayCharged(t *testing.T) {
 	const size = 32 << 20
 	s := serve(t, Config{}, textModel("m", "python", replies(bytesTensor("text_output", strings.Repeat("a", size))), "text_input"))
@@ -165,7 +164,7 @@ func TestUnreadRepliesStayCharged(t *testing.T) {
 	if _, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 		t.Fatal(err)
 	}
-	first := make([]byte, 1) // the reply has begun, and the rest of it waits
+	first := make([]byte, 1) // the reply has begun, and its rest waits
 	if _, err := io.ReadFull(c, first); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +173,7 @@ func TestUnreadRepliesStayCharged(t *testing.T) {
 	}
 }
 
-// TestLeavingClientEndsItsRendering: a template that goes on for long ends with its client.
+// TestLeavingClientEndsItsRendering disconnects while a template loops.
 func TestLeavingClientEndsItsRendering(t *testing.T) {
 	endless := "{% for i in range(100000) %}{% for j in range(100000) %}{% if messages[0].content is upper %}{% endif %}{% endfor %}{% endfor %}"
 	s := serve(t, Config{ChatTemplate: filepath.Join(folder(t, map[string]string{"t": endless}), "t")}, textModel("m", "python", says("a"), "text_input"))
@@ -198,7 +197,7 @@ func TestLeavingClientEndsItsRendering(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() bool { return s.blocks.Account.Total() == 0 })
 }
 
-// TestErrorsSayWhoseTheyAre: a client may send a request again after a 503, and not after a 400.
+// TestErrorsSayWhoseTheyAre checks statuses: a client may retry after a 503, but not after a 400.
 func TestErrorsSayWhoseTheyAre(t *testing.T) {
 	fails := func(code infer.Code) func(context.Context, *infer.Request, infer.Sender) error {
 		return func(context.Context, *infer.Request, infer.Sender) error { return infer.Errorf(code, "why") }

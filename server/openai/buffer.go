@@ -9,8 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// buffer builds a text and charges its memory before it grows. After an error all writes do
-// nothing.
+// buffer builds a text and charges its memory before it grows. After an error writes do nothing.
 type buffer struct {
 	charge *budget.Charge // nil: the text is short
 	kind   budget.Kind
@@ -19,7 +18,7 @@ type buffer struct {
 }
 
 const (
-	// firstBuffer is the least memory of a buffer.
+	// firstBuffer is the least size of a buffer.
 	firstBuffer = 1 << 10
 	// pieceSize is how much of a text is quoted at a time.
 	pieceSize = 1 << 10
@@ -36,7 +35,7 @@ func (w *buffer) room(n int) bool {
 	return w.err == nil
 }
 
-// free gives the memory back.
+// free releases the memory.
 func (w *buffer) free() {
 	w.charge.Give(w.kind, int64(cap(w.b)))
 	w.b = nil
@@ -80,7 +79,7 @@ func quote[T string | []byte](w *buffer, s T) {
 		}
 		piece := s[from:end]
 		from = end
-		if !w.room(6*len(piece) + 2) { // all of it escaped, with its quotes
+		if !w.room(6*len(piece) + 2) { // if all of it is escaped, with its quotes
 			return
 		}
 		at := len(w.b)
@@ -113,7 +112,7 @@ func (w *buffer) optional(s string) {
 	quote(w, s)
 }
 
-// ascii writes a JSON string as Python's json does, with escapes for all but ASCII.
+// ascii writes a JSON string as Python's json does, which escapes all non-ASCII characters.
 func (w *buffer) ascii(s []byte) {
 	w.raw(`"`)
 	for len(s) > 0 && w.room(len(`\ud83d\ude00`)) {

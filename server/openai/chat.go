@@ -43,7 +43,7 @@ func (t *toolUse) read(f *fields) {
 	}
 }
 
-// oneOf returns the word that s is, or "".
+// oneOf returns the word that equals s, or "".
 func oneOf(s jsontext.String, words ...string) string {
 	for _, word := range words {
 		if s.Is(word) {
@@ -91,7 +91,7 @@ func (f *fields) checkTools(list jsontext.Value) {
 	})
 }
 
-// checkMessages wants at least one message, each of a known role.
+// checkMessages requires at least one message, each of a known role.
 func (f *fields) checkMessages(list jsontext.Value) {
 	f.each("messages", list, func(m *fields) {
 		var role, text jsontext.String
@@ -162,7 +162,7 @@ func (f *fields) checkCalls(list jsontext.Value) {
 	})
 }
 
-// checkChat refuses unsupported fields of a chat, in Triton's order.
+// checkChat rejects unsupported fields of a chat, in Triton's order.
 func (g *generation) checkChat(s *sampling, tools *toolUse, bias, options bool, messages jsontext.Value) error {
 	if g.h.template == nil {
 		return errNoTokenizer
@@ -200,7 +200,7 @@ func (g *generation) checkChat(s *sampling, tools *toolUse, bias, options bool, 
 	return nil
 }
 
-// check refuses tools whose calls would have to be found in the model's text.
+// check rejects tools if their calls would have to be parsed from the model's text.
 func (t *toolUse) check() error {
 	const unparsed = `calls of tools are not parsed: with tools, tool_choice must be "none"`
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest"
 )
 
-// The forms of requests to models, as Config.Format names them.
+// The forms of requests to models, as in Config.Format.
 const (
 	FormatVLLM        = "vllm"
 	FormatTensorRTLLM = "tensorrtllm"
@@ -26,28 +26,27 @@ const (
 	groupHealth     = "health"
 )
 
-// Config says where the front end listens and how it speaks to models. The zero value
-// serves on all addresses at a port that the kernel chooses, without chat.
+// Config has the address of the front end and the form of its requests to models. The zero value
+// listens on all addresses at a port that the kernel chooses, without chat.
 type Config struct {
-	// REST has the address and the limits; its restrictions and forwarded headers are
-	// not used.
+	// REST has the address and the limits. Its restrictions and forwarded headers are not used.
 	REST rest.Config
-	// DefaultMaxTokens is max_tokens of requests that have none; default 16.
+	// DefaultMaxTokens is the default of max_tokens in requests; default 16.
 	DefaultMaxTokens int
-	// Format is the form of requests for all models; "": FormatVLLM for those whose
-	// backend is vllm, and FormatTensorRTLLM for all others.
+	// Format is the form of requests for all models. If empty, models with the backend vllm use
+	// FormatVLLM, and all others FormatTensorRTLLM.
 	Format string
-	// Tensors gives tensors of requests and responses the models' own names.
+	// Tensors renames tensors of requests and responses to the models' own names.
 	Tensors map[string]string
-	// Tokenizer is the folder of a tokenizer, or its tokenizer_config.json, whose template
-	// turns the messages of a chat into a prompt; ChatTemplate is a file with a template
-	// that takes its place. Both empty: there is no chat.
+	// Tokenizer is the folder of a tokenizer, or its tokenizer_config.json, whose template renders
+	// the messages of a chat into a prompt. ChatTemplate is a file with a template that replaces
+	// it. Without both there is no chat.
 	Tokenizer, ChatTemplate string
 	// Restricted names groups of endpoints that need a header.
 	Restricted []server.Restriction
-	// LoadsOnRequest says that clients may load and unload models.
+	// LoadsOnRequest lets clients load and unload models.
 	LoadsOnRequest bool
-	// Exposition renders the metrics; nil: there are none.
+	// Exposition renders the metrics; nil: /metrics is not served.
 	Exposition http.Handler
 }
 
@@ -58,7 +57,7 @@ var tensors = []string{
 	"embedding_request", "text_output", "logprobs", "num_input_tokens", "num_output_tokens",
 }
 
-// Validate names the first field that cannot be used.
+// Validate names the first invalid field.
 func (c Config) Validate() error {
 	if err := c.REST.Validate(); err != nil {
 		return err
@@ -78,8 +77,8 @@ func (c Config) Validate() error {
 	return err
 }
 
-// newRestrictions refuses unknown groups and groups named twice, with the texts that
-// Triton prints at its start.
+// newRestrictions rejects unknown groups and groups named twice, with the texts that Triton prints
+// at startup.
 func newRestrictions(list []server.Restriction) (server.Restrictions, error) {
 	restrictions := server.Restrictions{}
 	for _, r := range list {
@@ -96,7 +95,7 @@ func newRestrictions(list []server.Restriction) (server.Restrictions, error) {
 	return restrictions, nil
 }
 
-// CheckTensor refuses a tensor that Config.Tensors cannot rename.
+// CheckTensor rejects a tensor that Config.Tensors cannot rename.
 func CheckTensor(role string) error {
 	if !slices.Contains(tensors, role) {
 		return fmt.Errorf("unknown tensor '%s', want one of %s", role, strings.Join(tensors, ", "))
@@ -104,10 +103,10 @@ func CheckTensor(role string) error {
 	return nil
 }
 
-// Groups returns the names that Config.Restricted knows.
+// Groups returns the valid groups of Config.Restricted.
 func Groups() []string { return []string{groupInference, groupRepository, groupMetrics, groupHealth} }
 
-// CheckGroup refuses a name that is not a group's, with Triton's text.
+// CheckGroup rejects an unknown group, with Triton's text.
 func CheckGroup(name string) error {
 	if groups := Groups(); !slices.Contains(groups, name) {
 		return fmt.Errorf("Unknown API '%s'. Available APIs: ['%s']", name, strings.Join(groups, "', '")) // bound: the groups

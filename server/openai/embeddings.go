@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// embedding is one request for the vector of a text.
+// embedding is a request for the vector of a text.
 type embedding struct {
 	inference
 	base64 bool
@@ -122,7 +122,7 @@ func (q *embedding) read(r *http1.Request, text []byte, c *budget.Charge) error 
 	return q.addCounts()
 }
 
-// checkEmbedded wants a text or a list of tokens.
+// checkEmbedded requires a text or a list of tokens.
 func (f *fields) checkEmbedded(v jsontext.Value) {
 	if s, err := v.Text(); err == nil {
 		if s.Len() == 0 {
@@ -144,7 +144,7 @@ func (f *fields) checkEmbedded(v jsontext.Value) {
 	}
 }
 
-// write writes the reply up to its vector, which the model's text has as a list of numbers.
+// write writes the reply up to its vector, which is a list of numbers in the model's text.
 func (q *embedding) write(b *buffer, text []byte) {
 	doc, err := new(jsontext.Scanner).Scan(b.charge, text)
 	if err != nil {
@@ -187,8 +187,8 @@ func (q *embedding) write(b *buffer, text []byte) {
 	b.raw(end)
 }
 
-// packedAtOnce is how many bytes of a vector are encoded at once: a multiple of 4, the size of
-// a number, and of 3, which are encoded together.
+// packedAtOnce is the number of bytes of a vector that are encoded at once: a multiple of 4, the
+// size of a number, and of 3, the input of base64.
 const packedAtOnce = 768
 
 func (w *buffer) base64(packed []byte) {

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// refusal is an error as a client sees it: in "detail", where Triton's front end has it,
-// and in "error", where clients of OpenAI look.
+// refusal is an error as a client sees it: in "detail", as in Triton's front end, and in "error",
+// where clients of OpenAI look.
 type refusal struct {
 	status     int
 	text, code string // code is "" for null
@@ -20,7 +20,7 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.text }
 
-// refuse returns a refusal of what the client has asked for.
+// refuse returns the error of an unsupported request.
 func refuse(format string, args ...any) error {
 	return &refusal{status: http.StatusBadRequest, text: infer.Errorf(infer.InvalidArg, format, args...).Message}
 }
@@ -29,7 +29,7 @@ func unknownModel(status int, name string) error {
 	return &refusal{status: status, text: infer.Errorf(infer.NotFound, "Unknown model: %s", name).Message, code: "model_not_found"}
 }
 
-// failure returns a refusal for what the server or a model has to answer for.
+// failure returns the refusal for an error of the server or of a model.
 func failure(err error) error {
 	e := infer.AsError(err)
 	return &refusal{status: statusOf(e.Code), text: e.Message}
@@ -43,8 +43,8 @@ func statusOf(code infer.Code) int {
 	return http.StatusInternalServerError
 }
 
-// ofRequest returns an error that arose before a model was asked. A request that needs more
-// memory than the server may ever have is the client's error.
+// ofRequest returns an error from before the model was asked. A request that needs more memory than
+// the server may ever have is the client's error.
 func ofRequest(err error) error {
 	var e *infer.Error
 	if errors.As(err, &e) && e.Code == infer.InvalidArg {
@@ -98,7 +98,7 @@ func asRefusal(err error) *refusal {
 	return e
 }
 
-// kindOf returns what OpenAI calls the type of an error.
+// kindOf returns OpenAI's type of an error.
 func kindOf(status int) string {
 	switch {
 	case status == http.StatusUnauthorized:
@@ -122,7 +122,7 @@ func (w *buffer) errorObject(text, kind, param, code string) {
 	w.raw("}")
 }
 
-// writeFramed replies with a short error that has no "detail" in Triton's front end either.
+// writeFramed replies with a short error, which has no "detail" in Triton's front end either.
 func writeFramed(w *http1.Reply, status int, text, code string) {
 	w.ContentType = typeJSON
 	var b buffer

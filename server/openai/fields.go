@@ -12,14 +12,13 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// fault is one thing that is wrong with a body, as the framework of Triton's front end
-// words it.
+// fault is one mistake in a body, in the words of the framework of Triton's front end.
 type fault struct {
 	kind    string
-	path    []string // below the body; numbers are indexes
+	path    []string // within the body; numbers are indexes
 	message string
 	input   []byte // JSON
-	context []byte // JSON; nil if there is none
+	context []byte // JSON; nil if absent
 }
 
 // number is a field that is a number or null.
@@ -35,11 +34,11 @@ func whole(i int64) number { return number{set: true, whole: true, i: i, f: floa
 // asked reports whether the client wants more than the field's default.
 func (n *number) asked() bool { return n.set && n.given }
 
-// fields reads the members of one object and gathers their faults.
+// fields reads the members of one object and collects their faults.
 type fields struct {
 	object jsontext.Value
 	path   []string // to the object
-	known  []string // fields that have been asked for
+	known  []string // fields that have been read
 	faults *faults
 }
 
@@ -49,7 +48,7 @@ type faults struct {
 	shown int // bytes of wrong values in the list
 }
 
-// field returns a member, and whether it is there and not null.
+// field returns a member, and whether it exists and is not null.
 func (f *fields) field(name string) (v jsontext.Value, there bool) {
 	f.known = append(f.known, name) // bound: the fields that there are
 	v = f.object.Member(name)
@@ -64,7 +63,7 @@ func (f *fields) wrongWith(name string, v jsontext.Value, kind, message string, 
 	f.add(fault{kind, f.below(strings.Split(name, ".")...), message, f.shown(v), context}) // bound: names of fields
 }
 
-// add lists a fault, unless there are many.
+// add lists a fault, unless there are too many.
 func (f *fields) add(one fault) {
 	if len(f.faults.list) < mostFaults {
 		f.faults.list = append(f.faults.list, one) // bound: mostFaults
@@ -76,7 +75,7 @@ func (f *fields) below(names ...string) []string {
 	return append(append([]string(nil), f.path...), names...) // bound: the nesting of fields
 }
 
-// mostShown is how many bytes of wrong values stand in the reply.
+// mostShown bounds the wrong values in the reply, in bytes.
 const mostShown = infer.MaxEcho
 
 // shown returns a wrong value for the reply, or its beginning.
@@ -88,7 +87,7 @@ func (f *fields) shown(v jsontext.Value) []byte {
 	return appendText(nil, v.Brief())
 }
 
-// required reports whether a field is there; null counts.
+// required reports whether a field exists; null counts.
 func (f *fields) required(name string) (jsontext.Value, bool) {
 	v, _ := f.field(name)
 	if !v.Exists() {
@@ -97,7 +96,7 @@ func (f *fields) required(name string) (jsontext.Value, bool) {
 	return v, v.Exists()
 }
 
-// text reads a string into to, if there is one.
+// text reads a string into to, if it exists.
 func (f *fields) text(name string, v jsontext.Value, to *jsontext.String) bool {
 	s, err := v.Text()
 	if err != nil {
@@ -108,13 +107,13 @@ func (f *fields) text(name string, v jsontext.Value, to *jsontext.String) bool {
 	return true
 }
 
-// requiredText is text for a field that has to be there.
+// requiredText is text for a required field.
 func (f *fields) requiredText(name string, to *jsontext.String) bool {
 	v, ok := f.required(name)
 	return ok && f.text(name, v, to)
 }
 
-// optionalText is text for a field that may be null or missing.
+// optionalText is text for a field that may be null or absent.
 func (f *fields) optionalText(name string, to *jsontext.String) bool {
 	v, ok := f.field(name)
 	return ok && f.text(name, v, to)
@@ -140,8 +139,8 @@ func (f *fields) tooMany(name string, v jsontext.Value, kind, message, unit, of 
 		[]byte(`{"field_type":"`+of+`","max_length":`+limit+`,"actual_length":`+found+`}`)) // bound: numbers
 }
 
-// bool reads a boolean; words and numbers that mean one are taken too. What is missing
-// leaves to as it is, and null is false.
+// bool reads a boolean. Words and numbers that mean one are accepted, too. An absent field leaves
+// to unchanged, and null is false.
 func (f *fields) bool(name string, to *bool) (given bool) {
 	v, there := f.field(name)
 	if !there {
@@ -175,8 +174,7 @@ func (f *fields) bool(name string, to *bool) (given bool) {
 	return true
 }
 
-// int reads a whole number between two bounds; null leaves n unset. Of the bounds an
-// infinite one is none.
+// int reads a whole number between two bounds; null leaves n unset. An infinite bound is ignored.
 func (f *fields) int(name string, n *number, low, high float64) {
 	v, there := f.field(name)
 	if n.given = v.Exists(); !there {
@@ -217,10 +215,10 @@ func readInt(v jsontext.Value) (i int64, kind, message string) {
 	return 0, "int_type", "Input should be a valid integer"
 }
 
-// mostDigits bounds strings that are read as numbers, as Python does for integers.
+// mostDigits bounds strings that are read as numbers, as in Python for integers.
 const mostDigits = 4300
 
-// short returns a string that may be a number, and "" for a longer one.
+// short returns a string that may be a number, or "" for a longer one.
 func short(s jsontext.String) string {
 	if s.Len() > mostDigits {
 		return ""
@@ -271,7 +269,7 @@ func (f *fields) within(name string, v jsontext.Value, n *number, low, high floa
 	}
 }
 
-// pythonFloat prints a double as Python does.
+// pythonFloat formats a double as Python does.
 func pythonFloat(f float64) string {
 	s := strconv.FormatFloat(f, 'g', -1, 64)
 	if e := math.Abs(f); e >= 1e16 || strings.ContainsAny(s, "e") && e < 1 {
@@ -284,7 +282,7 @@ func pythonFloat(f float64) string {
 	return s
 }
 
-// stops reads a string or a list of few strings.
+// stops reads a string or a short list of strings.
 func (f *fields) stops(name string) (list []jsontext.String, isList bool) {
 	v, there := f.field(name)
 	if !there {
@@ -325,7 +323,7 @@ func (f *fields) inside(name string, v jsontext.Value) (*fields, bool) {
 	return &fields{object: v, path: f.below(strings.Split(name, ".")...), faults: f.faults}, true // bound: names of fields
 }
 
-// nothingElse finds members that have not been asked for.
+// nothingElse reports unknown members.
 func (f *fields) nothingElse() {
 	for m := f.object.Members(); ; {
 		name, v, ok := m.Next()
@@ -345,7 +343,7 @@ func (f *fields) nothingElse() {
 	}
 }
 
-// mostFaults is how many faults of a body are listed.
+// mostFaults bounds the listed faults of a body.
 const mostFaults = 32
 
 func (f *fields) full() bool { return len(f.faults.list) >= mostFaults }

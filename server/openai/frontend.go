@@ -34,11 +34,11 @@ type endpoints struct {
 	traces       *tracing.Tracer
 	bodies       *body.Gatherer
 	restrictions server.Restrictions
-	template     *chatTemplate // nil: there is no chat
+	template     *chatTemplate // nil: no chat
 	log          zerolog.Logger
 
 	mu      sync.Mutex
-	noticed map[string]time.Time // when each model was first seen to be ready
+	noticed map[string]time.Time // when each model was first seen ready
 }
 
 // New checks cfg and returns a front end that does not listen yet.
@@ -52,7 +52,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*rest.FrontEnd, er
 	cfg.REST = cfg.REST.WithDefaults()
 	cfg.DefaultMaxTokens = cmp.Or(cfg.DefaultMaxTokens, 16)
 	h := &endpoints{cfg: cfg, core: parts.Core, allocate: parts.Allocate, traces: parts.Traces, log: log, noticed: map[string]time.Time{}}
-	h.restrictions, _ = newRestrictions(cfg.Restricted) // Validate has tried it
+	h.restrictions, _ = newRestrictions(cfg.Restricted) // cannot fail after Validate
 	var err error
 	if h.template, err = loadTemplate(cfg.Tokenizer, cfg.ChatTemplate); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (h *endpoints) serve(w *http1.Reply, r *http1.Request) {
 	}
 }
 
-// handler serves one endpoint. An error has not been replied.
+// handler serves one endpoint. It returns errors that have not been replied.
 type handler func(*http1.Reply, *http1.Request) error
 
 func (h *endpoints) route(path string) (method string, serve handler) {
@@ -145,8 +145,8 @@ func (h *endpoints) route(path string) (method string, serve handler) {
 	return "", nil
 }
 
-// group returns the group of endpoints to which a request belongs: the path counts up to
-// where the group is known.
+// group returns the group of endpoints of a request. The path is considered only until the group is
+// known.
 func group(method, path string) string {
 	begins := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
 	switch {
@@ -169,14 +169,14 @@ func tooLarge(w *http1.Reply, n, most int64) {
 
 var errReplied = errors.New("the reply has been sent")
 
-// charge returns the charge of something that a request makes the server take.
+// charge returns a new charge for the memory of a request.
 func (h *endpoints) charge(r *http1.Request) budget.Charge {
 	return budget.Charge{Account: h.bodies.Account, Holder: r.Holder()}
 }
 
-// whole calls use with the whole body of a request and with a charge, which has its bytes and
-// is settled when use has returned. The request's context ends from here on if the client
-// leaves; the caller calls Unwatch.
+// whole calls use with the whole body of a request and with a charge, which includes the body and
+// is settled when use has returned. From here on the request's context ends if the client
+// disconnects; the caller calls Unwatch.
 func (h *endpoints) whole(w *http1.Reply, r *http1.Request, use func(text []byte, c *budget.Charge) error) error {
 	c := h.charge(r)
 	defer c.Settle()
@@ -215,7 +215,7 @@ func (h *endpoints) serveMetrics(w *http1.Reply, r *http1.Request) error {
 	return nil
 }
 
-// target returns the latest version of a model, or says that it is unknown.
+// target returns the latest version of a model, or the error of an unknown one.
 func (h *endpoints) target(name string) (found target, err error) {
 	found, err = h.core.Target(name, infer.LatestVersion)
 	if err == nil {

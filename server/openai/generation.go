@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/generate"
 )
 
-// eventsAtOnce is how many bytes of events are put together before they are sent.
+// eventsAtOnce is how many bytes of events are collected before they are sent.
 const eventsAtOnce = 32 << 10
 
 // serveGeneration serves POST /v1/completions and /v1/chat/completions.
@@ -55,7 +55,7 @@ func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool)
 // reply returns an empty reply, or a part of one, charged until the request is released.
 func (q *inference) reply() buffer { return buffer{charge: &q.charge, kind: budget.Replies} }
 
-// newID returns the id of a reply: a random UUID behind the prefix of Triton's front end.
+// newID returns the id of a reply: a random UUID with the prefix of Triton's front end.
 func newID() string {
 	var u [16]byte
 	_, _ = rand.Read(u[:]) // it does not fail
@@ -84,8 +84,8 @@ func (s *single) take(r *infer.Response) {
 	r.Release()
 }
 
-// one executes a request that has one response, and perhaps the end of a stream behind it.
-// The caller releases the response.
+// one executes a request that has one response, which an end of the stream may follow. The caller
+// releases the response.
 func (q *inference) one(ctx context.Context) (*infer.Response, error) {
 	var s single
 	whole := false
@@ -107,10 +107,9 @@ func (q *inference) one(ctx context.Context) (*infer.Response, error) {
 	return s.first, nil
 }
 
-// serveStream replies with an event for each response, as they come. The head of the reply
-// waits for the first of them, so an error in its place is an ordinary reply. The model
-// waits for a client that does not read, once it has filled its window; a client that
-// leaves cancels the request.
+// serveStream replies with an event for each response as it comes. The head of the reply waits for
+// the first response, so an earlier error is an ordinary reply. The model waits for a slow client
+// once it has filled its window; a client that disconnects cancels the request.
 func (g *generation) serveStream(w *http1.Reply, r *http1.Request) error {
 	responses := generate.Start(r.Context(), g.h.core, &g.found, &g.req, g.h.log)
 	defer responses.Close() // after a panic too: until then the inputs are the model's
@@ -142,12 +141,12 @@ type stream struct {
 	g     *generation
 	w     *http1.Reply
 	begun bool
-	ended bool // a chunk has said why the text ends
-	gone  bool // the client reads no more
+	ended bool // a chunk has had the finish reason
+	gone  bool // the client has disconnected
 	buffer
 	space []*infer.Response
 
-	counted                    bool // some response has counted tokens
+	counted                    bool // a response has had token counts
 	promptTokens, outputTokens int64
 }
 
@@ -204,7 +203,7 @@ func (s *stream) count(r *infer.Response) {
 	s.outputTokens += out
 }
 
-// begin begins the reply, if nothing has.
+// begin begins the reply, once.
 func (s *stream) begin() {
 	if s.begun {
 		return
@@ -228,7 +227,7 @@ func (s *stream) flush() {
 	}
 }
 
-// end writes the events behind the last response.
+// end writes the events after the last response.
 func (s *stream) end() {
 	s.begin()
 	if !s.ended {
@@ -311,8 +310,8 @@ func (w *buffer) usage(in, out int64) {
 	w.raw("}")
 }
 
-// chunk writes the event of a piece of the text. The last one says why the text ends; r is nil
-// if that one has no response.
+// chunk writes the event of a piece of the text. The last one has the finish reason; r is nil if it
+// has no response.
 func (g *generation) chunk(b *buffer, r *infer.Response, text []byte, last bool) {
 	reason := "null"
 	if last {
@@ -346,7 +345,7 @@ func (g *generation) role(b *buffer) {
 	b.raw("null}\n\n")
 }
 
-// usageChunk writes the event that counts the tokens of the whole stream.
+// usageChunk writes the event with the token counts of the whole stream.
 func (g *generation) usageChunk(b *buffer, in, out int64) {
 	b.raw("data: ")
 	g.start(b)

@@ -56,8 +56,8 @@ func wrongLogprobs(err error) error {
 	return infer.Errorf(infer.Internal, "the model's logprobs cannot be read: %v", err)
 }
 
-// probabilities writes the model's log probabilities of the tokens of a text. It reads the
-// model's JSON once for each list of the reply and keeps nothing.
+// probabilities writes the model's log probabilities of the tokens of a text. It reads the model's
+// JSON once for each list of the reply and keeps nothing.
 type probabilities struct {
 	*buffer
 	positions jsontext.Value
@@ -89,7 +89,7 @@ func (p *probabilities) list(one func(position jsontext.Value, chosen *token)) {
 	p.raw("]")
 }
 
-// each calls one for each candidate for a position, in the model's order, with commas between.
+// each calls one for each candidate for a position, in the model's order, separated by commas.
 func (p *probabilities) each(position jsontext.Value, one func(candidate *token)) {
 	first := true
 	members := position.Members()
@@ -107,7 +107,7 @@ func (p *probabilities) each(position jsontext.Value, one func(candidate *token)
 	}
 }
 
-// chosenToken returns the candidate for a position whose rank is the lowest, if there is any.
+// chosenToken returns the candidate of the lowest rank for a position, if there is one.
 func chosenToken(position jsontext.Value) (chosen token, found bool, err error) {
 	if !position.IsObject() {
 		return chosen, false, infer.Errorf(infer.Internal, "a position is %s, want an object", position.Brief())
@@ -147,8 +147,8 @@ func tokenOf(v jsontext.Value) (one token, err error) {
 
 func (p *probabilities) text(t *token) { quote(p.buffer, p.unescaped.plain(t.text)) }
 
-// ofText writes those of a completion. Offsets count characters from the beginning of the text,
-// over all chunks of a stream.
+// ofText writes the probabilities of a completion. Offsets count characters from the beginning of
+// the text, over all chunks of a stream.
 func (p *probabilities) ofText(offset *int64) {
 	p.raw(`{"text_offset":`)
 	p.list(func(_ jsontext.Value, chosen *token) {
@@ -172,7 +172,7 @@ func (p *probabilities) ofText(offset *int64) {
 	p.raw("}")
 }
 
-// ofChat writes those of a chat.
+// ofChat writes the probabilities of a chat.
 func (p *probabilities) ofChat() {
 	p.raw(`{"content":`)
 	p.list(func(position jsontext.Value, chosen *token) {

@@ -13,8 +13,7 @@ import (
 
 type target = models.Target
 
-// ready lists the models that are ready, in the order of the repository, and when each was
-// first seen to be.
+// ready lists the ready models in the order of the repository, and when each was first seen.
 func (h *endpoints) ready() (names []string, since map[string]time.Time, err error) {
 	index, err := h.core.Index(true)
 	if err != nil {
@@ -26,7 +25,7 @@ func (h *endpoints) ready() (names []string, since map[string]time.Time, err err
 	defer h.mu.Unlock()
 	for _, entry := range index {
 		name := entry.GetName()
-		if _, another := since[name]; another { // version
+		if _, another := since[name]; another { // version of the same model
 			continue
 		}
 		names = append(names, name) // bound: the models of the repository
@@ -35,7 +34,7 @@ func (h *endpoints) ready() (names []string, since map[string]time.Time, err err
 			since[name] = before // bound: the models of the repository
 		}
 	}
-	h.noticed = since // which nothing changes from here on
+	h.noticed = since // which does not change from here on
 	return names, since, nil
 }
 
@@ -87,7 +86,7 @@ func (h *endpoints) serveModel(w *http1.Reply, name string) error {
 }
 
 // changes returns the error of a request that must not load or unload models. Browsers send such
-// requests for pages of other sites without asking first.
+// requests for pages of other sites without a preflight.
 func (h *endpoints) changes(r *http1.Request) error {
 	switch {
 	case !h.cfg.LoadsOnRequest:
@@ -108,7 +107,7 @@ func (h *endpoints) serveLoad(w *http1.Reply, r *http1.Request, name string) err
 	if _, err := h.core.Target(name, infer.LatestVersion); err == nil {
 		return refuse("Model '%s' is already loaded", name)
 	}
-	// A client that leaves does not stop a load that other clients may wait for.
+	// A client that disconnects does not stop a load that other clients may wait for.
 	if err := h.core.Load(r.Lifetime(), name, "", nil); err != nil {
 		return changeFailed("load", name, err)
 	}

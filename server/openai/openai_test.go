@@ -27,7 +27,7 @@ import (
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
-// textModel has inputs of these names: BYTES, or a type behind a colon.
+// textModel has inputs of these names, of type BYTES or of a type after a colon.
 func textModel(name, backend string, run func(ctx context.Context, q *infer.Request, send infer.Sender) error, inputs ...string) *servertest.Model {
 	cfg := &kserve.ModelConfig{Name: name, Backend: backend}
 	for _, in := range inputs {
@@ -52,8 +52,8 @@ func numberTensor(name string, n int32) infer.Tensor {
 	return infer.Tensor{Name: name, DataType: infer.Int32, Shape: []int64{1}, Data: binary.LittleEndian.AppendUint32(nil, uint32(n))}
 }
 
-// says is a model that sends these texts, an error for each that begins with "!", and then
-// the end of the stream.
+// says is a model that sends these texts, an error for each that begins with "!", and then the end
+// of the stream.
 func says(texts ...string) func(context.Context, *infer.Request, infer.Sender) error {
 	return func(_ context.Context, _ *infer.Request, send infer.Sender) error {
 		for _, text := range texts {
@@ -76,7 +76,7 @@ type service struct {
 	url    string
 }
 
-// serve runs a front end until the test ends; then all memory must have come back.
+// serve runs a front end until the test ends. Then all memory must have been returned.
 func serve(t *testing.T, cfg Config, list ...*servertest.Model) *service {
 	t.Helper()
 	return serveTraced(t, cfg, nil, list...)
@@ -107,7 +107,7 @@ func serveTraced(t *testing.T, cfg Config, traces *tracing.Tracer, list ...*serv
 
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// changing is what differs between two equal requests.
+// changing matches the parts that differ between two equal requests.
 var changing = regexp.MustCompile(`"cmpl-[0-9a-f-]{36}"|"created":\d+`)
 
 // post returns the status and the body, without ids and times.
@@ -165,7 +165,7 @@ func TestStreamsAreEventsWithAnEnd(t *testing.T) {
 	}
 }
 
-// TestFaultsOfFields: in the words of the framework of Triton's front end.
+// TestFaultsOfFields checks the texts, which are those of the framework of Triton's front end.
 func TestFaultsOfFields(t *testing.T) {
 	s := serve(t, Config{}, textModel("m", "python", says("a"), "text_input", "max_tokens:INT32"))
 	const detail = `422 {"detail":[`
@@ -204,7 +204,7 @@ func TestFaultsOfFields(t *testing.T) {
 	}
 }
 
-// TestInputsFollowTheModel: their types and shapes are those that the model has.
+// TestInputsFollowTheModel checks that inputs have the types and shapes of the model.
 func TestInputsFollowTheModel(t *testing.T) {
 	m := textModel("m", "python", says("a"), "text_input", "max_tokens:INT64", "seed:UINT64", "temperature:FP64", "stop_words")
 	m.Info.Config.Input[4].Dims = []int64{-1}
@@ -232,8 +232,7 @@ func TestInputsFollowTheModel(t *testing.T) {
 	}
 }
 
-// TestLeavingClientCancelsItsStream: the model waits for its client to read, and learns
-// that it has left.
+// TestLeavingClientCancelsItsStream has a model wait for its client, which disconnects.
 func TestLeavingClientCancelsItsStream(t *testing.T) {
 	var cancelled atomic.Bool
 	s := serve(t, Config{}, textModel("m", "python", func(ctx context.Context, _ *infer.Request, send infer.Sender) error {
@@ -251,7 +250,7 @@ func TestLeavingClientCancelsItsStream(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, cancelled.Load)
 }
 
-// TestLargeBodiesAreRefused before they are read, or as soon as they turn out to be.
+// TestLargeBodiesAreRefused sends bodies of known and unknown length that are too large.
 func TestLargeBodiesAreRefused(t *testing.T) {
 	s := serve(t, Config{REST: rest.Config{MaxInputBytes: 64}}, textModel("m", "python", says("a"), "text_input"))
 	large := `{"model":"m","prompt":"` + strings.Repeat("p", 64) + `"}`
@@ -269,7 +268,8 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 	}
 }
 
-// TestBodiesNestToTheDepthOfAllJSON: at 100 open brackets the fields are looked at, at 101 nothing is.
+// TestBodiesNestToTheDepthOfAllJSON sends bodies with 100 open brackets, whose fields are checked,
+// and with 101.
 func TestBodiesNestToTheDepthOfAllJSON(t *testing.T) {
 	s := serve(t, Config{}, textModel("m", "python", says("a"), "text_input"))
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} {
@@ -305,8 +305,8 @@ func TestFloatsArePrintedAsInPython(t *testing.T) {
 	}
 }
 
-// probable is a model of vLLM's form that answers with two pieces of a text and what is known
-// of their tokens.
+// probable is a model of vLLM's form that sends two pieces of a text and the log probabilities of
+// their tokens.
 func probable(_ context.Context, q *infer.Request, send infer.Sender) error {
 	pieces := []struct{ text, logprobs string }{
 		{"\u00e9 b", `[{"7": {"logprob": -0.5, "rank": 2, "decoded_token": "x"}, "8": {"logprob": -0.25, "rank": 1, "decoded_token": "\u00e9"}}, ` +

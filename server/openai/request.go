@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// generation is one request for text, and what its responses become.
+// generation is one request for text and its reply.
 type generation struct {
 	inference
 	chat         bool
@@ -26,7 +26,7 @@ type generation struct {
 	created      int64 // seconds since 1970
 }
 
-// sampling is how a client wants tokens to be chosen.
+// sampling has a client's sampling parameters.
 type sampling struct {
 	maxTokens, completionTokens, minTokens, n, bestOf, seed number
 	temperature, topP, frequencyPenalty, presencePenalty    number
@@ -40,7 +40,7 @@ type sampling struct {
 // everywhere bounds a field that has no bounds.
 var everywhere = math.Inf(1)
 
-// parseBody checks the syntax of a body and that it is an object in JSON.
+// parseBody checks that a body is a JSON object, also by its content type.
 func parseBody(c *budget.Charge, r *http1.Request, text []byte) (*fields, error) {
 	f := &fields{faults: &faults{}}
 	kind, _ := r.Header("Content-Type")
@@ -75,8 +75,8 @@ func parseBody(c *budget.Charge, r *http1.Request, text []byte) (*fields, error)
 	return f, nil
 }
 
-// read makes a request to a model of the body of r. Temporary values are charged to c. The
-// caller releases the generation, after an error too.
+// read makes a request to a model from the body of r. Temporary values are charged to c. The caller
+// releases the generation, after an error too.
 func (g *generation) read(r *http1.Request, text []byte, c *budget.Charge) error {
 	f, err := parseBody(c, r, text)
 	if err != nil {
@@ -135,7 +135,7 @@ func (g *generation) read(r *http1.Request, text []byte, c *budget.Charge) error
 	}
 	line, err := prompt.Text()
 	if err != nil {
-		return err // checkCompletion has looked
+		return err // cannot fail after checkCompletion
 	}
 	return addInputs(g, line, &s, c)
 }
@@ -212,7 +212,7 @@ func oneChoice(n number) error {
 	return nil
 }
 
-// checkCompletion refuses unsupported fields of a completion, in Triton's order.
+// checkCompletion rejects unsupported fields of a completion, in Triton's order.
 func (g *generation) checkCompletion(s *sampling, suffix, bias, options bool, prompt jsontext.Value) error {
 	if suffix {
 		return refuse("suffix is not currently supported")
@@ -263,7 +263,7 @@ func (q *inference) release() {
 	q.charge.Settle()
 }
 
-// notText says why a model cannot take a prompt.
+// notText returns the error of a model that cannot take a prompt.
 func (q *inference) notText(why string) error {
 	return &refusal{status: http.StatusBadRequest, text: "Model '" + q.model + "' " + why, code: "model_not_supported"}
 }

@@ -21,7 +21,7 @@ func folder(t *testing.T, files map[string]string) string {
 
 const line = `{"model":"m","messages":[{"role":"user","content":"p"}]}`
 
-// TestTemplatesOfTokenizers: where a template lies, and which tokens it sees.
+// TestTemplatesOfTokenizers checks where templates are found and which tokens they see.
 func TestTemplatesOfTokenizers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files          map[string]string

@@ -34,7 +34,7 @@ func (q *inference) named(name string) *kserve.ModelInput {
 	return nil
 }
 
-// echoInput returns the input that says whether the prompt is left out of the output.
+// echoInput returns the input that excludes the prompt from the output.
 func (q *inference) echoInput() *kserve.ModelInput {
 	first := q.h.cfg.tensor("exclude_input_in_output")
 	for _, in := range q.info.Config.GetInput() {
@@ -45,8 +45,8 @@ func (q *inference) echoInput() *kserve.ModelInput {
 	return nil
 }
 
-// addInputs makes the inputs of a prompt that the model has. It refuses a client's setting that
-// the model has no input for. Temporary values are charged to c.
+// addInputs adds those inputs of a prompt that the model has. It rejects a client's setting without
+// an input. Temporary values are charged to c.
 func addInputs[T element](g *generation, prompt T, s *sampling, c *budget.Charge) error {
 	in := g.input("text_input")
 	if in == nil {
@@ -71,7 +71,7 @@ func addInputs[T element](g *generation, prompt T, s *sampling, c *budget.Charge
 	return g.addCounts()
 }
 
-// addCounts asks for the numbers of tokens.
+// addCounts requests the token counts.
 func (q *inference) addCounts() error {
 	for _, role := range []string{"return_num_input_tokens", "return_num_output_tokens"} {
 		if err := q.addNumber(q.input(role), flag(true)); err != nil {
@@ -133,13 +133,13 @@ type samplingInput struct {
 	value *number
 }
 
-// inputs are what models that are not of vLLM's form have an input each for.
+// inputs are the sampling parameters that have inputs of their own in models without vLLM's form.
 func (s *sampling) inputs() []samplingInput {
 	return []samplingInput{{"max_tokens", &s.maxTokens}, {"top_p", &s.topP}, {"frequency_penalty", &s.frequencyPenalty},
 		{"presence_penalty", &s.presencePenalty}, {"temperature", &s.temperature}, {"seed", &s.seed}}
 }
 
-// refuseAsked refuses what a client has asked for where it would have no effect.
+// refuseAsked rejects settings of the client that would have no effect.
 func (g *generation) refuseAsked(s *sampling) error {
 	for _, one := range s.inputs() {
 		if one.value.asked() && g.input(one.role) == nil {
@@ -159,7 +159,7 @@ func flag(on bool) number {
 	return whole(0)
 }
 
-// writeParameters writes vLLM's sampling parameters as Triton's front end spells them.
+// writeParameters writes vLLM's sampling parameters in the spelling of Triton's front end.
 func (s *sampling) writeParameters(b *buffer) {
 	b.raw("{")
 	next := func(name string) {
@@ -227,7 +227,7 @@ func (s plainText) Len() int { return len(s) }
 // AppendTo appends the text.
 func (s plainText) AppendTo(b []byte) []byte { return append(b, s...) } // bound: the tensor's memory
 
-// addTexts makes an input of texts.
+// addTexts adds an input of texts.
 func addTexts[T element](q *inference, in *kserve.ModelInput, list ...T) error {
 	if in.GetDataType() != kserve.DataType_TYPE_STRING {
 		return q.unfit(in)
@@ -249,8 +249,7 @@ func addTexts[T element](q *inference, in *kserve.ModelInput, list ...T) error {
 	return nil
 }
 
-// addNumber makes an input of one number, of the model's type; without the input it does
-// nothing.
+// addNumber adds an input of one number, of the model's type. It does nothing if in is nil.
 func (q *inference) addNumber(in *kserve.ModelInput, n number) error {
 	if in == nil {
 		return nil
@@ -293,7 +292,7 @@ func pythonType(d infer.DataType) string {
 	return string(b) // bound: the name of a type
 }
 
-// tensor adds an input of n elements, in so many bytes.
+// tensor adds an input of n elements and size bytes.
 func (q *inference) tensor(in *kserve.ModelInput, n, size int) (*infer.Tensor, error) {
 	t := infer.Tensor{Name: in.GetName(), DataType: infer.DataType(in.GetDataType())}
 	var fits bool
@@ -322,7 +321,7 @@ func (q *inference) output(r *infer.Response, role string) *infer.Tensor {
 	return nil
 }
 
-// text returns the text of a response, "" if it has none. It is a part of the response.
+// text returns the text of a response, "" if it has none. It refers to the response.
 func (q *inference) text(r *infer.Response) ([]byte, error) {
 	out := q.output(r, "text_output")
 	if out == nil {
@@ -335,7 +334,7 @@ func (q *inference) text(r *infer.Response) ([]byte, error) {
 	return out.Data[4:], nil
 }
 
-// count returns the first element of an output that counts tokens.
+// count returns the first element of an output with a token count.
 func (q *inference) count(r *infer.Response, role string) (n int64, ok bool) {
 	out := q.output(r, role)
 	if out == nil || len(out.Data) < 4 {

@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// trace has a request recorded if it is traced. Its body, which names the model, was read
-// since a moment of h.traces. The caller calls Finish.
+// trace records a request if it is traced. Its body, which names the model, was read since a moment
+// of h.traces. The caller calls Finish.
 func (h *endpoints) trace(req *infer.Request, r *http1.Request, since int64) *trace.Trace {
 	if !h.traces.On() {
 		return nil

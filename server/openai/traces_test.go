@@ -17,10 +17,10 @@ import (
 
 var traceName = regexp.MustCompile(`HTTP_[A-Z_]+`)
 
-// TestTracedRequestsAreStamped has a whole text and a stream, of a core that does not trace.
+// TestTracedRequestsAreStamped traces a whole text and a stream, with a core that does not trace.
 func TestTracedRequestsAreStamped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "trace.json")
-	path := file + ".0" // where the traces of a count go
+	path := file + ".0" // the file of a count's traces
 	var clock atomic.Int64
 	tracer, err := tracing.New(tracing.Config{
 		Level: tracing.Timestamps, Rate: 1, Count: 2, Now: func() int64 { return clock.Add(1) }, Log: zerolog.Nop(),

@@ -12,13 +12,13 @@ import (
 //go:embed templates/*.html static/*
 var files embed.FS
 
-// asset is a file that browsers keep: its path has the hash of its content.
+// asset is a file that browsers cache: its path has the hash of its content.
 type asset struct {
 	contentType string
 	content     []byte
 }
 
-// assets are the files by path, and their paths by name.
+// assets has the files by path, and their paths by name.
 type assets struct {
 	byPath map[string]asset
 	Paths  map[string]string

@@ -11,20 +11,21 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
-// MaxConnections is how many connections the page has at most.
+// MaxConnections bounds the connections of the page.
 const MaxConnections = 64
 
-// Config says where the page listens and what it offers.
+// Config configures the page.
 type Config struct {
-	// Config has the address, the limits, the server's name and version, and the groups of endpoints that are restricted.
+	// Config has the address, the limits, the server's name and version, and the restricted groups
+	// of endpoints.
 	rest.Config
-	// Explicit says that clients control which models are loaded.
+	// Explicit means that clients control which models are loaded.
 	Explicit bool
-	// Build is the version of the program, "" if it is not known.
+	// Build is the version of the program, "" if unknown.
 	Build string
 }
 
-// Files reads the configuration of models in the repository; models.Registry is it.
+// Files reads configurations of models from the repository; models.Registry implements it.
 type Files interface {
 	ConfigText(model string, limit int64) (file string, text []byte, err error)
 }

@@ -12,28 +12,28 @@ import (
 	"github.com/nereid-serving/nereid/server/status"
 )
 
-// Status makes snapshots; a status.Keeper is it. It waits no longer than a part of a second, whatever the
-// server does.
+// Status takes snapshots; status.Keeper implements it. It waits no longer than a fraction of a
+// second.
 type Status interface {
 	Snapshot(ctx context.Context, after uint64, lines int) *status.Snapshot
 }
 
-// shownWindow is the window of status.Version.Recent that the overview shows: five minutes.
+// shownWindow is the index in status.Version.Recent of the overview's window: five minutes.
 const shownWindow = 1
 
-// snapshot is what is known of the versions by name and number; all of it but errors is empty if the group
+// snapshot has the status of the versions by name and number. All but errors is empty if the group
 // statistics is closed.
 type snapshot struct {
 	at       time.Time
 	server   *status.Server
 	versions map[string]*status.Version
 	errors   []line // empty if the group logging is closed
-	// unread are the models without a version that have a reason, which the index does not tell; empty if the group
-	// model-repository is closed.
+	// unread are the models without a version that have a reason, which the index does not have. It
+	// is empty if the group model-repository is closed.
 	unread []*status.Version
 }
 
-// snapshot has so many errors of the log.
+// snapshot returns a snapshot with that many errors of the log.
 func (p *Pages) snapshot(ctx context.Context, errors int) (s snapshot) {
 	now := p.status.Snapshot(ctx, 0, errors)
 	if p.open(server.GroupLogging) {
@@ -59,7 +59,7 @@ func (p *Pages) snapshot(ctx context.Context, errors int) (s snapshot) {
 	return s
 }
 
-// of returns the figures of a version, nil without any.
+// of returns the figures of a version, or nil.
 func (s *snapshot) of(model, version string) *figures {
 	v := s.versions[model+"/"+version]
 	if v == nil {
@@ -91,14 +91,14 @@ func (s *snapshot) of(model, version string) *figures {
 	return f
 }
 
-// figures are what is measured of one version.
+// figures are the measurements of one version.
 type figures struct {
 	Queue, InFlight               int64
 	Succeeded, Failed, Executions int64
 	CacheHits, CacheMisses        int64
 	FailedBy                      []reason
 	Windows                       []window
-	Recent                        *window // that which the overview shows; nil without any
+	Recent                        *window // the window of the overview; nil if missing
 	Instances                     []instance
 	Ready, Total                  int
 	Memory                        int64 // of the processes, in bytes
@@ -111,10 +111,10 @@ type reason struct {
 	Count int64
 }
 
-// window is what a version did in the last minutes.
+// window has the counts of a version in the last minutes.
 type window struct {
 	Name              string
-	Partly            string // how much of it was watched, "" if all
+	Partly            string // the observed part of it, "" if all
 	Succeeded, Failed int64
 	Rate              string // requests a second
 	Batch             string // inferences of an execution
@@ -154,7 +154,7 @@ func windowOf(w *status.Window) window {
 type instance struct {
 	Name     string
 	State    state
-	For      string // how long it has been in the state
+	For      string // time in the state
 	Place    string
 	PID      int
 	Resident int64
@@ -163,11 +163,11 @@ type instance struct {
 	CPU      string
 	Restarts int
 	Losses   int
-	Next     string // when it is to start again
+	Next     string // time until the next start
 	Loss     *loss
 }
 
-// loss is how the process of an instance was lost the last time.
+// loss is the last loss of an instance's process.
 type loss struct {
 	Ago, Cause, Text string
 }
@@ -198,7 +198,7 @@ func (s *snapshot) instance(in *status.Instance) instance {
 	return one
 }
 
-// instanceState gives the word of a state its colour.
+// instanceState returns a state with its colour.
 func instanceState(word string) state {
 	switch word {
 	case "ready", "busy":
@@ -220,7 +220,7 @@ type line struct {
 	Place, Text   string
 }
 
-// lines shows lines of the log, the newest first.
+// lines formats log lines, newest first.
 //
 // bound: the lines that the page shows
 func lines(of []status.Line) []line {

@@ -25,17 +25,17 @@ type extraFields struct {
 	Start, End               bool
 }
 
-// answer is what a request of the form came to.
+// answer is the result of a request of the form.
 type answer struct {
-	Sent      bool          // else the form was refused
-	Took      time.Duration // for what was sent
+	Sent      bool          // otherwise the form was rejected
+	Took      time.Duration // of a sent request
 	Responses []form.Response
 	More      int    // responses that are not shown
 	Code      string // of an error without a response
 	Error     string
 }
 
-// serveInfer makes the request that the form describes and shows what comes of it beside the form.
+// serveInfer executes the request of the form and shows the result beside the form.
 func (p *Pages) serveInfer(w *http1.Reply, r *http1.Request, at route, fields sent, c *budget.Charge) {
 	q := &modelRequest{name: at.model, version: at.version, extra: extraFields{
 		ID: fields.text("id"), Parameters: fields.text("parameters"), Sequence: fields.text("sequence"),
@@ -68,7 +68,7 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 		return &answer{Code: e.Code.String(), Error: e.Message}
 	}
 	req := &infer.Request{Model: at.model, Version: at.version, ID: q.extra.ID}
-	var lent []infer.Memory // of inputs; it goes back after a panic too
+	var lent []infer.Memory // of inputs; released after a panic too
 	defer func() {
 		for _, m := range lent {
 			m.Release()
@@ -105,11 +105,12 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 	if err := q.extra.apply(req); err != nil {
 		return refused(err)
 	}
-	// What is kept of the answer, and the page made of it, which may have a tensor twice in base64: as a picture and as a file.
+	// The kept part of the answer, and the page, which may have a tensor twice in base64: as a
+	// picture and as a file.
 	if err := c.Take(budget.Replies, 4*form.MostKept); err != nil {
 		return refused(err)
 	}
-	r.Watch() // a browser that leaves ends the request
+	r.Watch() // a browser that disconnects ends the request
 	defer r.Unwatch()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -125,7 +126,7 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 	return a
 }
 
-// apply puts id, parameters and sequence into a request.
+// apply adds id, parameters and sequence to a request.
 func (e *extraFields) apply(req *infer.Request) error {
 	if text := strings.TrimSpace(e.Sequence); text != "" {
 		if n, err := strconv.ParseUint(text, 10, 64); err == nil {
@@ -156,7 +157,7 @@ const (
 	parsedBytes = 64
 )
 
-// parameters reads an object of JSON with texts, numbers and booleans.
+// parameters parses a JSON object with texts, numbers and booleans.
 func parameters(text string) ([]infer.Parameter, error) {
 	if len(text) > mostParameters {
 		return nil, infer.Errorf(infer.InvalidArg, "the parameters have %d bytes, at most %d are read", len(text), mostParameters)

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// mostLines bounds the lines of the log that its page shows, and fewErrors the errors on the overview.
+// mostLines bounds the lines of the log's page, and fewErrors the errors on the overview.
 const (
 	mostLines = 500
 	fewErrors = 3

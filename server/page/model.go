@@ -14,17 +14,17 @@ import (
 	"github.com/nereid-serving/nereid/server/page/form"
 )
 
-// mostConfig bounds the text of a configuration that is shown, in bytes.
+// mostConfig bounds the shown text of a configuration, in bytes.
 const mostConfig = 256 << 10
 
-// modelRequest is what the page of a model is to show besides the model.
+// modelRequest has the parts of a model's page besides the model.
 type modelRequest struct {
 	name    string
 	version int64
 	status  int // of the reply; 0 is 200
 
-	problem string       // what went wrong with what a form asked
-	fields  []form.Field // as they were sent; nil: proposals
+	problem string       // error of a form's action
+	fields  []form.Field // as sent; nil: proposals
 	extra   extraFields
 	answer  *answer
 }
@@ -33,7 +33,7 @@ type modelRequest struct {
 type modelPage struct {
 	frame
 	Model    string
-	Path     string // of the model, which its forms go below
+	Path     string // of the model; its forms post below it
 	Versions []row
 	State    state
 	Reason   string
@@ -41,7 +41,7 @@ type modelPage struct {
 	Controls bool
 	Ready    bool
 
-	Shown     string // the version that figures, form and configuration are of
+	Shown     string // the version of figures, form and configuration
 	Backend   string
 	Platform  string
 	Batch     int32
@@ -62,14 +62,14 @@ type modelPage struct {
 	Whole  text
 }
 
-// tensor is an output as the configuration has it.
+// tensor is an output in the configuration.
 type tensor struct{ Name, Type, Dims string }
 
 // text is a text that may have been cut.
 type text struct {
 	Text string
 	Cut  bool
-	None string // why there is none
+	None string // why it is missing
 }
 
 func (p *Pages) serveModel(w *http1.Reply, r *http1.Request, q *modelRequest) {
@@ -106,8 +106,8 @@ func (p *Pages) serveModel(w *http1.Reply, r *http1.Request, q *modelRequest) {
 	p.show(w, status, "model", page)
 }
 
-// versions lists the versions of the model and finds the state of the one that is shown; known reports whether
-// the repository has that.
+// versions lists the versions of the model and finds the state of the shown one; known reports
+// whether the repository has that one.
 func (p *Pages) versions(page *modelPage, q *modelRequest, info *models.Info, now *snapshot) (known bool) {
 	index, err := p.index(now)
 	if err != nil {
@@ -143,7 +143,7 @@ func (p *Pages) versions(page *modelPage, q *modelRequest, info *models.Info, no
 	return known
 }
 
-// describe adds what the configuration says.
+// describe adds fields of the configuration.
 func (m *modelPage) describe(info *models.Info, open func(...string) bool) {
 	config := info.Config
 	m.Backend, m.Platform, m.Batch, m.Decoupled = config.GetBackend(), config.GetPlatform(), config.GetMaxBatchSize(), info.Decoupled()
@@ -157,7 +157,7 @@ func (m *modelPage) describe(info *models.Info, open func(...string) bool) {
 	}
 }
 
-// readConfig adds the configuration, as it lies in the repository and as it was completed.
+// readConfig adds the configuration, as it is in the repository and completed.
 func (m *modelPage) readConfig(files Files, info *models.Info) {
 	file, content, err := files.ConfigText(m.Model, mostConfig+1)
 	m.File = file
@@ -181,7 +181,7 @@ func (m *modelPage) readConfig(files Files, info *models.Info) {
 	m.Whole = cut(b.Bytes())
 }
 
-// cut takes what is too long off a text.
+// cut shortens a long text.
 func cut(content []byte) (t text) {
 	if len(content) > mostConfig {
 		content, t.Cut = content[:mostConfig], true

@@ -14,13 +14,13 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// mostRows bounds the versions that the overview lists.
+// mostRows bounds the versions on the overview.
 const mostRows = 1000
 
 // overview is the page of the server.
 type overview struct {
 	frame
-	States   []state // how many versions are in which
+	States   []state // number of versions in each state
 	Rows     []row
 	Left     int  // versions that are not listed
 	Closed   bool // the list is restricted
@@ -30,7 +30,7 @@ type overview struct {
 	Errors   []line
 }
 
-// facts are about the server's process.
+// facts describe the server's process.
 type facts struct {
 	Uptime, Memory, Limit, Resident, CPU, Control string
 	PID                                           int
@@ -52,7 +52,7 @@ type row struct {
 	Model, Version string
 	Path           string
 	State          state
-	Reason         string // why it is not ready, the first line
+	Reason         string // why it is not ready, first line
 	Backend        string
 	Figures        *figures
 	Loadable       bool
@@ -85,8 +85,9 @@ func (p *Pages) serveOverview(w *http1.Reply, r *http1.Request) {
 	p.show(w, http.StatusOK, "overview", page)
 }
 
-// index is that of the repository, with the reasons of models without versions, and those that it has not. Entries of
-// models that have come up since the snapshot stay as they are.
+// index returns the repository's index, with the reasons of models without versions, and with
+// models that are missing from it. Entries of models that were loaded since the snapshot stay as
+// they are.
 func (p *Pages) index(now *snapshot) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
 	index, err := p.core.Index(false)
 	if len(now.unread) == 0 {
@@ -113,8 +114,8 @@ func (p *Pages) index(now *snapshot) ([]*kserve.RepositoryIndexResponse_ModelInd
 	return index, err
 }
 
-// summary counts the versions in each state. It does not ask whether models are healthy, as readiness does: a model that hangs
-// would hold the page up.
+// summary counts the versions in each state. Unlike readiness it does not ask models for their
+// health: a model that hangs would block the page.
 func (p *Pages) summary(index []*kserve.RepositoryIndexResponse_ModelIndex) (list []state) {
 	if _, err := p.core.Live(); err != nil {
 		list = append(list, state{bad, "the server is exiting"})
@@ -130,10 +131,10 @@ func (p *Pages) summary(index []*kserve.RepositoryIndexResponse_ModelIndex) (lis
 	return list
 }
 
-// order is that in which states are counted.
+// order is the order of the classes in the summary.
 var order = map[string]int{good: 0, wait: 1, bad: 2, off: 3}
 
-// row shows an entry of the index.
+// row returns an entry of the index for the page.
 func (p *Pages) row(entry *kserve.RepositoryIndexResponse_ModelIndex, now *snapshot) row {
 	one := row{Model: entry.GetName(), Version: entry.GetVersion(), State: stateOf(entry), Path: modelPath(entry.GetName(), infer.LatestVersion)}
 	number, err := strconv.ParseInt(entry.GetVersion(), 10, 64)
@@ -156,7 +157,7 @@ func (p *Pages) row(entry *kserve.RepositoryIndexResponse_ModelIndex, now *snaps
 	return one
 }
 
-// States of versions, as the index has them.
+// States of versions, as in the index.
 const (
 	stateReady     = "READY"
 	stateLoading   = "LOADING"

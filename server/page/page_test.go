@@ -27,10 +27,10 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// evil is a name, or a text, that is markup.
+// evil is markup, as a name or a text.
 const evil = `<script>alert("x")</script>`
 
-// noFiles is a repository whose every configuration is markup.
+// noFiles is a repository whose configurations are markup.
 type noFiles struct{}
 
 func (noFiles) ConfigText(model string, _ int64) (string, []byte, error) {
@@ -49,7 +49,7 @@ type site struct {
 	client http.Client
 }
 
-// start runs a page until the test ends. Then all memory must have come back.
+// start runs a page until the test ends. Then all memory must have been released.
 func start(t *testing.T, cfg Config, core *servertest.Core) *site {
 	t.Helper()
 	for name := range core.Models {
@@ -113,8 +113,7 @@ func (s *site) get(path string) reply {
 
 var tokenField = regexp.MustCompile(`name="token" value="([^"]+)"`)
 
-// form makes the POST that a browser would send from the page, with these fields; "file NAME" is a
-// file.
+// form returns a browser's POST from the page, with these fields; "file NAME" is a file.
 func (s *site) form(path string, fields ...string) *http.Request {
 	s.t.Helper()
 	if s.token == "" {
@@ -170,7 +169,8 @@ func wants(t *testing.T, what string, got reply, status int, texts ...string) {
 	}
 }
 
-// TestPagesShowModels reads the pages of models in all states, with names and reasons that are markup.
+// TestPagesShowModels reads the pages of models in all states, with names and reasons that are
+// markup.
 func TestPagesShowModels(t *testing.T) {
 	s := start(t, Config{}, servertest.NewCore(servertest.NewModel(evil, 0, "INPUT0 FP32 4", "OUTPUT0 FP32 4")))
 	escaped := "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;"
@@ -203,7 +203,7 @@ func TestPathsAreEscaped(t *testing.T) {
 	}
 }
 
-// TestEveryReplyIsGuarded looks at the headers of pages, files and refusals.
+// TestEveryReplyIsGuarded checks the headers of pages, files and errors.
 func TestEveryReplyIsGuarded(t *testing.T) {
 	s := start(t, Config{}, servertest.NewCore())
 	script := regexp.MustCompile(`/static/[0-9a-f]{16}/page\.js`).FindString(s.get("/").text)
@@ -228,7 +228,7 @@ func TestEveryReplyIsGuarded(t *testing.T) {
 	}
 }
 
-// TestFormMakesRequests sends what the form would, and reads the answer beside what was sent.
+// TestFormMakesRequests sends the form, and reads the answer beside the sent values.
 func TestFormMakesRequests(t *testing.T) {
 	s := start(t, Config{}, servertest.NewCore())
 	got := s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "2, 4", "values.0", "[[1,2,3,4],[5,6,7,8]]", "id", "r1", "parameters", `{"a": 1, "b": "<i>", "c": 0.5, "d": true}`)
@@ -292,7 +292,7 @@ func TestStreamsAreCut(t *testing.T) {
 	wants(t, "answer", s.post("/models/endless/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1"), 200, "Response 64", "the request was cancelled then")
 }
 
-// TestOnlyThePageActs tries what scripts and forms of other sites can send: nothing reaches a model.
+// TestOnlyThePageActs sends requests of scripts and forms of other sites: none reaches a model.
 func TestOnlyThePageActs(t *testing.T) {
 	core := servertest.NewCore()
 	s := start(t, Config{Explicit: true}, core)
@@ -483,7 +483,7 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 	}
 }
 
-// TestFiguresAreShown reads what the status says of a version, and the log.
+// TestFiguresAreShown reads the status of a version, and the log.
 func TestFiguresAreShown(t *testing.T) {
 	s := start(t, Config{Explicit: true}, servertest.NewCore())
 	wants(t, "overview", s.get("/"), 200, "61 min", "5.00 MiB", "4.00 GiB", "4711", "1 of 2", ">19<", ">17<", "2\u202f000", "1.20 ms", "15.4 ms", ">3<", "newer &lt;script&gt;")
@@ -512,7 +512,8 @@ func TestFiguresAreShown(t *testing.T) {
 	}
 }
 
-// TestModelsWithoutVersionsHaveReasons has one that the index lists without a state, and one that it does not list.
+// TestModelsWithoutVersionsHaveReasons has one that the index lists without a state, and one that
+// it does not list.
 func TestModelsWithoutVersionsHaveReasons(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "enum"}}

@@ -29,9 +29,9 @@ type Pages struct {
 	bodies       *body.Gatherer
 }
 
-// route is what a path means.
+// route is a parsed path.
 type route struct {
-	page    string // overview, model, log, errors; "" is none
+	page    string // overview, model, log, errors; "": none
 	model   string
 	version int64
 	action  string // of a POST
@@ -59,7 +59,7 @@ func (p *Pages) Serve(w *http1.Reply, r *http1.Request) {
 		p.refuse(w, &admission.Refusal{Status: http.StatusMethodNotAllowed, Text: "Method Not Allowed"})
 	case r.Method == http.MethodPost:
 		p.post(w, r, at)
-	case at.action != "": // a reload of what a form has answered
+	case at.action != "": // a reload of a form's answer
 		redirect(w, modelPath(at.model, at.version))
 	case at.page == "overview":
 		p.serveOverview(w, r)
@@ -70,7 +70,7 @@ func (p *Pages) Serve(w *http1.Reply, r *http1.Request) {
 	}
 }
 
-// routeOf finds what a path means. Its segments are escaped.
+// routeOf parses a path. Its segments are escaped.
 func routeOf(path string) (at route) {
 	segments := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 6)
 	for i, s := range segments {
@@ -107,7 +107,7 @@ func routeOf(path string) (at route) {
 	return route{}
 }
 
-// actions are what a POST may ask for.
+// actions are the actions of a POST.
 var actions = map[string]bool{"infer": true, "load": true, "unload": true, "instances": true}
 
 // modelPath is the path of a model's page.
@@ -137,15 +137,15 @@ func (p *Pages) open(groups ...string) bool {
 // controls reports whether models can be loaded and unloaded here.
 func (p *Pages) controls() bool { return p.cfg.Explicit && p.open(server.GroupModelRepository) }
 
-// frame is what surrounds each page.
+// frame is the common part of all pages.
 type frame struct {
 	Title   string
 	Server  string
 	Version string
 	Assets  map[string]string
 	Token   string
-	// Self is the path of this page without what a form has answered; the script fetches it anew. It
-	// is "" of pages that do not change.
+	// Self is the path of this page without a form's answer; the script reloads it. It is "" for
+	// pages that do not change.
 	Self string
 	Logs bool // the log is not restricted
 }
@@ -166,13 +166,13 @@ func (p *Pages) show(w *http1.Reply, status int, name string, data any) {
 		p.refuse(w, &admission.Refusal{Status: http.StatusServiceUnavailable, Text: infer.AsError(s.refused).Message})
 		return
 	case err != nil:
-		panic(err) // a template that does not fit its data is our own mistake
+		panic(err) // a template that does not fit its data is a bug
 	}
 	w.ContentType = "text/html; charset=utf-8"
 	w.Send(status, s.text)
 }
 
-// sheet is a page that is being made. Its text is charged.
+// sheet is a page that is being assembled. Its text is charged.
 type sheet struct {
 	charge  *budget.Charge
 	text    []byte
@@ -188,7 +188,7 @@ func (s *sheet) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// problem is a page that says one sentence.
+// problem is a page with one sentence.
 type problem struct {
 	frame
 	Text string
@@ -198,7 +198,7 @@ func (p *Pages) fail(w *http1.Reply, status int, text string) {
 	p.show(w, status, "problem", problem{p.frame(http.StatusText(status), ""), text})
 }
 
-// refuse replies to a request that did not come from the page, with as little as can be.
+// refuse replies briefly to a request that did not come from the page.
 func (p *Pages) refuse(w *http1.Reply, err error) {
 	if refusal := admission.AsRefusal(err); refusal != nil {
 		w.ContentType = "text/plain; charset=utf-8"

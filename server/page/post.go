@@ -19,12 +19,12 @@ import (
 // mostParts bounds the fields of a form.
 const mostParts = 4096
 
-// sent are the fields of a form, and the files in it, by name.
+// sent are the fields of a form, and its files, by name.
 type sent map[string][]byte
 
 func (s sent) text(name string) string { return string(s[name]) } // bound: charged by parse
 
-// post serves what a form asks for.
+// post serves a POST of a form.
 func (p *Pages) post(w *http1.Reply, r *http1.Request, at route) {
 	read := p.bodies.Small
 	if at.action == "infer" {
@@ -56,7 +56,7 @@ func (p *Pages) post(w *http1.Reply, r *http1.Request, at route) {
 	}
 }
 
-// act does what a form with the token asks for, and replies.
+// act performs the action of a form with the token, and replies.
 func (p *Pages) act(w *http1.Reply, r *http1.Request, at route, fields sent, c *budget.Charge) {
 	if at.action == "infer" {
 		if !p.open(server.GroupInference, server.GroupMetadata) {
@@ -77,8 +77,8 @@ func (p *Pages) act(w *http1.Reply, r *http1.Request, at route, fields sent, c *
 	redirect(w, modelPath(at.model, infer.LatestVersion))
 }
 
-// control loads or unloads a model, or changes its instances. It returns when that has ended, and does not stop if
-// the browser leaves: the person may look on another page how it goes.
+// control loads or unloads a model, or changes its instances. It returns at the end, and does not
+// stop if the browser disconnects: the user may watch the progress on another page.
 func (p *Pages) control(r *http1.Request, at route, fields sent) error {
 	ctx := r.Lifetime()
 	switch at.action {
@@ -96,8 +96,7 @@ func (p *Pages) control(r *http1.Request, at route, fields sent) error {
 	}
 }
 
-// parse reads the fields of a form of type multipart/form-data, as all forms of the page are. They are copies,
-// charged to c.
+// parse reads the fields of a form of type multipart/form-data. They are copies, charged to c.
 func parse(r *http1.Request, body []byte, c *budget.Charge) (sent, error) {
 	header, _ := r.Header("Content-Type")
 	kind, parameters, err := mime.ParseMediaType(header)
@@ -130,5 +129,5 @@ func parse(r *http1.Request, body []byte, c *budget.Charge) (sent, error) {
 	return nil, infer.Errorf(infer.InvalidArg, "The form has more than %d fields.", mostParts)
 }
 
-// isFile reports whether a part is of a field for files.
+// isFile reports whether a part is of a file field.
 func isFile(part *multipart.Part) bool { return part.Header.Get("Content-Type") != "" }

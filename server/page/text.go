@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// bytesText shows a number of bytes.
+// bytesText formats a number of bytes.
 func bytesText(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	v, i := float64(n), 0
@@ -22,7 +22,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.*f %s", decimals(v), v, units[i])
 }
 
-// countText shows a number with a thin space between thousands.
+// countText formats a number with a thin space between thousands.
 //
 // bound: 20 digits
 func countText(n int64) string {
@@ -41,7 +41,7 @@ func countText(n int64) string {
 	return sign + b.String()
 }
 
-// durationText shows a time with three digits that count.
+// durationText formats a duration with three significant digits.
 func durationText(d time.Duration) string {
 	switch v := float64(d); {
 	case d <= 0:
@@ -59,7 +59,7 @@ func durationText(d time.Duration) string {
 	}
 }
 
-// ageText shows how long something has been.
+// ageText formats an age.
 func ageText(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
@@ -83,8 +83,8 @@ func decimals(v float64) int {
 	return 0
 }
 
-// fileURL lets what package form has made a URL of stand in a template, which lets no other data URL
-// stand: a picture, a sound, or bytes that a browser saves.
+// fileURL permits the data URLs of package form in a template, which rejects other data URLs: a
+// picture, a sound, or bytes that a browser saves.
 func fileURL(url string) template.URL {
 	kind, _, _ := strings.Cut(strings.TrimPrefix(url, "data:"), ";")
 	if kind != "application/octet-stream" && !strings.HasPrefix(kind, "image/") && !strings.HasPrefix(kind, "audio/") || strings.HasPrefix(kind, "image/svg") {

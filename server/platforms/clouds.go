@@ -7,10 +7,10 @@ import (
 	"github.com/nereid-serving/nereid/server/rest"
 )
 
-// refuse replies without a body: the platforms look at the status alone.
+// refuse replies without a body: the platforms look only at the status.
 func refuse(w *http1.Reply, status int) { w.Send(status, nil) }
 
-// serveHealth replies whether the server lives, or is ready, by the status alone.
+// serveHealth replies with a status and no body.
 func serveHealth(w *http1.Reply, r *http1.Request, check func() (bool, error)) {
 	if r.Method != http.MethodGet {
 		rest.RefuseMethod(w)

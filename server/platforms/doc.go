@@ -1,23 +1,16 @@
-// Package providers has the front ends that managed platforms ask a container for: the
-// protocols of Amazon SageMaker and of Vertex AI, as Triton has them. Each is a listener of
-// its own that maps paths of its platform to the endpoints of package rest; what an
-// endpoint does, and its errors, are that package's.
+// Package platforms has the front ends for managed platforms: the container protocols of Amazon
+// SageMaker and Vertex AI, as in Triton. Each is a listener that maps the paths of its platform to
+// the endpoints of package rest, which define the replies and errors.
 //
 //	http1.Server ─┬─ sageMaker.serve ──┬─ rest.Endpoints.Infer, Generate
 //	              │                    └─ multiModel.serve ── Repositories, server.Core
 //	              └─ Vertex.serve ──────── rest.Endpoints.Infer, ServeAs
 //
-// States: a front end is made before the models are loaded. Vertex learns its model when it
-// begins to listen, which is after that, and keeps it. SageMaker's models come and go: see
-// multiModel.
+// A front end is created before the models are loaded. Vertex finds its model when it begins to
+// listen, after the load, and keeps it. SageMaker's models come and go: see multiModel. Its mu
+// guards the set of models that SageMaker has loaded; nothing is called under it.
 //
-// Callers: package nereid makes and runs each once. Requests are served by the goroutines
-// of their connections. multiModel.mu guards which models SageMaker has loaded; nothing is
-// called under it, and nothing else changes after Listen.
-//
-// Trust: SageMaker's requests name the directory of a model. It must lie below
-// SageMakerConfig.ModelDirectory. Of its files this package reads only as much as tells an
-// ensemble from its members.
-//
-// Memory: as in package rest.
+// Trust: SageMaker's requests name the directory of a model, which must be below
+// SageMakerConfig.ModelDirectory. This package reads only as much of its files as it needs to
+// distinguish an ensemble from its members.
 package platforms

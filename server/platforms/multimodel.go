@@ -19,36 +19,34 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
-// Repositories are the repositories of models that come and go while the server runs;
-// models.Registry has them. Errors are *infer.Error.
+// Repositories adds and removes repositories while the server runs; models.Registry implements it.
+// Errors are *infer.Error.
 type Repositories interface {
-	// RegisterRepository adds a repository, of which the directory where is that of the
-	// model name. It fails with AlreadyExists where the path or the name is taken.
+	// RegisterRepository adds a repository in which the model name has the directory where. It
+	// fails with AlreadyExists if the path or the name is in use.
 	RegisterRepository(path, where, name string) error
-	// UnregisterRepository removes it; its models have been unloaded before.
+	// UnregisterRepository removes a repository, whose models have been unloaded.
 	UnregisterRepository(path string) error
-	// AwaitUnloaded waits until no version of a model serves, loads or finishes requests, or
-	// until ctx ends.
+	// AwaitUnloaded waits until no version of a model serves, loads or finishes requests, or until
+	// ctx ends.
 	AwaitUnloaded(ctx context.Context, name string) error
 }
 
 const (
-	// targetHeader has the name under which a model is loaded, if it is not that of the
-	// platform.
+	// targetHeader has the name under which a model is loaded, if it differs from the platform's.
 	targetHeader = "X-Amzn-SageMaker-Target-Model"
-	// unloadPatience is how long an unload waits for the requests inside.
+	// unloadPatience is how long an unload waits for requests in flight.
 	unloadPatience = 350 * time.Second
 )
 
-// multiModel serves /models: the platform loads, invokes and unloads models, each of which
-// lies in a repository of its own.
+// multiModel serves /models: the platform loads, invokes and unloads models, each of which has its
+// own repository.
 //
 //	(unknown) ── load ─▶ registered ── loaded ─▶ in models ── unload ─▶ unloading, then (unknown)
 //	                         └── failed ─▶ (unknown)
 //
-// A repository is registered before its model is loaded, which keeps two loads of one path
-// apart; a hash is known once the model serves. No lock is held while a model is loaded or
-// unloaded.
+// A repository is registered before its model is loaded, which separates two loads of one path. A
+// hash is known once the model serves. No lock is held while a model is loaded or unloaded.
 type multiModel struct {
 	base         string // of the paths that may be loaded
 	core         server.Core
@@ -57,8 +55,8 @@ type multiModel struct {
 	bodies       *body.Gatherer
 	log          zerolog.Logger
 
-	// mu guards models, the loaded models by the platform's name for them, its hash. A
-	// hosted does not change.
+	// mu guards models, which has the loaded models by hash, the platform's name for them. A hosted
+	// does not change.
 	mu     sync.Mutex
 	models map[string]*hosted // bound: the models that are loaded
 }
@@ -68,8 +66,7 @@ type hosted struct {
 	path string // of its repository
 }
 
-// parseModelPath takes what follows /models apart, as Triton's pattern (/)?([^/]+)?(/invoke)?
-// does.
+// parseModelPath splits the path after /models, as Triton's pattern (/)?([^/]+)?(/invoke)? does.
 func parseModelPath(below string) (hash string, invoke, ok bool) {
 	below = strings.TrimPrefix(below, "/")
 	slash := strings.IndexByte(below, '/')
@@ -107,7 +104,7 @@ func (m *multiModel) find(hash string) *hosted {
 	return m.models[hash]
 }
 
-// target is the name of a model in the server.
+// target returns the server's name of a model.
 func target(r *http1.Request, hash string) string {
 	if name, ok := r.Header(targetHeader); ok {
 		return name
@@ -115,8 +112,8 @@ func target(r *http1.Request, hash string) string {
 	return hash
 }
 
-// list replies with the models by their hashes. Of a model that is not ready under its hash
-// there is an empty object.
+// list replies with the models, sorted by hash. A model that is not ready under its hash is an
+// empty object.
 func (m *multiModel) list(w *http1.Reply, r *http1.Request) {
 	m.mu.Lock()
 	hashes := make([]string, 0, len(m.models))      // bound: the models that are loaded
@@ -175,7 +172,7 @@ func appendModel(b []byte, hash, path string) []byte {
 	return append(b, '}')
 }
 
-// load serves POST /models. The load goes on if the client leaves.
+// load serves POST /models. The load goes on if the client disconnects.
 func (m *multiModel) load(w *http1.Reply, r *http1.Request) {
 	hash, url, err := m.readLoad(r)
 	if err != nil {
@@ -222,9 +219,8 @@ func (m *multiModel) readLoad(r *http1.Request) (hash, url string, err error) {
 	return hash, url, err
 }
 
-// bring registers a repository and loads its model. If that fails, a panic too, the model and
-// what was loaded for it are unloaded and the repository is not registered any more. The
-// status goes with the error.
+// bring registers a repository and loads its model. After an error or a panic it unloads the model
+// and its dependencies and unregisters the repository. The status belongs to the error.
 func (m *multiModel) bring(ctx context.Context, hash, name string, at placement) (status int, err error) {
 	if err := m.repositories.RegisterRepository(at.path, at.directory, name); err != nil {
 		if infer.AsError(err).Code == infer.AlreadyExists {
@@ -244,14 +240,14 @@ func (m *multiModel) bring(ctx context.Context, hash, name string, at placement)
 	loaded = true
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.models[hash] == nil { // else it is known by its first path, as in Triton
+	if m.models[hash] == nil { // otherwise it keeps its first path, as in Triton
 		m.models[hash] = &hosted{path: at.path}
 	}
 	return 0, nil
 }
 
-// abandon takes back what a load that failed has left. A model that serves has been loaded from
-// elsewhere before, and stays.
+// abandon undoes a failed load. A model that still serves was loaded from elsewhere before, and
+// stays.
 func (m *multiModel) abandon(ctx context.Context, name, path string) {
 	if _, err := m.core.Target(name, infer.LatestVersion); err != nil {
 		if err := m.core.Unload(ctx, name, true); err != nil {
@@ -282,8 +278,8 @@ func (m *multiModel) invoke(w *http1.Reply, r *http1.Request, hash string) {
 	}
 }
 
-// unload serves DELETE /models/<hash>. It waits for the requests inside, and other clients do
-// not wait for it. Of two unloads at once the first to end has unloaded the model.
+// unload serves DELETE /models/<hash>. It waits for requests in flight; other clients do not wait
+// for it. Of two concurrent unloads the first to end has unloaded the model.
 func (m *multiModel) unload(w *http1.Reply, r *http1.Request, hash string) {
 	h := m.find(hash)
 	if h == nil {
@@ -312,7 +308,7 @@ func (m *multiModel) unload(w *http1.Reply, r *http1.Request, hash string) {
 	w.Send(http.StatusOK, nil)
 }
 
-// forget reports whether a model was known as yet.
+// forget removes a model and reports whether it was still known.
 func (m *multiModel) forget(hash string, h *hosted) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

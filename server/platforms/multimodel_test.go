@@ -20,7 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// fakeRepositories notes what is registered.
+// fakeRepositories records registrations.
 type fakeRepositories struct {
 	mu         sync.Mutex
 	registered map[string]string // the directory and the name, by the path
@@ -60,7 +60,7 @@ func (f *fakeRepositories) String() string {
 	return fmt.Sprint(f.registered)
 }
 
-// testFront is a front end of SageMaker over fakes, of which ask asks.
+// testFront is a front end of SageMaker over fakes.
 type testFront struct {
 	core         *servertest.Core
 	repositories *fakeRepositories
@@ -188,7 +188,7 @@ func TestStatusFollowsTheText(t *testing.T) {
 
 const loadBatch = `{"model_name":"batch","url":"BASE/batch/model"}`
 
-// TestLoadsAreTakenBack: also of a load that panics.
+// TestLoadsAreTakenBack checks that failed loads are undone, also after a panic.
 func TestLoadsAreTakenBack(t *testing.T) {
 	f := startSageMaker(t)
 	f.core.Panics = true
@@ -215,7 +215,8 @@ func TestLoadsAreTakenBack(t *testing.T) {
 	}
 }
 
-// TestUnloadsWaitBoundedly, and only the first of two at once is told that it has unloaded the model.
+// TestUnloadsWaitBoundedly also checks that only the first of two concurrent unloads reports
+// success.
 func TestUnloadsWaitBoundedly(t *testing.T) {
 	f := startSageMaker(t)
 	begun, end := make(chan time.Duration, 2), make(chan struct{}) // a value for each unload; closed for both

@@ -10,17 +10,16 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// placement is where a model lies: a repository and its directory there, "" if there is
-// none.
+// placement is the location of a model: a repository and its directory there, or "".
 type placement struct{ path, directory string }
 
-// errURL refuses a path that is not the platform's.
+// errURL rejects a path that does not have the platform's form.
 func (m *multiModel) errURL(url string) error {
 	return infer.Errorf(infer.InvalidArg, `Invalid "url" '%s': expected a path of the form %s/<hash>/model[/<subdir>]`, url, m.base)
 }
 
-// check makes the url of a load a path. It is empty if the path is one of the kernel's. The error
-// is for the client.
+// check returns the path of a load's url. It is empty for the kernel's file systems. The error is
+// for the client.
 func (m *multiModel) check(url string) (path string, err error) {
 	path, err = filepath.Abs(url)
 	if err != nil {
@@ -51,13 +50,12 @@ func isPlain(part string) bool {
 
 const (
 	configFile = "config.pbtxt"
-	// maxConfigBytes bounds how much of a configuration is read to see whether it is an ensemble's.
+	// maxConfigBytes bounds how much of a configuration is read to detect an ensemble.
 	maxConfigBytes = 1 << 20
 )
 
-// place finds the model of a path that has been checked. The directory model is the model's if it
-// has a configuration. Otherwise it is a repository, of an ensemble and its members, or of one
-// model.
+// place finds the model of a checked path. The directory is the model's own if it has a
+// configuration. Otherwise it is a repository, of an ensemble and its members or of one model.
 func (m *multiModel) place(path string) placement {
 	if isFile(filepath.Join(path, configFile)) {
 		hash, _, _ := strings.Cut(strings.TrimPrefix(path, strings.TrimSuffix(m.base, "/")+"/"), "/")

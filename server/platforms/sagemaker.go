@@ -17,23 +17,23 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// SageMakerConfig says what the front end of SageMaker does.
+// SageMakerConfig configures the front end of SageMaker.
 type SageMakerConfig struct {
-	// REST has the address, the limits, and what is restricted. Framing and headers that
-	// are forwarded are not used.
+	// REST has the address, the limits and the restrictions. Its framing and forwarded headers are
+	// not used.
 	REST rest.Config
 	// DefaultModel is the model of /invocations; default
 	// "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME".
 	DefaultModel string
-	// LivePing has /ping tell that the server lives, rather than that it is ready.
+	// LivePing makes /ping report whether the server lives instead of whether it is ready.
 	LivePing bool
-	// InferenceType is what /invocations does: "infer" (default), "generate" or
+	// InferenceType is the action of /invocations: "infer" (default), "generate" or
 	// "generate_stream".
 	InferenceType string
-	// Repositories are what models are loaded into and unloaded from; required.
+	// Repositories is required; the platform loads models through it.
 	Repositories Repositories
-	// ModelDirectory is where the platform puts the models that it loads, at
-	// <ModelDirectory>/<hash>/model; default "/opt/ml/models".
+	// ModelDirectory is where the platform puts models, at <ModelDirectory>/<hash>/model; default
+	// "/opt/ml/models".
 	ModelDirectory string
 }
 

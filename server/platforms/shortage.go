@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// shortages are parts of the texts with which models and their libraries say that memory is
-// short: the platform then unloads other models and tries again.
+// shortages are parts of the texts of models and libraries that report a lack of memory. The
+// platform then unloads other models and retries.
 var shortages = [...]string{
 	"CUDA out of memory", "CUDA_OUT_OF_MEMORY", "Out of memory", "Out Of Memory", "out of memory", "MemoryError", "OutOfMemory", "OOM",
 	"Dst tensor is not initialized", "Src tensor is not initialized", "CNMEM_STATUS_OUT_OF_MEMORY", "CUDNN_STATUS_NOT_INITIALIZED",
@@ -16,7 +16,7 @@ var shortages = [...]string{
 	"No space left on device",
 }
 
-// statusOf is the status of an error of a load or an invocation: 507 for lack of memory, by
+// statusOf returns the status of an error of a load or an invocation: 507 for lack of memory, by
 // the text, and 400 for all others.
 func statusOf(err error) int {
 	text := infer.AsError(err).Message

@@ -14,23 +14,22 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// VertexConfig says what the front end of Vertex AI does.
+// VertexConfig configures the front end of Vertex AI.
 type VertexConfig struct {
 	// REST is as in SageMakerConfig.
 	REST rest.Config
-	// PredictRoute and HealthRoute are regular expressions for whole paths; both are
-	// needed when the front end begins to listen.
+	// PredictRoute and HealthRoute are regular expressions for whole paths. Listen requires both.
 	PredictRoute, HealthRoute string
 	// DefaultModel is the model of predictions; default: the only ready model.
 	DefaultModel string
-	// Exposition renders the metrics; nil: they cannot be asked for.
+	// Exposition renders the metrics; nil: they are not served.
 	Exposition http.Handler
 }
 
 const (
 	// vertexBinary begins the media type of bodies with binary tensors.
 	vertexBinary = "application/vnd.vertex-ai-triton.binary+json;json-header-size="
-	// redirectHeader names another endpoint that the request is for.
+	// redirectHeader names another endpoint for the request.
 	redirectHeader = "X-Vertex-Ai-Triton-Redirect"
 )
 

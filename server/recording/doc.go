@@ -1,5 +1,5 @@
-// Package recording keeps requests of clients, and what they were answered with, in files that `nereid replay` sends again.
-// docs/record.md has the format.
+// Package recording writes clients' requests and their responses to files that `nereid replay`
+// sends again. docs/record.md has the format.
 //
 //	front end ── Core.Target ── target.Infer ─┬─▶ models
 //	              recorded models only        │ copies: inputs before, each response as it passes
@@ -7,19 +7,18 @@
 //	                                 pending ── queue ──▶ goroutine of the Recorder ──▶ DIR/<model>/<time>-<number>.record
 //	                                  (bounded in number and bytes)                     Record.WriteTo, temporary name, rename
 //
-// Without --record there is no Recorder, and the front ends ask the registry itself.
+// Without --record there is no Recorder, and the front ends use the registry directly.
 //
-// A Recorder owns its directory's files from their temporary names to the rename; afterwards they are the operator's, and it removes
-// none. It is open until Close, and full for good once the directory holds what it may, or a write has failed: then
-// targets are those of the registry again.
+// A Recorder owns the files in its directory until it renames them. After that they are the
+// operator's, and it removes none. It records until Close, or until the directory is full or a
+// write has failed. From then on targets are those of the registry.
 //
-// A request is never slowed by the disk: what does not fit into the queue is dropped, and counted in the log.
+// The disk never slows a request: what does not fit into the queue is dropped, and the log counts
+// it.
 //
-// Locks: pending.mu, a leaf, as responses and the end of a request may come from different goroutines.
+// pending.mu is a leaf. It is needed since responses and the end of a request may come from
+// different goroutines.
 //
-// Callers: package nereid makes and closes one; front ends use the Core that Around returns. The format (Record, Read) is for
-// commands, too.
-//
-// Memory: a pending request has copies of its own on the Go heap, which are charged as replies until they are written. It keeps no
-// reference to memory of requests or responses.
+// Memory: a pending request has its own copies on the Go heap, which are charged as replies until
+// they are written. It keeps no reference to memory of requests or responses.
 package recording

@@ -13,20 +13,20 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Extension is that of the files.
+// Extension is the extension of the files.
 const Extension = ".record"
 
-// Format is the version of the format that this package writes and reads.
+// Format is the version of the format.
 const Format = 1
 
-// maxFileBytes bounds a file that is read. A Recorder writes no larger one: the content of its
-// memory becomes at most a few times longer in JSON.
+// maxFileBytes bounds a file that is read. A Recorder writes no larger one: JSON is at most a few
+// times longer than the content in memory.
 const maxFileBytes = 8 * maxWaitingBytes
 
-// Record is one request with what it was answered with.
+// Record is one request with its responses.
 type Record struct {
 	Model     string
-	Version   int64 // that answered; 0 if it is not known
+	Version   int64 // of the responses; 0 if unknown
 	Decoupled bool
 	Received  time.Time
 	Took      time.Duration
@@ -36,13 +36,13 @@ type Record struct {
 
 // Message is a request, a response or an error.
 type Message struct {
-	// Asked is the version that a request is for, infer.LatestVersion mostly.
+	// Asked is the requested version, usually infer.LatestVersion.
 	Asked      int64
 	ID         string
-	Parameters []infer.Parameter // of a request: those of its sequence, priority and timeout, too
-	Redacted   []string          // the names of parameters whose values were not kept
+	Parameters []infer.Parameter // of a request, also those of its sequence, priority and timeout
+	Redacted   []string          // names of parameters whose values were left out
 	Tensors    []Tensor
-	Wanted     []string // the outputs that were asked for; none is all
+	Wanted     []string // the requested outputs; none means all
 	Err        *infer.Error
 	After      time.Duration // since the request was received
 }
@@ -181,7 +181,8 @@ func describe(tensors []Tensor) []jsonTensor {
 	return list
 }
 
-// encodeParameters makes an object of parameters; what JSON has no number for becomes a text.
+// encodeParameters returns parameters as a JSON object. A value without a JSON number becomes a
+// text.
 //
 // bound: one record at a time, which is charged
 func encodeParameters(parameters []infer.Parameter) json.RawMessage {
@@ -219,7 +220,7 @@ func Open(path string) (*Record, error) {
 	return r, nil
 }
 
-// Read reads a record of so many bytes. It takes a few times as much memory, whatever the file says.
+// Read reads a record of size bytes. It takes a few times as much memory, whatever the file says.
 //
 // bound: the file, which the operator names
 func Read(from io.Reader, size int64) (*Record, error) {

@@ -12,15 +12,14 @@ import (
 	"syscall"
 )
 
-// keyFile is the file in a directory of records whose text marks requests as replays. Only
-// readers of the records can read it, so that no client can keep its requests out of the
-// recording.
+// keyFile is the file in a directory of records whose text marks requests as replays. Only readers
+// of the records can read it, so no client can keep its requests out of the recording.
 const keyFile = ".replay-key"
 
-// keyForm is the form of a key, which becomes a header's value.
+// keyForm is the form of a key, which is a header's value.
 var keyForm = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
-// makeKey returns the key of a directory, and creates a missing one.
+// makeKey returns the key of a directory, and creates it if it is missing.
 func makeKey(directory string) (string, error) {
 	path := filepath.Join(directory, keyFile)
 	key, err := readKey(path)
@@ -45,8 +44,8 @@ func readKey(path string) (string, error) {
 	return string(text), nil // bound: 64 bytes
 }
 
-// Key returns the value of infer.ReplayHeader for requests of a recording, "" if it has none. Path is the directory of the
-// records, the folder of a model in it, or a record.
+// Key returns the value of infer.ReplayHeader for requests of a recording, or "". Path is the
+// directory of the records, the folder of a model in it, or a record.
 func Key(path string) string {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -61,12 +60,12 @@ func Key(path string) string {
 	return ""
 }
 
-// IsKey reports whether a value of infer.ReplayHeader is that of the recorder's directory.
+// IsKey reports whether a value of infer.ReplayHeader is the key of the recorder's directory.
 func (r *Recorder) IsKey(value string) bool {
 	return subtle.ConstantTimeCompare([]byte(value), []byte(r.key)) == 1 // bound: a header
 }
 
-// openRegular opens a file that can be read to its end: a pipe would block.
+// openRegular opens a regular file: a pipe would block.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {

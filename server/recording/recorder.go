@@ -17,15 +17,15 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Config says what is recorded, and where.
+// Config configures a Recorder.
 type Config struct {
 	Directory string   // of the files; "": nothing is recorded
-	Models    []string // whose requests are recorded; none: those of all
+	Models    []string // whose requests are recorded; none: all models
 	Redact    []string // names of inputs, outputs and parameters whose values are left out
-	// MaxRequests and MaxBytes bound the files in the directory, with those that were there before.
-	// 0 is DefaultRequests and DefaultBytes.
+	// MaxRequests and MaxBytes bound the files in the directory, including existing ones. 0 is
+	// DefaultRequests and DefaultBytes.
 	MaxRequests, MaxBytes int64
-	Memory                *budget.Account // is charged for what waits to be written; nil charges nothing
+	Memory                *budget.Account // is charged for records that wait; nil charges nothing
 	Log                   zerolog.Logger
 }
 
@@ -35,16 +35,16 @@ const (
 	DefaultBytes    = 1 << 30
 )
 
-// Bounds of what waits to be written.
+// Bounds of records that wait to be written.
 const (
-	maxWaiting      = 1024     // requests that are over
-	maxWaitingBytes = 64 << 20 // of requests that are under way or over
+	maxWaiting      = 1024     // finished requests
+	maxWaitingBytes = 64 << 20 // of running and finished requests
 )
 
-// tellEvery is how often the log tells of requests that were not recorded.
+// tellEvery is the least time between two log lines about dropped requests.
 const tellEvery = 10 * time.Second
 
-// The rights of what is made: records have what clients sent.
+// The permissions of files and directories, which contain clients' data.
 const (
 	directoryMode = 0o700
 	fileMode      = 0o600
@@ -57,27 +57,27 @@ type Recorder struct {
 	models map[string]bool // nil: all
 	redact map[string]bool
 
-	// The queue is sent to by requests that are over, without waiting, and received from by run
-	// until finish is closed, which Close does when no request is under way.
+	// Requests that have finished send to the queue without waiting. run receives from it until
+	// finish is closed, which Close does when no request is running.
 	queue  chan *pending
 	finish chan struct{}
 	ended  chan struct{} // closed by run
 
-	full    atomic.Bool // nothing more is recorded
+	full    atomic.Bool // recording has ended
 	waiting atomic.Int64
-	dropped atomic.Int64 // requests that found no room, since the start
+	dropped atomic.Int64 // requests without room, since the start
 	unkept  atomic.Int64 // requests that were waiting when the directory was full, or could not be written
 	written atomic.Int64 // requests, since the start
 	number  atomic.Int64 // of requests, since the start
 
-	// What follows belongs to run.
+	// These belong to run.
 	requests, bytes int64 // in the directory
 	told            int64 // of dropped
 	made            map[string]bool
 }
 
-// New makes the directory, looks at what it holds and starts to record. It returns nil if nothing is to be
-// recorded. The caller closes the Recorder.
+// New creates the directory, counts its records and starts to record. It returns nil without a
+// directory. The caller closes the Recorder.
 func New(config Config) (*Recorder, error) {
 	if config.Directory == "" {
 		return nil, nil //nolint:nilnil // as the doc says
@@ -110,14 +110,16 @@ func New(config Config) (*Recorder, error) {
 	return r, nil
 }
 
-// Written is how many requests have been written since the start, and Lost how many of those that were to be recorded
-// have not: there was no room, or writing failed. Requests that come when nothing is recorded any more count as neither.
+// Written returns the number of requests written since the start. Lost returns how many could not
+// be written, for lack of room or after an error. Requests after the end of the recording count as
+// neither.
 func (r *Recorder) Written() int64 { return r.written.Load() }
 
 // Lost is described with Written.
 func (r *Recorder) Lost() int64 { return r.dropped.Load() + r.unkept.Load() }
 
-// Open reports whether requests are recorded: not so once the directory is full, or a write has failed.
+// Open reports whether requests are recorded. They are not once the directory is full or a write
+// has failed.
 func (r *Recorder) Open() bool { return !r.full.Load() }
 
 // bound: the configured names
@@ -132,7 +134,7 @@ func setOf(names []string) map[string]bool {
 	return set
 }
 
-// count adds up the records that are there, and removes what a server that was killed was writing.
+// count adds up the existing records, and removes the unfinished files of a killed server.
 func (r *Recorder) count() error {
 	return filepath.WalkDir(r.config.Directory, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
@@ -153,7 +155,7 @@ func (r *Recorder) count() error {
 	})
 }
 
-// Close writes what waits and returns when that is done. No request is under way.
+// Close writes the remaining records. No request may be running.
 func (r *Recorder) Close() {
 	if r == nil {
 		return
@@ -162,7 +164,7 @@ func (r *Recorder) Close() {
 	<-r.ended
 }
 
-// run writes what comes through the queue.
+// run writes records from the queue.
 func (r *Recorder) run() {
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
@@ -188,7 +190,7 @@ func (r *Recorder) run() {
 	}
 }
 
-// tell tells the log how many requests were not recorded.
+// tell logs how many requests were dropped.
 func (r *Recorder) tell() {
 	if now := r.dropped.Load(); now > r.told {
 		r.config.Log.Warn().Msgf("%d requests were not recorded, as too much waited to be written to %s", now-r.told, r.config.Directory)
@@ -233,7 +235,7 @@ func (r *Recorder) keep(p *pending) {
 	}
 }
 
-// write writes one file and returns its size, 0 if it would make the directory larger than it may be.
+// write writes one file and returns its size, or 0 if the directory has no room for it.
 func (r *Recorder) write(p *pending) (size int64, err error) {
 	if r.bytes+p.size > r.config.MaxBytes {
 		return 0, nil
@@ -263,8 +265,7 @@ func (r *Recorder) write(p *pending) (size int64, err error) {
 	return size, err
 }
 
-// Files lists the records below a directory, or the one that a file is, in the order in which their requests
-// came.
+// Files lists the records below a directory, or a single record, in the order of their requests.
 func Files(path string) ([]string, error) {
 	var list []string
 	err := filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// example has all that a record can have.
+// example has all fields of a record.
 func example() *Record {
 	one := func(name string, data []byte) Tensor {
 		return Tensor{Tensor: infer.Tensor{Name: name, DataType: infer.Uint8, Shape: []int64{int64(len(data))}, Data: data}}
@@ -114,7 +114,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// fakeCore has one model, whose versions answer as a test wants.
+// fakeCore has one model with the responses of a test.
 type fakeCore struct {
 	server.Core
 	info  models.Info
@@ -129,7 +129,7 @@ func (c *fakeCore) Infer(_ context.Context, req *infer.Request, send infer.Sende
 	return c.infer(req, send)
 }
 
-// memoryOf counts the releases of what it lends.
+// lent counts its releases.
 type lent struct{ released *int }
 
 func (lent) Retain()    {}
@@ -150,7 +150,7 @@ func tensor(name string, data ...byte) infer.Tensor {
 	return infer.Tensor{Name: name, DataType: infer.Uint8, Shape: []int64{int64(len(data))}, Data: data}
 }
 
-// recorded records one request to a model that answers so, and reads the files.
+// recorded records one request to a model with this answer, and reads the files.
 func recorded(t *testing.T, config Config, req *infer.Request, answer func(req *infer.Request, send infer.Sender) error) []*Record {
 	t.Helper()
 	config.Directory, config.Log = filepath.Join(t.TempDir(), "records"), zerolog.Nop()
@@ -187,7 +187,7 @@ func readAll(t *testing.T, directory string) (list []*Record) {
 	return list
 }
 
-// TestReplayedRequestsAreNotRecorded has one that reaches its model all the same.
+// TestReplayedRequestsAreNotRecorded checks that a replayed request reaches its model.
 func TestReplayedRequestsAreNotRecorded(t *testing.T) {
 	reached := 0
 	answer := func(*infer.Request, infer.Sender) error { reached++; return nil }
@@ -196,8 +196,9 @@ func TestReplayedRequestsAreNotRecorded(t *testing.T) {
 	}
 }
 
-// TestOnlyReadersOfARecordingHaveItsKey: it is in a file that others cannot read, is found from the folder of a model and a
-// record, and is the same in a copy and for the next server.
+// TestOnlyReadersOfARecordingHaveItsKey checks that others cannot read the file of the key, that
+// the key is found from a model's folder and from a record, and that it is the same in a copy and
+// for the next server.
 func TestOnlyReadersOfARecordingHaveItsKey(t *testing.T) {
 	directory := t.TempDir()
 	open := func() *Recorder {
@@ -242,7 +243,8 @@ func TestOnlyReadersOfARecordingHaveItsKey(t *testing.T) {
 	}
 }
 
-// TestPipesAreNoRecords: a pipe of that name holds up nobody, and a file that claims to be huge takes no memory.
+// TestPipesAreNoRecords checks that a pipe does not block, and that a file that claims to be huge
+// takes no memory.
 func TestPipesAreNoRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "1"+Extension)
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -264,7 +266,7 @@ func TestPipesAreNoRecords(t *testing.T) {
 	}
 }
 
-// TestRequestsAreRecordedAsClientsSentThem looks at what is kept of one request.
+// TestRequestsAreRecordedAsClientsSentThem checks the record of one request.
 func TestRequestsAreRecordedAsClientsSentThem(t *testing.T) {
 	released := 0
 	req := &infer.Request{
@@ -313,7 +315,8 @@ func TestRequestsAreRecordedAsClientsSentThem(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotARequestIsNotRecorded: refused requests are, with their error; those that a version's successor gets are not.
+// TestWhatIsNotARequestIsNotRecorded checks that a rejected request is recorded with its error, and
+// one that a version's successor gets is not.
 func TestWhatIsNotARequestIsNotRecorded(t *testing.T) {
 	request := func() *infer.Request {
 		return &infer.Request{Model: "m", Version: infer.LatestVersion, Inputs: []infer.Tensor{tensor("A", 1)}}
@@ -330,7 +333,8 @@ func TestWhatIsNotARequestIsNotRecorded(t *testing.T) {
 	}
 }
 
-// TestBodiesThatAreOneTensor are recorded as requests with a tensor: an element of BYTES has its length before it.
+// TestBodiesThatAreOneTensor checks that a raw body is recorded as a request with a tensor: an
+// element of BYTES has its length before it.
 func TestBodiesThatAreOneTensor(t *testing.T) {
 	for _, test := range []struct {
 		datatype infer.DataType
@@ -352,7 +356,8 @@ func TestBodiesThatAreOneTensor(t *testing.T) {
 	}
 }
 
-// TestRecordingIsBounded by the number of files, their bytes, and what waits.
+// TestRecordingIsBounded checks the bounds of the number of files, of their bytes, and of waiting
+// records.
 func TestRecordingIsBounded(t *testing.T) {
 	var log testkit.Buffer
 	directory := t.TempDir()
@@ -381,7 +386,8 @@ func TestRecordingIsBounded(t *testing.T) {
 	if got := len(readAll(t, directory)); got != 3 {
 		t.Errorf("got %d records, want 3", got)
 	}
-	// Those of before count. The third comes when the directory is full, and is lost if it was waiting already.
+	// Existing records count. The third comes when the directory is full, and is lost if it was
+	// already waiting.
 	if r := send(Config{MaxRequests: 5}, 3, 10); r.Written() != 2 || r.Lost() > 1 || r.Open() {
 		t.Errorf("got %d written, %d lost, open %t, want 2, at most 1, false", r.Written(), r.Lost(), r.Open())
 	}
@@ -398,7 +404,7 @@ func TestRecordingIsBounded(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatCannotBeWritten ends the recording, not the requests.
+// TestDirectoryThatCannotBeWritten checks that only the recording ends, not the requests.
 func TestDirectoryThatCannotBeWritten(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"m": "a file where the folder of the model would be", "x/1" + Extension + temporary: "half"})
@@ -432,7 +438,8 @@ func TestDirectoryThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestNothingIsRecordedUnlessAsked: without a directory the front ends get the core itself.
+// TestNothingIsRecordedUnlessAsked checks that the front ends get the core itself without a
+// directory.
 func TestNothingIsRecordedUnlessAsked(t *testing.T) {
 	r, err := New(Config{})
 	core := &fakeCore{}
@@ -442,7 +449,7 @@ func TestNothingIsRecordedUnlessAsked(t *testing.T) {
 	r.Close()
 }
 
-// TestTextsOfRecordsAreCharged has a request and a response whose texts are all that is large.
+// TestTextsOfRecordsAreCharged records a request and a response with large texts.
 func TestTextsOfRecordsAreCharged(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 1 << 30})
 	r, err := New(Config{Directory: t.TempDir(), Memory: account})

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 )
 
-// Around returns a Core whose targets record their requests; core itself of a nil Recorder.
+// Around returns a Core whose targets record their requests, or core itself if r is nil.
 func (r *Recorder) Around(core server.Core) server.Core {
 	if r == nil {
 		return core
@@ -52,7 +52,7 @@ func (t *target) Infer(ctx context.Context, req *infer.Request, send infer.Sende
 	if p == nil {
 		return t.Target.Infer(ctx, req, send)
 	}
-	// After a panic, too, what was charged is given back.
+	// The charge is returned after a panic, too.
 	finished := false
 	defer func() {
 		if !finished {
@@ -68,8 +68,8 @@ func (t *target) Infer(ctx context.Context, req *infer.Request, send infer.Sende
 	return err
 }
 
-// perTensor, perMessage and perName are what a tensor, a message and the name of an output take beside
-// their bytes, about.
+// perTensor, perMessage and perName estimate the memory of a tensor, a message and an output's name
+// besides their bytes.
 const (
 	perTensor  = 256
 	perMessage = 512
@@ -80,7 +80,7 @@ const (
 type pending struct {
 	recorder *Recorder
 	number   int64
-	raw      bool // the request has no names, which are known when it was checked
+	raw      bool // the request has no names until it has been checked
 
 	mu     sync.Mutex
 	record Record
@@ -118,7 +118,7 @@ func (r *Recorder) begin(ctx context.Context, req *infer.Request, info *models.I
 	return p
 }
 
-// sequenceOf are the parameters by which clients say of a request what front ends keep in fields of it.
+// sequenceOf returns parameters for the values that front ends keep in fields of a request.
 func sequenceOf(req *infer.Request) (list []infer.Parameter) {
 	number := func(name string, value uint64) {
 		list = append(list, infer.Parameter{Name: name, Kind: infer.IntParameter, Int: int64(value)}) //nolint:gosec // as the protocol has them
@@ -153,7 +153,8 @@ func sizeOf(parameters []infer.Parameter) (n int64) {
 	return n
 }
 
-// sizeOfError is for the texts of an error, which a record keeps for longer than its response lives.
+// sizeOfError returns the size of an error's texts, which a record keeps after its response has
+// been released.
 func sizeOfError(err *infer.Error) int64 {
 	if err == nil {
 		return 0
@@ -161,7 +162,7 @@ func sizeOfError(err *infer.Error) int64 {
 	return int64(len(err.Message) + len(err.Detail))
 }
 
-// charge takes room for n bytes more.
+// charge takes n more bytes.
 func (p *pending) charge(n int64) bool {
 	r := p.recorder
 	if r.waiting.Add(n) > maxWaitingBytes {
@@ -176,7 +177,7 @@ func (p *pending) charge(n int64) bool {
 	return true
 }
 
-// release gives the room back.
+// release returns the bytes.
 func (p *pending) release() {
 	p.mu.Lock()
 	n := p.size
@@ -188,7 +189,7 @@ func (p *pending) release() {
 	}
 }
 
-// parameters copies parameters, those that are redacted without their values.
+// parameters copies parameters; redacted ones without their values.
 //
 // bound: charged by the caller
 func (p *pending) parameters(to *Message, parameters []infer.Parameter) {
@@ -202,8 +203,8 @@ func (p *pending) parameters(to *Message, parameters []infer.Parameter) {
 	}
 }
 
-// tensors copies tensors and leaves the given number of bytes ahead of each copy. Redacted tensors are copied without their
-// bytes. It returns false if there is no room.
+// tensors copies tensors and leaves the given number of bytes before each copy. Redacted tensors
+// are copied without their bytes. It returns false if there is no room.
 func (p *pending) tensors(ctx context.Context, to *Message, list []infer.Tensor, ahead int) bool {
 	for i := range list {
 		t := &list[i]
@@ -218,8 +219,8 @@ func (p *pending) tensors(ctx context.Context, to *Message, list []infer.Tensor,
 		one.Name, one.Shape = strings.Clone(t.Name), slices.Clone(t.Shape) // bound: charged
 		if !one.Redacted {
 			data := t.Data
-			// Memory of a client: only its owner's guarded copy reads it, and what the client
-			// changes afterwards is not what was recorded.
+			// Only the owner's guarded copy reads a client's memory. Later changes by the client do
+			// not affect the record.
 			if f := t.Foreign(); f != nil {
 				copied, lent, err := f.Copy(ctx)
 				if err != nil {
@@ -258,7 +259,7 @@ func (p *pending) answer(ctx context.Context, response *infer.Response) {
 	p.record.Answers = append(p.record.Answers, m) // bound: charged
 }
 
-// end hands the record over to be written. The inputs of the request are valid as yet.
+// end sends the record to the writer. The inputs of the request are still valid.
 func (p *pending) end(req *infer.Request, err error) {
 	if errors.Is(err, models.ErrReplaced) { // the version's successor gets it
 		p.release()

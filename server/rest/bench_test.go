@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// BenchmarkHTTP sends a binary tensor and has it sent back, over one connection
-// through the loopback, so it measures the front end and a client that does
-// next to nothing.
+// BenchmarkHTTP sends a binary tensor to an echo model over one loopback connection. It measures
+// the front end and a minimal client.
 func BenchmarkHTTP(b *testing.B) {
 	for _, size := range []int{4, 64 << 10, 1 << 20, 16 << 20} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
@@ -57,7 +56,7 @@ func BenchmarkHTTPJSON(b *testing.B) {
 	}
 }
 
-// binaryRequest is what tritonclient sends for one UINT8 tensor of size bytes.
+// binaryRequest returns tritonclient's request for one UINT8 tensor of size bytes.
 func binaryRequest(model string, size int) []byte {
 	head := fmt.Sprintf(`{"id":"1","inputs":[{"name":"INPUT0","shape":[%d],"datatype":"UINT8","parameters":{"binary_data_size":%d}}],`+
 		`"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":true}}]}`, size, size)
@@ -66,8 +65,7 @@ func binaryRequest(model string, size int) []byte {
 	return append(request, make([]byte, size)...)
 }
 
-// benchExchange sends one request and reads its reply, whose body is as large as
-// reply at most.
+// benchExchange sends one request and reads its reply, whose body is at most as large as reply.
 func benchExchange(b *testing.B, c net.Conn, r *bufio.Reader, request, reply []byte, atLeast int) {
 	b.Helper()
 	sent := make(chan error, 1)

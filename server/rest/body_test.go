@@ -19,14 +19,13 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// binaryInput is the JSON of a request whose only input has so many bytes, which
-// follow.
+// binaryInput returns the JSON of a request with one input of size bytes, which follow.
 func binaryInput(size int) string {
 	return fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}],%s}`, size, size, binaryOutput)
 }
 
-// announce sends the head of a request whose binary input has size bytes, and the
-// first of these.
+// announce sends the head of a request whose binary input has size bytes, and the first sent of
+// these.
 func announce(t *testing.T, s *testServer, size, sent int) *testConn {
 	t.Helper()
 	c := s.connect(t)
@@ -36,8 +35,8 @@ func announce(t *testing.T, s *testServer, size, sent int) *testConn {
 	return c
 }
 
-// TestAnnouncedBodiesTakeNothing: clients that announce large bodies and do not
-// send them leave the memory to others.
+// TestAnnouncedBodiesTakeNothing checks that clients that announce large bodies without sending
+// them leave the memory to others.
 func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 	s := startHTTP(t, Config{Config: http1.Config{HeaderTimeout: 2 * patience}}, nil)
 	const each = 100 << 20 // together twice the limit
@@ -63,8 +62,8 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 	})
 }
 
-// TestBodiesOfAllSizes reads bodies whose sizes lie around the steps in which they
-// are read, where announcements are enough for a block and where they are not.
+// TestBodiesOfAllSizes reads bodies whose sizes are around the steps in which they are read, with
+// Openers that accept and reject bare announcements.
 func TestBodiesOfAllSizes(t *testing.T) {
 	sees := model("sees", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 1")
 	sees.Infer = func(_ context.Context, r *infer.Request, send infer.Sender) error {
@@ -111,7 +110,7 @@ func TestBodiesOfAllSizes(t *testing.T) {
 	}
 }
 
-// TestBehindARawBodyIsRoom for the length of an element of BYTES, which is charged with the body.
+// TestBehindARawBodyIsRoom checks that the length of an element of BYTES is charged with the body.
 func TestBehindARawBodyIsRoom(t *testing.T) {
 	raw := model("raw", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	s := startHTTP(t, Config{MaxInputBytes: 300_000}, servertest.NewCore(raw))
@@ -154,8 +153,8 @@ func TestBehindARawBodyIsRoom(t *testing.T) {
 	}
 }
 
-// TestBodyThatOutgrowsTheMemory is refused when it does, and gives all back; one
-// that is larger than all of it is refused at once.
+// TestBodyThatOutgrowsTheMemory is rejected when it does, and releases everything. A body that is
+// larger than all memory is rejected at once.
 func TestBodyThatOutgrowsTheMemory(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	free := servertest.Leave(s.blocks.Account, budget.Blocks, 1<<20)

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// result is a reply as a test compares it.
+// result is a reply in comparable form.
 type result struct {
 	status int
 	header http.Header
@@ -23,12 +23,12 @@ type result struct {
 	closes bool // the connection ends after it
 }
 
-// String is the status, the type and the body.
+// String returns the status, the type and the body.
 func (r result) String() string {
 	return fmt.Sprintf("%d %s %s", r.status, r.header.Get("Content-Type"), r.body)
 }
 
-// testConn is a connection on which a test writes what it likes.
+// testConn is a raw client connection.
 type testConn struct {
 	net.Conn
 	t testing.TB
@@ -48,7 +48,7 @@ func (c *testConn) send(text string) {
 	}
 }
 
-// receive reads one reply to a request of that method.
+// receive reads the reply to a request of that method.
 func (c *testConn) receive(method string) result {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.r, &http.Request{Method: method})
@@ -73,7 +73,7 @@ func (c *testConn) wantEnd() {
 	}
 }
 
-// text puts a request together. Each header is "Name: value".
+// text assembles a request. Each header is "Name: value".
 func text(method, path, body string, headers ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: localhost:8000\r\n", method, path)
@@ -84,7 +84,7 @@ func text(method, path, body string, headers ...string) string {
 	return b.String()
 }
 
-// do sends one request over a connection of its own.
+// do sends one request over a new connection.
 func (s *testServer) do(t testing.TB, method, path, body string, headers ...string) result {
 	t.Helper()
 	c := s.connect(t)
@@ -93,7 +93,7 @@ func (s *testServer) do(t testing.TB, method, path, body string, headers ...stri
 	return c.receive(method)
 }
 
-// infer posts JSON, and binary data after it if there is any.
+// infer posts JSON, followed by binary data if there is any.
 func (s *testServer) infer(t testing.TB, model, head, data string, headers ...string) result {
 	t.Helper()
 	if data != "" {
@@ -102,7 +102,7 @@ func (s *testServer) infer(t testing.TB, model, head, data string, headers ...st
 	return s.do(t, "POST", "/v2/models/"+model+"/infer", head+data, headers...)
 }
 
-// errorBody is the body of a reply that tells an error.
+// errorBody returns the body of an error reply.
 func errorBody(message string) string {
 	return string(jsontext.AppendString([]byte(`{"error":`), message)) + "}"
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/origins"
 )
 
-// Config says where the HTTP front end listens and what it lets clients do.
-// The zero value serves on all addresses at a port that the kernel chooses.
+// Config has the address and the limits of the HTTP front end. The zero value listens on all
+// addresses at a port that the kernel chooses.
 type Config struct {
 	// Config has the limits and times of connections.
 	http1.Config
@@ -25,11 +25,10 @@ type Config struct {
 	Port int
 	// ReusePort lets several servers share the port.
 	ReusePort bool
-	// Certificates encrypt the connections; without any they are not.
+	// Certificates encrypt the connections; without them there is no encryption.
 	Certificates certificates.Files
 
-	// ServerName and ServerVersion are what the server's metadata say; default
-	// "triton" and "2.51.0".
+	// ServerName and ServerVersion are in the server's metadata; default "triton" and "2.51.0".
 	ServerName    string
 	ServerVersion string
 
@@ -38,27 +37,27 @@ type Config struct {
 	MaxInputBytes int64
 	// Restricted names groups of endpoints that need a header.
 	Restricted []server.Restriction
-	// Framing says where the JSON of an inference ends.
+	// Framing determines where the JSON of an inference ends.
 	Framing inference.Framing
-	// ForwardPattern chooses, by an unanchored match that ignores case, the
-	// headers that an inference passes to the model as parameters; "" none.
+	// ForwardPattern chooses the headers that an inference passes to the model as parameters, by an
+	// unanchored match that ignores case. "" chooses none.
 	ForwardPattern string
-	// AllowOrigins are the origins whose pages may use the endpoints from a browser, "*" all;
-	// without any there are none.
+	// AllowOrigins are the origins whose pages may use the endpoints from a browser, "*" for all;
+	// default none.
 	AllowOrigins []string
-	// Hosts are names by which browsers may reach the page and the status, besides addresses and
+	// Hosts are names under which browsers may reach the page and the status, besides addresses and
 	// localhost.
 	Hosts []string
-	// Addresses are those of the server's other endpoints, as the page says them.
+	// Addresses describe the server's other endpoints on the page.
 	Addresses []string
-	// MaxGroupInstances is how many instances a request may give a group of a model;
-	// default models.MaxInstances.
+	// MaxGroupInstances bounds the instances that a request may give a group of a model; default
+	// models.MaxInstances.
 	MaxGroupInstances int
-	// MaxLoadFiles is how many files may come with a load request; default models.DefaultLoadFiles.
+	// MaxLoadFiles bounds the files of a load request; default models.DefaultLoadFiles.
 	MaxLoadFiles int
 }
 
-// WithDefaults returns c with what holds where a field is not set.
+// WithDefaults returns c with the defaults of fields that are not set.
 func (c Config) WithDefaults() Config {
 	c.setDefaults()
 	return c
@@ -77,7 +76,7 @@ func (c *Config) setDefaults() {
 // encrypts reports whether connections are encrypted.
 func (c Config) encrypts() bool { return c.Certificates != certificates.Files{} }
 
-// Validate names the first field that cannot be used.
+// Validate names the first invalid field.
 func (c Config) Validate() error {
 	if c.MaxInputBytes < 0 {
 		return fmt.Errorf("MaxInputBytes is %d, want at least 0", c.MaxInputBytes)

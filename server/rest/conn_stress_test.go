@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// TestGoodClientsAreServedBesideOthers has clients of all manners at once: those that behave
-// must get what they asked for, whatever the others do.
+// TestGoodClientsAreServedBesideOthers runs clients of all kinds at once. Well-behaved ones must be
+// served, whatever the others do.
 func TestGoodClientsAreServedBesideOthers(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	const clients, rounds = 16, 30
@@ -35,7 +35,7 @@ func TestGoodClientsAreServedBesideOthers(t *testing.T) {
 				head = strings.TrimSuffix(head, "}") + "," + binaryOutput + "}"
 				data := strings.Repeat(letter, size)
 				request := text("POST", "/v2/models/id_uint8/infer", head+data, fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head)))
-				if n%4 == 3 { // leaves in the middle, and comes back
+				if n%4 == 3 { // disconnects in the middle, and reconnects
 					_, _ = io.WriteString(c, request[:len(request)*(i+1)/(rounds+1)])
 					_ = c.Close()
 					if c, err = net.Dial("tcp", s.addr); err != nil {

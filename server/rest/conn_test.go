@@ -22,7 +22,7 @@ func TestKeepAliveFollowsVersionAndHeader(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	for _, tt := range []struct {
 		name, version, connection string
-		want                      string // of the reply's Connection, which may have close too
+		want                      string // of the reply's Connection, which may also have close
 		closes                    bool
 	}{
 		{"1.1", "1.1", "", "", false},
@@ -54,8 +54,8 @@ func TestKeepAliveFollowsVersionAndHeader(t *testing.T) {
 	}
 }
 
-// TestPipelinedRequestsAreAnsweredInOrder sends several requests at once, some with bodies,
-// and cuts them at every byte.
+// TestPipelinedRequestsAreAnsweredInOrder sends several requests at once, some with bodies, and
+// splits them at every byte.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
@@ -75,8 +75,8 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// TestEmptyRepliesKeepTheConnection has a client of HTTP/1.0 that learns from a reply's length
-// alone that it is empty.
+// TestEmptyRepliesKeepTheConnection has an HTTP/1.0 client that detects an empty reply only by its
+// length.
 func TestEmptyRepliesKeepTheConnection(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	c := s.connect(t)
@@ -106,7 +106,7 @@ func TestExpectContinueIsAnsweredFirst(t *testing.T) {
 	if got := c.receive("POST"); got.status != 200 {
 		t.Fatalf("got %s, want 200", got)
 	}
-	// A client whose request is refused is not asked for the body.
+	// A client whose request is rejected is not asked for the body.
 	request = text("POST", "/v2/models/unknown/infer", json, "Expect: 100-continue")
 	c.send(strings.TrimSuffix(request, json))
 	if got := c.receive("POST"); got.status != 404 || !got.closes {
@@ -137,7 +137,7 @@ func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
 			errorBody("Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks."), false},
 	} {
 		c := s.connect(t)
-		go func() { _, _ = io.WriteString(c.Conn, head+tt.body) }() // which the server may not take
+		go func() { _, _ = io.WriteString(c.Conn, head+tt.body) }() // which the server may not read
 		got := c.receive("POST")
 		if !strings.HasPrefix(got.String(), tt.want) {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
@@ -149,8 +149,8 @@ func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
 	}
 }
 
-// TestClientLeavesInBody closes connections in the middle of bodies of all
-// kinds. What the request had taken must come back, which startHTTP checks.
+// TestClientLeavesInBody closes connections in the middle of all kinds of bodies. startHTTP checks
+// that the memory of the requests is released.
 func TestClientLeavesInBody(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
@@ -174,8 +174,8 @@ func TestClientLeavesInBody(t *testing.T) {
 	}
 }
 
-// TestClientLeavesInInference wants the context of a request to end when its
-// client closes the connection while the model works.
+// TestClientLeavesInInference expects the context of a request to end when its client closes the
+// connection while the model works.
 func TestClientLeavesInInference(t *testing.T) {
 	began, cause := make(chan struct{}), make(chan error, 1)
 	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
@@ -200,15 +200,15 @@ func TestClientLeavesInInference(t *testing.T) {
 	}
 }
 
-// TestSlowInferencesKeepTheirClient keeps a client that stays from being taken for gone, and
-// its connection usable.
+// TestSlowInferencesKeepTheirClient checks that a client that stays is not taken for disconnected,
+// and that its connection remains usable.
 func TestSlowInferencesKeepTheirClient(t *testing.T) {
 	slow := model("slow", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	slow.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		select {
 		case <-ctx.Done():
 			return infer.Errorf(infer.Cancelled, "the context has ended")
-		case <-time.After(20 * time.Millisecond): // the server has looked for the client meanwhile
+		case <-time.After(20 * time.Millisecond): // the server has checked the client meanwhile
 			return slow.Echo(ctx, req, send)
 		}
 	}
@@ -230,8 +230,8 @@ func TestSlowInferencesKeepTheirClient(t *testing.T) {
 	}
 }
 
-// TestSlowClientsAreDisconnected has clients that stop sending, each at another place. What they
-// do not stop at has all the time it needs.
+// TestSlowClientsAreDisconnected has clients that stop sending, each at another point. Otherwise
+// they have all the time they need.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	const short = 200 * time.Millisecond
 	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
@@ -259,8 +259,8 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	}
 }
 
-// TestClientDoesNotRead wants the server to give up on a client that takes no
-// byte of its reply, and the reply's memory back.
+// TestClientDoesNotRead expects the server to give up on a client that does not read its reply, and
+// to release the reply's memory.
 func TestClientDoesNotRead(t *testing.T) {
 	s := startHTTP(t, Config{Config: http1.Config{WriteTimeout: 100 * time.Millisecond}}, nil)
 	c := s.connect(t)
@@ -271,8 +271,8 @@ func TestClientDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestTooManyConnectionsCloseTheIdlest: the connection that has been idle for longest makes room
-// for a new one; if all are busy, that one is told.
+// TestTooManyConnectionsCloseTheIdlest checks that the connection that has been idle for longest
+// makes room for a new one. If all are busy the new one gets an error.
 func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
 	began, release := make(chan struct{}, 2), make(chan struct{})
 	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
@@ -285,8 +285,8 @@ func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
 	first := s.connect(t)
 	first.send(liveRequest)
 	first.receive("GET")
-	// The client of the first one may be about to send its next request: the second,
-	// which has sent none, makes room.
+	// The client of the first one may be about to send its next request. The second, which has sent
+	// none, makes room.
 	second := s.connect(t)
 	third := s.connect(t)
 	third.send(liveRequest)
@@ -312,7 +312,7 @@ func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
 	eventually(t, "there is room again", func() bool { return s.do(t, "GET", "/v2/health/live", "").status == 200 })
 }
 
-// TestHugeContentLengthAllocatesNothing lies about the length of a body.
+// TestHugeContentLengthAllocatesNothing announces a huge body.
 func TestHugeContentLengthAllocatesNothing(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	for _, tt := range []struct {

@@ -26,7 +26,7 @@ func (h *Endpoints) serveReady(w *http1.Reply, r *http1.Request) error {
 	return writeHealth(w, ready, err)
 }
 
-// writeHealth replies with an empty body whose status tells all.
+// writeHealth replies with a status and an empty body.
 func writeHealth(w *http1.Reply, good bool, err error) error {
 	switch {
 	case err != nil:
@@ -68,8 +68,8 @@ func serverMetadata(name, version string) []byte {
 	return append(b, ']', '}')
 }
 
-// serveModelMetadata serves GET /v2/models/M. A version in the path is the only
-// one that the reply lists.
+// serveModelMetadata serves GET /v2/models/M. If the path has a version the reply lists only that
+// one.
 func (h *Endpoints) serveModelMetadata(w *http1.Reply, model string, version int64) error {
 	info, err := h.core.Model(model, version)
 	if err != nil {
@@ -99,7 +99,7 @@ func (h *Endpoints) serveModelMetadata(w *http1.Reply, model string, version int
 		b = append(strconv.AppendInt(append(b, '"'), v, 10), '"')
 	}
 	b = jsontext.AppendString(append(b, `],"platform":`...), info.Platform())
-	var batch []int64 // the dimension in front
+	var batch []int64 // the first dimension
 	if info.Config.GetMaxBatchSize() > 0 {
 		batch = []int64{-1}
 	}
@@ -170,8 +170,8 @@ const (
 	modelStatisticsBytes = 256 + 8*80
 )
 
-// appendStatistics appends the JSON of statistics. Every member is there, in
-// this order, since clients read them without asking.
+// appendStatistics appends the JSON of statistics. It has every member, in this order, since
+// clients read them unconditionally.
 //
 // bound: the caller has room
 func appendStatistics(b []byte, list []*kserve.ModelStatistics) []byte {
@@ -230,8 +230,7 @@ func appendDurations(b []byte, list []namedDuration) []byte {
 	return append(b, '}')
 }
 
-// appendResponseStatistics appends the statistics by response index, which is
-// the key, in the order of the keys as texts.
+// appendResponseStatistics appends the statistics by response index, sorted by the index as text.
 //
 // bound: the caller has room
 func appendResponseStatistics(b []byte, stats map[string]*kserve.InferResponseStatistics) []byte {
@@ -278,8 +277,8 @@ func (h *Endpoints) serveLogging(w *http1.Reply, r *http1.Request) error {
 	return nil
 }
 
-// readLogSettings changes s by the members of v, in a fixed order; a wrong
-// member leaves the members before it in force.
+// readLogSettings changes s by the members of v, in a fixed order. The members before a wrong one
+// take effect.
 func readLogSettings(v jsontext.Value, s *server.LogSettings) error {
 	given := func(name string) (jsontext.Value, bool) {
 		m := v.Member(name)

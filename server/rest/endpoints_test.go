@@ -79,7 +79,7 @@ func TestEndpointsAnswerByTheTable(t *testing.T) {
 		{"POST /v2/logging", `{"log_format":"x"}`, "503 application/json " + errorBody("invalid argument for --log_format, got: x")},
 		{"POST /v2/logging", `{"log_file":"x"}`, "501 application/json " + errorBody("log file location can not be updated through network protocol")},
 		{"POST /v2/logging", ``, "500 application/json " + errorBody("failed to parse the request JSON buffer: The document is empty. at 0")},
-		{"GET /v2/logging", "", `200 application/json {"log_file":"","log_info":true,`}, // what came before the wrong member holds
+		{"GET /v2/logging", "", `200 application/json {"log_file":"","log_info":true,`}, // members before the wrong one take effect
 		{"GET /v2/systemsharedmemory/status", "", "200 application/json []"},
 		{"GET /v2/cudasharedmemory/region/a%20b/status", "", "404 application/json " + errorBody("Unable to find cuda shared memory region: 'a b'")},
 		{"GET /v2/systemsharedmemory/region/r/status", "", "404 application/json " + errorBody("Unable to find system shared memory region: 'r'")},

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestInferErrorsReadAsClientsExpect has the texts that clients see, with status and type.
+// TestInferErrorsReadAsClientsExpect checks the texts, statuses and types of errors.
 func TestInferErrorsReadAsClientsExpect(t *testing.T) {
 	s := startHTTP(t, Config{MaxInputBytes: 4096}, nil)
 	const (
@@ -155,7 +155,7 @@ func TestInferWithoutMemoryIsRefused(t *testing.T) {
 	}
 }
 
-// TestReplyWithoutMemoryIsAnError has a JSON reply that is too large for what is left.
+// TestReplyWithoutMemoryIsAnError has a JSON reply that is larger than the remaining memory.
 func TestReplyWithoutMemoryIsAnError(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	defer servertest.Leave(s.blocks.Account, budget.JSON, 100_000)()

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// What a front end is made with in tests.
+// The fakes of a front end in tests.
 type (
 	fakeModel = servertest.Model
 	fakeCore  = servertest.Core
@@ -27,10 +27,10 @@ func model(name string, maxBatch int32, tensors ...string) *fakeModel {
 	return servertest.NewModel(name, maxBatch, tensors...)
 }
 
-// fakeBlocks is an Allocator and an Opener that counts what has not come back.
+// fakeBlocks is an Allocator and an Opener that counts unreleased memory.
 type fakeBlocks struct {
 	servertest.Blocks
-	unproven atomic.Bool // nothing is to be had for an announcement alone
+	unproven atomic.Bool // a bare announcement gets no memory
 }
 
 func (b *fakeBlocks) open(n, arrived int) (server.Filling, error) {
@@ -50,12 +50,11 @@ type testServer struct {
 	core   *fakeCore
 	blocks *fakeBlocks
 	addr   string
-	stop   func() error // ends Run and returns what it returned
+	stop   func() error // ends Run and returns its result
 }
 
-// startHTTP runs a front end until the test ends. Afterwards all memory must
-// have come back, and nothing may have been logged as an error: a block that is
-// released twice is a panic, and that is one.
+// startHTTP runs a front end until the test ends. Then all memory must have been released and no
+// error may have been logged: releasing a block twice panics, which is logged.
 func startHTTP(t testing.TB, cfg Config, core *fakeCore, change ...func(*server.Parts, *servertest.Blocks)) *testServer {
 	t.Helper()
 	if core == nil {

@@ -36,7 +36,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	return Front(h.cfg, parts.Memory, h.Serve, log), nil
 }
 
-// Front returns a front end whose requests serve serves. cfg has been checked.
+// Front returns a front end that calls serve for each request. cfg must be valid.
 func Front(cfg Config, account *budget.Account, serve func(*http1.Reply, *http1.Request), log zerolog.Logger) *FrontEnd {
 	cfg.setDefaults()
 	f := &FrontEnd{log: log}
@@ -51,8 +51,8 @@ func Front(cfg Config, account *budget.Account, serve func(*http1.Reply, *http1.
 	return f
 }
 
-// Listen reads the certificates and binds the address; errors.Is(err,
-// syscall.EADDRINUSE) tells a port that is in use. Clients that connect wait until Run.
+// Listen reads the certificates and binds the address. The error of a port in use is
+// syscall.EADDRINUSE. Clients that connect wait until Run.
 func (f *FrontEnd) Listen() (err error) {
 	if f.cfg.encrypts() {
 		if f.shown, err = certificates.Load(f.cfg.Certificates, f.log, "http/1.1"); err != nil {
@@ -63,17 +63,16 @@ func (f *FrontEnd) Listen() (err error) {
 	return err
 }
 
-// Addr returns the address that Listen has bound.
+// Addr returns the bound address.
 func (f *FrontEnd) Addr() net.Addr { return f.socket.Addr() }
 
-// Connections returns how many connections are open.
+// Connections returns the number of open connections.
 func (f *FrontEnd) Connections() int { return f.conns.Connections() }
 
-// Run serves until ctx ends, and drains as http1.Server.Run says: requests in flight
-// may finish within ExitTimeout; after that it ends their contexts and closes their connections too. It returns when
-// all handlers have returned; an error tells how many have not, because a model
-// holds them.
+// Run serves until ctx ends and then drains like http1.Server.Run: requests in flight may finish
+// within ExitTimeout; after that it cancels their contexts and closes their connections. It returns
+// when all handlers have returned; an error counts those that a model still holds.
 func (f *FrontEnd) Run(ctx context.Context) error { return f.conns.Run(ctx, f.socket) }
 
-// Leave asks the clients to go elsewhere, as http1.Server.Leave says, while Run goes on.
+// Leave asks clients to reconnect elsewhere, like http1.Server.Leave, while Run goes on.
 func (f *FrontEnd) Leave() { f.conns.Leave() }

@@ -21,7 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// fakeSocket is a client that has sent all that it will, and takes everything.
+// fakeSocket is a client that has sent all its input, and reads everything.
 type fakeSocket struct {
 	net.Conn
 	in  *bytes.Reader
@@ -34,7 +34,7 @@ func (s *fakeSocket) Close() error                     { return nil }
 func (s *fakeSocket) SetReadDeadline(time.Time) error  { return nil }
 func (s *fakeSocket) SetWriteDeadline(time.Time) error { return nil }
 
-// errorLog fails a test with what is logged as an error.
+// errorLog fails a test when an error is logged.
 type errorLog struct{ t testing.TB }
 
 func (l errorLog) Write(p []byte) (int, error) {
@@ -42,8 +42,8 @@ func (l errorLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// serveBytes serves what a client sends and returns what it gets. No handler may
-// panic, each reply must be one, and all memory must have come back.
+// serveBytes serves a client's input and returns its output. No handler may panic, each reply must
+// be valid, and all memory must be released.
 func serveBytes(t testing.TB, cfg Config, input []byte) (replies int) {
 	t.Helper()
 	blocks := &fakeBlocks{Blocks: servertest.Blocks{Account: budget.New(budget.Config{Limit: 64 << 20})}}
@@ -80,7 +80,7 @@ func serveBytes(t testing.TB, cfg Config, input []byte) (replies int) {
 	}
 }
 
-// FuzzConnection sends any bytes at all.
+// FuzzConnection sends arbitrary bytes.
 func FuzzConnection(f *testing.F) {
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
 	for _, seed := range []string{
@@ -98,8 +98,8 @@ func FuzzConnection(f *testing.F) {
 	})
 }
 
-// FuzzInfer sends any body to the inference endpoint, in all the ways that a
-// body can come.
+// FuzzInfer sends arbitrary bodies to the inference endpoint, in all the forms that a body can
+// have.
 func FuzzInfer(f *testing.F) {
 	for _, head := range []string{
 		oneInput("INT32", "[2]", `"data":[1,2]`), oneInput("FP64", "[2,1]", `"data":[[1.5e3],[NaN]]`), oneInput("BYTES", "[2]", `"data":["a\u00e9","\\"]`),
@@ -121,7 +121,7 @@ func FuzzInfer(f *testing.F) {
 		if kind&1 != 0 {
 			headers = append(headers, "Accept-Encoding: deflate")
 		}
-		if kind&4 != 0 { // what may be large lies in blocks
+		if kind&4 != 0 { // large parts are in blocks
 			body += strings.Repeat("\x00", inference.SmallBody)
 		}
 		model := "/v2/models/multi/infer"

@@ -13,11 +13,11 @@ import (
 
 const (
 	typeEvents = "text/event-stream; charset=utf-8"
-	// eventsAtOnce is how many bytes of events are put together before they are sent.
+	// eventsAtOnce is how many bytes of events are collected before they are sent.
 	eventsAtOnce = 32 << 10
 )
 
-// Generate serves POST …/generate and …/generate_stream as Infer does its own.
+// Generate serves POST …/generate and …/generate_stream, with the conventions of Infer.
 func (h *Endpoints) Generate(w *http1.Reply, r *http1.Request, model string, version int64, stream bool) error {
 	w.ContentType = typeJSON
 	found, err := h.core.Target(model, version)
@@ -41,8 +41,8 @@ func (h *Endpoints) Generate(w *http1.Reply, r *http1.Request, model string, ver
 	return h.generateOne(w, r, found, q)
 }
 
-// generateOne replies with the one response. As in Triton the first one decides on the
-// status: any error of it is 400.
+// generateOne replies with the single response. As in Triton the first response determines the
+// status: its error is 400.
 func (h *Endpoints) generateOne(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
 	var responses server.Single
 	defer func() {
@@ -78,9 +78,8 @@ func (h *Endpoints) generateOne(w *http1.Reply, r *http1.Request, found models.T
 var errNotOne = &infer.Error{Code: infer.InvalidArg, Message: "generate expects model to produce exactly 1 response, " +
 	"use generate stream for model that generates various number of responses"}
 
-// generateStream replies with an event for each response, as they come. The model waits
-// for a client that does not read, once it has filled its window; a client that leaves
-// cancels the request.
+// generateStream replies with an event for each response as it comes. The model waits for a slow
+// client once it has filled its window; a client that disconnects cancels the request.
 func (h *Endpoints) generateStream(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
 	responses := generate.Start(r.Context(), h.core, &found, &q.Request, h.log)
 	defer responses.Close() // after a panic too: until then the inputs are the model's
@@ -95,7 +94,7 @@ func (h *Endpoints) generateStream(w *http1.Reply, r *http1.Request, found model
 		case !last:
 			continue
 		case err != nil && !s.begun:
-			return err // it was refused
+			return err // the request was rejected
 		case err != nil:
 			s.b = append(q.AppendError(append(s.b[:0], "data: "...), err), "\n\n"...)
 			_ = w.Continue(s.b)
@@ -115,7 +114,7 @@ type eventStream struct {
 	r     *http1.Request
 	q     *generate.Request
 	begun bool
-	gone  bool   // the client reads no more
+	gone  bool   // the client has disconnected
 	b     []byte // bound: q charges it
 	space []*infer.Response
 }

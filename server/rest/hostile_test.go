@@ -32,8 +32,7 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 	eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
 }
 
-// refuses reports whether a server has ended with a refusal of HTTP's, or with
-// nothing.
+// refuses reports whether a server has ended with an HTTP error, or without a reply.
 func refuses(statuses []int) bool {
 	if len(statuses) == 0 {
 		return true
@@ -42,7 +41,7 @@ func refuses(statuses []int) bool {
 	return last == 400 || last == 431 || last == 501 || last == 505
 }
 
-// startReference serves by net/http, with a handler that reads bodies.
+// startReference starts a net/http server with a handler that reads bodies.
 func startReference(t *testing.T) string {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,9 +65,8 @@ func startReference(t *testing.T) string {
 	return socket.Addr().String()
 }
 
-// statuses sends text and, behind it, a last request. It returns the statuses of
-// all replies but that to the last request, which tells that the connection was
-// open.
+// statuses sends text and, after it, a last request. It returns the statuses of all replies but the
+// last, which shows that the connection was open.
 func statuses(t *testing.T, addr, text string) (list []int, open bool) {
 	t.Helper()
 	raw, err := net.Dial("tcp", addr)
@@ -78,7 +76,7 @@ func statuses(t *testing.T, addr, text string) (list []int, open bool) {
 	defer raw.Close()
 	_ = raw.SetDeadline(time.Now().Add(patience))
 	const last = "GET /v2/health/live HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-	sent := make(chan struct{}) // closed when the server has taken it, or will not
+	sent := make(chan struct{}) // closed when the server has read it, or will not
 	go func() {
 		defer close(sent)
 		_, _ = io.WriteString(raw, text+last)

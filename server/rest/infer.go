@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// Infer serves POST …/infer, of the latest version if version is infer.LatestVersion. An
-// error has not been replied (that of a traced request has, and is not returned); the reply has the
-// type that goes with it.
+// Infer serves POST …/infer, of the latest version if version is infer.LatestVersion. It returns
+// errors that have not been replied; the reply has their content type. The error of a traced
+// request is replied here.
 func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, version int64) error {
 	found, err := h.core.Target(model, version)
 	if err != nil {
@@ -40,8 +40,8 @@ func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, versio
 	return err
 }
 
-// infer takes a request from its body to its reply. The content type says how far it has
-// come when it fails, as Triton's does.
+// infer takes a request from its body to its reply. As in Triton the content type shows how far a
+// failed request has come.
 func (h *Endpoints) infer(q *inference.Request, t *trace.Trace, w *http1.Reply, r *http1.Request) error {
 	err := read(q, w, r)
 	t.Stamp(trace.HTTPReceiveEnd)
@@ -62,7 +62,7 @@ func (h *Endpoints) infer(q *inference.Request, t *trace.Trace, w *http1.Reply, 
 	return nil
 }
 
-// read makes the request from its headers and its body.
+// read reads the request's headers and body.
 func read(q *inference.Request, w *http1.Reply, r *http1.Request) error {
 	if err := q.ReadHead(r); err != nil {
 		w.OfferCodings = errors.Is(err, inference.ErrCoding)
@@ -88,12 +88,12 @@ func (h *Endpoints) send(q *inference.Request, w *http1.Reply, r *http1.Request,
 	w.Send(http.StatusOK, head, blobs...)
 }
 
-// packedMin is the shortest reply that is compressed for a client which takes several codings.
+// packedMin is the shortest reply that is compressed for a client that accepts several codings.
 const packedMin = 1 << 10
 
-// worthPacking reports whether a reply is to be compressed. Most clients that take compressed
-// replies name all the codings they know, and gain nothing from a few bytes less. A client that names
-// one coding alone has been told to: it gets the same reply as from Triton.
+// worthPacking reports whether a reply should be compressed. Most clients that accept compressed
+// replies name all the codings they know, and gain little from small savings. A client that names a
+// single coding was configured to: it gets the same reply as from Triton.
 func worthPacking(r *http1.Request, coding http1.Coding, head []byte, blobs [][]byte) bool {
 	size := len(head)
 	for _, blob := range blobs {
@@ -106,7 +106,7 @@ func worthPacking(r *http1.Request, coding http1.Coding, head []byte, blobs [][]
 	return accept == coding.String()
 }
 
-// execute has a request executed and looks meanwhile whether its client leaves.
+// execute executes a request and meanwhile watches whether its client disconnects.
 func (h *Endpoints) execute(q *inference.Request, r *http1.Request) error {
 	r.Watch()
 	defer r.Unwatch()

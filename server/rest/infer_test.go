@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// answer is the body of an echo of one tensor.
+// answerTo returns the body of an echo of one tensor.
 func answerTo(model, datatype, shape, rest string) string {
 	return fmt.Sprintf(`{"model_name":"%s","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"%s","shape":%s,%s}]}`, model, datatype, shape, rest)
 }
@@ -58,7 +58,7 @@ func TestInferJSON(t *testing.T) {
 
 func TestBinaryTensorsComeBackWhole(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
-	large := strings.Repeat("0123456789abcdef", 5000) // leaves the Go heap
+	large := strings.Repeat("0123456789abcdef", 5000) // not on the Go heap
 	bytesTensor := "\x02\x00\x00\x00\xff\xfe\x00\x00\x00\x00"
 	for _, tt := range []struct{ name, model, datatype, shape, data string }{
 		{"small", "id_int32", "INT32", "[2]", inputBytes},
@@ -85,8 +85,8 @@ func TestBinaryTensorsComeBackWhole(t *testing.T) {
 	}
 }
 
-// TestJSONAndBinaryMixInOneRequest sends JSON and binary inputs in turn and wants outputs of
-// both forms, a binary one of no bytes among them.
+// TestJSONAndBinaryMixInOneRequest alternates JSON and binary inputs and requests outputs of both
+// forms, including an empty binary one.
 func TestJSONAndBinaryMixInOneRequest(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	head := `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"parameters":{"binary_data_size":8}},` +
@@ -104,7 +104,7 @@ func TestJSONAndBinaryMixInOneRequest(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got.body, want)
 	}
 
-	// Nothing but an empty binary output: the reply is JSON alone.
+	// Only an empty binary output: the reply is JSON.
 	got = s.infer(t, "id_int32", strings.Replace(oneInput("INT32", "[0]", `"data":[]`), "}]}", "}],"+binaryOutput+"}", 1), "")
 	if want := "200 application/json " + answerTo("id_int32", "INT32", "[0]", `"parameters":{"binary_data_size":0}`); got.String() != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -205,7 +205,7 @@ func TestClassificationReplacesTheOutput(t *testing.T) {
 	}
 }
 
-// TestOddResponsesBecomeErrors has models that answer in odd ways.
+// TestOddResponsesBecomeErrors has models with invalid responses.
 func TestOddResponsesBecomeErrors(t *testing.T) {
 	answer := func(name string, answer func(*infer.Request, infer.Sender) error) *fakeModel {
 		m := model(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
@@ -261,7 +261,7 @@ func TestOddResponsesBecomeErrors(t *testing.T) {
 		if got := s.infer(t, tt.model, oneInput("INT32", "[1]", `"data":[1]`), "").String(); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.model, got, tt.want)
 		}
-		// And with an input that lies in a block.
+		// And with an input that is in a block.
 		head := oneInput("UINT8", "[9000]", `"parameters":{"binary_data_size":9000}`)
 		if got := s.infer(t, tt.model, head, strings.Repeat("x", 9000)).String(); got != tt.want && tt.model != "decoupled" {
 			t.Errorf("%s with a block:\n got %s\nwant %s", tt.model, got, tt.want)
@@ -269,8 +269,8 @@ func TestOddResponsesBecomeErrors(t *testing.T) {
 	}
 }
 
-// TestReplacedBeforeItRuns: a request whose version is replaced between its head and
-// its execution is executed by the successor, whose labels its classes have.
+// TestReplacedBeforeItRuns checks that a request whose version is replaced between its head and its
+// execution runs on the successor, whose labels its classes have.
 func TestReplacedBeforeItRuns(t *testing.T) {
 	s := startHTTP(t, Config{}, servertest.NewCore(servertest.ReplacedModel()))
 	head := `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,2],"data":[1,2]}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}]}`

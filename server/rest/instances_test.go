@@ -8,8 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
-// TestReadInstancesNamesWhatIsWrong: whatever is wrong with the body is refused as such, with
-// what was found and what was wanted.
+// TestReadInstancesNamesWhatIsWrong checks that errors state the found and the expected value.
 func TestReadInstancesNamesWhatIsWrong(t *testing.T) {
 	const body = `want {"count":<number>,"group":<name>}, of which the group may be absent`
 	const number = "want a whole number from 1 to 1024"

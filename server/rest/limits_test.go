@@ -44,8 +44,8 @@ func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 	}
 }
 
-// TestValuesThatAreSmallByNatureAreBounded sends each as long as it may be, and a byte longer. The
-// refusal repeats little of it.
+// TestValuesThatAreSmallByNatureAreBounded sends values of the maximal length, and one byte longer.
+// The error repeats little of them.
 func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
 	s := startHTTP(t, Config{MaxLoadFiles: 3}, nil)
 	const infer, generate, load = "/v2/models/id_uint8/infer", "/v2/models/id_uint8/generate", "/v2/repository/models/m/load"
@@ -99,8 +99,8 @@ func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
 	}
 }
 
-// TestJSONNestsToOneDepthEverywhere sends a body with 100 open brackets to each endpoint that reads
-// JSON, and one with 101.
+// TestJSONNestsToOneDepthEverywhere sends bodies with 100 and 101 open brackets to each endpoint
+// that reads JSON.
 func TestJSONNestsToOneDepthEverywhere(t *testing.T) {
 	path := ""
 	s := startHTTP(t, Config{}, nil, withRegions(t, &path))
@@ -153,10 +153,10 @@ func TestJSONNestsToOneDepthEverywhere(t *testing.T) {
 	}
 }
 
-// TestUnreadRepliesAreCharged has clients ask for large replies of each kind and not read them. The
-// bytes are charged to their connections until the server gives up on them.
+// TestUnreadRepliesAreCharged requests large replies of each kind without reading them. The bytes
+// are charged to their connections until the server gives up.
 func TestUnreadRepliesAreCharged(t *testing.T) {
-	const size = 16 << 20 // more than the buffers of a socket take
+	const size = 16 << 20 // more than the buffers of a socket hold
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Reason: strings.Repeat("x", size)}}
 	for _, request := range []string{
@@ -180,8 +180,8 @@ func TestUnreadRepliesAreCharged(t *testing.T) {
 	}
 }
 
-// TestBodiesAreAttributedToTheirConnections: the pool charges for large bodies, and each connection
-// is known to hold its own while it comes.
+// TestBodiesAreAttributedToTheirConnections checks that each connection is the holder of its body
+// while it arrives, although the pool charges for large bodies.
 func TestBodiesAreAttributedToTheirConnections(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	const size = 4 << 20
@@ -201,7 +201,7 @@ func TestBodiesAreAttributedToTheirConnections(t *testing.T) {
 	eventually(t, "nothing is attributed after the reply", func() bool { return held() == 0 })
 }
 
-// TestLargeRepliesNeedMemory and small ones do not.
+// TestLargeRepliesNeedMemory checks that small ones do not.
 func TestLargeRepliesNeedMemory(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Reason: strings.Repeat("x", 1<<20)}}
@@ -219,8 +219,8 @@ func TestLargeRepliesNeedMemory(t *testing.T) {
 	}
 }
 
-// TestAttacksStayWithinTheirCharge sends the bodies that take most memory for their size, five
-// at once, and compares the live heap with the account.
+// TestAttacksStayWithinTheirCharge sends the bodies that take most memory for their size, five at
+// once, and compares the live heap with the account.
 func TestAttacksStayWithinTheirCharge(t *testing.T) {
 	const size = 4 << 20
 	nested := strings.Repeat("[", 98) + `"` + strings.Repeat("a", 926) + `"` + strings.Repeat("]", 98) + ","
@@ -263,7 +263,7 @@ func TestAttacksStayWithinTheirCharge(t *testing.T) {
 	}
 }
 
-// TestPagesOfOtherSitesChangeNothing: browsers say where a request comes from.
+// TestPagesOfOtherSitesChangeNothing sends changes with the headers of browsers.
 func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	path := ""
 	s := startHTTP(t, Config{AllowOrigins: []string{"https://good.example"}}, nil, withRegions(t, &path))
@@ -293,7 +293,7 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	}
 }
 
-// TestSmallRepliesAreCompressedOnlyForThoseWhoAsk: most clients name all codings that they know.
+// TestSmallRepliesAreCompressedOnlyForThoseWhoAsk compares a list of codings with a single one.
 func TestSmallRepliesAreCompressedOnlyForThoseWhoAsk(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	for _, tt := range []struct {

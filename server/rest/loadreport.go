@@ -9,18 +9,18 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// The load report of ORCA (https://github.com/cncf/xds, "orca"): a header of a reply that
-// tells load balancers how full the cache of a language model is.
+// The load report of ORCA (https://github.com/cncf/xds, "orca"): a header of a reply that reports
+// the cache load of a language model to load balancers.
 const (
 	loadFormatHeader = "endpoint-load-metrics-format"
 	loadReportHeader = "endpoint-load-metrics"
-	// blocksFamily is the metric of TensorRT-LLM's back end, which any model may publish.
+	// blocksFamily is the metric of the TensorRT-LLM backend, which any model may publish.
 	blocksFamily = "nv_trt_llm_kv_cache_block_metrics"
 	blocksLabel  = "kv_cache_block_type"
 )
 
-// reportLoad adds the load report to the head of a reply if the request asks for one. The
-// reply goes out without it where a metric is missing.
+// reportLoad adds the load report to the head of a reply if the request asks for one. It is omitted
+// if a metric is missing.
 func (h *Endpoints) reportLoad(w *http1.Reply, r *http1.Request) {
 	format, asked := r.Header(loadFormatHeader)
 	if !asked {
@@ -42,13 +42,14 @@ func (h *Endpoints) reportLoad(w *http1.Reply, r *http1.Request) {
 	w.Header = http1.Field{Name: loadReportHeader, Value: load.encode(format)}
 }
 
-// cacheLoad is how full a cache of keys and values is.
+// cacheLoad is the load of a key-value cache.
 type cacheLoad struct {
 	utilization float64
 	capacity    uint64 // tokens
 }
 
-// readBlocks takes the last sample of each kind of blocks, or says which kind is missing.
+// readBlocks reads the last sample of each kind of blocks. It returns a kind without a sample as
+// missing.
 func readBlocks(samples []metrics.Sample) (load cacheLoad, missing string) {
 	var found [3]float64
 	for i, kind := range [...]string{"tokens_per", "used", "max"} {
@@ -73,8 +74,8 @@ func readBlocks(samples []metrics.Sample) (load cacheLoad, missing string) {
 	return load, ""
 }
 
-// plainDecimal reads digits with or without a fraction, up to what follows them: Triton reads
-// no sign and no exponent.
+// plainDecimal reads digits with an optional fraction. As in Triton signs and exponents are not
+// read.
 func plainDecimal(text string) (value float64, ok bool) {
 	end := digitsIn(text)
 	if end == 0 {
@@ -96,7 +97,7 @@ func digitsIn(text string) (n int) {
 	return n
 }
 
-// encode writes the report in one of the two formats.
+// encode formats the report.
 func (l cacheLoad) encode(format string) string {
 	var b []byte
 	if format == "json" {

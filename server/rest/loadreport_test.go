@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// blockSamples are samples of kinds and numbers in turn.
+// blockSamples returns samples of alternating kinds and numbers.
 func blockSamples(kindsAndNumbers ...string) (list []metrics.Sample) {
 	for i := 0; i+1 < len(kindsAndNumbers); i += 2 {
 		list = append(list, metrics.Sample{
@@ -58,11 +58,11 @@ func TestLoadReportsHaveTheFormOfTriton(t *testing.T) {
 	}
 }
 
-// TestGenerationsReportTheLoad, and nothing else does: errors that come before the model's first
-// response and other endpoints have no report.
+// TestGenerationsReportTheLoad also checks that nothing else does: neither errors before the
+// model's first response nor other endpoints.
 func TestGenerationsReportTheLoad(t *testing.T) {
 	core := servertest.NewCore(model("text", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1"))
-	core.Panics = true // no log is looked at
+	core.Panics = true // the log is not checked
 	fails := model("refuses", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	fails.Infer = func(_ context.Context, _ *infer.Request, send infer.Sender) error {
 		send(infer.ErrorResponse(infer.Errorf(infer.Unavailable, "it fails")))

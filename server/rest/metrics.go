@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/server/status"
 )
 
-// NewMetrics returns a front end that serves what exposition renders and, unless it is nil,
-// what keeper knows. Of cfg it uses the address, the port, the hosts and the limits.
+// NewMetrics returns a front end that serves the metrics of exposition and, unless it is nil, the
+// status of keeper. It uses the address, the port, the hosts and the limits of cfg.
 func NewMetrics(cfg Config, account *budget.Account, exposition http.Handler, keeper *status.Keeper, log zerolog.Logger) (*FrontEnd, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -30,9 +30,9 @@ func NewMetrics(cfg Config, account *budget.Account, exposition http.Handler, ke
 	return Front(cfg, account, serve, log), nil
 }
 
-// serveMetrics serves the exposition at /metrics and /metrics/, and the status at /status, which has
-// names and texts of models: pages of other sites cannot have browsers read it. Other
-// paths are empty, other methods refused everywhere.
+// serveMetrics serves the exposition at /metrics and /metrics/, and the status at /status. The
+// status has names and texts of models, so pages of other sites cannot read it through a browser.
+// Other paths are empty; all methods but GET are rejected.
 func serveMetrics(w *http1.Reply, r *http1.Request, exposition http.Handler, keeper *status.Keeper, gate *admission.Gate) {
 	if r.Method != http.MethodGet {
 		RefuseMethod(w)
@@ -52,14 +52,14 @@ func serveMetrics(w *http1.Reply, r *http1.Request, exposition http.Handler, kee
 	}
 }
 
-// statusLines is how many lines of the log a status has unless its reader says.
+// statusLines is the default number of log lines in a status.
 const statusLines = 100
 
-// mostQuery bounds the query of a status, whose two numbers need less, in bytes.
+// mostQuery bounds the query of a status, which has two numbers, in bytes.
 const mostQuery = 256
 
-// serveStatus replies with a status.Snapshot. The query has lines, the most lines of the log and
-// of errors, and after, the sequence number above which they are wanted.
+// serveStatus replies with a status.Snapshot. The query has lines, the number of log lines and of
+// errors, and after, the sequence number after which they begin.
 func serveStatus(w *http1.Reply, r *http1.Request, keeper *status.Keeper) {
 	text := r.Query()
 	query, err := url.ParseQuery(text[:min(len(text), mostQuery)])
@@ -91,13 +91,13 @@ func serveStatus(w *http1.Reply, r *http1.Request, keeper *status.Keeper) {
 	w.Send(http.StatusOK, body)
 }
 
-// expositionBytes is the memory for two pieces of the exposition: one is made while the first one waits.
+// expositionBytes is the memory for two pieces of the exposition: one is rendered while the other
+// one waits.
 const expositionBytes = 192 << 10
 
-// WriteExposition replies with what exposition renders, as that type.
+// WriteExposition replies with the exposition, with that content type.
 func WriteExposition(w *http1.Reply, r *http1.Request, exposition http.Handler, contentType string) {
-	// Without headers: neither another format nor compression, whatever the
-	// client accepts.
+	// Without headers: neither another format nor compression, whatever the client accepts.
 	if err := w.Charge().Take(budget.Replies, expositionBytes); err != nil {
 		WriteError(w, err)
 		return
@@ -110,14 +110,14 @@ func WriteExposition(w *http1.Reply, r *http1.Request, exposition http.Handler, 
 	page.end()
 }
 
-// piecewise replies what a handler writes: as a whole what it writes at once, and otherwise piece by
-// piece, so that a client that reads slowly has no more of the page held for it than a piece.
+// piecewise replies with a handler's output. A single write becomes an ordinary reply. Several are
+// sent piece by piece, so that no more than a piece is buffered for a slow client.
 type piecewise struct {
 	reply  *http1.Reply
 	header http.Header
 	status int
-	first  []byte // the first piece, until there is another one
-	begun  bool   // the reply has been begun
+	first  []byte // the first piece, until there is another
+	begun  bool   // the reply has begun
 }
 
 func (p *piecewise) Header() http.Header    { return p.header }

@@ -45,7 +45,7 @@ func TestMetricsServeThePage(t *testing.T) {
 		{"GET", "/metrics", "200 text/plain; charset=utf-8 nv_x 1\n"},
 		{"GET", "/metrics/?x", "200 text/plain; charset=utf-8 nv_x 1\n"},
 		{"GET", "/", "200 text/plain "},
-		{"GET", "/status", "200 text/plain "}, // it is switched off
+		{"GET", "/status", "200 text/plain "}, // off
 		{"GET", "/metrics/x", "200 text/plain "},
 		{"POST", "/metrics", "405 text/plain " + errorBody("Method Not Allowed")},
 		{"PUT", "/", "405 text/plain " + errorBody("Method Not Allowed")},
@@ -60,11 +60,11 @@ func TestMetricsServeThePage(t *testing.T) {
 	}
 }
 
-// TestLongPagesAreSentPieceByPiece: a page that is written at once has its length, a longer one is chunked, and
-// the writing of one ends when its client goes away.
+// TestLongPagesAreSentPieceByPiece checks that a page of one write has a length, a longer one is
+// chunked, and its handler stops when the client disconnects.
 func TestLongPagesAreSentPieceByPiece(t *testing.T) {
 	var most atomic.Int64       // pieces of a page
-	left := make(chan error, 1) // gets what the handler was told when its client had gone
+	left := make(chan error, 1) // receives the handler's error after its client has disconnected
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 		for i := range most.Load() {

@@ -13,27 +13,27 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/pages"
 )
 
-// maxDescribed bounds how many models the page and the OpenAPI document have: each request for
-// them makes them anew.
+// maxDescribed bounds the models on the page and in the OpenAPI document, which are generated for
+// each request.
 const maxDescribed = 500
 
 const (
-	// The memory for a model, for a tensor and for a byte of a name while the OpenAPI document is made.
+	// The memory for a model, for a tensor and for a byte of a name in the OpenAPI document.
 	describedBytes, describedTensorBytes, describedNames = 80 << 10, 9 << 10, 60
 	// The same for the page.
 	shownBytes, shownTensorBytes, shownNames = 2 << 10, 256, 12
 )
 
-// servePage serves what lies outside of the protocol: the page at / and /docs, and
-// /openapi.json. It reports false for all else. At / Triton has nothing, and nor has this server for
-// clients that do not say what they accept, as probes do.
+// servePage serves the resources outside of the protocol: the page at / and /docs, and
+// /openapi.json. It reports false for other paths. As in Triton / does not exist for clients
+// without an Accept header, such as probes.
 func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
 	path := r.Path()
 	accept, says := r.Header("Accept")
 	if path != "/openapi.json" && path != "/docs" && (path != "/" || !says) {
 		return false
 	}
-	// The page has what each of these groups tells of models.
+	// The page contains data of each of these groups.
 	for _, group := range []string{server.GroupMetadata, server.GroupModelRepository, server.GroupModelConfig} {
 		if !h.Allow(w, r, group) {
 			return true
@@ -101,8 +101,8 @@ func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
 	return true
 }
 
-// served lists the models that are ready, the latest version of each, in the order of the
-// repository's index; left is how many more there are.
+// served lists the ready models, the latest version of each, in the order of the repository's
+// index; left is the number of further ones.
 func (h *Endpoints) served() (list []*models.Info, left int, err error) {
 	index, err := h.core.Index(true)
 	if err != nil {
@@ -118,7 +118,7 @@ func (h *Endpoints) served() (list []*models.Info, left int, err error) {
 			left++
 			continue
 		}
-		// A model that was unloaded meanwhile, or whose name two repositories have, is left out.
+		// A model that was unloaded meanwhile, or whose name is in two repositories, is left out.
 		if info, err := h.core.Model(entry.GetName(), infer.LatestVersion); err == nil {
 			list = append(list, info) // bound: maxDescribed
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestPageNamesTheAddresses asks for the page as curl, as a browser and as a probe does, of which the
-// last gets what Triton answers.
+// TestPageNamesTheAddresses requests the page like curl, like a browser and like a probe, which
+// gets Triton's reply.
 func TestPageNamesTheAddresses(t *testing.T) {
 	s := startHTTP(t, Config{Addresses: []string{"gRPC: port 8001"}}, nil)
 	for _, path := range []string{"/", "/docs"} {
@@ -37,7 +37,7 @@ func TestPageNamesTheAddresses(t *testing.T) {
 	}
 }
 
-// TestPageIsRestrictedAsItsContents closes one of the groups that tell of models.
+// TestPageIsRestrictedAsItsContents closes one of the groups whose data is on the page.
 func TestPageIsRestrictedAsItsContents(t *testing.T) {
 	for _, group := range []string{server.GroupMetadata, server.GroupModelRepository, server.GroupModelConfig} {
 		s := startHTTP(t, Config{Restricted: []server.Restriction{{Groups: []string{group}, Header: "Key", Value: "v"}}}, nil)
@@ -52,7 +52,7 @@ func TestPageIsRestrictedAsItsContents(t *testing.T) {
 	}
 }
 
-// TestOpenAPIHasTheServersPaths looks at a server without models; integration has some.
+// TestOpenAPIHasTheServersPaths checks a server without models; integration has some.
 func TestOpenAPIHasTheServersPaths(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	got := s.do(t, "GET", "/openapi.json", "")
@@ -71,8 +71,8 @@ func TestOpenAPIHasTheServersPaths(t *testing.T) {
 	}
 }
 
-// TestOpenAPIHasEveryEndpoint looks for a path of each endpoint with its methods: the test of
-// amplification (integration/amplification) takes the endpoints from the document.
+// TestOpenAPIHasEveryEndpoint checks the path and the methods of each endpoint: the amplification
+// test (integration/amplification) takes the endpoints from the document.
 func TestOpenAPIHasEveryEndpoint(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "id_bytes", Version: "1", State: "READY"}}
@@ -108,8 +108,8 @@ func TestOpenAPIHasEveryEndpoint(t *testing.T) {
 	}
 }
 
-// TestOriginsDecideWhatBrowsersMayRead asks as a browser does before a page of another site may send
-// a request, and when it has.
+// TestOriginsDecideWhatBrowsersMayRead sends a browser's preflight requests and requests from pages
+// of other sites.
 func TestOriginsDecideWhatBrowsersMayRead(t *testing.T) {
 	preflight := []string{"Origin: https://a.example", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: content-type,x-key"}
 	for _, c := range []struct {

@@ -6,9 +6,9 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// ServeAs serves a request as if it had come to another path, with the method of that
-// endpoint, as Vertex AI's redirects ask. What changes models or regions is refused
-// with 403, and what is not offered so with 400, both without a body.
+// ServeAs serves a request as if it had come to another path, with the method of that endpoint, for
+// Vertex AI's redirects. Changes of models or regions are rejected with 403, and other unavailable
+// endpoints with 400, both without a body.
 func (h *Endpoints) ServeAs(w *http1.Reply, r *http1.Request, path string) {
 	t := route(path)
 	switch t.endpoint {

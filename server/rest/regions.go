@@ -93,7 +93,7 @@ func (h *Endpoints) registerRegion(ctx context.Context, t target, v jsontext.Val
 	return h.regions.RegisterSystem(t.region, key.String(), offset, size)
 }
 
-// checkMembers refuses the first member that a registration lacks.
+// checkMembers rejects the first member that a registration lacks.
 func checkMembers(v jsontext.Value, names ...string) error {
 	for _, name := range names {
 		if !v.Member(name).Exists() {
@@ -131,8 +131,8 @@ func readHandle(v jsontext.Value) (device uint64, handle []byte, size uint64, er
 	return device, handle, size, nil
 }
 
-// serveRegionUnregister serves POST …/unregister of one kind. It succeeds for regions that
-// are not there: clients begin with it.
+// serveRegionUnregister serves POST …/unregister of one kind. It succeeds for unknown regions:
+// clients begin with it.
 func (h *Endpoints) serveRegionUnregister(t target, w *http1.Reply) error {
 	if err := h.regions.Unregister(t.kind, t.region); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// withRegions lets clients register shared memory, and tells where its file lies.
+// withRegions lets clients register shared memory, and returns the path of its file.
 func withRegions(t testing.TB, path *string) func(*server.Parts, *servertest.Blocks) {
 	return func(parts *server.Parts, blocks *servertest.Blocks) {
 		parts.Regions, *path = servertest.Regions(t, blocks)
@@ -79,8 +79,8 @@ func TestRegionEndpointsAnswerByTheTable(t *testing.T) {
 	}
 }
 
-// TestInferencesUseRegions has inputs that lie in a client's region, outputs that go there,
-// and each way to name what the region has not.
+// TestInferencesUseRegions has inputs and outputs in a client's region, and each way to name a
+// range outside the region.
 func TestInferencesUseRegions(t *testing.T) {
 	var path string
 	s := startHTTP(t, Config{}, nil, withRegions(t, &path))
@@ -158,7 +158,7 @@ func TestInferencesUseRegions(t *testing.T) {
 	lies(0, "\x07\x00\x00\x00\x08\x00\x00\x00\x00")
 	lies(5000, strings.Repeat("large   ", 1250)+"\x00")
 
-	// A JSON, a binary and a placed input and output in one request.
+	// A JSON input, a binary one, and one in a region, and an output in a region, in one request.
 	got := s.infer(t, "multi", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"parameters":{"shared_memory_region":"far","shared_memory_byte_size":8}},`+
 		`{"name":"INPUT1","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}},{"name":"INPUT3","datatype":"BOOL","shape":[1],"data":[true]}],`+
 		`"outputs":[{"name":"OUTPUT3"},{"name":"OUTPUT0","parameters":{"shared_memory_region":"near","shared_memory_offset":8,"shared_memory_byte_size":9}},`+
@@ -169,7 +169,7 @@ func TestInferencesUseRegions(t *testing.T) {
 	}
 	lies(8, "\x01\x00\x00\x00\x02\x00\x00\x00\x00")
 
-	// The client takes the bytes away.
+	// The client truncates the file.
 	if err := os.Truncate(path, 10); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,8 @@ func TestInferencesUseRegions(t *testing.T) {
 	}
 }
 
-// TestNothingIsWrittenForAClientThatHasLeft: the memory may have another use by then.
+// TestNothingIsWrittenForAClientThatHasLeft checks that the memory, which may have another use, is
+// left alone.
 func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 	var path string
 	core := servertest.NewCore()
@@ -214,7 +215,7 @@ func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 	}
 }
 
-// TestRegionsInUseOutliveTheirNames: a region that loses its name while a request runs stays for it.
+// TestRegionsInUseOutliveTheirNames unregisters a region while a request uses it.
 func TestRegionsInUseOutliveTheirNames(t *testing.T) {
 	var path string
 	core := servertest.NewCore()
@@ -247,8 +248,8 @@ func TestRegionsInUseOutliveTheirNames(t *testing.T) {
 	}
 }
 
-// TestOutputsInTheirPlaces: of an output that the backend has put where the client wants it the
-// reply says what it is, and the region is left alone and let go.
+// TestOutputsInTheirPlaces checks the reply for an output that the backend has written to the
+// client's region: the front end leaves the region alone and releases it.
 func TestOutputsInTheirPlaces(t *testing.T) {
 	var path string
 	m := servertest.NewModel("puts", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
@@ -272,7 +273,7 @@ func TestOutputsInTheirPlaces(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	// The last request gives it back behind its reply.
+	// The last request releases it after its reply.
 	eventually(t, "the region is no longer mapped", func() bool {
 		maps, err := os.ReadFile("/proc/self/maps")
 		return err == nil && !strings.Contains(string(maps), path)

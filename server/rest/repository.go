@@ -46,8 +46,8 @@ func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request) error {
 // memberBytes bounds the JSON of an object of a reply without its texts and lists.
 const memberBytes = 128
 
-// appendIndex appends the JSON of an index. Members without a value are absent:
-// of a model that was never loaded all but its name.
+// appendIndex appends the JSON of an index. It omits empty members: a model that was never loaded
+// has only a name.
 //
 // bound: the caller has room
 func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []byte {
@@ -67,8 +67,7 @@ func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []
 	return append(b, ']')
 }
 
-// serveLoad serves POST /v2/repository/models/M/load. The load goes on if the
-// client leaves.
+// serveLoad serves POST /v2/repository/models/M/load. The load goes on if the client disconnects.
 func (h *Endpoints) serveLoad(t target, w *http1.Reply, r *http1.Request) error {
 	if t.repository != "" {
 		return server.ErrRepositoryName
@@ -142,8 +141,8 @@ func readLoadParameters(v jsontext.Value, c *budget.Charge, most int) (config st
 	}
 }
 
-// decodeBase64 decodes the standard alphabet leniently: other characters are
-// skipped, and the text may end anywhere.
+// decodeBase64 decodes the standard alphabet leniently: it skips other characters, and the text may
+// end anywhere.
 func decodeBase64(s jsontext.String) []byte {
 	text := s.Raw
 	if s.Escaped {
@@ -184,7 +183,7 @@ func (h *Endpoints) serveUnload(t target, w *http1.Reply, r *http1.Request) erro
 	return h.bodies.Small(r, body.JSON(func(v jsontext.Value, _ *budget.Charge) error {
 		dependents := false
 		if d := v.Member("parameters").Member("unload_dependents"); d.Exists() {
-			dependents, _ = d.Bool() // anything else counts as false
+			dependents, _ = d.Bool() // any other value counts as false
 		}
 		if err := h.core.Unload(r.Lifetime(), t.model, dependents); err != nil {
 			return err
@@ -194,12 +193,12 @@ func (h *Endpoints) serveUnload(t target, w *http1.Reply, r *http1.Request) erro
 	}))
 }
 
-// wantInstances is the body of a request for another number of instances.
+// wantInstances is the expected body of a change of instances.
 const wantInstances = `{"count":<number>,"group":<name>}, of which the group may be absent`
 
-// serveInstances serves POST /v2/repository/models/M/instances, which Triton does
-// not have: {"count":N} or {"count":N,"group":"G"} gives a group of the model's
-// instances another count. The change goes on if the client leaves.
+// serveInstances serves POST /v2/repository/models/M/instances, which Triton does not have:
+// {"count":N} or {"count":N,"group":"G"} changes the number of instances in a group of the model.
+// The change goes on if the client disconnects.
 func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) error {
 	if t.repository != "" {
 		return server.ErrRepositoryName
@@ -229,8 +228,8 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 	return nil
 }
 
-// readInstances reads the body of such a request strictly: what is not known
-// might be what was meant. An absent group is empty.
+// readInstances reads that body strictly: an unknown member might have been meant. An absent group
+// is empty.
 func readInstances(c *budget.Charge, model string, source []byte, most int) (group string, count int, err error) {
 	refuse := func(format string, args ...any) (string, int, error) {
 		return "", 0, infer.Errorf(infer.InvalidArg, "instances of model '%s': "+format, append([]any{model}, args...)...) // bound: the arguments of a format

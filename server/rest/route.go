@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
-// endpoint is what a path names.
+// endpoint is the endpoint of a path.
 type endpoint uint8
 
 const (
@@ -39,9 +39,9 @@ const (
 var endpoints = [...]struct {
 	group  string // for restrictions
 	method string // the only one allowed; "" means GET and POST
-	// changes says that a POST changes the state of the server, beyond an inference.
+	// changes means that a POST changes the state of the server, beyond an inference.
 	changes bool
-	// contentType is what its replies have unless they say otherwise.
+	// contentType is the default content type of its replies.
 	contentType string
 }{
 	epNone:             {},
@@ -69,7 +69,7 @@ var endpoints = [...]struct {
 	epGenerateStream: {server.GroupInference, http.MethodPost, false, typeJSON},
 }
 
-// target is a path taken apart.
+// target is a parsed path.
 type target struct {
 	endpoint   endpoint
 	model      string
@@ -79,9 +79,8 @@ type target struct {
 	kind       clientshm.Kind
 }
 
-// route takes a raw path apart. Segments match exactly: no empty ones, no slash
-// at the end. The names in it are percent-decoded, which Triton does not do: so
-// models whose names need it can be reached.
+// route parses a raw path. Segments match exactly: no empty ones, no slash at the end. Unlike in
+// Triton names are percent-decoded, so that all models can be reached.
 func route(path string) (t target) {
 	rest, ok := strings.CutPrefix(path, "/v2")
 	if !ok {
@@ -117,7 +116,7 @@ func route(path string) (t target) {
 	return t
 }
 
-// routeModel takes apart what follows /v2/models/.
+// routeModel parses the path after /v2/models/.
 func routeModel(path string) (t target) {
 	model, rest, more := strings.Cut(path, "/")
 	if model == "" {
@@ -165,7 +164,7 @@ func routeModel(path string) (t target) {
 	return t
 }
 
-// routeRepository takes apart what follows /v2/repository/.
+// routeRepository parses the path after /v2/repository/.
 func routeRepository(path string) (t target) {
 	segments := strings.SplitN(path, "/", 5)
 	for _, s := range segments {
@@ -199,7 +198,7 @@ func routeRepository(path string) (t target) {
 	return t
 }
 
-// routeRegion takes apart what follows the kind of shared memory.
+// routeRegion parses the path after the kind of shared memory.
 func routeRegion(path string, kind clientshm.Kind) (t target) {
 	if region, ok := strings.CutPrefix(path, "region/"); ok {
 		region, path, _ = strings.Cut(region, "/")

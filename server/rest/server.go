@@ -20,7 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
-// Endpoints serve the requests of the protocol, whatever they came through.
+// Endpoints serve the requests of the protocol, for any front end.
 type Endpoints struct {
 	cfg          Config
 	core         server.Core
@@ -28,17 +28,17 @@ type Endpoints struct {
 	traces       *tracing.Tracer
 	regions      *clientshm.Registry
 	restrictions server.Restrictions
-	origins      *origins.Allowed // nil: no page of another site
+	origins      *origins.Allowed // nil: no pages of other sites
 	serverJSON   []byte           // the server's metadata
 	bodies       *body.Gatherer
 	inferences   *inference.Codec
 	generations  *generate.Codec
-	samples      func(family string) []metrics.Sample // nil: there are none
+	samples      func(family string) []metrics.Sample // nil: no metrics of models
 	isReplayKey  func(value string) bool              // nil: requests are not recorded
 	log          zerolog.Logger
 }
 
-// NewEndpoints checks cfg, of which what is about connections is not used.
+// NewEndpoints checks cfg and returns its endpoints. The fields about connections are not used.
 func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoints, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 		isReplayKey: parts.IsReplayKey,
 		log:         log,
 	}
-	access, _ := server.NewAccess(cfg.Restricted, cfg.ForwardPattern) // Validate has tried
+	access, _ := server.NewAccess(cfg.Restricted, cfg.ForwardPattern) // cannot fail after Validate
 	h.restrictions = access.Restrictions
 	h.origins, _ = origins.New(cfg.AllowOrigins)
 	h.bodies = &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.MaxInputBytes}
@@ -67,7 +67,7 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 	return h, nil
 }
 
-// Types of replies.
+// Content types of replies.
 const (
 	typePlain  = http1.PlainText
 	typeJSON   = "application/json"
@@ -103,8 +103,8 @@ func (h *Endpoints) Serve(w *http1.Reply, r *http1.Request) {
 	}
 }
 
-// Allow reports whether a request carries what its group of endpoints asks for. If not, it
-// has been refused.
+// Allow reports whether a request has the header that its group of endpoints requires. If not, it
+// has replied.
 func (h *Endpoints) Allow(w *http1.Reply, r *http1.Request, group string) bool {
 	if len(h.restrictions) == 0 {
 		return true
@@ -116,15 +116,15 @@ func (h *Endpoints) Allow(w *http1.Reply, r *http1.Request, group string) bool {
 	return ok
 }
 
-// CrossSite reports whether a browser says that a request comes from a page of another site.
+// CrossSite reports whether a browser has sent the request for a page of another site.
 func CrossSite(r *http1.Request) bool {
 	site, _ := r.Header("Sec-Fetch-Site")
 	return site == "cross-site"
 }
 
-// AllowChange reports whether a request may change something: not if a browser says that it comes from a
-// page of another site, whose origin is not allowed by name. Then it has been refused. Browsers send such requests
-// without asking first.
+// AllowChange reports whether a request may change something. Pages of other sites may not, unless
+// their origin is allowed by name. Then it has replied. Browsers send such requests without a
+// preflight.
 func (h *Endpoints) AllowChange(w *http1.Reply, r *http1.Request) bool {
 	if !CrossSite(r) || h.origins != nil && h.origins.Names(r) {
 		return true
@@ -133,11 +133,11 @@ func (h *Endpoints) AllowChange(w *http1.Reply, r *http1.Request) bool {
 	return false
 }
 
-// RefuseMethod refuses the method of a request.
+// RefuseMethod replies that the method is not allowed.
 func RefuseMethod(w *http1.Reply) { writeStatus(w, http.StatusMethodNotAllowed, "Method Not Allowed") }
 
-// serve calls the handler of an endpoint. An error has not been replied yet; the
-// reply has the content type that is set.
+// serve calls the handler of an endpoint. It returns errors that have not been replied; the reply
+// has their content type.
 func (h *Endpoints) serve(t target, w *http1.Reply, r *http1.Request) error {
 	version := infer.LatestVersion
 	if t.version != "" {
@@ -187,7 +187,7 @@ func (h *Endpoints) serve(t target, w *http1.Reply, r *http1.Request) error {
 	}
 }
 
-// parseVersion reads the digits that route found in a path.
+// parseVersion parses the digits that route has found in a path.
 func parseVersion(digits string) (int64, error) {
 	v, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
@@ -213,7 +213,7 @@ func httpStatus(c infer.Code) int {
 	}
 }
 
-// writeStatus replies with an error and the type that has been set.
+// writeStatus replies with an error, with the content type that has been set.
 func writeStatus(w *http1.Reply, status int, message string) {
 	body, err := Room(w, errorBytes+jsontext.TextBytes(message))
 	if err != nil {
@@ -222,7 +222,7 @@ func writeStatus(w *http1.Reply, status int, message string) {
 	w.Send(status, appendError(body, message))
 }
 
-// errorJSON is the body of a reply with a short error.
+// errorJSON returns the body of a reply with a short error.
 func errorJSON(message string) []byte { return appendError(nil, message) }
 
 // errorBytes is the length of the body of an error without its text.
@@ -242,10 +242,10 @@ func Room(w *http1.Reply, n int) ([]byte, error) {
 	return budget.Grow(w.Charge(), budget.Replies, []byte(nil), n)
 }
 
-// WriteError replies with err, in the type that has been set.
+// WriteError replies with err, with the content type that has been set.
 func WriteError(w *http1.Reply, err error) { WriteErrorAs(w, httpStatus(infer.AsError(err).Code), err) }
 
-// WriteErrorAs is WriteError with a status that does not follow from the error.
+// WriteErrorAs is WriteError with another status.
 func WriteErrorAs(w *http1.Reply, status int, err error) {
 	writeStatus(w, status, infer.AsError(err).Message)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
-// sample returns the trace of a request whose head has been read, nil if it is not traced.
+// sample returns the trace of a request whose head has been read, or nil if it is not traced.
 func (h *Endpoints) sample(model string, r *http1.Request) *trace.Trace {
 	if !h.traces.On() {
 		return nil
@@ -57,7 +57,7 @@ func (h *Endpoints) serveTraceSettings(t target, w *http1.Reply, r *http1.Reques
 	return nil
 }
 
-// readTraceSettings reads what a client wants changed.
+// readTraceSettings reads a client's changes.
 func readTraceSettings(charge *budget.Charge, v jsontext.Value, c *tracing.Change) error {
 	if v.Member(tracing.KeyFile).Exists() {
 		return tracing.ErrFile

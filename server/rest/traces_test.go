@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
-// TestTraceSettings has the replies of Triton 2.51.0 to the same requests, one after another.
+// TestTraceSettings compares with the replies of Triton 2.51.0 to the same sequence of requests.
 func TestTraceSettings(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	settings := func(rate, count, frequency string) string {
@@ -63,7 +63,7 @@ func TestTraceSettings(t *testing.T) {
 	}
 }
 
-// TestTracedRequestsAreStamped has requests of a front end whose core does not trace.
+// TestTracedRequestsAreStamped traces requests of a front end whose core does not trace.
 func TestTracedRequestsAreStamped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
 	var clock atomic.Int64

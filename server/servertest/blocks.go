@@ -8,21 +8,21 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Blocks is the memory of a server; it counts what has not come back.
+// Blocks is the memory of a server. It counts blocks that have not been released.
 type Blocks struct {
 	Account    *budget.Account // nil: nothing is charged
 	Lent, Made atomic.Int64
-	Fail       error    // what Allocate and Open say
+	Fail       error    // the error of Allocate and Open
 	Reuses     bool     // benchmarks keep a block of each size
 	reuse      sync.Map // of int to *Block
 }
 
-// Block is memory that was lent, a server.Filling.
+// Block is lent memory, a server.Filling.
 type Block struct {
 	refs  atomic.Int64
 	owner *Blocks
 	data  []byte
-	real  int // bytes that are charged
+	real  int // charged bytes
 }
 
 // Open lends memory that is charged as it grows.
@@ -78,7 +78,7 @@ func (m *Block) Release() {
 		if m.owner.Reuses {
 			m.owner.reuse.Store(len(m.data), m)
 		} else {
-			clear(m.data) // a late reader will notice
+			clear(m.data) // makes late readers visible
 		}
 		if m.owner.Account != nil {
 			m.owner.Account.Give(budget.Blocks, int64(m.real))
@@ -89,7 +89,7 @@ func (m *Block) Release() {
 	}
 }
 
-// Leave takes all but n bytes of a kind, until it is told to free it.
+// Leave takes all but n bytes of a kind until free is called.
 func Leave(a *budget.Account, k budget.Kind, n int64) (free func()) {
 	taken := a.Most(k) - n
 	a.Must(k, taken)

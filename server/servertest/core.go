@@ -14,22 +14,22 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
-// Core stands for models.Registry. It validates nothing but names.
+// Core is a fake models.Registry. It validates only names.
 type Core struct {
 	mu      sync.Mutex
 	Models  map[string]*Model
-	Down    error // what Live and Ready say
+	Down    error // the error of Live and Ready
 	Unready bool  // not ready
 
-	Loads   []string                                     // what was loaded, unloaded and changed
-	Listed  []*kserve.RepositoryIndexResponse_ModelIndex // what Index says; nil: three models of its own
+	Loads   []string                                     // loads, unloads and changes
+	Listed  []*kserve.RepositoryIndexResponse_ModelIndex // the result of Index; nil: three models of its own
 	OnLoad  func(ctx context.Context, name, config string, files map[string][]byte) error
 	Panics  bool         // a handler may panic
 	Served  atomic.Int64 // inferences
 	lastReq *infer.Request
 }
 
-// NewCore has the models that the comparison with Triton serves too.
+// NewCore returns a Core with the models of the comparison with Triton.
 func NewCore(more ...*Model) *Core {
 	c := &Core{Models: map[string]*Model{}}
 	for d := infer.Bool; d <= infer.BF16; d++ {
@@ -81,8 +81,7 @@ func (c *Core) Target(name string, version int64) (models.Target, error) {
 	return target{c, m}, nil
 }
 
-// target is one model of a Core, and may be replaced before it has run
-// anything.
+// target is one model of a Core. It may be replaced before it has run anything.
 type target struct {
 	c *Core
 	m *Model
@@ -111,7 +110,7 @@ func (t target) Infer(ctx context.Context, req *infer.Request, send infer.Sender
 	return m.Infer(ctx, req, send)
 }
 
-// Last returns the last request that was executed.
+// Last returns the last executed request.
 func (c *Core) Last() *infer.Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +149,7 @@ func (c *Core) Statistics(name string, version int64) ([]*kserve.ModelStatistics
 	return []*kserve.ModelStatistics{{Name: name, Version: "1"}}, nil
 }
 
-// Statistics are those of a model with a number of its own for each member.
+// Statistics returns statistics of a model with a different number in each member.
 func Statistics(name string) *kserve.ModelStatistics {
 	d := func(n uint64) *kserve.StatisticDuration { return &kserve.StatisticDuration{Count: n, Ns: 10 * n} }
 	return &kserve.ModelStatistics{Name: name, Version: "1", LastInference: 1700000000000, InferenceCount: 12, ExecutionCount: 5,

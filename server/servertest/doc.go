@@ -1,10 +1,7 @@
-// Package servertest stands for all that the front ends ask of others, in tests: the
-// Core with its models, the memory of requests, the log settings. It does not know
-// package server, whose own tests use it.
+// Package servertest has fakes for tests of the front ends: the Core with its models, the memory of
+// requests, and the log settings. It does not import package server, whose own tests use it.
 //
-// State: a Core is put together before the front end runs, and its models after that answer
-// from any goroutine. Blocks counts what it has lent, so that a test can wait until all is back
-// (Blocks.Lent) and find what was released twice, which is a panic.
-//
-// Callers: tests and benchmarks of the front ends.
+// A Core is set up before the front end runs; after that its models may be called by any goroutine.
+// Blocks counts the blocks that it has lent, so that a test can wait until all are released
+// (Blocks.Lent). A second release panics.
 package servertest

@@ -2,7 +2,7 @@ package servertest
 
 import "sync"
 
-// Log is a server.LogControl, where S is server.LogSettings.
+// Log is a server.LogControl if S is server.LogSettings.
 type Log[S any] struct {
 	mu sync.Mutex
 	S  S

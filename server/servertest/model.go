@@ -14,19 +14,19 @@ import (
 	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
-// Model answers inferences. The default sends back each INPUTn as OUTPUTn.
+// Model answers inferences. By default it returns each INPUTn as OUTPUTn.
 type Model struct {
-	Enters bool // Infer says itself when a request has entered
+	Enters bool // Infer reports itself when a request has entered
 	Info   *models.Info
 	Labels string // content of the outputs' label file
 	Infer  func(ctx context.Context, req *infer.Request, send infer.Sender) error
 
-	Successor *Model // takes the place of this one when the first request is to run
+	Successor *Model // replaces this one when the first request is to run
 	replaced  atomic.Bool
 }
 
-// NewModel returns a model whose config has these tensors: a name, a type and dims,
-// such as "INPUT0 FP32 4". The name says whether it is an input.
+// NewModel returns a model whose config has these tensors: a name, a type and dims, such as "INPUT0
+// FP32 4". Inputs and outputs are distinguished by name.
 func NewModel(name string, maxBatch int32, tensors ...string) *Model {
 	cfg := &kserve.ModelConfig{Name: name, Backend: "python", MaxBatchSize: maxBatch}
 	for _, s := range tensors {
@@ -47,7 +47,7 @@ func NewModel(name string, maxBatch int32, tensors ...string) *Model {
 	return &Model{Info: &models.Info{Name: name, Version: 1, Config: cfg, JSON: []byte(`{"name":"` + name + `"}`)}}
 }
 
-// Echo sends back each INPUTn as OUTPUTn.
+// Echo returns each INPUTn as OUTPUTn.
 func (m *Model) Echo(_ context.Context, req *infer.Request, send infer.Sender) error {
 	cfg := m.Info.Config
 	if req.Raw {
@@ -76,8 +76,8 @@ func (m *Model) Echo(_ context.Context, req *infer.Request, send infer.Sender) e
 	return nil
 }
 
-// PutInPlace is an Infer that puts n bytes of 7 where OUTPUT0 is wanted, as a backend may, and
-// sends the output without them.
+// PutInPlace returns an Infer that writes n bytes of 7 to the place of OUTPUT0, as a backend may,
+// and sends the output without them.
 func PutInPlace(n int64) func(context.Context, *infer.Request, infer.Sender) error {
 	return func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		if len(req.Places) != 1 || req.Places[0].Output != "OUTPUT0" {
@@ -94,7 +94,7 @@ func PutInPlace(n int64) func(context.Context, *infer.Request, infer.Sender) err
 	}
 }
 
-// ReplacedModel is a model whose labels are others when its first request runs.
+// ReplacedModel returns a model whose labels change when its first request runs.
 func ReplacedModel() *Model {
 	old, new := NewModel("replaced", 8, "INPUT0 FP32 2", "OUTPUT0 FP32 2"), NewModel("replaced", 8, "INPUT0 FP32 2", "OUTPUT0 FP32 2")
 	old.Info.Labels = map[string][]string{"OUTPUT0": {"old", "old"}}

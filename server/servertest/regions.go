@@ -9,15 +9,15 @@ import (
 	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
-// RegionFile is the name of the file that clients of Regions can register, and RegionBytes
-// its size.
+// RegionFile is the name of the file that clients of Regions can register, and RegionBytes its
+// size.
 const (
 	RegionFile  = "client"
 	RegionBytes = 1 << 20
 )
 
-// Regions returns a registry in which clients may register the file at path, in memory of
-// blocks. It is closed with the test.
+// Regions returns a registry in which clients may register the file at path, with copies in memory
+// of blocks. It is closed with the test.
 func Regions(t testing.TB, blocks *Blocks) (registry *clientshm.Registry, path string) {
 	t.Helper()
 	dir := t.TempDir()

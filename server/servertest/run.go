@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what must happen.
+// Patience is the timeout of waits in tests.
 const Patience = time.Minute
 
-// FrontEnd is what the front ends have in common.
+// FrontEnd is the interface of all front ends.
 type FrontEnd interface {
 	Listen() error
 	Run(ctx context.Context) error
 }
 
-// Run has a front end listen and run. cancel ends Run's context; stop does
-// too, and returns what Run has.
+// Run has a front end listen and run. cancel ends Run's context. stop does too, and returns Run's
+// result.
 func Run(t testing.TB, f FrontEnd) (cancel context.CancelFunc, stop func() error) {
 	t.Helper()
 	if err := f.Listen(); err != nil {
 		t.Fatalf("Listen: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1) // one value, from Run
+	done := make(chan error, 1) // the result of Run
 	go func() { done <- f.Run(ctx) }()
 	return cancel, sync.OnceValue(func() error {
 		cancel()

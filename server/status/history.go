@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// Step is how often a point of the history is kept.
+	// Step is the interval of the points of the history.
 	Step = 10 * time.Second
-	// Points are as many as the longest window needs.
+	// Points is the number of points for the longest window.
 	Points = 15*6 + 1
-	// busyVersions bounds the versions that have a history: it has 300 bytes for each point of each.
+	// busyVersions bounds the versions with a history, each of whose points takes 300 bytes.
 	busyVersions = 1024
 )
 
 // windows are those of Version.Recent.
 var windows = [...]time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute}
 
-// buckets are those of metrics.StageBounds and that above.
+// buckets are the buckets of metrics.StageBounds and the one above them.
 const buckets = len(metrics.Times{}.Counts)
 
-// point are the counts of one version at one time. Counts wrap around at 2³², which the difference of two points does
-// not feel.
+// point has the counts of one version at one time. Counts wrap around at 2³², which does not affect
+// the difference of two points.
 type point struct {
 	at                                        time.Time
 	succeeded, failed, inferences, executions uint32
@@ -36,11 +36,11 @@ type key struct {
 	version          int64
 }
 
-// history are the last points of one version, oldest first. Points in which nothing has happened
-// are left out: of a stretch without requests its end alone is kept.
+// history has the last points of one version, oldest first. Points without a change are left out:
+// only the end of an idle period is kept.
 type history struct {
 	points []point
-	total  int64 // requests so far: it falls when the version is loaded anew
+	total  int64 // requests so far; it falls when the version is reloaded
 }
 
 func pointOf(at time.Time, f *metrics.Figures) point {
@@ -56,7 +56,7 @@ func pointOf(at time.Time, f *metrics.Figures) point {
 	return p
 }
 
-// same reports whether nothing has happened between two points.
+// same reports whether nothing has changed between two points.
 func (p *point) same(q *point) bool {
 	at := p.at
 	p.at = q.at
@@ -65,7 +65,7 @@ func (p *point) same(q *point) bool {
 	return equal
 }
 
-// keep adds a point, and forgets those that no window needs.
+// keep adds a point, and drops the points that no window needs.
 func (h *history) keep(p point) {
 	if n := len(h.points); n >= 2 && h.points[n-1].same(&p) && h.points[n-2].same(&p) {
 		h.points[n-1].at = p.at
@@ -79,8 +79,8 @@ func (h *history) keep(p point) {
 	h.points = append(h.points[:0], h.points[old:]...)
 }
 
-// recent compares the present with the last point that is as old as each window; a window that
-// begins before the first point has that.
+// recent compares the present with the last point before each window. A window that begins before
+// the first point uses that one.
 func (h *history) recent(now *point, timed bool) []Window {
 	list := make([]Window, 0, len(windows))
 	for _, long := range windows {
@@ -103,7 +103,7 @@ func (h *history) recent(now *point, timed bool) []Window {
 	return list
 }
 
-// between returns the percentiles of what was counted between two points, nil if nothing was.
+// between returns the percentiles of the counts between two points, or nil if they are equal.
 func between(then, now *[buckets]uint32) *Percentiles {
 	var counts [buckets]uint64
 	for i := range counts {
@@ -113,8 +113,8 @@ func between(then, now *[buckets]uint32) *Percentiles {
 }
 
 // PercentilesOf returns the percentiles of a histogram whose buckets have these upper bounds in
-// seconds, nil if it is empty. Within a bucket times are taken to be spread evenly; above the last
-// bound they are the bound.
+// seconds, or nil if it is empty. It assumes an even distribution within a bucket. Times above the
+// last bound count as the bound.
 func PercentilesOf(counts []uint64, bounds []float64) *Percentiles {
 	all := uint64(0)
 	for _, n := range counts {
@@ -140,7 +140,7 @@ func PercentilesOf(counts []uint64, bounds []float64) *Percentiles {
 	return &Percentiles{P50: at(0.5), P90: at(0.9), P95: at(0.95), P99: at(0.99)}
 }
 
-// bounds are those of the buckets in seconds.
+// bounds returns the bounds of the buckets in seconds.
 func bounds() []float64 {
 	list := make([]float64, 0, buckets-1)
 	for _, b := range metrics.StageBounds() {

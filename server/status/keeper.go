@@ -17,40 +17,40 @@ import (
 )
 
 const (
-	// fresh is the age up to which a snapshot is given to the next reader too: many readers cost
-	// no more than one.
+	// fresh is the age up to which a snapshot is reused, so that many readers cost no more than
+	// one.
 	fresh = 200 * time.Millisecond
 	// patience bounds how long a reader waits for a collection.
 	patience = 500 * time.Millisecond
 )
 
-// Config is what a Keeper asks. The functions are called by one goroutine.
+// Config has the sources of a Keeper. The functions are called by one goroutine.
 type Config struct {
-	// Server fills in what changes: At, Uptime and Started are the Keeper's.
+	// Server returns the current values; At, Uptime and Started are the Keeper's.
 	Server func() Server
-	// Versions lists what loading was tried for, sorted as Snapshot has it.
+	// Versions lists all versions that were loaded or failed to load, sorted as in Snapshot.
 	Versions func() []models.VersionStatus
 	Figures  func() []metrics.Figures
-	// Instances lists those that have processes, sorted by version and name.
+	// Instances lists the instances with processes, sorted by version and name.
 	Instances func() []Instance
 	Lines     *Log           // nil: the log is not kept
 	Log       zerolog.Logger // of panics
 }
 
-// Keeper makes snapshots. All methods but Run may be called from any goroutine.
+// Keeper takes snapshots. All methods but Run may be called from any goroutine.
 type Keeper struct {
 	config  Config
 	started time.Time
-	asked   chan struct{} // a reader wants a collection; capacity 1, as one serves all
+	asked   chan struct{} // a reader wants a collection; capacity 1, since one serves all
 	last    atomic.Pointer[Snapshot]
 
 	histories map[key]*history // Run's goroutine alone
 
 	mu   sync.Mutex
-	next chan struct{} // closed, and made anew, when a collection has ended
+	next chan struct{} // closed and replaced when a collection has ended
 }
 
-// NewKeeper makes a Keeper that has collected nothing.
+// NewKeeper returns a Keeper with an empty snapshot.
 func NewKeeper(config Config) *Keeper {
 	if config.Lines == nil {
 		config.Lines = &Log{}
@@ -77,8 +77,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Snapshot returns the state of the server, with the last lines of the log above a sequence
-// number, at most so many, and as many errors. It is not to be changed.
+// Snapshot returns the state of the server. It has the last log lines above the sequence number
+// after, at most lines of them, and as many errors. The caller must not change it.
 func (k *Keeper) Snapshot(ctx context.Context, after uint64, lines int) *Snapshot {
 	k.refresh(ctx)
 	s := *k.last.Load()
@@ -87,7 +87,7 @@ func (k *Keeper) Snapshot(ctx context.Context, after uint64, lines int) *Snapsho
 	return &s
 }
 
-// refresh waits for a collection that has just been made or is made now, within bounds.
+// refresh waits for a recent or new collection, within bounds.
 func (k *Keeper) refresh(ctx context.Context) {
 	if time.Since(k.last.Load().At) < fresh {
 		return
@@ -97,7 +97,7 @@ func (k *Keeper) refresh(ctx context.Context) {
 	k.mu.Unlock()
 	select {
 	case k.asked <- struct{}{}:
-	default: // it is asked for already
+	default: // already asked for
 	}
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
@@ -108,7 +108,7 @@ func (k *Keeper) refresh(ctx context.Context) {
 	}
 }
 
-// collect makes a snapshot, and keeps it in the history.
+// collect takes a snapshot. If keep is true the history gets a point.
 func (k *Keeper) collect(keep bool) {
 	now := time.Now()
 	s := &Snapshot{At: now, Server: k.config.Server(), LatencyBounds: bounds()}
@@ -121,7 +121,7 @@ func (k *Keeper) collect(keep bool) {
 	k.mu.Unlock()
 }
 
-// versions joins what registry, metrics and supervisor know.
+// versions joins the data of registry, metrics and supervisor.
 func (k *Keeper) versions(now time.Time, keep bool) []Version {
 	list := []Version{}
 	at := make(map[key]int)
@@ -163,7 +163,7 @@ func (k *Keeper) versions(now time.Time, keep bool) []Version {
 	return list
 }
 
-// describe adds what the config says.
+// describe adds fields of the config.
 func (v *Version) describe(info *models.Info) {
 	v.Backend, v.Platform, v.MaxBatch = info.Config.GetBackend(), info.Platform(), info.Config.GetMaxBatchSize()
 	for _, g := range info.Config.GetInstanceGroup() {
@@ -171,14 +171,14 @@ func (v *Version) describe(info *models.Info) {
 	}
 }
 
-// addInside adds the instances of names that have no process.
+// addInside adds the instances without a process.
 func (v *Version) addInside(names []string) {
 	for _, name := range names {
 		v.Instances = append(v.Instances, Instance{Name: name, State: "ready", Kind: "CPU"})
 	}
 }
 
-// count adds the counters of the versions in list, which at finds, and keeps them if keep.
+// count adds the counters of the versions in list, which at indexes, and keeps them if keep.
 func (k *Keeper) count(now time.Time, keep bool, at map[key]int, list []Version) {
 	before := k.last.Load().At
 	if before.IsZero() {
@@ -205,7 +205,7 @@ func (k *Keeper) count(now time.Time, keep bool, at map[key]int, list []Version)
 			if h == nil && len(k.histories) >= busyVersions {
 				continue
 			}
-			// Nothing was counted before the load, which the collection before has not seen.
+			// Before the load, which the previous collection has not seen, all counts were 0.
 			h = &history{points: []point{{at: before}}}
 			k.histories[of] = h
 		}

@@ -15,11 +15,11 @@ const (
 	maxLines  = 1000
 	maxBytes  = 1 << 20
 	maxErrors = 100
-	maxText   = 64 << 10 // of one line: its beginning stays
+	maxText   = 64 << 10 // of one line, whose rest is cut off
 )
 
-// Log keeps the last lines of the log, and the last errors. The zero value is ready. All methods
-// may be called from any goroutine.
+// Log keeps the last log lines, and the last errors. The zero value is ready. All methods may be
+// called from any goroutine.
 type Log struct {
 	mu     sync.Mutex
 	last   uint64
@@ -27,7 +27,7 @@ type Log struct {
 	errors ring
 }
 
-// ring are the last lines, oldest first, within bounds of lines and bytes.
+// ring has the last lines, oldest first, within bounds of lines and bytes.
 type ring struct {
 	kept  []Line
 	bytes int
@@ -41,10 +41,10 @@ func (r *ring) add(l Line, most int) {
 		r.bytes -= len(r.kept[drop].Text)
 		drop++
 	}
-	r.kept = slices.Delete(r.kept, 0, drop) // zeroes what it leaves, so that texts are collected
+	r.kept = slices.Delete(r.kept, 0, drop) // zeroes the rest, so that texts are collected
 }
 
-// after returns the last lines of those above a sequence number, at most so many.
+// after returns the last lines above a sequence number, at most most of them.
 func (r *ring) after(sequence uint64, most int) []Line {
 	list := r.kept
 	for len(list) > 0 && list[0].Sequence <= sequence {
@@ -53,7 +53,7 @@ func (r *ring) after(sequence uint64, most int) []Line {
 	return append([]Line{}, list[max(0, len(list)-max(most, 0)):]...)
 }
 
-// Add keeps a line. The texts are copied. It waits for nothing.
+// Add copies and keeps a line. It does not wait.
 func (l *Log) Add(level zerolog.Level, at time.Time, file, line, text []byte) {
 	cut := text[:min(len(text), maxText)]
 	one := Line{Time: at, Level: levelName(level), Place: string(file) + ":" + string(line), Text: strings.ToValidUTF8(string(cut), "\uFFFD")}
@@ -82,7 +82,7 @@ func levelName(level zerolog.Level) string {
 	return level.String()
 }
 
-// Lines returns the last lines above a sequence number, at most so many, oldest first, and the
+// Lines returns the last lines above a sequence number, at most most of them, oldest first, and the
 // sequence number of the last line that was added.
 func (l *Log) Lines(after uint64, most int) (lines []Line, last uint64) {
 	l.mu.Lock()
@@ -90,7 +90,7 @@ func (l *Log) Lines(after uint64, most int) (lines []Line, last uint64) {
 	return l.lines.after(after, most), l.last
 }
 
-// Errors returns the last errors, as Lines does all lines.
+// Errors returns the last errors in the same way.
 func (l *Log) Errors(after uint64, most int) []Line {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -86,7 +86,7 @@ func TestPercentilesAreInterpolated(t *testing.T) {
 type world struct {
 	mu      sync.Mutex
 	figures metrics.Figures
-	hangs   chan struct{} // not nil: a collection waits for its end
+	hangs   chan struct{} // not nil: collections wait until it is closed
 }
 
 // count returns a copy of the figures.
@@ -101,7 +101,7 @@ func (w *world) count() []metrics.Figures {
 	return []metrics.Figures{f}
 }
 
-// hang has collections wait until the channel is closed.
+// hang makes collections wait until the channel is closed.
 func (w *world) hang(until chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,7 +114,7 @@ func (w *world) waits() chan struct{} {
 	return w.hangs
 }
 
-// reload has the version begin anew.
+// reload reloads the version.
 func (w *world) reload() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +142,7 @@ func (w *world) keeper() *Keeper {
 	})
 }
 
-// serve counts requests that took so many ms each.
+// serve counts requests in the bucket.
 func (w *world) serve(requests int, bucket int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,7 +198,7 @@ func TestKeeperJoinsAndRemembers(t *testing.T) {
 			t.Errorf("got %+v after 20 idle minutes, want nothing", m.Recent[2])
 		}
 
-		// It is loaded anew: counters begin at 0.
+		// After a reload counters begin at 0.
 		w.reload()
 		w.serve(3, 2)
 		time.Sleep(time.Second)
@@ -233,7 +233,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestReadersWaitForNothing has a collection hang, as behind a lock that a load holds.
+// TestReadersWaitForNothing blocks a collection, as a lock that a load holds would.
 func TestReadersWaitForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{figures: metrics.Figures{Model: "m", Version: 1}}

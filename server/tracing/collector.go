@@ -21,10 +21,10 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// defaultURL is where a collector of this machine listens.
+// defaultURL is the address of a collector on this machine.
 const defaultURL = "http://localhost:4318/v1/traces"
 
-// collector makes spans of traces, which the SDK sends by OTLP over HTTP.
+// collector turns traces into spans, which the SDK sends by OTLP over HTTP.
 type collector struct {
 	provider *sdk.TracerProvider
 	tracer   oteltrace.Tracer
@@ -35,8 +35,8 @@ type collector struct {
 // batching are the settings of the SDK's span processor.
 type batching struct{ queue, delay, export int }
 
-// newCollector makes the collector of mode opentelemetry, and tells which settings clients
-// see: those that were given, and the processor's defaults.
+// newCollector returns the collector of mode opentelemetry and the settings that clients see: the
+// given ones, and the processor's defaults.
 func newCollector(config *Config) (*collector, []Pair, error) {
 	getenv := config.Getenv
 	if getenv == nil {
@@ -120,7 +120,7 @@ func connect(url string, getenv func(string) string, attributes []attribute.KeyV
 	return c, nil
 }
 
-// exporting has the log tell what cannot be sent, once until it can again.
+// exporting logs the first failure to send spans, and the next success.
 type exporting struct {
 	inner   sdk.SpanExporter
 	log     zerolog.Logger
@@ -140,7 +140,7 @@ func (e *exporting) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) e
 // Shutdown implements sdk.SpanExporter.
 func (e *exporting) Shutdown(ctx context.Context) error { return e.inner.Shutdown(ctx) }
 
-// ids are the numbers that a span is to have; chosen takes them from the span's context.
+// ids are the ids of a future span; chosen takes them from the span's context.
 type ids struct {
 	trace oteltrace.TraceID
 	span  oteltrace.SpanID
@@ -148,7 +148,7 @@ type ids struct {
 
 type idsKey struct{}
 
-// chosen implements sdk.IDGenerator with the numbers that models have been given.
+// chosen implements sdk.IDGenerator with the ids that models have been given.
 type chosen struct{}
 
 // NewIDs implements sdk.IDGenerator.
@@ -163,7 +163,7 @@ func (chosen) NewSpanID(ctx context.Context, _ oteltrace.TraceID) oteltrace.Span
 	return is.span
 }
 
-// retire implements sink: spans are handed over as they are made.
+// retire implements sink. Spans are sent when they are made.
 func (c *collector) retire(*setting) {}
 
 // close implements sink.
@@ -175,17 +175,17 @@ func (c *collector) close(ctx context.Context) error {
 	return nil
 }
 
-// keep implements sink: it makes the spans of a tree. The client's request has a span of
-// its own for what the front end does, above that of its model.
+// keep implements sink: it makes the spans of a tree. The client's request has its own span for the
+// front end, above the span of its model.
 func (c *collector) keep(tree *trace.Tree, _ *setting) {
 	records, config := tree.Records(), tree.Config()
-	if !config.Timestamps { // spans have no place for tensors
+	if !config.Timestamps { // spans cannot contain tensors
 		return
 	}
 	s := spans{collector: c, trace: oteltrace.TraceID(config.TraceID), offset: time.Now().UnixNano() - c.now()}
 	ctx := context.Background()
 	if config.Parent != (trace.SpanID{}) {
-		state, _ := oteltrace.ParseTraceState(config.State) // it was read from a client's header by the same library
+		state, _ := oteltrace.ParseTraceState(config.State) // read from a client's header by the same library
 		ctx = oteltrace.ContextWithRemoteSpanContext(ctx, oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
 			TraceID: s.trace, SpanID: oteltrace.SpanID(config.Parent), TraceFlags: oteltrace.FlagsSampled, TraceState: state, Remote: true,
 		}))
@@ -218,7 +218,7 @@ type work struct {
 	below  []*work
 }
 
-// own makes the span of a backend's work, and those below it.
+// own makes the span of a backend's work, and the spans below it.
 func (s *spans) own(ctx context.Context, w *work) {
 	within := s.span(ctx, w.name, trace.NewSpanID(), w.events)
 	for _, one := range w.below {
@@ -226,12 +226,12 @@ func (s *spans) own(ctx context.Context, w *work) {
 	}
 }
 
-// divide divides the entries of a request among the spans: of the front end, of the model's
-// queue, of each execution, and of what its backend has said of its work. A span that its backend has not ended gets the
-// model's end, as an event without a name.
+// divide divides the entries of a request among the spans: of the front end, of the model's queue,
+// of each execution, and of activities of the backend. A span that its backend has not ended gets
+// the model's end, as an event without a name.
 func divide(entries []trace.Entry) (front, model []trace.Entry, compute [][]trace.Entry, own []*work) {
 	var open []*work // each below the one before it
-	tooDeep := 0     // starts that are events, whose ends are so too
+	tooDeep := 0     // starts that are events, whose ends are events too
 	for _, e := range entries {
 		if e.Own {
 			name, starts := strings.CutSuffix(string(e.Name), "_START")
@@ -282,7 +282,7 @@ func divide(entries []trace.Entry) (front, model []trace.Entry, compute [][]trac
 	return front, model, compute, own
 }
 
-// mostOpen is how deep spans of a backend's work may lie; activities that would begin one below are events.
+// mostOpen bounds the nesting of spans of a backend's work. Deeper activities are events.
 const mostOpen = 64
 
 func attributesOf(r *trace.Record) []attribute.KeyValue {
@@ -302,11 +302,10 @@ func attributesOf(r *trace.Record) []attribute.KeyValue {
 type spans struct {
 	*collector
 	trace  oteltrace.TraceID
-	offset int64 // from the clock of entries to that of the wall, ns
+	offset int64 // from the clock of entries to the wall clock, ns
 }
 
-// span makes a span from its first entry to its last, and returns the context of spans
-// below it.
+// span makes a span from its first entry to its last, and returns the context of spans below it.
 func (s *spans) span(ctx context.Context, name string, id trace.SpanID, entries []trace.Entry, attributes ...attribute.KeyValue) context.Context {
 	wall := func(e trace.Entry) time.Time { return time.Unix(0, e.At+s.offset) }
 	ctx = context.WithValue(ctx, idsKey{}, ids{trace: s.trace, span: oteltrace.SpanID(id)})

@@ -19,7 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/infer/trace"
 )
 
-// received is what a collector has got.
+// received has the spans that a collector has received.
 type received struct {
 	mu       sync.Mutex
 	resource []string
@@ -59,7 +59,7 @@ func attributesText(list []*commonpb.KeyValue) (text []string) {
 	return text
 }
 
-// below prints the spans under a parent, each with those under it.
+// below formats the spans under a parent, each with its own children.
 func (r *received) below(parent []byte, indent string) (lines []string) {
 	for _, s := range r.spans {
 		if string(s.GetParentSpanId()) != string(parent) {
@@ -106,7 +106,7 @@ func TestSpansOfATree(t *testing.T) {
 	inner := step.Child()
 	inner.Begin("m", 3, "", 2300)
 	text := inner.Text()
-	for range 2 { // a request that its model has released to get it again
+	for range 2 { // a request that its model has rescheduled
 		inner.Given()
 		inner.Executed(2400, 2500, 2600, 2700)
 	}
@@ -202,7 +202,7 @@ func TestWrongSettingsOfModes(t *testing.T) {
 	}
 }
 
-// TestACollectorThatRefuses is no error for requests, nor for the end.
+// TestACollectorThatRefuses checks that its errors affect neither requests nor the shutdown.
 func TestACollectorThatRefuses(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -219,7 +219,8 @@ func TestACollectorThatRefuses(t *testing.T) {
 	}
 }
 
-// TestActivitiesOfBackendsMakeSpans has activities as Triton makes spans of them: those whose names end in _START and _END, and what lies between.
+// TestActivitiesOfBackendsMakeSpans has activities that Triton turns into spans: pairs of names
+// that end in _START and _END, and activities between them.
 func TestActivitiesOfBackendsMakeSpans(t *testing.T) {
 	tracer, r := collecting(t, nil)
 	headers := map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
@@ -258,7 +259,8 @@ func TestActivitiesOfBackendsMakeSpans(t *testing.T) {
 	}
 }
 
-// TestActivitiesAreDeep begins more spans below one another than there may be: those too deep are events of the deepest, with their ends.
+// TestActivitiesAreDeep begins more nested spans than allowed: deeper ones are events of the
+// deepest, with their ends.
 func TestActivitiesAreDeep(t *testing.T) {
 	var entries []trace.Entry
 	for _, suffix := range []string{"_START", "_END"} {

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// maxGathered is how many bytes of text wait for their file at most.
+	// maxGathered bounds the text that waits for its file, in bytes.
 	maxGathered = 4 << 20
 	// defaultMost is the default of SettingMost.
 	defaultMost = 1 << 30
-	// fileMode is that of new files: traces have what clients sent.
+	// fileMode is the mode of new files, which contain clients' data.
 	fileMode = 0o600
 )
 
-// files writes traces as Triton's files: an array of JSON in each. A reader finds a whole
-// array at any time: an indexed file is renamed into place, and the only one of frequency
-// 0 grows by one write over its closing bracket.
+// files writes traces as Triton's files: a JSON array in each. A reader always finds a complete
+// array: an indexed file is renamed, and the single file of frequency 0 grows by one write over its
+// closing bracket.
 type files struct {
 	path    string
 	most    int64 // bytes of all files together
@@ -34,8 +34,8 @@ type files struct {
 	size    int64    // of file
 	index   int      // of the next indexed file
 	written int64    // bytes, to all files
-	dropped uint64   // traces, since the files have all bytes that they may have
-	failing bool     // the last write has failed, and the log says so
+	dropped uint64   // traces, since the files have reached their limit
+	failing bool     // the last write has failed, which has been logged
 }
 
 func newFiles(path string, most int64, log zerolog.Logger) *files {
@@ -44,7 +44,7 @@ func newFiles(path string, most int64, log zerolog.Logger) *files {
 
 // keep implements sink.
 func (f *files) keep(tree *trace.Tree, s *setting) {
-	if text := appendTree(nil, tree); len(text) > 0 { // of level TENSORS alone, a refused request has no entry
+	if text := appendTree(nil, tree); len(text) > 0 { // of level TENSORS alone a rejected request has no entry
 		if s.pieces > 0 {
 			s.gathered = append(s.gathered, ',')
 		}
@@ -55,7 +55,7 @@ func (f *files) keep(tree *trace.Tree, s *setting) {
 	full := s.frequency != 0 && s.pieces >= s.frequency
 	usedUp := s.usedUp()
 	if full || s.retired || len(s.gathered) >= maxGathered || usedUp {
-		// As in Triton, which takes a count for used up only if it samples each request.
+		// As in Triton, where a count is used up only if it samples each request.
 		f.write(s, s.frequency != 0 || usedUp && s.rate == 1)
 	}
 }
@@ -66,7 +66,8 @@ func (f *files) retire(s *setting) {
 	f.write(s, s.frequency != 0)
 }
 
-// write writes the gathered traces of a setting, to an indexed file or the other one. A failed write loses them.
+// write writes the collected traces of a setting, to an indexed file or the other one. A failed
+// write loses them.
 func (f *files) write(s *setting, indexed bool) {
 	if s.pieces == 0 {
 		return
@@ -113,7 +114,7 @@ func (f *files) writeIndexed(text []byte) error {
 	return nil
 }
 
-// add writes behind what the file of frequency 0 has.
+// add appends to the file of frequency 0.
 func (f *files) add(text []byte) error {
 	begin, at := byte(','), f.size-1
 	if f.file == nil {
@@ -135,8 +136,8 @@ func (f *files) add(text []byte) error {
 	return nil
 }
 
-// restore closes the array again behind the last trace that was written whole. If that
-// fails too, the next write does it.
+// restore closes the array again after the last complete trace. If that fails, too, the next write
+// does it.
 func (f *files) restore() {
 	_ = f.file.Truncate(f.size)
 	if f.size > 0 {

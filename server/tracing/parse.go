@@ -18,16 +18,16 @@ const (
 	KeyMode      = "trace_mode"
 )
 
-// ErrFile refuses another file for the traces.
+// ErrFile rejects another trace file.
 var ErrFile = &infer.Error{Code: infer.Unsupported, Message: "trace file location can not be updated through network protocol"}
 
-// ErrModel refuses the settings of a model that does not serve.
+// ErrModel rejects the settings of a model that does not serve.
 func ErrModel(name string) error {
 	return infer.Errorf(infer.InvalidArg, "Request for unknown model : %s", name)
 }
 
-// ReadLevels reads the names of levels into c. Unknown ones are passed over; no known
-// one is no change.
+// ReadLevels reads the names of levels into c. It ignores unknown ones; without a known one nothing
+// changes.
 func (c *Change) ReadLevels(names []string) error {
 	given, off := 0, false
 	var set Level
@@ -59,8 +59,8 @@ func (c *Change) ReadFrequency(text string) (err error) {
 	return err
 }
 
-// ReadCount reads the text of trace_count into c. before stands in a refusal before the
-// number, as Triton's protocols differ in it.
+// ReadCount reads the text of trace_count into c. before precedes the number in an error, where
+// Triton's protocols differ.
 func (c *Change) ReadCount(text, before string) error {
 	n, err := parse(KeyCount, text, "-1", math.MaxInt32)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *Change) ReadCount(text, before string) error {
 	return nil
 }
 
-// parseUnsigned reads what Triton keeps as an unsigned number: negative ones wrap around.
+// parseUnsigned reads a number that Triton keeps as unsigned: negative ones wrap around.
 func parseUnsigned(key, text string) (Update[uint32], error) {
 	n, err := parse(key, text, "0", math.MaxUint32)
 	return Update[uint32]{Given: err == nil, Value: uint32(n)}, err
@@ -90,7 +90,7 @@ func parse(key, text, low string, high int64) (int32, error) {
 	return n, nil
 }
 
-// stoi reads a number as C++'s stoi does: white space, a sign, digits, and whatever follows.
+// stoi reads a number as C++'s stoi does: white space, a sign, digits, and any rest.
 func stoi(text string) (n int32, ok, fits bool) {
 	text = strings.TrimLeft(text, " \t\n\v\f\r")
 	end := 0

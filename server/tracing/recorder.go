@@ -10,21 +10,21 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// maxQueued is how many complete traces may wait for the recorder.
+// maxQueued bounds the complete traces that wait for the recorder.
 const maxQueued = 1 << 14
 
-// sink is where traces end up. Its methods are called by the recorder's goroutine.
+// sink stores traces. The recorder's goroutine calls its methods.
 type sink interface {
 	// keep takes a complete trace.
 	keep(tree *trace.Tree, of *setting)
-	// retire writes the gathered traces of a setting that was replaced.
+	// retire writes the collected traces of a setting that was replaced.
 	retire(*setting)
 	// close writes or sends the remaining traces, until ctx ends.
 	close(ctx context.Context) error
 }
 
-// recorder hands complete traces to a sink, in a goroutine of its own: requests end in
-// goroutines that must not wait.
+// recorder passes complete traces to a sink, in its own goroutine: requests end in goroutines that
+// must not wait.
 type recorder struct {
 	sink sink
 	log  zerolog.Logger
@@ -33,7 +33,7 @@ type recorder struct {
 
 	mu      sync.Mutex
 	queue   []job
-	dropped uint64 // since the last line in the log
+	dropped uint64 // since the last log line
 	closed  bool
 }
 
@@ -65,7 +65,7 @@ func (r *recorder) put(tree *trace.Tree, of *setting) {
 	r.ring()
 }
 
-// retire returns when what the settings had gathered is written.
+// retire returns when the collected traces of the settings are written.
 func (r *recorder) retire(settings []*setting) {
 	done := make(chan struct{})
 	r.mu.Lock()

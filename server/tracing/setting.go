@@ -2,8 +2,8 @@ package tracing
 
 import "sync"
 
-// setting is what a model's requests are sampled by. Level, rate and frequency do not
-// change: a change makes another setting.
+// setting samples a model's requests. Level, rate and frequency do not change: a change makes
+// another setting.
 type setting struct {
 	level           Level
 	rate, frequency uint32
@@ -14,25 +14,25 @@ type setting struct {
 	begun uint64 // traces
 
 	// The recorder's goroutine alone uses these.
-	kept     uint64 // traces that are complete
+	kept     uint64 // complete traces
 	gathered []byte // text of traces that have not been written
 	pieces   uint32 // how many
-	retired  bool   // another setting has taken its place
+	retired  bool   // another setting has replaced it
 }
 
 func newSetting(v values) *setting {
 	return &setting{level: v.level, rate: v.rate, frequency: v.frequency, left: v.count}
 }
 
-// values are those in force.
+// values returns the values in force.
 func (s *setting) values() values {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return values{level: s.level, rate: s.rate, count: s.left, frequency: s.frequency}
 }
 
-// sample reports whether a request is traced, and whether it was the last of the count.
-// A request that brings a context always is, and does not count.
+// sample reports whether a request is traced, and whether it was the last of the count. A request
+// with a trace context always is, and does not count.
 func (s *setting) sample(brought bool) (yes, last bool) {
 	if s.level == Off {
 		return false, false

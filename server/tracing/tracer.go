@@ -18,41 +18,40 @@ import (
 // Pair is one setting of a mode. Keys may repeat.
 type Pair struct{ Key, Value string }
 
-// Keys of Config.Settings; others are shown to clients and have no effect.
+// Keys of Config.Settings. Others are shown to clients and have no effect.
 const (
 	SettingFile        = "file"          // of mode triton
 	SettingFrequency   = "log-frequency" // of mode triton
-	SettingMost        = "max-bytes"     // of mode triton, and of this server alone: all files together
-	SettingURL         = "url"           // and these of mode opentelemetry
+	SettingMost        = "max-bytes"     // of mode triton, and only of this server: all files together
+	SettingURL         = "url"           // this and the following of mode opentelemetry
 	SettingResource    = "resource"      // <key>=<value>
 	SettingQueueSize   = "bsp_max_queue_size"
 	SettingDelay       = "bsp_schedule_delay" // ms
 	SettingExportBatch = "bsp_max_export_batch_size"
 )
 
-// Config sets up a Tracer.
+// Config configures a Tracer.
 type Config struct {
 	Mode  Mode  // default Triton
-	Level Level // at the start, as the next two
+	Level Level // at startup, like the next two
 	Rate  uint32
 	Count int32 // below 0: no limit
-	// Settings are those of the mode, in the order in which they were given.
+	// Settings are the settings of the mode, in the given order.
 	Settings []Pair
 	// Now is the clock of schedulers and backends: ns of CLOCK_MONOTONIC. Required.
 	Now    func() int64
-	Getenv func(string) string // of OTEL_BSP_…; nil: there is none
+	Getenv func(string) string // for OTEL_BSP_…; nil: no variables
 	// Memory is charged for texts of tensors and names of activities; nil charges nothing.
 	Memory *budget.Account
 	Log    zerolog.Logger
 }
 
-// Tracer decides which requests are traced, and keeps the traces. A nil Tracer traces
-// nothing.
+// Tracer decides which requests are traced, and keeps the traces. A nil Tracer traces nothing.
 type Tracer struct {
 	config   Config
 	start    values
 	path     string // of mode triton
-	shown    []Pair // what clients see behind the mode
+	shown    []Pair // what clients see after the mode
 	ids      atomic.Uint64
 	recorder *recorder // nil if nothing can ever be traced
 
@@ -64,7 +63,7 @@ type Tracer struct {
 	table  *table               // the settings in force, on or not
 }
 
-// table is the settings in force. It does not change.
+// table has the settings in force. It does not change.
 type table struct {
 	global *setting
 	models map[string]*setting
@@ -77,16 +76,15 @@ func (b *table) of(model string) *setting {
 	return b.global
 }
 
-// Disabled makes a Tracer that shows the settings of a server without any, and traces
-// nothing.
+// Disabled returns a Tracer that shows the settings of a server without any, and traces nothing.
 func Disabled() *Tracer {
 	t := &Tracer{config: Config{Mode: Triton}, own: map[string]overrides{}, start: values{rate: 1000, count: -1}}
 	t.table = &table{global: newSetting(t.start)}
 	return t
 }
 
-// New makes a Tracer with the values of the start. A level without a file, or with a rate
-// of 0, is no error: nothing is sampled then.
+// New returns a Tracer with the values at startup. A level without a file or with a rate of 0 is
+// not an error: nothing is sampled.
 func New(config Config) (*Tracer, error) {
 	if config.Now == nil {
 		return nil, errors.New("Config of tracing has no clock")
@@ -109,7 +107,7 @@ func New(config Config) (*Tracer, error) {
 		return nil, infer.Errorf(infer.InvalidArg, "trace mode is %q, want triton or opentelemetry", config.Mode)
 	}
 	t.table = &table{global: newSetting(t.start)}
-	t.publishLocked() // nothing else knows the tracer yet
+	t.publishLocked() // nothing else refers to the tracer yet
 	return t, nil
 }
 
@@ -157,8 +155,8 @@ func (t *Tracer) useCollector() error {
 // On reports whether a request may be sampled.
 func (t *Tracer) On() bool { return t != nil && t.on.Load() != nil }
 
-// Moment returns what the clock says, for the first entries of a request of which it is not
-// known yet whether it is traced; 0 while nothing can be sampled.
+// Moment returns the current time for the first entries of a request that may turn out to be
+// traced, or 0 while nothing can be sampled.
 func (t *Tracer) Moment() int64 {
 	if !t.On() {
 		return 0
@@ -169,9 +167,9 @@ func (t *Tracer) Moment() int64 {
 // FrontEndLast asks Sample for a trace in which the entries of the front end come last.
 const FrontEndLast = true
 
-// Sample decides whether a request for a model is traced, and returns its trace or nil.
-// header gives the client's headers traceparent and tracestate. The front end calls
-// Finish of the trace when it has sent the last reply, or given up.
+// Sample decides whether a request for a model is traced, and returns its trace or nil. header
+// returns the client's headers traceparent and tracestate. The front end calls Finish of the trace
+// after the last reply.
 func (t *Tracer) Sample(model string, frontEndLast bool, header func(name string) (string, bool)) *trace.Trace {
 	now := t.on.Load()
 	if now == nil {
@@ -207,13 +205,13 @@ func (t *Tracer) Sample(model string, frontEndLast bool, header func(name string
 // texts charges texts of tensors and names of activities.
 type texts struct{ account *budget.Account }
 
-// Take implements trace.Memory. It does not ask others to give way: a scheduler may hold a lock.
+// Take implements trace.Memory. It does not make others give way: a scheduler may hold a lock.
 func (m texts) Take(n int64) bool { return m.account.Try(budget.JSON, n) }
 
 // Give implements trace.Memory.
 func (m texts) Give(n int64) { m.account.Give(budget.JSON, n) }
 
-// publishLocked has On say whether a setting in force can sample anything.
+// publishLocked updates On, which reports whether a setting in force can sample anything.
 func (t *Tracer) publishLocked() {
 	can := func(s *setting) bool {
 		v := s.values()
@@ -233,8 +231,8 @@ func (t *Tracer) publishLocked() {
 	}
 }
 
-// Change changes the global setting, or that of a model. It returns when the traces that a
-// replaced setting had gathered have been written.
+// Change changes the global setting, or a model's. It returns when the collected traces of replaced
+// settings have been written.
 func (t *Tracer) Change(model string, c Change) error {
 	if c == (Change{}) {
 		return nil
@@ -246,7 +244,7 @@ func (t *Tracer) Change(model string, c Change) error {
 	return err
 }
 
-// change replaces settings, and returns those which it has replaced.
+// change replaces settings, and returns the replaced ones.
 func (t *Tracer) change(model string, c *Change) (old []*setting, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -68,7 +68,7 @@ func requests(tracer *Tracer, model string, n int) (traced []int) {
 	return traced
 }
 
-// inFile returns the ids of the requests in a trace file, "" for a file that is not there.
+// inFile returns the ids of the requests in a trace file, "" for a missing file.
 func inFile(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -130,7 +130,7 @@ func TestTheCountIsUsedUp(t *testing.T) {
 	if got := shown(tracer, ""); !strings.Contains(got, "count=0 ") {
 		t.Errorf("clients see %s, want a count of 0", got)
 	}
-	tracer.recorder.retire(nil) // behind the traces
+	tracer.recorder.retire(nil) // after the traces
 	if got := inFile(t, path); got != "2 4" {
 		t.Errorf("the file has requests %q when the count is used up, want 2 4", got)
 	}
@@ -142,7 +142,8 @@ func TestTheCountIsUsedUp(t *testing.T) {
 	}
 }
 
-// TestACountThatIsUsedUpHasAFileOfItsOwn as in Triton. Earlier traces stay in the other file.
+// TestACountThatIsUsedUpHasAFileOfItsOwn checks, as in Triton, that earlier traces stay in the
+// other file.
 func TestACountThatIsUsedUpHasAFileOfItsOwn(t *testing.T) {
 	tracer, path := tracerOf(t, nil)
 	requests(tracer, "m", 20)
@@ -169,7 +170,8 @@ func TestACountThatIsUsedUpHasAFileOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestFilesAreBounded writes as many traces as there is room for, readable by their owner alone, and tells of the others.
+// TestFilesAreBounded writes more traces than there is room for. The files are readable only by
+// their owner.
 func TestFilesAreBounded(t *testing.T) {
 	for _, frequency := range []uint32{0, 2} {
 		var log strings.Builder
@@ -253,7 +255,7 @@ func TestFilesOfEachFrequency(t *testing.T) {
 	}
 }
 
-// TestATraceThatOutlivesItsSetting ends when its setting has been replaced.
+// TestATraceThatOutlivesItsSetting ends a trace after its setting has been replaced.
 func TestATraceThatOutlivesItsSetting(t *testing.T) {
 	tracer, path := tracerOf(t, nil)
 	root := tracer.Sample("m", false, noHeader)
@@ -384,7 +386,7 @@ func TestLevelsAreReadAsTritonReadsThem(t *testing.T) {
 	}
 }
 
-// TestLostFilesAreNoError has a directory where the file is to be.
+// TestLostFilesAreNoError has a directory at the path of the file.
 func TestLostFilesAreNoError(t *testing.T) {
 	var log strings.Builder
 	directory := t.TempDir()
@@ -404,7 +406,7 @@ func TestLostFilesAreNoError(t *testing.T) {
 	}
 }
 
-// TestEntriesOfFiles wants the text of a file, byte by byte.
+// TestEntriesOfFiles compares the text of a file byte by byte.
 func TestEntriesOfFiles(t *testing.T) {
 	tracer, path := tracerOf(t, func(c *Config) { c.Level = Timestamps | Tensors })
 	root := tracer.Sample("m", false, noHeader)
@@ -453,7 +455,7 @@ func TestADisabledTracer(t *testing.T) {
 	}
 }
 
-// TestOffCostsNothing counts what a request costs while nothing is sampled.
+// TestOffCostsNothing counts the allocations of a request while nothing is sampled.
 func TestOffCostsNothing(t *testing.T) {
 	tracer, _ := tracerOf(t, func(c *Config) { c.Level = Off })
 	if n := testing.AllocsPerRun(100, func() {
@@ -465,8 +467,8 @@ func TestOffCostsNothing(t *testing.T) {
 	}
 }
 
-// TestTextsOfTensorsAreOnTheAccount has tensors traced of which some find no room: those are
-// left out, and all is given back when the trace has been written.
+// TestTextsOfTensorsAreOnTheAccount traces tensors, some of which find no room. Those are left out,
+// and all charges are returned when the trace has been written.
 func TestTextsOfTensorsAreOnTheAccount(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 64 << 20})
 	tracer, path := tracerOf(t, func(c *Config) { c.Level, c.Memory = Tensors, account })
@@ -475,7 +477,7 @@ func TestTextsOfTensorsAreOnTheAccount(t *testing.T) {
 	free := account.Most(budget.JSON)
 	root.Tensor(trace.QueueInput, "small", "INT32", []int64{1}, []byte{7, 0, 0, 0})
 	used := account.Used(budget.JSON)
-	root.Tensor(trace.QueueInput, "large", "UINT8", []int64{free}, make([]byte, free/4)) // of which each byte can become four, three times
+	root.Tensor(trace.QueueInput, "large", "UINT8", []int64{free}, make([]byte, free/4)) // each byte can become four, three times
 	root.Tensor(trace.QueueInput, "next", "INT32", []int64{1}, []byte{8, 0, 0, 0})
 	if now := account.Used(budget.JSON); used <= 0 || now != 2*used {
 		t.Errorf("one text takes %d bytes, two take %d", used, now)
@@ -509,7 +511,8 @@ func TestDroppedTracesGiveTheirMemoryBack(t *testing.T) {
 	}
 }
 
-// TestActivitiesInFiles has the names that backends choose in the file as they are, and told what was left out.
+// TestActivitiesInFiles checks that files have the backends' names unchanged, and report entries
+// that were left out.
 func TestActivitiesInFiles(t *testing.T) {
 	var log testkit.Buffer
 	tracer, path := tracerOf(t, func(c *Config) { c.Log = zerolog.New(&log) })

@@ -4,7 +4,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Mode says where traces go.
+// Mode is the destination of traces.
 type Mode string
 
 // The modes, as clients and flags name them.
@@ -16,14 +16,14 @@ const (
 // Level is a set of kinds of entries to record.
 type Level uint8
 
-// The levels. Off is none of them.
+// The levels. Off records nothing.
 const (
 	Off        Level = 0
 	Timestamps Level = 1
 	Tensors    Level = 2
 )
 
-// ParseLevel returns the level of a name, and whether there is one.
+// ParseLevel returns the level of a name, and whether it exists.
 func ParseLevel(name string) (Level, bool) {
 	switch name {
 	case "OFF":
@@ -36,7 +36,7 @@ func ParseLevel(name string) (Level, bool) {
 	return Off, false
 }
 
-// Names are the levels of the set, as clients see them.
+// Names returns the levels of the set, as clients see them.
 func (l Level) Names() []string {
 	if l == Off {
 		return []string{"OFF"}
@@ -51,10 +51,10 @@ func (l Level) Names() []string {
 	return names
 }
 
-// values are the values of a setting; count is the number of traces left.
+// values are the values of a setting; count is the number of remaining traces.
 type values struct {
 	level     Level
-	rate      uint32 // every rate-th request; 0: only requests that bring a context
+	rate      uint32 // every rate-th request; 0: only requests with a trace context
 	count     int32  // below 0: no limit
 	frequency uint32 // traces in each indexed file; 0: one file
 }
@@ -62,11 +62,11 @@ type values struct {
 // Update is a change of one value.
 type Update[T any] struct {
 	Given bool
-	Clear bool // the value falls back, to the global one or that of the start
+	Clear bool // the value falls back to the global one or the one at startup
 	Value T
 }
 
-// Change is what a client wants changed.
+// Change has a client's changes of settings.
 type Change struct {
 	Level     Update[Level]
 	Rate      Update[uint32]
@@ -74,7 +74,7 @@ type Change struct {
 	Frequency Update[uint32]
 }
 
-// overrides are the values that do not fall back; nil where they do.
+// overrides has the values that do not fall back; nil if they do.
 type overrides struct {
 	level     *Level
 	rate      *uint32
@@ -99,7 +99,7 @@ func apply[T any](to **T, u Update[T]) {
 	}
 }
 
-// over returns the values that are in force above a fallback.
+// over returns the values in force, given the fallback.
 func (o overrides) over(fallback values) values {
 	v := fallback
 	set(&v.level, o.level)
@@ -115,8 +115,8 @@ func set[T any](to *T, from *T) {
 	}
 }
 
-// refuse says why a setting with these values would trace nothing although its level is
-// not off, as Triton does: where the count is used up it gives no reason.
+// refuse returns the reason why a setting with these values would trace nothing although its level
+// is not off. As in Triton there is no reason if the count is used up.
 func (t *Tracer) refuse(v values) error {
 	reason := ""
 	switch {

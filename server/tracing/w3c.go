@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/infer/trace"
 )
 
-// carrier is a client's headers as the library reads them.
+// carrier adapts a client's headers to the library.
 type carrier func(name string) (string, bool)
 
 // Get implements propagation.TextMapCarrier.
@@ -18,14 +18,13 @@ func (c carrier) Get(name string) string {
 	return value
 }
 
-// Set implements propagation.TextMapCarrier. Nothing is written to a client's headers.
+// Set implements propagation.TextMapCarrier. A client's headers are not written.
 func (carrier) Set(string, string) {}
 
 // Keys implements propagation.TextMapCarrier.
 func (carrier) Keys() []string { return []string{"traceparent", "tracestate"} }
 
-// readContext fills in the W3C context that a client has sent, and reports whether it has
-// sent a valid one.
+// readContext reads the W3C context of a client's headers, and reports whether it is valid.
 func readContext(c *trace.Config, header func(string) (string, bool)) bool {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), carrier(header))
 	span := oteltrace.SpanContextFromContext(ctx)

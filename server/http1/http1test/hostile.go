@@ -1,13 +1,11 @@
-// Package http1test has requests that no client should send, for the tests of all that
-// reads HTTP/1.x.
+// Package http1test has hostile requests for the tests of all readers of HTTP/1.x.
 package http1test
 
 import "strings"
 
-// Hostile is what a client may send instead of a request, with the
-// statuses of all replies, the last of which ends the connection unless it is
-// open. Each is tried on net/http too: what it refuses is refused here, but for
-// the lenient ones, which say why not.
+// Hostile are malformed and unusual requests, with the statuses of all replies. The last reply ends
+// the connection unless it is open. The tests also send each to net/http: requests that it rejects
+// are rejected here, but for those with a reason in Lenient.
 var Hostile = []struct {
 	Name, Text string
 	Want       []int

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// large are values that are far larger than the room for a rendering, by their names.
+// large returns values that are far larger than the room for a rendering, by their names.
 func large() map[string]Value {
 	text := strings.Repeat("aB \u00e9\n<{}%s.", 1<<16)
 	numbers, texts, dict := List{}, List{}, &Dict{}
@@ -103,13 +103,13 @@ func generated(t *testing.T, values []string) (list []string) {
 	return list
 }
 
-// TestNothingGrowsUncounted has each filter, test, method, function and operator work on large
-// values where there is little room. It must ask for room before it allocates, and it must end.
+// TestNothingGrowsUncounted applies each filter, test, method, function and operator to large
+// values with little room. It must ask for room before it allocates, and it must end.
 func TestNothingGrowsUncounted(t *testing.T) {
 	const (
 		room  = 256 << 10
 		slack = 160 << 10
-		step  = 48 // bytes of garbage that a step may leave, such as the box of a number
+		step  = 48 // bytes of garbage that a step may leave, such as a boxed number
 	)
 	errRoom := errors.New("no room")
 	variables := large()
@@ -159,8 +159,8 @@ var allowed = map[string]string{
 		"TrimRight TrimRightFunc TrimSpace TrimSuffix",
 }
 
-// TestOnlyTheMeterAllocates reads the sources: code that runs during a rendering allocates
-// through Meter, or says in a comment on the line why the allocation is bounded.
+// TestOnlyTheMeterAllocates reads the sources. Code that runs during a rendering allocates through
+// Meter, or states the bound of the allocation in a comment on the line.
 func TestOnlyTheMeterAllocates(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

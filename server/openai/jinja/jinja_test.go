@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// golden is a line of testdata/golden.jsonl: what Python's Jinja makes of a template.
+// golden is a line of testdata/golden.jsonl: a template and its result in Python's Jinja.
 type golden struct {
 	Template       string
 	Want, Raised   *string
@@ -20,7 +20,7 @@ type golden struct {
 	Variables      json.RawMessage
 }
 
-// decode makes a value of JSON, in the order of the text.
+// decode decodes JSON into a value and keeps the order of the text.
 func decode(t testing.TB, d *json.Decoder) Value {
 	t.Helper()
 	token, err := d.Token()
@@ -102,8 +102,7 @@ func TestTemplatesRenderAsInPython(t *testing.T) {
 	}
 }
 
-// TestRenderingsEnd: whatever a template does, it takes a bounded number of steps, calls
-// and bytes.
+// TestRenderingsEnd checks that every template takes a bounded number of steps, calls and bytes.
 func TestRenderingsEnd(t *testing.T) {
 	errRoom := errors.New("no room")
 	left := int64(0)
@@ -147,7 +146,7 @@ func TestRenderingsEnd(t *testing.T) {
 	}
 }
 
-// TestRenderingsEndWhenTheyAreNotWanted: whatever a template does at that time.
+// TestRenderingsEndWhenTheyAreNotWanted cancels renderings during all kinds of work.
 func TestRenderingsEndWhenTheyAreNotWanted(t *testing.T) {
 	errEnded := errors.New("ended")
 	list := List{}

@@ -1,15 +1,12 @@
-// Package admission decides which requests of browsers the page serves, so that no page of another
-// site reads it or acts through it. It knows nothing of what the page shows.
+// Package admission decides which browser requests the page serves, so that no page of another site
+// can read it or act through it. It does not know the content of the page.
 //
 //	http1.Request ─▶ Gate.Admit ── Host ── Sec-Fetch-Site ── Origin of a POST ─▶ page
-//	fields of a form ─▶ Gate.Trusts ── token ─▶ what changes something
+//	fields of a form ─▶ Gate.Trusts ── token ─▶ changes
 //
-// State: a Gate has the names of its hosts and its token, and neither changes after New. There is no
-// lock; any goroutine may ask.
+// A Gate does not change after New and may be used by any goroutine.
 //
-// Trust: a request comes from a browser that runs scripts of anybody. A browser tells the truth in Host, Origin
-// and Sec-Fetch-Site, which no script can set. Clients that are no browsers may write what they like there: what
-// they can do by it is what the HTTP endpoint lets them do anyway.
-//
-// Memory: nothing is kept of a request.
+// Trust: a request comes from a browser that runs untrusted scripts. Scripts cannot set Host,
+// Origin and Sec-Fetch-Site, so a browser's values are true. Other clients can send any values,
+// which allow them no more than the HTTP endpoint does.
 package admission

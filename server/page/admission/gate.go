@@ -10,14 +10,14 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// Gate is what requests to one page must pass.
+// Gate admits requests to one page.
 type Gate struct {
-	hosts map[string]bool // names besides localhost, in lower case
+	hosts map[string]bool // besides localhost, in lower case
 	token string
 }
 
-// New makes a Gate with a token of its own. hosts are the names by which browsers may reach the
-// page, without a port.
+// New returns a Gate with a new token. hosts are the names under which browsers may reach the page,
+// without a port.
 func New(hosts []string) (*Gate, error) {
 	g := &Gate{hosts: make(map[string]bool)}
 	for _, host := range hosts {
@@ -30,7 +30,7 @@ func New(hosts []string) (*Gate, error) {
 	return g, nil
 }
 
-// CheckHost refuses what is no name of a host.
+// CheckHost rejects an invalid host name.
 func CheckHost(host string) error {
 	if host == "" || strings.Trim(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != "" {
 		return fmt.Errorf("host %q: want a name without scheme and port, such as gpu1.example.org", host)
@@ -38,7 +38,7 @@ func CheckHost(host string) error {
 	return nil
 }
 
-// Refusal is a request that is not served.
+// Refusal is the error of a request that is not served.
 type Refusal struct {
 	Status int
 	Text   string
@@ -47,7 +47,7 @@ type Refusal struct {
 // Error implements error.
 func (r *Refusal) Error() string { return r.Text }
 
-// Admit returns a *Refusal unless a request may be served. A POST needs the token besides.
+// Admit returns a *Refusal unless a request may be served. A POST also needs the token.
 func (g *Gate) Admit(r *http1.Request) error {
 	host, _ := r.Header("Host")
 	if !g.known(host) {
@@ -71,8 +71,8 @@ func (g *Gate) Admit(r *http1.Request) error {
 	return nil
 }
 
-// known reports whether a browser that asks for this host means the page. A foreign site can have its
-// name lead to this machine; an address and localhost it cannot have.
+// known reports whether a host is this page's. Another site can point its name at this machine, but
+// cannot use an address or localhost.
 func (g *Gate) known(host string) bool {
 	name := strings.ToLower(host) // bound: a header
 	if end := strings.LastIndexByte(name, ':'); end > strings.LastIndexByte(name, ']') {
@@ -89,8 +89,8 @@ func (g *Gate) known(host string) bool {
 
 var errForeign = &Refusal{http.StatusForbidden, "The page is not for use by pages of other sites."}
 
-// fromElsewhere refuses what a page of another site has the browser send, but for the navigation by
-// a link. Old browsers do not say where a request comes from.
+// fromElsewhere rejects requests for pages of other sites, except navigation by a link. Old
+// browsers do not send the header.
 func fromElsewhere(r *http1.Request) error {
 	switch site, says := r.Header("Sec-Fetch-Site"); {
 	case !says, site == "same-origin", site == "none":
@@ -104,7 +104,7 @@ func fromElsewhere(r *http1.Request) error {
 	return errForeign
 }
 
-// AsRefusal returns the Refusal that err is, or nil.
+// AsRefusal returns err as a Refusal, or nil.
 func AsRefusal(err error) *Refusal {
 	var r *Refusal
 	if errors.As(err, &r) {

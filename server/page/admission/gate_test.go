@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestAdmitRefusesOtherSites has the headers that browsers send, for this page and for others.
+// TestAdmitRefusesOtherSites sends the headers of browsers, for this page and for others.
 func TestAdmitRefusesOtherSites(t *testing.T) {
 	g, err := New([]string{"Gpu1.example.org"})
 	if err != nil {

@@ -11,25 +11,26 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// What is kept and shown of an answer.
+// Bounds of the parts of an answer that are kept and shown.
 const (
 	MostResponses = 64
 	mostElements  = 1000     // numbers of an output, and texts
 	mostText      = 16 << 10 // bytes of one text
 	// mostTexts bounds the errors and parameters of all responses, in bytes.
 	mostTexts = 1 << 20
-	// mostParameters bounds the parameters of a response that are shown.
+	// mostParameters bounds the shown parameters of a response.
 	mostParameters = 100
-	mostHex        = 256     // bytes of one element that is no text
+	mostHex        = 256     // bytes of one binary element
 	mostPicture    = 6 << 20 // bytes of one picture
-	// MostKept bounds what is copied of one answer, in bytes.
+	// MostKept bounds the copied bytes of one answer.
 	MostKept = 13 << 20
-	// spared is what whole tensors of numbers leave of it for the first elements of others, in bytes.
+	// spared is the part of MostKept that whole tensors of numbers leave for the first elements of
+	// others, in bytes.
 	spared = 1 << 20
 )
 
-// Collector takes the responses to one request. Enough, which may be nil, is called once when more
-// come than are shown.
+// Collector collects the responses to one request. Enough, which may be nil, is called once when
+// more come than are shown.
 type Collector struct {
 	Enough func()
 
@@ -40,11 +41,11 @@ type Collector struct {
 	enough    bool
 }
 
-// kept is what is shown of a response, copied.
+// kept is the copied part of a response.
 type kept struct {
 	code, err  string
 	parameters []Named
-	outputs    []infer.Tensor // Data is the part that is shown
+	outputs    []infer.Tensor // Data is the shown part
 	sizes      []int64
 }
 
@@ -84,14 +85,14 @@ func (c *Collector) Take(r *infer.Response) {
 	c.responses = append(c.responses, k) // bound: MostResponses
 }
 
-// text copies a text, or its beginning where it is long.
+// text copies a text, or its beginning if it is long.
 func (c *Collector) text(s string) string {
 	s = strings.Clone(infer.Cut(s, max(min(mostText, mostTexts-c.texts), 8)))
 	c.texts += len(s)
 	return s
 }
 
-// shown is how many bytes of an output may be shown: those of a picture or of a file, or of the elements.
+// shown returns how many bytes of an output may be shown: as a picture, a file, or elements.
 func (c *Collector) shown(out *infer.Tensor) int64 {
 	if size := out.DataType.Size(); size > 0 {
 		all := int64(len(out.Data))
@@ -103,7 +104,7 @@ func (c *Collector) shown(out *infer.Tensor) int64 {
 	return mostPicture
 }
 
-// Response is one response as it is shown.
+// Response is one response for the page.
 type Response struct {
 	Number     int
 	Code       string // of an error
@@ -115,17 +116,17 @@ type Response struct {
 // Named is a parameter.
 type Named struct{ Name, Value string }
 
-// Output is one output as it is shown.
+// Output is one output for the page.
 type Output struct {
 	Name, Type, Shape string
 	Size              int64
 	Rows              string // numbers
 	Elements          []Element
 	Picture           string // a data URL of a raster image
-	Floats            bool   // that image is of floats, which may be something else
+	Floats            bool   // the image is of floats, which may not be an image
 	File              File   // of numbers
 	Left              int64  // elements, or bytes of BYTES, that are not shown
-	Broken            bool   // it is no tensor of its type
+	Broken            bool   // not a valid tensor of its type
 }
 
 // Element is one element of a BYTES tensor.
@@ -135,11 +136,11 @@ type Element struct {
 	Hex     string
 	Picture string // a data URL of a raster image
 	Sound   string // a data URL
-	File    File   // of what is not all there as text
+	File    File   // if the text is not complete
 	Cut     bool   // there is more
 }
 
-// Answer returns what was taken, and how many responses more there were. The request has ended.
+// Answer returns the responses, and the number of further ones. The request must have ended.
 func (c *Collector) Answer() (list []Response, more int) {
 	for i, k := range c.responses {
 		r := Response{Number: i + 1, Code: k.code, Error: k.err, Parameters: k.parameters}
@@ -186,7 +187,7 @@ func output(t *infer.Tensor, size int64) Output {
 	return o
 }
 
-// elements reads a BYTES tensor of so many bytes, of which data is the beginning.
+// elements reads a BYTES tensor of size bytes, which begins with data.
 //
 // bound: mostElements
 func (o *Output) elements(data []byte, size int64) {
@@ -204,7 +205,8 @@ func (o *Output) elements(data []byte, size int64) {
 	o.Left = size
 }
 
-// element shows an element of size bytes, of which data is the beginning. Name is that of its file, without an ending.
+// element shows an element of size bytes, which begins with data. Name is the name of its file,
+// without an extension.
 //
 // bound: mostText, mostFile and mostPicture
 func element(name string, data []byte, size int) Element {
@@ -242,7 +244,7 @@ func element(name string, data []byte, size int) Element {
 	return e
 }
 
-// cutText takes half a character off the end.
+// cutText removes half a character from the end.
 func cutText(text []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
 		if utf8.RuneStart(text[len(text)-i]) {
@@ -255,8 +257,8 @@ func cutText(text []byte) []byte {
 	return text
 }
 
-// readable reports whether bytes are text: UTF-8 without control characters but those of lines
-// and terminals' colours.
+// readable reports whether bytes are text: UTF-8 without control characters other than line breaks,
+// tabs and terminal colours.
 func readable(text []byte) bool {
 	if !utf8.Valid(text) {
 		return false
@@ -269,7 +271,7 @@ func readable(text []byte) bool {
 	return true
 }
 
-// rows shows the first n elements of a tensor, a line for each row, and a blank line between
+// rows formats the first n elements of a tensor, a line for each row, and a blank line between
 // planes.
 //
 // bound: mostElements

@@ -1,19 +1,18 @@
-// Package form turns what a person types into tensors, and tensors into what a person reads: the
-// fields of a model's inputs, the values of each as text, file or picture, and outputs as rows of
-// numbers, texts, pictures, sounds, hex and files. It knows neither HTML nor HTTP.
+// Package form converts between text and tensors for the page: the fields of a model's inputs,
+// their values from text, file or picture, and outputs as rows of numbers, texts, pictures, sounds,
+// hex and files. It knows neither HTML nor HTTP.
 //
 //	config ── Fields ─▶ Field ── Read ─▶ infer.Tensor … infer.Response ── Collector.Take ─▶ Answer ─▶ Response, Output
 //
-// State: a Field is filled by one request and belongs to it. A Collector takes the responses of one
-// request, from one goroutine at a time, as a Sender is called; its Answer is read when the request
-// has ended. Nothing else has a state, and there is no lock.
+// A Field belongs to one request. A Collector takes the responses of one request, from one
+// goroutine at a time; Answer is called when the request has ended.
 //
-// Memory: Read asks for the memory of a tensor, and for that of decoding a picture, before it takes
-// either (Room). A Collector copies the part
-// of a response that is shown, within a bound, and releases the response at once: a model that
-// streams is not held up.
+// Memory: Read charges the memory of a tensor, and for decoding a picture, before it allocates
+// (Room). A Collector copies the shown part of a response, within a bound, and releases the
+// response at once, so that it does not slow a stream.
 //
-// Trust: text and files are a client's, outputs a model's. Lengths and pictures' sizes are checked before
-// memory is taken for them. What comes out is text that the caller escapes, but for
-// pictures, which are raster images by their first bytes, never SVG, and sounds; other bytes are URLs that a browser saves and does not show.
+// Trust: text and files are a client's, outputs a model's. Lengths and picture sizes are checked
+// before memory is allocated for them. The output is text, which the caller escapes. Pictures are
+// raster images by their first bytes, never SVG. Other bytes are URLs that a browser saves and does
+// not show.
 package form

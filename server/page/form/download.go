@@ -10,22 +10,24 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// mostFile bounds what can be downloaded of an answer: a tensor of numbers, an element of BYTES.
+// mostFile bounds a download: a tensor of numbers, or an element of BYTES.
 const mostFile = 1 << 20
 
-// File is what a browser saves: its name, and a data URL of what is in it; both are "" if not all of it was kept.
+// File is a download: its name, and a data URL of its content. Both are "" if the content was not
+// kept completely.
 type File struct{ Name, URL string }
 
 const webp = "image/webp"
 
-// dataURL is bytes of a media type in a URL.
+// dataURL returns bytes of a media type as a URL.
 //
 // bound: mostFile or mostPicture
 func dataURL(kind string, data []byte) string {
 	return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data)
 }
 
-// media are the files that browsers show or play, by their first bytes. There is no SVG, which is markup.
+// media are the files that browsers show or play, by their first bytes. SVG is excluded, since it
+// is markup.
 var media = []struct{ kind, ending, prefix, inner string }{
 	{"image/png", ".png", "\x89PNG\r\n\x1a\n", ""},
 	{"image/jpeg", ".jpg", "\xff\xd8\xff", ""},
@@ -38,9 +40,10 @@ var media = []struct{ kind, ending, prefix, inner string }{
 	{"audio/mpeg", ".mp3", "ID3", ""},
 }
 
-// mediaType is the media type of a raster image or a sound, and the ending of its files' names; "" of all else.
+// mediaType returns the media type of a raster image or a sound, and the extension of its file; ""
+// for other data.
 func mediaType(data []byte) (kind, ending string) {
-	const inner = 8 // where RIFF says what is in it
+	const inner = 8 // position of the format in a RIFF file
 	for _, m := range media {
 		if bytes.HasPrefix(data, []byte(m.prefix)) && (m.inner == "" || len(data) > inner+len(m.inner) && bytes.HasPrefix(data[inner:], []byte(m.inner))) { // bound: the prefixes of the table
 			return m.kind, m.ending
@@ -49,7 +52,8 @@ func mediaType(data []byte) (kind, ending string) {
 	return "", ""
 }
 
-// tensorFile is a tensor of numbers as numpy.load reads it; the plain bytes where numpy has no such type.
+// tensorFile returns a tensor of numbers as a file for numpy.load, or as plain bytes if numpy has
+// no such type.
 //
 // bound: mostFile
 func tensorFile(t *infer.Tensor) File {
@@ -69,7 +73,8 @@ func tensorFile(t *infer.Tensor) File {
 		shape += "," // a tuple of one
 	}
 	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape)
-	// The magic, the version and the length of the header precede it; all of it is a multiple of 64 bytes.
+	// The magic, the version and the length of the header precede it. All of it is a multiple of 64
+	// bytes.
 	const before, align = 10, 64
 	header += strings.Repeat(" ", align-1-(before+len(header))%align) + "\n"
 	file := make([]byte, 0, before+len(header)+len(t.Data))

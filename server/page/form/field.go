@@ -9,18 +9,18 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Field is what the form has for one input of a model.
+// Field is the form field of one input of a model.
 type Field struct {
 	Name     string
 	Type     infer.DataType
-	Dims     []int64 // as in requests, with the batch dimension in front
+	Dims     []int64 // as in requests, with the batch dimension first
 	Optional bool
-	Shape    string // as typed, at first a proposal
+	Shape    string // as typed, initially a proposal
 	Values   string // likewise
 	File     []byte // nil: none was chosen
 }
 
-// Fields returns the fields of a model's inputs with proposals for each.
+// Fields returns the fields of a model's inputs with a proposal for each.
 //
 // bound: the inputs of the config
 func Fields(config *kserve.ModelConfig) []Field {
@@ -28,7 +28,7 @@ func Fields(config *kserve.ModelConfig) []Field {
 	for _, in := range config.GetInput() {
 		f := Field{Name: in.GetName(), Type: infer.DataType(in.GetDataType()), Dims: slices.Clone(in.GetDims()), Optional: in.GetOptional()}
 		proposed := slices.Clone(f.Dims)
-		open := true // one dimension may be found from the values
+		open := true // one dimension may be derived from the values
 		for i := len(proposed) - 1; i >= 0; i-- {
 			if proposed[i] >= 0 {
 				continue
@@ -51,7 +51,7 @@ func Fields(config *kserve.ModelConfig) []Field {
 	return list
 }
 
-// proposal is a value that fills a tensor.
+// proposal returns a value that fills a tensor.
 func proposal(d infer.DataType) string {
 	switch d {
 	case infer.Bool:
@@ -65,13 +65,13 @@ func proposal(d infer.DataType) string {
 	}
 }
 
-// DimsText is the shape that the configuration wants, for people.
+// DimsText formats the configured shape.
 func (f *Field) DimsText() string { return infer.ShapeString(f.Dims) }
 
 // IsBytes reports whether the values are texts.
 func (f *Field) IsBytes() bool { return f.Type == infer.Bytes }
 
-// Empty reports whether nothing was given.
+// Empty reports whether the field is empty.
 func (f *Field) Empty() bool { return f.File == nil && strings.TrimSpace(f.Values) == "" }
 
 // bound: maxDims
@@ -83,14 +83,14 @@ func shapeText(shape []int64) string {
 	return strings.Join(texts, ", ")
 }
 
-// separated cuts a text at blanks, commas, semicolons and brackets.
+// separated splits a text at spaces, commas, semicolons and brackets.
 func separated(text string) func(yield func(string) bool) {
 	return strings.FieldsFuncSeq(text, func(r rune) bool {
 		return r <= ' ' || r == ',' || r == ';' || r == '[' || r == ']' || r == '(' || r == ')' || r == '\u00a0'
 	})
 }
 
-// parseShape reads a shape; open is the place of the one -1 in it, or -1.
+// parseShape parses a shape; open is the index of the one -1 in it, or -1.
 func (f *Field) parseShape() (shape []int64, open int, err error) {
 	open = -1
 	for word := range separated(f.Shape) {
@@ -112,7 +112,7 @@ func (f *Field) parseShape() (shape []int64, open int, err error) {
 
 const maxDims = 32
 
-// refuse is an error about this input.
+// refuse returns an error about this input.
 func (f *Field) refuse(format string, args ...any) error {
 	return infer.Errorf(infer.InvalidArg, "input '%s': "+format, append([]any{f.Name}, args...)...) // bound: the arguments of a format
 }

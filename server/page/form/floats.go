@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// float is the first element of data, which has floats of the type.
+// float returns the first element of data, which has floats of the type.
 func float(d infer.DataType, data []byte) float64 {
 	switch d {
 	case infer.FP16:
@@ -21,7 +21,7 @@ func float(d infer.DataType, data []byte) float64 {
 	}
 }
 
-// toHalf rounds to the nearest number of IEEE 754 binary16, ties to even.
+// toHalf rounds to the nearest IEEE 754 binary16 number, ties to even.
 func toHalf(v float32) uint16 {
 	bits := math.Float32bits(v)
 	sign, exponent, fraction := uint16(bits>>16&0x8000), int(bits>>23&0xff)-127, bits&0x7fffff
@@ -39,7 +39,7 @@ func toHalf(v float32) uint16 {
 	}
 }
 
-// rounded shifts n to the right and rounds what falls off to the nearest, ties to even.
+// rounded shifts n to the right and rounds to the nearest, ties to even.
 func rounded(n uint32, by uint) uint32 {
 	kept := n >> by
 	switch rest, half := n&(1<<by-1), uint32(1)<<(by-1); {
@@ -68,7 +68,7 @@ func fromHalf(h uint16) float32 {
 	return float32(magnitude)
 }
 
-// toBrain rounds to the nearest number of bfloat16, ties to even.
+// toBrain rounds to the nearest bfloat16 number, ties to even.
 func toBrain(v float32) uint16 {
 	bits := math.Float32bits(v)
 	if v != v {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// heap is a Room of the Go heap.
+// heap returns a Room of the Go heap.
 func heap() *Room {
 	return &Room{
 		Limit:  1 << 20,
@@ -28,7 +28,7 @@ func heap() *Room {
 	}
 }
 
-// shown is what an output with the same bytes would show.
+// shown returns what an output with the same bytes would show.
 func shown(t infer.Tensor) string {
 	o := output(&t, int64(len(t.Data)))
 	if t.DataType != infer.Bytes {
@@ -41,7 +41,7 @@ func shown(t infer.Tensor) string {
 	return infer.ShapeString(t.Shape) + " " + strings.Join(texts, "|")
 }
 
-// TestReadMakesTensors reads what people type, and shows it again.
+// TestReadMakesTensors reads typed values, and shows them again.
 func TestReadMakesTensors(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -93,7 +93,7 @@ func TestReadMakesTensors(t *testing.T) {
 	}
 }
 
-// TestFieldsProposeWhatCanBeSent reads the proposals of a model's inputs.
+// TestFieldsProposeWhatCanBeSent reads the proposals for a model's inputs.
 func TestFieldsProposeWhatCanBeSent(t *testing.T) {
 	for _, c := range []struct {
 		batch int32
@@ -123,7 +123,7 @@ func TestFieldsProposeWhatCanBeSent(t *testing.T) {
 	}
 }
 
-// chequered is a PNG of 4 x 2 pixels, red and half transparent blue.
+// chequered returns a PNG of 4 x 2 pixels, red and half transparent blue.
 func chequered(t *testing.T) []byte {
 	t.Helper()
 	m := image.NewNRGBA(image.Rect(0, 0, 4, 2))
@@ -142,7 +142,7 @@ func chequered(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// TestPicturesBecomeTensors reads a picture in the layouts that models have, and scales it.
+// TestPicturesBecomeTensors reads a picture in the layouts of models, and scales it.
 func TestPicturesBecomeTensors(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -187,7 +187,7 @@ func TestFilesBecomeTensors(t *testing.T) {
 	}
 }
 
-// bytesOf is the data of a BYTES tensor.
+// bytesOf returns the data of a BYTES tensor.
 func bytesOf(elements ...string) []byte {
 	var data []byte
 	for _, e := range elements {
@@ -197,7 +197,7 @@ func bytesOf(elements ...string) []byte {
 	return data
 }
 
-// TestOutputsAreShown has texts, pictures, other bytes, and bytes that lie about their lengths.
+// TestOutputsAreShown has texts, pictures, other bytes, and invalid lengths.
 func TestOutputsAreShown(t *testing.T) {
 	picture := string(chequered(t))
 	long := strings.Repeat("é", mostText)
@@ -241,8 +241,8 @@ type counted struct{ n int }
 func (m *counted) Retain()  { m.n++ }
 func (m *counted) Release() { m.n-- }
 
-// TestCollectorEndsStreams has a model that streams without an end: each response is released at
-// once, and one more than are shown tells the model to stop.
+// TestCollectorEndsStreams has a model with an endless stream. Each response is released at once,
+// and the first that is not shown stops the model.
 func TestCollectorEndsStreams(t *testing.T) {
 	memory, stops := &counted{}, 0
 	c := &Collector{Enough: func() { stops++ }}
@@ -260,7 +260,7 @@ func TestCollectorEndsStreams(t *testing.T) {
 	}
 }
 
-// TestHalvesAreExact goes through all halves and back, and looks at what lies between.
+// TestHalvesAreExact converts all halves both ways, and numbers between them.
 func TestHalvesAreExact(t *testing.T) {
 	for h := range 1 << 16 {
 		v := fromHalf(uint16(h))
@@ -278,7 +278,7 @@ func TestHalvesAreExact(t *testing.T) {
 	}
 }
 
-// floats is the data of a tensor of FP32.
+// floats returns the data of an FP32 tensor.
 func floats(values ...float32) []byte {
 	var data []byte
 	for _, v := range values {
@@ -287,7 +287,8 @@ func floats(values ...float32) []byte {
 	return data
 }
 
-// TestFloatsAreShownAsPictures looks at one pixel of what is drawn, in the layouts and scales that models have, and at what is no picture.
+// TestFloatsAreShownAsPictures checks one pixel of each picture, in the layouts and scales of
+// models, and tensors that are not pictures.
 func TestFloatsAreShownAsPictures(t *testing.T) {
 	fill := func(n int, v float32) []float32 { return slices.Repeat([]float32{v}, n) }
 	planes := slices.Concat(fill(64, 1), fill(64, 0.5), fill(64, 0))
@@ -336,7 +337,8 @@ func TestFloatsAreShownAsPictures(t *testing.T) {
 	}
 }
 
-// TestOutputsCanBeSaved compares with the files that numpy.save writes, and has sounds, bytes and long texts in BYTES.
+// TestOutputsCanBeSaved compares with the files of numpy.save, and has sounds, bytes and long texts
+// in BYTES.
 func TestOutputsCanBeSaved(t *testing.T) {
 	const matrix = "\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
 	for _, c := range []struct {
@@ -350,7 +352,7 @@ func TestOutputsCanBeSaved(t *testing.T) {
 		{infer.Tensor{Name: "S", DataType: infer.Uint64, Shape: []int64{}, Data: make([]byte, 8)}, "S.npy", "'shape': (), }"},
 		{infer.Tensor{Name: "F", DataType: infer.BF16, Shape: []int64{1}, Data: []byte{1, 2}}, "F.bin", "\x01\x02"},
 		{infer.Tensor{Name: "L", DataType: infer.Uint8, Shape: []int64{mostFile + 1}, Data: make([]byte, mostFile+1)}, "", ""},
-		{infer.Tensor{Name: "W", DataType: infer.Uint8, Shape: []int64{3}, Data: []byte{1, 2}}, "", ""}, // not whole
+		{infer.Tensor{Name: "W", DataType: infer.Uint8, Shape: []int64{3}, Data: []byte{1, 2}}, "", ""}, // incomplete
 	} {
 		c.tensor.Memory = nil
 		collector := &Collector{}
@@ -372,7 +374,8 @@ func TestOutputsCanBeSaved(t *testing.T) {
 	}
 }
 
-// TestWholeTensorsLeaveRoom has more large outputs than are kept whole: the first numbers of each are shown all the same.
+// TestWholeTensorsLeaveRoom has more large outputs than are kept whole: the first numbers of each
+// are shown.
 func TestWholeTensorsLeaveRoom(t *testing.T) {
 	c := &Collector{}
 	for range MostResponses {
@@ -386,7 +389,8 @@ func TestWholeTensorsLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestCollectorCutsTexts has responses with errors and parameters that are longer than a page shows.
+// TestCollectorCutsTexts has responses with errors and parameters that are longer than a page
+// shows.
 func TestCollectorCutsTexts(t *testing.T) {
 	c := &Collector{}
 	long := strings.Repeat("x", 1<<20)

@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// FuzzRead reads any text and any file as each type: what comes of it fits its shape and the limit,
-// and can be shown.
+// FuzzRead reads arbitrary text and files as each type. The result must fit its shape and the
+// limit, and must be showable.
 func FuzzRead(f *testing.F) {
 	f.Add(byte(infer.FP32), "2,-1", "[[1,2],[3,4]]", []byte(nil), false)
 	f.Add(byte(infer.Bytes), "2", `["a","\u00e9"]`, []byte(nil), false)

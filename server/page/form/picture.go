@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"image"
 	"image/color"
-	_ "image/gif" // image.Decode knows it
+	_ "image/gif" // for image.Decode
 	_ "image/jpeg"
 	"image/png"
 	"slices"
@@ -17,17 +17,17 @@ import (
 // maxPixels bounds the pictures that are decoded or encoded here.
 const maxPixels = 8 << 20
 
-// decodedBytes is what a decoder takes for a pixel at most.
+// decodedBytes bounds a decoder's memory for a pixel.
 const decodedBytes = 12
 
-// layout says where a tensor of pixels has its dimensions.
+// layout has the dimensions of a tensor of pixels.
 type layout struct {
 	height, width, channels int64
-	first                   bool // the channels stand first
+	first                   bool // the channels come first
 }
 
-// pixels reports how a shape may be that of a picture, whose height and width may be open.
-// Leading dimensions of 1 are a batch.
+// pixels returns the layout of a shape that may be a picture's, whose height and width may be
+// variable. Leading dimensions of 1 are a batch.
 func pixels(shape []int64) (l layout, ok bool) {
 	for len(shape) > 3 && shape[0] == 1 {
 		shape = shape[1:]
@@ -93,7 +93,7 @@ func (f *Field) readPicture(t *infer.Tensor, room *Room) error {
 	return nil
 }
 
-// fill writes the pixels of a picture, the nearest one for each place.
+// fill writes the pixels of a picture, scaled to the nearest ones.
 func (f *Field) fill(dst []byte, picture image.Image, l layout) {
 	size := int64(f.Type.Size())
 	from := picture.Bounds()
@@ -122,10 +122,12 @@ func (f *Field) fill(dst []byte, picture image.Image, l layout) {
 	}
 }
 
-// leastFloats is the least height and width of a tensor of floats that is shown as a picture: small ones are numbers.
+// leastFloats is the least height and width of a tensor of floats that is shown as a picture;
+// smaller ones are numbers.
 const leastFloats = 8
 
-// drawn reports how a tensor of a type and shape is drawn, if it may be a picture. Floats may be without channels, too.
+// drawn returns the layout of a tensor that may be shown as a picture. Floats may be without
+// channels, too.
 func drawn(d infer.DataType, shape []int64) (l layout, ok bool) {
 	least := int64(2)
 	switch d {
@@ -143,8 +145,8 @@ func drawn(d infer.DataType, shape []int64) (l layout, ok bool) {
 	return l, ok && min(l.height, l.width) >= least && max(l.height, l.width) <= maxPixels && l.height*l.width <= maxPixels
 }
 
-// samples returns the channels of a tensor as bytes: floats from 0 to 1 scaled, others from 0 to 255 as they are. It is nil
-// if there are other values.
+// samples returns the channels of a tensor as bytes: floats from 0 to 1 scaled, others from 0 to
+// 255 unchanged. It returns nil for other values.
 func samples(d infer.DataType, data []byte) []byte {
 	if d == infer.Uint8 {
 		return data
@@ -166,7 +168,7 @@ func samples(d infer.DataType, data []byte) []byte {
 	return values
 }
 
-// pictureOf returns the PNG of a tensor of pixels as a URL, "" of all else.
+// pictureOf returns the PNG of a tensor of pixels as a URL, or "".
 func pictureOf(d infer.DataType, shape []int64, data []byte) string {
 	l, ok := drawn(d, shape)
 	if !ok || int64(len(data)) != l.height*l.width*l.channels*int64(d.Size()) {

@@ -13,11 +13,11 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// Room is the memory that a request may take.
+// Room lends memory to a request.
 type Room struct {
-	// Limit is the most bytes that a tensor may have.
+	// Limit bounds a tensor, in bytes.
 	Limit int64
-	// Tensor gives a tensor memory for so many bytes, or refuses.
+	// Tensor gives a tensor n bytes of memory, or fails.
 	Tensor func(t *infer.Tensor, n int) error
 	// Charge is for memory beside the tensors, until the request ends.
 	Charge *budget.Charge
@@ -49,7 +49,7 @@ func (f *Field) take(t *infer.Tensor, n int64, room *Room) error {
 	return room.Tensor(t, int(n))
 }
 
-// settle puts the dimension that is open into the shape of t, which has n elements.
+// settle computes the open dimension of the shape of t, which has n elements.
 func (f *Field) settle(t *infer.Tensor, open int, n int64) error {
 	if open >= 0 {
 		t.Shape[open] = 1
@@ -65,7 +65,7 @@ func (f *Field) settle(t *infer.Tensor, open int, n int64) error {
 	return nil
 }
 
-// readNumbers reads values of a type of fixed size. One value fills the tensor.
+// readNumbers reads values of a type of fixed size. A single value fills the tensor.
 func (f *Field) readNumbers(t *infer.Tensor, open int, room *Room) error {
 	n, first := int64(0), ""
 	for word := range separated(f.Values) {
@@ -167,10 +167,10 @@ func putFloat(d infer.DataType, dst []byte, v float64) {
 	}
 }
 
-// readBytes reads texts, or the file as the only element. It goes through them twice, as a list of
-// them would take many times the memory of the text.
+// readBytes reads texts, or the file as the only element. It reads them twice, since a list of them
+// would take many times the memory of the text.
 func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
-	// The text with other ends of lines, as bytes for each time, and the longest element of JSON.
+	// The text with other line breaks, as bytes for each pass, and the longest JSON element.
 	if err := room.Charge.Take(budget.JSON, 5*int64(len(f.Values))); err != nil {
 		return err
 	}
@@ -196,7 +196,8 @@ func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
 	})
 }
 
-// elements returns what visits the elements of a BYTES tensor, which are valid during the visit.
+// elements returns a function that visits the elements of a BYTES tensor, which are valid during
+// the visit.
 //
 // bound: charged by readBytes
 func (f *Field) elements(shape []int64, open int, room *Room) func(visit func([]byte)) error {

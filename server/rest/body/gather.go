@@ -8,19 +8,19 @@ import (
 	"github.com/nereid-serving/nereid/server"
 )
 
-// Gatherer reads bodies into memory that is taken and charged as their bytes arrive. All
-// requests of a front end share one.
+// Gatherer reads bodies into memory that is charged as their bytes arrive. All requests of a front
+// end share one.
 type Gatherer struct {
-	// Open lends memory for large bodies; nil leaves them to the Go heap.
+	// Open lends memory for large bodies; nil: they are on the Go heap.
 	Open server.Opener
-	// Account is charged for what lies on the Go heap; the Opener charges for the rest.
+	// Account is charged for memory on the Go heap; the Opener charges for the rest.
 	Account *budget.Account
-	// MaxBytes bounds the JSON text of a request, a raw input, the JSON data of an input
-	// when decoded, and a decompressed body.
+	// MaxBytes bounds the JSON text of a request, a raw input, the JSON data of an input when
+	// decoded, and a decompressed body.
 	MaxBytes int64
 }
 
-// CheckInput refuses an input whose JSON data decode to more than MaxBytes.
+// CheckInput rejects an input whose JSON data decode to more than MaxBytes.
 func (from *Gatherer) CheckInput(name string, size int64) error {
 	if size > from.MaxBytes {
 		return infer.Errorf(infer.InvalidArg,
@@ -31,21 +31,22 @@ func (from *Gatherer) CheckInput(name string, size int64) error {
 }
 
 const (
-	// FirstStep is how many bytes are taken first for a body whose bytes may not come.
+	// FirstStep is the first allocation for a body whose bytes may not come.
 	FirstStep = 64 << 10
-	// plentyStep is how many while blocks are less than one PlentyPart-th of the account.
+	// plentyStep is the first allocation while blocks take less than one PlentyPart-th of the
+	// account.
 	plentyStep = 1 << 20
-	// PlentyPart divides the limit of the account: below that part memory is plenty.
+	// PlentyPart divides the limit of the account: memory is plentiful below that part.
 	PlentyPart = 8
-	// gatherGrowth is how many times as large the next block is when the one
-	// before is full: what is copied then is an eighth of it.
+	// gatherGrowth is the factor between a full block and the next one, which bounds the copied
+	// bytes to an eighth of it.
 	gatherGrowth = 8
 )
 
-// Gather reads up to limit bytes of a body into memory that is taken and charged as they
-// come. announced tells that the client has said there will be so many: then they lie in
-// the pool. Else, if they are few, on the heap as that kind. The caller releases the Memory,
-// which is nil for the heap; an error leaves nothing to release.
+// Gather reads up to limit bytes of a body into memory that is charged as they arrive. announced
+// means that the client has announced limit bytes: then they are in the pool. Otherwise few bytes
+// are on the heap, charged as that kind. The caller releases the Memory, which is nil for the heap.
+// After an error there is nothing to release.
 func (from *Gatherer) Gather(b *Reader, c *budget.Charge, kind budget.Kind, limit int64, announced bool) ([]byte, infer.Memory, error) {
 	if from.Open == nil {
 		data, err := b.readGrowing(c, kind, limit)
@@ -100,13 +101,13 @@ type gathering struct {
 	body *Reader
 	data []byte // the memory; data[:got] has been read
 	got  int
-	room server.Filling // nil while data lies on the heap
+	room server.Filling // nil while data is on the heap
 	// held is how much of room is real, and attributed to the holder of charge.
 	charge *budget.Charge
 	held   int
 }
 
-// fill reads until data is full, or the body has ended: then more is false.
+// fill reads until data is full or the body has ended. more is false at the end.
 func (g *gathering) fill() (more bool, err error) {
 	for g.got < len(g.data) {
 		to := len(g.data)
@@ -126,9 +127,9 @@ func (g *gathering) fill() (more bool, err error) {
 	return true, nil
 }
 
-// step returns how far the block becomes real next, of all its bytes: few steps while
-// there is plenty of memory, as each costs a read of the socket or two, and no more
-// than twice of what has come where there is not.
+// step returns the size up to which the block becomes real next, of all its bytes. While memory is
+// plentiful there are few steps, since each costs one or two reads of the socket. Otherwise a step
+// at most doubles the received bytes.
 func (g *gathering) step(all int) int {
 	if account := g.from.Account; account.Used(budget.Blocks) < account.Limit()/PlentyPart {
 		return min(all, max(4*g.got, plentyStep))
@@ -136,8 +137,8 @@ func (g *gathering) step(all int) int {
 	return min(all, max(2*g.got, FirstStep))
 }
 
-// nextSize is that of the block after one of size bytes: an eighth of the limit
-// comes before the limit itself, for both blocks are there for a moment.
+// nextSize returns the size of the block after one of size bytes. An eighth of the limit comes
+// before the limit itself, since both blocks exist for a moment.
 func nextSize(size, limit int64) int64 {
 	eighth := (limit + gatherGrowth - 1) / gatherGrowth
 	switch next := gatherGrowth * size; {
@@ -163,7 +164,7 @@ func (g *gathering) larger(limit int64) error {
 	return nil
 }
 
-// move moves what has been read to a block of n bytes.
+// move moves the received bytes to a block of n bytes.
 func (g *gathering) move(n int) error {
 	room, err := g.from.Open(n, g.got)
 	if err != nil {
@@ -185,7 +186,7 @@ func (g *gathering) move(n int) error {
 	return nil
 }
 
-// hold attributes the first n bytes of the room.
+// hold attributes the first n bytes of the room to the holder.
 func (g *gathering) hold(n int) {
 	g.charge.HoldBlocks(int64(n - g.held))
 	g.held = n

@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// ForwardHeaders appends to params the headers of r that f chooses, as the client spelled
-// them and in its order. f may be nil.
+// ForwardHeaders appends to params the headers of r that f chooses, in the client's spelling and
+// order. f may be nil.
 func ForwardHeaders(params []infer.Parameter, r *http1.Request, f *server.Forwarding) (_ []infer.Parameter, err error) {
 	if f == nil {
 		return params, nil

@@ -9,14 +9,14 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// Whole calls use with the whole body of a request, nil if it is empty, and with the
-// charge of its bytes. Nothing may keep a part of it after use has returned.
+// Whole calls use with the whole body of a request, nil if it is empty, and with the charge of its
+// bytes. The text is invalid after use has returned.
 func (from *Gatherer) Whole(r *http1.Request, use func(text []byte, c *budget.Charge) error) error {
 	return from.whole(r, from.MaxBytes, from.CheckLength, use)
 }
 
-// Small is Whole for an endpoint that needs little: its bodies have at most Limits.SmallBody bytes. The texts in the
-// body are charged with it, so that use may copy each of them once.
+// Small is Whole for bodies of at most Limits.SmallBody bytes. The texts in the body are charged
+// with it, so use may copy each of them once.
 func (from *Gatherer) Small(r *http1.Request, use func(text []byte, c *budget.Charge) error) error {
 	limit := from.Account.Limits().SmallBody
 	if limit >= from.MaxBytes {
@@ -37,7 +37,7 @@ func (from *Gatherer) Small(r *http1.Request, use func(text []byte, c *budget.Ch
 	})
 }
 
-// whole reads a body of at most most bytes, which check refuses if it is longer.
+// whole reads a body of at most most bytes; check returns the error of a longer one.
 func (from *Gatherer) whole(r *http1.Request, most int64, check func(n int64) error, use func(text []byte, c *budget.Charge) error) error {
 	c := budget.Charge{Account: from.Account, Holder: r.Holder()}
 	defer c.Settle()
@@ -62,8 +62,8 @@ func (from *Gatherer) whole(r *http1.Request, most int64, check func(n int64) er
 	return use(text, &c)
 }
 
-// JSON returns a function for Whole and Small that parses the body and calls use. An empty body becomes
-// a value that does not exist.
+// JSON returns a function for Whole and Small that parses the body and calls use. An empty body
+// becomes a value that does not exist.
 func JSON(use func(v jsontext.Value, c *budget.Charge) error) func(text []byte, c *budget.Charge) error {
 	return func(text []byte, c *budget.Charge) error {
 		if len(text) == 0 {
@@ -77,8 +77,7 @@ func JSON(use func(v jsontext.Value, c *budget.Charge) error) func(text []byte, 
 	}
 }
 
-// CheckLength refuses a JSON text of more than MaxBytes; a negative length is not known
-// yet.
+// CheckLength rejects a JSON text of more than MaxBytes. A negative length is unknown.
 func (from *Gatherer) CheckLength(n int64) error {
 	if limit := from.MaxBytes; n > limit {
 		return infer.Errorf(infer.InvalidArg,
@@ -87,8 +86,8 @@ func (from *Gatherer) CheckLength(n int64) error {
 	return nil
 }
 
-// Parse checks the syntax of a request's JSON; its error is RefuseJSON's, with what to do behind
-// it where the text shows what its author has mistaken. The memory of the scanner is charged to c.
+// Parse checks the syntax of a request's JSON. Its error is RefuseJSON's, and suggests a remedy for
+// common mistakes. The memory of the scanner is charged to c.
 func Parse(c *budget.Charge, s *jsontext.Scanner, text []byte) (jsontext.Document, error) {
 	doc, err := s.Scan(c, text)
 	if err == nil {
@@ -101,8 +100,8 @@ func Parse(c *budget.Charge, s *jsontext.Scanner, text []byte) (jsontext.Documen
 	return doc, refusal
 }
 
-// RefuseJSON says what is wrong with a JSON text as the protocol does; nil and the errors of
-// charges stay as they are.
+// RefuseJSON returns the protocol's error for a JSON error. It returns nil and the errors of
+// charges unchanged.
 func RefuseJSON(err error) error {
 	var refused *infer.Error
 	switch {

@@ -24,7 +24,7 @@ func (b *brokenBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestAPanicOverABodyKeepsNothing: the memory that it was being read into comes back,
+// TestAPanicOverABodyKeepsNothing checks that the memory of a body is released after a panic,
 // whether its length was announced or not.
 func TestAPanicOverABodyKeepsNothing(t *testing.T) {
 	blocks := &servertest.Blocks{Account: budget.New(budget.Config{Limit: 1 << 30})}

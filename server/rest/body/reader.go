@@ -13,21 +13,20 @@ import (
 // Reader reads a request's body in order.
 type Reader struct {
 	src io.Reader
-	// Left is how many bytes are still to come, -1 if only the body's end will tell:
-	// it is chunked or compressed.
+	// Left is the number of remaining bytes, or -1 if it is unknown: the body is chunked or
+	// compressed.
 	Left int64
-	// Got counts the bytes that have been read.
+	// Got counts the received bytes.
 	Got int64
 }
 
-// NewReader returns a Reader of src, which has so many bytes; -1 if only its end will
-// tell.
+// NewReader returns a Reader of src, which has length bytes, or -1 if the length is unknown.
 func NewReader(src io.Reader, length int64) Reader { return Reader{src: src, Left: length} }
 
-// Source returns what the body is read from.
+// Source returns the underlying reader.
 func (b *Reader) Source() io.Reader { return b.src }
 
-// ReadFull fills p. Where the body ends before that, n is less and err is nil.
+// ReadFull fills p. At the end of the body n is less and err is nil.
 func (b *Reader) ReadFull(p []byte) (n int, err error) {
 	if b.Left >= 0 && int64(len(p)) > b.Left {
 		p = p[:b.Left]
@@ -50,8 +49,8 @@ func (b *Reader) ReadFull(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readGrowing reads up to limit bytes onto the heap, and charges the memory as it
-// grows, so that a length which a client only claims takes none.
+// readGrowing reads up to limit bytes onto the heap. It charges the memory as it grows, so that an
+// announced length alone takes none.
 func (b *Reader) readGrowing(c *budget.Charge, kind budget.Kind, limit int64) ([]byte, error) {
 	if b.Left >= 0 {
 		limit = min(limit, b.Left)
@@ -81,8 +80,8 @@ func (b *Reader) readGrowing(c *budget.Charge, kind budget.Kind, limit int64) ([
 	}
 }
 
-// AtEnd reports whether nothing is left. It finds the end of a body whose length
-// is not known, so that the connection can take the next request.
+// AtEnd reports whether the body has ended. It finds the end of a body of unknown length, so that
+// the connection can take the next request.
 func (b *Reader) AtEnd() (bool, error) {
 	if b.Left >= 0 {
 		return b.Left == 0, nil
@@ -92,7 +91,7 @@ func (b *Reader) AtEnd() (bool, error) {
 	return n == 0 && err == nil, err
 }
 
-// Refuse says why a body could not be read to its end.
+// Refuse returns the error of a body that could not be read to its end.
 func Refuse(err error) error {
 	var refused *http1.BodyError
 	switch {

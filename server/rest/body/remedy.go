@@ -6,17 +6,17 @@ import (
 )
 
 var (
-	// singleQuoted is a name or a text in the quotes of Python and of shells.
+	// singleQuoted matches a name or a text in the quotes of Python and of shells.
 	singleQuoted = regexp.MustCompile(`[{\[,:]\s*'`)
-	// literals are those of Python and JavaScript where a value stands.
+	// literals matches values of Python and JavaScript.
 	literals = regexp.MustCompile(`[\[,:]\s*(None|True|False|undefined)\b`)
 )
 
 // maxLooked bounds how much of a text is searched for mistakes, in bytes.
 const maxLooked = 4 << 10
 
-// remedy says what may be done about a text that is no JSON, behind the text of the error; "" if
-// nothing shows what is wrong.
+// remedy suggests a correction of a text that is not JSON, to be appended to the error, or returns
+// "".
 func remedy(text []byte) string {
 	text = bytes.TrimSpace(text)
 	if len(text) < 2 {

@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// TestMalformedJSONSaysWhatToDo wants Triton's text first, and a remedy behind it only where the
-// text shows the mistake.
+// TestMalformedJSONSaysWhatToDo expects Triton's text first, and a remedy after it only if the text
+// shows the mistake.
 func TestMalformedJSONSaysWhatToDo(t *testing.T) {
 	for _, c := range []struct{ text, triton, remedy string }{
 		{"\xff\xd8\xff\xe0JFIF", "Invalid value. at 0", "; the body is no JSON: a file goes to a model with one BYTES input"},

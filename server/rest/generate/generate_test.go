@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
-// request is an empty one for a model with these inputs.
+// request returns an empty request for a model with these inputs.
 func request(batched bool, inputs ...*kserve.ModelInput) *Request {
 	account := budget.New(budget.Config{})
 	q := &Request{codec: NewCodec(&body.Gatherer{Account: account, MaxBytes: 1 << 20}, nil, nil), inputs: inputs, batched: batched}
@@ -58,8 +58,8 @@ func TestShapeTakesElementsIntoItsLastVariableDimension(t *testing.T) {
 	}
 }
 
-// TestLaterObjectGivesParametersTheirValue: in one object the first of a name counts, as
-// Triton's parser finds it; of two objects the later one, as models see what it hands on.
+// TestLaterObjectGivesParametersTheirValue checks duplicate names: in one object the first counts,
+// as in Triton's parser; of two objects the later one, as models see it.
 func TestLaterObjectGivesParametersTheirValue(t *testing.T) {
 	many := make([]string, 100)
 	for i := range many {
@@ -98,7 +98,7 @@ func TestInputCalledParametersIsRefused(t *testing.T) {
 	}
 }
 
-// TestMemoryIsGivenBack: whether a request is refused or not.
+// TestMemoryIsGivenBack reads accepted and rejected requests.
 func TestMemoryIsGivenBack(t *testing.T) {
 	for _, text := range []string{`{"N":[1,2]}`, `{"N":[1,2],"M":[1,"x"]}`, `{"N":[1,2],"N":3}`} {
 		q := request(false, &kserve.ModelInput{Name: "N", DataType: kserve.DataType_TYPE_INT32, Dims: []int64{-1}},
@@ -129,7 +129,7 @@ func TestFirstOfClashingMembersIsWritten(t *testing.T) {
 	}
 }
 
-// TestOutputWithoutFormInJSONIsAnErrorOfItsEvent: and the event is whole.
+// TestOutputWithoutFormInJSONIsAnErrorOfItsEvent checks that the event is complete.
 func TestOutputWithoutFormInJSONIsAnErrorOfItsEvent(t *testing.T) {
 	q := request(false)
 	for _, out := range []infer.Tensor{
@@ -151,7 +151,7 @@ func TestOutputWithoutFormInJSONIsAnErrorOfItsEvent(t *testing.T) {
 	}
 }
 
-// slot counts what is released, by whichever goroutine.
+// slot counts releases, from any goroutine.
 type slot struct{ released atomic.Int64 }
 
 func (*slot) Retain()    {}

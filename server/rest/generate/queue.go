@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// queue has the responses of one request between the model that sends them and the client
-// that reads them.
+// queue has the responses of one request between the model that sends them and the client that
+// reads them.
 type queue struct {
 	more chan struct{} // has a value when there may be something new; sends never wait
 
@@ -20,7 +20,7 @@ type queue struct {
 
 func newQueue() *queue { return &queue{more: make(chan struct{}, 1)} }
 
-// take is an infer.Sender. Responses that carry nothing are dropped.
+// take is an infer.Sender. It drops empty responses.
 func (q *queue) take(r *infer.Response) {
 	if !r.Empty && q.add(r) {
 		return
@@ -39,8 +39,8 @@ func (q *queue) add(r *infer.Response) bool {
 	return true
 }
 
-// end says that nothing more is added, and with which error the request was refused; of
-// several calls the first counts.
+// end marks the end of the responses, with the error of a rejected request. Of several calls the
+// first counts.
 func (q *queue) end(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,9 +57,8 @@ func (q *queue) tell() {
 	}
 }
 
-// next waits until there is something, and hands over all that there is: responses, which
-// the caller releases, and whether they are the last. space is memory for the next ones. One
-// goroutine calls it.
+// next waits for responses or the end and returns all responses, which the caller releases, and
+// whether they are the last. space is memory for the next list. One goroutine calls it.
 func (q *queue) next(space []*infer.Response) (list []*infer.Response, last bool, err error) {
 	for {
 		q.mu.Lock()
@@ -74,7 +73,7 @@ func (q *queue) next(space []*infer.Response) (list []*infer.Response, last bool
 	}
 }
 
-// close releases the responses that wait. take releases later ones.
+// close releases the waiting responses. take releases later ones.
 func (q *queue) close() {
 	q.mu.Lock()
 	list := q.waiting

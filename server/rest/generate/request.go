@@ -12,44 +12,44 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
-// nested is the member whose own members are mapped as those beside it are.
+// nested is the member whose own members are mapped like those beside it.
 const nested = "parameters"
 
 var errCoding = &infer.Error{Code: infer.InvalidArg, Message: "Unsupported content-encoding, only 'identity' is supported."}
 
-// Codec makes the Requests of one front end.
+// Codec creates the Requests of one front end.
 type Codec struct {
 	bodies     *body.Gatherer
 	allocate   server.Allocator
 	forwarding *server.Forwarding
 }
 
-// NewCodec returns a Codec that reads bodies by bodies. allocate lends memory for inputs,
-// nil leaves them on the Go heap; forwarding chooses the headers that become parameters,
-// nil none.
+// NewCodec returns a Codec. bodies reads request bodies; allocate lends memory for inputs, which
+// are on the Go heap if it is nil; forwarding chooses the headers that become parameters, none if
+// it is nil.
 func NewCodec(bodies *body.Gatherer, allocate server.Allocator, forwarding *server.Forwarding) *Codec {
 	return &Codec{bodies: bodies, allocate: allocate, forwarding: forwarding}
 }
 
-// Request is one request and what its responses become.
+// Request is one request and the encoder of its responses.
 type Request struct {
 	infer.Request
 	codec   *Codec
 	inputs  []*kserve.ModelInput // of the model
 	batched bool
-	tops    []bool         // which parameters are of the object at the top
-	at      map[string]int // where a parameter is, once there are more than few
+	tops    []bool         // whether each parameter is of the outer object
+	at      map[string]int // the index of a parameter, once there are more than few
 	charge  budget.Charge
 	tally   values.Tally
 	all     values.Parameters
-	members []member // memory for Append
+	members []member // scratch memory of Append
 }
 
-// few is how many parameters are looked through one by one.
+// few is how many parameters are searched linearly.
 const few = 16
 
-// Read makes a request of the body of r for the version that was found for a model. The
-// caller releases it, unless there is an error: that is the client's, with Triton's text.
+// Read makes a request from the body of r for the version that was found for a model. The caller
+// releases it. The error is the client's, with Triton's text.
 func (c *Codec) Read(r *http1.Request, found *models.Info, model string, version int64) (*Request, error) {
 	if coding, known := r.Coding(); !known || coding != http1.Identity {
 		return nil, errCoding
@@ -83,7 +83,7 @@ func (q *Request) begin(c budget.Charge) {
 	q.tally.Charge, q.all.Tally = &q.charge, &q.tally
 }
 
-// Release gives back what the request holds. It may be called again.
+// Release releases the memory of the request. It may be called again.
 func (q *Request) Release() {
 	for i := range q.Inputs {
 		q.Inputs[i].Release()
@@ -111,8 +111,8 @@ func (q *Request) read(v jsontext.Value) error {
 	return q.readMembers(v, true)
 }
 
-// readMembers reads the members of an object: the body, at the top, or the object
-// that is nested in it. Of members of one name in one object the first counts.
+// readMembers reads the members of an object: the body, or the object that is nested in it. Of
+// duplicate names in one object the first counts.
 func (q *Request) readMembers(v jsontext.Value, top bool) error {
 	dived := false
 	for m := v.Members(); ; {
@@ -166,8 +166,8 @@ func (q *Request) input(name jsontext.String) *kserve.ModelInput {
 	return nil
 }
 
-// addParameter adds a parameter of the object at the top or of the nested one, or gives one
-// that the other object has the new value.
+// addParameter adds a parameter of the outer or the nested object. It overwrites a parameter of the
+// other object.
 func (q *Request) addParameter(name string, v jsontext.Value, top bool) error {
 	p, ok := values.ReadParameter(v, name)
 	if !ok {
@@ -202,7 +202,7 @@ func (q *Request) find(name string) (at int, found bool) {
 	return at, found
 }
 
-// addInput makes a tensor of a value, which is its only element or the array of all.
+// addInput makes a tensor from a value, which is its only element or the array of all.
 func (q *Request) addInput(in *kserve.ModelInput, v jsontext.Value) error {
 	for i := range q.Inputs {
 		if q.Inputs[i].Name == in.GetName() {
@@ -245,9 +245,9 @@ func (q *Request) addInput(in *kserve.ModelInput, v jsontext.Value) error {
 	return values.ReadNumbers(v.Items(), t.DataType, n, t.Data)
 }
 
-// Shape gives n elements the dimensions of an input, with that of a batch in front: fixed
-// ones take their part, the last variable one takes the rest, and other variable ones are
-// 1. ok is false where n elements do not fit.
+// Shape gives n elements the dimensions of an input, after the batch dimension if batched. Fixed
+// dimensions keep their size, the last variable one takes the rest, and other variable ones are 1.
+// ok is false if n elements do not fit.
 //
 // bound: the dimensions of the config
 func Shape(batched bool, dims []int64, n int64) (shape []int64, ok bool) {

@@ -12,14 +12,14 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
-// member is a member of the object that a response becomes.
+// member is a member of a response's object.
 type member struct {
 	name string
 	kind memberKind
 	at   int // of the parameter or output
 }
 
-// memberKind also says which of members of one name is written: the lowest.
+// memberKind also determines which of several members of one name is written: the lowest.
 type memberKind uint8
 
 const (
@@ -30,8 +30,8 @@ const (
 	memberOutput
 )
 
-// Append appends a response without an error as a JSON object, its members in the order of
-// their names. The text stays charged until Sent. After an error b is what it was.
+// Append appends a response without an error as a JSON object, whose members are sorted by name.
+// The text stays charged until Sent. After an error b is unchanged.
 func (q *Request) Append(b []byte, r *infer.Response) ([]byte, error) {
 	whole := b
 	if err := q.listMembers(r); err != nil {
@@ -57,10 +57,10 @@ func (q *Request) Append(b []byte, r *infer.Response) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// Sent says that the texts which Append and AppendEvent have made are no longer needed.
+// Sent releases the charge of the texts of Append and AppendEvent.
 func (q *Request) Sent() { q.charge.Give(budget.JSON, q.charge.Taken(budget.JSON)) }
 
-// listMembers makes the members of a response, sorted.
+// listMembers lists the members of a response, sorted.
 func (q *Request) listMembers(r *infer.Response) (err error) {
 	const others = 3
 	q.members, err = budget.Grow(&q.charge, budget.Bodies, q.members[:0], others+len(r.Parameters)+len(r.Outputs))
@@ -90,7 +90,7 @@ func (q *Request) grow(b []byte, n int) ([]byte, error) {
 // memberBytes bounds the JSON of a member without its name and texts.
 const memberBytes = 64
 
-// appendMember appends a member of the object that r becomes.
+// appendMember appends a member of the object of r.
 func (q *Request) appendMember(b []byte, r *infer.Response, m member, first bool) ([]byte, error) {
 	text := "" // of the value
 	switch m.kind {
@@ -136,7 +136,7 @@ func (q *Request) appendOutput(b []byte, out *infer.Tensor) ([]byte, error) {
 	return append(b, ']'), err
 }
 
-// AppendEvent appends the event that a response becomes: its object, or its error.
+// AppendEvent appends the event of a response: its object, or its error.
 func (q *Request) AppendEvent(b []byte, r *infer.Response) []byte {
 	b = append(b, "data: "...)
 	err := error(nil)
@@ -151,7 +151,7 @@ func (q *Request) AppendEvent(b []byte, r *infer.Response) []byte {
 	return append(b, '\n', '\n')
 }
 
-// AppendError appends the object that an error becomes.
+// AppendError appends the object of an error.
 func (q *Request) AppendError(b []byte, err error) []byte {
 	text := infer.AsError(err).Message
 	larger, refused := q.grow(b, memberBytes+jsontext.TextBytes(text))

@@ -11,15 +11,14 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
-// gatherTensor gives t the next n bytes of the body, straight from the connection
-// into memory that is taken as they come. There are fewer where the body ends.
+// gatherTensor gives t the next n bytes of the body, read into memory that is charged as they
+// arrive. There are fewer at the end of the body.
 func (q *Request) gatherTensor(t *infer.Tensor, n int64, announced bool) (err error) {
 	t.Data, t.Memory, err = q.gather(budget.Bodies, n, announced)
 	return err
 }
 
-// readBinary gives t the next size bytes of the binary section, straight from
-// the connection into their memory.
+// readBinary gives t the next size bytes of the binary section, read directly into their memory.
 func (q *Request) readBinary(t *infer.Tensor, size uint64) error {
 	missing := func(has int64) error {
 		return infer.Errorf(infer.InvalidArg, "unexpected size for input '%s', expecting %d additional bytes for model '%s'",
@@ -59,7 +58,7 @@ func (q *Request) readAnnounced(t *infer.Tensor, n int64) error {
 	return err
 }
 
-// checkLeftOver refuses bytes after the last input's.
+// checkLeftOver rejects bytes after the last input's.
 func (q *Request) checkLeftOver() error {
 	end := len(q.rest) == 0
 	if !q.small {
@@ -74,7 +73,7 @@ func (q *Request) checkLeftOver() error {
 	return nil
 }
 
-// readRaw reads a request that is nothing but the bytes of its only input.
+// readRaw reads a request that consists of the bytes of its only input.
 func (q *Request) readRaw() error {
 	q.req.Raw = true
 	q.binary = true
@@ -94,7 +93,7 @@ func (q *Request) readRaw() error {
 		t.Data = t.Data[:max(0, len(t.Data)-infer.RawRoom)]
 		return err
 	}
-	// The room is read behind the body, and is memory that is there and charged.
+	// The room is read after the body, into existing and charged memory.
 	room, announced, most := bytes.NewReader(make([]byte, infer.RawRoom)), left >= 0, limit+1
 	if announced {
 		most, left = left, left+infer.RawRoom

@@ -10,16 +10,16 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
-// takesFile reports whether the model has one input, of bytes, so that a client may send a file
-// and nothing else. The framings of clouds have media types of their own.
+// takesFile reports whether the model has one input, of bytes, so that a client may send a file and
+// nothing else. The framings of platforms have their own media types.
 func (q *Request) takesFile() bool {
 	inputs := q.target.Info().Config.GetInput()
 	return len(inputs) == 1 && inputs[0].GetDataType() == kserve.DataType_TYPE_STRING && q.codec.framing.BinaryType == ""
 }
 
-// isFile reports whether the body is a file, as its media type says: image/* and audio/* always,
-// application/octet-stream unless the text begins as a JSON object, which clients of Triton's send by
-// that name too.
+// isFile reports whether the body is a file, by its media type: image/* and audio/* always, and
+// application/octet-stream unless the text begins with a JSON object, which clients of Triton send
+// with that type, too.
 func (q *Request) isFile(r *http1.Request) (bool, error) {
 	media, _ := r.Header("Content-Type")
 	switch {
@@ -38,10 +38,10 @@ func hasPrefixFold(text, prefix string) bool {
 	return len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix)
 }
 
-// maxBlank bounds the blanks before the brace of a JSON object, in bytes.
+// maxBlank bounds the spaces before the brace of a JSON object, in bytes.
 const maxBlank = 512
 
-// beginsAsObject looks at the beginning of the body, which can be read as before then.
+// beginsAsObject looks at the beginning of the body, which remains unread.
 func (q *Request) beginsAsObject() (bool, error) {
 	begin, left := make([]byte, maxBlank), q.body.Left
 	n, err := q.body.ReadFull(begin)

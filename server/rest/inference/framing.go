@@ -9,21 +9,21 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// HeaderLengthName is the header that says how many bytes of a body are JSON; binary
-// tensors follow.
+// HeaderLengthName is the header with the length of the JSON at the start of a body; binary tensors
+// follow.
 const HeaderLengthName = "Inference-Header-Content-Length"
 
-// Framing says where in a body the JSON ends. The zero value is that of the KServe
-// protocol: a header has the length, and bodies may be compressed.
+// Framing determines where the JSON of a body ends. The zero value is the KServe protocol's: a
+// header has the length, and bodies may be compressed.
 type Framing struct {
-	// BinaryType begins the media type of a body with binary tensors; the length of the
-	// JSON follows it, as SageMaker and Vertex AI have it. Bodies are not compressed then.
+	// BinaryType begins the media type of a body with binary tensors, and the length of the JSON
+	// ends it, as for SageMaker and Vertex AI. Such bodies are not compressed.
 	BinaryType string
-	// ReplyHeader has replies use the header all the same.
+	// ReplyHeader makes replies use the header as well.
 	ReplyHeader bool
 }
 
-// MarkBinary says in the head of a reply that n bytes of its body are JSON, and that
+// MarkBinary states in the head of a reply that the first n bytes of its body are JSON, and that
 // tensors follow.
 func (f Framing) MarkBinary(w *http1.Reply, n int) {
 	if f.BinaryType != "" && !f.ReplyHeader {
@@ -33,7 +33,7 @@ func (f Framing) MarkBinary(w *http1.Reply, n int) {
 	w.ContentType, w.Extra = "application/octet-stream", http1.Number{Name: HeaderLengthName, Value: n}
 }
 
-// jsonLength returns what a request says of the length of its JSON.
+// jsonLength returns the announced length of a request's JSON.
 func (f Framing) jsonLength(r *http1.Request) (n int64, given bool, err error) {
 	text, given, err := f.lengthText(r)
 	if !given || err != nil {
@@ -69,14 +69,14 @@ func (f Framing) lengthText(r *http1.Request) (text string, given bool, err erro
 	return media[len(f.BinaryType):], true, nil
 }
 
-// errRange refuses a length that the body, of n bytes, has not.
+// errRange rejects a length that exceeds the body, of n bytes.
 func (f Framing) errRange(r *http1.Request, n int64) error {
 	text, _, _ := f.lengthText(r)
 	return infer.Errorf(infer.InvalidArg, "inference header size should be in range (0, %d), got: %s", max(n, 0), text)
 }
 
-// stoi reads a number as C's stoi does: what follows the digits is not looked at. A
-// number beyond int32 is one beyond int32.
+// stoi reads a number as C's stoi does, which ignores a rest after the digits. A number beyond
+// int32 stays beyond int32.
 func stoi(text string) (n int64, ok bool) {
 	digits := strings.TrimLeft(text, " \t")
 	negative := strings.HasPrefix(digits, "-")

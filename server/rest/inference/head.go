@@ -12,9 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
-// requestHead has the members of the JSON of an inference that have a meaning. Errors win in
-// the order in which Triton finds them: id, parameters, each input with its data
-// before the next input is looked at, left-over bytes, outputs.
+// requestHead has the meaningful members of the JSON of an inference. Errors win in the order in
+// which Triton finds them: id, parameters, each input with its data before the next input,
+// left-over bytes, outputs.
 type requestHead struct {
 	id, parameters, inputs, outputs jsontext.Value
 }
@@ -38,7 +38,7 @@ func readRequestHead(t *jsontext.Document) (h requestHead) {
 	}
 }
 
-// setFirst keeps the first of members that have one name.
+// setFirst keeps the first of several members of one name.
 func setFirst(dst *jsontext.Value, v jsontext.Value) {
 	if !dst.Exists() {
 		*dst = v
@@ -48,8 +48,8 @@ func setFirst(dst *jsontext.Value, v jsontext.Value) {
 // maxCorrelationID is the longest correlation id that is a text, in bytes.
 const maxCorrelationID = 128
 
-// ReadParameters reads the JSON of a request's parameters into req as the front end does, for a program
-// that sends requests itself. The error is Triton's text, or says what is wrong with the JSON.
+// ReadParameters reads the JSON of a request's parameters into req, like the front end, for a
+// program that sends requests itself. The error is Triton's text, or that of a JSON error.
 func ReadParameters(text []byte, req *infer.Request) error {
 	var scanner jsontext.Scanner
 	t, err := scanner.Scan(nil, text)
@@ -162,17 +162,17 @@ func readFlag(v jsontext.Value, name string, req *infer.Request, flag uint32) er
 	return nil
 }
 
-// outputForm says how an output that was asked for is to be sent.
+// outputForm is the requested form of an output.
 type outputForm struct {
 	name    string
 	binary  bool
-	classes int // top-K classification, 0 none
-	// place is where in a client's region it goes, nil if it goes into the reply. The
+	classes int // top-K classification; 0: none
+	// place is the range of a client's region for the output, nil if it goes into the reply. The
 	// Request owns it.
 	place *clientshm.Slice
 }
 
-// readOutputs reads which outputs are wanted and how. An empty list is as none.
+// readOutputs reads the requested outputs and their forms. An empty list counts as none.
 func (q *Request) readOutputs(v jsontext.Value, req *infer.Request) error {
 	elements, err := v.Elements()
 	if err != nil {
@@ -191,7 +191,7 @@ func (q *Request) readOutputs(v jsontext.Value, req *infer.Request) error {
 		if err != nil {
 			return err
 		}
-		q.forms = append(q.forms, form) // the Request's before anything can fail; bound: tallied
+		q.forms = append(q.forms, form) // owned by the Request before anything can fail; bound: tallied
 		if !names.Add(form.name, len(req.Outputs), func(i int) string { return req.Outputs[i] }) {
 			return infer.Errorf(infer.InvalidArg, "%soutput '%s' already exists in request", req.LogPrefix(), form.name)
 		}
@@ -261,7 +261,7 @@ func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 	return form, nil
 }
 
-// form returns how the output of that name is to be sent.
+// form returns the requested form of the output of that name.
 func (q *Request) form(name string) outputForm {
 	for i := range q.forms {
 		if q.forms[i].name == name {

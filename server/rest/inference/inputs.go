@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
-// inputFields are the members of an input object that have a meaning.
+// inputFields has the meaningful members of an input object.
 type inputFields struct {
 	name, datatype, shape, data     jsontext.Value
 	binarySize                      jsontext.Value
@@ -56,7 +56,7 @@ func readInputFields(v jsontext.Value) (f inputFields) {
 	}
 }
 
-// checkSource refuses an input whose data comes from nowhere or from two places.
+// checkSource rejects an input with no source of data or with two.
 func (f *inputFields) checkSource() error {
 	sources := [...]struct {
 		v    jsontext.Value
@@ -84,7 +84,7 @@ func (f *inputFields) checkSource() error {
 	return &infer.Error{Code: infer.InvalidArg, Message: text}
 }
 
-// maxDataType is more than the name of any data type has, in bytes.
+// maxDataType exceeds the length of every data type's name, in bytes.
 const maxDataType = 16
 
 // readInputs reads the inputs and their data.
@@ -124,8 +124,8 @@ func (q *Request) readInputs(v jsontext.Value, req *infer.Request) error {
 		if !names.Add(t.Name, len(req.Inputs), func(i int) string { return req.Inputs[i].Name }) {
 			return infer.Errorf(infer.InvalidArg, "%sinput '%s' already exists in request", req.LogPrefix(), t.Name)
 		}
-		// The tensor is the request's before it has memory, so that the code that ends
-		// the request releases it.
+		// The tensor belongs to the request before it has memory, so that the end of the request
+		// releases it.
 		req.Inputs = append(req.Inputs, t) // bound: tallied
 		if err := q.readInputData(&f, &req.Inputs[len(req.Inputs)-1]); err != nil {
 			return err
@@ -172,8 +172,8 @@ func (q *Request) readName(v jsontext.Value) (string, error) {
 	return q.tally.Text(s)
 }
 
-// readShape returns the dimensions. Those beyond int64 become negative, which
-// the checks of shapes refuse.
+// readShape returns the dimensions. Those beyond int64 become negative, which the checks of shapes
+// reject.
 func (q *Request) readShape(v jsontext.Value) ([]int64, error) {
 	if !v.Exists() {
 		return nil, values.UnableTo("parse", "shape", errMissingMember("shape"))
@@ -227,8 +227,7 @@ func (q *Request) readInputData(f *inputFields, t *infer.Tensor) error {
 	}
 }
 
-// findRegion returns the range of a client's region in which a tensor lies, or shall. The
-// caller releases it.
+// findRegion returns the range of a client's region for a tensor. The caller releases it.
 func (q *Request) findRegion(region, offset, size jsontext.Value) (*clientshm.Slice, error) {
 	name, err := region.Text()
 	if err != nil {
@@ -244,8 +243,8 @@ func (q *Request) findRegion(region, offset, size jsontext.Value) (*clientshm.Sl
 	return q.codec.regions.Find(name.String(), from, n)
 }
 
-// readRange reads where in a region a tensor lies: its offset and bytes, 0 where they are
-// not given. Triton reads them of tensors in no region, too, and uses them for nothing.
+// readRange reads the offset and size of a tensor in a region; absent ones are 0. Triton also reads
+// and ignores them for tensors without a region.
 func readRange(offset, size jsontext.Value) (from, n uint64, err error) {
 	if offset.Exists() {
 		if from, err = offset.Uint(); err != nil {
@@ -260,8 +259,8 @@ func readRange(offset, size jsontext.Value) (from, n uint64, err error) {
 	return from, n, nil
 }
 
-// readJSONData decodes the elements that stand in the JSON. Nothing is allocated
-// for a shape that its data cannot fill.
+// readJSONData decodes elements in the JSON. It allocates nothing for a shape that its data cannot
+// fill.
 func (q *Request) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 	for _, d := range t.Shape {
 		if d < 0 {

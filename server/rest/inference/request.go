@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// SmallBody is the longest body that is read as a whole into one block of the Go
-	// heap, in bytes.
+	// SmallBody is the longest body that is read as a whole into one block of the Go heap, in
+	// bytes.
 	SmallBody = 8 << 10
-	// codecBytes is about what a decompressor takes.
+	// codecBytes is the approximate memory of a decompressor.
 	codecBytes = 48 << 10
 	// keptScratch bounds the memory that a Request keeps for the next inference.
 	keptScratch = 64 << 10
 )
 
-// ErrCoding refuses a body in an unknown coding. Its reply offers the known codings.
+// ErrCoding rejects a body in an unknown coding. Its reply offers the known codings.
 var ErrCoding = &infer.Error{Code: infer.Unsupported, Message: "Unsupported compression type"}
 
-// Codec makes the Requests of one front end, all of which share it.
+// Codec creates the Requests of one front end.
 type Codec struct {
 	bodies     *body.Gatherer
 	allocate   server.Allocator
@@ -41,43 +41,43 @@ type Codec struct {
 	codings    http1.Codecs
 }
 
-// NewCodec returns a Codec that reads bodies by bodies. allocate lends memory for decoded
-// tensors, nil leaves them on the Go heap; named has the regions that requests may name;
-// forwarding chooses the headers that become parameters, nil none; framing says where the
-// JSON of bodies ends.
+// NewCodec returns a Codec. bodies reads request bodies; allocate lends memory for decoded tensors,
+// which are on the Go heap if it is nil; named has the regions that requests may name; forwarding
+// chooses the headers that become parameters, none if it is nil; framing determines where the JSON
+// of bodies ends.
 func NewCodec(bodies *body.Gatherer, allocate server.Allocator, named *clientshm.Registry, forwarding *server.Forwarding, framing Framing) *Codec {
 	c := &Codec{bodies: bodies, allocate: allocate, regions: named, forwarding: forwarding, framing: framing}
 	c.requests.New = func() any { return &Request{codec: c} }
 	return c
 }
 
-// Request is one inference on its way through the front end. Its memory serves a later
-// inference again; the part that the packages below see, handedOn, does not.
+// Request is one inference on its way through the front end. Its memory is reused by a later
+// inference, except the part that the packages below see, handedOn.
 type Request struct {
 	codec    *Codec
 	target   models.Target
 	charge   budget.Charge
 	tally    values.Tally
 	body     body.Reader
-	rest     []byte // binary data of a small body that no input has taken yet
-	small    bool   // the body has been read as a whole: rest, not body, has the rest
+	rest     []byte // binary data of a small body that no input has consumed yet
+	small    bool   // the body has been read as a whole: rest, not body, has the remainder
 	inflate  *http1.Inflater
 	text     []byte       // the JSON, from ReadHead to Decode; nil if the body is raw
-	room     infer.Memory // of text, nil if it lies on the heap
+	room     infer.Memory // of text, nil if it is on the heap
 	file     bool         // the body is a file: the bytes of the only input, with a JSON reply
 	reusable bool         // no method of it has panicked
 	left     bool         // the client had disconnected when Infer returned
 
 	*handedOn
 	forms   []outputForm
-	binary  bool // outputs without a form of their own are binary
+	binary  bool // the default form of outputs
 	scanner jsontext.Scanner
-	head    []byte // memory for the JSON text of a request that is not small
+	head    []byte // memory for the JSON text of a larger request
 	out     []byte // memory for the JSON of the reply
 	blobs   [][]byte
 }
 
-// handedOn is one block of memory for what most requests need.
+// handedOn is one allocation for the needs of most requests.
 type handedOn struct {
 	req     infer.Request
 	inputs  [2]infer.Tensor
@@ -87,8 +87,7 @@ type handedOn struct {
 	single  server.Single
 }
 
-// NewRequest returns a Request for the version that was found for a model, whose caller
-// releases it.
+// NewRequest returns a Request for the version that was found for a model. The caller releases it.
 func (c *Codec) NewRequest(found models.Target, model string, version int64) *Request {
 	q := c.requests.Get().(*Request)
 	q.target = found
@@ -100,17 +99,16 @@ func (c *Codec) NewRequest(found models.Target, model string, version int64) *Re
 	return q
 }
 
-// Record has what happens to the request recorded in t; nil records nothing.
+// Record traces the request in t; nil traces nothing.
 func (q *Request) Record(t *trace.Trace) { q.req.Trace = t }
 
-// Replayed says that the request is one of a recording, and is not to be recorded.
+// Replayed marks the request as a replay, which is not recorded.
 func (q *Request) Replayed() { q.req.Replayed = true }
 
-// Reuse says that no method of q has panicked: Release keeps its memory for a later
-// request.
+// Reuse states that no method of q has panicked: Release keeps its memory for a later request.
 func (q *Request) Reuse() { q.reusable = true }
 
-// Release gives back what q holds, the response with it. q is not used after that.
+// Release releases everything that q holds, including the response. q is not used after that.
 func (q *Request) Release() {
 	q.releaseInputs()
 	if q.room != nil {
@@ -146,7 +144,7 @@ func (q *Request) Release() {
 	q.codec.requests.Put(q)
 }
 
-// releaseInputs gives the memory of the inputs back, once.
+// releaseInputs releases the memory of the inputs, once.
 func (q *Request) releaseInputs() {
 	for i := range q.req.Inputs {
 		q.req.Inputs[i].Release()
@@ -155,8 +153,8 @@ func (q *Request) releaseInputs() {
 	q.charge.Settle()
 }
 
-// ReadHead reads the head of the body: all that is JSON, or nothing of a body that is
-// the bytes of the only input, as the length of the JSON or the media type says. Decode follows.
+// ReadHead reads the JSON part of the body. It reads nothing if the length of the JSON or the media
+// type shows that the body is the bytes of the only input. Decode follows.
 func (q *Request) ReadHead(r *http1.Request) error {
 	q.charge.Holder = r.Holder()
 	if err := q.openBody(r); err != nil {
@@ -194,8 +192,8 @@ func (q *Request) ReadHead(r *http1.Request) error {
 	return err
 }
 
-// Decode makes the request of the head that ReadHead has read, reads what follows it,
-// and appends the headers of r that are forwarded.
+// Decode decodes the head that ReadHead has read, reads the rest of the body, and appends the
+// forwarded headers of r.
 func (q *Request) Decode(r *http1.Request) (err error) {
 	if len(q.text) == 0 {
 		err = q.readRaw()
@@ -219,8 +217,7 @@ func (q *Request) Decode(r *http1.Request) (err error) {
 	return q.tally.Add((len(q.req.Parameters) - n) * values.ItemBytes)
 }
 
-// Infer has the request executed and takes its response. The inputs are released when it
-// returns.
+// Infer executes the request and keeps its response. The inputs are released when it returns.
 func (q *Request) Infer(ctx context.Context, core server.Core) error {
 	err := server.InferOn(ctx, core, &q.target, &q.req, q.single.Take)
 	q.left = ctx.Err() != nil
@@ -228,7 +225,7 @@ func (q *Request) Infer(ctx context.Context, core server.Core) error {
 	return err
 }
 
-// gather reads up to limit bytes of the body as body.Gatherer does.
+// gather reads up to limit bytes of the body, like body.Gatherer.
 func (q *Request) gather(kind budget.Kind, limit int64, announced bool) ([]byte, infer.Memory, error) {
 	if q.inflate != nil {
 		kind = budget.Decompression
@@ -236,7 +233,7 @@ func (q *Request) gather(kind budget.Kind, limit int64, announced bool) ([]byte,
 	return q.codec.bodies.Gather(&q.body, &q.charge, kind, limit, announced)
 }
 
-// openBody prepares the body to be read, decompressed if need be.
+// openBody prepares the body to be read, and decompressed if necessary.
 func (q *Request) openBody(r *http1.Request) error {
 	coding, known := r.Coding()
 	if q.codec.framing.BinaryType != "" {
@@ -264,7 +261,7 @@ func (q *Request) openBody(r *http1.Request) error {
 	return nil
 }
 
-// readText reads JSON of a known length. A small body is read with it.
+// readText reads JSON of a known length. A small body is read as a whole.
 func (q *Request) readText(r *http1.Request, length int64) ([]byte, infer.Memory, error) {
 	if left := q.body.Left; left >= 0 && left <= SmallBody {
 		if err := q.charge.Take(budget.Bodies, left); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
-// Encode writes the one response that Infer has taken: JSON, and behind it the binary
-// outputs in their order. Outputs that are wanted in clients' regions are written there. Both are valid until Release.
+// Encode encodes the response: JSON, followed by the binary outputs in order. It writes outputs
+// that belong in clients' regions there. Both results are valid until Release.
 func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err error) {
 	if q.single.Count != 1 {
 		return nil, nil, infer.Errorf(infer.Internal, "expected a single response, got %d", q.single.Count)
@@ -59,7 +59,7 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 		}
 		b = appendOutputHead(b, out)
 		if form.place != nil {
-			// A client that has given up may use its memory for something else.
+			// A client that has disconnected may use its memory for something else.
 			if !q.left && !out.InPlace() {
 				if err := form.place.Write(ctx, out.Name, out.Data); err != nil {
 					return nil, nil, err
@@ -102,9 +102,8 @@ func (q *Request) grow(b []byte, n int) ([]byte, error) {
 	return budget.Grow(&q.charge, budget.JSON, b, n)
 }
 
-// Compress returns head and blobs as one in a coding. It charges for the compressed bytes;
-// where there is no memory for them ok is false, and the reply goes out as it is, which
-// every client takes.
+// Compress returns head and blobs as one compressed body, and charges for it. ok is false if there
+// is no memory: the reply is then sent uncompressed, which every client accepts.
 func (q *Request) Compress(coding http1.Coding, head []byte, blobs [][]byte) (packed []byte, ok bool) {
 	size := int64(len(head))
 	for _, blob := range blobs {

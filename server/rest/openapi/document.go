@@ -10,14 +10,14 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
-// Version of the specification of OpenAPI that documents follow.
+// Version is the version of the OpenAPI specification.
 const Version = "3.1.0"
 
 // object is a JSON object; its members are written in the order of their names.
 type object = map[string]any
 
-// Document returns the JSON of the document. Left is how many models more are served, for which
-// there was no room.
+// Document returns the JSON of the document. Left is the number of further models for which there
+// was no room.
 func Document(serverVersion string, served []*models.Info, left int) ([]byte, error) {
 	paths := object{
 		"/v2":              object{"get": operation("server", "server_metadata", "Name, version and extensions of the server", nil, object{"type": "object"})},
@@ -48,7 +48,7 @@ func Document(serverVersion string, served []*models.Info, left int) ([]byte, er
 	})
 }
 
-// describe is one sentence about a model.
+// describe returns one sentence about a model.
 func describe(info *models.Info) string {
 	text := "Platform " + info.Platform()
 	if n := info.Config.GetMaxBatchSize(); n > 0 {
@@ -73,7 +73,7 @@ func addModel(paths object, info *models.Info) {
 	paths[path+"/generate_stream"] = object{"post": stream}
 	stream["responses"].(object)["200"] = object{"description": "An event for each response", "content": object{"text/event-stream": object{}}}
 	if info.Decoupled() {
-		return // the endpoints for one response refuse it
+		return // the endpoints for a single response reject it
 	}
 	paths[path+"/generate"] = object{"post": op("generate", "Ask "+name+" with a flat object", flat(info), object{"type": "object"})}
 	infer := op("infer", "Ask "+name, inferRequest(info), inferReply(info))
@@ -93,7 +93,7 @@ var (
 	count   = object{"type": "integer", "minimum": 0}
 )
 
-// fields is the schema of an object whose members may be absent.
+// fields returns the schema of an object with optional members.
 func fields(properties object) object { return object{"type": "object", "properties": properties} }
 
 // addControl adds the endpoints for metadata, settings and control.
@@ -144,7 +144,7 @@ func addControl(paths object) {
 	}
 }
 
-// operation describes a method of a path; request and reply are schemas of JSON, nil for none.
+// operation describes a method of a path. request and reply are JSON schemas, nil for none.
 func operation(tag, id, summary string, request, reply object) object {
 	good := object{"description": "Done"}
 	if reply != nil {
@@ -221,7 +221,7 @@ func inferRequest(info *models.Info) object {
 	}
 }
 
-// nameOf is the schema of the name of one of the tensors.
+// nameOf returns the schema of the name of one of the tensors.
 func nameOf(list []tensor) object {
 	if len(list) == 0 {
 		return object{"type": "string"}
@@ -255,8 +255,8 @@ func inferReply(info *models.Info) object {
 	}
 }
 
-// schema is that of the tensor in the list of inputs or outputs. Of an output the shape is the
-// model's to say: it may answer otherwise than configured.
+// schema returns the schema of the tensor in the list of inputs or outputs. An output has no fixed
+// shape, since a model may deviate from its configuration.
 func (t tensor) schema(input bool) object {
 	shape := object{"type": "array", "items": object{"type": "integer", "minimum": 0}}
 	if input {
@@ -286,7 +286,7 @@ func (t tensor) schema(input bool) object {
 // maxExample bounds the elements of an example.
 const maxExample = 16
 
-// example is the tensor with one element in each dimension of any size, if it is small.
+// example returns the tensor with one element in each variable dimension, if it is small.
 func (t tensor) example() object {
 	n := int64(1)
 	shape := make([]int64, len(t.shape))
@@ -319,7 +319,7 @@ func (t tensor) zero() any {
 	}
 }
 
-// flat is the schema of a request to generate: inputs by name, and parameters beside them.
+// flat returns the schema of a request to generate: inputs by name, and parameters beside them.
 func flat(info *models.Info) object {
 	properties, required := object{}, []string{}
 	for _, in := range inputsOf(info) {

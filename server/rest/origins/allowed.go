@@ -12,17 +12,17 @@ import (
 // Any allows all origins.
 const Any = "*"
 
-// exposed are the headers of replies that a page may read besides the usual ones.
+// exposed are the additional headers of replies that a page may read.
 const exposed = "Access-Control-Expose-Headers: Inference-Header-Content-Length\r\n"
 
 // Allowed are the origins that may use the endpoints.
 type Allowed struct {
 	any   bool
-	lines map[string]string // by origin: what replies to it say
+	lines map[string]string // header lines of replies, by origin
 }
 
 // New returns nil, which allows none, for an empty list. An origin is a scheme, a host and a port
-// that is not the scheme's usual one, as browsers write it: https://example.org:8443.
+// that is not the scheme's default, as browsers write it: https://example.org:8443.
 func New(list []string) (*Allowed, error) {
 	if len(list) == 0 {
 		return nil, nil //nolint:nilnil // as the doc says
@@ -42,15 +42,14 @@ func New(list []string) (*Allowed, error) {
 	return a, nil
 }
 
-// Names reports whether the origin of the page that sends a request is in the list by name, and
-// not only because all are.
+// Names reports whether the list has the origin of the requesting page by name, not only as "*".
 func (a *Allowed) Names(r *http1.Request) bool {
 	origin, has := r.Header("Origin")
 	return has && a.lines[strings.ToLower(origin)] != ""
 }
 
-// Preflight adds to a reply what the page that sends the request may read, and answers a
-// browser's question for what it may send: then it reports true.
+// Preflight adds CORS headers to a reply. It answers a browser's preflight request and then returns
+// true.
 func (a *Allowed) Preflight(w *http1.Reply, r *http1.Request) bool {
 	origin, has := r.Header("Origin")
 	if !has {
@@ -68,7 +67,7 @@ func (a *Allowed) Preflight(w *http1.Reply, r *http1.Request) bool {
 	}
 	w.Lines += "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Max-Age: 600\r\n"
 	if wanted, some := r.Header("Access-Control-Request-Headers"); some && wanted != "" {
-		w.Lines += "Access-Control-Allow-Headers: " + wanted + "\r\n" // a header of a request has no line ends
+		w.Lines += "Access-Control-Allow-Headers: " + wanted + "\r\n" // a header of a request has no line breaks
 	}
 	w.Send(http.StatusOK, nil)
 	return true

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Page is what the page says.
+// Page is the content of the page.
 type Page struct {
-	// Addresses are those of the other endpoints, one sentence each: "gRPC: port 8001". One may end with an address that
-	// begins with http://, which browsers then follow.
+	// Addresses describe the other endpoints, one sentence each: "gRPC: port 8001". One may end
+	// with an address that begins with http://, which becomes a link.
 	Addresses []string
 	Models    []Model
-	// Left is how many models more there are.
+	// Left is the number of further models.
 	Left int
 }
 
-// Model is one model that is served.
+// Model is one served model.
 type Model struct {
 	Name            string
 	Inputs, Outputs []string // "INPUT0 FP32 [4]"
@@ -113,7 +113,7 @@ func pad(text string, width int) string {
 	return text + strings.Repeat(" ", max(1, width-len(text)))
 }
 
-// printable has no control characters: a terminal may show it.
+// printable removes control characters, which could affect a terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7F && r <= 0x9F {

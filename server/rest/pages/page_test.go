@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestNamesOfModelsAreTexts has a model whose name is HTML, and an escape of terminals.
+// TestNamesOfModelsAreTexts has a model whose name is HTML and a terminal escape.
 func TestNamesOfModelsAreTexts(t *testing.T) {
 	p := Page{
 		Addresses: []string{"gRPC: port 8001", "Page: http://127.0.0.1:8003"}, Left: 3,

@@ -15,9 +15,9 @@ var (
 	errTooFewElements  = &infer.Error{Code: infer.Internal, Message: "Failed to parse 'data' field: shape does not match true shape"}
 )
 
-// ReadNumbers writes n elements of type d, the leaves of a value, into dst, which is n
-// elements long, or nil to look for errors only. Integers keep their low bits. Types
-// without a size in JSON (FP16, BF16, BYTES) are the caller's to refuse or to read.
+// ReadNumbers writes n elements of type d, the leaves of a value, to dst, which has n elements, or
+// only checks them if dst is nil. Integers keep their low bits. The caller handles types without a
+// fixed size in JSON (FP16, BF16, BYTES).
 func ReadNumbers(walk jsontext.Leaves, d infer.DataType, n int64, dst []byte) error {
 	size := d.Size()
 	for walk.Next() {
@@ -71,8 +71,8 @@ func ReadNumbers(walk jsontext.Leaves, d infer.DataType, n int64, dst []byte) er
 	return nil
 }
 
-// StringsSize returns the bytes that strings, the leaves of a value, take as a BYTES
-// tensor; their number is for the core to check.
+// StringsSize returns the size of strings, the leaves of a value, as a BYTES tensor. The core
+// checks their number.
 func StringsSize(walk jsontext.Leaves) (int64, error) {
 	var n int64
 	for walk.Next() {
@@ -102,8 +102,8 @@ func ReadStrings(walk jsontext.Leaves, dst []byte) []byte {
 const numberBytes = 32
 
 // AppendElements appends the elements of t, separated by commas and without brackets, and charges
-// for the room that b lacks. The bytes have been checked against the shape; a BYTES tensor is checked here.
-// FP16 and BF16 have no form in JSON.
+// for the room that b lacks. The bytes have been checked against the shape; a BYTES tensor is
+// checked here. FP16 and BF16 have no form in JSON.
 func AppendElements(c *budget.Charge, b []byte, t *infer.Tensor) ([]byte, error) {
 	if t.DataType == infer.FP16 || t.DataType == infer.BF16 {
 		return b, infer.Errorf(infer.InvalidArg,
@@ -174,8 +174,8 @@ func firstElement(data []byte) (element []byte, ok bool) {
 	return data[4 : 4+n], true
 }
 
-// IsSingle reports whether t has one element; the bytes have been checked against the
-// shape, but for BYTES.
+// IsSingle reports whether t has one element. The bytes have been checked against the shape, except
+// for BYTES.
 func IsSingle(t *infer.Tensor) bool {
 	if t.DataType != infer.Bytes {
 		return len(t.Data) == t.DataType.Size() && len(t.Data) > 0

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// FuzzJSONData decodes all that can be the data of a tensor, as each type.
+// FuzzJSONData decodes all possible tensor data as each type.
 func FuzzJSONData(f *testing.F) {
 	for _, seed := range []string{`["a","\u00e9"]`, "[1,[2,3],-4]", "[true,[false]]", "[1.5e3,[NaN]]", "[18446744073709551615]", `[{"a":[1]}]`} {
 		f.Add([]byte(seed))

@@ -8,17 +8,18 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// Tally charges for small things, of which a request may have any number: names, parameters,
-// dimensions. A few of them are not worth a charge.
+// Tally charges for small objects of which a request may have any number: names, parameters,
+// dimensions. The first few are not charged.
 type Tally struct {
 	Charge *budget.Charge
 	owed   int
 }
 
-// ItemBytes is the memory for an input, an output or a parameter in the lists and maps of this server.
+// ItemBytes is the memory for an input, an output or a parameter in the lists and maps of this
+// server.
 const ItemBytes = 256
 
-// tallyStep is how much a request may have that is not charged, in bytes.
+// tallyStep is the uncharged memory of a request, in bytes.
 const tallyStep = 16 << 10
 
 // Add charges for n bytes.
@@ -30,7 +31,7 @@ func (t *Tally) Add(n int) error {
 	return t.Charge.Take(budget.Bodies, int64(n))
 }
 
-// Text returns a text of the request as a string of its own.
+// Text copies a text of the request.
 func (t *Tally) Text(s jsontext.String) (string, error) {
 	if err := t.Add(len(s.Raw)); err != nil {
 		return "", err
@@ -38,7 +39,7 @@ func (t *Tally) Text(s jsontext.String) (string, error) {
 	return s.String(), nil
 }
 
-// Check refuses a text of n bytes that is longer than its limit, which a flag may change.
+// Check rejects a text of n bytes that exceeds its limit, which a flag may change.
 func Check(what string, n int, most int64, flag string) error {
 	if int64(n) <= most {
 		return nil
@@ -49,8 +50,7 @@ func Check(what string, n int, most int64, flag string) error {
 	return infer.Errorf(infer.InvalidArg, "%s has %d bytes, but at most %d are allowed%s", what, n, most, flag)
 }
 
-// UnableTo puts a context before the error of an accessor: "Unable to parse
-// 'name': <err>".
+// UnableTo adds a context to the error of an accessor: "Unable to parse 'name': <err>".
 func UnableTo(do, name string, err error) error {
 	e := infer.AsError(err)
 	return &infer.Error{Code: e.Code, Message: "Unable to " + do + " '" + name + "': " + e.Message}
@@ -62,7 +62,7 @@ type Parameters struct {
 	bytes int
 }
 
-// Add charges for a parameter, or refuses it.
+// Add charges for a parameter, or rejects it.
 func (p *Parameters) Add(name jsontext.String, value jsontext.Value) error {
 	if err := Check("the name of a parameter", name.Len(), budget.MaxName, ""); err != nil {
 		return err
@@ -75,8 +75,7 @@ func (p *Parameters) Add(name jsontext.String, value jsontext.Value) error {
 	return p.Tally.Add(ItemBytes + n)
 }
 
-// ReadParameter returns v as a custom parameter; ok is false for arrays, objects
-// and null.
+// ReadParameter returns v as a custom parameter; ok is false for arrays, objects and null.
 func ReadParameter(v jsontext.Value, name string) (p infer.Parameter, ok bool) {
 	p.Name = name
 	if s, err := v.Text(); err == nil {
