@@ -1,5 +1,5 @@
 // Package http1 serves HTTP/1.0 and 1.1: connections, the heads and bodies of requests, content
-// codings and replies. It does not know what the requests are for.
+// codings and replies. It does not know their purpose.
 //
 //	Server.Run ── accepts, counts, rejects, ends
 //	   └─ conn: readHead ── Request.parse ── Handler.Serve ── rest of the body ─────────┐
