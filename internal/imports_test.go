@@ -93,7 +93,7 @@ var mayImport = map[string][]string{
 	"models/mirror/mirrortest": {"objectstore"},
 	"models/repository":        {"budget", "panics", "conda", "infer", "kserve", "models/config", "models/copies", "models/diagnosis", "models/mirror", "objectstore"},
 	"models/signature":         {"infer", "kserve"},
-	"models/statistics":        {"backend", "kserve", "metrics", "scheduler"},
+	"models/statistics":        {"backend", "infer", "kserve", "metrics", "scheduler"},
 	"models/version":           {"backend", "panics", "infer", "internal/spelling", "kserve", "budget", "metrics", "models/cache", "models/config", "models/copies", "models/diagnosis", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
 	"models/warmup":            {"backend", "budget", "panics", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
 

@@ -237,10 +237,10 @@ func TestRequestsAreCountedWithoutAllocation(t *testing.T) {
 // interval is over.
 func TestProcessesAreShown(t *testing.T) {
 	list := []Process{
-		{Model: "m", Version: 1, Instance: "m_0", CPU: 1500 * time.Millisecond, Resident: 100, Arena: 7, Holds: []Bytes{{"blocks", 5}, {"frames", 6}}},
-		{Model: "m", Version: 1, Instance: "m_1", CPU: time.Second, Resident: 50, Arena: 8, Lent: 1 << 25, Holds: []Bytes{{"frames", 7}}},
+		{Model: "m", Version: 1, Instance: "m_0", CPU: 1500 * time.Millisecond, Resident: 100, Arena: 7, Holds: []Bytes{{"blocks", 5, 500}, {"frames", 6, 600}}},
+		{Model: "m", Version: 1, Instance: "m_1", CPU: time.Second, Resident: 50, Arena: 8, Lent: 1 << 25, Holds: []Bytes{{"frames", 7, 600}}},
 		{Model: "m", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 10, Arena: 1, Lent: 1},
-		{Model: "m", Namespace: "/left", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 11, Arena: 2, Holds: []Bytes{{"frames", 9}}},
+		{Model: "m", Namespace: "/left", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 11, Arena: 2, Holds: []Bytes{{"frames", 9, 0}}},
 		{Model: "m", Namespace: "/right", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 12, Arena: 3},
 	}
 	asked := 0
@@ -260,6 +260,8 @@ func TestProcessesAreShown(t *testing.T) {
 		`nereid_model_memory_bytes{kind="blocks",model="m",version="1"} 5`,
 		`nereid_model_memory_bytes{kind="frames",model="m",version="1"} 13`,
 		`nereid_model_memory_bytes{kind="frames",model="m",namespace="/left",version="1"} 9`,
+		`nereid_model_memory_limit_bytes{kind="blocks",model="m",version="1"} 500`,
+		`nereid_model_memory_limit_bytes{kind="frames",model="m",version="1"} 600`,
 	}
 	contains(t, render(t, r), want...)
 	if strings.Contains(render(t, r), `nereid_device_lent_bytes{model="m",namespace`) {
@@ -267,6 +269,9 @@ func TestProcessesAreShown(t *testing.T) {
 	}
 	if strings.Contains(render(t, r), `nereid_model_memory_bytes{kind="frames",model="m",namespace="/right"`) {
 		t.Error("memory is shown of a model that has the server hold none")
+	}
+	if strings.Contains(render(t, r), `nereid_model_memory_limit_bytes{kind="frames",model="m",namespace="/left"`) {
+		t.Error("a bound is shown of a model that has none")
 	}
 	list = nil
 	contains(t, render(t, r), want...)
@@ -278,7 +283,7 @@ func TestProcessesAreShown(t *testing.T) {
 	if text := render(t, r); strings.Contains(text, "nereid_instance") || strings.Contains(text, "nereid_arena") {
 		t.Errorf("processes are shown, of which there are none:\n%s", text)
 	}
-	for _, name := range []string{"nereid_arena_bytes", "nereid_model_memory_bytes", "nereid_device_lent_bytes", "nereid_inference_queue_seconds_bucket", "nereid_stub_restarts_total"} {
+	for _, name := range []string{"nereid_arena_bytes", "nereid_model_memory_bytes", "nereid_model_memory_limit_bytes", "nereid_device_lent_bytes", "nereid_inference_queue_seconds_bucket", "nereid_stub_restarts_total"} {
 		if !ownNames(&Config{})[name] {
 			t.Errorf("a model may take the name %s, want it reserved", name)
 		}

@@ -28,11 +28,13 @@ type Process struct {
 type Bytes struct {
 	Kind  string
 	Bytes int64
+	Limit int64 // for all processes of the version together; 0: none
 }
 
 // processNames are the families below.
 var processNames = [...]string{
 	"nereid_instance_cpu_seconds_total", "nereid_instance_resident_bytes", "nereid_arena_bytes", "nereid_device_lent_bytes", "nereid_model_memory_bytes",
+	"nereid_model_memory_limit_bytes",
 }
 
 // processRow is what an instance or a version has in two families, with its labels as the page has them.
@@ -42,7 +44,7 @@ type processRow struct {
 }
 
 // processRows are what the page shows of processes: CPU time in ns and resident memory of instances, arenas
-// and lent memory of versions; what versions hold, by kinds.
+// and lent memory of versions; memory that versions hold and its bound, by kinds.
 type processRows struct{ instances, versions, holds []processRow }
 
 // Processes shows what the processes of instances take. list is called when the metrics
@@ -80,6 +82,13 @@ func (r *Registry) Processes(list func() []Process) {
 				page.Sample("", row.labels, "", float64(row.first))
 			}
 		}},
+		ownFamily{processNames[5], "Bound of nereid_model_memory_bytes, for kinds of which the version has some", gauge, func(page *exposition.Page, now *view) {
+			for _, row := range now.processes.holds {
+				if row.second > 0 {
+					page.Sample("", row.labels, "", float64(row.second))
+				}
+			}
+		}},
 	)
 }
 
@@ -115,6 +124,7 @@ func sumUp(list []Process) (rows processRows) {
 				rows.holds = append(rows.holds, processRow{labels: labels})
 			}
 			rows.holds[holds+at].first += b.Bytes
+			rows.holds[holds+at].second = max(rows.holds[holds+at].second, b.Limit)
 		}
 	}
 	return rows

@@ -160,11 +160,15 @@ func (l *life) spilled(n int64) (done func()) {
 	}
 }
 
-// usage returns the bytes of the holder, by kind.
+// usage returns the bytes of the holder and the bounds of its model, by kind.
 func (q *quota) usage() (list []metrics.Bytes) {
 	for k := range budget.Kind(budget.Kinds) {
 		if n := q.holder.Held(k); n > 0 {
-			list = append(list, metrics.Bytes{Kind: k.String(), Bytes: n})
+			limit := q.model.held.Most[k]
+			if k == budget.Blocks {
+				limit = q.model.mostBlocks
+			}
+			list = append(list, metrics.Bytes{Kind: k.String(), Bytes: n, Limit: limit})
 		}
 	}
 	return list

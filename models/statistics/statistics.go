@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/scheduler"
 )
@@ -124,11 +125,12 @@ func (s *Version) Executed(e *scheduler.Execution) {
 	s.mu.Unlock()
 
 	failed = r.Failed
+	reason := failureOf(r)
 	counted := s.executedOn(r.GPU)
 	for i := range e.Requests {
 		t := &e.Requests[i]
 		if r.Err != nil || next(&failed, i) {
-			counted.Failure(metrics.ReasonBackend)
+			counted.Failure(reason)
 			continue
 		}
 		counted.Success(max(t.BatchSize, 1), metrics.Durations{
@@ -138,6 +140,15 @@ func (s *Version) Executed(e *scheduler.Execution) {
 	if r.Executed {
 		counted.Execution()
 	}
+}
+
+// failureOf returns the reason of a batch's failures. A batch for which the server lacks memory never
+// reaches its backend.
+func failureOf(r *backend.Report) metrics.Reason {
+	if !r.Executed && r.Err != nil && infer.AsError(r.Err).NoRoom {
+		return metrics.ReasonOther
+	}
+	return metrics.ReasonBackend
 }
 
 // next reports whether i is the first of positions that ascend, and takes it out.

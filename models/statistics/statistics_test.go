@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/scheduler"
@@ -135,6 +136,22 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 		}
 		if fail := s.Proto().GetInferenceStats().GetFail(); fail.GetCount() != 1 || fail.GetNs() < 1000 {
 			t.Errorf("got fail %v, want 1 of 1000 ns or more", fail)
+		}
+		m.Close()
+	}
+}
+
+// TestBatchesWithoutMemoryAreNoFailuresOfTheBackend: the server rejects them before the model runs.
+func TestBatchesWithoutMemoryAreNoFailuresOfTheBackend(t *testing.T) {
+	for want, report := range map[string]backend.Report{
+		"OTHER 2":   {Err: &infer.Error{Code: infer.Unavailable, NoRoom: true}},
+		"BACKEND 2": {Err: &infer.Error{Code: infer.Unavailable}},
+	} {
+		r := metrics.New(metrics.Config{})
+		m := r.Model("m", 1, metrics.ModelOptions{})
+		New("m", 1, m, nil).Executed(&scheduler.Execution{Requests: make([]scheduler.Timing, 2), Report: report})
+		if got, want := counted(r), "success 0 inferences 0 executions 0 "+want; got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 		m.Close()
 	}

@@ -64,6 +64,32 @@ func TestNestedFieldsAreWeighed(t *testing.T) {
 	}
 }
 
+// TestSmallMessagesNameTheirFlag sends each unary method but ModelInfer and RepositoryModelLoad a
+// message of 1 MiB, and one that is a byte longer.
+func TestSmallMessagesNameTheirFlag(t *testing.T) {
+	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20})
+	message := func(size int) []byte { // an unknown field: its tag and its length take five bytes
+		return protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType), make([]byte, size-5))
+	}
+	for _, method := range kserve.GRPCInferenceService_ServiceDesc.Methods {
+		name := method.MethodName
+		if name == "ModelInfer" || name == "RepositoryModelLoad" {
+			continue
+		}
+		for size, refused := range map[int]bool{1 << 20: false, 1<<20 + 1: true} {
+			b := message(size)
+			if len(b) != size {
+				t.Fatalf("made %d bytes, want %d", len(b), size)
+			}
+			err := s.conn.Invoke(rpcContext(t), service+name, b, &kserve.TraceSettingResponse{}, grpc.ForceCodec(rawCodec{}))
+			said := fmt.Sprintf("Received message larger than max (%d vs. %d). Use --client-max-small-body-size to increase the limit.", size, 1<<20)
+			if got := status.Code(err) == codes.ResourceExhausted && status.Convert(err).Message() == said; got != refused {
+				t.Errorf("%s with %d bytes: got error %v, want it refused: %v", name, size, err, refused)
+			}
+		}
+	}
+}
+
 // TestHalfOpenCallsAreCharged opens calls and sends nothing else. They are charged to their
 // connection, and rejected when there is no room for more.
 func TestHalfOpenCallsAreCharged(t *testing.T) {

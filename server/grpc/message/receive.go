@@ -105,14 +105,14 @@ func (r *Receiver) next(c *budget.Charge, most int) error {
 			return err
 		}
 		r.source.reset(got.buffers.Len(), got.buffers)
-		return larger(r.source.left, most)
+		return larger(c, r.source.left, most)
 	}
 	if err := r.transport.ReadMessageHeader(r.header[:]); err != nil {
 		return err
 	}
 	r.Watch()
 	n := int(binary.BigEndian.Uint32(r.header[1:]))
-	if err := larger(n, most); err != nil {
+	if err := larger(c, n, most); err != nil {
 		return err
 	}
 	r.source.reset(n, nil)
@@ -125,10 +125,14 @@ func (r *Receiver) next(c *budget.Charge, most int) error {
 	return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", r.header[0])
 }
 
-// larger returns an error if n exceeds most.
-func larger(n, most int) error {
+// larger returns an error if n exceeds most. It names the flag if most is the limit of small messages.
+func larger(c *budget.Charge, n, most int) error {
 	if n <= most {
 		return nil
+	}
+	if int64(most) == c.Limits().SmallBody {
+		return status.Errorf(codes.ResourceExhausted,
+			"Received message larger than max (%d vs. %d). Use --client-max-small-body-size to increase the limit.", n, most)
 	}
 	return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, most)
 }
@@ -224,7 +228,7 @@ func (r *Receiver) decompress(most int) error {
 		*b = (*b)[:n]
 		out = append(out, mem.NewBuffer(b, r.cfg.Pool)) // bound: charged
 		total += n
-		if err := larger(total, most); err != nil {
+		if err := larger(r.source.charge, total, most); err != nil {
 			out.Free()
 			return err
 		}
