@@ -40,6 +40,7 @@ func troubles(flag string) map[string][2]string {
 		"classless":   {tensors, "class Model:\n    pass\n"},
 		"gpu":         {tensors + "instance_group [ { kind: KIND_GPU } ]\n", troubledModel(same)},
 		"raises":      {tensors, troubledModel("raise ValueError('no')")},
+		"hoards":      {strings.ReplaceAll(tensors, "[ 4 ]", "[ -1 ]"), troubledModel("self.kept = getattr(self, 'kept', []) + [r.inputs()[0].as_numpy() for r in requests]", "return [pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(4, np.float32))]) for r in requests]")},
 		"dies":        {tensors, troubledModel("os._exit(1)")},
 		"complex":     {tensors, troubledModel("return [pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(4, np.complex64))]) for r in requests]")},
 		"none":        {tensors, troubledModel("return None")},
@@ -70,7 +71,7 @@ func TestTroubleshootingKnowsTheTexts(t *testing.T) {
 			files[name+"/1/model.py"] = model[1]
 		}
 	}
-	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--exit-on-error=false", "--strict-readiness=false")
+	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--exit-on-error=false", "--strict-readiness=false", "--request-memory-byte-size=67108864")
 
 	// What clients are told.
 	var said strings.Builder
@@ -100,6 +101,16 @@ func TestTroubleshootingKnowsTheTexts(t *testing.T) {
 	}
 	ask("/v2/models/fine/versions/3/infer", row)
 	ask("/v2/repository/models/fine/load", "")
+
+	// Limits.
+	large := `{"inputs": [{"name": "X", "shape": [262144], "datatype": "FP32", "data": [0` + strings.Repeat(",0", 262143) + `]}]}`
+	for range 80 {
+		ask("/v2/models/hoards/infer", large)
+	}
+	ask("/v2/models/fine/infer", strings.Repeat(" ", 60<<20))
+	ask("/v2/repository/index", strings.Repeat(" ", 1<<20+1))
+	ask("/v2/models/fine/infer", `{"id": "`+strings.Repeat("x", 1<<16+1)+`", `+row[1:])
+	ask("/v2/models/fine/infer", strings.Repeat("[", 101)+strings.Repeat("]", 101))
 
 	// One request is executed, one waits, one is one too many; and one waits for too long. The flag lets the first go on.
 	var wait sync.WaitGroup

@@ -64,8 +64,8 @@ func TestNestedFieldsAreWeighed(t *testing.T) {
 	}
 }
 
-// TestSmallMessagesNameTheirFlag sends each unary method but ModelInfer and RepositoryModelLoad a
-// message of 1 MiB, and one that is a byte longer.
+// TestSmallMessagesNameTheirFlag sends a message of 1 MiB to each unary method but ModelInfer and
+// RepositoryModelLoad, and then a byte more.
 func TestSmallMessagesNameTheirFlag(t *testing.T) {
 	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20})
 	message := func(size int) []byte { // an unknown field: its tag and its length take five bytes
