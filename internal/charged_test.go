@@ -36,6 +36,8 @@ var charged = []struct{ packages, reads string }{
 	{"backend/process/frames", "tensors and texts in frames"},
 	{"backend/process/bls", "requests of models"},
 	{"backend/process/hostcalls", "calls of models: logs, metrics, loads"},
+	{"models/signature", "inputs of requests, configs of load requests"},
+	{"models/warmup", "samples in configs of load requests"},
 }
 
 // trusted are packages below those of the table, and files in them, that read what operators write.

@@ -34,7 +34,7 @@ func (s *Model) checkInput(ctx context.Context, r *infer.Request, in *infer.Tens
 	if !infer.ShapeFits(item, spec.dims) {
 		expected, note := spec.dims, ""
 		if s.maxBatch > 0 {
-			expected, note = append([]int64{-1}, spec.dims...), batchNote
+			expected, note = append([]int64{-1}, spec.dims...), batchNote // bound: the config
 		}
 		return refuse("%sunexpected shape for input '%s' for model '%s'. Expected %s, got %s. %s", r.LogPrefix(), in.Name, s.model, infer.ShapeString(expected), infer.ShapeString(in.Shape), note)
 	}

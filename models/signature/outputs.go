@@ -40,14 +40,14 @@ func (s *Model) fits(spec *tensor, out *infer.Tensor) bool {
 func (s *Model) Oddity(out *infer.Tensor) string {
 	spec := s.byOutput[out.Name]
 	if spec == nil {
-		names := make([]string, len(s.outputs))
+		names := make([]string, len(s.outputs)) // bound: the config
 		for i := range s.outputs {
 			names[i] = "'" + s.outputs[i].name + "'"
 		}
 		if len(names) == 0 {
 			names = []string{"none"}
 		}
-		return fmt.Sprintf("output '%s' is not in the configuration of model '%s', whose outputs are %s", out.Name, s.model, strings.Join(names, ", "))
+		return fmt.Sprintf("output '%s' is not in the configuration of model '%s', whose outputs are %s", out.Name, s.model, strings.Join(names, ", ")) // bound: the config
 	}
 	dims, batch := spec.dims, ""
 	if spec.reshaped {

@@ -14,7 +14,7 @@ func (s *Model) deduce(r *infer.Request) error {
 	spec, in := &s.inputs[0], &r.Inputs[0]
 	in.Name, in.DataType, in.Shape = spec.name, spec.dataType, nil
 	if s.maxBatch > 0 {
-		in.Shape = append(in.Shape, 1)
+		in.Shape = append(in.Shape, 1) // bound: the dims of the config
 	}
 	if spec.dataType == infer.Bytes {
 		if len(spec.dims) != 1 || spec.dims[0] != 1 {
@@ -25,7 +25,7 @@ func (s *Model) deduce(r *infer.Request) error {
 		in.Data = append(in.Data, make([]byte, infer.RawRoom)...) // bound: there is room for it
 		copy(in.Data[infer.RawRoom:], in.Data[:n])
 		binary.LittleEndian.PutUint32(in.Data, uint32(n)) //nolint:gosec // bodies are smaller
-		in.Shape = append(in.Shape, 1)
+		in.Shape = append(in.Shape, 1)                    // bound: the dims of the config
 		return nil
 	}
 	variable, fixed := -1, int64(spec.dataType.Size())
@@ -43,7 +43,7 @@ func (s *Model) deduce(r *infer.Request) error {
 		if i == variable {
 			d = int64(len(in.Data)) / max(fixed, 1)
 		}
-		in.Shape = append(in.Shape, d)
+		in.Shape = append(in.Shape, d) // bound: the dims of the config
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 // variable there is filled, in order, with what was variable here. A batch
 // dimension stays in front; a scalar, which an output may be, has none.
 func reshape(shape, from, to []int64, batch bool) []int64 {
-	out := make([]int64, 0, len(to)+1)
+	out := make([]int64, 0, len(to)+1) // bound: the config
 	if batch && len(shape) > 0 {
 		out = append(out, shape[0])
 		shape = shape[1:]

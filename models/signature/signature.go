@@ -35,6 +35,8 @@ type Model struct {
 }
 
 // New makes the signature of a model from its final config.
+//
+// bound: the config
 func New(model string, c *kserve.ModelConfig) *Model {
 	s := &Model{
 		model: model, maxBatch: int64(c.GetMaxBatchSize()),
@@ -141,15 +143,19 @@ func (s *Model) batchRefused(r *infer.Request) error {
 	return refuse("%sinference request batch-size must be <= %d for '%s'", r.LogPrefix(), s.maxBatch, s.model)
 }
 
+// mostListed bounds the names of a request's inputs that an error lists: even empty ones exceed the
+// length at which clients' texts are cut.
+const mostListed = 2 << 10
+
 // checkNames compares the inputs that are there with those that must be.
 func (s *Model) checkNames(r *infer.Request) error {
 	n := len(r.Inputs)
 	if n < s.required || n > len(s.inputs) {
-		got := make([]string, 0, n)
-		for i := range r.Inputs {
+		got := make([]string, 0, min(n, mostListed))
+		for i := range min(n, mostListed) {
 			got = append(got, "'"+r.Inputs[i].Name+"'")
 		}
-		var missing []string
+		var missing []string // bound: the config
 		for i := range s.inputs {
 			if in := &s.inputs[i]; !in.optional && r.Input(in.name) == nil {
 				missing = append(missing, "'"+in.name+"'")
@@ -164,9 +170,10 @@ func (s *Model) checkNames(r *infer.Request) error {
 		// Nothing missing prints a lone bracket: clients have seen it so.
 		lack := "]"
 		if len(missing) > 0 {
-			lack = "[" + strings.Join(missing, ",") + "]"
+			lack = "[" + strings.Join(missing, ",") + "]" // bound: the config
 		}
 		return refuse("%s"+expected+" for model '%s'. Got input(s) %s, but missing required input(s) %s. Please provide all required input(s).",
+			// bound: two or three counts
 			append(append([]any{r.LogPrefix()}, counts...), s.model, "["+strings.Join(got, ",")+"]", lack)...)
 	}
 	for i := range r.Inputs {

@@ -68,7 +68,7 @@ func (g *Barrier) Available(in backend.Instance) {
 	a := g.arrivals[key]
 	if a == nil {
 		a = &arrival{in: in, first: make(chan struct{})}
-		g.arrivals[key] = a
+		g.arrivals[key] = a // bound: the instances of the version
 	}
 	if a.retired {
 		g.mu.Unlock()
@@ -165,7 +165,7 @@ func (g *Barrier) waiting() []*arrival {
 	var list []*arrival
 	for _, a := range g.arrivals {
 		if !a.admitted && !a.retired {
-			list = append(list, a)
+			list = append(list, a) // bound: the instances of the version
 		}
 	}
 	return list
@@ -224,7 +224,7 @@ func (g *Barrier) Refuse() []backend.Instance {
 		g.mu.Lock()
 		a.retired = true
 		a.stop()
-		list = append(list, a.in)
+		list = append(list, a.in) // bound: the instances of the version
 		g.mu.Unlock()
 	}
 	select {

@@ -94,7 +94,7 @@ func (w *Samples) batch(c *budget.Charge, directory *repository.Folder, sample *
 	}
 	b := &sampleBatch{sample: sample, model: infer.Request{Model: w.Model}}
 	names := slices.Sorted(maps.Keys(sample.GetInputs()))
-	inputs := make([]*sampleInput, len(names))
+	inputs := make([]*sampleInput, len(names)) // bound: the config
 	sum := int64(0)
 	for i, name := range names {
 		in, err := w.input(name, sample.GetInputs()[name])
@@ -113,9 +113,9 @@ func (w *Samples) batch(c *budget.Charge, directory *repository.Folder, sample *
 		}
 		sum += int64(len(in.tensor.Data)) - in.bytes()
 		if in.declared {
-			b.model.Inputs = append(b.model.Inputs, in.tensor)
+			b.model.Inputs = append(b.model.Inputs, in.tensor) // bound: the config
 		} else {
-			more = append(more, in.tensor)
+			more = append(more, in.tensor) // bound: the config
 		}
 	}
 	if err := w.Signature.Validate(context.Background(), &b.model); err != nil {
@@ -125,7 +125,7 @@ func (w *Samples) batch(c *budget.Charge, directory *repository.Folder, sample *
 		}
 		return nil, err
 	}
-	b.model.Inputs = append(b.model.Inputs, more...)
+	b.model.Inputs = append(b.model.Inputs, more...) // bound: the config
 	return b, nil
 }
 
@@ -151,9 +151,9 @@ func (w *Samples) input(name string, input *kserve.ModelWarmup_Input) (*sampleIn
 		return nil, refuse("warmup setting expects all variable-size dimensions are specified for input '%s'", name)
 	}
 	if w.Signature.Batches() {
-		t.Shape = append(t.Shape, 1)
+		t.Shape = append(t.Shape, 1) // bound: the config
 	}
-	t.Shape = append(t.Shape, input.GetDims()...)
+	t.Shape = append(t.Shape, input.GetDims()...) // bound: the config
 	elements, ok := infer.Elements(input.GetDims())
 	size := int64(t.DataType.Size())
 	if t.DataType == infer.Bytes {

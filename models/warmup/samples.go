@@ -142,7 +142,7 @@ func (w *Samples) repeat(ctx context.Context, in backend.Instance, b *sampleBatc
 
 // sampleFailed says what the requests of a sample were answered with.
 func sampleFailed(sample *kserve.ModelWarmup, errors ...string) error {
-	return refuse("failed to run warmup sample '%s': %s; ", sample.GetName(), strings.Join(errors, "; "))
+	return refuse("failed to run warmup sample '%s': %s; ", sample.GetName(), strings.Join(errors, "; ")) // bound: mostErrors
 }
 
 // trial is one execution of a sample.
@@ -233,7 +233,7 @@ func (t *trial) done(b *backend.Batch, report backend.Report) {
 	}
 	execution := &scheduler.Execution{Report: report}
 	for _, task := range b.Tasks {
-		execution.Requests = append(execution.Requests, scheduler.Timing{BatchSize: task.Request.BatchSize, Start: t.started, Queued: t.started})
+		execution.Requests = append(execution.Requests, scheduler.Timing{BatchSize: task.Request.BatchSize, Start: t.started, Queued: t.started}) // bound: charged by repeat
 	}
 	t.samples.Observer.Executed(execution)
 	if again := report.Rescheduled; len(again) > 0 {
