@@ -127,23 +127,20 @@ func (m *multiModel) list(w *http1.Reply, r *http1.Request) {
 	for _, hash := range hashes {
 		n += modelBytes + jsontext.TextBytes(hash) + jsontext.TextBytes(paths[hash])
 	}
-	b, err := rest.Room(w, n)
-	if err != nil {
-		rest.WriteError(w, err)
-		return
-	}
-	b = append(b, `{"models":[`...)
-	for i, hash := range hashes {
-		if i > 0 {
-			b = append(b, ',') // bound: modelBytes
+	sendJSON(w, n, func(b []byte) []byte {
+		b = append(b, `{"models":[`...)
+		for i, hash := range hashes {
+			if i > 0 {
+				b = append(b, ',') // bound: modelBytes
+			}
+			if ready, err := m.core.ModelReady(r.Context(), hash, 1); err != nil || !ready {
+				b = append(b, "{}"...)
+				continue
+			}
+			b = appendModel(b, hash, paths[hash])
 		}
-		if ready, err := m.core.ModelReady(r.Context(), hash, 1); err != nil || !ready {
-			b = append(b, "{}"...)
-			continue
-		}
-		b = appendModel(b, hash, paths[hash])
-	}
-	w.Send(http.StatusOK, append(b, "]}"...))
+		return append(b, "]}"...)
+	})
 }
 
 func (m *multiModel) describe(w *http1.Reply, hash string) {
@@ -152,12 +149,8 @@ func (m *multiModel) describe(w *http1.Reply, hash string) {
 		refuse(w, http.StatusNotFound)
 		return
 	}
-	b, err := rest.Room(w, modelBytes+jsontext.TextBytes(hash)+jsontext.TextBytes(h.path))
-	if err != nil {
-		rest.WriteError(w, err)
-		return
-	}
-	w.Send(http.StatusOK, appendModel(b, hash, h.path))
+	n := modelBytes + jsontext.TextBytes(hash) + jsontext.TextBytes(h.path)
+	sendJSON(w, n, func(b []byte) []byte { return appendModel(b, hash, h.path) })
 }
 
 // modelBytes bounds the JSON of a model without its texts.
@@ -190,7 +183,7 @@ func (m *multiModel) load(w *http1.Reply, r *http1.Request) {
 	}
 	name := target(r, hash)
 	m.log.Info().Msgf("Loading SageMaker TargetModel: %s", name)
-	if status, err := m.bring(r.Lifetime(), hash, name, m.place(path)); err != nil {
+	if status, err := m.register(r.Lifetime(), hash, name, m.locate(path)); err != nil {
 		rest.WriteErrorAs(w, status, err)
 		return
 	}
@@ -219,9 +212,9 @@ func (m *multiModel) readLoad(r *http1.Request) (hash, url string, err error) {
 	return hash, url, err
 }
 
-// bring registers a repository and loads its model. After an error or a panic it unloads the model
+// register registers a repository and loads its model. After an error or a panic it unloads the model
 // and its dependencies and unregisters the repository. The status belongs to the error.
-func (m *multiModel) bring(ctx context.Context, hash, name string, at placement) (status int, err error) {
+func (m *multiModel) register(ctx context.Context, hash, name string, at location) (status int, err error) {
 	if err := m.repositories.RegisterRepository(at.path, at.directory, name); err != nil {
 		if infer.AsError(err).Code == infer.AlreadyExists {
 			return http.StatusConflict, err

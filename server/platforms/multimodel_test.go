@@ -160,7 +160,7 @@ func TestModelsArePlacedByTheirFiles(t *testing.T) {
 		"ensemble/model/a/config.pbtxt": "platform: \"x\"", "ensemble/model/b/config.pbtxt": "platform:\n \"ensemble\"", "ensemble/model/c/1/": "",
 	})
 	m := &multiModel{base: base}
-	for path, want := range map[string]placement{
+	for path, want := range map[string]location{
 		"own/model":      {"own", "model"},
 		"own/model/sub":  {"own", "model"},
 		"one/model":      {"one/model", "dir"},
@@ -169,7 +169,7 @@ func TestModelsArePlacedByTheirFiles(t *testing.T) {
 		"ensemble/model": {"ensemble/model", "b"},
 	} {
 		want.path = filepath.Join(base, want.path)
-		if got := m.place(filepath.Join(base, path)); got != want {
+		if got := m.locate(filepath.Join(base, path)); got != want {
 			t.Errorf("%s: got %v, want %v", path, got, want)
 		}
 	}

@@ -15,13 +15,13 @@ import (
 )
 
 // serveLive serves GET /v2/health/live.
-func (h *Endpoints) serveLive(w *http1.Reply) error {
+func (h *Endpoints) serveLive(w *http1.Reply, _ *http1.Request, _ target) error {
 	live, err := h.core.Live()
 	return writeHealth(w, live, err)
 }
 
 // serveReady serves GET /v2/health/ready.
-func (h *Endpoints) serveReady(w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveReady(w *http1.Reply, r *http1.Request, _ target) error {
 	ready, err := h.core.Ready(r.Context())
 	return writeHealth(w, ready, err)
 }
@@ -40,8 +40,8 @@ func writeHealth(w *http1.Reply, good bool, err error) error {
 }
 
 // serveModelReady serves GET …/ready.
-func (h *Endpoints) serveModelReady(w *http1.Reply, r *http1.Request, model string, version int64) error {
-	ready, err := h.core.ModelReady(r.Context(), model, version)
+func (h *Endpoints) serveModelReady(w *http1.Reply, r *http1.Request, t target) error {
+	ready, err := h.core.ModelReady(r.Context(), t.model, t.number)
 	if err != nil {
 		return err
 	}
@@ -68,16 +68,22 @@ func serverMetadata(name, version string) []byte {
 	return append(b, ']', '}')
 }
 
+// serveServerMetadata serves GET /v2.
+func (h *Endpoints) serveServerMetadata(w *http1.Reply, _ *http1.Request, _ target) error {
+	w.Send(http.StatusOK, h.serverJSON)
+	return nil
+}
+
 // serveModelMetadata serves GET /v2/models/M. If the path has a version the reply lists only that
 // one.
-func (h *Endpoints) serveModelMetadata(w *http1.Reply, model string, version int64) error {
-	info, err := h.core.Model(model, version)
+func (h *Endpoints) serveModelMetadata(w *http1.Reply, _ *http1.Request, t target) error {
+	info, err := h.core.Model(t.model, t.number)
 	if err != nil {
 		return err
 	}
-	versions := []int64{version}
-	if version == infer.LatestVersion {
-		versions = h.core.ReadyVersions(model)
+	versions := []int64{t.number}
+	if t.number == infer.LatestVersion {
+		versions = h.core.ReadyVersions(t.model)
 	}
 	n := memberBytes + jsontext.TextBytes(info.Name) + jsontext.TextBytes(info.Platform()) + versionBytes*len(versions)
 	for _, in := range info.Config.GetInput() {
@@ -130,8 +136,8 @@ func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch
 }
 
 // serveModelConfig serves GET …/config.
-func (h *Endpoints) serveModelConfig(w *http1.Reply, model string, version int64) error {
-	info, err := h.core.Model(model, version)
+func (h *Endpoints) serveModelConfig(w *http1.Reply, _ *http1.Request, t target) error {
+	info, err := h.core.Model(t.model, t.number)
 	if err != nil {
 		return err
 	}
@@ -140,8 +146,8 @@ func (h *Endpoints) serveModelConfig(w *http1.Reply, model string, version int64
 }
 
 // serveStatistics serves GET …/stats.
-func (h *Endpoints) serveStatistics(w *http1.Reply, model string, version int64) error {
-	list, err := h.core.Statistics(model, version)
+func (h *Endpoints) serveStatistics(w *http1.Reply, _ *http1.Request, t target) error {
+	list, err := h.core.Statistics(t.model, t.number)
 	if err != nil {
 		return err
 	}
@@ -155,12 +161,7 @@ func (h *Endpoints) serveStatistics(w *http1.Reply, model string, version int64)
 			n += memberBytes + jsontext.TextBytes(u.GetType())
 		}
 	}
-	b, err := Room(w, n)
-	if err != nil {
-		return err
-	}
-	w.Send(http.StatusOK, appendStatistics(b, list))
-	return nil
+	return SendJSON(w, n, func(b []byte) []byte { return appendStatistics(b, list) })
 }
 
 const (
@@ -259,7 +260,7 @@ func appendComma(b []byte, i int) []byte {
 }
 
 // serveLogging serves GET and POST /v2/logging.
-func (h *Endpoints) serveLogging(w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveLogging(w *http1.Reply, r *http1.Request, _ target) error {
 	if r.Method == http.MethodPost {
 		err := h.bodies.Small(r, func(text []byte, c *budget.Charge) error {
 			doc, err := body.Parse(c, new(jsontext.Scanner), text)

@@ -15,7 +15,7 @@ import (
 )
 
 // serveRegionStatus serves GET …/status of one kind of shared memory.
-func (h *Endpoints) serveRegionStatus(t target, w *http1.Reply) error {
+func (h *Endpoints) serveRegionStatus(w *http1.Reply, _ *http1.Request, t target) error {
 	list, err := h.regions.Status(t.kind, t.region)
 	if err != nil {
 		return err
@@ -24,10 +24,13 @@ func (h *Endpoints) serveRegionStatus(t target, w *http1.Reply) error {
 	for _, one := range list {
 		n += memberBytes + jsontext.TextBytes(one.Name) + jsontext.TextBytes(one.Key)
 	}
-	b, err := Room(w, n)
-	if err != nil {
-		return err
-	}
+	return SendJSON(w, n, func(b []byte) []byte { return appendRegions(b, list) })
+}
+
+// appendRegions appends the JSON of a list of regions.
+//
+// bound: the caller has room
+func appendRegions(b []byte, list []clientshm.Status) []byte {
 	b = append(b, '[')
 	for i, one := range list {
 		b = jsontext.AppendString(append(appendComma(b, i), `{"name":`...), one.Name)
@@ -40,12 +43,11 @@ func (h *Endpoints) serveRegionStatus(t target, w *http1.Reply) error {
 		b = strconv.AppendUint(append(b, `,"byte_size":`...), one.Size, 10)
 		b = append(b, '}')
 	}
-	w.Send(http.StatusOK, append(b, ']'))
-	return nil
+	return append(b, ']')
 }
 
 // serveRegionRegister serves POST …/register of one kind.
-func (h *Endpoints) serveRegionRegister(t target, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveRegionRegister(w *http1.Reply, r *http1.Request, t target) error {
 	if err := h.regions.CheckEnabled(); err != nil {
 		return err
 	}
@@ -133,7 +135,7 @@ func readHandle(v jsontext.Value) (device uint64, handle []byte, size uint64, er
 
 // serveRegionUnregister serves POST …/unregister of one kind. It succeeds for unknown regions:
 // clients begin with it.
-func (h *Endpoints) serveRegionUnregister(t target, w *http1.Reply) error {
+func (h *Endpoints) serveRegionUnregister(w *http1.Reply, _ *http1.Request, t target) error {
 	if err := h.regions.Unregister(t.kind, t.region); err != nil {
 		return err
 	}

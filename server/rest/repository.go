@@ -17,7 +17,7 @@ import (
 )
 
 // serveIndex serves POST /v2/repository/index.
-func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request, _ target) error {
 	return h.bodies.Small(r, body.JSON(func(v jsontext.Value, _ *budget.Charge) error {
 		only := false
 		if ready := v.Member("ready"); ready.Exists() {
@@ -34,12 +34,7 @@ func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request) error {
 		for _, m := range list {
 			n += memberBytes + jsontext.TextBytes(m.GetName()) + jsontext.TextBytes(m.GetVersion()) + jsontext.TextBytes(m.GetState()) + jsontext.TextBytes(m.GetReason())
 		}
-		b, err := Room(w, n)
-		if err != nil {
-			return err
-		}
-		w.Send(http.StatusOK, appendIndex(b, list))
-		return nil
+		return SendJSON(w, n, func(b []byte) []byte { return appendIndex(b, list) })
 	}))
 }
 
@@ -68,7 +63,7 @@ func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []
 }
 
 // serveLoad serves POST /v2/repository/models/M/load. The load goes on if the client disconnects.
-func (h *Endpoints) serveLoad(t target, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveLoad(w *http1.Reply, r *http1.Request, t target) error {
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
@@ -176,7 +171,7 @@ func decodeBase64(s jsontext.String) []byte {
 }
 
 // serveUnload serves POST /v2/repository/models/M/unload.
-func (h *Endpoints) serveUnload(t target, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveUnload(w *http1.Reply, r *http1.Request, t target) error {
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
@@ -199,7 +194,7 @@ const wantInstances = `{"count":<number>,"group":<name>}, of which the group may
 // serveInstances serves POST /v2/repository/models/M/instances, which Triton does not have:
 // {"count":N} or {"count":N,"group":"G"} changes the number of instances in a group of the model.
 // The change goes on if the client disconnects.
-func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveInstances(w *http1.Reply, r *http1.Request, t target) error {
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
@@ -220,12 +215,7 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 	for i := range list {
 		n += memberBytes + jsontext.TextBytes(list[i].Name)
 	}
-	b, err := Room(w, n)
-	if err != nil {
-		return err
-	}
-	w.Send(http.StatusOK, appendInstances(b, t.model, list))
-	return nil
+	return SendJSON(w, n, func(b []byte) []byte { return appendInstances(b, t.model, list) })
 }
 
 // readInstances reads that body strictly: an unknown member might have been meant. An absent group

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/clientshm"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // endpoint is the endpoint of a path.
@@ -43,30 +44,32 @@ var endpoints = [...]struct {
 	changes bool
 	// contentType is the default content type of its replies.
 	contentType string
+	// serve returns errors that have not been replied.
+	serve func(h *Endpoints, w *http1.Reply, r *http1.Request, t target) error
 }{
 	epNone:             {},
-	epServerLive:       {server.GroupHealth, http.MethodGet, false, typePlain},
-	epServerReady:      {server.GroupHealth, http.MethodGet, false, typePlain},
-	epServerMetadata:   {server.GroupMetadata, http.MethodGet, false, typeJSON},
-	epModelMetadata:    {server.GroupMetadata, http.MethodGet, false, typeJSON},
-	epModelReady:       {server.GroupHealth, http.MethodGet, false, typePlain},
-	epModelConfig:      {server.GroupModelConfig, http.MethodGet, false, typeJSON},
-	epModelStatistics:  {server.GroupStatistics, http.MethodGet, false, typeJSON},
-	epInfer:            {server.GroupInference, http.MethodPost, false, typePlain},
-	epLogging:          {server.GroupLogging, "", true, typeJSON},
-	epRepositoryIndex:  {server.GroupModelRepository, http.MethodPost, false, typeJSON},
-	epRepositoryLoad:   {server.GroupModelRepository, http.MethodPost, true, typeJSON},
-	epRepositoryUnload: {server.GroupModelRepository, http.MethodPost, true, typeJSON},
+	epServerLive:       {server.GroupHealth, http.MethodGet, false, typePlain, (*Endpoints).serveLive},
+	epServerReady:      {server.GroupHealth, http.MethodGet, false, typePlain, (*Endpoints).serveReady},
+	epServerMetadata:   {server.GroupMetadata, http.MethodGet, false, typeJSON, (*Endpoints).serveServerMetadata},
+	epModelMetadata:    {server.GroupMetadata, http.MethodGet, false, typeJSON, (*Endpoints).serveModelMetadata},
+	epModelReady:       {server.GroupHealth, http.MethodGet, false, typePlain, (*Endpoints).serveModelReady},
+	epModelConfig:      {server.GroupModelConfig, http.MethodGet, false, typeJSON, (*Endpoints).serveModelConfig},
+	epModelStatistics:  {server.GroupStatistics, http.MethodGet, false, typeJSON, (*Endpoints).serveStatistics},
+	epInfer:            {server.GroupInference, http.MethodPost, false, typePlain, (*Endpoints).serveInfer},
+	epLogging:          {server.GroupLogging, "", true, typeJSON, (*Endpoints).serveLogging},
+	epRepositoryIndex:  {server.GroupModelRepository, http.MethodPost, false, typeJSON, (*Endpoints).serveIndex},
+	epRepositoryLoad:   {server.GroupModelRepository, http.MethodPost, true, typeJSON, (*Endpoints).serveLoad},
+	epRepositoryUnload: {server.GroupModelRepository, http.MethodPost, true, typeJSON, (*Endpoints).serveUnload},
 
-	epRepositoryInstances: {server.GroupModelRepository, http.MethodPost, true, typeJSON},
+	epRepositoryInstances: {server.GroupModelRepository, http.MethodPost, true, typeJSON, (*Endpoints).serveInstances},
 
-	epRegionStatus:     {server.GroupSharedMemory, http.MethodGet, false, typeJSON},
-	epRegionRegister:   {server.GroupSharedMemory, http.MethodPost, true, typeJSON},
-	epRegionUnregister: {server.GroupSharedMemory, http.MethodPost, true, typeJSON},
+	epRegionStatus:     {server.GroupSharedMemory, http.MethodGet, false, typeJSON, (*Endpoints).serveRegionStatus},
+	epRegionRegister:   {server.GroupSharedMemory, http.MethodPost, true, typeJSON, (*Endpoints).serveRegionRegister},
+	epRegionUnregister: {server.GroupSharedMemory, http.MethodPost, true, typeJSON, (*Endpoints).serveRegionUnregister},
 
-	epTrace:          {server.GroupTrace, "", true, typeJSON},
-	epGenerate:       {server.GroupInference, http.MethodPost, false, typeJSON},
-	epGenerateStream: {server.GroupInference, http.MethodPost, false, typeJSON},
+	epTrace:          {server.GroupTrace, "", true, typeJSON, (*Endpoints).serveTraceSettings},
+	epGenerate:       {server.GroupInference, http.MethodPost, false, typeJSON, (*Endpoints).serveGenerate},
+	epGenerateStream: {server.GroupInference, http.MethodPost, false, typeJSON, (*Endpoints).serveGenerate},
 }
 
 // target is a parsed path.
@@ -74,6 +77,7 @@ type target struct {
 	endpoint   endpoint
 	model      string
 	version    string // decimal digits, "" if the path has none
+	number     int64  // of the version, set by serve; infer.LatestVersion if the path has none
 	repository string
 	region     string // of shared memory
 	kind       clientshm.Kind

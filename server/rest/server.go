@@ -138,53 +138,22 @@ func RefuseMethod(w *http1.Reply) { writeStatus(w, http.StatusMethodNotAllowed, 
 
 // serve calls the handler of an endpoint. It returns errors that have not been replied; the reply
 // has their content type.
-func (h *Endpoints) serve(t target, w *http1.Reply, r *http1.Request) error {
-	version := infer.LatestVersion
+func (h *Endpoints) serve(t target, w *http1.Reply, r *http1.Request) (err error) {
+	t.number = infer.LatestVersion
 	if t.version != "" {
-		var err error
-		if version, err = parseVersion(t.version); err != nil {
+		if t.number, err = parseVersion(t.version); err != nil {
 			return err
 		}
 	}
-	switch t.endpoint {
-	case epInfer:
-		return h.Infer(w, r, t.model, version)
-	case epServerLive:
-		return h.serveLive(w)
-	case epServerReady:
-		return h.serveReady(w, r)
-	case epServerMetadata:
-		w.Send(http.StatusOK, h.serverJSON)
-		return nil
-	case epModelMetadata:
-		return h.serveModelMetadata(w, t.model, version)
-	case epModelReady:
-		return h.serveModelReady(w, r, t.model, version)
-	case epModelConfig:
-		return h.serveModelConfig(w, t.model, version)
-	case epModelStatistics:
-		return h.serveStatistics(w, t.model, version)
-	case epLogging:
-		return h.serveLogging(w, r)
-	case epRepositoryIndex:
-		return h.serveIndex(w, r)
-	case epRepositoryLoad:
-		return h.serveLoad(t, w, r)
-	case epRepositoryUnload:
-		return h.serveUnload(t, w, r)
-	case epRepositoryInstances:
-		return h.serveInstances(t, w, r)
-	case epRegionStatus:
-		return h.serveRegionStatus(t, w)
-	case epRegionRegister:
-		return h.serveRegionRegister(t, w, r)
-	case epRegionUnregister:
-		return h.serveRegionUnregister(t, w)
-	case epTrace:
-		return h.serveTraceSettings(t, w, r)
-	default:
-		return h.Generate(w, r, t.model, version, t.endpoint == epGenerateStream)
-	}
+	return endpoints[t.endpoint].serve(h, w, r, t)
+}
+
+func (h *Endpoints) serveInfer(w *http1.Reply, r *http1.Request, t target) error {
+	return h.Infer(w, r, t.model, t.number)
+}
+
+func (h *Endpoints) serveGenerate(w *http1.Reply, r *http1.Request, t target) error {
+	return h.Generate(w, r, t.model, t.number, t.endpoint == epGenerateStream)
 }
 
 // parseVersion parses the digits that route has found in a path.
@@ -240,6 +209,16 @@ func Room(w *http1.Reply, n int) ([]byte, error) {
 		return make([]byte, 0, n), nil // bound: the connection has been charged for it
 	}
 	return budget.Grow(w.Charge(), budget.Replies, []byte(nil), n)
+}
+
+// SendJSON replies with a JSON body of at most n bytes, which appendBody appends.
+func SendJSON(w *http1.Reply, n int, appendBody func(b []byte) []byte) error {
+	b, err := Room(w, n)
+	if err != nil {
+		return err
+	}
+	w.Send(http.StatusOK, appendBody(b))
+	return nil
 }
 
 // WriteError replies with err, with the content type that has been set.

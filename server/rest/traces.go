@@ -31,7 +31,7 @@ func writeTracedError(w *http1.Reply, t *trace.Trace, err error) {
 
 // serveTraceSettings serves GET and POST of /v2/trace/setting and
 // /v2/models/M/trace/setting.
-func (h *Endpoints) serveTraceSettings(t target, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveTraceSettings(w *http1.Reply, r *http1.Request, t target) error {
 	if t.model != "" {
 		if _, err := h.core.Model(t.model, infer.LatestVersion); err != nil {
 			return tracing.ErrModel(t.model)

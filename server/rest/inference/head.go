@@ -167,9 +167,9 @@ type outputForm struct {
 	name    string
 	binary  bool
 	classes int // top-K classification; 0: none
-	// place is the range of a client's region for the output, nil if it goes into the reply. The
+	// region is the range of a client's region for the output, nil if it goes into the reply. The
 	// Request owns it.
-	place *clientshm.Slice
+	region *clientshm.Slice
 }
 
 // readOutputs reads the requested outputs and their forms. An empty list counts as none.
@@ -244,10 +244,10 @@ func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 		form.classes = int(min(k, math.MaxInt32))
 	}
 	if region.Exists() {
-		if form.place, err = q.findRegion(region, regionOffset, regionLen); err != nil {
+		if form.region, err = q.findRegion(region, regionOffset, regionLen); err != nil {
 			return form, err
 		}
-		q.req.Places = append(q.req.Places, infer.Place{Output: form.name, Memory: form.place}) // bound: tallied
+		q.req.Places = append(q.req.Places, infer.Place{Output: form.name, Memory: form.region}) // bound: tallied
 		return form, nil
 	}
 	if _, _, err = readRange(regionOffset, regionLen); err != nil {

@@ -118,8 +118,8 @@ func (q *Request) Release() {
 		q.single.First.Release()
 	}
 	for i := range q.forms {
-		if q.forms[i].place != nil {
-			q.forms[i].place.Release()
+		if q.forms[i].region != nil {
+			q.forms[i].region.Release()
 		}
 	}
 	if !q.reusable {

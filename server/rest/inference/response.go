@@ -58,10 +58,10 @@ func (q *Request) Encode(ctx context.Context) (head []byte, blobs [][]byte, err 
 			b = append(b, ',')
 		}
 		b = appendOutputHead(b, out)
-		if form.place != nil {
+		if form.region != nil {
 			// A client that has disconnected may use its memory for something else.
 			if !q.left && !out.InPlace() {
-				if err := form.place.Write(ctx, out.Name, out.Data); err != nil {
+				if err := form.region.Write(ctx, out.Name, out.Data); err != nil {
 					return nil, nil, err
 				}
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// placement is the location of a model: a repository and its directory there, or "".
-type placement struct{ path, directory string }
+// location is the location of a model: a repository and its directory there, or "".
+type location struct{ path, directory string }
 
 // errURL rejects a path that does not have the platform's form.
 func (m *multiModel) errURL(url string) error {
@@ -54,14 +54,14 @@ const (
 	maxConfigBytes = 1 << 20
 )
 
-// place finds the model of a checked path. The directory is the model's own if it has a
+// locate finds the model of a checked path. The directory is the model's own if it has a
 // configuration. Otherwise it is a repository, of an ensemble and its members or of one model.
-func (m *multiModel) place(path string) placement {
+func (m *multiModel) locate(path string) location {
 	if isFile(filepath.Join(path, configFile)) {
 		hash, _, _ := strings.Cut(strings.TrimPrefix(path, strings.TrimSuffix(m.base, "/")+"/"), "/")
-		return placement{filepath.Join(m.base, hash), "model"}
+		return location{filepath.Join(m.base, hash), "model"}
 	}
-	at := placement{path: path}
+	at := location{path: path}
 	entries, _ := os.ReadDir(path) // the registration reports errors
 	for _, e := range entries {
 		inside := filepath.Join(path, e.Name())
