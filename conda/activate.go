@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// variable is one that an environment sets.
+// variable is an environment variable that an environment sets.
 type variable struct{ name, value string }
 
-// Variables returns the environment variables of a stub that runs in e: those of base, as
-// os.Environ gives them, with what the activation changes.
+// Variables returns the environment variables of a stub that runs in e: those of base, in the form
+// of os.Environ, changed by the activation.
 //
-// LD_LIBRARY_PATH is for the loader of the stub and not for what the model starts: the stub
-// gives it the value in base again, or removes it if base has none. It is as in base for
-// a Program.
+// LD_LIBRARY_PATH is only for the stub's loader, not for programs that the model starts: the stub
+// restores the value in base, or removes the variable if base has none. A Program keeps the value
+// in base.
 func (e *Environment) Variables(base []string) []string {
 	old := make(map[string]string, 2)
 	for _, v := range base {

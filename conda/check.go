@@ -15,8 +15,8 @@ import (
 // oldest is the minor version of the first Python 3 that the stub runs on.
 const oldest = 8
 
-// noPython says why a directory has no interpreter, after Triton's text for a directory
-// that is no environment.
+// noPython explains why a directory has no interpreter, after Triton's text for a directory that is
+// no environment.
 func noPython(place Place) error {
 	activate := filepath.Join(place.Path, "bin", "activate")
 	p := noPythonIn(place.Path)
@@ -29,7 +29,7 @@ func noPython(place Place) error {
 	return p
 }
 
-// noPythonPacked is the problem of an archive without an interpreter where one belongs.
+// noPythonPacked is the problem of an archive without an interpreter at the expected path.
 func noPythonPacked(place Place) *Problem {
 	if _, err := os.Stat(filepath.Join(place.Path, "pixi-pack.json")); err == nil {
 		return problem(fmt.Sprintf("unpack it with `pixi-unpack %s`, and name the directory env that it makes", quote(place.Archive)),
@@ -84,7 +84,7 @@ func closed(path string) *Problem {
 	return problem(fmt.Sprintf("give it with `chmod -R a+rX %s`", quote(shut)), "the server (uid %d) has no permission for %s", os.Geteuid(), shut)
 }
 
-// check finds what keeps the interpreter from running at all.
+// check finds problems that keep the interpreter from running at all.
 func (e *Environment) check() error {
 	if strings.Contains(e.Directory, ":") {
 		return problem("move it to a path without one", "the path of the environment %s has a colon, which parts the directories of PATH", e.Directory)
@@ -93,7 +93,7 @@ func (e *Environment) check() error {
 		return nil
 	}
 	if link, target, ok := danglingLink(e.Python); ok {
-		return problem(e.anew("install that Python again"), "%s is a link to %s, where nothing is: the Python that the environment was made with is gone or was moved", link, target)
+		return problem(e.rebuild("install that Python again"), "%s is a link to %s, where nothing is: the Python that the environment was made with is gone or was moved", link, target)
 	}
 	info, err := os.Stat(e.Python)
 	switch {
@@ -124,17 +124,17 @@ func (e *Environment) check() error {
 	return nil
 }
 
-// anew says how an environment of this form is made again, after another remedy.
-func (e *Environment) anew(first string) string {
+// rebuild explains how to make an environment of this form again, after another remedy.
+func (e *Environment) rebuild(first string) string {
 	minor := e.Version
 	if parts := strings.Split(minor, "."); len(parts) > 2 {
 		minor = strings.Join(parts[:2], ".")
 	}
-	return e.anewWith(first, minor)
+	return e.rebuildWith(first, minor)
 }
 
-// anewWith is anew with another Python.
-func (e *Environment) anewWith(first, minor string) string {
+// rebuildWith is rebuild with another Python.
+func (e *Environment) rebuildWith(first, minor string) string {
 	if first != "" {
 		first += ", or "
 	}
@@ -146,11 +146,11 @@ func (e *Environment) anewWith(first, minor string) string {
 	case e.Form == Venv:
 		return fmt.Sprintf("%smake it anew with `uv venv --clear --python %s %s` and install its packages", first, orNew(minor), quote(e.Directory))
 	}
-	// What lies there may be more than an environment: nothing is to be made in its place.
+	// The directory may hold more than an environment, so it must not be replaced.
 	return fmt.Sprintf("%sname an environment that was made with `uv venv --python %s DIRECTORY`", first, orNew(minor))
 }
 
-// orNew is a version for a command, if none is known.
+// orNew is a version for a command if none is known.
 func orNew(minor string) string {
 	if minor == "" {
 		return "3.12"
@@ -168,14 +168,14 @@ func (e *Environment) checkVersion(version string, freeThreaded bool) *Problem {
 	}
 	switch {
 	case version != "" && (major < 3 || major == 3 && minor < oldest):
-		return problem(e.anewWith("", "3.12"), "the Python of %s is %s, want 3.%d or later", e.name(), version, oldest)
+		return problem(e.rebuildWith("", "3.12"), "the Python of %s is %s, want 3.%d or later", e.name(), version, oldest)
 	case freeThreaded:
-		return problem(e.anewWith("", fmt.Sprintf("3.%d", max(minor, oldest))), "the Python of %s is a free-threaded build (%s), want one with the GIL", e.name(), version)
+		return problem(e.rebuildWith("", fmt.Sprintf("3.%d", max(minor, oldest))), "the Python of %s is a free-threaded build (%s), want one with the GIL", e.name(), version)
 	}
 	return nil
 }
 
-// name is what an environment is called in texts.
+// name is the environment's name in texts.
 func (e *Environment) name() string {
 	if e.Archive != "" {
 		return e.Archive
@@ -186,8 +186,8 @@ func (e *Environment) name() string {
 	return e.Python
 }
 
-// noexec reports whether a file lies on a file system without the right to execute, and
-// where that is mounted.
+// noexec reports whether a file is on a file system mounted without the right to execute, and its
+// mount point.
 func noexec(path string) (bool, string) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {

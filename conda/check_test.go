@@ -64,7 +64,7 @@ func otherLoader(t *testing.T, program []byte) []byte {
 	return bytes.Replace(program, []byte(loader+"\x00"), []byte(musl+strings.Repeat("\x00", len(loader)+1-len(musl))), 1)
 }
 
-// newerGlibc turns a program into one that asks for a glibc that does not exist yet.
+// newerGlibc makes a program require a future glibc.
 func newerGlibc(t *testing.T, path string, program []byte) []byte {
 	t.Helper()
 	wanted := glibcWanted(path)
@@ -384,7 +384,7 @@ func TestVersionsAreComparedByNumbers(t *testing.T) {
 	}
 }
 
-// TestProblemsOfAnArchiveAreMendedInIt wants no remedy that changes what was unpacked: the next
+// TestProblemsOfAnArchiveAreMendedInIt wants no remedy that changes the unpacked copy: the next
 // change of the archive would undo it.
 func TestProblemsOfAnArchiveAreMendedInIt(t *testing.T) {
 	const archive = "/models/env.tar.gz"

@@ -1,19 +1,14 @@
-// Package conda knows the Python environments that models name: what a value of
-// EXECUTION_ENV_PATH means, which program and which variables an environment gives to a
-// stub, and what keeps it from working. docs/environments.md has the tables.
+// Package conda interprets the Python environments that models name: a value of EXECUTION_ENV_PATH,
+// the program and the variables that an environment gives to a stub, and the reasons why it does
+// not work. docs/environments.md has the tables.
 //
-//	value ──Locate──▶ Place ──Inspect──▶ Environment ──Variables──▶ what the stub is started with
+//	value ──Locate──▶ Place ──Inspect──▶ Environment ──Variables──▶ the stub's variables
 //	                    │ archive: unpacked by others,        └─Examine──▶ Report
 //	                    └─ then Inspect of its directory
 //
-// States: none. A Place and an Environment say what the files were when they were looked
-// at; a caller that keeps one inspects anew when the files change. Nothing is written, and
-// scripts of an environment are read, never run.
-//
-// Locks: none. A value may be used by several goroutines as long as none writes its fields.
-//
-// Callers: package backend/python for models, cli for `nereid env doctor`, package
-// conda/build. Programs are started through the caller's Run alone, so that one place of a server reaps.
-//
-// Memory: files that are read are bounded (maxText), since a model's author writes them.
+// A Place and an Environment describe the files at the time of the call. A caller that keeps one
+// inspects again when the files change. The package writes nothing, and reads an environment's
+// scripts without running them. Values may be used concurrently as long as no goroutine writes
+// their fields. Programs are started only through the caller's Run, so that one part of a server
+// reaps them. Files that are read are bounded (maxText), since a model's author writes them.
 package conda

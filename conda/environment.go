@@ -13,12 +13,11 @@ import (
 	"strings"
 )
 
-// Run starts a program, waits for it and returns what it printed: both outputs, the last
-// 64 KiB. env is its whole environment, dir its working directory. The error says
-// how it ended; the output comes beside it.
+// Run starts a program, waits for it and returns its output: the last 64 KiB of both streams. env
+// is its whole environment, dir its working directory. The output is returned even with an error.
 type Run func(ctx context.Context, argv, env []string, dir string) (output string, err error)
 
-// Form says who made an environment. The words are those of `nereid env doctor`.
+// Form is the kind of an environment. The words are those of `nereid env doctor`.
 type Form string
 
 // The forms of environments.
@@ -32,30 +31,30 @@ const (
 // maxText bounds each file that is read, in bytes.
 const maxText = 1 << 20
 
-// Environment is what the stubs of a model run in.
+// Environment is where the stubs of a model run.
 type Environment struct {
 	Form Form
 	// Directory is the environment's, canonical; empty for a Program.
 	Directory string
-	// Python is the program to start. It may be a link, which is not to be followed: the
-	// interpreter finds its virtual environment by it. An environment that has bin/activate and no
-	// interpreter has none: as in Triton, the server's interpreter runs with its variables.
+	// Python is the program to start. It may be a link, which must not be resolved: the interpreter
+	// finds its virtual environment by it. It is empty for an environment with bin/activate and no
+	// interpreter: as in Triton, the server's interpreter runs with its variables.
 	Python string
 	// Version is the Python's, as far as files tell: "3.11.7", "3.11" or empty.
 	Version string
-	// FreeThreaded says that files show a build without the GIL.
+	// FreeThreaded reports that the files show a build without the GIL.
 	FreeThreaded bool
-	// Archive is what Directory was unpacked from, if it was.
+	// Archive is the archive that Directory was unpacked from, if any.
 	Archive string
-	// Ignored are the lines of activate.d that look as if they set a variable and were not
-	// taken, as "x.sh:3: reason".
+	// Ignored are lines of activate.d that seem to set a variable but were not used, as "x.sh:3:
+	// reason".
 	Ignored []string
 
 	variables []variable // of a conda environment, in the order in which they are set
 }
 
-// Inspect looks at a directory or an interpreter, without running anything. The error is a
-// *Problem if the environment cannot run here, whatever it would say itself.
+// Inspect examines a directory or an interpreter without running anything. The error is a *Problem
+// if the environment cannot run here.
 func Inspect(place Place) (*Environment, error) {
 	e, err := recognise(place)
 	if err != nil {
@@ -103,7 +102,7 @@ func recognise(place Place) (*Environment, error) {
 	return e, nil
 }
 
-// findPython finds the interpreter of a directory, which may be a link that leads nowhere.
+// findPython finds the interpreter of a directory. It may be a dangling link.
 func findPython(directory string) (string, error) {
 	var first error
 	for _, name := range []string{"python", "python3"} {
@@ -134,7 +133,7 @@ var (
 	condaName   = regexp.MustCompile(`^python-(\d+\.\d+\.\d+)[^-]*-([^-]*)\.json$`)
 )
 
-// readVersion finds the version of the Python in the files of the environment.
+// readVersion finds the Python version in the environment's files.
 func (e *Environment) readVersion() {
 	switch e.Form {
 	case Program:
@@ -165,7 +164,7 @@ func (e *Environment) readVersion() {
 			}
 		}
 	}
-	// Several are no evidence: a prefix such as /usr may have more than one Python.
+	// Several versions prove nothing: a prefix such as /usr may have more than one Python.
 	if len(versions) == 1 {
 		e.FreeThreaded = e.FreeThreaded || len(free) == 1
 		if e.Version == "" {
@@ -186,7 +185,7 @@ func readSettings(path string) map[string]string {
 	return settings
 }
 
-// readText reads a regular file of at most maxText bytes; of all others nothing.
+// readText reads a regular file of at most maxText bytes; of other files it returns nothing.
 func readText(path string) []byte {
 	// A pipe would block the open, and a model's author may have put one there.
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > maxText {

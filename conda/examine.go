@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// Report is what Examine has found about a place.
+// Report is the result of Examine.
 type Report struct {
 	Path string `json:"path"`
 	// Archive is the Place's.
 	Archive string `json:"archive,omitempty"`
 	Form    Form   `json:"form,omitempty"`
-	// Python is the program; Version and Numpy are what it says of itself.
+	// Python is the program; Version and Numpy are its own answers.
 	Python   string     `json:"python,omitempty"`
 	Version  string     `json:"version,omitempty"`
 	Numpy    string     `json:"numpy,omitempty"`
 	Problems []*Problem `json:"problems"`
 }
 
-// Err is the first problem that keeps models from running, nil if there is none.
+// Err returns the first problem that keeps models from running, or nil.
 func (r *Report) Err() error {
 	for _, p := range r.Problems {
 		if !p.Warning {
@@ -33,7 +33,7 @@ func (r *Report) Err() error {
 	return nil
 }
 
-// String is the report as `nereid env doctor` prints it.
+// String returns the report as `nereid env doctor` prints it.
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", r.Path)
@@ -58,8 +58,8 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Examine inspects a place and asks its interpreter. base are the variables of the
-// server, as os.Environ gives them. It ends when ctx does.
+// Examine inspects a place and asks its interpreter. base are the server's variables, in the form
+// of os.Environ. It ends when ctx does.
 func Examine(ctx context.Context, place Place, run Run, base []string) *Report {
 	r := &Report{Path: place.Path, Archive: place.Archive, Problems: []*Problem{}}
 	if place.Kind == Archive {
@@ -68,7 +68,7 @@ func Examine(ctx context.Context, place Place, run Run, base []string) *Report {
 	}
 	e, err := Inspect(place)
 	if err != nil {
-		// What could be recognised is told beside the problem.
+		// The recognised parts are reported beside the problem.
 		e, _ = recognise(place)
 		var p *Problem
 		if !errors.As(err, &p) {
@@ -91,8 +91,8 @@ func Examine(ctx context.Context, place Place, run Run, base []string) *Report {
 	return r
 }
 
-// Diagnose says why the interpreter of an environment does not run the stub, nil if
-// nothing is found. It runs the interpreter.
+// Diagnose explains why an environment's interpreter does not run the stub, or returns nil. It runs
+// the interpreter.
 func (e *Environment) Diagnose(ctx context.Context, run Run, base []string) error {
 	if err := e.check(); err != nil || e.Python == "" {
 		return err
@@ -102,8 +102,8 @@ func (e *Environment) Diagnose(ctx context.Context, run Run, base []string) erro
 	return r.Err()
 }
 
-// question is what an interpreter is asked. It is Python that every version reads, so
-// that an old one can say how old it is. The answer is the last line.
+// question is the program that asks an interpreter about itself. Every Python version can run it,
+// so that an old one can report its age. The answer is the last line.
 const question = `
 import sys
 out = {"version": "%d.%d.%d" % sys.version_info[:3], "prefix": sys.prefix}
@@ -135,7 +135,7 @@ except ImportError:
     sys.stdout.write("\n{\"version\": \"%s\", \"error\": \"there is no module json\"}\n" % out["version"])
 `
 
-// answer is what it says.
+// answer is its output.
 type answer struct {
 	Version string `json:"version"`
 	Prefix  string `json:"prefix"`
@@ -146,7 +146,7 @@ type answer struct {
 	Missing string `json:"missing"` // the module that was not found
 }
 
-// ask runs the interpreter and adds what it says to the report.
+// ask runs the interpreter and adds its answers to the report.
 func (e *Environment) ask(ctx context.Context, r *Report, run Run, base []string) {
 	add := func(p *Problem) { r.Problems = append(r.Problems, p) }
 	output, err := run(ctx, []string{e.Python, "-c", question}, e.Variables(base), "/")
@@ -163,7 +163,7 @@ func (e *Environment) ask(ctx context.Context, r *Report, run Run, base []string
 	r.Version, r.Numpy = a.Version, a.Numpy
 	if p := e.checkVersion(a.Version, a.Free); p != nil {
 		add(p)
-		return // what else there is concerns another Python
+		return // further problems concern another Python
 	}
 	switch {
 	case a.Error != "" && a.Missing == "numpy":
@@ -179,7 +179,7 @@ func (e *Environment) ask(ctx context.Context, r *Report, run Run, base []string
 
 func inside(directory, file string) bool { return strings.HasPrefix(file, directory+"/") }
 
-// sharesPackages reports whether a virtual environment is made to see the packages of its base.
+// sharesPackages reports whether a virtual environment sees the packages of its base.
 func (e *Environment) sharesPackages() bool {
 	return e.Form == Venv && strings.EqualFold(readSettings(filepath.Join(e.Directory, "pyvenv.cfg"))["include-system-site-packages"], "true")
 }
@@ -206,7 +206,7 @@ func (e *Environment) brokenNumpy(a answer) *Problem {
 	remedy := fmt.Sprintf("install it again with `%s -m pip install --force-reinstall numpy` or `uv pip install --reinstall --python %s numpy`", quote(e.Python), quote(e.Python))
 	switch {
 	case e.Archive != "":
-		remedy = e.anew("install it again where the archive was packed and pack it once more")
+		remedy = e.rebuild("install it again where the archive was packed and pack it once more")
 	case e.Form == Conda:
 		remedy = fmt.Sprintf("install it again with `conda install --force-reinstall -p %s numpy`", quote(e.Directory))
 	}
@@ -231,10 +231,10 @@ func (e *Environment) silent(output string, err error) *Problem {
 	if last != "" {
 		how += ": " + last
 	}
-	remedy := e.anew("")
+	remedy := e.rebuild("")
 	switch {
 	case strings.Contains(output, "No module named 'encodings'"):
-		remedy = e.anew("unpack the whole interpreter, with its lib/python3.N")
+		remedy = e.rebuild("unpack the whole interpreter, with its lib/python3.N")
 	case glibcMissing.MatchString(output):
 		remedy = fmt.Sprintf("run the server in an image with glibc %s or later", glibcMissing.FindStringSubmatch(output)[1])
 	case libraryAbsent.MatchString(output):

@@ -14,7 +14,7 @@ import (
 // directoryVariable stands for the model directory in a value of EXECUTION_ENV_PATH.
 const directoryVariable = "$$TRITON_MODEL_DIRECTORY"
 
-// Kind says what a Place is.
+// Kind is the kind of a Place.
 type Kind int
 
 // The kinds of places.
@@ -24,19 +24,19 @@ const (
 	Interpreter Kind = 3 // a program
 )
 
-// Place is where a value of EXECUTION_ENV_PATH leads. Path is absolute, and canonical but
-// for the last element of an interpreter: the link that python is tells a virtual
-// environment from its base.
+// Place is the target of an EXECUTION_ENV_PATH value. Path is absolute, and canonical except for
+// the last element of an interpreter: the link python distinguishes a virtual environment from its
+// base.
 type Place struct {
 	Kind Kind
 	Path string
-	// Archive is what the caller has unpacked to Path, if it has. Problems are those of the
-	// archive then: what was unpacked is a copy, and mending that would not last.
+	// Archive is the archive that the caller has unpacked to Path, if any. Problems then refer to
+	// the archive, since repairs of the unpacked copy would not last.
 	Archive string
 }
 
-// Locate finds the place that a value of EXECUTION_ENV_PATH names for a model in the
-// given directory. The errors are Triton's texts, each followed by the diagnosis.
+// Locate finds the target of an EXECUTION_ENV_PATH value for a model in the given directory. The
+// errors are Triton's texts, each followed by the diagnosis.
 func Locate(value, modelDirectory string) (Place, error) {
 	if value == "" {
 		return Place{}, errors.New("The archive path is empty.")
@@ -56,13 +56,13 @@ func Locate(value, modelDirectory string) (Place, error) {
 	return place, err
 }
 
-// Named is the path that a value of EXECUTION_ENV_PATH names, as it is written: absolute,
-// and without following links. ".." is taken textually, as Triton's core does.
+// Named returns the path in an EXECUTION_ENV_PATH value as written: absolute, without resolving
+// links. ".." is resolved textually, as in Triton's core.
 func Named(value, modelDirectory string) (string, error) {
 	return filepath.Abs(strings.ReplaceAll(value, directoryVariable, modelDirectory))
 }
 
-// look finds out what is at an absolute path.
+// look examines an absolute path.
 func look(path string) (Place, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -109,7 +109,7 @@ func special(mode fs.FileMode) string {
 	return "device"
 }
 
-// isProgram reports whether a file begins as programs do.
+// isProgram reports whether a file begins like a program.
 func isProgram(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -124,7 +124,7 @@ func isProgram(path string) (bool, error) {
 	return bytes.HasPrefix(head[:n], []byte("\x7fELF")) || bytes.HasPrefix(head[:n], []byte("#!")), nil
 }
 
-// whyMissing says why nothing is at the path that a value named.
+// whyMissing explains why there is nothing at the path of a value.
 func whyMissing(value, path, modelDirectory string) string {
 	if strings.Contains(value, "://") {
 		return "Environments are read from local files: copy it beside the model, and name it with " + directoryVariable
@@ -150,7 +150,7 @@ func whyMissing(value, path, modelDirectory string) string {
 	return fmt.Sprintf("%s has no %s", there, missing)
 }
 
-// danglingLink finds the first link on the way to path whose target is not there.
+// danglingLink finds the first link on the path whose target is missing.
 func danglingLink(path string) (link, target string, ok bool) {
 	for at := path; at != "/" && at != "."; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)

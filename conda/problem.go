@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Problem is something that keeps an environment from working, or that is worth a warning.
+// Problem is a fault that keeps an environment from working, or a warning.
 type Problem struct {
-	// Text is a sentence: what was found, and what was wanted.
+	// Text is a sentence: the finding and the expectation.
 	Text string `json:"problem"`
-	// Remedy is what mends it, mostly a command.
+	// Remedy is the repair, usually a command.
 	Remedy string `json:"remedy,omitempty"`
-	// Warning says that models run in spite of it.
+	// Warning reports that models run nevertheless.
 	Warning bool `json:"warning,omitempty"`
 }
 
-// Error gives text and remedy in one line.
+// Error returns text and remedy in one line.
 func (p *Problem) Error() string {
 	if p.Remedy == "" {
 		return p.Text

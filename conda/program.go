@@ -19,7 +19,7 @@ var machines = map[string]elf.Machine{
 	"riscv64": elf.EM_RISCV, "ppc64le": elf.EM_PPC64, "s390x": elf.EM_S390, "loong64": elf.EM_LOONGARCH,
 }
 
-// machineNames are what users call them.
+// machineNames are the users' names for them.
 var machineNames = map[elf.Machine]string{
 	elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "aarch64", elf.EM_386: "i686", elf.EM_ARM: "arm",
 	elf.EM_RISCV: "riscv", elf.EM_PPC64: "ppc64", elf.EM_S390: "s390x", elf.EM_LOONGARCH: "loongarch64",
@@ -32,19 +32,19 @@ func machineName(m elf.Machine) string {
 	return m.String()
 }
 
-// checkProgram looks at the ELF file of the interpreter: whether this machine and its C
-// library can run it. A script is left to the kernel.
+// checkProgram checks whether this machine and its C library can run the interpreter's ELF file.
+// Scripts are left to the kernel.
 func checkProgram(e *Environment) *Problem {
 	real, err := filepath.EvalSymlinks(e.Python)
 	if err != nil {
 		return problem("", "%v", err)
 	}
 	if size, err := os.Stat(real); err == nil && size.Size() == 0 {
-		return problem(e.anew(""), "%s is empty", real)
+		return problem(e.rebuild(""), "%s is empty", real)
 	}
 	if interpreter, ok := interpreterOf(real); ok {
 		if _, err := os.Stat(interpreter); errors.Is(err, os.ErrNotExist) {
-			return problem(e.anew(""), "%s is a script for %q, which is not on this machine", real, interpreter)
+			return problem(e.rebuild(""), "%s is a script for %q, which is not on this machine", real, interpreter)
 		}
 		return nil
 	}
@@ -52,16 +52,16 @@ func checkProgram(e *Environment) *Problem {
 	if err != nil {
 		var format *elf.FormatError
 		if errors.As(err, &format) {
-			return problem(e.anew(""), "%s is no program of Linux (%v)", real, err)
+			return problem(e.rebuild(""), "%s is no program of Linux (%v)", real, err)
 		}
 		if errors.Is(err, os.ErrPermission) {
-			return nil // it may be run all the same
+			return nil // it may still be executable
 		}
-		return problem(e.anew(""), "%s is no whole program (%v)", real, err)
+		return problem(e.rebuild(""), "%s is no whole program (%v)", real, err)
 	}
 	defer f.Close()
 	if want, ok := machines[runtime.GOARCH]; ok && f.Machine != want {
-		return problem(e.anew(fmt.Sprintf("use an environment made for %s", machineName(want))),
+		return problem(e.rebuild(fmt.Sprintf("use an environment made for %s", machineName(want))),
 			"%s is a program for %s, and this machine is %s", real, machineName(f.Machine), machineName(want))
 	}
 	loader := loaderOf(f)
@@ -73,13 +73,13 @@ func checkProgram(e *Environment) *Problem {
 		if strings.Contains(loader, "ld-musl") {
 			libc = "musl"
 		}
-		return problem(e.anew("run the server in an image with "+libc),
+		return problem(e.rebuild("run the server in an image with "+libc),
 			"%s was built for %s, whose loader %s is not on this machine", real, libc, loader)
 	}
 	return e.checkLibraries(real, f, loader)
 }
 
-// interpreterOf is the program that the first line of a script names.
+// interpreterOf returns the program in the first line of a script.
 func interpreterOf(path string) (interpreter string, ok bool) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -96,7 +96,7 @@ func interpreterOf(path string) (interpreter string, ok bool) {
 	return "", ok
 }
 
-// loaderOf is the dynamic loader that a program names.
+// loaderOf returns the dynamic loader of a program.
 func loaderOf(f *elf.File) string {
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP && p.Filesz > 0 && p.Filesz < 4096 {
@@ -109,8 +109,8 @@ func loaderOf(f *elf.File) string {
 	return ""
 }
 
-// checkLibraries compares the versions of glibc that the interpreter and its libpython
-// ask for with those of the machine's.
+// checkLibraries compares the glibc versions that the interpreter and its libpython need with the
+// machine's.
 func (e *Environment) checkLibraries(program string, f *elf.File, loader string) *Problem {
 	if strings.Contains(loader, "ld-musl") {
 		return nil
@@ -128,7 +128,7 @@ func (e *Environment) checkLibraries(program string, f *elf.File, loader string)
 	}
 	for _, file := range files {
 		if wanted := glibcWanted(file); compareVersions(wanted, present) > 0 {
-			return problem(e.anew("run the server in a newer image (`ldd --version` says what an image has)"),
+			return problem(e.rebuild("run the server in a newer image (`ldd --version` says what an image has)"),
 				"%s needs glibc %s, and this machine has glibc %s", file, wanted, present)
 		}
 	}
@@ -137,7 +137,7 @@ func (e *Environment) checkLibraries(program string, f *elf.File, loader string)
 
 const glibcPrefix = "GLIBC_"
 
-// glibcOf is the newest version that the libc.so.6 beside a loader defines.
+// glibcOf returns the newest version that the libc.so.6 beside a loader defines.
 func glibcOf(loader string) string {
 	real, err := filepath.EvalSymlinks(loader)
 	if err != nil {
@@ -159,7 +159,7 @@ func glibcOf(loader string) string {
 	return newestGlibc(names)
 }
 
-// glibcWanted is the newest version of glibc that a file asks for.
+// glibcWanted returns the newest glibc version that a file needs.
 func glibcWanted(file string) string {
 	f, err := elf.Open(file)
 	if err != nil {
@@ -179,7 +179,7 @@ func glibcWanted(file string) string {
 	return newestGlibc(names)
 }
 
-// newestGlibc is the highest number among names of versions such as GLIBC_2.34.
+// newestGlibc returns the highest number among version names such as GLIBC_2.34.
 func newestGlibc(names []string) string {
 	var newest string
 	for _, name := range names {

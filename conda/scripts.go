@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// owned are the variables that the activation sets itself, and that no file of an
-// environment sets in its stead.
+// owned are the variables that the activation sets itself; files of an environment cannot set them.
 var owned = []string{
 	"PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT",
 	"CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_SHLVL", "CONDA_PROMPT_MODIFIER",
 }
 
-// unsetValue is what conda writes into its state for a variable that was unset.
+// unsetValue is conda's mark in its state for an unset variable.
 const unsetValue = "***unset***"
 
 // maxScripts bounds how many files of an environment are read for variables.
@@ -25,9 +24,8 @@ const maxScripts = 200
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// readActivation reads what a conda environment sets when it is activated, in the order
-// of `conda activate`: the variables of packages, those of `conda env config vars
-// set`, then the scripts.
+// readActivation reads the variables that activating a conda environment sets, in the order of
+// `conda activate`: those of packages, those of `conda env config vars set`, then the scripts.
 func (e *Environment) readActivation() {
 	if e.Form != Conda {
 		return
@@ -47,7 +45,7 @@ func (e *Environment) readActivation() {
 	}
 }
 
-// list names the files of a folder of the environment in the order of their names.
+// list returns the files of a folder of the environment, sorted by name.
 func (e *Environment) list(folder, suffix string) []string {
 	entries, _ := os.ReadDir(filepath.Join(e.Directory, folder)) // sorted
 	var files []string
@@ -59,7 +57,7 @@ func (e *Environment) list(folder, suffix string) []string {
 	return files
 }
 
-// addJSON takes the variables of a file, sorted by name.
+// addJSON adds the variables of a file, sorted by name.
 func (e *Environment) addJSON(file string, parse func(text []byte, into *map[string]string) error) {
 	text := readText(file)
 	if len(text) == 0 {
@@ -84,7 +82,7 @@ func (e *Environment) addJSON(file string, parse func(text []byte, into *map[str
 	}
 }
 
-// add takes a variable, or says why it does not.
+// add adds a variable, or returns why it does not.
 func (e *Environment) add(name, value string) (refused string) {
 	switch {
 	case !variableName.MatchString(name):
@@ -100,9 +98,8 @@ func (e *Environment) add(name, value string) (refused string) {
 	return ""
 }
 
-// addScript takes the plain exports of a script: `export NAME=value`, one to a line,
-// outside of blocks. A shell would run the rest; here it is looked at only to know
-// where blocks, quotes and here-documents end.
+// addScript adds the plain exports of a script: `export NAME=value`, one per line, outside blocks.
+// The rest is read only to find the ends of blocks, quotes and here-documents.
 func (e *Environment) addScript(name, text string) {
 	depth := 0 // of if, for, case and braces
 	for number, line := range strings.Split(text, "\n") {
@@ -160,7 +157,7 @@ var (
 	parting = regexp.MustCompile(`[;&|]+|\s+`)
 )
 
-// blocks counts the blocks that a line opens, less those that it closes.
+// blocks returns the number of blocks that a line opens minus the number that it closes.
 func blocks(line string) (n int) {
 	if comment := strings.Index(line, " #"); comment >= 0 {
 		line = line[:comment]
@@ -176,8 +173,7 @@ func blocks(line string) (n int) {
 	return n
 }
 
-// opensText reports whether a quote, a a here-document or a condition reach beyond
-// a line.
+// opensText reports whether a quote, a here-document or a condition continues after a line.
 func opensText(line string) bool {
 	for _, end := range []string{`\`, "&&", "||", "|"} {
 		if strings.HasSuffix(line, end) {
@@ -210,8 +206,8 @@ const (
 	letters = 62
 )
 
-// parseExport reads NAME=value. The value is made of bare words, '…' and "…" side by
-// side; $CONDA_PREFIX stands for prefix in the first and the last.
+// parseExport reads NAME=value. The value consists of bare words, '…' and "…" side by side;
+// $CONDA_PREFIX stands for prefix in the first and the last.
 func parseExport(text, prefix string) (name, value, reason string) {
 	name, rest, ok := strings.Cut(text, "=")
 	if !ok || !variableName.MatchString(name) {

@@ -103,7 +103,7 @@ func TestModelsCallOthersUntilTheEnd(t *testing.T) {
 	}
 }
 
-// TestUnloadingModelsRefuseNewCallsAlone unloads the calling model and the one that is
+// TestUnloadingModelsRefuseNewCallsAlone unloads the calling model and the model being
 // called, while the caller is executed.
 func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
 	for _, unloaded := range []string{"m", "n"} { // the first calls, and is held

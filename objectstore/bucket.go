@@ -10,44 +10,50 @@ import (
 	"time"
 )
 
-// Object is one object as a listing showed it.
+// Object is one object in a listing.
 type Object struct {
 	// Key is the name below the location's path, '/'-separated. CheckKey has accepted it.
 	Key  string
 	Size int64 // bytes
-	// Modified is when the store got this version, by the store's clock.
+	// Modified is the time when the store received this version, by the store's clock.
 	Modified time.Time
-	// Version tells this content from any other under the same key: an ETag or a generation. Only equality says something.
+	// Version identifies this content under the key: an ETag or a generation. Only equality is
+	// meaningful.
 	Version string
-	// Directory is true of the empty objects by which consoles make directories. Their names end in '/', which Key has not;
-	// they cannot be opened.
+	// Directory marks the empty objects with which consoles make directories. Their names end in
+	// '/', which Key lacks; they cannot be opened.
 	Directory bool
 }
 
-// Bucket is one location of a store. Every call ends when its context does. Errors are *Error or the context's, and what each
-// returned.
+// Bucket is one location in a store. Every call ends with its context. Errors are *Error, the
+// context's, or those of each.
 type Bucket interface {
-	// List calls each for every object whose key begins with prefix, in the store's order, until each returns an error. Objects below the prefix whose names no file can have are passed over; List returns a *RefusedError with them at
-	// the end if all else went well, or before the end if there are more than a million.
+	// List calls each for every object whose key begins with prefix, in the store's order, until
+	// each returns an error. Objects whose names no file can have are skipped; List returns a
+	// *RefusedError with them at the end if there is no other error, or earlier if there are more
+	// than a million.
 	List(ctx context.Context, prefix string, each func(Object) error) error
-	// Open reads that very version: the error is ErrChanged if the key has another one by now, and the reader's is if it
-	// changes meanwhile. The reader ends in io.EOF after exactly o.Size bytes. Its reads end with ctx.
+	// Open reads exactly this version: the error is ErrChanged if the key has another version by
+	// now, and the reader's error is if it changes meanwhile. The reader ends with io.EOF after
+	// exactly o.Size bytes. Its reads end with ctx.
 	Open(ctx context.Context, o Object) (io.ReadCloser, error)
-	// Close ends the connections. Calls that are on their way end by themselves or with their contexts.
+	// Close ends the connections. Running calls end by themselves or with their contexts.
 	Close() error
 }
 
-// Opener opens the bucket of a location and makes sure that it can be listed. The error has Triton's text.
+// Opener opens the bucket of a location and checks that it can be listed. The error has Triton's
+// text.
 type Opener func(ctx context.Context, l Location) (Bucket, error)
 
-// pageSize is what all stores allow.
+// pageSize is allowed by all stores.
 const pageSize = 1000
 
-// mostEmpty is how many pages without an object may follow each other: stores that filter give some.
+// mostEmpty bounds successive pages without an object: stores that filter return some.
 const mostEmpty = 100
 
-// NewOpener returns the Opener of all stores that connect knows. Its buckets find their credentials by Find, again when the
-// store refuses them: once for each call, and each page of a listing is one.
+// NewOpener returns the Opener for all stores that connect knows. Its buckets find their
+// credentials with Find, again when the store refuses them: once for each call, and each page of a
+// listing is one call.
 func NewOpener(getenv func(string) string, connect Connect) Opener {
 	return func(ctx context.Context, l Location) (Bucket, error) {
 		b := &bucket{location: l, getenv: getenv, connect: connect}
@@ -73,8 +79,8 @@ type bucket struct {
 	client Client
 }
 
-// renew replaces refused by a client with the credentials of now. Of several goroutines that saw the same client refused, one
-// does.
+// renew replaces refused by a client with the current credentials. If several goroutines saw the
+// same client refused, one of them replaces it.
 func (b *bucket) renew(ctx context.Context, refused Client) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,8 +113,8 @@ const (
 	firstPause = 100 * time.Millisecond
 )
 
-// call calls the store: again where it cannot be reached, and again with new credentials where it refuses those that there are.
-// No lock is held meanwhile.
+// call calls the store: again if it is unreachable, and again with new credentials if it refuses
+// the current ones. No lock is held meanwhile.
 func call[A, B any](ctx context.Context, b *bucket, do func(Client) (A, B, error)) (x A, y B, err error) {
 	client, renewed := b.current(), false
 	for try := 1; ; {
@@ -132,7 +138,7 @@ func call[A, B any](ctx context.Context, b *bucket, do func(Client) (A, B, error
 	}
 }
 
-// pause waits before the next try, the longer the more there were.
+// pause waits before the next try, longer after each.
 func pause(ctx context.Context, tries int) error {
 	timer := time.NewTimer(firstPause << (tries - 1))
 	defer timer.Stop()
@@ -144,7 +150,7 @@ func pause(ctx context.Context, tries int) error {
 	}
 }
 
-// explain makes an *Error of what a client or renew returned.
+// explain converts an error of a client or of renew to an *Error.
 func (b *bucket) explain(ctx context.Context, err error, text func(Cause) *Error) error {
 	var done *Error
 	if errors.As(err, &done) {
@@ -153,7 +159,7 @@ func (b *bucket) explain(ctx context.Context, err error, text func(Cause) *Error
 	return text(causeOf(ctx, err))
 }
 
-// whole is the key of the store for one below the location.
+// whole is the store's key for one below the location.
 func (b *bucket) whole(key string) string {
 	if b.location.Path == "" {
 		return key
@@ -195,7 +201,7 @@ func (b *bucket) List(ctx context.Context, prefix string, each func(Object) erro
 	}
 }
 
-// pass hands the objects of a page on.
+// pass passes the objects of a page to each.
 func (b *bucket) pass(page []Entry, prefix string, each func(Object) error, refused *RefusedError) error {
 	for _, e := range page {
 		key, below := strings.CutPrefix(e.Key, b.whole(""))

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Client is a connection to one location with one credential. It knows how its store lists and reads; what is the same for all
-// stores (checks of keys, renewed credentials, bodies that end early) is done above it. Its errors are a Cause. Any goroutine may
-// call it.
+// Client is a connection to one location with one credential. It implements its store's listing and
+// reading; the work common to all stores (checks of keys, renewed credentials, broken bodies) is
+// done above it. Its errors are a Cause. Any goroutine may call it.
 type Client interface {
-	// Page lists objects whose whole key begins with prefix: at most most of them, from where the last page said, "" at first.
-	// next is "" after the last page. It does not keep the keys' order.
+	// Page lists at most most objects whose whole key begins with prefix, from the position in the
+	// last page, "" at first. next is "" after the last page. It need not keep the keys' order.
 	Page(ctx context.Context, prefix, from string, most int) (page []Entry, next string, err error)
-	// Read reads a version of the object with that whole key, from byte offset on. It need not check the length. From the first
-	// byte on it is a body WithSum if the store tells one.
+	// Read reads a version of the object with that whole key, from byte offset on. It need not
+	// check the length. From offset 0 it returns a body WithSum if the store reports one.
 	Read(ctx context.Context, key string, o Object, offset int64) (io.ReadCloser, error)
-	// Close ends connections that are idle. Bodies that are being read go on.
+	// Close ends idle connections. Running reads continue.
 	Close()
 }
 
@@ -27,13 +27,13 @@ type Entry struct {
 	Size      int64
 	Modified  time.Time
 	Version   string
-	Directory bool // the store says that it is one
+	Directory bool // the store marks it as a directory
 }
 
-// Connect makes a client. It waits for no answer of the store: the first call does.
+// Connect makes a client. It does not wait for the store: the first call does.
 type Connect func(ctx context.Context, l Location, c Credential) (Client, error)
 
-// Cause is why a call of a store failed, in words of the store.
+// Cause is why a call of a store failed, in the store's words.
 type Cause struct {
 	Reason  error  // one of the errors above, or the context's, or nil
 	Name    string // such as AccessDenied
@@ -46,7 +46,7 @@ func (c Cause) Error() string { return c.Name + ": " + c.Message }
 // Unwrap gives the reason.
 func (c Cause) Unwrap() error { return c.Reason }
 
-// causeOf says why a call failed. What the context says counts before what the store's client made of it.
+// causeOf returns why a call failed. The context's error takes precedence over the client's.
 func causeOf(ctx context.Context, err error) Cause {
 	var c Cause
 	switch {
@@ -59,9 +59,9 @@ func causeOf(ctx context.Context, err error) Cause {
 	return Cause{Name: "Unknown", Message: shortText(err.Error())}
 }
 
-const mostText = 300 // bytes of what a store says, in an error
+const mostText = 300 // bytes of a store's text in an error
 
-// shortText bounds a text of a store and keeps it to one line.
+// shortText bounds a store's text and keeps it on one line.
 func shortText(text string) string {
 	if len(text) > mostText {
 		text = text[:mostText] + "…"

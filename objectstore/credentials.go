@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Credential is what opens one location. The fields of the other stores are empty. All empty means what the client of the store
-// finds by itself: its files, the identity of the machine or of the pod.
+// Credential opens one location. The fields of other stores are empty. If all are empty, the
+// store's client searches for itself: in its files, or the identity of the machine or of the pod.
 type Credential struct {
 	KeyID, SecretKey, SessionToken string // of S3; SecretKey and KeyID are both there or neither
 	Region, Profile                string // of S3
@@ -36,12 +36,12 @@ const CredentialFile = "TRITON_CLOUD_CREDENTIAL_PATH"
 
 const maxCredentialFile = 1 << 20
 
-// endpointVariables are the variables by which Amazon's clients are told an endpoint.
+// endpointVariables are the variables that set an endpoint for Amazon's clients.
 var endpointVariables = []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}
 
-// Find returns the credential for a location: that of the file which TRITON_CLOUD_CREDENTIAL_PATH names, where it names one, and
-// else that of the other variables. It reads both again with each call. An endpoint that the operator names nowhere gets no credential.
-// The error has no secret.
+// Find returns the credential for a location: that of the file in TRITON_CLOUD_CREDENTIAL_PATH if
+// it is set, and else that of the other variables. It reads both with each call. An endpoint that
+// the operator names nowhere gets no credential. The error contains no secret.
 func Find(getenv func(string) string, l Location) (c Credential, err error) {
 	isNamed := l.Named || l.Endpoint == "" || slices.ContainsFunc(endpointVariables, func(name string) bool {
 		return strings.EqualFold(strings.TrimRight(getenv(name), "/"), l.Endpoint)
@@ -78,8 +78,8 @@ func fromEnvironment(getenv func(string) string, l Location) Credential {
 	}
 }
 
-// fromFile reads the file and chooses the entry with the longest prefix of the text that the user wrote. Unless the
-// endpoint is named elsewhere, the prefix has to name it.
+// fromFile reads the file and chooses the entry with the longest prefix of the user's text. Unless
+// the endpoint is named elsewhere, the prefix must name it.
 func fromFile(file string, l Location, isNamed bool) (Credential, error) {
 	content, err := readBounded(file)
 	if err != nil {
@@ -125,7 +125,8 @@ func fromFile(file string, l Location, isNamed bool) (Credential, error) {
 	return c, nil
 }
 
-// unreadable is the error of a file of the wrong form. Errors of encoding/json quote single characters at most.
+// unreadable is the error of a malformed file. Errors of encoding/json quote single characters at
+// most.
 func unreadable(file, scheme string, err error) *Error {
 	if scheme != "" {
 		scheme = fmt.Sprintf(", member %q", scheme)
@@ -146,7 +147,7 @@ func readBounded(path string) ([]byte, error) {
 	return content, err
 }
 
-// pathless gives the reason of a failed system call alone.
+// pathless returns the reason of a failed system call without the path.
 func pathless(err error) error {
 	var number syscall.Errno
 	if errors.As(err, &number) {

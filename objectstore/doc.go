@@ -1,22 +1,22 @@
-// Package objectstore says what a model repository in an object store is to the rest of the server: where it is, whose credentials
-// open it, which objects it has, and what goes wrong. It links no client of any store: package objectstore/providers does.
+// Package objectstore accesses model repositories in object stores: their locations, credentials,
+// objects and errors. It links no client of any store: package objectstore/providers does.
 //
 //	text of the operator ── Parse ──▶ Location ── Opener ──▶ Bucket ── List ──▶ Object ── Open ──▶ bytes
 //	                                     └── Find ──▶ Credential ── Connect ──▶ Client: one store's protocol
 //
-// The forms of the URLs, the order of the credentials and the texts of the errors are Triton's. No error and no String has a
-// secret: of a URL they show neither user nor query, and of what a store answers its code and message alone.
+// The forms of the URLs, the order of the credentials and the texts of the errors are Triton's. No
+// error and no String contains a secret: they show neither user nor query of a URL, and only code
+// and message of a store's answer.
 //
-// States: a Location and an Object are values. A Bucket is open until Close; a call after that is a bug of the caller. Where the
-// store refuses the credentials, the bucket reads them again and replaces its Client, once for each call.
+// A Location and an Object are values. A Bucket is open until Close. If the store refuses the
+// credentials, the bucket reads them again and replaces its Client, once for each call. A bucket's
+// mu is held while its Client is replaced, and never during a call: a hanging store blocks only its
+// caller, until the context of the call ends.
 //
-// Locks: a bucket's mu is held while its Client is replaced, and never while a call is on its way: a store that hangs holds the
-// goroutine of its caller alone, until the context of the call ends.
+// Trust: a store is written by others. Its keys are checked first (CheckKey). A body whose length
+// or version differs from the listing, or whose checksum differs from the store's, is an error. A
+// broken body is resumed a few times. The caller of List bounds the number of objects and bytes:
+// each returns an error.
 //
-// Trust: a store is written by others. Its keys are checked before anybody sees them (CheckKey); a body that is longer or
-// shorter than the listing said, that is another version by now, or whose checksum is another than the store tells, is an error. A body that breaks off is read on from there, a
-// few times. How many objects and bytes there may be is for
-// the caller of List to bound: each returns an error.
-//
-// Any goroutine may call a Bucket. Readers that Open returned belong to one goroutine each.
+// Any goroutine may call a Bucket. Each reader from Open belongs to one goroutine.
 package objectstore

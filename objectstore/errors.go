@@ -7,15 +7,15 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// What callers tell apart, by errors.Is. All else (a name that is wrong, a form that is not read) has none of them.
+// Errors that callers distinguish by errors.Is. Other errors, such as malformed names, match none of them.
 var (
-	// ErrChanged: the object is not the version that was listed. List anew.
+	// ErrChanged: the object is not the listed version. List again.
 	ErrChanged = errors.New("the object is another by now")
-	// ErrDenied: the store refuses the credentials, for they are wrong, missing, expired, or do not suffice.
+	// ErrDenied: the store refuses the credentials: they are wrong, missing, expired or insufficient.
 	ErrDenied = errors.New("the store refuses the credentials")
 	// ErrAbsent: there is no such bucket or object.
 	ErrAbsent = errors.New("the store has no such thing")
-	// ErrUnreachable: there was no answer, or half of one, or the store says that it fails. Later it may be otherwise.
+	// ErrUnreachable: the answer was missing, incomplete or a failure of the store. A later call may succeed.
 	ErrUnreachable = errors.New("the store cannot be reached")
 )
 

@@ -12,8 +12,8 @@ const (
 	maxComponent = 255  // bytes: Linux has no longer file names
 )
 
-// CheckKey says why a key cannot become the path of a file below a directory, or returns nil. The text is one fact, such as
-// `".." is a component`.
+// CheckKey returns why a key cannot become the path of a file below a directory, or nil. The text
+// is one fact, such as `".." is a component`.
 func CheckKey(key string) error {
 	switch {
 	case key == "":
@@ -38,14 +38,14 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// printable reports whether text has no control characters, NUL among them.
+// printable reports whether text has no control characters, including NUL.
 func printable(text string) bool {
 	return !strings.ContainsFunc(text, control)
 }
 
 func control(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }
 
-// cleanText replaces control characters and what is no UTF-8, for texts that are shown.
+// cleanText replaces control characters and invalid UTF-8, for texts that are shown.
 func cleanText(text string) string {
 	text = strings.ToValidUTF8(text, "?")
 	return strings.Map(func(r rune) rune {
@@ -60,22 +60,26 @@ func cleanText(text string) string {
 }
 
 const (
-	// mostRefused is how many refused keys an error lists; it counts the others.
+	// mostRefused bounds the refused keys that an error lists; it counts the others.
 	mostRefused = 20
-	// mostNames bounds the first components that it keeps, at some 300 bytes each.
+	// mostNames bounds the first components that it keeps, at about 300 bytes each.
 	mostNames = 10_000
 	// mostListedRefused ends a listing: no repository comes near it.
 	mostListedRefused = 1 << 20
 )
 
-// RefusedError lists the keys of a listing that no file can have. Its text is Triton's for the first of them.
+// RefusedError lists the keys of a listing that no file can have. Its text is Triton's for the
+// first of them.
 type RefusedError struct {
-	// Keys are the first of them, as the store has them below the location's path: for comparing and quoting, never a path.
+	// Keys are the first refused keys, as stored below the location's path: for comparing and
+	// quoting, never a path.
 	Keys  []string
 	Count int
-	// Names are the first components of those that have more than one, without those that are too long for any key.
+	// Names are the first components of refused keys with several, except components too long for
+	// any key.
 	Names map[string]struct{}
-	// Partial is true if Names lacks some, or the listing was ended for the number of refused keys.
+	// Partial is true if Names is incomplete, or the listing ended because of too many refused
+	// keys.
 	Partial bool
 	text    string
 }
@@ -83,7 +87,7 @@ type RefusedError struct {
 // Error gives the first key with the reason.
 func (e *RefusedError) Error() string { return e.text }
 
-// Refuse adds a key, which CheckKey has refused with why.
+// Refuse adds a key that CheckKey has refused with the error why.
 func (e *RefusedError) Refuse(l Location, key string, why error) {
 	e.Count++
 	if len(e.Keys) < mostRefused {

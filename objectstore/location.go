@@ -15,20 +15,20 @@ const (
 	Azure = "as"
 )
 
-// Location is where a repository lies.
+// Location is where a repository is stored.
 type Location struct {
 	Scheme   string // S3, GCS or Azure
 	Endpoint string // of S3: http://host:port or https://host:port; empty is AWS
 	Account  string // of Azure
 	Bucket   string // Azure's container
 	Path     string // below the bucket, without '/' at either end; empty is the whole bucket
-	Text     string // as the user wrote it: it may have secrets, String has none
-	// Named says that the operator names the endpoint: the credentials of the environment are sent there. A model may name any
-	// endpoint.
+	Text     string // as the user wrote it; may contain secrets, unlike String
+	// Named reports that the operator names the endpoint: the credentials of the environment are
+	// sent there. A model may name any endpoint.
 	Named bool
 }
 
-// The patterns are Triton's: of S3 an endpoint has a port, a bucket is lower case, and a path has letters, digits, '.', '-' and
+// The patterns are Triton's: an S3 endpoint has a port, a bucket is lower case, and a path has letters, digits, '.', '-' and
 // '_' alone; Azure's query is read and ignored.
 var (
 	s3Endpoint = regexp.MustCompile(`^s3://(http://|https://|)([0-9a-zA-Z\-.]+):([0-9]+)/([0-9a-z.\-]+)((?:/[0-9a-zA-Z.\-_]+)*)$`)
@@ -40,8 +40,8 @@ const (
 	maxText     = 4096 // bytes of a URL
 )
 
-// Parse reads the URL of a location in an object store. It reports false of any other path, which is a local one. The error is
-// an *Error with Triton's text.
+// Parse reads the URL of a location in an object store. It returns false for a local path. The
+// error is an *Error with Triton's text.
 func Parse(url string) (Location, bool, error) {
 	scheme, rest, found := strings.Cut(url, "://")
 	if !found || scheme != S3 && scheme != GCS && scheme != Azure {
@@ -73,7 +73,8 @@ func Parse(url string) (Location, bool, error) {
 	return l, true, nil
 }
 
-// azureName is what may become part of a host's name: it keeps the credentials of an account from any other host.
+// azureName matches names that may become part of a host's name: it keeps the credentials of an
+// account from any other host.
 var azureName = regexp.MustCompile(`^[0-9a-zA-Z\-]+$`)
 
 func parseS3(l Location, rest string) (Location, bool, error) {
@@ -104,7 +105,8 @@ func parseS3(l Location, rest string) (Location, bool, error) {
 	return l, true, nil
 }
 
-// At is the location with that path in the same bucket. Its text begins as l's does, as that decides which credentials open it.
+// At returns the location with that path in the same bucket. Its text begins like l's, because the
+// text determines the credentials.
 func (l Location) At(path string) Location {
 	text, _, _ := strings.Cut(l.Text, "?")
 	start := strings.Index(text, "://") + len("://")
@@ -133,8 +135,8 @@ func (l Location) At(path string) Location {
 	return l
 }
 
-// Object divides a location that is to be one object into the location of its directory and its key there. It reports false if
-// the path names none, or leaves the bucket by "..", which counts textually, as in Triton.
+// Object divides the location of one object into its directory and its key. It returns false if the
+// path names no object, or leaves the bucket by "..", which is resolved textually, as in Triton.
 func (l Location) Object() (directory Location, key string, named bool) {
 	clean := path.Clean(l.Path)
 	if l.Path == "" || clean == "." || clean == ".." || strings.HasPrefix(clean, "../") || strings.HasPrefix(clean, "/") {
@@ -144,14 +146,14 @@ func (l Location) Object() (directory Location, key string, named bool) {
 	return l.At(strings.TrimSuffix(parent, "/")), key, true
 }
 
-// Same reports whether both are one place, however the user has written each.
+// Same reports whether both are the same location, however written.
 func (l Location) Same(other Location) bool {
 	l.Text, other.Text = "", ""
 	l.Named, other.Named = false, false
 	return l == other
 }
 
-// String is the text without what may be a secret: a user before a host, and a query.
+// String returns the text without possible secrets: a user before a host, and a query.
 func (l Location) String() string {
 	if strings.Contains(l.Text, "?") {
 		return l.withoutQuery() + "?…"
@@ -159,7 +161,7 @@ func (l Location) String() string {
 	return l.withoutQuery()
 }
 
-// Join is the text for people of an object below the location.
+// Join returns the text for people of an object below the location.
 func (l Location) Join(key string) string {
 	if key == "" {
 		return l.withoutQuery()
@@ -183,5 +185,5 @@ func (l Location) Unsupported() *Error {
 	return newError(nil, infer.Internal, "%s:// file-system not supported. To enable, build with -DTRITON_ENABLE_%s=ON.", l.Scheme, option)
 }
 
-// IsAzureAccount reports whether a name is one that an account of Azure could have.
+// IsAzureAccount reports whether a name can be that of an Azure account.
 func IsAzureAccount(name string) bool { return azureName.MatchString(name) }

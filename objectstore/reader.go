@@ -10,7 +10,7 @@ import (
 
 const mostResumes = 3 // of one object whose body breaks off
 
-// reader reads one version of an object, exactly as many bytes as the listing said.
+// reader reads one version of an object, exactly the listed number of bytes.
 type reader struct {
 	ctx     context.Context // of Open: the reads belong to that call, and io.Reader has no place for one
 	bucket  *bucket
@@ -18,8 +18,8 @@ type reader struct {
 	body    io.ReadCloser
 	offset  int64
 	resumes int
-	sum     Sum       // that the store has told of the whole object
-	hash    hash.Hash // of what has been read; nil: the store has told no sum
+	sum     Sum       // that the store reports for the whole object
+	hash    hash.Hash // of the bytes read; nil: the store reports no sum
 	broken  error     // why the body ended too early
 	ended   error     // returned by every later read
 }
@@ -42,7 +42,7 @@ func (r *reader) open() error {
 	return nil
 }
 
-// fail makes the error that all later reads return.
+// fail makes the error for all later reads.
 func (r *reader) fail(err error) error {
 	r.ended = r.bucket.explain(r.ctx, err, func(c Cause) *Error { return r.bucket.location.ReadError(r.object.Key, c) })
 	return r.ended
@@ -84,7 +84,7 @@ func brokenBody(err error) error {
 	return Cause{Reason: ErrUnreachable, Name: "BrokenBody", Message: err.Error()}
 }
 
-// resume reads on where the body broke off, or returns why it cannot.
+// resume continues where the body broke off, or returns why it cannot.
 func (r *reader) resume() error {
 	for err := r.broken; ; {
 		if r.resumes == mostResumes || r.ctx.Err() != nil || !errors.Is(err, ErrUnreachable) {
@@ -102,7 +102,8 @@ func (r *reader) resume() error {
 	}
 }
 
-// finish makes sure that the body ends where the listing said, and that its bytes have the checksum that the store has told.
+// finish checks that the body ends at the listed length, and that its bytes have the store's
+// checksum.
 func (r *reader) finish() error {
 	switch n, err := io.ReadFull(r.body, make([]byte, 1)); {
 	case n > 0:

@@ -1,7 +1,7 @@
 package objectstore
 
 import (
-	"crypto/md5"  //nolint:gosec // what stores have told
+	"crypto/md5"  //nolint:gosec // stores report it
 	"crypto/sha1" //nolint:gosec // likewise
 	"crypto/sha256"
 	"crypto/sha512"
@@ -14,7 +14,7 @@ import (
 	"io"
 )
 
-// Sum is a checksum of a whole object that a store has told with its bytes.
+// Sum is a checksum that a store reports for a whole object.
 type Sum struct {
 	name string
 	hash func() hash.Hash
@@ -26,7 +26,7 @@ var (
 	nvme       = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 )
 
-// kindsOfSums are by the names that stores have for them.
+// kindsOfSums are by the stores' names for them.
 var kindsOfSums = map[string]func() hash.Hash{
 	"crc32":     func() hash.Hash { return crc32.NewIEEE() },
 	"crc32c":    func() hash.Hash { return crc32.New(castagnoli) },
@@ -37,8 +37,8 @@ var kindsOfSums = map[string]func() hash.Hash{
 	"sha512":    sha512.New,
 }
 
-// ParseSum reads a checksum of a kind, such as crc32c, in base64. It reports false of a kind that is not known, and of a value
-// that is none of the kind, such as those of S3 which are sums of the sums of parts.
+// ParseSum reads a checksum of a kind, such as crc32c, in base64. It returns false for an unknown
+// kind, and for a value that is not one of the kind, such as S3's checksums of parts.
 func ParseSum(kind, value string) (Sum, bool) {
 	made := kindsOfSums[kind]
 	want, err := base64.StdEncoding.DecodeString(value)
@@ -48,8 +48,9 @@ func ParseSum(kind, value string) (Sum, bool) {
 	return Sum{kind, made, want}, true
 }
 
-// WithSum is a body of whose object a store has told a checksum. A Client returns it for bodies from the first byte on: the reader of
-// a Bucket compares it with all bytes, of later bodies of the same object too.
+// WithSum returns a body with the checksum that the store reports for the object. A Client returns
+// it for bodies from the first byte on: the reader of a Bucket compares it with all bytes,
+// including those of resumed bodies.
 func WithSum(body io.ReadCloser, sum Sum) io.ReadCloser { return summed{body, sum} }
 
 type summed struct {
@@ -57,7 +58,7 @@ type summed struct {
 	sum Sum
 }
 
-// shortSum is the beginning of a sum, for texts.
+// shortSum is the start of a sum, for texts.
 func shortSum(sum []byte) string {
 	const most = 16 // bytes
 	if len(sum) > most {
@@ -66,8 +67,8 @@ func shortSum(sum []byte) string {
 	return hex.EncodeToString(sum)
 }
 
-// check compares what a hash has seen with the sum. A difference is the object's fault, whose uploader may have left a wrong sum, and
-// not the store's: it has no reason.
+// check compares the sum with a hash. A difference is the object's fault, whose uploader may have
+// stored a wrong sum, and not the store's: it has no reason.
 func (s Sum) check(of hash.Hash) error {
 	got := of.Sum(nil)
 	if string(got) == string(s.want) {

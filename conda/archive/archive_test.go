@@ -144,7 +144,7 @@ func newPlace(t testing.TB) *place {
 	return p
 }
 
-// surroundings lists what lies around the directory, with contents and times.
+// surroundings lists the files around the directory, with contents and times.
 func (p *place) surroundings(t testing.TB) string {
 	t.Helper()
 	var list strings.Builder
@@ -182,7 +182,7 @@ func (p *place) unpack(t testing.TB, data []byte, options Options) (Summary, err
 	return summary, err
 }
 
-// list lists what lies inside: "name kind content", sorted.
+// list lists the entries of a directory: "name kind content", sorted.
 func (p *place) list(t testing.TB) []string {
 	t.Helper()
 	var list []string
@@ -260,7 +260,7 @@ func TestEveryFormatUnpacks(t *testing.T) {
 	}
 }
 
-// isEnvironment compares what is inside with environment.
+// isEnvironment compares the directory with environment.
 func (p *place) isEnvironment(t *testing.T) {
 	t.Helper()
 	for name, mode := range map[string]fs.FileMode{

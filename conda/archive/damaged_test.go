@@ -28,7 +28,7 @@ func noise(n int) string {
 	return string(content)
 }
 
-// solid is an archive that hardly shrinks: each part of what it is compressed to matters.
+// solid is an archive that hardly shrinks: each part of the compressed form matters.
 func solid(t testing.TB) []byte {
 	t.Helper()
 	return pack(t, regular("bin/python", noise(12_000)), folder("lib/"), regular("lib/a", noise(20_000)), symlink("lib/b", "a"),
@@ -84,7 +84,7 @@ func TestCutOffArchivesAreNamed(t *testing.T) {
 	}
 }
 
-// TestFlippedBits: an archive with a sum is refused or unpacks to what it was; one
+// TestFlippedBits: an archive with a sum is refused or unpacks unchanged; one
 // without does no harm.
 func TestFlippedBits(t *testing.T) {
 	good := newPlace(t)

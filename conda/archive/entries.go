@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entries reads the headers of an archive and makes what they say.
+// entries reads the headers of an archive and creates their entries.
 type entries struct {
 	limits   Limits
 	progress *Progress
@@ -21,10 +21,10 @@ type entries struct {
 
 	files   int64  // entries and directories so far
 	bytes   int64  // content of the files so far
-	current string // the name of the entry at hand, as the archive has it
+	current string // the name of the current entry, as in the archive
 }
 
-// unpack makes all entries.
+// unpack creates all entries.
 func (e *entries) unpack() error {
 	for {
 		before := e.current
@@ -50,7 +50,8 @@ func (e *entries) unpack() error {
 	return e.finish()
 }
 
-// finish reads what follows the last entry and does what waits for all entries.
+// finish reads the bytes after the last entry and completes the work that must wait for all
+// entries.
 func (e *entries) finish() error {
 	if !e.in.zeros {
 		return headerError(e.current, io.ErrUnexpectedEOF)
@@ -88,7 +89,7 @@ func (e *entries) made() error {
 	return nil
 }
 
-// make makes one entry.
+// make creates one entry.
 func (e *entries) make(header *tar.Header) error {
 	name, err := cleanName(header.Name, e.limits.Depth)
 	if err != nil {
@@ -133,7 +134,7 @@ func (e *entries) make(header *tar.Header) error {
 	return &Error{Reason: "is " + what + "; environments have files, directories and links alone"}
 }
 
-// file makes a file and puts its content into batches.
+// file creates a file and puts its content into batches.
 func (e *entries) file(name string, header *tar.Header) error {
 	if header.Size > e.limits.Bytes-e.bytes {
 		return &Error{Limit: "Bytes", Reason: fmt.Sprintf("has %d bytes, and the limit for all files is %d, of which %d are left; set a larger limit if the archive is to be trusted", header.Size, e.limits.Bytes, e.limits.Bytes-e.bytes)}
@@ -202,9 +203,9 @@ func named(entry string, err error) error {
 	return err
 }
 
-// ended notes whether an archive has come to its end mark: the reader of headers takes an
-// archive that is cut off between two entries for whole. It reads headers in blocks of
-// 512 bytes, and two of zeros are the mark, the second of which may be missing.
+// ended detects the end mark of an archive: the reader of headers accepts an archive that is
+// truncated between two entries. It reads headers in blocks of 512 bytes; two blocks of zeros are
+// the mark, and the second may be missing.
 type ended struct {
 	in    io.Reader
 	zeros bool // the last block of 512 bytes was zeros
@@ -226,7 +227,7 @@ func (e *ended) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ratioFloor is how much any archive may unpack to: small ones may be of zeros alone.
+// ratioFloor is the size that any archive may unpack to: small ones may consist of zeros.
 const ratioFloor = 64 << 20
 
 func checkRatio(unpacked, read, limit int64) error {
@@ -236,7 +237,7 @@ func checkRatio(unpacked, read, limit int64) error {
 	return &Error{Limit: "Ratio", Reason: fmt.Sprintf("the archive has unpacked to %d bytes, more than %d times the %d bytes that were read of it; set a larger limit of the ratio if it is to be trusted", unpacked, limit, read)}
 }
 
-// asDiskError leaves an Error as it is.
+// asDiskError converts an error number, and leaves an Error as it is.
 func asDiskError(doing string, err error) error {
 	var refused *Error
 	if errors.As(err, &refused) {

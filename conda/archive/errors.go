@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Error says why an archive was refused, or at which entry its unpacking ended. The
+// Error reports why an archive was refused, or at which entry its unpacking ended. The
 // caller puts the archive's name in front.
 type Error struct {
 	Entry  string // the entry's name as the archive has it; empty if the reason concerns no single entry
@@ -33,7 +33,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// shortened cuts names for messages: an archive may have names of a mebibyte.
+// shortened truncates names for messages: an archive may contain names of a mebibyte.
 func shortened(name string) string {
 	const most = 512
 	if len(name) <= most {
@@ -50,17 +50,17 @@ const (
 	failedWrite   = "archive_write_data_block() failed with error code = -25, error message is "
 )
 
-// errTrailing is what a file has after its archive.
+// errTrailing reports bytes after the end of an archive.
 var errTrailing = errors.New("bytes follow the end of the archive that are no part of it")
 
-// sourceError is an error of the caller's reader, in contrast to one of a decompressor.
+// sourceError is an error of the caller's reader, as opposed to one of a decompressor.
 type sourceError struct{ err error }
 
 func (e *sourceError) Error() string { return "read the archive: " + e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// readError is what an error means that came from reading the archive, apart from where
-// in it: an *Error without an entry, an error of the source, or the end of the context.
+// readError converts an error from reading the archive, without the position: to an *Error without
+// an entry, an error of the source, or the end of the context.
 func readError(err error) error {
 	var refused *Error
 	var source *sourceError
@@ -73,7 +73,7 @@ func readError(err error) error {
 	return &Error{Reason: "the archive is damaged", Err: err}
 }
 
-// diskError is what an error of the kernel means to an entry.
+// diskError converts a kernel error at an entry.
 func diskError(entry, doing string, err error) *Error {
 	switch {
 	case errors.Is(err, unix.ENOSPC):

@@ -13,7 +13,7 @@ import (
 	"github.com/mikelolasagasti/xz"
 )
 
-// What a compression may have us keep in memory.
+// Bounds of a compression's window in memory.
 const (
 	zstdWindow = 128 << 20 // as the zstd command has it without --long
 	xzWindow   = 64 << 20  // as xz -9 makes it
@@ -28,7 +28,7 @@ type format struct {
 	decompress func(in *bufio.Reader) (io.Reader, error) // nil for a bare archive
 }
 
-// formats are tried in this order: the sum in a header of tar says more than the first
+// formats are tried in this order: the checksum in a tar header is better evidence than the first
 // bytes, which may be a name.
 var formats = []format{
 	{"tar", beginsTar, nil},
@@ -73,8 +73,8 @@ func beginsZstd(head []byte) bool {
 	return magic("\x28\xb5\x2f\xfd")(head) || len(head) > 4 && head[0]&0xf0 == 0x50 && magic("\x2a\x4d\x18")(head[1:])
 }
 
-// beginsTar asks the reader of headers, which looks at the checksum. A block of zeros is
-// the end of an archive without entries.
+// beginsTar asks the reader of headers, which checks the checksum. A block of zeros is the end of
+// an archive without entries.
 func beginsTar(head []byte) bool {
 	if len(head) < blockSize {
 		return false
@@ -83,8 +83,8 @@ func beginsTar(head []byte) bool {
 	return err != tar.ErrHeader
 }
 
-// members reads a file of gzip members one after another, as gzip, pigz and bgzip write
-// them. Zeros between and after them are padding.
+// members reads successive gzip members, as gzip, pigz and bgzip write them. Zeros between and
+// after them are padding.
 type members struct {
 	in   *bufio.Reader
 	gzip *gzip.Reader // of the current member
@@ -136,7 +136,7 @@ func (m *members) next() (err error) {
 	return nil
 }
 
-// midway makes an end of file an unexpected one.
+// midway converts an end of file to an unexpected one.
 func midway(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -93,7 +93,7 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 	}
 }
 
-// TestOddEntriesAreMade: what is unusual and harmless.
+// TestOddEntriesAreMade covers unusual and harmless entries.
 func TestOddEntriesAreMade(t *testing.T) {
 	for _, test := range []struct {
 		name    string

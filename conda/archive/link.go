@@ -10,14 +10,13 @@ import (
 
 const outside = "; pack the environment with conda-pack, or name its directory instead of an archive"
 
-// checkTarget looks at the target of a symbolic link that lies in a directory of so many
-// components.
+// checkTarget checks the target of a symbolic link in a directory of depth components.
 //
-// A target is ".." any number of times and then names. The directory of a link is reached
-// through directories alone, so each ".." leads to the directory above, and as long as
-// there are no more of them than components, the names begin inside. Names may be other
-// links, for which the same holds. Only a ".." after a name may lead anywhere, as the name
-// may be a link: upward reports it, and leaves looks at it when all entries are there.
+// A target is ".." any number of times, followed by names. The directory of a link is reached
+// through directories only, so each ".." leads to the directory above, and as long as there are no
+// more of them than components, the names begin inside. Names may be other links, for which the
+// same holds. Only a ".." after a name may lead anywhere, because the name may be a link: upward
+// reports it, and leaves checks it when all entries exist.
 func checkTarget(depth int, target string) (upward bool, err error) {
 	switch {
 	case target == "":
@@ -51,7 +50,7 @@ func outwardError(target string) error {
 	return &Error{Reason: fmt.Sprintf("is a symbolic link to %q, which leads outside the archive%s", shortened(target), outside)}
 }
 
-// symlink makes a symbolic link.
+// symlink creates a symbolic link.
 func (t *tree) symlink(name, target string, mtime unix.Timespec) error {
 	above, _ := splitName(name)
 	upward, err := checkTarget(depthOf(above), target)
@@ -64,7 +63,7 @@ func (t *tree) symlink(name, target string, mtime unix.Timespec) error {
 		}
 		t.upward = append(t.upward, name)
 	}
-	return t.place(name, "make the symbolic link", func(parent int, base string) error {
+	return t.makeEntry(name, "make the symbolic link", func(parent int, base string) error {
 		if err := unix.Symlinkat(target, parent, base); err != nil {
 			return err
 		}
@@ -79,7 +78,7 @@ func depthOf(directory string) int {
 	return strings.Count(directory, "/") + 1
 }
 
-// link makes a hard link to what an entry before has made.
+// link creates a hard link to a file of an earlier entry.
 func (t *tree) link(name, target string, mtime unix.Timespec) error {
 	switch target {
 	case name:
@@ -116,7 +115,7 @@ func (t *tree) link(name, target string, mtime unix.Timespec) error {
 	default:
 		return &Error{Reason: fmt.Sprintf("is a hard link to the directory %q", shortened(target))}
 	}
-	return t.place(name, "make the hard link", func(parent int, to string) error {
+	return t.makeEntry(name, "make the hard link", func(parent int, to string) error {
 		return unix.Linkat(from, base, parent, to, 0)
 	})
 }
@@ -127,7 +126,7 @@ func readlink(parent int, base string) (string, error) {
 	return string(buffer[:max(n, 0)]), err
 }
 
-// checkUpward looks at the links that have ".." after a name, when all entries are made.
+// checkUpward checks the links that have ".." after a name, when all entries exist.
 func (t *tree) checkUpward() error {
 	for _, name := range t.upward {
 		above, base := splitName(name)
@@ -150,8 +149,8 @@ func (t *tree) checkUpward() error {
 	return nil
 }
 
-// leaves reports whether a link in a directory leads out of the tree, by going its way
-// as the kernel would. A component that is missing stands for a directory.
+// leaves reports whether a link in a directory leads out of the tree, by following it like the
+// kernel. A missing component counts as a directory.
 func (t *tree) leaves(directory, target string) bool {
 	var at []string
 	if directory != "" {

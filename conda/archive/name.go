@@ -13,8 +13,8 @@ const (
 	maxTarget    = 4095 // bytes of a symbolic link
 )
 
-// cleanName returns a name of an archive as components with single slashes between them,
-// "" for the directory itself.
+// cleanName returns a name of an archive as components with single slashes between them, "" for the
+// directory itself.
 func cleanName(name string, depth int) (string, error) {
 	switch {
 	case name == "":
@@ -55,8 +55,8 @@ func cleanName(name string, depth int) (string, error) {
 	return strings.Join(kept, "/"), nil
 }
 
-// checkCharacters refuses what would forge lines of logs and commands to terminals. Bytes
-// that are no UTF-8 are names like others to Linux.
+// checkCharacters refuses characters that could forge log lines or send commands to terminals.
+// Linux accepts invalid UTF-8 in names.
 func checkCharacters(what, text string) error {
 	for i, r := range text {
 		if r < ' ' || r >= 0x7f && r != utf8.RuneError && unicode.IsControl(r) {

@@ -7,15 +7,14 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Options say how an archive is unpacked. The zero value is usable.
+// Options configure an unpacking. The zero value is usable.
 type Options struct {
 	Limits   Limits
 	Progress *Progress      // counts while Unpack runs; may be nil
 	Log      zerolog.Logger // for bugs of this package, which end the unpacking and not the server
 }
 
-// Limits bound what an archive may unpack to. A field that is zero has its default,
-// from DefaultLimits.
+// Limits bound the result of an unpacking. A zero field has its default, from DefaultLimits.
 type Limits struct {
 	Files int64 // entries of any kind, and directories that no entry names
 	Bytes int64 // content of all files together
@@ -23,13 +22,13 @@ type Limits struct {
 	Ratio int64 // bytes unpacked for each byte of the archive; not looked at below 64 MiB
 }
 
-// DefaultLimits are far above real environments, and below what would harm the machine.
+// DefaultLimits are far above real environments, and below harmful sizes.
 //
 //   - Files: the full Anaconda distribution has some 450,000 entries.
 //   - Bytes: environments with CUDA and two frameworks have 15 GB.
 //   - Depth: real names have up to 20 components, those of JavaScript packages more.
-//   - Ratio: environments shrink to between a half and a tenth; gzip cannot do better than
-//     1,032, zstd and xz make a ten thousandth of zeros.
+//   - Ratio: environments shrink to between a half and a tenth; gzip cannot exceed 1,032, while zstd and
+//     xz compress zeros ten thousandfold.
 var DefaultLimits = Limits{Files: 1_000_000, Bytes: 64 << 30, Depth: 64, Ratio: 100}
 
 // WithDefaults returns l with the default in each field that is zero.
@@ -62,14 +61,14 @@ func (l Limits) Validate() error {
 	return nil
 }
 
-// Progress is how far one unpacking is. Unpack adds to it; others read it at any time.
+// Progress is the progress of one unpacking. Unpack adds to it; others read it at any time.
 type Progress struct {
 	Read    atomic.Int64 // bytes of the archive that were read, of its size
 	Written atomic.Int64 // bytes of content that were written to files
 	Files   atomic.Int64 // entries that were made
 }
 
-// Summary is what an archive had in it.
+// Summary describes an unpacked archive.
 type Summary struct {
 	Format  string // "tar", "tar.gz", "tar.zst", "tar.bz2" or "tar.xz"
 	Read    int64  // bytes of the archive

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestArchivesOfTarUnpack: GNU tar in each of its formats, with what each does to long
+// TestArchivesOfTarUnpack: GNU tar in each of its formats, with its treatment of long
 // names, hard links, sparse files and times.
 func TestArchivesOfTarUnpack(t *testing.T) {
 	if _, err := exec.LookPath("tar"); err != nil {

@@ -192,7 +192,7 @@ func randomEntries(random *rand.Rand) []entry {
 }
 
 // TestRandomEntriesStayInside unpacks random entries. Whatever they are, nothing outside
-// changes, no link that was made leads outside, and what is unpacked and what is refused
+// changes, no created link leads outside, and the unpacked and the refused entries
 // is as the model says.
 func TestRandomEntriesStayInside(t *testing.T) {
 	made, refused, late := 0, 0, 0
@@ -210,7 +210,7 @@ func TestRandomEntriesStayInside(t *testing.T) {
 		for _, e := range entries {
 			e.Size = int64(len(e.content))
 			if err := w.WriteHeader(&e.Header); err != nil {
-				continue // what cannot be packed
+				continue // it cannot be packed
 			}
 			if _, err := w.Write([]byte(e.content)); err != nil {
 				t.Fatal(err)
@@ -251,7 +251,7 @@ func TestRandomEntriesStayInside(t *testing.T) {
 	}
 }
 
-// linksStayInside follows every link that is there. Those that are looked at last may
+// linksStayInside follows every link. Links that are checked last may
 // lead outside where the archive was refused.
 func (p *place) linksStayInside(t *testing.T, seed uint64, refused bool) {
 	t.Helper()

@@ -28,8 +28,8 @@ func newStream(ctx context.Context, blocks, size int) *stream {
 	return s
 }
 
-// fill reads source to its end or to its first error, which Read returns after the bytes
-// before it. passed is told of each block before Read can have it, and may refuse it.
+// fill reads source to its end or to its first error, which Read returns after the bytes before it.
+// passed is called for each block before Read receives it, and may refuse it.
 func (s *stream) fill(source io.Reader, passed func(n int) error) {
 	defer close(s.full)
 	for s.err == nil {

@@ -17,16 +17,16 @@ const (
 	ofDirectory = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 )
 
-// tree makes names below a directory. All of it belongs to the reader of entries.
+// tree creates names below a directory. It belongs to the reader of entries.
 //
-// Confinement: a name is opened component by component, each by openat in the directory
-// that was opened before, with O_NOFOLLOW, and is never "..". What is made takes a single
-// component, and mkdirat, symlinkat, linkat, unlinkat and openat with O_EXCL follow no
-// link there. So no call can leave the directory, whatever links the archive has made.
+// Confinement: a name is opened component by component, each by openat in the directory that was
+// opened before, with O_NOFOLLOW, and is never "..". New entries have a single component, and
+// mkdirat, symlinkat, linkat, unlinkat and openat with O_EXCL follow no link there. So no call can
+// leave the directory, whatever links the archive has created.
 type tree struct {
 	root  *os.File
 	fd    int  // of root
-	folds bool // the file system takes some different names for one
+	folds bool // the file system considers some different names equal
 
 	open map[string]*directory // by clean name
 	tick uint64                // of the last use of a directory
@@ -44,7 +44,7 @@ type directory struct {
 	used uint64
 }
 
-// directoryTime is what a directory gets at the end.
+// directoryTime is the time that a directory gets at the end.
 type directoryTime struct {
 	name  string
 	mtime unix.Timespec
@@ -62,8 +62,7 @@ func newTree(root *os.Root, made func() error) (*tree, error) {
 	return t, nil
 }
 
-// probe finds whether the file system folds case, as ext4 can for a directory and what
-// lies below it.
+// probe checks whether the file system folds case, as ext4 can for a directory tree.
 func (t *tree) probe() error {
 	const name, other = ".case-probe", ".CASE-PROBE"
 	if err := unix.Mkdirat(t.fd, name, 0o700); err != nil {
@@ -77,8 +76,8 @@ func (t *tree) probe() error {
 	return nil
 }
 
-// timesByDescriptor reports whether utimensat takes a descriptor without a path, as it
-// does since Linux 5.8.
+// timesByDescriptor reports whether utimensat accepts a descriptor without a path, as it does since
+// Linux 5.8.
 func (t *tree) timesByDescriptor() bool {
 	nothing := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_OMIT}}
 	return unix.UtimesNanoAt(t.fd, "", nothing, unix.AT_EMPTY_PATH) == nil
@@ -92,8 +91,8 @@ func (t *tree) close() error {
 	return t.root.Close()
 }
 
-// directory returns a descriptor of a directory, which it makes where it is missing. The
-// descriptor is good until the next call. entry is the entry's whole name, for errors.
+// directory returns a descriptor of a directory, which it creates if necessary. The descriptor is
+// valid until the next call. entry is the entry's whole name, for errors.
 func (t *tree) directory(name, entry string) (int, error) {
 	if name == "" {
 		return t.fd, nil
@@ -114,7 +113,7 @@ func (t *tree) directory(name, entry string) (int, error) {
 			return -1, err
 		}
 		if err = unix.Mkdirat(parent, base, 0o755); err == nil {
-			// The umask may have taken away what is needed to write in it.
+			// The umask may have removed the permission to write in it.
 			if err = unix.Fchmodat(parent, base, 0o755, 0); err == nil {
 				fd, err = openat(parent, base, ofDirectory, 0)
 			}
@@ -136,7 +135,7 @@ func (t *tree) directory(name, entry string) (int, error) {
 	return fd, nil
 }
 
-// through says why a component of a name could not be opened as a directory.
+// through explains why a component of a name could not be opened as a directory.
 func (t *tree) through(parent int, base, name, entry string, err error) error {
 	var stat unix.Stat_t
 	if unix.Fstatat(parent, base, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil {
@@ -150,7 +149,7 @@ func (t *tree) through(parent int, base, name, entry string, err error) error {
 	return diskError("", fmt.Sprintf("open the directory %q", name), err)
 }
 
-// keep keeps a directory open, and closes the one whose last use is the longest ago.
+// keep keeps a directory open, and closes the least recently used one.
 func (t *tree) keep(name string, fd int) {
 	if len(t.open) >= openDirectories {
 		oldest, used := "", t.tick+1
@@ -165,8 +164,8 @@ func (t *tree) keep(name string, fd int) {
 	t.open[name] = &directory{fd: fd, used: t.tick}
 }
 
-// existing opens a directory that entries before have made, for the caller to close. It
-// makes none, and returns ENOENT, ENOTDIR or an Error.
+// existing opens a directory of earlier entries, for the caller to close. It creates none, and
+// returns ENOENT, ENOTDIR or an Error.
 func (t *tree) existing(name, entry string) (int, error) {
 	fd, err := openat(t.fd, ".", ofDirectory, 0)
 	if err != nil || name == "" {
@@ -188,8 +187,8 @@ func (t *tree) existing(name, entry string) (int, error) {
 	return fd, nil
 }
 
-// setDirectory gives a directory the mode of its entry now and keeps its time for the
-// end: the owner may always write in it.
+// setDirectory sets a directory's mode now and keeps its time for the end. The owner may always
+// write in it.
 func (t *tree) setDirectory(name string, mode uint32, mtime unix.Timespec) error {
 	above, base := splitName(name)
 	if _, err := t.directory(name, name); err != nil {
@@ -217,7 +216,7 @@ func (t *tree) remember(name string) error {
 	return nil
 }
 
-// setTimes gives all directories the times of their entries.
+// setTimes sets the times of all directories.
 func (t *tree) setTimes() error {
 	for _, d := range t.times {
 		above, base := splitName(d.name)
@@ -236,18 +235,18 @@ func setTime(parent int, base string, mtime unix.Timespec) error {
 	return unix.UtimesNanoAt(parent, base, []unix.Timespec{{Nsec: unix.UTIME_OMIT}, mtime}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// create makes a file and returns its descriptor.
+// create creates a file and returns its descriptor.
 func (t *tree) create(name string) (fd int, err error) {
-	err = t.place(name, "make the file", func(parent int, base string) (err error) {
+	err = t.makeEntry(name, "make the file", func(parent int, base string) (err error) {
 		fd, err = openat(parent, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		return err
 	})
 	return fd, err
 }
 
-// place has something made under a name. What an entry before has made under this name
-// goes, unless it is a directory.
-func (t *tree) place(name, doing string, do func(parent int, base string) error) error {
+// makeEntry calls do to create a name. An earlier entry of this name is removed, unless it is a
+// directory.
+func (t *tree) makeEntry(name, doing string, do func(parent int, base string) error) error {
 	above, base := splitName(name)
 	parent, err := t.directory(above, name)
 	if err != nil {
@@ -266,7 +265,7 @@ func (t *tree) place(name, doing string, do func(parent int, base string) error)
 	return nil
 }
 
-// clear removes what an entry before has made, for a second entry of its name.
+// clear removes an earlier entry, for a second entry of its name.
 func (t *tree) clear(parent int, base string) error {
 	if t.folds {
 		if err := t.exact(parent, base); err != nil {
@@ -283,8 +282,7 @@ func (t *tree) clear(parent int, base string) error {
 	return nil
 }
 
-// exact refuses a name that is there under another spelling, in a file system that takes
-// both for one.
+// exact refuses a name that exists in another spelling, in a file system that considers both equal.
 func (t *tree) exact(parent int, base string) error {
 	fd, err := openat(parent, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -308,7 +306,7 @@ func (t *tree) exact(parent int, base string) error {
 	return &Error{Reason: fmt.Sprintf("the archive also has %q, and this file system does not tell case apart; unpack into one that does", other)}
 }
 
-// openat is unix.Openat, again where a signal has interrupted it.
+// openat is unix.Openat, retried after signals.
 func openat(directory int, name string, flags int, mode uint32) (int, error) {
 	for {
 		fd, err := unix.Openat(directory, name, flags, mode)

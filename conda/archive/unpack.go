@@ -22,11 +22,10 @@ const (
 	blockBytes     = 256 << 10
 )
 
-// Unpack makes the entries of an archive below root, an empty directory. source gives
-// the archive from its first byte and is read to its end, in a goroutine of Unpack's, so
-// that a caller may hash what it reads. Unpack returns when ctx ends, but waits for a
-// Read that is under way; it leaves no goroutine. Errors are an *Error, what source
-// returned, wrapped, or the cause of ctx.
+// Unpack creates the entries of an archive below root, an empty directory. source provides the
+// archive from its first byte and is read to its end, in a goroutine of Unpack, so that a caller
+// may hash the bytes. Unpack returns when ctx ends, but waits for a running Read; it leaves no
+// goroutine. Errors are an *Error, a wrapped error of source, or the cause of ctx.
 func Unpack(ctx context.Context, source io.Reader, root *os.Root, options Options) (Summary, error) {
 	if err := options.Limits.Validate(); err != nil {
 		return Summary{}, err
@@ -86,7 +85,7 @@ func (p *pipeline) run(source io.Reader, root *os.Root) (err error) {
 	return errors.Join(err, context.Cause(p.ctx))
 }
 
-// open starts the goroutines that read and decompress and returns what they make.
+// open starts the goroutines that read and decompress, and returns their output.
 func (p *pipeline) open(source io.Reader) (io.Reader, error) {
 	read := newStream(p.ctx, sourceBlocks, blockBytes)
 	p.start(func() {
@@ -118,7 +117,7 @@ func (p *pipeline) start(f func()) {
 	p.group.Go(panics.Guard(p.log, panics.Models, f, func(err error) { p.fail(err) }))
 }
 
-// sourceReader tells errors of the source from those of a decompressor.
+// sourceReader distinguishes errors of the source from those of a decompressor.
 type sourceReader struct{ in io.Reader }
 
 // Read implements io.Reader.
@@ -130,7 +129,7 @@ func (s *sourceReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lazyReader opens a decompressor in the goroutine that reads from it, as opening reads.
+// lazyReader opens a decompressor in the goroutine that reads from it, because opening reads.
 type lazyReader struct {
 	in   *bufio.Reader
 	open func(*bufio.Reader) (io.Reader, error)
@@ -149,8 +148,8 @@ func (l *lazyReader) Read(p []byte) (int, error) {
 	return l.out.Read(p)
 }
 
-// Sync makes what lies below root durable, with one system call for its whole file
-// system: files, directories and names.
+// Sync makes everything below root durable, files, directories and names, with one system call for
+// its whole file system.
 func Sync(root *os.Root) error {
 	directory, err := root.Open(".")
 	if err != nil {

@@ -48,7 +48,7 @@ type batch struct {
 	parts  []part
 }
 
-// writers write what the reader of entries has put into batches.
+// writers write the batches of the reader of entries.
 type writers struct {
 	ctx      context.Context // of one unpacking, and so are its writers
 	fail     context.CancelCauseFunc
@@ -74,8 +74,8 @@ func startWriters(ctx context.Context, fail context.CancelCauseFunc, log zerolog
 	return w
 }
 
-// room returns space for content, at most want bytes, and flushes when there is none. The
-// caller says by add how much of it is used.
+// room returns space for at most want bytes of content, and flushes first if necessary. The caller
+// reports the used part by add.
 func (w *writers) room(want int64) ([]byte, error) {
 	if b := w.current; b != nil && (b.used == len(b.buffer) || len(b.parts) >= batchFiles) {
 		w.flush()
@@ -94,7 +94,7 @@ func (w *writers) room(want int64) ([]byte, error) {
 	return b.buffer[b.used:min(int64(b.used)+want, int64(len(b.buffer)))], nil
 }
 
-// add says that the next n bytes of room belong into f.
+// add assigns the next n bytes of room to f.
 func (w *writers) add(f *file, n int, offset int64) {
 	b := w.current
 	f.parts.Add(1)
@@ -109,15 +109,14 @@ func (w *writers) flush() {
 	}
 }
 
-// end waits until all is written, or after a failure, until all files are closed.
+// end waits until everything is written or, after a failure, until all files are closed.
 func (w *writers) end() {
 	w.flush()
 	close(w.queue)
 	w.group.Wait()
 }
 
-// write is one writer. After a failure it goes on to take batches, as the files in them
-// have to be closed.
+// write is one writer. After a failure it still takes batches, because their files must be closed.
 func (w *writers) write() {
 	for b := range w.queue {
 		for _, p := range b.parts {
@@ -148,8 +147,8 @@ func (w *writers) put(f *file, content []byte, offset int64) error {
 	return nil
 }
 
-// release gives up one share of a file. With the last the file gets its mode, whatever
-// the umask made of it, and its time, and is closed.
+// release gives up one share of a file. With the last share the file gets its mode, whatever the
+// umask, and its time, and is closed.
 func (w *writers) release(f *file) {
 	if f.parts.Add(-1) > 0 {
 		return
@@ -176,7 +175,7 @@ func (w *writers) setTime(f *file) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(f.fd), times, 0)
 }
 
-// timespec brings a time into what file systems hold: from 1970 to 2242.
+// timespec limits a time to the range of file systems: from 1970 to 2242.
 func timespec(t time.Time) unix.Timespec {
 	seconds := t.Unix()
 	if seconds < 0 || seconds > 1<<33 {

@@ -16,14 +16,14 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Options are what a Builder works with.
+// Options configure a Builder.
 type Options struct {
 	Cache *cache.Cache
 	Run   conda.Run
-	// Python is the interpreter that environments of uv are made with where the model names no
-	// version: a path or a version. Empty: uv chooses.
+	// Python is the interpreter for environments of uv if the model names no version: a path or a
+	// version. Empty: uv chooses.
 	Python string
-	// Variables are the server's, as os.Environ gives them. PATH says where uv and pixi are.
+	// Variables are the server's, in the form of os.Environ. PATH locates uv and pixi.
 	Variables []string
 	Log       zerolog.Logger
 }
@@ -34,9 +34,9 @@ type Builder struct{ Options }
 // New makes a Builder.
 func New(options Options) *Builder { return &Builder{options} }
 
-// Environment returns the environment of what a model directory requires, made now or
-// taken from the cache; the caller releases it. It returns nil if the model directory has no
-// requirements. ctx bounds the build.
+// Environment returns the environment for a model directory's requirements, newly made or from the
+// cache; the caller releases it. It returns nil if the model directory has no requirements. ctx
+// bounds the build.
 func (b *Builder) Environment(ctx context.Context, modelDirectory string) (*cache.Environment, error) {
 	r, err := find(modelDirectory)
 	if r == nil || err != nil {
@@ -49,18 +49,18 @@ func (b *Builder) Environment(ctx context.Context, modelDirectory string) (*cach
 	return b.Cache.Build(ctx, s.key(), s.make)
 }
 
-// site is one build: the requirements and the programs that it is done with.
+// site is one build: the requirements and the programs for it.
 type site struct {
 	*requirements
 	builder     *Builder
 	program     string // the tool's
 	toolVersion string
-	python      string // the interpreter's path or what names it for uv; "" for pixi
+	python      string // the interpreter's path or its name for uv; "" for pixi
 	pythonIs    string // its version
 	variables   []string
 }
 
-// prepare finds the tool and the interpreter, and asks them for their versions.
+// prepare finds the tool and the interpreter, and queries their versions.
 func (b *Builder) prepare(ctx context.Context, r *requirements) (*site, error) {
 	s := &site{requirements: r, builder: b, variables: b.variables()}
 	name := r.tool.program()
@@ -82,7 +82,7 @@ func (b *Builder) prepare(ctx context.Context, r *requirements) (*site, error) {
 		find = append(find, s.python)
 	}
 	s.pythonIs = s.python
-	// What uv does not find here it may fetch later, so that is no error yet.
+	// uv may fetch a missing interpreter later, so that is no error yet.
 	if found, err := s.ask(ctx, find...); err == nil && filepath.IsAbs(found) {
 		s.python = found
 		if s.pythonIs, err = s.ask(ctx, found, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"); err != nil {
@@ -92,7 +92,7 @@ func (b *Builder) prepare(ctx context.Context, r *requirements) (*site, error) {
 	return s, ctx.Err()
 }
 
-// key names the environment in the cache.
+// key is the environment's key in the cache.
 func (s *site) key() string {
 	words := []string{string(s.tool), "sha256:" + s.digest}
 	if s.pythonIs != "" {
@@ -101,11 +101,11 @@ func (s *site) key() string {
 	return strings.Join(append(words, s.toolVersion, runtime.GOARCH), ", ")
 }
 
-// make makes the environment in an empty directory, in which it stays.
+// make makes the environment in its final, empty directory.
 func (s *site) make(ctx context.Context, directory string) error {
 	log, began := s.builder.Log, time.Now()
 	log.Info().Str("tool", s.toolVersion).Msgf("Making Python execution env from %s", filepath.Join(s.directory, string(s.tool)))
-	if s.tool == pixi { // which writes beside the files that it reads
+	if s.tool == pixi { // pixi writes beside its input files
 		if err := s.copyFiles(directory); err != nil {
 			return err
 		}
@@ -126,10 +126,10 @@ func (s *site) make(ctx context.Context, directory string) error {
 	return nil
 }
 
-// step is a program to run, with the variables that it has besides.
+// step is a program to run, with additional variables.
 type step struct{ argv, variables []string }
 
-// steps are what is run to make the environment, in their order.
+// steps lists the programs that make the environment, in order.
 func (s *site) steps(directory string) []step {
 	if s.tool == pixi {
 		install := []string{s.program, "install", "--manifest-path", filepath.Join(directory, "pixi.toml")}
@@ -167,8 +167,7 @@ func (s *site) copyFiles(directory string) error {
 	return nil
 }
 
-// verify refuses an environment that would not work, and one whose files have changed
-// under the build.
+// verify refuses an environment that would not work, or whose files have changed during the build.
 func (s *site) verify(ctx context.Context, directory string) error {
 	report := conda.Examine(ctx, conda.Place{Kind: conda.Directory, Path: directory}, s.builder.Run, s.builder.Variables)
 	if err := report.Err(); err != nil {
@@ -199,10 +198,10 @@ func (s *site) addNumpy() string {
 	return "add a line with numpy to requirements.txt"
 }
 
-// lastLines is how many lines of a program's output an error has.
+// lastLines bounds the lines of a program's output in an error.
 const lastLines = 10
 
-// run runs a program. The error has the command and the last lines of its output.
+// run runs a program. The error contains the command and the last lines of its output.
 func (s *site) run(ctx context.Context, step step) (string, error) {
 	output, err := s.builder.Run(ctx, step.argv, append(slices.Clone(s.variables), step.variables...), s.directory)
 	command := strings.Join(step.argv, " ")
@@ -215,22 +214,22 @@ func (s *site) run(ctx context.Context, step step) (string, error) {
 	return output, fmt.Errorf("`%s`: %w%s", command, err, tail(output))
 }
 
-// ask runs a program for one line of output: the last, since warnings may stand before it.
+// ask runs a program for one line of output: the last, since warnings may precede it.
 func (s *site) ask(ctx context.Context, argv ...string) (string, error) {
 	output, err := s.run(ctx, step{argv: argv})
 	output = strings.TrimSpace(output)
 	return output[strings.LastIndexByte(output, '\n')+1:], err
 }
 
-// cleared are variables of the server that would lead uv or pixi, or the interpreter that they ask, to another
-// environment than the one that is made.
+// cleared are variables of the server that would direct uv, pixi or the interpreter to a different
+// environment.
 var cleared = []string{
 	"VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONHOME", "PYTHONPATH", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON",
 	"UV_PROJECT", "UV_WORKING_DIRECTORY", "UV_SYSTEM_PYTHON", "UV_TARGET", "UV_PREFIX", "UV_FROZEN", "UV_LOCKED",
 	"PIXI_PROJECT_MANIFEST", "PIXI_PROJECT_ROOT", "PIXI_IN_SHELL",
 }
 
-// variables are the server's for the programs of a build.
+// variables are the server's variables for the programs of a build.
 func (b *Builder) variables() []string {
 	kept := slices.DeleteFunc(slices.Clone(b.Variables), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -257,7 +256,7 @@ func (b *Builder) look(name string) string {
 	return ""
 }
 
-// tail is the end of a program's output, on lines of their own.
+// tail returns the end of a program's output, on separate lines.
 func tail(output string) string {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	if len(lines) > lastLines {

@@ -20,7 +20,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// recorder runs programs, and keeps what they were called with.
+// recorder runs programs and keeps their arguments.
 type recorder struct {
 	mu    sync.Mutex
 	calls [][]string

@@ -1,22 +1,17 @@
-// Package build makes environments of what a model says it requires: requirements.txt,
-// pyproject.toml with uv.lock, or pixi.toml. The programs uv and pixi do the work.
+// Package build makes environments from a model's requirements: requirements.txt, pyproject.toml
+// with uv.lock, or pixi.toml. The programs uv and pixi do the work.
 //
-//	model directory ──find──▶ Requirements ──Key──▶ cache.Build ──make──▶ uv, pixi
-//	                             files, tool          │ there already: nothing is run but the
-//	                                                  ▼ questions for versions
+//	model directory ──find──▶ requirements ──key──▶ cache.Build ──make──▶ uv, pixi
+//	                             files, tool          │ cached: only the versions
+//	                                                  ▼ are queried
 //	                                               Environment
 //
-// States: none. What is made and used lies in package conda/cache, under a key of the contents of
-// the files, the version of the interpreter and that of the tool. A build that fails leaves nothing.
+// Environments are stored in package conda/cache, under a key made from the files' contents and the
+// versions of the interpreter and the tool. A failed build leaves nothing. Builds of one key wait
+// for each other in the cache; builds of different keys run concurrently. Programs are started only
+// through the caller's Run.
 //
-// Locks: none of its own. Builds of one key wait for each other in the cache; builds of
-// different keys run side by side.
-//
-// Callers: package backend/python, when a model without EXECUTION_ENV_PATH is opened and
-// env-build is on. Programs are started through the caller's Run alone.
-//
-// Trust: what the files name is fetched and may run code of its own, as the model does. The server's
-// user and limits hold for it; a directory that holds the files is not written to.
-//
-// Memory: files are read up to a bound (maxFile), and a program's output is bounded by Run.
+// Trust: a build fetches the packages that the files name, which may run code of their own, like
+// the model. The server's user and limits apply to it. The directory with the files is not written
+// to. Files are read up to a bound (maxFile), and a program's output is bounded by Run.
 package build

@@ -19,17 +19,17 @@ const (
 	maxIncludes = 100      // files that a requirements.txt leads to
 )
 
-// requirements is what one model requires.
+// requirements are one model's requirements.
 type requirements struct {
 	directory string
 	tool      tool
-	files     []string // that are to be read, by their names in the directory
+	files     []string // input files, by name in the directory
 	digest    string   // of the files, and of the local packages that they name
 	hashed    bool     // packages without a hash are refused
-	version   string   // of Python, as .python-version says it; "": any
+	version   string   // Python's, from .python-version; "": any
 }
 
-// tool is what makes an environment, by the file that it reads.
+// tool is the program that makes an environment, by its input file.
 type tool string
 
 const (
@@ -46,8 +46,7 @@ func (t tool) program() string {
 	return "uv"
 }
 
-// find looks for requirements in a model directory, the most exact first. It returns nil
-// if there are none.
+// find returns the most exact requirements in a model directory, or nil.
 func find(directory string) (*requirements, error) {
 	there := func(name string) bool {
 		info, err := os.Stat(filepath.Join(directory, name))
@@ -78,7 +77,7 @@ func find(directory string) (*requirements, error) {
 	return r, r.sum()
 }
 
-// read reads a file of the model, which may be a link inside of its directory.
+// read reads a file of the model, which may be a link inside its directory.
 func read(directory, name string) ([]byte, error) {
 	root, err := os.OpenRoot(directory)
 	if err != nil {
@@ -95,11 +94,11 @@ func read(directory, name string) ([]byte, error) {
 	return root.ReadFile(name)
 }
 
-// sum reads the files, and of a requirements.txt what it includes, and computes digest.
+// sum reads the files, including those that a requirements.txt includes, and computes digest.
 func (r *requirements) sum() error {
 	hash := sha256.New()
 	add := func(name string, content []byte) { fmt.Fprintf(hash, "%q %d\n%s", name, len(content), content) }
-	for i := 0; i < len(r.files); i++ { // it grows by what is included
+	for i := 0; i < len(r.files); i++ { // it grows by included files
 		name := r.files[i]
 		text, err := read(r.directory, name)
 		if err != nil {
@@ -132,8 +131,8 @@ func (r *requirements) sum() error {
 	return nil
 }
 
-// sumLocal adds a package that lies in the model directory, or a directory of such: names, sizes and times, as
-// wheels may be large.
+// sumLocal adds a package in the model directory, or a directory of packages: names, sizes and
+// times, since wheels may be large.
 func (r *requirements) sumLocal(path string, add func(name string, content []byte)) error {
 	root, err := os.OpenRoot(r.directory)
 	if err != nil {
@@ -142,7 +141,7 @@ func (r *requirements) sumLocal(path string, add func(name string, content []byt
 	defer root.Close()
 	info, err := root.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // no path, then
+		return nil // not a path
 	}
 	if err != nil {
 		return fmt.Errorf("requirements.txt names %s: %w", path, err)
@@ -175,8 +174,8 @@ func (r *requirements) sumLocal(path string, add func(name string, content []byt
 	return nil
 }
 
-// references finds what lines of a requirements file refer to: other such files, and
-// words that may name a local package or a directory of them. All must lie in the model directory.
+// references finds the references of a requirements file: included files, and words that may name a
+// local package or a directory of packages. All must be in the model directory.
 func references(name string, text []byte) (included, local []string, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(bytes.ReplaceAll(text, []byte("\\\n"), []byte(" "))))
 	lines.Buffer(nil, maxFile)
@@ -197,7 +196,7 @@ func references(name string, text []byte) (included, local []string, err error) 
 			return nil, nil, fmt.Errorf("%s has %q: an environment in the cache has no editable packages; name the package without -e", name, strings.TrimSpace(line))
 		case "-r", "--requirement", "--requirements", "-c", "--constraint", "--constraints":
 			if len(rest) == 0 || strings.Contains(rest[0], "://") {
-				continue // uv says what it thinks of it
+				continue // uv reports the error
 			}
 			file := filepath.Join(filepath.Dir(name), rest[0])
 			if filepath.IsAbs(rest[0]) || !filepath.IsLocal(file) {

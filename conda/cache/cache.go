@@ -14,20 +14,20 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// DefaultMaxBytes bounds a cache whose Options name no bound.
+// DefaultMaxBytes bounds a cache whose Options set no bound.
 const DefaultMaxBytes = 32 << 30
 
-// Options say where environments lie and how they are made.
+// Options configure a Cache.
 type Options struct {
 	// Directory is the cache's. Empty: nereid/environments in the user's cache folder, or a
-	// temporary directory of this Cache alone where that cannot be written.
+	// temporary directory of this Cache if that is not writable.
 	Directory string
-	// MaxBytes bounds all environments together. Above it, those are removed that have not been
-	// used for longest; none in use. 0: DefaultMaxBytes; negative: no bound.
+	// MaxBytes bounds all environments together. Above it, the least recently used ones that are
+	// not in use are removed. 0: DefaultMaxBytes; negative: no bound.
 	MaxBytes int64
 	Limits   archive.Limits // of what an archive may unpack to
 	Log      zerolog.Logger
-	// Run starts a program, waits for it and returns the end of what it printed. env is its whole
+	// Run starts a program, waits for it and returns the end of its output. env is its whole
 	// environment.
 	Run func(ctx context.Context, argv, env []string, dir string) (output string, err error)
 }
@@ -39,7 +39,8 @@ type Cache struct {
 	sweeper sync.Once        // starts it
 	group   panics.WaitGroup // of the Cache's goroutines
 
-	// step is called before each step of making an environment. Tests fail there, or end the process.
+	// step is called before each step of making an environment. Tests make it fail, or end the
+	// process.
 	step func(name string) error
 
 	placing sync.Mutex // held while a directory is looked for or made
@@ -48,7 +49,7 @@ type Cache struct {
 
 	mu      sync.Mutex
 	held    map[string]*hold   // by directory
-	flights map[string]*flight // by what is made
+	flights map[string]*flight // by key
 }
 
 // hold is an environment that this process uses.
@@ -57,7 +58,7 @@ type hold struct {
 	lock  *lock // shared; nil in a read-only cache without locks
 }
 
-// Open checks the directory, if it is there; it is made when it is needed.
+// Open checks the directory if it exists; it is made when it is needed.
 func Open(options Options) (*Cache, error) {
 	if options.MaxBytes == 0 {
 		options.MaxBytes = DefaultMaxBytes
@@ -91,17 +92,17 @@ func (c *Cache) Close() error {
 	return err
 }
 
-// Environment is a directory that stays as it is until Release.
+// Environment is a directory that does not change until Release.
 type Environment struct {
 	Directory string // absolute
 	Digest    string // SHA-256 of the archive, or of the key of Build; in hex
 	release   func()
 }
 
-// Release says that the caller uses the directory no longer.
+// Release ends the caller's use of the directory.
 func (e *Environment) Release() { e.release() }
 
-// hold makes an Environment of what this process has locked.
+// hold makes an Environment from a locked record.
 func (c *Cache) hold(s *store, r *record, l *lock) *Environment {
 	directory := s.directory(r.Name)
 	touch(l)
@@ -125,13 +126,13 @@ func (c *Cache) release(directory string) {
 		delete(c.held, directory)
 	}
 	c.mu.Unlock()
-	if last { // a goroutine that comes now takes a lock of its own
+	if last { // a goroutine that comes now takes its own lock
 		touch(h.lock)
 		h.lock.release()
 	}
 }
 
-// touch notes that an environment is used: its lock's file has the time.
+// touch records the use of an environment in the time of its lock's file.
 func touch(l *lock) {
 	if l != nil {
 		_ = os.Chtimes(l.path, time.Time{}, time.Now()) // a read-only cache removes nothing, and needs no times
@@ -145,8 +146,8 @@ type flight struct {
 	abandoned bool          // the maker's own ctx has ended: others try themselves
 }
 
-// together calls f, unless another goroutine is doing so for the same key: then it waits for that one. Without an
-// error and without an environment the caller looks again.
+// together calls f, unless another goroutine is doing so for the same key: then it waits for that
+// one. Without an error and without an environment the caller looks again.
 func (c *Cache) together(ctx context.Context, key string, f func() (*Environment, error)) (*Environment, error) {
 	c.mu.Lock()
 	if other := c.flights[key]; other != nil {
@@ -175,7 +176,7 @@ func (c *Cache) together(ctx context.Context, key string, f func() (*Environment
 	return env, err
 }
 
-// searched returns the stores in which environments are looked for.
+// searched returns the stores to search for environments.
 func (c *Cache) searched() ([]*store, error) {
 	c.placing.Lock()
 	defer c.placing.Unlock()
@@ -200,7 +201,7 @@ func (c *Cache) searched() ([]*store, error) {
 	return stores, nil
 }
 
-// written returns the store in which environments are made.
+// written returns the store for new environments.
 func (c *Cache) written() (*store, error) {
 	c.placing.Lock()
 	defer c.placing.Unlock()
@@ -233,7 +234,7 @@ func (c *Cache) written() (*store, error) {
 	return private, nil
 }
 
-// directory is where the cache lies if it can.
+// directory returns the preferred directory of the cache.
 func (o *Options) directory() (string, error) {
 	if o.Directory != "" {
 		return o.Directory, nil

@@ -139,7 +139,7 @@ func TestADeletedArchiveLeavesItsEnvironmentToItsUsers(t *testing.T) {
 	whole(t, c, env)
 }
 
-// TestManyGoroutinesUnpackOnce: those that come meanwhile wait, and all have the same directory.
+// TestManyGoroutinesUnpackOnce: later goroutines wait, and all get the same directory.
 func TestManyGoroutinesUnpackOnce(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, largeEnvironment(300))
@@ -268,7 +268,7 @@ func TestAWaiterGivesUpAlone(t *testing.T) {
 	}
 }
 
-// TestAWaiterTakesOver: the ctx of the goroutine that unpacks ends, and the one that waits does it then.
+// TestAWaiterTakesOver: the ctx of the unpacking goroutine ends, and the waiting one takes over.
 func TestAWaiterTakesOver(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
@@ -402,7 +402,7 @@ func TestBuildMakesOnceForAKey(t *testing.T) {
 	}
 }
 
-// TestWhatIsRemovedByHandIsMadeAnew while the server runs, even what is in use.
+// TestWhatIsRemovedByHandIsMadeAnew while the server runs, even if it is in use.
 func TestWhatIsRemovedByHandIsMadeAnew(t *testing.T) {
 	dir, path := filepath.Join(t.TempDir(), "cache"), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
@@ -422,12 +422,12 @@ func TestWhatIsRemovedByHandIsMadeAnew(t *testing.T) {
 	whole(t, c, third)
 }
 
-// TestDamageOfTheCacheIsRepaired: what cannot be read is as good as what is not there.
+// TestDamageOfTheCacheIsRepaired: an unreadable entry counts as missing.
 func TestDamageOfTheCacheIsRepaired(t *testing.T) {
 	for _, what := range []string{indexDir, recordsDir, locksDir, "environment"} {
 		for _, damage := range []string{"removed", "emptied", "scribbled on"} {
 			if what == "environment" && damage != "removed" {
-				continue // verify finds what is wrong with its files
+				continue // verify reports the damage of its files
 			}
 			t.Run(what+" "+damage, func(t *testing.T) {
 				dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")

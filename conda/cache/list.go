@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Entry is what List tells of an environment.
+// Entry is one environment in a List.
 type Entry struct {
 	Name      string    `json:"name"` // of its directory
 	Digest    string    `json:"digest"`
@@ -25,7 +25,7 @@ type Entry struct {
 	key string // of its record
 }
 
-// List returns all environments, the last used first, then those that are not complete.
+// List returns all environments, the most recently used first, followed by incomplete ones.
 func (c *Cache) List() ([]Entry, error) {
 	stores, err := c.searched()
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *Cache) List() ([]Entry, error) {
 	return all, nil
 }
 
-// complete lists the environments that records name.
+// complete lists the recorded environments.
 func (s *store) complete() ([]Entry, error) {
 	records, err := s.records()
 	if err != nil {
@@ -73,15 +73,15 @@ func (s *store) complete() ([]Entry, error) {
 	return entries, nil
 }
 
-// inUse tries the lock for an instant: acquire comes again if it meets this.
+// inUse tries the lock for an instant: acquire retries if it meets this.
 func (s *store) inUse(name string) bool {
 	l, err := tryLock(s.environmentLock(name), exclusive, false)
 	l.release()
 	return errors.Is(err, errHeld)
 }
 
-// Verify compares an environment with what it was when it was made, and tells in sentences what differs: names, kinds, sizes and
-// modes, and all bytes if deep. It is not removed meanwhile.
+// Verify compares an environment with its original state and describes the differences in
+// sentences: names, kinds, sizes and modes, and with deep all bytes. It is not removed meanwhile.
 func (c *Cache) Verify(ctx context.Context, e Entry, deep bool) ([]string, error) {
 	stores, err := c.searched()
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Cache) verify(ctx context.Context, s *store, name string, deep bool) ([
 	}
 	want, err := decodeManifest(text)
 	if err != nil {
-		return []string{err.Error()}, nil //nolint:nilerr // what is found is no failure of the search
+		return []string{err.Error()}, nil //nolint:nilerr // a finding does not fail the search
 	}
 	look := names
 	if deep {
@@ -127,7 +127,8 @@ func (c *Cache) verify(ctx context.Context, s *store, name string, deep bool) ([
 	return want.compare(now, deep), nil
 }
 
-// Find returns the entries that a text names: by name, directory, source, or the beginning of the digest.
+// Find returns the entries that match a text: name, directory, source, or the beginning of the
+// digest.
 func Find(entries []Entry, text string) []Entry {
 	var found []Entry
 	for _, e := range entries {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mode is how a lock is held.
+// mode is the way a lock is held.
 type mode int
 
 const (
@@ -19,7 +19,7 @@ const (
 	exclusive mode = unix.LOCK_EX
 )
 
-// errHeld says that others hold a lock in a way that excludes the wanted one.
+// errHeld reports that others hold a lock that excludes the wanted one.
 var errHeld = errors.New("the lock is held")
 
 // lock is a flock on a file of its own. The kernel frees it when this process ends, however
@@ -29,8 +29,8 @@ type lock struct {
 	path string
 }
 
-// tryLock takes the lock at path at once, or returns errHeld. If make is false and there is
-// no file, the error is fs.ErrNotExist.
+// tryLock takes the lock at path at once, or returns errHeld. If make is false and the file is
+// missing, the error is fs.ErrNotExist.
 func tryLock(path string, how mode, make bool) (*lock, error) {
 	flags := unix.O_RDWR | unix.O_CREAT // network file systems want the right to write for an exclusive lock
 	if !make && how == shared {
@@ -57,8 +57,8 @@ func tryLock(path string, how mode, make bool) (*lock, error) {
 	}
 }
 
-// become takes the lock, or changes how it is held. The kernel gives a held lock up before it
-// takes it in the other way, so that others may come between: then it is lost, and the error is errHeld.
+// become takes the lock, or changes its mode. The kernel releases a held lock before it takes the
+// other mode, so that others may come between: then it is lost, and the error is errHeld.
 func (l *lock) become(how mode) error {
 	for {
 		err := unix.Flock(int(l.file.Fd()), int(how)|unix.LOCK_NB)
@@ -84,21 +84,21 @@ func (l *lock) named() bool {
 	return err == nil && os.SameFile(ours, there)
 }
 
-// release gives the lock up and leaves its file. A nil lock is released already.
+// release releases the lock and leaves its file. A nil lock is already released.
 func (l *lock) release() {
 	if l != nil {
 		l.file.Close()
 	}
 }
 
-// remove gives up an exclusive lock and removes its file. The file is removed while the lock is held, so that
-// named tells the next holder that the path leads elsewhere.
+// remove releases an exclusive lock and removes its file. The file is removed while the lock is
+// held, so that named tells the next holder that the path leads elsewhere.
 func (l *lock) remove() {
 	_ = os.Remove(l.path)
 	l.file.Close()
 }
 
-// lockError says that a file system has no locks.
+// lockError reports that a file system has no locks.
 type lockError struct {
 	path string
 	err  error
@@ -111,14 +111,14 @@ func (e *lockError) Error() string {
 
 func (e *lockError) Unwrap() error { return e.err }
 
-// How often a lock is tried whose holder is another process, at first and later.
+// Pauses between tries for a lock that another process holds, at first and later.
 const (
 	firstPause = 2 * time.Millisecond
 	mostPause  = 100 * time.Millisecond
 )
 
-// waitLock takes the exclusive lock at path as soon as others have given it up. flock itself could
-// not be interrupted when ctx ends, so it is tried again and again.
+// waitLock takes the exclusive lock at path as soon as others have released it. flock itself could
+// not be interrupted when ctx ends, so it is retried.
 func waitLock(ctx context.Context, path string) (*lock, error) {
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		l, err := tryLock(path, exclusive, true)

@@ -44,7 +44,7 @@ type role struct {
 	Announce  bool   // it says an empty outcome before it asks for the environment
 }
 
-// outcome is what it says.
+// outcome is its report.
 type outcome struct {
 	Directory string
 	Unpacked  int   // archives
@@ -158,7 +158,7 @@ func begin(t *testing.T, r role, change ...func(*exec.Cmd)) *process {
 	return p
 }
 
-// says waits for what the process has to say.
+// says waits for a message of the process.
 func (p *process) says() outcome {
 	p.t.Helper()
 	var said outcome
@@ -192,7 +192,7 @@ func (p *process) diesAtItsStep() {
 	}
 }
 
-// logBuffer keeps what is logged.
+// logBuffer keeps the log.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -301,7 +301,7 @@ func largeEnvironment(files int) map[string]string {
 	return all
 }
 
-// contents is what lies in a cache besides its furniture.
+// contents lists a cache's entries besides its furniture.
 func contents(t *testing.T, root string) (environments, rest []string) {
 	t.Helper()
 	for _, dir := range []string{".", recordsDir, manifestsDir, indexDir, locksDir, newDir} {

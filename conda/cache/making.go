@@ -33,7 +33,7 @@ func (c *Cache) Archive(ctx context.Context, path string) (*Environment, error) 
 	})
 }
 
-// Build returns the environment of a key. If there is none, make makes it in dir, an empty
+// Build returns the environment of a key. If it does not exist, make makes it in dir, an empty
 // directory in which it stays; if make fails, nothing is left of it.
 func (c *Cache) Build(ctx context.Context, key string, make func(ctx context.Context, dir string) error) (*Environment, error) {
 	sum := sha256.Sum256([]byte("build " + key))
@@ -57,7 +57,7 @@ func (c *Cache) Build(ctx context.Context, key string, make func(ctx context.Con
 	})
 }
 
-// obtain finds an environment or has one goroutine make it.
+// obtain finds an environment, or makes it in one goroutine.
 func (c *Cache) obtain(ctx context.Context, key, what string, find, make func() (*Environment, error)) (*Environment, error) {
 	for range tries {
 		if env, err := find(); env != nil || err != nil {
@@ -70,7 +70,7 @@ func (c *Cache) obtain(ctx context.Context, key, what string, find, make func() 
 	return nil, fmt.Errorf("the environment of %s was removed each time that it was made: is the cache's bound too small?", what)
 }
 
-// find returns the environment of an archive that the index knows, or nil.
+// find returns the environment of an archive in the index, or nil.
 func (c *Cache) find(ctx context.Context, src *source) (*Environment, error) {
 	stores, err := c.searched()
 	if err != nil {
@@ -110,8 +110,9 @@ func (c *Cache) findDigest(ctx context.Context, digest string) (*Environment, er
 	return nil, nil
 }
 
-// findTwin returns the environment of an archive that is not known by its file but may be by its content:
-// one that was touched, moved or copied. The archive is read if an environment has its fingerprint.
+// findTwin returns the environment of an archive whose file is unknown but whose content may be
+// known: after a touch, a move or a copy. The archive is read if an environment has its
+// fingerprint.
 func (c *Cache) findTwin(ctx context.Context, src *source) (*Environment, error) {
 	stores, err := c.searched()
 	if err != nil {
@@ -129,8 +130,8 @@ func (c *Cache) findTwin(ctx context.Context, src *source) (*Environment, error)
 		if twin == nil {
 			continue
 		}
-		// A cache that came with an image cannot note the identity that the archive has on this machine, and each start would read it anew. Size,
-		// time and both ends, which hold the checksum of a compressed archive, have to do there.
+		// A cache from an image cannot record the archive's identity on this machine, and each start would read it again. Size,
+		// time and both ends, which include the checksum of a compressed archive, must suffice.
 		if !s.writable && twin.Modified == src.id.modified() {
 			return c.findDigest(ctx, twin.Digest)
 		}
@@ -156,7 +157,8 @@ func (c *Cache) findTwin(ctx context.Context, src *source) (*Environment, error)
 	return nil, nil
 }
 
-// enter notes an archive's digest where that can be noted. Without it the next start reads the archive once more.
+// enter records an archive's digest if possible. Otherwise the next start reads the archive once
+// more.
 func (c *Cache) enter(ctx context.Context, s *store, src *source, digest string) {
 	if !s.writable {
 		return
@@ -166,7 +168,7 @@ func (c *Cache) enter(ctx context.Context, s *store, src *source, digest string)
 	}
 }
 
-// waitSource takes the lock of all processes that make the same environment.
+// waitSource takes the lock shared by all processes that make the same environment.
 func (c *Cache) waitSource(ctx context.Context, s *store, key, what string) (*lock, error) {
 	path := s.sourceLock(key)
 	l, err := tryLock(path, exclusive, true)
@@ -183,7 +185,7 @@ func (c *Cache) waitSource(ctx context.Context, s *store, key, what string) (*lo
 
 // unpack makes the environment of an archive that find does not know.
 func (c *Cache) unpack(ctx context.Context, src *source) (*Environment, error) {
-	// A cache that this user may only read can have it all the same.
+	// A cache that this user may only read can still have it.
 	if env, err := c.findTwin(ctx, src); env != nil || err != nil {
 		return env, err
 	}
@@ -200,7 +202,7 @@ func (c *Cache) unpack(ctx context.Context, src *source) (*Environment, error) {
 		return nil, fmt.Errorf("wait for another process that unpacks %s: %w", src.path, err)
 	}
 	defer l.remove()
-	// The process that held the lock before has left the environment, if it was not killed.
+	// The previous holder of the lock has made the environment, unless it was killed.
 	if env, err := c.find(ctx, src); env != nil || err != nil {
 		return env, err
 	}
@@ -230,7 +232,7 @@ func (c *Cache) unpack(ctx context.Context, src *source) (*Environment, error) {
 	return env, nil
 }
 
-// extract unpacks an archive to dir and learns its digest from the same bytes.
+// extract unpacks an archive to dir and computes its digest from the same bytes.
 func (c *Cache) extract(ctx context.Context, src *source, r *record, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -245,7 +247,7 @@ func (c *Cache) extract(ctx context.Context, src *source, r *record, dir string)
 	sum := sha256.New()
 	_, err = archive.Unpack(ctx, io.TeeReader(src.file, sum), root, archive.Options{Limits: c.options.Limits, Progress: &progress, Log: c.options.Log})
 	if changed := src.unchanged(); changed != nil {
-		return changed // which may be the reason of the other error
+		return changed // which may have caused the other error
 	}
 	if err != nil {
 		return err
@@ -257,12 +259,12 @@ func (c *Cache) extract(ctx context.Context, src *source, r *record, dir string)
 	return c.relocate(ctx, dir)
 }
 
-// relocate runs the program by which conda-pack puts the environment's new path into its files.
+// relocate runs conda-pack's program that writes the environment's new path into its files.
 func (c *Cache) relocate(ctx context.Context, dir string) error {
 	python, script := filepath.Join(dir, "bin", "python"), filepath.Join(dir, "bin", "conda-unpack")
 	for _, path := range []string{python, script} {
 		if _, err := os.Stat(path); err != nil {
-			return nil //nolint:nilerr // most archives have none; without a python the model's start says what is missing
+			return nil //nolint:nilerr // most archives have none; a missing python is reported at the model's start
 		}
 	}
 	if c.options.Run == nil {
@@ -280,8 +282,8 @@ func (c *Cache) relocate(ctx context.Context, dir string) error {
 	return nil
 }
 
-// make makes an environment and commits it. The caller holds the source's lock. It returns no environment and no
-// error if others have removed it at once.
+// make makes an environment and commits it. The caller holds the source's lock. It returns no
+// environment and no error if others have removed it at once.
 func (c *Cache) make(ctx context.Context, s *store, key string, r *record, fill func(dir string) error) (*Environment, error) {
 	c.sweep(s, func() bool { return ctx.Err() != nil }) // makes room
 	began := time.Now()
@@ -333,7 +335,7 @@ func (c *Cache) make(ctx context.Context, s *store, key string, r *record, fill 
 	return env, nil
 }
 
-// begin gives a new environment its name and takes its lock, before anything of that name is made.
+// begin names a new environment and takes its lock, before anything of that name is made.
 func (s *store) begin(key string, r *record) (*lock, error) {
 	for {
 		r.Name = key[:12] + "-" + randomHex(4)
@@ -344,7 +346,7 @@ func (s *store) begin(key string, r *record) (*lock, error) {
 	}
 }
 
-// makeDurable lists the files of an environment, while the disk takes what is not on it yet.
+// makeDurable lists the files of an environment while they are synced to the disk.
 func (c *Cache) makeDurable(ctx context.Context, s *store, r *record) error {
 	root, err := os.OpenRoot(s.directory(r.Name))
 	if err != nil {
@@ -364,7 +366,7 @@ func (c *Cache) makeDurable(ctx context.Context, s *store, r *record) error {
 	return s.write(m.encode(), manifestsDir, r.Name)
 }
 
-// roomless adds to an error of a full disk what there is of room.
+// roomless adds the free space to an error of a full disk.
 func (c *Cache) roomless(s *store, err error) error {
 	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 		return err

@@ -22,8 +22,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// manifest lists what an environment consists of, sorted by path. It tells damage, not malice: this user
-// can change both.
+// manifest lists the files of an environment, sorted by path. It detects damage, not malice: this
+// user can change both.
 type manifest struct {
 	files []file
 	bytes int64 // on disk, about; each inode once
@@ -32,7 +32,7 @@ type manifest struct {
 // file is a file, a directory or a symbolic link of an environment.
 type file struct {
 	path   string // from the environment, with slashes
-	kind   byte   // 'f', 'd', 'l', or '?' for what no environment has when it is made
+	kind   byte   // 'f', 'd', 'l', or '?' for other kinds, which no new environment has
 	mode   fs.FileMode
 	size   int64  // of a file
 	sum    uint32 // of a file: CRC-32C
@@ -95,7 +95,7 @@ func names(ctx context.Context, dir string) (*manifest, error) {
 	return m, err
 }
 
-// sum fills in the sums of files, several at once.
+// sum fills in the sums of files, several at a time.
 func (m *manifest) sum(ctx context.Context, log zerolog.Logger, dir string) error {
 	workers := min(runtime.GOMAXPROCS(0), 4)
 	errs := make(chan error, workers) // each worker sends once
@@ -167,7 +167,7 @@ func (m *manifest) encode() []byte {
 	return b.Bytes()
 }
 
-// errManifest says that a manifest was damaged.
+// errManifest reports that a manifest was damaged.
 var errManifest = errors.New("the manifest is damaged")
 
 func decodeManifest(text []byte) (*manifest, error) {
@@ -205,7 +205,8 @@ func decodeManifest(text []byte) (*manifest, error) {
 	return nil, errManifest
 }
 
-// compare tells in sentences how an environment differs from what it was made as. Python's compiled files come and go.
+// compare describes in sentences how an environment differs from its original state. Python's
+// compiled files come and go.
 func (m *manifest) compare(now *manifest, deep bool) (damage []string) {
 	there := make(map[string]file, len(now.files))
 	for _, f := range now.files {

@@ -17,7 +17,7 @@ func TestCompareTellsEachDifference(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		spoil func(dir string) error
-		want  string // of the only line; "" if there is none
+		want  string // the only line, or ""
 		deep  bool   // only a deep comparison finds it
 	}{
 		{"nothing", func(string) error { return nil }, "", false},
@@ -87,7 +87,7 @@ func replaced(path string, by func(path string) error) error {
 	return by(path)
 }
 
-// FuzzManifest: a manifest that was damaged is refused, or is read as what it says.
+// FuzzManifest: a damaged manifest is refused, or read as written.
 func FuzzManifest(f *testing.F) {
 	m := &manifest{files: []file{
 		{path: "bin/python", kind: 'f', mode: 0o755, size: 7, sum: 0xdeadbeef}, {path: "lib", kind: 'd', mode: 0o700},

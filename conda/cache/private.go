@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privatePattern is how temporary directories are named.
+// privatePattern is the name of temporary directories.
 const privatePattern = "nereid-environments-*"
 
-// makePrivate makes a temporary directory of this process alone, and removes those of processes
-// that were killed.
+// makePrivate makes a temporary directory of this process, and removes those of killed processes.
 func makePrivate() (*store, error) {
 	sweepPrivate()
 	for {
@@ -49,14 +48,14 @@ func sweepPrivate() {
 			continue
 		}
 		if l, err := tryLock(root+privateLock, exclusive, true); err == nil {
-			_ = removeAll(root) // what cannot be removed now is tried again by the next process
+			_ = removeAll(root) // the next process retries the remains
 			l.release()
 		}
 	}
 }
 
-// isClosed reports whether a directory is of no use to this user, so that a temporary one takes
-// its place.
+// isClosed reports whether a directory is unusable for this user, so that a temporary one replaces
+// it.
 func isClosed(err error) bool {
 	var noLocks *lockError
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOTDIR) ||

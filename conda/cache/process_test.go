@@ -65,7 +65,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// TestKilledAmongTheFiles kills a process when so many files are there; a process that waits for it takes over.
+// TestKilledAmongTheFiles kills a process after that many files; a waiting process takes over.
 func TestKilledAmongTheFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, largeEnvironment(1000))
@@ -158,7 +158,7 @@ func filesIn(dir string) int {
 	return n
 }
 
-// TestCondaUnpackOutlivesItsServer: what it writes late does not reach the environment that is made next.
+// TestCondaUnpackOutlivesItsServer: its late writes do not reach the next environment.
 func TestCondaUnpackOutlivesItsServer(t *testing.T) {
 	dir, folder := t.TempDir(), t.TempDir()
 	path := filepath.Join(folder, "env.tar.gz")

@@ -9,10 +9,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// reportEvery is how often the log has the progress of what takes long.
+// reportEvery is the interval of progress reports in the log.
 const reportEvery = 5 * time.Second
 
-// report logs how far the reading of an archive is, until the returned function is called.
+// report logs the progress of reading an archive, until the returned function is called.
 func (c *Cache) report(what string, src *source, progress *archive.Progress) (stop func()) {
 	return c.regularly(what, func(event *zerolog.Event, elapsed time.Duration) {
 		read := progress.Read.Load()
@@ -26,7 +26,8 @@ func (c *Cache) report(what string, src *source, progress *archive.Progress) (st
 	})
 }
 
-// regularly logs a message with what add adds, every reportEvery until the returned function is called.
+// regularly logs a message with fields from add, every reportEvery until the returned function is
+// called.
 func (c *Cache) regularly(what string, add func(event *zerolog.Event, elapsed time.Duration)) (stop func()) {
 	began := time.Now()
 	done := make(chan struct{})  // closed by stop
@@ -54,7 +55,7 @@ func (c *Cache) regularly(what string, add func(event *zerolog.Event, elapsed ti
 	}
 }
 
-// remaining estimates how long the rest takes, at the speed so far.
+// remaining estimates the remaining time from the speed so far.
 func remaining(elapsed time.Duration, read, size int64) (time.Duration, bool) {
 	if read <= 0 || read > size {
 		return 0, false
@@ -62,7 +63,7 @@ func remaining(elapsed time.Duration, read, size int64) (time.Duration, bool) {
 	return time.Duration(float64(elapsed) * float64(size-read) / float64(read)).Round(time.Second), true
 }
 
-// counter counts what is read where archive.Unpack does not.
+// counter counts bytes that are read without archive.Unpack.
 type counter struct{ progress *archive.Progress }
 
 func (c counter) Write(p []byte) (int, error) {

@@ -22,11 +22,11 @@ type record struct {
 	Created     time.Time `json:"created"`
 }
 
-// recordKey is the name of a digest's record. An environment works at one path alone, so a cache that
-// is mounted at two paths has two records for it.
+// recordKey is the name of a digest's record. An environment works only at one path, so a cache
+// that is mounted at two paths has two records for it.
 func (s *store) recordKey(digest string) string { return digest + "." + s.place + ".json" }
 
-// record returns the record of a digest, or nil if there is none that can be read.
+// record returns the readable record of a digest, or nil.
 func (s *store) record(digest string) (*record, error) {
 	return s.readRecord(s.recordKey(digest))
 }
@@ -40,14 +40,14 @@ func (s *store) readRecord(key string) (*record, error) {
 		return nil, err
 	}
 	var r record
-	// A record that was damaged counts for none: its environment is swept and made anew.
+	// A damaged record counts as missing: its environment is swept and made again.
 	if json.Unmarshal(text, &r) != nil || !environmentName.MatchString(r.Name) || !strings.HasPrefix(key, r.Digest+".") {
 		return nil, nil
 	}
 	return &r, nil
 }
 
-// records returns all records, by their keys, those of other places included.
+// records returns all records by key, including those of other paths.
 func (s *store) records() (map[string]*record, error) {
 	names, err := s.names(recordsDir)
 	if err != nil {
@@ -66,13 +66,13 @@ func (s *store) records() (map[string]*record, error) {
 	return all, nil
 }
 
-// hides reports whether an error of reading says that there is nothing for this user: no file, or one of
-// another user's cache that is closed to this one.
+// hides reports whether a read error means that nothing is there for this user: no file, or a file
+// in another user's cache that is closed to this one.
 func (s *store) hides(err error) bool {
 	return isAbsent(err) || !s.writable && errors.Is(err, fs.ErrPermission)
 }
 
-// names lists a directory of the store; one that is not there has none.
+// names lists a directory of the store; a missing one is empty.
 func (s *store) names(elements ...string) ([]string, error) {
 	dir, err := os.Open(s.path(elements...))
 	if s.hides(err) {
@@ -85,7 +85,7 @@ func (s *store) names(elements ...string) ([]string, error) {
 	return dir.Readdirnames(-1)
 }
 
-// twin returns a complete environment made of an archive with this fingerprint, or nil.
+// twin returns a complete environment of an archive with this fingerprint, or nil.
 func (s *store) twin(fingerprint string) (*record, error) {
 	all, err := s.records()
 	if err != nil {
@@ -107,14 +107,14 @@ func (s *store) writeRecord(r *record) error {
 	return s.write(append(text, '\n'), recordsDir, s.recordKey(r.Digest))
 }
 
-// tries bounds how often acquire begins anew because others come and go.
+// tries bounds the retries of acquire when others come and go.
 const tries = 200
 
-// acquire returns the environment of a digest with its lock held shared, or nil if there is none.
+// acquire returns the environment of a digest with its lock held shared, or nil.
 //
-// Ordering: a remover holds the lock exclusively, removes the record, then the directory, then the lock's file. So a record that is
-// still there once the lock is held shared means that nothing of the environment has been removed, and nothing
-// will be until the lock is free.
+// Ordering: a remover holds the lock exclusively, removes the record, then the directory, then the
+// lock's file. So a record that still exists once the lock is held shared means that nothing of the
+// environment has been removed, and nothing will be until the lock is free.
 func (s *store) acquire(ctx context.Context, digest string) (*record, *lock, error) {
 	pause := firstPause
 	for range tries {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// source is an archive that is open.
+// source is an open archive.
 type source struct {
 	path string
 	file *os.File
@@ -26,8 +26,8 @@ type source struct {
 	print string // see fingerprint
 }
 
-// identity tells one content of a file from another without a look at the content. The kernel alone
-// sets ctime, which each change of the content moves.
+// identity distinguishes contents of a file without reading it. Only the kernel sets ctime, and
+// each change of the content moves it.
 type identity struct {
 	device       uint64
 	inode        uint64
@@ -64,8 +64,8 @@ func identify(file *os.File) (identity, error) {
 	}, nil
 }
 
-// key is the name of the index entry. It has no device: that of an overlay, a network file system or a
-// volume changes with each mount.
+// key is the name of the index entry. It excludes the device: the device of an overlay, a network
+// file system or a volume changes with each mount.
 func (id identity) key() string {
 	return fmt.Sprintf("%d-%d-%d-%d", id.inode, id.size, id.mtime, id.ctime)
 }
@@ -77,8 +77,8 @@ type indexed struct {
 	Digest      string `json:"digest"`
 }
 
-// digestOf returns the digest of an archive that the index knows, else "". On the same device nothing of
-// the archive is read.
+// digestOf returns the digest of an archive in the index, else "". On the same device it reads
+// nothing of the archive.
 func (s *store) digestOf(src *source) (string, error) {
 	entry := s.readIndex(src.id.key())
 	if entry == nil {
@@ -94,7 +94,7 @@ func (s *store) digestOf(src *source) (string, error) {
 	return entry.Digest, nil
 }
 
-// readIndex returns an entry, or nil if there is none that can be read.
+// readIndex returns a readable entry, or nil.
 func (s *store) readIndex(name string) *indexed {
 	text, err := os.ReadFile(s.path(indexDir, name))
 	var entry indexed
@@ -104,7 +104,7 @@ func (s *store) readIndex(name string) *indexed {
 	return &entry
 }
 
-// enter notes the digest of an archive, and forgets what its file was before.
+// enter records the digest of an archive, and forgets older contents of its file.
 func (s *store) enter(ctx context.Context, src *source, digest string) error {
 	l, err := waitLock(ctx, s.sourceLock(indexDir))
 	if err != nil {
@@ -131,11 +131,11 @@ func (s *store) enter(ctx context.Context, src *source, digest string) error {
 	return s.write(append(text, '\n'), indexDir, src.id.key())
 }
 
-// fingerprintBytes is how much of each end of an archive the fingerprint depends on.
+// fingerprintBytes is the size of each end of an archive that the fingerprint covers.
 const fingerprintBytes = 64 << 10
 
-// fingerprint is a sum of the size and both ends of an archive. Where two archives have the same, a
-// look at all of their bytes is worth its time. It costs 128 KiB of reading.
+// fingerprint sums the size and both ends of an archive. If two archives have the same fingerprint,
+// reading all their bytes is worthwhile. It reads 128 KiB.
 func (src *source) fingerprint() (string, error) {
 	if src.print != "" {
 		return src.print, nil
@@ -151,7 +151,7 @@ func (src *source) fingerprint() (string, error) {
 	return src.print, nil
 }
 
-// digest reads an archive for its digest alone.
+// digest reads an archive only for its digest.
 func (src *source) digest(ctx context.Context, read io.Writer) (string, error) {
 	sum := sha256.New()
 	_, err := io.Copy(io.MultiWriter(sum, read), reader{ctx, io.NewSectionReader(src.file, 0, src.id.size)})
@@ -164,10 +164,10 @@ func (src *source) digest(ctx context.Context, read io.Writer) (string, error) {
 // modified is mtime in seconds.
 func (id identity) modified() int64 { return id.mtime / int64(time.Second) }
 
-// errChanged says that an archive was written to while it was read.
+// errChanged reports that an archive was written to while it was read.
 var errChanged = errors.New("the archive changed while it was read: write it under another name and rename it when it is whole")
 
-// unchanged looks for a change of the archive since it was opened.
+// unchanged checks for a change of the archive since it was opened.
 func (src *source) unchanged() error {
 	now, err := identify(src.file)
 	if err == nil && (now.size != src.id.size || now.mtime != src.id.mtime) {
@@ -176,16 +176,16 @@ func (src *source) unchanged() error {
 	return err
 }
 
-// tick is how far apart two changes of a file have to be for the file system to tell them apart; coarse is
-// that of old ones, whose times have whole seconds.
+// tick is the distance between two changes of a file that the file system can distinguish; coarse is
+// that of old file systems, whose times have whole seconds.
 const (
 	tick   = 50 * time.Millisecond
 	coarse = 2 * time.Second
 )
 
-// settle waits until a later change of the archive will be seen in its times. Without it an archive
-// that is written to within the tick in which it was read would be taken for what it was. It reports whether the times can
-// be trusted from now on.
+// settle waits until a later change of the archive will be visible in its times. Otherwise a change
+// within the tick in which the archive was read would go unnoticed. It reports whether the times
+// can be trusted from now on.
 func (src *source) settle(ctx context.Context) (bool, error) {
 	need := tick
 	if src.id.ctime%int64(time.Second) == 0 {
@@ -196,7 +196,7 @@ func (src *source) settle(ctx context.Context) (bool, error) {
 	case age >= need:
 		return true, nil
 	case need-age > tick:
-		return false, nil // not worth the wait, or a clock that differs from ours
+		return false, nil // too long to wait, or the clocks differ
 	}
 	return true, sleep(ctx, need-age)
 }

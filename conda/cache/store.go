@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layout is the number of the layout that doc.go draws; the file "format" of a cache has it.
+// layout is the number of the layout in doc.go, stored in the file "format" of a cache.
 const layout = "1\n"
 
 // The directories of a store.
@@ -33,17 +33,17 @@ var furniture = []string{recordsDir, manifestsDir, indexDir, locksDir, newDir}
 // store is one cache directory.
 type store struct {
 	root      string // absolute, free of symbolic links
-	place     string // stands for root in names of records, as environments are made for one path
+	place     string // identifies root in names of records, because environments work only at one path
 	writable  bool   // by this user
 	furnished bool   // ready for environments to be made
 	private   *lock  // of a temporary directory of this process; else nil
 }
 
-// environmentName is what names of environments look like. Nothing else in a cache is ever removed
-// as one.
+// environmentName matches names of environments. Nothing else in a cache is ever removed as one.
 var environmentName = regexp.MustCompile(`^[0-9a-f]{12}-[0-9a-f]{8}$`)
 
-// openStore returns the store at a directory, as it is; the error is fs.ErrNotExist if there is none.
+// openStore returns the store at a directory as it is; the error is fs.ErrNotExist if the directory
+// is missing.
 func openStore(root string) (*store, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -69,7 +69,7 @@ func openStore(root string) (*store, error) {
 	return s, nil
 }
 
-// makeStore returns the store at a directory, ready for environments to be made in it.
+// makeStore returns the store at a directory, ready for new environments.
 func makeStore(root string) (*store, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, err
@@ -84,7 +84,8 @@ func makeStore(root string) (*store, error) {
 	return s, s.furnish()
 }
 
-// furnish makes what a store has inside. All of it may be there, and several processes may do it at once.
+// furnish makes the directories of a store. They may exist already, and several processes may do it
+// concurrently.
 func (s *store) furnish() error {
 	for _, dir := range furniture {
 		if err := os.Mkdir(s.path(dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -107,10 +108,10 @@ func (s *store) furnish() error {
 	return nil
 }
 
-// cacheTag is what makes programs for backups leave a directory out (https://bford.info/cachedir/).
+// cacheTag makes backup programs skip a directory (https://bford.info/cachedir/).
 const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n# Environments of Nereid, which can be made again.\n"
 
-// trusted checks that no user but this one and root can have written to a directory.
+// trusted checks that only this user and root can have written to a directory.
 func trusted(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -130,7 +131,7 @@ func trusted(dir string) error {
 	return nil
 }
 
-// stands reports whether the store is still there: someone may have removed it by hand.
+// stands reports whether the store still exists: someone may have removed it by hand.
 func (s *store) stands() bool {
 	for _, dir := range furniture {
 		if _, err := os.Lstat(s.path(dir)); err != nil {
@@ -144,19 +145,19 @@ func (s *store) path(elements ...string) string {
 	return filepath.Join(append([]string{s.root}, elements...)...)
 }
 
-// directory is where the environment of a name lies.
+// directory returns the directory of an environment.
 func (s *store) directory(name string) string { return s.path(name) }
 
 func (s *store) environmentLock(name string) string { return s.path(locksDir, name+".env") }
 
 func (s *store) sourceLock(key string) string { return s.path(locksDir, key+".source") }
 
-// write makes a file of a store whole: others see it with all of data, or as it was before, after a
-// loss of power, too.
+// write writes a file of a store atomically: others see it with all of data, or its previous state,
+// even after a power loss.
 func (s *store) write(data []byte, elements ...string) error {
 	for {
 		fresh := s.path(newDir, randomHex(8))
-		// The lock keeps sweep from taking the file for one of a process that was killed.
+		// The lock tells sweep that the file does not belong to a killed process.
 		l, err := tryLock(fresh, exclusive, true)
 		if errors.Is(err, errHeld) {
 			continue
@@ -205,7 +206,7 @@ func randomHex(bytes int) string {
 	return hex.EncodeToString(random)
 }
 
-// removeAll removes a directory and all below it, directories that their owner cannot write included.
+// removeAll removes a directory tree, including directories that their owner cannot write.
 func removeAll(path string) error {
 	err := os.RemoveAll(path)
 	if !errors.Is(err, fs.ErrPermission) {

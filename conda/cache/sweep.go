@@ -31,8 +31,8 @@ func (c *Cache) sweepOnce(s *store) {
 	})
 }
 
-// sweep removes what processes have left that were killed: what no record names and no lock holds. It goes
-// on after errors: the next sweep comes to the same things.
+// sweep removes the remains of killed processes: everything without a record and a lock. It
+// continues after errors: the next sweep retries.
 func (c *Cache) sweep(s *store, stopped func() bool) {
 	index, _ := s.names(indexDir) // before the records: an entry comes after its record
 	names, err := s.unrecorded()
@@ -64,7 +64,7 @@ func (c *Cache) sweep(s *store, stopped func() bool) {
 	s.sweepIndex(index)
 }
 
-// unrecorded lists environments of which there is something, but no record.
+// unrecorded lists environments of which something exists, but no record.
 func (s *store) unrecorded() ([]string, error) {
 	found := make(map[string]bool)
 	for _, dir := range []string{".", manifestsDir, locksDir} {
@@ -88,8 +88,8 @@ func (s *store) unrecorded() ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// sweepIndex removes the entries, of those given, whose digest has no environment. Its lock keeps an entry from being
-// replaced between the look at it and its removal.
+// sweepIndex removes those of the given entries whose digest has no environment. Its lock keeps an
+// entry from being replaced between the check and the removal.
 func (s *store) sweepIndex(entries []string) {
 	l, err := tryLock(s.sourceLock(indexDir), exclusive, true)
 	if err != nil {
@@ -111,11 +111,12 @@ func (s *store) sweepIndex(entries []string) {
 	}
 }
 
-// evict removes an environment that no process uses or makes, and reports whether it did. key is that of its record; empty if
-// it has none.
+// evict removes an environment that no process uses or makes, and reports whether it did. key is
+// that of its record, or empty.
 //
-// Ordering: the lock, the record, the rest, the lock's file; acquire looks at them in the other order. The record is off the
-// disk before anything of the directory is, so that a loss of power leaves no record of half an environment.
+// Ordering: the lock, the record, the rest, the lock's file; acquire looks at them in the other
+// order. The record is off the disk before anything of the directory is, so that a power loss
+// leaves no record of half an environment.
 func (s *store) evict(name, key string) (bool, error) {
 	l, err := tryLock(s.environmentLock(name), exclusive, true)
 	if errors.Is(err, errHeld) {
@@ -146,7 +147,7 @@ func (s *store) evict(name, key string) (bool, error) {
 	return true, s.clear(name, l)
 }
 
-// clear removes all of an environment that has no record, and its lock, which the caller holds exclusively.
+// clear removes an environment without a record, and its lock, which the caller holds exclusively.
 func (s *store) clear(name string, l *lock) error {
 	err := removeAll(s.directory(name))
 	if err == nil {
@@ -162,14 +163,14 @@ func (s *store) clear(name string, l *lock) error {
 	return nil
 }
 
-// discard is clear after a failure, which is what the caller tells.
+// discard is clear after a failure, which the caller reports.
 func (c *Cache) discard(s *store, name string, l *lock) {
 	if err := s.clear(name, l); err != nil {
 		c.options.Log.Warn().Err(err).Str("environment", s.directory(name)).Msg("half-made environment cannot be removed: a later sweep tries again")
 	}
 }
 
-// limit removes environments that have not been used for longest, until the rest keeps the bound.
+// limit removes the least recently used environments until the rest fits the bound.
 func (c *Cache) limit(ctx context.Context, s *store) {
 	if c.options.MaxBytes < 0 {
 		return
@@ -183,17 +184,18 @@ func (c *Cache) limit(ctx context.Context, s *store) {
 	}
 }
 
-// Selection says which environments Prune removes. None in use is.
+// Selection selects the environments that Prune removes. None in use is removed.
 type Selection struct {
 	All    bool
-	Unused time.Duration // those that have not been used for so long; 0: none for this
-	// MaxBytes is what the rest may take, if Bounded: those that have not been used for longest go.
+	Unused time.Duration // those unused for that long; 0: no such limit
+	// MaxBytes bounds the rest, if Bounded: the least recently used environments are removed.
 	MaxBytes int64
 	Bounded  bool
 	Names    []string // these; each has to be there
 }
 
-// Prune removes environments, and what killed processes have left. It returns what it removed.
+// Prune removes environments, and the remains of killed processes. It returns the removed
+// environments.
 func (c *Cache) Prune(ctx context.Context, which Selection) ([]Entry, error) {
 	stores, err := c.searched()
 	if err != nil {

@@ -1,3 +1,5 @@
+// Package spelling finds the known word that a user may have meant: of a flag, a field of a
+// configuration, a backend or a command.
 package spelling
 
 import "strings"
@@ -5,17 +7,17 @@ import "strings"
 // maxWord is the length of the longest word that is compared, in bytes.
 const maxWord = 100
 
-// Nearest returns the one of known that word is most likely a misspelling of, the first of
-// equals; "" if none is near. Case, '-' and '_' make little difference.
+// Nearest returns the most similar word in known, the first of equals, or "" if none is similar.
+// Case, '-' and '_' make little difference.
 func Nearest(word string, known []string) string {
 	if word == "" || len(word) > maxWord {
 		return ""
 	}
 	plain := fold(word)
-	// One slip in three letters, at most: beyond that, words resemble each other by chance.
+	// At most one mistake in three letters: beyond that, words are similar by chance.
 	best, least := "", max(1, len(plain)/3)+1
 	for _, k := range known {
-		if len(k) > maxWord || k == word { // a word that is known elsewhere is wrong here
+		if len(k) > maxWord || k == word { // the word itself is wrong here
 			continue
 		}
 		if d := Distance(plain, fold(k)); d < least && d < len(k) {
@@ -29,8 +31,8 @@ var folder = strings.NewReplacer("-", "", "_", "")
 
 func fold(word string) string { return folder.Replace(strings.ToLower(word)) }
 
-// Distance counts the letters that are to be inserted, removed, replaced, or exchanged with
-// their neighbour, to make b of a.
+// Distance counts the letters to insert, remove, replace or swap with their neighbour to turn a
+// into b.
 func Distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

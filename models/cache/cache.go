@@ -13,42 +13,42 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// ErrExists says that another request has put in the same response meanwhile.
+// ErrExists reports that another request has inserted the same response meanwhile.
 var ErrExists = errors.New("the key already exists")
 
-// errClosed says that the version has been unloaded.
+// errClosed reports that the version has been unloaded.
 var errClosed = errors.New("the space is closed")
 
-// Allocator lends memory for n bytes that does not lie on the Go heap.
+// Allocator lends n bytes outside the Go heap.
 type Allocator func(n int) ([]byte, infer.Memory, error)
 
-// blockBytes is from what size outputs are kept in memory of the Allocator. That
-// is given in pages, of which below this too much would be lost.
+// blockBytes is the size from which outputs use the Allocator. It allocates whole pages, which
+// would waste memory for smaller ones.
 const blockBytes = 64 << 10
 
-// Config sets up a Cache.
+// Config configures a Cache.
 type Config struct {
 	// Size is the budget in bytes, at least MinSize.
 	Size int64
-	// Allocate lends memory for large outputs, which then does not wait for the
-	// garbage collector to be free again, and which models can be shown without a
-	// copy. Where it is nil or fails, they lie on the Go heap.
+	// Allocate lends memory for large outputs. That memory is free again without the garbage
+	// collector, and models can use it without a copy. If it is nil or fails, outputs are stored on
+	// the Go heap.
 	Allocate Allocator
 }
 
-// MinSize is the least budget in bytes, with which Triton's allocator begins.
-// Below what an empty response weighs, nothing is ever kept.
+// MinSize is the least budget in bytes, as in Triton's allocator. A budget below the weight of an
+// empty response keeps nothing.
 const MinSize = 192
 
 // Cache keeps the responses of all spaces. It is safe for concurrent use.
 type Cache struct {
 	config Config
 	hasher *hasher
-	spaces atomic.Uint64 // how many were ever made
+	spaces atomic.Uint64 // number of spaces ever made
 
 	mu     sync.Mutex
 	order  list.List // of *entry, the most recently used first
-	used   int64     // bytes of entries, and coming
+	used   int64     // bytes of entries, including coming
 	coming int64     // bytes of responses that are being copied
 	stats  metrics.CacheFigures
 }
@@ -65,7 +65,7 @@ func New(config Config) (*Cache, error) {
 	return &Cache{config: config, hasher: h}, nil
 }
 
-// Stats returns the present figures.
+// Stats returns the current figures.
 func (c *Cache) Stats() metrics.CacheFigures {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,27 +86,26 @@ type Space struct {
 	closed  bool
 }
 
-// Space makes an empty space for a model with so many outputs.
+// Space makes an empty space for a model with that number of outputs.
 func (c *Cache) Space(outputs int) *Space {
 	return &Space{cache: c, number: c.spaces.Add(1), outputs: outputs, entries: make(map[question]*entry)}
 }
 
-// question is what an entry answers.
+// question identifies the request that an entry answers.
 type question struct {
 	key Key
-	// outputs are the names that were asked for, as selection writes them. It is
-	// empty for all, which is what a model is told if none is named too.
+	// outputs are the requested names, as selection writes them, or empty for all, which is also
+	// the default.
 	outputs string
 }
 
-// Miss is a request that was not found. Insert wants it back.
+// Miss is a request that was not found, for Insert.
 type Miss struct{ question question }
 
-// Lookup returns the response to a request with all outputs that it asks for and
-// no other, or nil: what was kept for the same outputs, or what of all outputs was
-// asked for. The request has been completed, so that its inputs have names, types
-// and shapes. The response is the caller's, which sets model and id. Took is how
-// long that took, with the hashing of the inputs.
+// Lookup returns the response to a request with exactly the requested outputs, or nil: a response
+// kept for the same outputs, or a part of one with all outputs. The request is complete, so that
+// its inputs have names, types and shapes. The response belongs to the caller, which sets model and
+// id. took includes the hashing of the inputs.
 func (s *Space) Lookup(r *infer.Request) (found *infer.Response, miss Miss, took time.Duration) {
 	c, began := s.cache, time.Now()
 	miss.question = question{c.hasher.key(s.number, r), selection(r.Outputs, s.outputs)}
@@ -131,9 +130,8 @@ func (s *Space) Lookup(r *infer.Request) (found *infer.Response, miss Miss, took
 	return found, miss, took
 }
 
-// Insert puts in a copy of the response to a request that was not found. The
-// response stays the caller's. The error is ErrExists, an *infer.Error that says
-// why the response cannot be kept, or another one if the space is closed.
+// Insert stores a copy of the response to a request that was not found. The response stays the
+// caller's. The error is ErrExists, an *infer.Error if the response cannot be kept, or errClosed.
 func (s *Space) Insert(m Miss, r *infer.Response) (took time.Duration, err error) {
 	began := time.Now()
 	err = s.insert(m, r)
@@ -153,7 +151,7 @@ func (s *Space) insert(m Miss, r *infer.Response) error {
 	}
 	e := &entry{question: m.question, space: s, parameters: slices.Clip(slices.Clone(r.Parameters)), size: size}
 
-	// Room first: what is copied meanwhile is within the budget.
+	// Reserve first: the copy made meanwhile is within the budget.
 	c.mu.Lock()
 	if err := s.refuseLocked(m); err != nil {
 		c.mu.Unlock()
@@ -185,7 +183,7 @@ func (s *Space) insert(m Miss, r *infer.Response) error {
 	return err
 }
 
-// refuseLocked says why a response is not put in.
+// refuseLocked returns why a response cannot be inserted.
 func (s *Space) refuseLocked(m Miss) error {
 	if s.closed {
 		return errClosed
@@ -196,8 +194,7 @@ func (s *Space) refuseLocked(m Miss) error {
 	return nil
 }
 
-// makeRoomLocked takes size bytes of the budget, which are there once enough
-// entries are gone, and returns these, to be released.
+// makeRoomLocked reserves size bytes of the budget and returns the evicted entries, to be released.
 func (c *Cache) makeRoomLocked(size int64) (evicted []*entry) {
 	for c.used+size > c.config.Size {
 		e := c.order.Back().Value.(*entry)
@@ -210,7 +207,7 @@ func (c *Cache) makeRoomLocked(size int64) (evicted []*entry) {
 	return evicted
 }
 
-// removeLocked makes an entry unknown. The caller releases it.
+// removeLocked removes an entry. The caller releases it.
 func (c *Cache) removeLocked(e *entry) {
 	delete(e.space.entries, e.question)
 	c.order.Remove(e.position)
@@ -218,8 +215,8 @@ func (c *Cache) removeLocked(e *entry) {
 	c.stats.Entries--
 }
 
-// Close drops the entries of the space; nothing can be put in any more. That is no
-// eviction. It may be called again.
+// Close drops the entries of the space and refuses new ones. That does not count as eviction. It
+// may be called again.
 func (s *Space) Close() {
 	c := s.cache
 	c.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// lender is an Allocator that knows what has not been released, and spoils what
+// lender is an Allocator that tracks unreleased memory, and spoils memory that
 // has.
 type lender struct{ lent atomic.Int64 }
 

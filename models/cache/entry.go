@@ -7,8 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// entry is one response. It does not change, but for its place in the order of
-// use, which Cache.mu guards.
+// entry is one response. It is immutable except for its position, which Cache.mu guards.
 type entry struct {
 	question   question
 	space      *Space
@@ -19,11 +18,11 @@ type entry struct {
 	position *list.Element // in Cache.order
 }
 
-// entryBytes is what an entry weighs beside names, shapes and bytes: its own
-// fields, its tensors' and its place in a map.
+// entryBytes is the weight of an entry beside names, shapes and bytes: its own fields, its tensors'
+// and its position in a map.
 const entryBytes = 256
 
-// sizeOf returns what an entry of these outputs weighs in the budget.
+// sizeOf returns the weight of an entry with these outputs.
 func sizeOf(outputs []infer.Tensor, parameters []infer.Parameter) int64 {
 	size := int64(entryBytes)
 	for i := range outputs {
@@ -46,8 +45,8 @@ func (e *entry) has(wanted []string) bool {
 	return true
 }
 
-// response makes a response of the outputs that are wanted, of all if none is
-// named. It holds a reference to each.
+// response makes a response with the wanted outputs, all if none is named. It holds a reference to
+// each.
 func (e *entry) response(wanted []string) *infer.Response {
 	r := &infer.Response{Parameters: e.parameters, Final: true, Outputs: make([]infer.Tensor, 0, len(e.outputs))}
 	for i := range e.outputs {
@@ -61,15 +60,15 @@ func (e *entry) response(wanted []string) *infer.Response {
 	return r
 }
 
-// release gives up the entry's own references.
+// release drops the entry's own references.
 func (e *entry) release() {
 	for i := range e.outputs {
 		e.outputs[i].Release()
 	}
 }
 
-// copyOf makes an entry's outputs: large ones in memory that allocate lends, if
-// it does, the others together on the Go heap.
+// copyOf makes an entry's outputs: large ones in memory from allocate, if possible, the others
+// together on the Go heap.
 func copyOf(outputs []infer.Tensor, allocate Allocator) []infer.Tensor {
 	small, dims := 0, 0
 	copies := make([]infer.Tensor, len(outputs))

@@ -13,37 +13,35 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Key stands for all that a response depends on: the loaded version, and of each
-// input its name, type, shape and bytes, and the parameters. It does not depend
-// on the order of the inputs, nor on id, priority, time-out or correlation id.
-// Which outputs are asked for is not part of it, see Space.Lookup.
+// Key identifies everything that a response depends on: the loaded version, the name, type, shape
+// and bytes of each input, and the parameters. It does not depend on the order of the inputs, nor
+// on id, priority, timeout or correlation id. The requested outputs are not part of it, see
+// Space.Lookup.
 //
-// It is a keyed hash. For any two requests that differ, the keys are the same
-// with a probability of less than (n/16+2)/2¹²⁷ for requests of n bytes, whatever
-// the clients choose to send, as they cannot know the secret.
+// It is a keyed hash. Two different requests of n bytes have the same key with a probability of
+// less than (n/16+2)/2¹²⁷, whatever the clients send, because they cannot know the secret.
 type Key [16]byte
 
-// inlineBytes is up to what length the bytes of an input are hashed with the
-// rest of the request.
+// inlineBytes is the size up to which an input's bytes are hashed with the rest of the request.
 const inlineBytes = 4 << 10
 
-// hasher makes keys. Its secrets live as long as the server and never leave it. The bytes of large inputs are hashed with another secret than the
-// message that holds these hashes: with one for both, a client could make two
-// messages whose difference vanishes.
+// hasher makes keys. Its secrets live as long as the server and never leave it. The bytes of large
+// inputs are hashed with a separate secret: with a single one, a client could make two messages
+// whose difference vanishes.
 type hasher struct {
 	whole, bulk cipher.AEAD
 	scratch     sync.Pool // of *scratch
 }
 
-// scratch is what one key is made in.
+// scratch is reusable memory for one key.
 type scratch struct {
 	message []byte
 	order   []int
-	nonce   [12]byte // of zeros: only one tag of a message is wanted, and it is never shown
+	nonce   [12]byte // zeros: each message has only one tag, which is never shown
 	tag     Key
 }
 
-// maxScratch bounds what is kept for the next key.
+// maxScratch bounds the memory that is kept for the next key.
 const maxScratch = 64 << 10
 
 func newHasher() (*hasher, error) {
@@ -77,15 +75,15 @@ func (h *hasher) key(space uint64, r *infer.Request) Key {
 	return key
 }
 
-// Whether an input's bytes follow, or their hash.
+// Reports whether an input's bytes or their hash follow.
 const (
 	formInline = 0
 	formDigest = 1
 )
 
-// appendRequest appends what a key is made of. Requests that differ in what a
-// Key depends on have different texts, unless digests of their inputs are the
-// same: every part has a fixed length or is preceded by its length or count.
+// appendRequest appends the text that a key is made from. Different Keys have different texts,
+// unless digests of their inputs collide: every part has a fixed length or is preceded by its
+// length or count.
 func appendRequest(b []byte, s *scratch, space uint64, r *infer.Request, digest func(b, data []byte) []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, space)
 	s.order = s.order[:0]
@@ -119,8 +117,8 @@ func appendRequest(b []byte, s *scratch, space uint64, r *infer.Request, digest 
 	return b
 }
 
-// selection writes the outputs that a request names, in any order; "" if these
-// are all that the model has, or none is named.
+// selection writes the requested outputs in a fixed order; "" if they are all outputs of the model,
+// or none is named.
 func selection(wanted []string, all int) string {
 	if len(wanted) == 0 || len(wanted) == all { // each is named once
 		return ""

@@ -10,11 +10,11 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// local is the name of the one implementation that there is.
+// local is the name of the only implementation.
 const local = "local"
 
-// The texts are Triton's, which reads the size with the C++ library's stoull and
-// hands it to an allocator of its own.
+// The texts are Triton's. It reads the size with the C++ library's stoull and
+// passes it to an allocator of its own.
 var (
 	errNoSize = infer.Errorf(infer.InvalidArg, "Failed to initialize LocalCache: config didn't contain a valid 'size' field.")
 	errNumber = infer.Errorf(infer.Internal, "Failed to initialize LocalCache: stoull")
@@ -23,10 +23,9 @@ var (
 	errTooSmall = infer.Errorf(infer.Internal, "Failed to initialize LocalCache: Could not initialize buffer in basic_managed_external_buffer constructor")
 )
 
-// ParseSettings reads what the command line sets, by the name of the cache and
-// the key. Directory is where other caches would lie, limit what may be used at
-// most, in bytes. The size is 0 if no cache is wanted. The errors, *infer.Error
-// all, end the start of a server.
+// ParseSettings reads the command line's settings, by cache name and key. directory is where other
+// caches would be, limit the most bytes that may be used. The size is 0 if no cache is wanted. The
+// errors, all *infer.Error, end the server's startup.
 func ParseSettings(settings map[string]map[string]string, directory string, limit int64) (size int64, err error) {
 	if len(settings) == 0 {
 		return 0, nil
@@ -56,8 +55,8 @@ func ParseSettings(settings map[string]map[string]string, directory string, limi
 	return int64(n), nil
 }
 
-// parseUint64 reads a number as stoull does: leading blanks, a sign, which wraps
-// around, digits; what follows is passed over.
+// parseUint64 reads a number like stoull: leading blanks, a sign, which wraps around, and digits;
+// the rest is ignored.
 func parseUint64(text string) (uint64, error) {
 	text = strings.TrimLeft(text, " \t\n\v\f\r")
 	digits, negative := strings.CutPrefix(text, "-")

@@ -14,30 +14,29 @@ import (
 type Version struct {
 	*Space
 	missed func(tookNs int64)
-	// ensemble is true for one, whose misses Triton counts in another way: each that
-	// succeeds, also one whose response another has put in meanwhile.
+	// ensemble selects Triton's count of misses for ensembles: each success, even if another
+	// request has inserted the response meanwhile.
 	ensemble bool
 	log      zerolog.Logger
-	// Of responses that cannot be kept the first is logged as an error, as Triton
-	// does with each.
+	// complain guards the log of the first response that cannot be kept; Triton logs each.
 	complain sync.Once
 }
 
-// Version makes an empty space for a version with so many outputs. Missed counts a
-// request that was not found, with the nanoseconds that the cache took for it.
+// Version makes an empty space for a version with that number of outputs. missed counts a miss,
+// with the nanoseconds that the cache took for it.
 func (c *Cache) Version(outputs int, ensemble bool, missed func(tookNs int64), log zerolog.Logger) *Version {
 	return &Version{Space: c.Space(outputs), missed: missed, ensemble: ensemble, log: log}
 }
 
-// Close drops what is kept. A nil one has nothing.
+// Close drops the kept responses. A nil Version has none.
 func (v *Version) Close() {
 	if v != nil {
 		v.Space.Close()
 	}
 }
 
-// Keep counts a request that was not found, and puts in its last response if it may
-// be kept: if it is whole, and no error. Lookup is how long the search took.
+// Keep counts a miss and inserts the request's last response if it may be kept, that is, if it is
+// complete and without an error. lookup is the duration of the search.
 func (v *Version) Keep(miss Miss, lookup time.Duration, r *infer.Response, may bool) {
 	var insert time.Duration
 	if v.ensemble && r.Err != nil {

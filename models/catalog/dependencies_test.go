@@ -11,7 +11,7 @@ import (
 )
 
 // graphOf makes a registry that knows models without having loaded any. Each line
-// is a model: its name, the states of its versions, and for an ensemble what it is
+// is a model: its name, the states of its versions, and for an ensemble the parts it is
 // composed of, as "name" or "name:version".
 func graphOf(t *testing.T, namespaces bool, lines ...string) *Catalog {
 	t.Helper()

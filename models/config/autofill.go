@@ -16,18 +16,18 @@ const (
 	platformTensorRT = "tensorrt_plan"
 )
 
-// framework is a backend that the platform or the name of the model file implies
-// where the configuration does not name it.
+// framework is a backend that the platform or the model file implies if the configuration names
+// none.
 type framework struct {
 	backend string
-	// platforms name the backend; the first is filled in. With needsPlatform the
-	// backend alone says too little.
+	// platforms name the backend; the first is the default. With needsPlatform the backend alone is
+	// not enough.
 	platforms     []string
 	needsPlatform bool
 	files         []modelFile // by platform where there are several
 }
 
-// File is what the directory of a model's version holds.
+// File is an entry of a version's directory.
 type File struct {
 	Name string
 	Dir  bool // a directory, or a link to one
@@ -35,7 +35,7 @@ type File struct {
 
 type modelFile struct {
 	name     string
-	platform string // the platform that this file means, if it matters
+	platform string // the platform that this file implies, if any
 	file     bool   // may be a file
 	dir      bool   // may be a directory
 }
@@ -59,8 +59,8 @@ var frameworks = []framework{
 	{backend: BackendPython, files: []modelFile{{name: "model.py", file: true, dir: true}}},
 }
 
-// autofill completes name, backend, platform and file name. Content is what the
-// first sub-directory of the model holds, directory is the model's.
+// autofill completes name, backend, platform and file name. content lists the first sub-directory
+// of the model; directory is the model's.
 func autofill(config *kserve.ModelConfig, directory string, content []File) error {
 	if config.Name == "" {
 		config.Name = directory
@@ -113,8 +113,8 @@ func (f *framework) recognise(config *kserve.ModelConfig, content []File, unsaid
 	return true
 }
 
-// file returns the model file of f that the configuration names or, if it says
-// neither platform nor file, that is there.
+// file returns the model file of f that the configuration names or, if it names neither platform
+// nor file, that exists.
 func (f *framework) file(config *kserve.ModelConfig, content []File, unsaid bool) *modelFile {
 	if f.needsPlatform && config.Platform != "" {
 		return nil

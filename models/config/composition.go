@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// tensorEnd is how one model describes a tensor of an ensemble that it reads or
-// makes, or how the ensemble describes an input or output of its own.
+// tensorEnd is one model's description of an ensemble tensor that it reads or writes, or the
+// ensemble's own description of an input or output.
 type tensorEnd struct {
 	model    string
 	dataType kserve.DataType
@@ -17,7 +17,7 @@ type tensorEnd struct {
 	batches  bool
 }
 
-// full returns the dims with the batch dimension, if there is one.
+// full returns the dims with the batch dimension, if any.
 func (e *tensorEnd) full() []int64 {
 	if e.batches {
 		return append([]int64{-1}, e.dims...)
@@ -31,8 +31,8 @@ type composition struct {
 	ends   map[string]tensorEnd // the first description of each tensor
 }
 
-// CheckComposition checks an ensemble against the configurations of the models
-// that it calls, by their names, and tells whether one of its steps is decoupled.
+// CheckComposition checks an ensemble against the configurations of the models that it calls, by
+// name, and reports whether one of its steps is decoupled.
 func CheckComposition(config *kserve.ModelConfig, composing map[string]*kserve.ModelConfig) (decoupled bool, err error) {
 	c := composition{config: config, ends: make(map[string]tensorEnd)}
 	batches := config.GetMaxBatchSize() > 0
@@ -57,8 +57,8 @@ func CheckComposition(config *kserve.ModelConfig, composing map[string]*kserve.M
 	return decoupled, c.checkOrigins(steps, composing)
 }
 
-// Announced are the dims of the tensor of an ensemble that an output is made from;
-// a reshape turns them into the output's own.
+// Announced returns the dims of the ensemble tensor that an output is made from; a reshape converts
+// them to the output's own.
 func Announced(out *kserve.ModelOutput) []int64 {
 	if out.GetReshape() != nil {
 		return out.GetReshape().GetShape()
@@ -107,7 +107,7 @@ func (c *composition) checkStep(step *kserve.ModelEnsembling_Step, called *kserv
 	return nil
 }
 
-// join compares the description of a tensor with the first one.
+// join compares a description of a tensor with the first one.
 func (c *composition) join(tensor string, end tensorEnd) error {
 	first, known := c.ends[tensor]
 	if !known {
@@ -125,17 +125,16 @@ func (c *composition) join(tensor string, end tensorEnd) error {
 	return nil
 }
 
-// agree reports whether a shape can fit both dims.
+// agree reports whether some shape fits both dims.
 func agree(a, b []int64) bool {
 	return slices.EqualFunc(a, b, func(x, y int64) bool { return x == y || x == -1 || y == -1 })
 }
 
-// checkOrigins refuses a step, and an ensemble, whose tensors come from different
-// decoupled steps, or some from a decoupled step and some from none: how many of
-// each will come is not known, so they cannot be paired. A step is checked when all
-// its inputs are made.
+// checkOrigins refuses a step, or an ensemble, whose tensors come from different decoupled steps,
+// or partly from a decoupled step: their numbers are unknown, so they cannot be paired. A step is
+// checked when all its inputs are made.
 func (c *composition) checkOrigins(steps []*kserve.ModelEnsembling_Step, composing map[string]*kserve.ModelConfig) error {
-	origin := make(map[string]int) // of a tensor: the last decoupled step before it, from 1; 0 is none
+	origin := make(map[string]int) // of a tensor: the last decoupled step before it, from 1; 0: no such step
 	for _, in := range c.config.GetInput() {
 		origin[in.GetName()] = 0
 	}
@@ -173,7 +172,7 @@ func (c *composition) checkOrigins(steps []*kserve.ModelEnsembling_Step, composi
 	return nil
 }
 
-// common is the origin that all of these tensors have.
+// common returns the origin that all of these tensors share.
 func common(tensors []string, origin map[string]int) (from int, same, complete bool) {
 	same, complete = true, true
 	for i, tensor := range tensors {

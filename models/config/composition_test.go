@@ -57,7 +57,7 @@ func mapConfig(kind, pairs string) string {
 	return b.String()
 }
 
-// composingModels are what the ensembles of the test below call.
+// composingModels are the models that the ensembles of the test below call.
 func composingModels(t testing.TB) map[string]*kserve.ModelConfig {
 	t.Helper()
 	models := make(map[string]*kserve.ModelConfig)

@@ -1,6 +1,5 @@
-// Package config knows what a model's configuration may say, and what it means
-// where it says nothing. It knows neither where a model lies nor whether it is
-// served: texts come in, and configurations, warnings and errors go out.
+// Package config interprets model configurations. It does not know where a model is stored or
+// whether it is served: texts come in, and configurations, warnings and errors go out.
 //
 // A configuration is a *kserve.ModelConfig that goes through these states:
 //
@@ -15,10 +14,9 @@
 //	                            ├── Compare: how far does it differ from the one in use?
 //	                            └── CheckComposition: does an ensemble fit its models?
 //
-// Filling and completing a second time changes nothing. What is checked, in which
-// order, and the texts are Triton's; testdata has its answers to the same configurations.
+// Filling and completing a second time changes nothing. The checks, their order and their texts are
+// Triton's; testdata has its answers to the same configurations.
 //
-// Memory: Fill writes to the configuration that it is given, Complete copies it
-// first, and everything else only reads: a filled configuration may be used by
-// several goroutines. There is no lock and no state.
+// Fill writes to its configuration, Complete copies it first, and all other functions only read: a
+// filled configuration may be used by several goroutines.
 package config

@@ -93,8 +93,8 @@ func validateEnsembleGraph(config *kserve.ModelConfig, steps []*kserve.ModelEnse
 	return nil
 }
 
-// connect adds to ready the tensors that can be made from those in it. Each
-// round looks only at steps that have not run, and ends when none can.
+// connect adds to ready the tensors that can be made from those in it. Each round examines only
+// steps that have not run, and the rounds end when no step can run.
 func connect(steps []*kserve.ModelEnsembling_Step, ready map[string]bool) {
 	done := make([]bool, len(steps))
 	for progress := true; progress; {
@@ -118,9 +118,8 @@ func connect(steps []*kserve.ModelEnsembling_Step, ready map[string]bool) {
 	}
 }
 
-// missing follows a tensor that is not ready back to one on which it depends
-// and which nothing makes. In a circle there is none, and the tensor itself is
-// the answer.
+// missing follows a tensor that is not ready back to one that it depends on and that no step makes.
+// In a cycle it returns the tensor itself.
 func missing(tensor string, steps []*kserve.ModelEnsembling_Step, producer map[string]int, ready map[string]bool) string {
 	seen := make(map[string]bool)
 	for at := tensor; !seen[at]; {

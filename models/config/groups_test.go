@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestGroupsThatABackendPrefers fill in what a config leaves open: all of it, or counts and GPUs of groups of the same kind.
+// TestGroupsThatABackendPrefers complete a config: whole groups, or counts and GPUs of groups of the same kind.
 func TestGroupsThatABackendPrefers(t *testing.T) {
 	const cpu, gpu, any = kserve.ModelInstanceGroup_KIND_CPU, kserve.ModelInstanceGroup_KIND_GPU, kserve.ModelInstanceGroup_KIND_AUTO
 	type group = kserve.ModelInstanceGroup
@@ -37,7 +37,7 @@ func TestGroupsThatABackendPrefers(t *testing.T) {
 				return preferred
 			}}
 			for range 2 { // a second time changes nothing
-				rules.place(config)
+				rules.assignGroups(config)
 				g := config.InstanceGroup[0]
 				if got := fmt.Sprint(g.Name, " ", g.Kind, " ", g.Count, " ", g.Gpus); got != test.want || len(config.InstanceGroup) != 1 {
 					t.Errorf("got %s, want %s", got, test.want)

@@ -12,18 +12,17 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// quotedIntegers are the 64-bit fields that stay strings in a configuration's
-// JSON form; all others are numbers there.
+// quotedIntegers are the 64-bit fields that stay strings in a configuration's JSON form; all others
+// are numbers.
 var quotedIntegers = map[protoreflect.FullName]bool{
 	"inference.ModelSequenceBatching.InitialState.dims":          true,
 	"inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim": true,
 	"inference.ModelInstanceGroup.SecondaryDevice.device_id":     true,
 }
 
-// JSON returns the JSON form of a configuration as the config endpoint and
-// models see it: original names, fields in the order of their declaration, every
-// scalar, list and map shown even if empty, messages only if set, one line. Maps
-// are in the order of their keys.
+// JSON returns the JSON form of a configuration for the config endpoint and models: original names,
+// fields in the order of declaration, every scalar, list and map even if empty, messages only if
+// set, on one line. Maps are sorted by key.
 func JSON(config *kserve.ModelConfig) ([]byte, error) {
 	w := &writer{}
 	w.message(config.ProtoReflect())
@@ -51,7 +50,7 @@ func (w *writer) message(m protoreflect.Message) {
 		switch {
 		case f.HasPresence() && !m.Has(f):
 		case f.ContainingOneof() != nil && f.Message() == nil:
-			chosen = append(chosen, f) // a scalar that was chosen stands last
+			chosen = append(chosen, f) // a chosen scalar comes last
 		default:
 			field(f)
 		}
@@ -133,8 +132,8 @@ func (w *writer) value(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	}
 }
 
-// float writes a number as Triton does: the fewest of a few and of enough
-// digits that give the value back, and that decimal number then as a double.
+// float writes a number like Triton: with few digits if they give the value back, else with enough,
+// and that decimal number then as a double.
 func (w *writer) float(v float64, size int) {
 	switch {
 	case math.IsNaN(v):
@@ -161,10 +160,9 @@ func (w *writer) float(v float64, size int) {
 	w.WriteString(text)
 }
 
-// double writes the decimal number text as a double: plain for magnitudes from
-// 1e-6 to below 1e21, and then never without a point. The decimal becomes a
-// double by one multiplication, which is not always the nearest one: the digits
-// that are seen follow from it.
+// double writes the decimal number text as a double: without exponent for magnitudes from 1e-6 to
+// below 1e21, and then always with a point. The decimal becomes a double by one multiplication,
+// which is not always exact: the visible digits follow from it.
 func double(text string) string {
 	mantissa, exponent, _ := strings.Cut(text, "e")
 	power, _ := strconv.Atoi(exponent)
@@ -187,13 +185,13 @@ func double(text string) string {
 	return mantissa + "e" + strconv.Itoa(power)
 }
 
-// pow10 is the double nearest to a power of ten, which math.Pow10 is not always.
+// pow10 is the double nearest to a power of ten; math.Pow10 is not always.
 func pow10(n int) float64 {
 	v, _ := strconv.ParseFloat("1e"+strconv.Itoa(n), 64)
 	return v
 }
 
-// string writes a JSON string in which only what must be is escaped.
+// string writes a JSON string with the necessary escapes only.
 func (w *writer) string(s string) {
 	const hex = "0123456789ABCDEF"
 	w.WriteByte('"')

@@ -7,12 +7,10 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// defaultSequenceIdle is how long a sequence may be idle, in microseconds,
-// where the configuration does not say.
+// defaultSequenceIdle is the default idle time of a sequence, in microseconds.
 const defaultSequenceIdle = 1_000_000
 
-// normalise fills in the defaults that the configuration's JSON form shows. A
-// second time changes nothing.
+// normalise fills in the defaults that the configuration's JSON form shows. It is idempotent.
 func normalise(config *kserve.ModelConfig) {
 	if config.VersionPolicy == nil {
 		config.VersionPolicy = &kserve.ModelVersionPolicy{
@@ -50,8 +48,8 @@ func normalise(config *kserve.ModelConfig) {
 	}
 }
 
-// normaliseGroups decides where instances are placed; preferred are the groups of the model's backend, for what the
-// configuration leaves open. A second time changes nothing.
+// normaliseGroups completes the instance groups. preferred are the groups of the model's backend,
+// for fields that the configuration leaves open. It is idempotent.
 func normaliseGroups(config *kserve.ModelConfig, gpus []int32, preferred ...*kserve.ModelInstanceGroup) {
 	if config.Platform == PlatformEnsemble {
 		return
@@ -92,7 +90,8 @@ func normaliseGroups(config *kserve.ModelConfig, gpus []int32, preferred ...*kse
 	}
 }
 
-// firstAcceptable makes the group of a model that has none: the first preferred one that can be placed, or any.
+// firstAcceptable makes the group of a model without groups: the first preferred one that can be
+// placed, or any.
 func firstAcceptable(name string, gpus []int32, preferred []*kserve.ModelInstanceGroup) *kserve.ModelInstanceGroup {
 	for _, p := range preferred {
 		if p.Kind != kserve.ModelInstanceGroup_KIND_GPU || len(gpus) > 0 {
@@ -102,7 +101,7 @@ func firstAcceptable(name string, gpus []int32, preferred []*kserve.ModelInstanc
 	return &kserve.ModelInstanceGroup{Name: name}
 }
 
-// usable returns those of ids that are among gpus.
+// usable returns the ids that are among gpus.
 func usable(ids, gpus []int32) (list []int32) {
 	for _, id := range ids {
 		if slices.Contains(gpus, id) {

@@ -14,20 +14,20 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// ParseError is a configuration that could not be parsed. Clients see Triton's
-// text, which for a file is only its path; Detail is the sentence for the log.
+// ParseError reports a configuration that could not be parsed. Clients see Triton's text, which for
+// a file is only its path; Detail is the sentence for the log.
 type ParseError struct {
 	Path   string // the file, empty for a JSON text
 	Line   int    // of the offending token, from 1; 0 if unknown
 	Column int    // in characters, from 1
-	Reason string // what is wrong there
+	Reason string // the fault
 }
 
-// Error returns what clients see.
+// Error returns the text for clients.
 func (e *ParseError) Error() string { return e.client().Message }
 
-// Unwrap returns the client's error: Internal for a file, InvalidArg for JSON
-// that came with a request or from a model.
+// Unwrap returns the client's error: Internal for a file, InvalidArg for JSON that came with a
+// request or from a model.
 func (e *ParseError) Unwrap() error { return e.client() }
 
 func (e *ParseError) client() *infer.Error {
@@ -49,8 +49,7 @@ func (e *ParseError) Detail() string {
 	return fmt.Sprintf("%s:%d:%d: %s", path, e.Line, e.Column, e.Reason)
 }
 
-// ParseText parses the text of a config.pbtxt. Path is only for the
-// error, which is a *ParseError.
+// ParseText parses the text of a config.pbtxt. path is only for the error, which is a *ParseError.
 func ParseText(path string, text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
 	if err := prototext.Unmarshal(text, config); err != nil {
@@ -59,11 +58,10 @@ func ParseText(path string, text []byte) (*kserve.ModelConfig, error) {
 	return config, nil
 }
 
-// ParseJSON parses the JSON form of a configuration: the override of a
-// load request, or what a model's auto_complete_config returned. Names may be
-// the original ones or lowerCamel, and all is accepted that protobuf's C++ library
-// accepts beyond JSON, see strictJSON. Unknown names are errors. Empty text is the
-// empty configuration. The error is a *ParseError.
+// ParseJSON parses the JSON form of a configuration: the override of a load request, or the answer
+// of a model's auto_complete_config. Names may be the original ones or lowerCamel, and everything
+// is accepted that protobuf's C++ library accepts beyond JSON, see strictJSON. Unknown names are
+// errors. Empty text is the empty configuration. The error is a *ParseError.
 func ParseJSON(text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
 	if len(text) == 0 {
@@ -82,7 +80,7 @@ func ParseJSON(text []byte) (*kserve.ModelConfig, error) {
 		return config, nil
 	}
 	if e := jsonError(strict, second); !json.Valid(text) {
-		return nil, &ParseError{Reason: e.Reason} // its place is not in the text that was given
+		return nil, &ParseError{Reason: e.Reason} // its position does not refer to the given text
 	}
 	return nil, jsonError(text, first)
 }
@@ -90,8 +88,8 @@ func ParseJSON(text []byte) (*kserve.ModelConfig, error) {
 // positioned matches the errors of prototext and protojson.
 var positioned = regexp.MustCompile(`(?s)^(?:syntax error )?\(line (\d+):(\d+)\): (.*)$`)
 
-// parseError turns an error of Go's protobuf into a ParseError. Those errors
-// begin with "proto:" and, at random, a plain or a non-breaking space.
+// parseError converts an error of Go's protobuf to a ParseError. Those errors begin with "proto:"
+// and, at random, a plain or a non-breaking space.
 func parseError(path string, text []byte, err error) *ParseError {
 	reason := strings.TrimPrefix(err.Error(), "proto:")
 	reason = strings.TrimLeft(reason, " \u00a0")
@@ -120,8 +118,7 @@ var (
 	jsonValue   = regexp.MustCompile(`(?s)^invalid value for (\w+) (?:field|type) ?(\w*): (.*)$`)
 )
 
-// jsonError is parseError for JSON, with the reason in the words that Triton's
-// parser uses where it has some.
+// jsonError is parseError for JSON, with Triton's words for the reason if it has some.
 func jsonError(text []byte, err error) *ParseError {
 	e := parseError("", text, err)
 	if m := jsonUnknown.FindStringSubmatch(e.Reason); m != nil {

@@ -45,7 +45,7 @@ func TestParseTextTakesForms(t *testing.T) {
 	}
 }
 
-// wantConfig compares a config with what a text says.
+// wantConfig compares a config with a text.
 func wantConfig(t *testing.T, got *kserve.ModelConfig, text string) {
 	t.Helper()
 	want := &kserve.ModelConfig{}
@@ -57,7 +57,7 @@ func wantConfig(t *testing.T, got *kserve.ModelConfig, text string) {
 	}
 }
 
-// TestParseTextErrorsNameThePlace looks at what the log gets: the place and the
+// TestParseTextErrorsNameThePlace checks the text for the log: the position and the
 // reason. Clients get the file's name.
 func TestParseTextErrorsNameThePlace(t *testing.T) {
 	const end = "unexpected end of text: a bracket or a quote is not closed, or a value is missing"
@@ -144,7 +144,7 @@ func TestParseJSON(t *testing.T) {
 }
 
 // FuzzParseText reads any text as the config.pbtxt of a model that is
-// there. What is accepted must have a JSON form that means the same.
+// there. An accepted text must have an equivalent JSON form.
 func FuzzParseText(f *testing.F) {
 	addConfigs(f, "*.pbtxt")
 	for i, c := range recordedTexts(f) {

@@ -14,11 +14,11 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// strictJSON rewrites the JSON form of a configuration, as protobuf's C++ library
-// reads it, to what the Go library reads: names without quotes, single quotes, a
-// comma behind the last member, repeated names, enum names in any case, enum
-// numbers and bools as strings, and a single value of a repeated field. It reports
-// false for what the C++ library does not read either.
+// strictJSON converts the JSON form of a configuration as protobuf's C++ library accepts it to the
+// form that the Go library accepts. The C++ library also accepts names without quotes, single
+// quotes, a trailing comma, repeated names, enum names in any case, enum numbers and bools as
+// strings, and a single value for a repeated field. It returns false for text that the C++ library
+// does not accept either.
 func strictJSON(text []byte) ([]byte, bool) {
 	r := relaxed{text: text}
 	tree, ok := r.value(0)
@@ -36,7 +36,7 @@ type relaxed struct {
 	at   int
 }
 
-// members are those of an object in their order, a name perhaps several times.
+// members are the members of an object in their order; names may repeat.
 type members []member
 
 type member struct {
@@ -44,7 +44,7 @@ type member struct {
 	value any // members, []any, string, json.Number, bool or nil
 }
 
-// space passes over blanks and returns what is there then, 0 at the end.
+// space skips blanks and returns the next byte, 0 at the end.
 func (r *relaxed) space() byte {
 	for ; r.at < len(r.text); r.at++ {
 		if c := r.text[r.at]; !strings.ContainsRune(" \t\n\v\f\r", rune(c)) {
@@ -158,8 +158,8 @@ func (r *relaxed) list(depth int) (any, bool) {
 	return list, true
 }
 
-// escapes are the letters behind a backslash that stand for something else; any
-// other stands for itself.
+// escapes maps the letters behind a backslash that are replaced; any other letter stands for
+// itself.
 var escapes = map[byte]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', 'v': '\v'}
 
 // quoted reads a string whose first quote has been read.
@@ -192,7 +192,7 @@ func (r *relaxed) quoted(quote byte) (any, bool) {
 	return nil, false
 }
 
-// unicode reads what follows \u, with the other half of a surrogate pair.
+// unicode reads the digits after \u, with the other half of a surrogate pair.
 func (r *relaxed) unicode(to *strings.Builder) bool {
 	first, ok := r.hex()
 	if !ok {
@@ -221,9 +221,8 @@ func (r *relaxed) hex() (rune, bool) {
 	return rune(n), err == nil
 }
 
-// fit makes members those of a message, by their declared names: of a repeated
-// name the last value counts, messages are joined, and lists grow. Names that the
-// message does not have stay.
+// fit converts members to those of a message, by their declared names. If a name repeats, the last
+// value counts, messages are merged, and lists grow. Unknown names stay.
 func (m members) fit(message protoreflect.MessageDescriptor) map[string]any {
 	given := make(map[string][]any)
 	for _, x := range m {
@@ -250,7 +249,7 @@ func (m members) fit(message protoreflect.MessageDescriptor) map[string]any {
 	return object
 }
 
-// unite makes one value of those of a name.
+// unite makes one value from those of a name.
 func unite(values []any) any {
 	joined, is := values[0].(members)
 	for _, v := range values[1:] {
@@ -311,7 +310,7 @@ func fitOne(value any, of protoreflect.FieldDescriptor) any {
 	return plain(value)
 }
 
-// plain converts a value of a field that the message does not have.
+// plain converts a value of an unknown field.
 func plain(value any) any {
 	if m, ok := value.(members); ok {
 		object := make(map[string]any, len(m))

@@ -13,14 +13,13 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// otherTypes are names of data types that users know from elsewhere.
+// otherTypes are names of data types that users know from other tools.
 var otherTypes = map[string]string{
 	"BYTES": "TYPE_STRING", "STR": "TYPE_STRING", "OBJECT": "TYPE_STRING", "FLOAT": "TYPE_FP32", "DOUBLE": "TYPE_FP64", "INT": "TYPE_INT32",
 	"LONG": "TYPE_INT64", "BFLOAT16": "TYPE_BF16", "FLOAT16": "TYPE_FP16", "FLOAT32": "TYPE_FP32", "FLOAT64": "TYPE_FP64", "HALF": "TYPE_FP16",
 }
 
-// Remedy returns what the author of the text may have meant, as a sentence without its full
-// stop; "" if there is no guess.
+// Remedy returns the probable intention of the author, as a sentence without its full stop, or "".
 func (e *ParseError) Remedy() string {
 	if value, is := strings.CutPrefix(e.Reason, "invalid value for enum type: "); is {
 		return enumRemedy(strings.TrimSpace(value))
@@ -78,7 +77,7 @@ func valueRemedy(kind, value string) string {
 	return ""
 }
 
-// choices are the fields of which a message has one at most; the name of the choice is with those of its package and its message.
+// choices lists the fields of a oneof, given by its full name.
 func choices(oneof string) (fields []string) {
 	eachMessage(func(m protoreflect.MessageDescriptor) {
 		for i := range m.Oneofs().Len() {
@@ -115,7 +114,7 @@ func enumRemedy(value string) string {
 	return "did you mean " + meant + "?"
 }
 
-// FieldNames are the names of all fields that a configuration can have, at any depth.
+// FieldNames lists all fields of a configuration, at any depth.
 func FieldNames() (names []string) {
 	eachMessage(func(m protoreflect.MessageDescriptor) {
 		for i := range m.Fields().Len() {
@@ -125,7 +124,7 @@ func FieldNames() (names []string) {
 	return names
 }
 
-// enumNames are the values of all enums that a configuration can have.
+// enumNames lists the values of all enums of a configuration.
 func enumNames() (names []string) {
 	eachMessage(func(m protoreflect.MessageDescriptor) {
 		for i := range m.Fields().Len() {

@@ -5,22 +5,22 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Rules are the server's part in what a configuration may say and leave out.
+// Rules are the server's settings for reading configurations.
 type Rules struct {
-	// Strict makes a configuration complete as it was written: what is missing is
-	// refused, as the model is not asked for it.
+	// Strict requires complete configurations: missing fields are refused, because the model is not
+	// asked.
 	Strict bool
-	// GPUs are the ids of the GPUs on which instances may be placed, ascending;
-	// empty: there are none, and KIND_GPU is refused.
+	// GPUs are the ids of the GPUs for instances, ascending; without any, KIND_GPU is refused.
 	GPUs []int32
 	// MinCapability is the least compute capability of GPUs, for texts; 0 is 6.
 	MinCapability float64
-	// Preferred returns the instance groups that a backend prefers: their kind, count and GPUs. Nil: none prefers any.
+	// Preferred returns the instance groups that a backend prefers: their kind, count and GPUs; may
+	// be nil.
 	Preferred func(backend string) []*kserve.ModelInstanceGroup
 }
 
-// place decides where the instances of a configuration are placed.
-func (r Rules) place(config *kserve.ModelConfig) {
+// assignGroups completes the instance groups of a configuration.
+func (r Rules) assignGroups(config *kserve.ModelConfig) {
 	var preferred []*kserve.ModelInstanceGroup
 	if r.Preferred != nil {
 		preferred = r.Preferred(config.Backend)
@@ -28,10 +28,9 @@ func (r Rules) place(config *kserve.ModelConfig) {
 	normaliseGroups(config, r.GPUs, preferred...)
 }
 
-// Fill completes what was written of the model in a directory of that name, and
-// checks all that the model itself has no say in. Content is what the first
-// sub-directory of the model holds: from it a backend is guessed. The error is an
-// *infer.Error with Triton's text.
+// Fill completes the written configuration of the model in a directory of that name, and performs
+// all checks that do not depend on the model's answer. content lists the first sub-directory of the
+// model, from which a missing backend is guessed. The error is an *infer.Error with Triton's text.
 func (r Rules) Fill(config *kserve.ModelConfig, directory string, content []File) error {
 	if err := autofill(config, directory, content); err != nil {
 		return err
@@ -48,17 +47,17 @@ func (r Rules) Fill(config *kserve.ModelConfig, directory string, content []File
 	if config.Name != directory {
 		return invalid("unexpected directory name '%s' for model '%s', directory name must equal model name", directory, config.Name)
 	}
-	r.place(config)
+	r.assignGroups(config)
 	return nil
 }
 
-// CheckGroups says which instances of a filled configuration cannot be placed.
-// The error is an *infer.Error for clients.
+// CheckGroups returns an error if instances of a filled configuration cannot be placed. The error
+// is an *infer.Error for clients.
 func (r Rules) CheckGroups(config *kserve.ModelConfig) error { return r.validateGroups(config) }
 
-// Complete returns a filled configuration with what its model answered to the
-// question for auto-complete (JSON, see ParseJSON; nil: nothing), checked whole.
-// What was filled stays as it is. The error is an *infer.Error for clients.
+// Complete returns a filled configuration completed with the model's answer to auto-complete (JSON,
+// see ParseJSON; or nil) and fully checked. The filled configuration is unchanged. The error is an
+// *infer.Error for clients.
 func (r Rules) Complete(filled *kserve.ModelConfig, answer []byte) (*kserve.ModelConfig, error) {
 	config := Clone(filled)
 	if answer != nil {
@@ -71,7 +70,7 @@ func (r Rules) Complete(filled *kserve.ModelConfig, answer []byte) (*kserve.Mode
 		}
 	}
 	normalise(config)
-	r.place(config)
+	r.assignGroups(config)
 	if config.Platform == PlatformEnsemble && config.ModelTransactionPolicy == nil {
 		config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{}
 	}
@@ -86,8 +85,8 @@ func (r Rules) Complete(filled *kserve.ModelConfig, answer []byte) (*kserve.Mode
 	return config, nil
 }
 
-// merge takes from what a model answered the fields that it may decide: all of
-// them, or none if there is an error.
+// merge takes the fields from the model's answer that it may decide: all of them, or none after an
+// error.
 func merge(config, answer *kserve.ModelConfig) error {
 	if old := scheduling(config); old == 0 {
 		config.SchedulingChoice = answer.SchedulingChoice
@@ -103,7 +102,7 @@ func merge(config, answer *kserve.ModelConfig) error {
 	return nil
 }
 
-// scheduling is the number of the scheduler's field, 0 if none is chosen.
+// scheduling is the number of the chosen scheduler's field, or 0.
 func scheduling(config *kserve.ModelConfig) int32 {
 	message := config.ProtoReflect()
 	chosen := message.WhichOneof(message.Descriptor().Oneofs().ByName("scheduling_choice"))

@@ -35,8 +35,7 @@ func validateSequenceBatching(config *kserve.ModelConfig, sequence *kserve.Model
 	return nil
 }
 
-// validateControl checks the control tensors, of which at most one may be of
-// the kind.
+// validateControl checks the control tensors. At most one may be of the kind.
 func validateControl(name string, sequence *kserve.ModelSequenceBatching, kind kserve.ModelSequenceBatching_Control_Kind) error {
 	tensors := make(map[string]bool)
 	found := false
@@ -68,8 +67,7 @@ func validateControl(name string, sequence *kserve.ModelSequenceBatching, kind k
 	return nil
 }
 
-// validateBooleanControl checks a control that has one value for false and one
-// for true.
+// validateBooleanControl checks a control with one value for false and one for true.
 func validateBooleanControl(name string, control *kserve.ModelSequenceBatching_Control) error {
 	set := 0
 	pairs := []struct {
@@ -99,7 +97,7 @@ func validateBooleanControl(name string, control *kserve.ModelSequenceBatching_C
 	return nil
 }
 
-// correlationTypes are what a correlation id can be.
+// correlationTypes are the possible types of a correlation id.
 var correlationTypes = []kserve.DataType{
 	kserve.DataType_TYPE_UINT64, kserve.DataType_TYPE_INT64, kserve.DataType_TYPE_UINT32,
 	kserve.DataType_TYPE_INT32, kserve.DataType_TYPE_STRING,

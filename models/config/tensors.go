@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// describedTensor is what inputs and outputs have in common.
+// describedTensor is the common interface of inputs and outputs.
 type describedTensor interface {
 	GetName() string
 	GetDataType() kserve.DataType
@@ -20,8 +20,7 @@ type describedTensor interface {
 	GetIsNonLinearFormatIo() bool
 }
 
-// validateTensors checks inputs, outputs, and what the batcher makes of them,
-// once the model has had its say.
+// validateTensors checks inputs, outputs and batch tensors of a complete configuration.
 func validateTensors(config *kserve.ModelConfig) error {
 	refuse := func(format string, args ...any) error {
 		return invalid("%s for %s", fmt.Sprintf(format, args...), config.Name)
@@ -53,8 +52,8 @@ func validateTensors(config *kserve.ModelConfig) error {
 	return nil
 }
 
-// tensorFault says what is wrong with name, type and shape of a tensor, "" if
-// nothing is. Direction is input or output.
+// tensorFault returns the fault in name, type or shape of a tensor, or "". direction is input or
+// output.
 func tensorFault(direction string, t describedTensor, config *kserve.ModelConfig) string {
 	if t.GetName() == "" {
 		return fmt.Sprintf("model %s must specify 'name'", direction)
@@ -91,7 +90,7 @@ func tensorFault(direction string, t describedTensor, config *kserve.ModelConfig
 	return ""
 }
 
-// product is a number of elements; overflow means that it has no 64 bits.
+// product is a number of elements; overflow means that it exceeds 64 bits.
 type product struct {
 	low      uint64
 	overflow bool
@@ -112,7 +111,7 @@ func runs(dims []int64) []product {
 	return products
 }
 
-// layoutFault refuses what only TensorRT models can have.
+// layoutFault refuses properties that only TensorRT models can have.
 func layoutFault(direction string, t describedTensor, config *kserve.ModelConfig) string {
 	tensorrt := config.Platform == platformTensorRT
 	switch {
@@ -126,8 +125,8 @@ func layoutFault(direction string, t describedTensor, config *kserve.ModelConfig
 	return ""
 }
 
-// validateBatchTypes checks the types of batch_input, which Triton's backends check
-// before the server checks anything. The text does not name the model.
+// validateBatchTypes checks the types of batch_input, which Triton's backends check before the
+// server checks anything. The text does not name the model.
 func validateBatchTypes(config *kserve.ModelConfig) error {
 	if config.Platform == PlatformEnsemble {
 		return nil // which has no backend
@@ -151,7 +150,7 @@ func batchFault(config *kserve.ModelConfig) string {
 	}
 	for _, in := range config.BatchInput {
 		if !known(in.Kind) {
-			return "unknown batch input kind ''" // which has no name
+			return "unknown batch input kind ''" // an unknown kind has no name
 		}
 		if n := len(in.SourceInput); n != 1 {
 			return fmt.Sprintf("batch input kind '%s' expects 1 source input, got %d", in.Kind, n)

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// platformsOf are the platforms of the backends that take no other.
+// platformsOf returns the platforms of a backend that accepts no other.
 func platformsOf(backend string) (platforms []string, strict bool) {
 	for _, f := range frameworks {
 		if f.backend == backend && len(f.platforms) > 0 {
@@ -21,8 +21,8 @@ func platformsOf(backend string) (platforms []string, strict bool) {
 	return nil, false
 }
 
-// validate checks a normalised configuration apart from its inputs,
-// outputs and instance groups, in Triton's order.
+// validate checks a normalised configuration except its inputs, outputs and instance groups, in
+// Triton's order.
 func validate(config *kserve.ModelConfig) error {
 	name := config.Name
 	if name == "" {
@@ -140,11 +140,11 @@ func validateMetrics(config *kserve.ModelConfig) error {
 	return nil
 }
 
-// firstResponse is the one family of metrics whose buckets a configuration may set.
+// firstResponse is the only metric family whose buckets a configuration may set.
 const firstResponse = "nv_inference_first_response_histogram_ms"
 
-// FirstResponseBuckets are the bounds, in milliseconds, that a configuration gives
-// the histogram of first responses; nil if it gives none.
+// FirstResponseBuckets returns the configured bounds, in milliseconds, of the histogram of first
+// responses, or nil.
 func FirstResponseBuckets(config *kserve.ModelConfig) (buckets []float64) {
 	for _, control := range config.GetModelMetrics().GetMetricControl() {
 		if control.GetMetricIdentifier().GetFamily() == firstResponse {
@@ -154,8 +154,7 @@ func FirstResponseBuckets(config *kserve.ModelConfig) (buckets []float64) {
 	return buckets
 }
 
-// MetricWarnings names in lines for the log the metrics whose buckets a
-// configuration sets in vain.
+// MetricWarnings returns a log line for each metric whose buckets a configuration sets in vain.
 func MetricWarnings(config *kserve.ModelConfig) (warnings []string) {
 	for _, control := range config.GetModelMetrics().GetMetricControl() {
 		if family := control.GetMetricIdentifier().GetFamily(); family != firstResponse {

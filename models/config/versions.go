@@ -9,13 +9,12 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// notVersions are the directories of a model that hold something else.
+// notVersions are directories of a model that are not versions.
 var notVersions = []string{"configs", "warmup", "initial_state"}
 
-// PresentVersions reads the version numbers from the names of a model's
-// directories, ascending, with a line for the log for each whose name is none.
-// Triton also takes names that only begin with a number, for the directory of that
-// number, which then is missing or there anyway: here they are ignored.
+// PresentVersions returns the version numbers among the names of a model's directories, ascending,
+// with a log line for each other name. Triton also accepts names that only begin with a number, as
+// the directory of that number, which may not exist: here they are ignored.
 func PresentVersions(directories []string) (numbers []int64, warnings []string) {
 	for _, name := range directories {
 		if slices.Contains(notVersions, name) {
@@ -36,8 +35,8 @@ func PresentVersions(directories []string) (numbers []int64, warnings []string) 
 	return numbers, warnings
 }
 
-// SelectVersions applies the policy of a normalised configuration to what is
-// present, ascending.
+// SelectVersions applies the policy of a normalised configuration to the present versions,
+// ascending.
 func SelectVersions(config *kserve.ModelConfig, present []int64) (selected []int64, warnings []string) {
 	switch p := config.GetVersionPolicy().GetPolicyChoice().(type) {
 	case *kserve.ModelVersionPolicy_Latest_:

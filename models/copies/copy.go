@@ -9,17 +9,17 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Copy is one directory. It is removed when all its users have given it back.
+// Copy is one directory. It is removed when all users have dropped it.
 type Copy struct {
 	path  string
 	users atomic.Int32
 	log   zerolog.Logger
 }
 
-// Path is the absolute path of the directory.
+// Path returns the absolute path of the directory.
 func (c *Copy) Path() string { return c.path }
 
-// Hold adds a user. The caller is one, or c is nil.
+// Hold adds a user. The caller is a user itself, or c is nil.
 func (c *Copy) Hold() *Copy {
 	if c != nil {
 		c.users.Add(1)
@@ -41,10 +41,10 @@ func (c *Copy) TryHold() bool {
 	}
 }
 
-// Used reports whether there is a user left. Once it is false it stays so.
+// Used reports whether there is a user left. Once false, it stays false.
 func (c *Copy) Used() bool { return c.users.Load() > 0 }
 
-// Drop takes a user away; the last one takes the directory along.
+// Drop removes a user; the last one removes the directory.
 func (c *Copy) Drop() {
 	if c == nil || c.users.Add(-1) > 0 {
 		return
@@ -54,7 +54,7 @@ func (c *Copy) Drop() {
 	}
 }
 
-// removeTree removes a directory, whatever a model has made of the modes in it.
+// removeTree removes a directory, whatever modes a model has set in it.
 func removeTree(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil

@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sweep removes the places of this user beside p whose servers were killed.
-func (p *Place) Sweep() {
-	entries, err := os.ReadDir(p.Base())
+// Sweep removes this user's workspaces in the same directory whose servers were killed.
+func (w *Workspace) Sweep() {
+	entries, err := os.ReadDir(w.Base())
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), placePrefix) || !e.IsDir() {
+		if !strings.HasPrefix(e.Name(), namePrefix) || !e.IsDir() {
 			continue
 		}
-		if err := sweepOne(filepath.Join(p.Base(), e.Name())); err != nil {
-			p.log.Warn().Msgf("remove the files of models that a server has left: %v", err)
+		if err := sweepOne(filepath.Join(w.Base(), e.Name())); err != nil {
+			w.log.Warn().Msgf("remove the files of models that a server has left: %v", err)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestFaultNamesPlaceReasonAndRemedy(t *testing.T) {
 	}
 }
 
-// TestFirstConfigCanBeCopied has names of tensors found in a model.py, and what it returns parsed.
+// TestFirstConfigCanBeCopied finds names of tensors in a model.py, and parses the result.
 func TestFirstConfigCanBeCopied(t *testing.T) {
 	for _, c := range []struct{ source, want string }{
 		{"", `backend: "python" input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]`},

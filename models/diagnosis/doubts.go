@@ -8,10 +8,11 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Doubt is something valid in a configuration that its author cannot mean: server and Triton pass over it.
+// Doubt is a valid but ineffective part of a configuration, probably a mistake: the server and
+// Triton ignore it.
 type Doubt struct {
 	Rule         string // as nereid check names it
-	Field, Name  string // what it is about
+	Field, Name  string // the subject
 	Text, Remedy string
 }
 
@@ -27,12 +28,12 @@ const (
 	RuleLabels        = "labels"  // Name is the file
 )
 
-// MayComplete reports whether the answer of a model to auto-complete may settle the doubt.
+// MayComplete reports whether the model's auto-complete may settle the doubt.
 func (d Doubt) MayComplete() bool {
 	return d.Rule == RuleNoBatches || d.Rule == RuleWarmup && d.Field == "inputs"
 }
 
-// Doubts are those about a configuration, as written or complete.
+// Doubts returns the doubts about a configuration, as written or complete.
 func Doubts(c *kserve.ModelConfig) (list []Doubt) {
 	add := func(rule, field, name, text, remedy string) {
 		list = append(list, Doubt{rule, field, name, text, remedy})
@@ -70,7 +71,7 @@ func Doubts(c *kserve.ModelConfig) (list []Doubt) {
 	return list
 }
 
-// LabelDoubts are those about the labels of outputs, by the names of the outputs.
+// LabelDoubts returns the doubts about the labels of outputs, by the names of the outputs.
 func LabelDoubts(c *kserve.ModelConfig, labels map[string][]string) (list []Doubt) {
 	for _, out := range c.GetOutput() {
 		given := labels[out.GetName()]
@@ -98,7 +99,7 @@ func tensorNames(c *kserve.ModelConfig, kind string) (names []string) {
 	return names
 }
 
-// fedNames are the tensors that models get beside the inputs of requests.
+// fedNames lists the tensors that models receive beside the inputs of requests.
 func fedNames(c *kserve.ModelConfig) (names []string) {
 	for _, control := range c.GetSequenceBatching().GetControlInput() {
 		names = append(names, control.GetName())

@@ -10,15 +10,15 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// maxReason bounds the reason, in bytes: the log has all of it.
+// maxReason bounds the bytes of the reason: the log has the rest.
 const maxReason = 500
 
 // Fault is why one model could not be loaded.
 type Fault struct {
 	Model  string
-	Place  string // file, file:line or file:line:column; the model's directory where that is all that is known; may be ""
+	Place  string // file, file:line or file:line:column, or at least the model's directory; may be ""
 	Reason string // one line
-	Remedy string // one sentence, "" if there is none
+	Remedy string // one sentence, may be ""
 }
 
 // String returns one line.
@@ -38,18 +38,18 @@ func (f Fault) Why() string {
 }
 
 var (
-	// pythonPlace is the innermost frame of an exception's text as the stub makes it.
+	// pythonPlace matches the innermost frame of an exception's text from the stub.
 	pythonPlace = regexp.MustCompile(`(?m)^At:\n  (.+)\((\d+)\): `)
-	// pythonSyntax is what Python says of a file that it cannot parse.
+	// pythonSyntax matches Python's error for a file that it cannot parse.
 	pythonSyntax = regexp.MustCompile(`\(([^\s()]+\.py), line (\d+)\)`)
 	// versionFolder is the name of a version's folder.
 	versionFolder = regexp.MustCompile(`^[0-9]+$`)
-	// versionFailed begins the text of a version in the error of its model.
+	// versionFailed matches the start of a version's text in the error of its model.
 	versionFailed = regexp.MustCompile(`^version (\d+) is at UNAVAILABLE state: `)
 )
 
-// Of diagnoses the error of a load. Directory is the model's, and file its configuration, both
-// as the operator would write them; "" if they are not known.
+// Of diagnoses the error of a load. directory is the model's, and file its configuration, both as
+// the operator would write them; "" if unknown.
 func Of(model, directory, file string, err error) Fault {
 	f := Fault{Model: model, Place: file}
 	var parse *config.ParseError
@@ -76,14 +76,14 @@ func Of(model, directory, file string, err error) Fault {
 	return f
 }
 
-// remedies are for texts of Triton's that a beginner meets; <dir> stands for the model's
-// directory. The first that matches counts.
+// remedies are for texts of Triton's that beginners meet; <dir> stands for the model's directory.
+// The first match counts.
 var remedies = []struct{ text, remedy string }{
 	{"Could not determine backend for model",
 		`if it is a model, begin <dir>/config.pbtxt with backend: "python" and put the code into <dir>/1/model.py; if it is none, move the folder out of the repository`},
 	{"at least one version must be available",
 		"a model needs a folder for each version, such as <dir>/1, with the model.py or, of an ensemble, empty; if it is no model, move the folder out of the repository"},
-	{"Did you mean '", ""}, // the text has it
+	{"Did you mean '", ""}, // the text has the remedy
 	{"unable to find backend library for backend", `a model.py wants backend: "python"`},
 	{"Python model file not found in", "each folder of a version needs a model.py with a class TritonPythonModel"},
 	{"must specify 'dims'", "dims are the shape without the batch, such as dims: [ 4 ], with -1 for any size"},

@@ -15,9 +15,9 @@ var (
 // maxNames bounds the inputs and the outputs of a FirstConfig.
 const maxNames = 8
 
-// FirstConfig returns a config.pbtxt on one line to begin with, for a model without inputs and
-// outputs. Source is its model.py, whose names of tensors are taken over as far as they are
-// written out there; types and shapes are examples.
+// FirstConfig returns a one-line config.pbtxt to begin with, for a model without inputs and
+// outputs. source is its model.py, from which literal tensor names are taken; types and shapes are
+// examples.
 func FirstConfig(source []byte) string {
 	inputs, outputs := names(inputName, source, "INPUT0"), names(outputName, source, "OUTPUT0")
 	return fmt.Sprintf(`backend: "python" input [ %s ] output [ %s ]`, tensors(inputs), tensors(outputs))

@@ -13,9 +13,9 @@ var (
 	identifier = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b|\bdims\b|\breshape\b`)
 )
 
-// Line returns the first line of a configuration that a reason speaks of, from 1: one with a
-// string that the reason quotes, less the name of the model, or else one with a field that it names.
-// It is 0 if there is none.
+// Line returns the number, from 1, of the first line of a configuration that a reason refers to: a
+// line with a string that the reason quotes, except the model's name, or else one with a field that
+// it names. It is 0 without such a line.
 func Line(source []byte, model, reason string) int {
 	lines := bytes.Split(source, []byte("\n"))
 	find := func(pattern *regexp.Regexp) int {

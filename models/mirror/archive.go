@@ -10,7 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// take makes a directory with the file of one object, of which the caller is the user. Nothing is left after an error.
+// take makes a directory with the file of one object. The caller is its user. Nothing is left after
+// an error.
 func (f *fetcher) take(ctx context.Context, key string, o objectstore.Object) (_ *copies.Copy, path string, _ error) {
 	began := time.Now()
 	c, err := f.folder()

@@ -20,27 +20,28 @@ import (
 )
 
 const (
-	// idleArchive is how long an archive is known that no model asks for and none uses.
+	// idleArchive is the time after which an unused archive is forgotten that no model asks for.
 	idleArchive = 10 * time.Minute
-	// archiveTries is how often an archive is fetched that changes meanwhile.
+	// archiveTries bounds the fetches of an archive that keeps changing.
 	archiveTries = 5
 )
 
-// ArchivesConfig sets up Archives.
+// ArchivesConfig configures Archives.
 type ArchivesConfig struct {
 	Open objectstore.Opener
-	// Base is the directory in which fetched archives of a scheme lie, "" that for temporary files; Variable is the
-	// environment variable that names it, for texts.
+	// Base is the directory for fetched archives of a scheme, "" for the temporary directory.
+	// Variable is the environment variable that names it, for texts.
 	Base, Variable func(scheme string) string
-	// Changed is called when Renew finds another version of an archive. It returns at once. Nil: nothing is.
+	// Changed is called when Renew finds another version of an archive; may be nil. It returns at
+	// once.
 	Changed func()
-	// Stall is how long a call of a store may go without progress; 0 is the default.
+	// Stall is the time without progress after which a call of a store fails; 0 is the default.
 	Stall time.Duration
 	Log   zerolog.Logger
 }
 
-// Archives keeps archives of execution environments that lie in object stores: single objects, which models of any repository
-// may name.
+// Archives keeps archives of execution environments from object stores: single objects, which
+// models of any repository may name.
 type Archives struct {
 	config   ArchivesConfig
 	lifetime context.Context // of fetches and of looks that Renew has begun
@@ -51,66 +52,68 @@ type Archives struct {
 	closed bool
 	known  map[string]*archive            // by name
 	doors  map[objectstore.Location]*door // by directory
-	places map[string]*place              // by scheme
+	spaces map[string]*archiveSpace       // by scheme
 }
 
-// place is where the archives of a scheme lie.
-type place struct {
-	*copies.Place
-	sweep func() // removes what servers that were killed have left, once, and has other callers wait for that; not under Archives.mu
+// archiveSpace is the workspace for the archives of a scheme.
+type archiveSpace struct {
+	*copies.Workspace
+	sweep func() // removes files of killed servers, once; concurrent callers wait; not under Archives.mu
 }
 
 // archive is an object that models name. Archives.mu guards it.
 type archive struct {
-	location objectstore.Location // as the model that named it first did: its credentials are taken
+	location objectstore.Location // as the first model named it, which determines the credentials
 	key      string               // in the directory of the location
 	door     *door
-	sum      uint64    // of the version that was seen last; 0: none was
-	begun    uint64    // looks so far, which are numbered by this
-	seenBy   uint64    // the look that has set sum: one that began earlier does not replace it
-	asked    time.Time // for the last time by a model
-	failing  bool      // the last look that Renew has begun has failed
+	sum      uint64    // of the version that was seen last; 0: none
+	begun    uint64    // number of looks so far
+	seenBy   uint64    // number of the look that set sum; earlier looks do not replace it
+	asked    time.Time // last time that a model asked
+	failing  bool      // the last look by Renew has failed
 	newest   *fetching // nil until a model wanted the file
 }
 
-// door is the directory of archives, once it is opened. Its calls are those of a fetcher.
+// door is a directory of archives in a store, opened on first use. Its calls are those of a
+// fetcher.
 type door struct {
-	opening chan struct{} // has a value while the goroutine that put it there opens the fetcher
+	opening chan struct{} // has a value while a goroutine opens the fetcher
 	opened  *fetcher      // nil: not yet; under Archives.mu
 	looking bool          // Renew looks at its archives; under Archives.mu
-	sweep   func()        // that of its place
+	sweep   func()        // that of its archiveSpace
 	config  Config
 }
 
-// fetching is one fetch of one version of an archive, which may be over. Archives.mu guards all but the channel.
+// fetching is one fetch of one version of an archive, running or over. Archives.mu guards all
+// fields but the channel.
 type fetching struct {
 	sum     uint64
-	waiters int // that have not been handed copy or err
+	waiters int // waiters that have not received copy or err
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when over is set
 	over    bool
-	copy    *copies.Copy // the waiters' own, each once
+	copy    *copies.Copy // each waiter is a user
 	path    string       // of the file
-	lost    bool         // the file was removed, by a cleaner of temporary files say, though it has users
+	lost    bool         // the file was removed although it has users, for example by a cleaner of temporary files
 	err     error
 }
 
-// Archive is a fetched archive, of which the caller of Fetch is a user.
+// Archive is a fetched archive. The caller of Fetch is a user.
 type Archive struct {
 	*copies.Copy
 	Path string // of the file
 	Sum  uint64 // of the version, as Seen tells it
 }
 
-// NewArchives makes one that knows no archive. Nothing is opened before a model names one.
+// NewArchives makes Archives without a known archive. It opens nothing before a model names one.
 func NewArchives(config ArchivesConfig) *Archives {
 	config.Stall = cmp.Or(config.Stall, DefaultStall)
-	a := &Archives{config: config, known: make(map[string]*archive), doors: make(map[objectstore.Location]*door), places: make(map[string]*place)}
+	a := &Archives{config: config, known: make(map[string]*archive), doors: make(map[objectstore.Location]*door), spaces: make(map[string]*archiveSpace)}
 	a.lifetime, a.end = context.WithCancel(context.Background())
 	return a
 }
 
-// Close ends fetches, waits for them, closes the stores and removes what was fetched, used or not.
+// Close cancels fetches, waits for them, closes the stores and removes all fetched files.
 func (a *Archives) Close() {
 	a.mu.Lock()
 	a.closed = true
@@ -122,8 +125,8 @@ func (a *Archives) Close() {
 	for _, d := range a.doors {
 		d.close()
 	}
-	for _, place := range a.places {
-		place.Close()
+	for _, space := range a.spaces {
+		space.Close()
 	}
 }
 
@@ -134,18 +137,19 @@ func (d *door) close() {
 	}
 }
 
-// archiveMark begins the names of archives: no path of a file does.
+// archiveMark begins the names of archives; no file path does.
 const archiveMark = "\x00"
 
-// IsArchive reports whether a name is one that Watch has returned, and not the path of a file.
+// IsArchive reports whether a name comes from Watch and is not a file path.
 func IsArchive(name string) bool { return strings.HasPrefix(name, archiveMark) }
 
 func nameOf(l objectstore.Location) string {
 	return archiveMark + strings.Join([]string{l.Scheme, l.Endpoint, l.Account, l.Bucket, l.Path}, "\x00")
 }
 
-// Watch has Renew look at the archive at a location, as long as models ask for it, and returns its name. Models that name the
-// same object get the same name. It does not wait. The error says that there can be no such object.
+// Watch makes Renew look at the archive at a location, as long as models ask for it, and returns
+// its name. The same object always gets the same name. Watch does not wait. An error means that
+// there can be no such object.
 func (a *Archives) Watch(l objectstore.Location) (name string, err error) {
 	if a.config.Open == nil {
 		return "", l.Unsupported()
@@ -179,22 +183,22 @@ func (a *Archives) doorLocked(directory objectstore.Location) *door {
 	at.Text = ""
 	d := a.doors[at]
 	if d == nil {
-		in := a.places[at.Scheme]
+		in := a.spaces[at.Scheme]
 		if in == nil {
-			made := copies.NewPlace(a.config.Base(at.Scheme), a.config.Log)
-			in = &place{made, sync.OnceFunc(made.Sweep)}
-			a.places[at.Scheme] = in
+			made := copies.NewWorkspace(a.config.Base(at.Scheme), a.config.Log)
+			in = &archiveSpace{made, sync.OnceFunc(made.Sweep)}
+			a.spaces[at.Scheme] = in
 		}
 		d = &door{opening: make(chan struct{}, 1), sweep: in.sweep, config: Config{
-			Location: directory, Open: a.config.Open, Place: in.Place, Variable: a.config.Variable(at.Scheme), Stall: a.config.Stall, Log: a.config.Log,
+			Location: directory, Open: a.config.Open, Workspace: in.Workspace, Variable: a.config.Variable(at.Scheme), Stall: a.config.Stall, Log: a.config.Log,
 		}}
 		a.doors[at] = d
 	}
 	return d
 }
 
-// forgetLocked forgets archives that no model has asked for in a while and none uses, and closes what is not needed without
-// them: uploaded models may bring new names for ever. Callers hold a.mu.
+// forgetLocked forgets archives that no model has asked for in a while and none uses, and closes
+// doors without archives: uploaded models may bring new names forever. Callers hold a.mu.
 func (a *Archives) forgetLocked() {
 	needed := make(map[*door]bool)
 	for name, known := range a.known {
@@ -212,13 +216,13 @@ func (a *Archives) forgetLocked() {
 	}
 }
 
-// used reports whether a fetch is under way, or a model uses what it has fetched. Callers hold Archives.mu.
+// used reports whether a fetch is running, or a model uses its result. Callers hold Archives.mu.
 func (f *fetching) used() bool {
 	return f != nil && (!f.over || f.copy != nil && f.copy.Used())
 }
 
-// Seen is the sum of the version of an archive that was seen last, 0 if none was. Equal sums are equal versions. It does not
-// wait.
+// Seen returns the sum of the version that was seen last, 0 if none was. Equal sums mean equal
+// versions. It does not wait.
 func (a *Archives) Seen(name string) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -230,7 +234,7 @@ func (a *Archives) Seen(name string) uint64 {
 	return known.sum
 }
 
-// Look asks the store for the version of an archive, for its caller, who waits. Of a name that is not known any more it asks
+// Look asks the store for the version of an archive, and waits. For an unknown name it does
 // nothing.
 func (a *Archives) Look(ctx context.Context, name string) error {
 	a.mu.Lock()
@@ -265,7 +269,7 @@ func (a *Archives) look(ctx context.Context, known *archive) (*fetcher, objectst
 	return f, o, nil
 }
 
-// enter opens a directory, unless it is open.
+// enter opens a directory unless it is open.
 func (a *Archives) enter(ctx context.Context, d *door) (*fetcher, error) {
 	select {
 	case d.opening <- struct{}{}:
@@ -279,7 +283,7 @@ func (a *Archives) enter(ctx context.Context, d *door) (*fetcher, error) {
 	if opened != nil {
 		return opened, nil
 	}
-	d.sweep() // without the lock: what is left may be large
+	d.sweep() // without the lock: the remains may be large
 	f := &fetcher{config: d.config}
 	if err := f.open(ctx); err != nil {
 		return nil, err
@@ -325,13 +329,13 @@ func (f *fetcher) find(ctx context.Context, key string) (found objectstore.Objec
 	return found, stallOf(w, err)
 }
 
-// absent is the error of an object that is not there.
+// absent is the error for a missing object.
 type absent struct{ error }
 
-// Unwrap gives the text that clients see.
+// Unwrap returns the text for clients.
 func (e absent) Unwrap() []error { return []error{e.error, objectstore.ErrAbsent} }
 
-// sumOf tells versions apart. It is not 0.
+// sumOf identifies a version. It is never 0.
 func sumOf(o objectstore.Object) uint64 {
 	sum := fnv.New64a()
 	version := o.Version
@@ -342,8 +346,8 @@ func sumOf(o objectstore.Object) uint64 {
 	return max(sum.Sum64(), 1)
 }
 
-// Renew has archives looked at that models ask for, unless that is under way. It does not wait: a store that hangs holds up the
-// look at its own directory alone.
+// Renew starts new looks at the archives that models ask for, unless they are running. It does not
+// wait. A store that hangs delays only the looks at its own directory.
 func (a *Archives) Renew() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -374,7 +378,8 @@ func (a *Archives) Renew() {
 	}
 }
 
-// renew looks at one archive. The log says once that its store fails, and once that it answers again.
+// renew looks at one archive. The log says once that its store fails, and once that it answers
+// again.
 func (a *Archives) renew(known *archive) {
 	a.mu.Lock()
 	before := known.sum
@@ -398,8 +403,9 @@ func (a *Archives) renew(known *archive) {
 	}
 }
 
-// Fetch has the file of an archive, in the version of now, be on the disk. Callers that want the same version share one file and
-// one fetch, which goes on until all of them have given it up. The caller drops what it gets.
+// Fetch brings the current version of an archive to the disk. Callers that want the same version
+// share one file and one fetch, which continues until all of them have given up. The caller drops
+// the result.
 func (a *Archives) Fetch(ctx context.Context, l objectstore.Location) (*Archive, error) {
 	name, err := a.Watch(l)
 	if err != nil {
@@ -426,7 +432,7 @@ func (a *Archives) Fetch(ctx context.Context, l objectstore.Location) (*Archive,
 	}
 }
 
-// pause waits before an archive is fetched again: its upload goes on.
+// pause waits for an upload to continue before the next fetch.
 func (a *Archives) pause(ctx context.Context, length time.Duration) error {
 	wait := time.NewTimer(length)
 	defer wait.Stop()
@@ -440,20 +446,20 @@ func (a *Archives) pause(ctx context.Context, length time.Duration) error {
 	}
 }
 
-// join waits for the fetch of a version, which it begins unless another caller has.
+// join waits for the fetch of a version, and begins it if necessary.
 func (a *Archives) join(ctx context.Context, known *archive, f *fetcher, o objectstore.Object) (*Archive, error) {
 	a.mu.Lock()
 	now, sum := known.newest, sumOf(o)
 	for !a.closed && now != nil && now.sum == sum && now.over && now.copy != nil && !now.lost && now.copy.TryHold() {
-		// The disk is asked without the lock: one that hangs holds up no other model. The hold keeps the server from removing the file
-		// meanwhile.
+		// The disk is asked without the lock, so that a hanging disk delays no other model. The hold keeps the file
+		// in place meanwhile.
 		a.mu.Unlock()
 		if _, err := os.Lstat(now.path); err == nil {
 			return &Archive{now.copy, now.path, now.sum}, nil
 		}
 		now.copy.Drop()
 		a.mu.Lock()
-		// Another caller may have found it lost too, and have begun the next fetch.
+		// Another caller may also have found it lost, and begun the next fetch.
 		now.lost = true
 		now = known.newest
 	}
@@ -461,7 +467,7 @@ func (a *Archives) join(ctx context.Context, known *archive, f *fetcher, o objec
 		a.mu.Unlock()
 		return nil, infer.Errorf(infer.Unavailable, "Server exiting")
 	}
-	if now == nil || now.sum != sum || now.over { // its file is gone, or there was none
+	if now == nil || now.sum != sum || now.over { // its file is gone or was never fetched
 		now = a.beginLocked(known, f, o)
 	}
 	now.waiters++
@@ -478,8 +484,8 @@ func (a *Archives) join(ctx context.Context, known *archive, f *fetcher, o objec
 	return nil, context.Cause(ctx)
 }
 
-// leave takes a waiter away that has not looked at the end of a fetch. The last one ends it. If it is over, the caller drops
-// what the waiter was handed.
+// leave removes a waiter that has not seen the end of a fetch. The last one cancels the fetch. If
+// it is over, the caller drops the waiter's copy.
 func (a *Archives) leave(known *archive, now *fetching) (handed *copies.Copy) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -488,7 +494,7 @@ func (a *Archives) leave(known *archive, now *fetching) (handed *copies.Copy) {
 	}
 	if now.waiters--; now.waiters == 0 {
 		now.cancel()
-		if known.newest == now { // the next caller begins anew
+		if known.newest == now { // the next caller starts again
 			known.newest = nil
 		}
 	}
@@ -503,7 +509,7 @@ func (a *Archives) beginLocked(known *archive, f *fetcher, o objectstore.Object)
 	a.work.Add()
 	finish := func(c *copies.Copy, path string, err error) {
 		cancel()
-		var late *copies.Copy          // what a context that has ended came too late for
+		var late *copies.Copy          // the copy that no waiter is left for
 		defer func() { late.Drop() }() // without the lock: it removes a tree
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -355,7 +355,7 @@ func TestArchivesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestArchivesThatACleanerHasRemoved are fetched again, once for all that want them, though models still use what was there.
+// TestArchivesThatACleanerHasRemoved are fetched again, once for all callers, though models still use the removed files.
 func TestArchivesThatACleanerHasRemoved(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "packed")

@@ -21,21 +21,21 @@ import (
 // folderPrefix begins the names of copies, as in Triton.
 const folderPrefix = "folder"
 
-// living is the newest copy of a model, with what its files were made of.
+// living is the newest copy of a model, with the objects of its files.
 type living struct {
 	copy  *copies.Copy
 	files map[string]madeFile // by key
 }
 
-// madeFile is a file as it was when it was complete.
+// madeFile is the state of a file at its completion.
 type madeFile struct {
 	object objectstore.Object
 	inode  uint64
 	time   int64 // of its last change, in nanoseconds
 }
 
-// Copy makes a directory of those objects of a model that are wanted, of which the caller is the user. The error is
-// objectstore.ErrChanged if the store has others by now.
+// Copy makes a directory with the wanted objects of a model. The caller is its user. The error is
+// objectstore.ErrChanged if the store has other objects by now.
 func (m *Mirror) Copy(ctx context.Context, model *Model, wanted func(key string) bool) (*copies.Copy, error) {
 	select {
 	case m.copying <- struct{}{}:
@@ -131,7 +131,7 @@ func (m *Mirror) hold(name string) *living {
 	return l
 }
 
-// link takes a file over from an earlier copy, if that has it of the same object and as it was made.
+// link reuses a file of an earlier copy, if it was made from the same object and is unchanged.
 func (m *Mirror) link(from *living, directory string, o objectstore.Object, files map[string]madeFile) bool {
 	if from == nil {
 		return false
@@ -144,7 +144,7 @@ func (m *Mirror) link(from *living, directory string, o objectstore.Object, file
 	if os.Link(source, target) != nil {
 		return false
 	}
-	// The model may have written to its file, or put another in its place. What was linked is looked at, and not the source.
+	// The model may have written to its file or replaced it, so the link is examined and not the source.
 	info, err := os.Lstat(target)
 	if err == nil && info.Mode().IsRegular() && info.Size() == o.Size && inodeOf(info) == file.inode && info.ModTime().UnixNano() == file.time {
 		files[o.Key] = file
@@ -173,15 +173,15 @@ func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objec
 	return madeFile{object: o, inode: inodeOf(info), time: info.ModTime().UnixNano()}, nil
 }
 
-// unplaceable is the error of an object for which there is no place in the copy.
+// unplaceable is the error of an object that cannot be stored in the copy.
 func (m *Mirror) unplaceable(model *Model, o objectstore.Object, err error) error {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) {
 		return infer.Errorf(infer.Internal, "%s is an object, and there are objects below it: no directory can have both; remove one", m.config.Location.Join(model.Name+"/"+twice(model, o.Key)))
 	}
-	return m.unwritable(filepath.Join(m.config.Place.Base(), folderPrefix+"XXXXXX", path.Dir(o.Key)), err)
+	return m.unwritable(filepath.Join(m.config.Workspace.Base(), folderPrefix+"XXXXXX", path.Dir(o.Key)), err)
 }
 
-// twice finds the key that is an object and a directory, from one of the objects concerned.
+// twice finds the key that is both an object and a directory, from one of the objects concerned.
 func twice(model *Model, key string) string {
 	for at := path.Dir(key); at != "."; at = path.Dir(at) {
 		if model.Has(at) {

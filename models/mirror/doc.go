@@ -1,37 +1,42 @@
-// Package mirror keeps on disk what is served of a model repository in an object store.
+// Package mirror keeps local copies of the served models of a repository in an object store.
 //
-//	objectstore.Bucket ── Open, Renew, Look ──▶ listing: Model by name    what the store had, and when
+//	objectstore.Bucket ── Open, Renew, Look ──▶ listing: Model by name    the store's content, and when
 //	Model          ── Copy ──────────────▶ copies.Copy                its files, complete and verified
 //	URL            ── Archives.Fetch ────▶ Archive                    one object: a packed execution environment
 //
-// A listing is complete or is not taken: Models and Model answer from the last complete one without a look at the store and
-// without a wait. It has the text of each model's configuration, so that what a model is can be told without the store.
-// Renew takes a new listing in a goroutine of the mirror's, one at a time; Look lists one model for its caller. A store that
-// fails leaves the listing as it is: the log says so once, and once more when the store answers again.
+// Models and Model answer from the last complete listing, without a request to the store and
+// without a wait. Incomplete listings are discarded. A listing contains the text of each model's
+// configuration, so that a model can be described without the store. Renew takes a new listing in a
+// goroutine of the mirror, one at a time. Look lists one model and waits. A failing store leaves
+// the listing as it is: the log says so once, and once more when the store answers again.
 //
-// Copy makes a directory of the objects of one Model, exactly of the versions that its listing showed, several at once. What
-// the newest living copy of the same model has already is linked and not fetched again, unless the model has changed the file.
-// A copy whose objects have changed since is given up with objectstore.ErrChanged, and its caller looks again. Nothing is left
-// after an error. Files have mode 0600, directories 0700; links and other modes do not come from a store.
+// Copy makes a directory with the objects of one Model, in exactly the versions of its listing,
+// several at a time. Files that the newest living copy of the model already has are linked instead
+// of fetched, unless the model has changed them. If objects have changed since the listing, Copy
+// fails with objectstore.ErrChanged and leaves nothing; its caller lists again. Files have mode
+// 0600, directories 0700; links and other modes are not taken from a store.
 //
-// Archives fetches single objects, each version once for all that want it at the same time, and keeps its file as long as
-// it has users. It remembers which version of each was seen last: Seen tells that without a wait, and Renew looks anew behind its
-// caller, each directory of a store in a goroutine of its own.
+// Archives fetches single objects, each version once for all concurrent callers, and keeps the file
+// as long as it has users. Seen returns the version that was seen last without a wait. Renew looks
+// again in the background, with one goroutine for each directory of a store.
 //
-// Time: a call of the store ends when it has made no progress for Config.Stall, which is counted from the last 100 objects of a
-// listing or the last 64 KiB of a body, without the time that the disk takes. A listing ends after an hour. A large model may take as long as it likes, and one
-// that trickles gives its place up.
+// Timeouts: a call of the store ends when it makes no progress for Config.Stall, which means 100
+// objects of a listing or 64 KiB of a body. Time spent on the disk does not count. A listing ends
+// after an hour. A large model may take any time, but a trickling one loses its slot.
 //
-// States: a Mirror works from Open to Close. Close ends renewals and waits for them; copies are removed by their users or
-// with their copies.Place. Archives work from NewArchives to Close. An archive is known from Watch on, until no model has asked
-// for it for some minutes and none uses its file. A fetch is under way, then over; the last of its waiters that goes away ends it.
+// A Mirror works from Open to Close, Archives from NewArchives to Close. Close ends renewals and
+// waits for them. Copies are removed by their users or with their workspace. An archive is known
+// from Watch on, until no model has asked for it for some minutes and none uses its file. When the
+// last waiter of a running fetch leaves, the fetch is cancelled.
 //
-// Locks: Mirror.mu, over the listing, what is renewed and the living copies; Archives.mu, over what is known and the fetches;
-// fetcher.space, over the disk space that copies have been granted, under which the disk is asked what is free. All are leaves,
-// and no call of the store is made under them. No tree is removed under them either, but by Archives.Close. A door has a channel
-// beside, whose holder opens the door, removes what killed servers have left, and may wait for the store.
-// Any goroutine may call anything here.
+// Locks: Mirror.mu guards the listing, the renewal state and the living copies; Archives.mu the
+// known archives and their fetches; fetcher.space the disk space granted to copies, and the disk's
+// free space is read under it. All are leaves. No call of the store is made under them, and no tree
+// is removed under them except by Archives.Close. The holder of door.opening opens the door,
+// removes files of killed servers, and may wait for the store. Any goroutine may call anything
+// here.
 //
-// Memory: a listing holds some 100 bytes for each object, its key and version, and each configuration. Config.MaxObjects and
-// Config.MaxBytes bound them. A renewal shares what has not changed with the listing before. Models do not change.
+// Memory: a listing takes some 100 bytes for each object, its key and version, and each
+// configuration. Config.MaxObjects and Config.MaxBytes bound them. A renewal shares unchanged data
+// with the previous listing. Models are immutable.
 package mirror

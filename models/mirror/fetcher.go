@@ -17,17 +17,17 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// pieceBytes is how much is read and written at once.
+// pieceBytes is the size of a read and of a write.
 const pieceBytes = 256 << 10
 
-// fetcher puts objects of one location on the disk.
+// fetcher copies objects of one location to the disk.
 type fetcher struct {
 	config Config
 	bucket objectstore.Bucket
 	counts counts
 
 	space    sync.Mutex
-	reserved int64 // bytes that copies have still to write
+	reserved int64 // bytes that copies still have to write
 }
 
 // open opens the location. The error has Triton's text.
@@ -44,17 +44,17 @@ func (f *fetcher) open(ctx context.Context) error {
 
 // folder makes an empty directory for a copy.
 func (f *fetcher) folder() (*copies.Copy, error) {
-	c, err := f.config.Place.Make(folderPrefix)
+	c, err := f.config.Workspace.Make(folderPrefix)
 	switch {
 	case errors.Is(err, copies.ErrClosed):
 		return nil, infer.Errorf(infer.Unavailable, "Server exiting")
 	case err != nil:
-		return nil, uncopied("Failed to create local temp folder: %s/folderXXXXXX, errno:%s (%s names the directory)", f.config.Place.Base(), reason(err), f.config.Variable)
+		return nil, uncopied("Failed to create local temp folder: %s/folderXXXXXX, errno:%s (%s names the directory)", f.config.Workspace.Base(), reason(err), f.config.Variable)
 	}
 	return c, nil
 }
 
-// fetch pours the very version of an object into a file.
+// fetch copies exactly this version of an object to a file.
 func (f *fetcher) fetch(ctx context.Context, file named, o objectstore.Object, room *room) error {
 	w := f.watch(ctx)
 	defer w.stop()
@@ -80,7 +80,7 @@ type named interface {
 	Name() string
 }
 
-// pour copies a body, whose length the bucket bounds, into a file.
+// pour copies a body, whose length the bucket bounds, to a file.
 func (f *fetcher) pour(file named, body watchedReader, room *room) (size int64, err error) {
 	piece := make([]byte, pieceBytes)
 	for {
@@ -104,7 +104,7 @@ func (f *fetcher) pour(file named, body watchedReader, room *room) (size int64, 
 	}
 }
 
-// changedOr marks that an object has gone since it was listed as a change.
+// changedOr marks a missing object as a change since the listing.
 func changedOr(err error) error {
 	if errors.Is(err, objectstore.ErrAbsent) {
 		return errors.Join(err, objectstore.ErrChanged)
@@ -115,17 +115,17 @@ func changedOr(err error) error {
 // unwritable is the error of a file that cannot be written.
 func (f *fetcher) unwritable(directory string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return uncopied("%s is full: make room, or have %s name a directory with more", f.config.Place.Base(), f.config.Variable)
+		return uncopied("%s is full: make room, or have %s name a directory with more", f.config.Workspace.Base(), f.config.Variable)
 	}
 	return uncopied("Failed to create local folder: %s, errno:%s", directory, reason(err))
 }
 
-// uncopied is the error of a copy for which there is no place here. Clients are not told where that was to be.
+// uncopied is the error of a copy for which there is no space. Clients do not learn the path.
 func uncopied(format string, args ...any) error {
 	return &infer.Error{Code: infer.Internal, Message: "there is no room for a copy on the server, whose log says more", Detail: fmt.Sprintf(format, args...)}
 }
 
-// reason is what the kernel said.
+// reason returns the kernel's text.
 func reason(err error) string {
 	var number syscall.Errno
 	if errors.As(err, &number) {

@@ -59,9 +59,9 @@ func fillInTheMiddle(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	place := copies.NewPlace(disk, zerolog.Nop())
+	place := copies.NewWorkspace(disk, zerolog.Nop())
 	t.Cleanup(place.Close)
-	w := newWorld(t, func(c *Config) { c.Place = place }, "a/1/x", "a/1/y")
+	w := newWorld(t, func(c *Config) { c.Workspace = place }, "a/1/x", "a/1/y")
 	for _, key := range []string{"a/1/x", "a/1/y", "env.tar.gz"} {
 		w.store.Put(key, strings.Repeat("x", 400<<10))
 	}

@@ -18,11 +18,12 @@ import (
 const (
 	// maxTextBytes bounds a configuration.
 	maxTextBytes = 4 << 20
-	// lookTries is how often a model is listed whose configuration changes between listing and reading.
+	// lookTries bounds the listings of a model whose configuration changes between listing and reading.
 	lookTries = 4
 )
 
-// Renew begins a listing unless one is under way or the last, which may have failed, is younger than age. It does not wait.
+// Renew begins a listing unless one is running, or the last one, even a failed one, is younger than
+// age. It does not wait.
 func (m *Mirror) Renew(age time.Duration) {
 	m.mu.Lock()
 	if m.closed || m.renewing || time.Since(m.tried) < age {
@@ -39,11 +40,11 @@ func (m *Mirror) Renew(age time.Duration) {
 	}, nil)
 }
 
-// renew takes a listing and replaces the last one if that succeeds.
+// renew takes a listing and, if it succeeds, replaces the last one.
 func (m *Mirror) renew(before map[string]*Model) {
 	began := time.Now()
 	var models map[string]*Model
-	// A panic is a listing that failed: the next one begins as after any other.
+	// A panic counts as a failed listing: the next one begins as usual.
 	err := panics.Run(m.config.Log, panics.Models, func() (err error) {
 		models, err = m.list(m.lifetime, before)
 		return err
@@ -61,7 +62,7 @@ func (m *Mirror) renew(before map[string]*Model) {
 	}
 }
 
-// renewed ends a renewal, and reports whether there is another listing now.
+// renewed ends a renewal, and reports whether the listing has changed.
 func (m *Mirror) renewed(models map[string]*Model, began time.Time, err error) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,14 +70,14 @@ func (m *Mirror) renewed(models map[string]*Model, began time.Time, err error) (
 	if err != nil {
 		return false
 	}
-	for name, model := range m.looked { // which is newer than what this listing has, perhaps
+	for name, model := range m.looked { // possibly newer than this listing
 		if model == nil {
 			delete(models, name)
 		} else {
 			models[name] = model
 		}
 	}
-	for name, l := range m.living { // of a model that is gone there may be no other copy, which would replace it
+	for name, l := range m.living { // a removed model may get no other copy that replaces this one
 		if !l.copy.Used() {
 			delete(m.living, name)
 		}
@@ -86,7 +87,7 @@ func (m *Mirror) renewed(models map[string]*Model, began time.Time, err error) (
 	return changed
 }
 
-// Look lists one model for its caller, who waits. The model is nil if there is none of that name.
+// Look lists one model and waits. A missing model is nil.
 func (m *Mirror) Look(ctx context.Context, name string) (*Model, error) {
 	model, err := m.look(ctx, name)
 	if err != nil {
@@ -131,19 +132,19 @@ func (m *Mirror) look(ctx context.Context, name string) (*Model, error) {
 	}
 }
 
-// list takes a listing of the location. What has not changed since before is taken from there.
+// list takes a listing of the location. Unchanged data is shared with before.
 func (m *Mirror) list(ctx context.Context, before map[string]*Model) (map[string]*Model, error) {
 	models, refused, err := m.objectsOf(ctx, "", before)
 	if err != nil {
 		return nil, err
 	}
 	if refused != nil {
-		if refused.Partial { // half of some model would be served
+		if refused.Partial { // part of some model would be served
 			return nil, refused
 		}
 		m.refuse(models, before, refused)
 	}
-	if len(models) == 0 && m.config.Location.Path != "" { // a store whose volume is missing shows that too: nothing is unloaded for it
+	if len(models) == 0 && m.config.Location.Path != "" { // a store without its volume looks the same: unload nothing
 		return nil, infer.Errorf(infer.InvalidArg, "repository path is not a valid directory")
 	}
 	if err := m.readTexts(ctx, models, before); err != nil {
@@ -152,7 +153,8 @@ func (m *Mirror) list(ctx context.Context, before map[string]*Model) (map[string
 	return models, nil
 }
 
-// objectsOf lists the objects below a prefix by model. Of models that are as before the objects are those from there.
+// objectsOf lists the objects below a prefix by model. Unchanged models share the objects of
+// before.
 func (m *Mirror) objectsOf(ctx context.Context, prefix string, before map[string]*Model) (models map[string]*Model, refused *objectstore.RefusedError, err error) {
 	w := m.watch(ctx)
 	defer w.stop()
@@ -179,7 +181,7 @@ func (m *Mirror) objectsOf(ctx context.Context, prefix string, before map[string
 		}
 		if inside {
 			o.Key = rest
-			if old := before[name]; old != nil { // what the store sent is not kept a second time
+			if old := before[name]; old != nil { // share the strings of before
 				if was, has := old.object(rest); has && was.Version == o.Version {
 					o.Key, o.Version = was.Key, was.Version
 				}
@@ -207,8 +209,8 @@ func (m *Mirror) tooLong() error {
 	return infer.Errorf(infer.Internal, "the keys and configurations of %s have more than %d bytes, which is as many as those of a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxBytes)
 }
 
-// ordered sorts objects by key. Each store has an order of its own, and one that changes while it lists may name a key twice: the
-// one that was listed last counts.
+// ordered sorts objects by key. Stores differ in their order, and a store that changes during a
+// listing may name a key twice; then the last one counts.
 func ordered(list []objectstore.Object) []objectstore.Object {
 	slices.SortStableFunc(list, byKey)
 	kept := list[:0]
@@ -221,7 +223,7 @@ func ordered(list []objectstore.Object) []objectstore.Object {
 	return kept
 }
 
-// byKey has a directory before a file of the same key, which only a store can have.
+// byKey sorts a directory before a file of the same key, which only a store can have.
 func byKey(a, b objectstore.Object) int {
 	if a.Key == b.Key && a.Directory != b.Directory {
 		if a.Directory {
@@ -232,8 +234,9 @@ func byKey(a, b objectstore.Object) int {
 	return strings.Compare(a.Key, b.Key)
 }
 
-// refuse has the models not be read that have objects whose names no file can have: half of a model would be served. A model that
-// was there before and has no other objects now is there all the same: it is not gone, and what serves goes on.
+// refuse marks models with objects whose names no file can have, so that no part of a model is
+// served. A model that was there before and has no other objects now is not gone: its versions
+// continue to serve.
 func (m *Mirror) refuse(models, before map[string]*Model, refused *objectstore.RefusedError) {
 	for name := range refused.Names {
 		if models[name] == nil && before[name] != nil {
@@ -246,7 +249,7 @@ func (m *Mirror) refuse(models, before map[string]*Model, refused *objectstore.R
 	m.warnOnce(refused)
 }
 
-// readTexts reads the configurations of models, but for those that are as before.
+// readTexts reads the configurations of models, except unchanged ones.
 func (m *Mirror) readTexts(ctx context.Context, models, before map[string]*Model) error {
 	var todo []*Model
 	bytes := 0
@@ -286,7 +289,7 @@ func (m *Mirror) readTexts(ctx context.Context, models, before map[string]*Model
 		case err == nil:
 			model.Text = text
 		case errors.Is(err, objectstore.ErrUnreachable), ctx.Err() != nil, context.Cause(ctx) != nil:
-			return err // the store's fault, and not the model's
+			return err // the store's fault, not the model's
 		default:
 			model.Fault = err
 		}
@@ -318,7 +321,7 @@ func (m *Mirror) readText(ctx context.Context, model string, o objectstore.Objec
 	return text, nil
 }
 
-// stallOf is blame, with the mark of a store that cannot be reached.
+// stallOf is blame that marks a store as unreachable.
 func stallOf(w *watch, err error) error {
 	if context.Cause(w.ctx) != nil {
 		return errors.Join(w.blame(err), objectstore.ErrUnreachable)
@@ -326,11 +329,11 @@ func stallOf(w *watch, err error) error {
 	return err
 }
 
-// inParallel calls f for 0 to n-1, several at once, until one fails. It returns the first error.
+// inParallel calls f for 0 to n-1, several at a time, until one fails. It returns the first error.
 func (m *Mirror) inParallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	numbers := make(chan int) // closed below, when all have been handed out or one has failed
+	numbers := make(chan int) // closed below, after the last number or the first failure
 	var all sync.WaitGroup
 	for range min(m.config.Parallel, n) {
 		all.Go(panics.Guard(m.config.Log, panics.Models, func() {

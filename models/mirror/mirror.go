@@ -23,44 +23,46 @@ const (
 	DefaultParallel   = 8
 )
 
-// mostCopies is how many models are copied at once.
+// mostCopies is the number of models that are copied concurrently.
 const mostCopies = 4
 
-// Config sets up a Mirror.
+// Config configures a Mirror.
 type Config struct {
 	Location objectstore.Location
 	Open     objectstore.Opener
-	// Place is where copies lie. It is the caller's: mirrors may share one.
-	Place *copies.Place
-	// Variable names the environment variable that chooses the directory of Place, for texts.
+	// Workspace holds the copies. It belongs to the caller: mirrors may share one.
+	Workspace *copies.Workspace
+	// Variable names the environment variable for the workspace's directory, for texts.
 	Variable string
-	// Texts are names of configurations, relative to a model's directory: the first that a model has is its own.
+	// Texts are names of configuration files, relative to a model's directory: the first existing
+	// one is used.
 	Texts []string
-	// Changed is called when a renewed listing differs from the one before. It returns at once. Nil: nothing is.
+	// Changed is called when a renewed listing differs from the previous one; may be nil. It
+	// returns at once.
 	Changed func()
-	// Stall is how long a call of the store may go without progress, MaxObjects how many objects a listing may have, and
-	// Parallel how many are read at once for one model or listing; 0 is the default. MaxBytes bounds the keys, versions and
-	// configurations of a listing.
+	// Stall is the time without progress after which a call of the store fails. MaxObjects bounds
+	// the objects of a listing, Parallel the concurrent reads for one model or listing; 0 is the
+	// default. MaxBytes bounds the keys, versions and configurations of a listing.
 	Stall                          time.Duration
 	MaxObjects, MaxBytes, Parallel int
 	Log                            zerolog.Logger
 }
 
-// Mirror is one location of a store.
+// Mirror is one location in a store.
 type Mirror struct {
 	fetcher
 	lifetime context.Context // of renewals
 	end      context.CancelFunc
 	renewals panics.WaitGroup
-	copying  chan struct{} // has a value for each copy that is being made; the buffer bounds them
+	copying  chan struct{} // has a value for each running copy; the buffer bounds them
 
 	mu       sync.Mutex
 	models   map[string]*Model // the last complete listing; replaced as a whole
-	listed   time.Time         // when it was begun
-	tried    time.Time         // when the last one was begun, complete or not
+	listed   time.Time         // when it began
+	tried    time.Time         // when the last listing began, complete or not
 	renewing bool
 	closed   bool
-	looked   map[string]*Model // what Look has found while a renewal is under way; nil: the model is gone
+	looked   map[string]*Model // results of Look during a renewal; nil: the model is gone
 	outage   outage
 	living   map[string]*living // the newest copy of each model
 }
@@ -97,7 +99,7 @@ func (m *Mirror) Close() {
 	_ = m.bucket.Close()
 }
 
-// Location is where the store's objects lie.
+// Location returns the location in the store.
 func (m *Mirror) Location() objectstore.Location { return m.config.Location }
 
 // Models lists the names of the models in the last complete listing, ascending.
@@ -108,7 +110,7 @@ func (m *Mirror) Models() []string {
 	return slices.Sorted(maps.Keys(models))
 }
 
-// Model returns a model of the last complete listing, nil if it has none of that name.
+// Model returns a model of the last complete listing, or nil.
 func (m *Mirror) Model(name string) *Model {
 	m.mu.Lock()
 	defer m.mu.Unlock()

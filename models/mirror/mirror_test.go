@@ -40,8 +40,8 @@ func newWorld(t *testing.T, change func(*Config), keys ...string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	place := copies.NewPlace(w.place, zerolog.Nop())
-	config := Config{Location: location, Open: w.store.Opener, Place: place, Variable: "MOUNT", Texts: []string{"config.pbtxt"}, Log: zerolog.New(&w.log)}
+	place := copies.NewWorkspace(w.place, zerolog.Nop())
+	config := Config{Location: location, Open: w.store.Opener, Workspace: place, Variable: "MOUNT", Texts: []string{"config.pbtxt"}, Log: zerolog.New(&w.log)}
 	if change != nil {
 		change(&config)
 	}
@@ -132,7 +132,7 @@ func TestCopyIsCompleteAndPrivate(t *testing.T) {
 	}
 }
 
-// TestUnchangedObjectsAreTakenOver fetches again only what the store or the model has changed.
+// TestUnchangedObjectsAreTakenOver fetches again only files that the store or the model has changed.
 func TestUnchangedObjectsAreTakenOver(t *testing.T) {
 	w := newWorld(t, nil, "a/config.pbtxt", "a/1/kept", "a/1/replaced", "a/1/written", "a/1/deleted")
 	first := w.mustCopy("a")
@@ -178,8 +178,8 @@ func TestCopiesThatFailLeaveNothing(t *testing.T) {
 		"open hangs":  {func(w *world) { w.store.Hang(mirrortest.Open) }, "the store of s3://bucket/models has sent nothing for 50ms", objectstore.ErrUnreachable},
 		"read hangs":  {func(w *world) { w.store.Hang(mirrortest.Read) }, "the store of s3://bucket/models has sent nothing for 50ms", objectstore.ErrUnreachable},
 		"two in one":  {func(w *world) { w.store.Put("a/1/y/z", "below"); w.renew() }, "s3://bucket/models/a/1/y is an object, and there are objects below it", nil},
-		"no place":    {func(w *world) { w.mirror.config.Place = copies.NewPlace("/nowhere", zerolog.Nop()) }, "Failed to create local temp folder: /nowhere/folderXXXXXX, errno:No such file or directory (MOUNT names the directory)", nil},
-		"place ended": {func(w *world) { w.mirror.config.Place.Close() }, "Server exiting", nil},
+		"no place":    {func(w *world) { w.mirror.config.Workspace = copies.NewWorkspace("/nowhere", zerolog.Nop()) }, "Failed to create local temp folder: /nowhere/folderXXXXXX, errno:No such file or directory (MOUNT names the directory)", nil},
+		"place ended": {func(w *world) { w.mirror.config.Workspace.Close() }, "Server exiting", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(c *Config) { c.Stall = 50 * time.Millisecond }, "a/1/x", "a/1/y")
@@ -252,7 +252,7 @@ func TestOutageKeepsTheListing(t *testing.T) {
 	}
 }
 
-// TestRenewalsAreOneAtATime and hold nobody up who wants to know what there is, or to close.
+// TestRenewalsAreOneAtATime and delay neither readers of the listing nor Close.
 func TestRenewalsAreOneAtATime(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x")
 	w.store.Hang(mirrortest.List)
@@ -477,7 +477,7 @@ func TestOpensThatFail(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := Open(t.Context(), Config{Location: location, Open: store.Opener, Place: copies.NewPlace(t.TempDir(), zerolog.Nop()), Stall: 50 * time.Millisecond, MaxObjects: 2})
+			m, err := Open(t.Context(), Config{Location: location, Open: store.Opener, Workspace: copies.NewWorkspace(t.TempDir(), zerolog.Nop()), Stall: 50 * time.Millisecond, MaxObjects: 2})
 			if err == nil {
 				m.Close()
 			}

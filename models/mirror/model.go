@@ -7,26 +7,27 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// Model is what a listing had of one model. It does not change.
+// Model is one model in a listing. It is immutable.
 type Model struct {
 	Name string
-	// Objects have keys relative to the model's directory, ascending. Directories are those that have an object of their
-	// own; others follow from the keys.
+	// Objects have keys relative to the model's directory, ascending. Directories are those with an
+	// object of their own; others follow from the keys.
 	Objects []objectstore.Object
-	// TextName is the name of the configuration, "" if the model has none; Text is its content.
+	// TextName is the name of the configuration file, "" if the model has none; Text is its
+	// content.
 	TextName string
 	Text     []byte
-	// Fault is why the model cannot be read, though the store answers; nil if it can.
+	// Fault is why the model cannot be read although the store answers; nil if it can.
 	Fault error
 }
 
-// Entry is what a directory of a model holds.
+// Entry is a directory entry of a model.
 type Entry struct {
 	Name      string
 	Directory bool
 }
 
-// List returns what is in a directory of the model, "." for the model's own, by name ascending.
+// List returns the entries of a directory, "." for the model's own, sorted by name.
 func (m *Model) List(directory string) []Entry {
 	prefix := directory + "/"
 	if directory == "." {
@@ -42,7 +43,7 @@ func (m *Model) List(directory string) []Entry {
 		entries = append(entries, Entry{Name: name, Directory: deeper || o.Directory})
 	}
 	slices.SortStableFunc(entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
-	// Of a name that is a file and a directory, which only a store can have, the copy fails.
+	// A name that is both a file and a directory, which only a store can have, makes the copy fail.
 	return slices.CompactFunc(entries, func(a, b Entry) bool { return a.Name == b.Name })
 }
 
@@ -68,7 +69,7 @@ func same(a, b objectstore.Object) bool {
 	return a.Key == b.Key && a.Size == b.Size && a.Version == b.Version && a.Directory == b.Directory
 }
 
-// sameListed reports whether two objects say the same, so that one can stand for the other.
+// sameListed reports whether two listed objects are interchangeable.
 func sameListed(a, b objectstore.Object) bool { return same(a, b) && a.Modified.Equal(b.Modified) }
 
 func sameModel(a, b *Model) bool {

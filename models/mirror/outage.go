@@ -8,20 +8,20 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// outage is the time from the first listing that failed to the next that did not.
+// outage lasts from the first failed listing to the next successful one.
 type outage struct {
-	since    time.Time // zero: there is none
+	since    time.Time // zero: no outage
 	failures int
-	refused  string // the keys that were warned of last
+	refused  string // the keys in the last warning
 }
 
-// counts are what Figures shows.
+// counts are the counters behind Figures.
 type counts struct {
 	failures, bytes, taken, copies atomic.Uint64
 	spent                          atomic.Int64 // nanoseconds
 }
 
-// Figures returns what the mirror has done since it was opened.
+// Figures returns counts since the mirror was opened.
 func (m *Mirror) Figures() metrics.RepositoryFigures {
 	m.mu.Lock()
 	listed := m.listed
@@ -32,7 +32,7 @@ func (m *Mirror) Figures() metrics.RepositoryFigures {
 	}
 }
 
-// failed notes that a listing has failed; the first of an outage is logged.
+// failed records a failed listing and logs the first one of an outage.
 func (m *Mirror) failed(err error) {
 	m.counts.failures.Add(1)
 	m.mu.Lock()
@@ -47,7 +47,7 @@ func (m *Mirror) failed(err error) {
 	}
 }
 
-// answered notes that a listing has succeeded; the end of an outage is logged.
+// answered records a successful listing and logs the end of an outage.
 func (m *Mirror) answered() {
 	m.mu.Lock()
 	was := m.outage
@@ -58,7 +58,7 @@ func (m *Mirror) answered() {
 	}
 }
 
-// warnOnce warns of keys, unless they are those of the last warning.
+// warnOnce warns of refused keys, unless the last warning was the same.
 func (m *Mirror) warnOnce(refused *objectstore.RefusedError) {
 	text := refused.Error()
 	m.mu.Lock()

@@ -9,14 +9,15 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// room is what a copy still has to write of what it was granted. fetcher.reserved is the sum of all: copies that are made at the
-// same time do not count on the same free space.
+// room is the part of a copy's granted disk space that is not written yet. fetcher.reserved is the
+// sum of all, so that concurrent copies do not count on the same free space.
 type room struct {
 	fetcher *fetcher
 	left    int64 // bytes, under fetcher.space
 }
 
-// reserve grants the room for objects of what is to be fetched, and fails if the disk has less. The caller gives it back.
+// reserve grants space for objects that are to be fetched. It fails if the disk has less. The
+// caller releases the rest.
 func (f *fetcher) reserve(directory, what string, list []objectstore.Object) (*room, error) {
 	var bytes int64
 	for _, o := range list {
@@ -27,8 +28,8 @@ func (f *fetcher) reserve(directory, what string, list []objectstore.Object) (*r
 	}
 	r := &room{fetcher: f}
 	var disk unix.Statfs_t
-	// Locked before the look at the disk: what another copy writes meanwhile is used and reserved at once for a moment, but never
-	// neither.
+	// Locked before the disk is read: bytes that another copy writes meanwhile may briefly count twice, but never
+	// not at all.
 	f.space.Lock()
 	defer f.space.Unlock()
 	if unix.Statfs(directory, &disk) != nil {
@@ -38,14 +39,14 @@ func (f *fetcher) reserve(directory, what string, list []objectstore.Object) (*r
 	free -= min(free, uint64(f.reserved))
 	if bytes > 0 && uint64(bytes) >= free {
 		return nil, uncopied("%s needs %d bytes in %s, which has %d free: make room, or have %s name a directory with more",
-			what, bytes, f.config.Place.Base(), free, f.config.Variable)
+			what, bytes, f.config.Workspace.Base(), free, f.config.Variable)
 	}
 	r.left = bytes
-	f.reserved += bytes // which is less than what is free, and so the sum does not overflow
+	f.reserved += bytes // less than the free space, so the sum does not overflow
 	return r, nil
 }
 
-// used gives back what has been written: the disk counts it from now on.
+// used returns written bytes to the reserve: the disk counts them from now on.
 func (r *room) used(bytes int64) {
 	r.fetcher.space.Lock()
 	defer r.fetcher.space.Unlock()
@@ -54,5 +55,5 @@ func (r *room) used(bytes int64) {
 	r.fetcher.reserved -= bytes
 }
 
-// giveBack gives the rest back.
+// giveBack releases the rest.
 func (r *room) giveBack() { r.used(math.MaxInt64) }

@@ -41,7 +41,7 @@ func TestSizesThatOverflowAreRefused(t *testing.T) {
 	}
 }
 
-// TestCopiesShareTheFreeSpace and do not each count on all of it; what a copy has written, and what it leaves, is given back.
+// TestCopiesShareTheFreeSpace and do not each count on all of it; written and unused bytes are released.
 func TestCopiesShareTheFreeSpace(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x")
 	var disk unix.Statfs_t

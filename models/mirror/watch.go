@@ -14,14 +14,15 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// leastBytes is what a body has to bring in each period, or its rest: a store that trickles would have one of the few places for
-// copies without end.
+// leastBytes is the progress that a body must make in each period unless it ends: a trickling store
+// would block one of the few slots for copies forever.
 const leastBytes = 64 << 10
 
-// leastObjects is what a listing has to bring in each period, or its end: loads wait for it.
+// leastObjects is the progress that a listing must make in each period unless it ends: loads wait
+// for it.
 const leastObjects = 100
 
-// mostListing bounds a listing as a whole: the 1,048,576 objects that a location may have come in a tenth of it.
+// mostListing bounds a listing as a whole. The maximum of 1,048,576 objects takes a tenth of it.
 const mostListing = time.Hour
 
 // watch ends a call of the store that makes no progress for a period. One goroutine makes the call and uses the watch.
@@ -35,7 +36,7 @@ type watch struct {
 	named atomic.Int64 // objects of a listing, likewise
 }
 
-// watch begins to watch a call, which is given the context of the watch. The caller stops the watch.
+// watch begins to watch a call, which gets the context of the watch. The caller stops the watch.
 func (f *fetcher) watch(ctx context.Context) *watch {
 	w := &watch{stall: f.config.Stall}
 	w.ctx, w.end = context.WithCancelCause(ctx)
@@ -62,21 +63,22 @@ func (w *watch) progress() {
 	w.timer.Reset(w.stall)
 }
 
-// received says that bytes of a body have come.
+// received records received bytes of a body.
 func (w *watch) received(n int) {
 	if w.came.Add(int64(n)) >= leastBytes {
 		w.progress()
 	}
 }
 
-// listed says that an object of a listing has come.
+// listed records a received object of a listing.
 func (w *watch) listed() {
 	if w.named.Add(1) >= leastObjects {
 		w.progress()
 	}
 }
 
-// limit ends the call, whatever progress it makes, when time has passed. The caller calls stop at the end of the call.
+// limit ends the call after a fixed time, whatever progress it makes. The caller calls stop at the
+// end of the call.
 func (w *watch) limit(log zerolog.Logger, location objectstore.Location, most time.Duration) (stop func()) {
 	timer := panics.AfterFunc(log, panics.Models, most, func() {
 		w.end(infer.Errorf(infer.Unavailable, "the store of %s has not ended its listing in %s", location, most))
@@ -84,7 +86,7 @@ func (w *watch) limit(log zerolog.Logger, location objectstore.Location, most ti
 	return func() { timer.Stop() }
 }
 
-// apart calls f, whose time is not the store's: the period goes on after it.
+// apart calls f, whose time does not count: the period continues afterwards.
 func (w *watch) apart(f func()) {
 	left := time.Until(w.until)
 	w.timer.Stop()
@@ -93,13 +95,13 @@ func (w *watch) apart(f func()) {
 	w.timer.Reset(left)
 }
 
-// stop ends the watch. The context is not used any more.
+// stop ends the watch. The context is not used afterwards.
 func (w *watch) stop() {
 	w.timer.Stop()
 	w.end(nil)
 }
 
-// blame returns why the call has failed: the end of its context if that is it.
+// blame returns why the call has failed: the cause of the watch's end if it has ended.
 func (w *watch) blame(err error) error {
 	if cause := context.Cause(w.ctx); cause != nil && err != nil {
 		return cause
@@ -107,7 +109,7 @@ func (w *watch) blame(err error) error {
 	return err
 }
 
-// watchedReader is a body of which the watch knows what has come.
+// watchedReader is a body that reports its progress to the watch.
 type watchedReader struct {
 	io.Reader
 	*watch

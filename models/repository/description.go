@@ -38,7 +38,7 @@ type Description struct {
 
 	archive    *archive // nil unless a store has the environment
 	repository *Roots
-	place      func() (*Folder, error) // opens Directory
+	open       func() (*Folder, error) // opens Directory
 	store      *source                 // nil unless the model lies in a store
 }
 
@@ -65,7 +65,7 @@ func (r *Roots) read(f modelFiles, store *mirror.Mirror, id Identity, given *kse
 	} else if c, err = r.readConfig(f); err != nil {
 		return nil, Footprint{}, err
 	}
-	path, _ := f.place()
+	path, _ := f.paths()
 	inStore, _ := f.(*listed)
 	archive := r.archiveOf(c, inStore)
 	files.Outside = r.outside(append(environmentOf(c, path), archive.names()...)...)
@@ -77,7 +77,7 @@ func (r *Roots) read(f modelFiles, store *mirror.Mirror, id Identity, given *kse
 		return nil, Footprint{}, err
 	}
 	d.Namespace, d.archive = id.Namespace, archive
-	d.place = func() (*Folder, error) { return r.Open(id) }
+	d.open = func() (*Folder, error) { return r.Open(id) }
 	if inStore != nil {
 		d.store = &source{store, inStore.model, given}
 	}
@@ -95,7 +95,7 @@ func (r *Roots) ReadUpload(u *copies.Copy, name string, given *kserve.ModelConfi
 	if err != nil {
 		return nil, err
 	}
-	d.place = func() (*Folder, error) { return openCopy(u, name) }
+	d.open = func() (*Folder, error) { return openCopy(u, name) }
 	d.archive = r.archiveOf(d.Config, nil)
 	return d, nil
 }
@@ -104,7 +104,7 @@ func (r *Roots) ReadUpload(u *copies.Copy, name string, given *kserve.ModelConfi
 func (d *Description) Identity() Identity { return Identity{Namespace: d.Namespace, Name: d.Name} }
 
 // Open opens the directory of the model.
-func (d *Description) Open() (*Folder, error) { return d.place() }
+func (d *Description) Open() (*Folder, error) { return d.open() }
 
 // rules returns the rules for the repository's configurations.
 func (r *Roots) rules() config.Rules {
@@ -138,7 +138,7 @@ func (r *Roots) describe(f modelFiles, name string, c *kserve.ModelConfig) (*Des
 			directories = append(directories, e.name)
 		}
 	}
-	path, _ := f.place()
+	path, _ := f.paths()
 	d := &Description{Name: name, Directory: path, Config: c, Doubts: doubts, repository: r}
 	present, ignored := config.PresentVersions(directories)
 	selected, missing := config.SelectVersions(c, present)
@@ -153,7 +153,7 @@ func unopened(f modelFiles, err error) error {
 	if errors.As(err, &own) { // of a store
 		return err
 	}
-	_, shown := f.place()
+	_, shown := f.paths()
 	return infer.Errorf(infer.Internal, "failed to open directory %s: %s", shown, strerror(err))
 }
 

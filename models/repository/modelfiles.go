@@ -20,9 +20,9 @@ type modelFiles interface {
 	// it.
 	Config(limit int64) (file string, text []byte, err error)
 	footprint() Footprint
-	// place returns the directory's path, "" if the files are in a store, and the path as the
+	// paths returns the directory's path, "" if the files are in a store, and the path as the
 	// operator would write it.
-	place() (path, shown string)
+	paths() (path, shown string)
 	// isRenamed reports that the model's name differs from its directory and its configuration.
 	isRenamed() bool
 	Close()
@@ -33,7 +33,7 @@ var (
 	_ modelFiles = (*listed)(nil)
 )
 
-func (f *Folder) place() (path, shown string) { return f.path, f.shown }
+func (f *Folder) paths() (path, shown string) { return f.path, f.shown }
 
 func (f *Folder) isRenamed() bool { return f.renamed }
 
@@ -48,7 +48,7 @@ func (r *Roots) readConfig(f modelFiles) (*kserve.ModelConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, shown := f.place()
+	_, shown := f.paths()
 	return config.ParseText(shown+"/"+file, text)
 }
 
@@ -60,7 +60,7 @@ func firstContent(f modelFiles, entries []entry) (content []config.File, err err
 		}
 		found, err := f.list(first.name)
 		if err != nil {
-			_, shown := f.place()
+			_, shown := f.paths()
 			return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", shown, first.name, strerror(err))
 		}
 		for _, e := range found {

@@ -91,7 +91,7 @@ type rootDir struct {
 	// store is the mirror of a location in a store, nil for a directory; copies is where its copies
 	// are kept.
 	store  *mirror.Mirror
-	copies *copies.Place
+	copies *copies.Workspace
 }
 
 // all returns the current repositories.
@@ -268,7 +268,7 @@ func (r *Roots) Where(id Identity) (directory, file string) {
 		return "", ""
 	}
 	defer f.Close()
-	_, shown := f.place()
+	_, shown := f.paths()
 	return shown, shown + "/" + f.configInUse()
 }
 

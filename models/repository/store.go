@@ -65,7 +65,7 @@ func (l *listed) Read(name string) ([]byte, error) {
 		return nil, l.model.Fault
 	}
 	if name != l.model.TextName {
-		_, shown := l.place()
+		_, shown := l.paths()
 		return nil, infer.Errorf(infer.Internal, "failed to open text file for read %s/%s: No such file or directory", shown, name)
 	}
 	return l.model.Text, nil
@@ -74,7 +74,7 @@ func (l *listed) Read(name string) ([]byte, error) {
 // Config implements modelFiles.
 func (l *listed) Config(limit int64) (file string, text []byte, err error) {
 	name := l.configInUse()
-	_, shown := l.place()
+	_, shown := l.paths()
 	if file = shown + "/" + name; !l.Exists(name) {
 		return file, nil, nil
 	}
@@ -82,7 +82,7 @@ func (l *listed) Config(limit int64) (file string, text []byte, err error) {
 	return file, text[:min(int64(len(text)), limit)], err
 }
 
-func (l *listed) place() (path, shown string) { return "", l.location.Join(l.model.Name) }
+func (l *listed) paths() (path, shown string) { return "", l.location.Join(l.model.Name) }
 
 func (l *listed) isRenamed() bool { return false }
 
@@ -127,8 +127,8 @@ func (r *Roots) openStore(l objectstore.Location) (*rootDir, error) {
 		return nil, infer.Errorf(infer.Internal, "%s (That is for a Triton; this server reads directories alone: copy %s into one first.)", unsupported, l)
 	}
 	variable := mountVariables[l.Scheme]
-	place := copies.NewPlace(r.options.Mounts[l.Scheme], r.options.Log)
-	place.Sweep()
+	workspace := copies.NewWorkspace(r.options.Mounts[l.Scheme], r.options.Log)
+	workspace.Sweep()
 	texts := []string{configFile}
 	if r.options.ConfigName != "" {
 		texts = []string{"configs/" + r.options.ConfigName + ".pbtxt", configFile}
@@ -146,13 +146,13 @@ func (r *Roots) openStore(l objectstore.Location) (*rootDir, error) {
 		}, nil)
 	}
 	m, err := mirror.Open(ctx, mirror.Config{
-		Location: l, Open: r.options.Objects, Place: place, Variable: variable, Texts: texts, Changed: r.storeChanged,
+		Location: l, Open: r.options.Objects, Workspace: workspace, Variable: variable, Texts: texts, Changed: r.storeChanged,
 		Stall: r.options.StoreStall, Log: r.options.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &rootDir{store: m, copies: place, shown: l.String()}, nil
+	return &rootDir{store: m, copies: workspace, shown: l.String()}, nil
 }
 
 // storeChanged reports that a listing differs from the previous one.
@@ -303,8 +303,8 @@ func (r *Roots) fetchModel(ctx context.Context, d *Description, files Footprint,
 		if err == nil {
 			local := *d
 			local.Directory = c.Path()
-			_, shown := (&listed{d.store.model, d.store.mirror.Location()}).place()
-			local.place = func() (*Folder, error) { return openCopy(c, shown) }
+			_, shown := (&listed{d.store.model, d.store.mirror.Location()}).paths()
+			local.open = func() (*Folder, error) { return openCopy(c, shown) }
 			return &local, files, c, nil
 		}
 		if !errors.Is(err, objectstore.ErrChanged) {

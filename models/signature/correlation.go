@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// correlation is the control tensor that a model gets correlation ids in.
+// correlation is the control tensor that carries correlation ids to a model.
 type correlation struct {
 	name     string
 	dataType kserve.DataType
@@ -24,7 +24,7 @@ func newCorrelation(c *kserve.ModelSequenceBatching) *correlation {
 	return nil
 }
 
-// check refuses a correlation id that does not fit into the tensor.
+// check refuses a correlation id that does not fit the tensor.
 func (s *correlation) check(r *infer.Request, model string) error {
 	if s == nil || r.Correlation.IsZero() {
 		return nil

@@ -8,11 +8,11 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// batchNote follows the text about a shape where the config names no batch dimension.
+// batchNote follows the text about a shape when the config has an implicit batch dimension.
 const batchNote = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
 
-// checkInput checks one input's type, shape and size, and reshapes it. shown is
-// the name for texts about the size, if it is not the input's own.
+// checkInput checks one input's type, shape and size, and reshapes it. shown is the name in texts
+// about the size, if it differs from the input's own.
 func (s *Model) checkInput(ctx context.Context, r *infer.Request, in *infer.Tensor, shown string) error {
 	spec := s.byInput[in.Name]
 	if shown == "" {
@@ -50,7 +50,7 @@ func (s *Model) checkInput(ctx context.Context, r *infer.Request, in *infer.Tens
 	return nil
 }
 
-// checkSize compares the bytes with what type and shape ask for.
+// checkSize compares the number of bytes with type and shape.
 func (s *Model) checkSize(ctx context.Context, r *infer.Request, in *infer.Tensor, item []int64, shown string) error {
 	for _, d := range in.Shape {
 		if d < 0 {
@@ -58,8 +58,8 @@ func (s *Model) checkSize(ctx context.Context, r *infer.Request, in *infer.Tenso
 		}
 	}
 	elements, ok := infer.Elements(item)
-	// A batch of 0 has the bytes of one item if its size is to be complained of
-	// with the text about batches, and not with that about bytes.
+	// For a batch of 0 the size of one item is expected, so that the error is
+	// the one about batches and not the one about bytes.
 	if ok && s.maxBatch > 0 && r.BatchSize > 1 {
 		if elements > math.MaxInt64/r.BatchSize {
 			ok = false
@@ -82,8 +82,8 @@ func (s *Model) checkSize(ctx context.Context, r *infer.Request, in *infer.Tenso
 	return nil
 }
 
-// checkStrings walks the elements of a BYTES input. What a client could change
-// afterwards is copied first.
+// checkStrings reads the elements of a BYTES input. Bytes that a client could change later are
+// copied first.
 func (s *Model) checkStrings(ctx context.Context, r *infer.Request, in *infer.Tensor, want int64) error {
 	if err := in.Localize(ctx); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (s *Model) checkStrings(ctx context.Context, r *infer.Request, in *infer.Te
 	case scan.Rest >= 4 && count == want:
 		// An element too many, cut off.
 		return refuse("%sunexpected number of string elements %d for inference input '%s' for model '%s', expecting %d", r.LogPrefix(), want+1, in.Name, s.model, want)
-	case scan.Rest >= 4 && count+1 < want: // the one that is cut off counts
+	case scan.Rest >= 4 && count+1 < want: // the truncated element counts
 		return s.tooFewStrings(r, in, want, count+1)
 	case scan.Rest >= 4:
 		return &BackendRefusal{infer.Errorf(infer.InvalidArg, "incomplete string data for inference input '%s', expecting string of length %d but only %d bytes available",

@@ -7,9 +7,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// OddOutput returns the index of the first output, from the given one on, that is not as the
-// configuration says: its name, its data type or the shape that the model gives it. It is -1 if
-// all are. It takes no memory: each response passes here.
+// OddOutput returns the index of the first output, from the given one on, whose name, data type or
+// shape contradicts the configuration, or -1. It allocates nothing, because it runs for each
+// response.
 func (s *Model) OddOutput(r *infer.Response, from int) int {
 	for i := from; i < len(r.Outputs); i++ {
 		if out := &r.Outputs[i]; !s.fits(s.byOutput[out.Name], out) {
@@ -36,7 +36,7 @@ func (s *Model) fits(spec *tensor, out *infer.Tensor) bool {
 	return infer.ShapeFits(got, want)
 }
 
-// Oddity is the sentence for an output that OddOutput has found.
+// Oddity returns a sentence about an output that OddOutput has found.
 func (s *Model) Oddity(out *infer.Tensor) string {
 	spec := s.byOutput[out.Name]
 	if spec == nil {

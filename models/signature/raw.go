@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// deduce gives the single input of a raw request its name, type and shape.
+// deduce sets name, type and shape of the single input of a raw request.
 func (s *Model) deduce(r *infer.Request) error {
 	if len(s.inputs) != 1 {
 		return refuse("%sRaw request must only have 1 input (found 1) to be deduced but got %d inputs in '%s' model configuration", r.LogPrefix(), len(s.inputs), s.model)
@@ -20,7 +20,7 @@ func (s *Model) deduce(r *infer.Request) error {
 		if len(spec.dims) != 1 || spec.dims[0] != 1 {
 			return refuse("%sFor BYTE datatype raw input '%s', the model must have input shape [1]", r.LogPrefix(), in.Name)
 		}
-		// The client sends the text alone: it moves up, and its length goes before it.
+		// The client sends only the text. It moves up to make room for its length.
 		n := len(in.Data)
 		in.Data = append(in.Data, make([]byte, infer.RawRoom)...) // bound: there is room for it
 		copy(in.Data[infer.RawRoom:], in.Data[:n])

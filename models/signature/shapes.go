@@ -4,9 +4,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// reshape turns a shape that matches from into one that matches to: what is
-// variable there is filled, in order, with what was variable here. A batch
-// dimension stays in front; a scalar, which an output may be, has none.
+// reshape converts a shape that matches from to one that matches to: the variable dimensions of to
+// are filled, in order, with the variable ones of shape. A batch dimension stays in front; a
+// scalar, which an output may be, has none.
 func reshape(shape, from, to []int64, batch bool) []int64 {
 	out := make([]int64, 0, len(to)+1) // bound: the config
 	if batch && len(shape) > 0 {
@@ -29,8 +29,7 @@ func reshape(shape, from, to []int64, batch bool) []int64 {
 	return out
 }
 
-// ShapeOutputs turns a response of the model into the client's: outputs get back the
-// shapes that the config's dims announce.
+// ShapeOutputs gives a response's outputs the shapes that the config's dims announce to clients.
 func (s *Model) ShapeOutputs(r *infer.Response) {
 	if !s.reshapes {
 		return

@@ -8,18 +8,17 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// tensor is what the config says of one input or output, in the form that
-// checking requests needs.
+// tensor is the config of one input or output, in the form for checking requests.
 type tensor struct {
 	name     string
 	dataType infer.DataType
 	dims     []int64
-	reshape  []int64 // nil if there is none
+	reshape  []int64 // may be nil
 	reshaped bool
 	optional bool
 }
 
-// Model is the signature of one version of a model. It does not change.
+// Model is the signature of one version of a model. It is immutable.
 type Model struct {
 	model     string
 	inputs    []tensor // in the config's order
@@ -30,7 +29,7 @@ type Model struct {
 	maxBatch  int64
 	reshapes  bool // an output has a reshape
 	anyOption bool
-	// correlation is the control tensor for correlation ids, nil if there is none.
+	// correlation is the control tensor for correlation ids; may be nil.
 	correlation *correlation
 }
 
@@ -61,7 +60,7 @@ func New(model string, c *kserve.ModelConfig) *Model {
 		s.reshapes = s.reshapes || out.GetReshape() != nil
 	}
 	s.correlation = newCorrelation(c.GetSequenceBatching())
-	// Of names that the config repeats the first counts.
+	// If the config repeats a name, the first tensor counts.
 	for i := len(s.inputs) - 1; i >= 0; i-- {
 		s.byInput[s.inputs[i].name] = &s.inputs[i]
 	}
@@ -71,14 +70,13 @@ func New(model string, c *kserve.ModelConfig) *Model {
 	return s
 }
 
-// Batches reports whether tensors have a batch dimension that the config's dims do
-// not name.
+// Batches reports whether tensors have an implicit batch dimension.
 func (s *Model) Batches() bool { return s.maxBatch > 0 }
 
 // Declares reports whether the config has an input of that name.
 func (s *Model) Declares(input string) bool { return s.byInput[input] != nil }
 
-// Dims are the config's of an input, nil if it has none of that name.
+// Dims returns the config's dims of an input, nil if there is no such input.
 func (s *Model) Dims(input string) []int64 {
 	if in := s.byInput[input]; in != nil {
 		return in.dims
@@ -90,17 +88,17 @@ func refuse(format string, args ...any) error {
 	return infer.Errorf(infer.InvalidArg, format, args...)
 }
 
-// BackendRefusal is a refusal that Triton leaves to its Python backend: the
-// client gets it as the response, not as the error of the request.
+// BackendRefusal is a refusal that Triton leaves to its Python backend: the client gets it as a
+// response, not as the error of the request.
 type BackendRefusal struct{ Err *infer.Error }
 
 func (e *BackendRefusal) Error() string { return e.Err.Message }
 func (e *BackendRefusal) Unwrap() error { return e.Err }
 
-// Validate checks what every model can be told, and then, in Triton's order, what
-// this one wants. It completes the request: the input of a
-// raw request gets name, type and shape, the batch size is taken from the
-// shapes, and shapes become those that the model sees. Elements of BYTES in foreign memory are copied, which ends with ctx.
+// Validate checks the rules for every model and then, in Triton's order, those of this one. It
+// completes the request: the input of a raw request gets name, type and shape, the batch size is
+// taken from the shapes, and shapes become the model's. BYTES elements in foreign memory are
+// copied, until ctx ends.
 func (s *Model) Validate(ctx context.Context, r *infer.Request) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -147,7 +145,7 @@ func (s *Model) batchRefused(r *infer.Request) error {
 // length at which clients' texts are cut.
 const mostListed = 2 << 10
 
-// checkNames compares the inputs that are there with those that must be.
+// checkNames compares the present inputs with the required ones.
 func (s *Model) checkNames(r *infer.Request) error {
 	n := len(r.Inputs)
 	if n < s.required || n > len(s.inputs) {

@@ -1,13 +1,14 @@
 package statistics
 
 import (
-	"sort"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// duration is how often something was done and how long all of it took.
+// duration is the number of times something was done and the total time.
 type duration struct{ count, ns uint64 }
 
 func (d *duration) add(ns int64) {
@@ -22,7 +23,7 @@ func (d *duration) proto() *kserve.StatisticDuration {
 // batchStatistics are the executions with one total batch size.
 type batchStatistics struct{ input, infer, output duration }
 
-// Proto returns the present numbers as the protocol shows them.
+// Proto returns the current numbers as the protocol shows them.
 func (s *Version) Proto() *kserve.ModelStatistics {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,12 +38,7 @@ func (s *Version) Proto() *kserve.ModelStatistics {
 			ComputeInfer: s.infer.proto(), ComputeOutput: s.output.proto(), CacheHit: s.hit.proto(), CacheMiss: s.miss.proto(),
 		},
 	}
-	sizes := make([]int64, 0, len(s.batches))
-	for size := range s.batches {
-		sizes = append(sizes, size)
-	}
-	sort.Slice(sizes, func(i, j int) bool { return sizes[i] < sizes[j] })
-	for _, size := range sizes {
+	for _, size := range slices.Sorted(maps.Keys(s.batches)) {
 		b := s.batches[size]
 		m.BatchStats = append(m.BatchStats, &kserve.InferBatchStatistics{
 			BatchSize: uint64(size), ComputeInput: b.input.proto(), ComputeInfer: b.infer.proto(), ComputeOutput: b.output.proto(),

@@ -8,11 +8,11 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// mostIndices is how many rows there are at most: responses beyond that index are not counted.
+// mostIndices bounds the rows: responses beyond that index are not counted.
 const mostIndices = 10_000
 
-// Responses counts what a version's backend reports of single responses, by their index among those of their request. Of most
-// backends, Python's for one, there is nothing.
+// Responses counts a backend's reports of single responses, by their index within their request.
+// Most backends, including Python's, report none.
 type Responses struct {
 	mu   sync.Mutex
 	rows []responseStatistics // by the index
@@ -54,7 +54,7 @@ func (s *Responses) Report(r backend.ResponseReport) {
 	}
 }
 
-// proto returns the rows of which something was reported; nil if there are none.
+// proto returns the rows with reports, or nil.
 func (s *Responses) proto() map[string]*kserve.InferResponseStatistics {
 	if s == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 )
 
-// TestResponsesAreCountedByTheirIndex has each outcome, and indices beyond what is counted.
+// TestResponsesAreCountedByTheirIndex covers each outcome, and indices beyond the bound.
 func TestResponsesAreCountedByTheirIndex(t *testing.T) {
 	var s Responses
 	if got := s.proto(); got != nil {

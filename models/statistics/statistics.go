@@ -12,16 +12,15 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// Version counts what one loaded version does, since it was loaded. It is
-// the scheduler's Observer.
+// Version counts the work of one loaded version since its load. It is the scheduler's Observer.
 type Version struct {
 	// Metrics are the version's; the registry tells them of loads and of the end.
 	Metrics *metrics.Model
 
-	// uuid names a GPU by its number; nil: there are none.
+	// uuid names a GPU by its number; nil: no GPUs.
 	uuid func(gpu int32) string
-	// gpus are the metrics of what instances on each GPU execute, by its number. The map is
-	// replaced, never changed: executions read it without a lock.
+	// gpus has the metrics for each GPU, by its number. The map is replaced, never changed:
+	// executions read it without a lock.
 	gpus atomic.Pointer[map[int32]*metrics.Model]
 
 	name    string
@@ -41,21 +40,22 @@ type Version struct {
 	responses *Responses
 }
 
-// New makes the counts of a version that is being loaded. Responses are those that its instances report.
+// New makes the counts of a version that is being loaded. responses are the reports of its
+// instances.
 func New(name string, version int64, m *metrics.Model, responses *Responses) *Version {
 	return &Version{name: name, version: version, Metrics: m, batches: make(map[int64]*batchStatistics), responses: responses}
 }
 
-// PlaceOn has executions on these GPUs counted by their UUIDs, which uuid returns for a
-// number; others follow when the first batch is executed there. It is called before any is.
-func (s *Version) PlaceOn(gpus []int32, uuid func(gpu int32) string) {
+// CountGPUs makes executions on these GPUs count by their UUIDs, which uuid returns for a number.
+// Others follow when the first batch is executed there. It is called before any execution.
+func (s *Version) CountGPUs(gpus []int32, uuid func(gpu int32) string) {
 	s.uuid = uuid
 	for _, gpu := range gpus {
-		s.place(gpu)
+		s.addGPU(gpu)
 	}
 }
 
-// executedOn returns the metrics of an instance. gpu is that of its Report.
+// executedOn returns the metrics of an instance; gpu is that of its Report.
 func (s *Version) executedOn(gpu int32) *metrics.Model {
 	if gpu == 0 || s.uuid == nil {
 		return s.Metrics
@@ -65,11 +65,11 @@ func (s *Version) executedOn(gpu int32) *metrics.Model {
 			return m
 		}
 	}
-	return s.place(gpu - 1)
+	return s.addGPU(gpu - 1)
 }
 
-// place adds the metrics of a GPU.
-func (s *Version) place(gpu int32) *metrics.Model {
+// addGPU adds the metrics of a GPU.
+func (s *Version) addGPU(gpu int32) *metrics.Model {
 	m := s.Metrics.OnGPU(s.uuid(gpu))
 	for {
 		old := s.gpus.Load()
@@ -151,7 +151,7 @@ func failureOf(r *backend.Report) metrics.Reason {
 	return metrics.ReasonBackend
 }
 
-// next reports whether i is the first of positions that ascend, and takes it out.
+// next reports whether i is the first of ascending positions, and removes it.
 func next(positions *[]int, i int) bool {
 	if len(*positions) == 0 || (*positions)[0] != i {
 		return false
@@ -160,8 +160,8 @@ func next(positions *[]int, i int) bool {
 	return true
 }
 
-// CacheHit counts a request that the cache has answered. Total is how long that
-// took, lookup how long the cache did, both in ns. It has not been queued.
+// CacheHit counts a request that the cache has answered. total is the whole time, lookup the
+// cache's part, both in ns. The request was not queued.
 func (s *Version) CacheHit(total, lookup int64) {
 	s.mu.Lock()
 	s.success.add(total)
@@ -171,9 +171,8 @@ func (s *Version) CacheHit(total, lookup int64) {
 	s.Metrics.CacheHit(total, 0, lookup)
 }
 
-// CacheMiss counts a request that the cache could not answer. Took is how long it
-// took for that, and to store the response, in ns: the time which the scheduler
-// has not seen.
+// CacheMiss counts a request that the cache could not answer. took is the time, in ns, of the
+// lookup and of storing the response, which the scheduler has not seen.
 func (s *Version) CacheMiss(took int64) {
 	s.mu.Lock()
 	s.miss.add(took)

@@ -164,7 +164,7 @@ func TestExecutionsCountForTheirGPU(t *testing.T) {
 	m := r.Model("m", 1, metrics.ModelOptions{})
 	defer m.Close()
 	s := New("m", 1, m, nil)
-	s.PlaceOn([]int32{0}, func(gpu int32) string { return fmt.Sprint("GPU-", gpu) })
+	s.CountGPUs([]int32{0}, func(gpu int32) string { return fmt.Sprint("GPU-", gpu) })
 	for gpu, times := range map[int32]int{0: 1, 1: 2, 4: 3} {
 		for range times {
 			s.Executed(&scheduler.Execution{Requests: []scheduler.Timing{{}}, Report: backend.Report{Executed: true, GPU: gpu}})

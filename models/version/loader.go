@@ -261,7 +261,7 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 		v.odd = &oddOutputs{told: make(map[string]bool)}
 	}
 	if l.settings.GPU != nil {
-		v.statistics.PlaceOn(gpusOf(config), l.settings.GPU)
+		v.statistics.CountGPUs(gpusOf(config), l.settings.GPU)
 	}
 	v.cache = l.newCached(v)
 	if v.scheduler, err = l.newScheduler(v, d); err != nil {

@@ -10,51 +10,49 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Barrier stands between the instances of a version and its scheduler. An instance
-// waits in it until it has been warmed up and, when it comes for the first time,
-// until it is admitted together with those that came with it. One that was lost
-// and comes again is warmed up again; if that fails it passes nevertheless.
+// Barrier stands between the instances of a version and its scheduler. A new instance waits in it
+// until it is warm and admitted together with those that came with it. An instance that was lost
+// and comes back is warmed up again; it passes even if that fails.
 //
 //	Available ─▶ warm up ─▶ wait for Admit ─▶ scheduler
 //	Available again ─▶ warm up ─────────────▶ scheduler
 type Barrier struct {
 	next backend.Events
-	// warm warms an instance up; nil if there is nothing to be done.
+	// warm warms an instance up; nil if there is nothing to do.
 	warm func(ctx context.Context, in backend.Instance, first bool) error
 	log  zerolog.Logger
 
-	ctx     context.Context // of what warms up
+	ctx     context.Context // of the warm-ups
 	end     context.CancelFunc
 	running panics.WaitGroup
 
 	mu       sync.Mutex
 	arrivals map[backend.Instance]*arrival // by the innermost instance
-	// failures receives the first error of an instance that is not admitted; it has
-	// room for that one.
+	// failures receives the first error of an instance that is not admitted; it has room for one.
 	failures chan error
 }
 
 // arrival is an instance that has come to a barrier.
 type arrival struct {
 	in backend.Instance
-	// turn is held while the scheduler is told, so that it hears of one thing after
-	// the other. It is taken before the barrier's mu.
+	// turn is held while the scheduler is told of the instance, so that the calls are ordered. It
+	// is taken before the barrier's mu.
 	turn sync.Mutex
 	// first is closed when the first warm-up has ended.
 	first chan struct{}
 
 	// Guarded by the barrier's mu.
-	life     int  // how often it has come or gone
+	life     int  // number of arrivals and losses
 	tried    bool // the first warm-up has ended
 	ready    bool // it is available and warm
-	hopeless bool // what Lost has said
+	hopeless bool // argument of Lost
 	admitted bool
-	retired  bool // it does not pass any more
+	retired  bool // it no longer passes
 	stop     context.CancelFunc
 }
 
-// NewBarrier makes a barrier in front of next; warm warms an instance up, nil if there is
-// nothing to be done.
+// NewBarrier makes a barrier in front of next. warm warms an instance up; nil if there is nothing
+// to do.
 func NewBarrier(next backend.Events, warm func(ctx context.Context, in backend.Instance, first bool) error, log zerolog.Logger) *Barrier {
 	g := &Barrier{next: next, warm: warm, log: log, arrivals: make(map[backend.Instance]*arrival), failures: make(chan error, 1)}
 	g.ctx, g.end = context.WithCancel(context.Background())
@@ -83,11 +81,11 @@ func (g *Barrier) Available(in backend.Instance) {
 		g.warmed(a, life, nil)
 		return
 	}
-	// The instance goes on meanwhile: it may be lost, and its owner has to see that.
+	// The instance runs on meanwhile: it may be lost, and its owner must notice.
 	g.running.Go(g.log, panics.Models, func() { g.warmed(a, life, g.warm(ctx, in, first)) }, func(err error) { g.warmed(a, life, err) })
 }
 
-// warmed lets an instance pass that is still there, if it may.
+// warmed lets an instance pass if it is still there and may pass.
 func (g *Barrier) warmed(a *arrival, life int, err error) {
 	a.turn.Lock()
 	defer a.turn.Unlock()
@@ -139,8 +137,7 @@ func (g *Barrier) Lost(in backend.Instance, hopeless bool) {
 	}
 }
 
-// Wait returns when the instances that are not admitted have been warmed up, or
-// why one of them could not be.
+// Wait waits until the instances that are not admitted are warm. It returns the first error.
 func (g *Barrier) Wait(ctx context.Context) error {
 	for _, a := range g.waiting() {
 		select {
@@ -171,8 +168,8 @@ func (g *Barrier) waiting() []*arrival {
 	return list
 }
 
-// Admit lets all pass that wait. Those that have been lost meanwhile pass when
-// they come again.
+// Admit lets all waiting instances pass. Instances lost meanwhile pass when they come
+// back.
 func (g *Barrier) Admit() {
 	for _, a := range g.waiting() {
 		a.turn.Lock()
@@ -191,8 +188,8 @@ func (g *Barrier) Admit() {
 	}
 }
 
-// Retire lets an instance pass no more, and returns it as the scheduler knows
-// it; nil if that does not.
+// Retire stops an instance from passing again, and returns it as the scheduler knows it; nil if the
+// scheduler does not.
 func (g *Barrier) Retire(in backend.Instance) backend.Instance {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -208,16 +205,15 @@ func (g *Barrier) Retire(in backend.Instance) backend.Instance {
 	return a.in
 }
 
-// Forget drops what is known of an instance that has ended.
+// Forget drops the record of an ended instance.
 func (g *Barrier) Forget(in backend.Instance) {
 	g.mu.Lock()
 	delete(g.arrivals, backend.Innermost(in))
 	g.mu.Unlock()
 }
 
-// Refuse lets none of those that wait pass, now or later, and returns them. They
-// are known until they are forgotten: an instance that restarts while it is being
-// retired does not count as waiting.
+// Refuse stops all waiting instances from passing, and returns them. They stay known until Forget:
+// an instance that restarts while it is being retired does not count as waiting.
 func (g *Barrier) Refuse() []backend.Instance {
 	var list []backend.Instance
 	for _, a := range g.waiting() {
@@ -228,26 +224,26 @@ func (g *Barrier) Refuse() []backend.Instance {
 		g.mu.Unlock()
 	}
 	select {
-	case <-g.failures: //nolint:errcheck // it is that of one that is refused
+	case <-g.failures: //nolint:errcheck // it belongs to a refused instance
 	default:
 	}
 	return list
 }
 
-// Known is how many instances have come and are not forgotten.
+// Known counts the instances that have come and are not forgotten.
 func (g *Barrier) Known() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.arrivals)
 }
 
-// Settle returns when no instance is being warmed up.
+// Settle waits until no warm-up is running.
 func (g *Barrier) Settle() { g.running.Wait() }
 
-// Cancel ends what is being warmed up, without waiting for the end.
+// Cancel cancels the running warm-ups without waiting.
 func (g *Barrier) Cancel() { g.end() }
 
-// Close cancels what is being warmed up and returns when that has ended.
+// Close cancels the running warm-ups and waits for them.
 func (g *Barrier) Close() {
 	g.Cancel()
 	g.Settle()

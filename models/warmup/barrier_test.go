@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 )
 
-// heard is a scheduler that writes down what it is told.
+// heard is a scheduler that records its calls.
 type heard struct {
 	mu    sync.Mutex
 	lines []string
@@ -33,7 +33,7 @@ func (h *heard) add(line string) {
 	h.mu.Unlock()
 }
 
-// said returns what has been heard since it was asked last.
+// said returns the calls since it was last called.
 func (h *heard) said() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -50,12 +50,12 @@ func (g *gated) Ready(context.Context) error { return nil }
 func (g *gated) Execute(*backend.Batch)      {}
 
 // TestBarrierHoldsInstancesUntilWarm plays the comings and goings of instances a and b.
-// Warming up takes a second; "spoil" makes it fail, "wait" ends the first wait with what it
+// Warming up takes a second; "spoil" makes it fail, "wait" ends the first wait with the error that it
 // says.
 func TestBarrierHoldsInstancesUntilWarm(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
-		want   string // what the scheduler hears, and what wait says
+		want   string // calls to the scheduler, and the error of wait
 	}{
 		"both come up":                    {"up a; up b; wait; admit", "wait <nil>; up a, up b"},
 		"nobody passes before":            {"up a; pass", ""},
@@ -121,7 +121,7 @@ func TestBarrierHoldsInstancesUntilWarm(t *testing.T) {
 					got = append(got, said)
 				}
 				g.Close()
-				// Those that wait are admitted in any order.
+				// Waiting instances are admitted in any order.
 				text := strings.ReplaceAll(strings.Join(got, "; "), "up b, up a", "up a, up b")
 				if text != test.want {
 					t.Errorf("got %q, want %q", text, test.want)

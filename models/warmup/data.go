@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/models/signature"
 )
 
-// Bounds of what a sample makes.
+// Bounds of a sample.
 const (
 	maxWarmupBytes = 2 << 30 // of the inputs of one request; all requests share them
 	maxWarmupBatch = 1 << 16 // requests
@@ -27,11 +27,10 @@ const (
 	inputBytes   = 256
 )
 
-// warmupDirectory is where a model has the files of its samples.
+// warmupDirectory is the directory of a model's sample files.
 const warmupDirectory = "warmup"
 
-// sampleBatch is a sample with its data: as many requests as its batch size
-// says, all alike.
+// sampleBatch is a sample with its data: batch size equal requests.
 type sampleBatch struct {
 	sample *kserve.ModelWarmup
 	model  infer.Request // checked, with the inputs that the config does not declare
@@ -49,8 +48,8 @@ func (b *sampleBatch) requestsBytes() int64 {
 	return int64(b.sample.GetBatchSize()) * int64(requestBytes+inputBytes*len(b.model.Inputs))
 }
 
-// heldSample is a sample with its data, or why there is none, as long as instances
-// execute it: they share it.
+// heldSample is a sample with its data, or the error of making it. Instances that execute the
+// sample share it.
 type heldSample struct {
 	made   sync.Once
 	charge *budget.Charge // for the data
@@ -59,7 +58,8 @@ type heldSample struct {
 	err    error
 }
 
-// hold makes the data of a sample, or waits for another goroutine that does. The caller drops it.
+// hold makes the data of a sample, or waits for another goroutine that makes it. The caller drops
+// it.
 func (w *Samples) hold(directory *repository.Folder, sample *kserve.ModelWarmup) *heldSample {
 	w.mu.Lock()
 	h := w.held[sample]
@@ -85,9 +85,9 @@ func (w *Samples) drop(sample *kserve.ModelWarmup, h *heldSample) {
 	}
 }
 
-// batch makes the data of one sample. It is not kept: instances come seldom. What
-// the config declares is checked as a client's request is; the rest are controls
-// and states, which schedulers add elsewhere.
+// batch makes the data of one sample. It is not kept, because instances rarely come. Declared
+// inputs are checked like a client's; the others are controls and states, which schedulers add
+// elsewhere.
 func (w *Samples) batch(c *budget.Charge, directory *repository.Folder, sample *kserve.ModelWarmup) (*sampleBatch, error) {
 	if sample.GetBatchSize() > maxWarmupBatch {
 		return nil, refuse("warmup sample '%s' has batch size %d, want %d at most", sample.GetName(), sample.GetBatchSize(), maxWarmupBatch)
@@ -140,8 +140,8 @@ type sampleInput struct {
 
 func (in *sampleInput) bytes() int64 { return in.elements * in.size }
 
-// input checks what is to be known of an input before it has data. In batching
-// models each has a batch dimension of 1.
+// input checks an input before its data exists. In batching models each input has a batch dimension
+// of 1.
 func (w *Samples) input(name string, input *kserve.ModelWarmup_Input) (*sampleInput, error) {
 	in := &sampleInput{config: input, declared: w.Signature.Declares(name)}
 	t := &in.tensor
@@ -177,7 +177,7 @@ func (w *Samples) input(name string, input *kserve.ModelWarmup_Input) (*sampleIn
 	return in, nil
 }
 
-// fill makes the data of an input, limit bytes at most.
+// fill makes the data of an input, at most limit bytes.
 func (w *Samples) fill(c *budget.Charge, directory *repository.Folder, in *sampleInput, limit int64) (err error) {
 	if in.awry {
 		return nil
@@ -198,8 +198,8 @@ func (w *Samples) fill(c *budget.Charge, directory *repository.Folder, in *sampl
 	return err
 }
 
-// fromFile reads the bytes of an input: so many as it needs, or, of texts, all,
-// if they are not more than most.
+// fromFile reads the bytes of an input: the number it needs, or for texts the whole file, at most
+// most bytes.
 func (w *Samples) fromFile(c *budget.Charge, directory *repository.Folder, in *sampleInput, file string, most int64) ([]byte, error) {
 	prefix := (&infer.Request{}).LogPrefix()
 	text := in.tensor.DataType == infer.Bytes
@@ -223,7 +223,7 @@ func (w *Samples) fromFile(c *budget.Charge, directory *repository.Folder, in *s
 	return data, nil
 }
 
-// fillRandom fills with random bytes, of which truth values are only 0 and 1.
+// fillRandom fills data with random bytes; truth values are only 0 and 1.
 func fillRandom(data []byte, truth bool) {
 	for i := range data {
 		data[i] = byte(rand.Uint32())

@@ -18,8 +18,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// Samples runs the samples of a version's model_warmup on instances, past the
-// scheduler. What it executes counts in the version's statistics.
+// Samples runs the samples of a version's model_warmup on instances, past the scheduler. The
+// executions count in the version's statistics.
 type Samples struct {
 	Configured []*kserve.ModelWarmup
 	Signature  *signature.Model
@@ -29,23 +29,22 @@ type Samples struct {
 	Observer   scheduler.Observer
 	// Memory is the account of the samples' data and requests; nil: they are not charged.
 	Memory *budget.Account
-	// Iterative has what a model releases executed again.
+	// Iterative executes requests again that the model releases for rescheduling.
 	Iterative bool
 	Log       zerolog.Logger
 
 	mu sync.Mutex
-	// longest is how long a first warm-up has taken.
+	// longest is the longest duration of a first warm-up.
 	longest time.Duration
 	held    map[*kserve.ModelWarmup]*heldSample
 }
 
-// againAtLeast bounds, beside the time that the first took, how long an instance
-// that was lost is warmed up before it serves: nothing that it waits for may
-// itself wait for the instance.
+// againAtLeast bounds, beside the duration of the first warm-up, the warm-up of an instance that
+// was lost: other requests may wait for the instance.
 const againAtLeast = 30 * time.Second
 
-// repeatAtMost bounds how long an instance repeats samples: a count of a million would keep a load for
-// hours. Every sample is executed once, however long that takes.
+// repeatAtMost bounds the repetitions of samples on an instance: a count of a million would delay a
+// load for hours. Each sample is executed once, however long that takes.
 const repeatAtMost = 5 * time.Minute
 
 // Run warms an instance up. The error is for clients.
@@ -88,8 +87,7 @@ func (w *Samples) Run(ctx context.Context, in backend.Instance, first bool) erro
 	return nil
 }
 
-// Check makes the data of each sample and runs none. The error is that of Run for what is wrong
-// with the data.
+// Check makes the data of each sample and runs none. Faulty data gives the same error as in Run.
 func (w *Samples) Check() error {
 	directory, err := w.Open()
 	if err != nil {
@@ -115,7 +113,7 @@ func (w *Samples) newCharge() *budget.Charge {
 	return &budget.Charge{Account: w.Memory}
 }
 
-// repeat executes a sample as often as it says, but begins no repetition after until.
+// repeat executes a sample as many times as it says, but begins no repetition after until.
 func (w *Samples) repeat(ctx context.Context, in backend.Instance, b *sampleBatch, until time.Time) error {
 	c := w.newCharge()
 	if err := c.Take(budget.Bodies, b.requestsBytes()); err != nil {
@@ -140,7 +138,7 @@ func (w *Samples) repeat(ctx context.Context, in backend.Instance, b *sampleBatc
 	return nil
 }
 
-// sampleFailed says what the requests of a sample were answered with.
+// sampleFailed is the error for a sample, with the errors of its requests.
 func sampleFailed(sample *kserve.ModelWarmup, errors ...string) error {
 	return refuse("failed to run warmup sample '%s': %s; ", sample.GetName(), strings.Join(errors, "; ")) // bound: mostErrors
 }
@@ -161,8 +159,7 @@ type trial struct {
 // mostErrors bounds the texts of the errors of one execution, in bytes.
 const mostErrors = 64 << 10
 
-// execute runs one iteration of a sample and returns the errors that its
-// requests were answered with.
+// execute runs one iteration of a sample and returns the errors of its requests.
 func (w *Samples) execute(ctx context.Context, in backend.Instance, b *sampleBatch) []string {
 	t := &trial{samples: w, instance: in, started: backend.Now(), ended: make(chan struct{}), open: int(b.sample.GetBatchSize()), room: mostErrors}
 	tasks := make([]*backend.Task, t.open) // bound: charged by repeat
@@ -194,7 +191,7 @@ func (t *trial) execute(tasks []*backend.Task) {
 	t.instance.Execute(&backend.Batch{Tasks: tasks, Trial: true, Done: t.done})
 }
 
-// answered takes a response.
+// answered receives a response.
 func (t *trial) answered(r *infer.Response) {
 	r.Release()
 	if r.Err != nil {
@@ -224,7 +221,7 @@ func (t *trial) leave(n int) {
 	}
 }
 
-// done takes the end of a batch.
+// done receives the end of a batch.
 func (t *trial) done(b *backend.Batch, report backend.Report) {
 	if report.Refused {
 		t.fail(backend.Unhealthy(t.instance.Name()).Message)
@@ -242,7 +239,7 @@ func (t *trial) done(b *backend.Batch, report backend.Report) {
 	t.leave(1)
 }
 
-// reschedule executes what the model has released in order to get it again.
+// reschedule executes requests again that the model has released for rescheduling.
 func (t *trial) reschedule(tasks []*backend.Task) {
 	for _, task := range tasks {
 		task.Request.Flags = 0

@@ -147,7 +147,7 @@ func TestSamplesHaveTheDataThatTheyName(t *testing.T) {
 	}
 }
 
-// A file of texts is not longer than what the rest of its sample leaves.
+// A file of texts is no longer than the rest of its sample allows.
 func TestWarmupTextsAreBounded(t *testing.T) {
 	w, _, _ := newWarmup(t, sample("batch_size: 1", "TEXT", "STRING", "2", `input_data_file: "texts"`), map[string]string{"texts": "\x01\x00\x00\x00a\x00\x00\x00\x00"})
 	directory, err := w.Open()
@@ -243,7 +243,7 @@ func TestRandomSamplesFitTheirType(t *testing.T) {
 	}
 }
 
-// scripted is an instance that does what a function says, a second later.
+// scripted is an instance that runs a function a second later.
 type scripted struct {
 	gated
 	batches [][]int64 // sizes of the requests' batches

@@ -175,7 +175,7 @@ func newStore(t testing.TB, address, bucket string) *Store {
 	return &Store{Address: address, Bucket: bucket, client: &http.Client{Transport: transport, Timeout: patience}}
 }
 
-// await asks until the store does what it is asked.
+// await retries a request until the store accepts it.
 func (s *Store) await(t testing.TB, ask func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -21,7 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// azureEndpoint is the environment variable, known from Azure's command line, that takes the place of
+// azureEndpoint is the environment variable, known from Azure's command line, that replaces
 // https://ACCOUNT.blob.core.windows.net: for sovereign clouds, private endpoints and emulators.
 const azureEndpoint = "AZURE_STORAGE_SERVICE_ENDPOINT"
 
@@ -85,7 +85,7 @@ func usesIdentity(c objectstore.Credential) bool {
 	return c.AuthType == "managed_identity" || c.AuthType == "default"
 }
 
-// isLoopback reports whether a URL leads to this machine by an address that no other has.
+// isLoopback reports whether a URL has a loopback address.
 func isLoopback(at string) bool {
 	parsed, err := url.Parse(at)
 	if err != nil {
@@ -95,8 +95,8 @@ func isLoopback(at string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// newIdentity makes what gets tokens. The chain of "default" has what servers have: none of the tools of developers, which the
-// SDK would start through a shell.
+// newIdentity makes the source of tokens. The chain of "default" covers servers, without
+// developers' tools, which the SDK would start through a shell.
 func newIdentity(c objectstore.Credential, options policy.ClientOptions) (azcore.TokenCredential, error) {
 	managedOptions := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
 	if c.ClientID != "" {
@@ -107,7 +107,7 @@ func newIdentity(c objectstore.Credential, options policy.ClientOptions) (azcore
 		return managed, err
 	}
 	var chain []azcore.TokenCredential
-	// Each of the two fails at once where the environment does not have what it needs.
+	// Each of the two fails at once if its environment variables are missing.
 	if identity, err := azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{ClientOptions: options}); err == nil {
 		chain = append(chain, identity)
 	}
@@ -149,7 +149,8 @@ func (c *azureClient) Page(ctx context.Context, prefix, from string, most int) (
 	return page, next, nil
 }
 
-// isDirectory tells the directories of accounts with real ones, whose names have no slash at the end.
+// isDirectory recognises the directories of accounts with real ones, whose names do not end in a
+// slash.
 func isDirectory(item *container.BlobItem) bool {
 	if kind := item.Properties.ResourceType; kind != nil && *kind == "directory" {
 		return true
@@ -183,7 +184,7 @@ func causeOfAzure(err error) objectstore.Cause {
 	var own objectstore.Cause
 	var response *azcore.ResponseError
 	var identity *azidentity.AuthenticationFailedError
-	var unavailable interface{ NonRetriable() } // what azidentity calls an identity that is not there
+	var unavailable interface{ NonRetriable() } // azidentity's error for a missing identity
 	switch {
 	case errors.As(err, &own):
 		return own
@@ -202,7 +203,7 @@ func causeOfAzure(err error) objectstore.Cause {
 	return broken(err)
 }
 
-// whyNoToken gives the status alone: the SDK's text has the whole reply.
+// whyNoToken returns only the status: the SDK's text has the whole reply.
 func whyNoToken(err *azidentity.AuthenticationFailedError) string {
 	if err.RawResponse == nil {
 		return "the service of identities gives no token"

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// Open opens a location with the credentials that the process's environment names.
+// Open opens a location with the credentials in the process's environment.
 func Open(ctx context.Context, l objectstore.Location) (objectstore.Bucket, error) {
 	return objectstore.NewOpener(os.Getenv, Connect)(ctx, l)
 }
@@ -25,7 +25,7 @@ func Connect(ctx context.Context, l objectstore.Location, c objectstore.Credenti
 // connector makes clients.
 type connector struct {
 	stall time.Duration // without a byte: a connection fails
-	reply int64         // bytes that a reply may have which is no object's body
+	reply int64         // bound of replies other than objects' bodies, in bytes
 }
 
 func (k connector) connect(ctx context.Context, l objectstore.Location, c objectstore.Credential) (objectstore.Client, error) {
@@ -38,10 +38,11 @@ func (k connector) connect(ctx context.Context, l objectstore.Location, c object
 	return k.connectAzure(l, c)
 }
 
-// sumsByCost are the kinds of checksums that stores tell, the cheapest first.
+// sumsByCost are the kinds of checksums that stores report, the cheapest first.
 var sumsByCost = []string{"crc32c", "crc32", "crc64nvme", "sha1", "sha256", "md5", "sha512"}
 
-// withAnySum has a body be compared with the cheapest of the checksums that the store has told of its whole object, by kind in base64.
+// withAnySum makes a body be compared with the cheapest checksum that the store reports for its
+// whole object, by kind in base64.
 func withAnySum(body io.ReadCloser, sums map[string]string) io.ReadCloser {
 	for _, kind := range sumsByCost {
 		if sum, known := objectstore.ParseSum(kind, sums[kind]); known {
@@ -51,7 +52,7 @@ func withAnySum(body io.ReadCloser, sums map[string]string) io.ReadCloser {
 	return body
 }
 
-// reasonOf says what a status of HTTP means for the caller.
+// reasonOf returns the reason for an HTTP status.
 func reasonOf(status int) error {
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
@@ -66,8 +67,8 @@ func reasonOf(status int) error {
 	return nil
 }
 
-// broken is the cause of a call to which no whole answer came. Of a *url.Error it takes the inner one: the URL says where the
-// request went, and nothing that the operator has written.
+// broken is the cause of a call without a complete answer. It takes the inner error of a
+// *url.Error: the URL shows the request's target and nothing that the operator has written.
 func broken(err error) objectstore.Cause {
 	var outer *url.Error
 	if errors.As(err, &outer) {

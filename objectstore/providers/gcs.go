@@ -29,7 +29,8 @@ const (
 	gcsEmulator = "STORAGE_EMULATOR_HOST"
 )
 
-// gcsClient speaks the JSON API. Google's own client brings gRPC's service mesh with it: half a server's worth of code.
+// gcsClient speaks the JSON API. Google's own client links gRPC's service mesh: half a server's
+// worth of code.
 type gcsClient struct {
 	client    *http.Client
 	transport *http.Transport
@@ -54,7 +55,7 @@ func (k connector) connectGCS(l objectstore.Location, c objectstore.Credential) 
 
 func (c *gcsClient) Close() { c.transport.CloseIdleConnections() }
 
-// listing is what the API says of a page. Numbers of 64 bits are strings there.
+// listing is a page of the API. 64-bit numbers are strings.
 type listing struct {
 	Next  string `json:"nextPageToken"`
 	Items []struct {
@@ -113,7 +114,7 @@ func (c *gcsClient) Read(ctx context.Context, key string, o objectstore.Object, 
 	return withAnySum(response.Body, googleSums(response.Header)), nil
 }
 
-// googleSums are the checksums of a whole object as it is stored, by kind.
+// googleSums are the checksums of a whole object as stored, by kind.
 func googleSums(h http.Header) map[string]string {
 	sums := make(map[string]string)
 	for _, line := range h.Values("X-Goog-Hash") {
@@ -125,13 +126,13 @@ func googleSums(h http.Header) map[string]string {
 	return sums
 }
 
-// get gets what is at a URL from an offset on. The caller closes the body.
+// get requests a URL from an offset on. The caller closes the body.
 func (c *gcsClient) get(ctx context.Context, at string, offset int64) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return nil, broken(err)
 	}
-	request.Header.Set("Accept-Encoding", "gzip") // or the store unpacks what is stored packed
+	request.Header.Set("Accept-Encoding", "gzip") // otherwise the store decompresses objects
 	if offset > 0 {
 		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
 	}
@@ -174,7 +175,7 @@ func causeOfGCS(response *http.Response) objectstore.Cause {
 	return cause
 }
 
-// googleTokens gets tokens, one at a time, and keeps each until shortly before it expires.
+// googleTokens fetches tokens, one at a time, and keeps each until shortly before it expires.
 type googleTokens struct {
 	file   string // a key; "" is the machine's identity, or none
 	client *http.Client
@@ -186,8 +187,8 @@ type googleTokens struct {
 
 const tokenMargin = time.Minute
 
-// now returns a token; "" where this machine has none: the bucket may be public. Goroutines that find it expired at the same
-// time get one each.
+// now returns a token; "" if this machine has none: the bucket may be public. Goroutines that find
+// it expired at the same time fetch one each.
 func (t *googleTokens) now(ctx context.Context) (string, error) {
 	t.mu.Lock()
 	token, valid := t.token, time.Until(t.expires) > tokenMargin
@@ -242,7 +243,7 @@ func (c called) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.base.RoundTrip(r.WithContext(c.ctx))
 }
 
-// errnoOf gives the reason of a failed system call without the path.
+// errnoOf returns the reason of a failed system call without the path.
 func errnoOf(err error) string {
 	var number syscall.Errno
 	if errors.As(err, &number) {
@@ -251,8 +252,8 @@ func errnoOf(err error) string {
 	return "it is no file"
 }
 
-// causeOfToken shows what a server of tokens says of its refusal, and of all else no text: with identities that are federated it
-// may have what a program has printed, or a file's path.
+// causeOfToken shows a token server's own reason for a refusal, and no other text: with federated
+// identities other texts may contain a program's output, or a file's path.
 func causeOfToken(err error, kind google.CredentialsType) objectstore.Cause {
 	var refused *oauth2.RetrieveError
 	var unanswered *url.Error
@@ -280,7 +281,7 @@ func causeOfToken(err error, kind google.CredentialsType) objectstore.Cause {
 	return objectstore.Cause{Reason: reason, Name: reply.Error, Message: reply.Description}
 }
 
-// ofMachine asks the metadata server, which machines and pods of Google have.
+// ofMachine asks the metadata server of Google's machines and pods.
 func (t *googleTokens) ofMachine(ctx context.Context) (string, time.Time, error) {
 	server := metadata.NewClient(t.client)
 	if !server.OnGCEWithContext(ctx) {

@@ -368,7 +368,7 @@ func TestStoresThatAreNotThere(t *testing.T) {
 	})
 }
 
-// TestChecksums has each store tell checksums in its own way: what comes is compared with one of them, over bodies that were resumed
+// TestChecksums has each store report checksums in its own way: the bytes are compared with one of them, over bodies that were resumed
 // too, and with none where the store tells none that can be computed.
 func TestChecksums(t *testing.T) {
 	const crc, md5 = "KAwGng==", "eB5eJF1ptWaXm4bijSPyxw==" // of content

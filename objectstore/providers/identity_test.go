@@ -115,7 +115,7 @@ func TestKeysOfGoogle(t *testing.T) {
 	if g.asked.Load() != 1 {
 		t.Errorf("got %d tokens, want one that is kept", g.asked.Load())
 	}
-	g.valid.Store("two") // the one that is kept is revoked
+	g.valid.Store("two") // the kept token is revoked
 	g.given.Store("two")
 	list(t, b, "")
 	if g.asked.Load() != 2 {
@@ -521,7 +521,7 @@ func newClientID(t *testing.T) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// TestIdentitiesOfAppsThatFail name what has failed: the service of identities, the container, or the endpoint.
+// TestIdentitiesOfAppsThatFail name the failure: the service of identities, the container, or the endpoint.
 func TestIdentitiesOfAppsThatFail(t *testing.T) {
 	set := func(name, value string) func(*testing.T, *azureIdentities) {
 		return func(t *testing.T, _ *azureIdentities) { t.Setenv(name, value) }

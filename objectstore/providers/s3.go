@@ -26,7 +26,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// anyRegion is that of a location with an endpoint of its own, and the first try elsewhere.
+// anyRegion is the region of a location with its own endpoint, and the first try elsewhere.
 const anyRegion = "us-east-1"
 
 type s3Client struct {
@@ -40,8 +40,8 @@ type s3Client struct {
 	transport   *http.Transport
 	follow      bool                   // the store may name another region
 	region      atomic.Pointer[string] // that it has named
-	signed      atomic.Bool            // there have been credentials
-	unsigned    atomic.Bool            // there are none, and requests go without a signature
+	signed      atomic.Bool            // credentials have been found
+	unsigned    atomic.Bool            // no credentials: requests go without a signature
 }
 
 func (k connector) connectS3(ctx context.Context, l objectstore.Location, c objectstore.Credential) (objectstore.Client, error) {
@@ -190,12 +190,13 @@ func ask[T any](ctx context.Context, c *s3Client, do func(func(*s3.Options)) (T,
 	return result, cause
 }
 
-// noCredentials is the name of the error where there are none.
+// noCredentials is the name of the error for missing credentials.
 const noCredentials = "NoCredentials"
 
-// identify makes sure that there are credentials, or that requests are to go without. A client that has had some does not fall back:
-// where a machine's service fails for once, the store would refuse what it serves. Where the store refuses a request without a signature,
-// another client is made, which asks for credentials anew.
+// identify checks that there are credentials, or decides to send requests without. A client that
+// has had some does not fall back: if a machine's service fails once, the store would refuse
+// everything. If the store refuses an unsigned request, another client is made, which asks for
+// credentials again.
 func (c *s3Client) identify(ctx context.Context) error {
 	if c.unsigned.Load() {
 		return nil
@@ -213,7 +214,8 @@ func (c *s3Client) identify(ctx context.Context) error {
 	return objectstore.Cause{Reason: objectstore.ErrDenied, Name: noCredentials, Message: c.whyNoCredentials(err)}
 }
 
-// whyNoConfiguration says why the files and variables of Amazon's make no configuration. The SDK's texts quote them.
+// whyNoConfiguration explains why Amazon's files and variables make no configuration. The SDK's
+// texts quote them.
 func whyNoConfiguration(err error) string {
 	var missing config.SharedConfigProfileNotExistError
 	var unread config.SharedConfigLoadError
@@ -226,7 +228,8 @@ func whyNoConfiguration(err error) string {
 	return "a variable or a file of Amazon's configuration has a value that cannot be used"
 }
 
-// whyNoCredentials says why there are none. The SDK's texts may quote all that a program has printed, or a server has sent.
+// whyNoCredentials explains why there are no credentials. The SDK's texts may quote a program's
+// output, or a server's reply.
 func (c *s3Client) whyNoCredentials(err error) string {
 	text := "the credentials of Amazon's configuration cannot be had"
 	if c.profile != "" {
@@ -249,7 +252,7 @@ func (c *s3Client) whyNoCredentials(err error) string {
 	return text
 }
 
-// isWord reports whether a name of an error is short and of letters.
+// isWord reports whether an error's name is short and consists of letters.
 func isWord(name string) bool {
 	return name != "" && len(name) < 64 && !strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') })
 }
@@ -261,7 +264,8 @@ func isRegion(name string) bool {
 	})
 }
 
-// askSum has a request for an object ask for its checksum. The SDK's own field would have it be compared by the SDK as well.
+// askSum makes a request for an object ask for its checksum. With the SDK's own field the SDK would
+// also compare it.
 func (c *s3Client) askSum(o *s3.Options) {
 	if c.asksSums {
 		o.APIOptions = append(o.APIOptions, smithyhttp.SetHeaderValue("X-Amz-Checksum-Mode", "ENABLED"))

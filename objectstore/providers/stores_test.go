@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
-// setEnvironment removes what the environment says about clouds, and sets what env says.
+// setEnvironment removes the environment's cloud settings, and sets those of env.
 func setEnvironment(t *testing.T, env map[string]string) {
 	t.Helper()
 	for _, entry := range os.Environ() {

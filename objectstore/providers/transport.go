@@ -21,7 +21,7 @@ const (
 	mostReply = 16 << 20         // bytes of a reply that is no object's body: 1000 keys have 1 MiB of names at most
 )
 
-// newTransport makes the connections of one client. Bodies come as they are stored.
+// newTransport makes the connections of one client. Bodies arrive as they are stored.
 func (k connector) newTransport() *http.Transport {
 	dialer := net.Dialer{Timeout: dialTime}
 	return &http.Transport{
@@ -42,8 +42,8 @@ func (k connector) newTransport() *http.Transport {
 	}
 }
 
-// pastMachine asks the services of the machine itself, which give its identity, without a proxy: one would answer with its own.
-// They have addresses of the link, or those below fd00:ec2:: at Amazon's.
+// pastMachine bypasses the proxy for the services of the machine itself, which report its identity:
+// a proxy would answer with its own. They have link-local addresses, or Amazon's below fd00:ec2::.
 func pastMachine(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	amazons := netip.MustParsePrefix("fd00:ec2::/32")
 	return func(r *http.Request) (*url.URL, error) {
@@ -55,8 +55,8 @@ func pastMachine(proxy func(*http.Request) (*url.URL, error)) func(*http.Request
 	}
 }
 
-// movingConn is a connection that fails when nothing has moved on it for stall. A write puts the deadline of a read that waits
-// off as well: the reply begins then.
+// movingConn is a connection that fails when no byte has moved on it for stall. A write also
+// postpones the deadline of a waiting read: the reply starts then.
 type movingConn struct {
 	net.Conn
 	stall time.Duration
@@ -76,7 +76,7 @@ func (c *movingConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// newClient makes an HTTP client that follows no redirection, which could lead requests with credentials elsewhere.
+// newClient makes an HTTP client that follows no redirect, which could send credentials elsewhere.
 func (k connector) newClient(transport *http.Transport) *http.Client {
 	return &http.Client{
 		Transport:     bounded{transport, k.reply},

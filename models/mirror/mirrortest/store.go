@@ -1,4 +1,5 @@
-// Package mirrortest is an object store in memory for tests, which hangs, fails and changes as they tell it to.
+// Package mirrortest is an in-memory object store for tests. It hangs, fails and changes on
+// request.
 package mirrortest
 
 import (
@@ -14,14 +15,14 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// Call is what a store is asked.
+// Call is a kind of call to a store.
 type Call string
 
 // The calls.
 const (
 	List Call = "list"
 	Open Call = "open"
-	Read Call = "read" // of a body that Open has returned
+	Read Call = "read" // of a body from Open
 )
 
 // Store is an objectstore.Bucket. Any goroutine may change it.
@@ -52,7 +53,7 @@ func New() *Store {
 	return &Store{objects: make(map[string]content), errs: make(map[Call]error), hangs: make(map[Call]chan struct{}), waiting: make(map[Call]int), opened: make(map[string]int)}
 }
 
-// Opener opens the store, wherever it is said to lie.
+// Opener opens the store at any location.
 func (s *Store) Opener(ctx context.Context, at objectstore.Location) (objectstore.Bucket, error) {
 	s.mu.Lock()
 	s.at = at
@@ -79,28 +80,28 @@ func (s *Store) Delete(key string) {
 	delete(s.objects, strings.TrimSuffix(key, "/"))
 }
 
-// Fail has calls fail from now on; nil ends that.
+// Fail makes calls fail from now on; nil ends that.
 func (s *Store) Fail(call Call, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.errs[call] = err
 }
 
-// Denial is what a store answers to a client that may not read an object.
+// Denial is the error for a client that may not read an object.
 func (s *Store) Denial(key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.at.ReadError(key, objectstore.Cause{Reason: objectstore.ErrDenied, Name: "AccessDenied", Message: "no"})
 }
 
-// Hang has calls wait until their context ends or Resume is called.
+// Hang makes calls wait until their context ends or Resume is called.
 func (s *Store) Hang(call Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hangs[call] = make(chan struct{})
 }
 
-// Resume has calls that hang go on.
+// Resume continues hanging calls.
 func (s *Store) Resume(call Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,21 +111,21 @@ func (s *Store) Resume(call Call) {
 	}
 }
 
-// Waiting counts the calls that hang.
+// Waiting counts the hanging calls.
 func (s *Store) Waiting(call Call) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.waiting[call]
 }
 
-// Before is called before each call from now on.
+// Before sets a function that runs before each call.
 func (s *Store) Before(f func(call Call, key string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before = f
 }
 
-// Opened counts how often an object was read, "" for all.
+// Opened counts the reads of an object, or of all if key is "".
 func (s *Store) Opened(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +153,7 @@ func (s *Store) Closed() bool {
 	return s.closed
 }
 
-// call does what the test wants to happen in a call.
+// call applies the test's settings to a call.
 func (s *Store) call(ctx context.Context, call Call, key string) error {
 	s.mu.Lock()
 	before, hang, err := s.before, s.hangs[call], s.errs[call]
@@ -252,7 +253,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// WriteTo hides that of bytes.Reader, which would not hang.
+// WriteTo hides the method of bytes.Reader, which would not hang.
 func (b *body) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, struct{ io.Reader }{b}) }
 
 // Close implements io.Closer.

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// WithSums opens stores that tell the MD5 of each object, as an uploader to Azure leaves it. Package objectstore compares it. It is
-// wrong for keys of which wrong says so.
+// WithSums opens stores that report the MD5 of each object, as uploads to Azure leave it. Package
+// objectstore compares it. It is wrong for keys for which wrong returns true.
 func WithSums(open objectstore.Opener, wrong func(key string) bool) objectstore.Opener {
 	return func(ctx context.Context, l objectstore.Location) (objectstore.Bucket, error) {
 		connect := func(ctx context.Context, l objectstore.Location, _ objectstore.Credential) (objectstore.Client, error) {
@@ -26,7 +26,7 @@ func WithSums(open objectstore.Opener, wrong func(key string) bool) objectstore.
 // telling is an objectstore.Client.
 type telling struct {
 	bucket objectstore.Bucket
-	path   string // with which the store's own keys begin
+	path   string // prefix of the store's own keys
 	wrong  func(key string) bool
 }
 

@@ -14,8 +14,8 @@ import (
 // TestPlacesOfTheDead must be removed by the next server, those of others not.
 func TestPlacesOfTheDead(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	living, killed := NewPlace("", zerolog.Nop()), NewPlace("", zerolog.Nop())
-	for _, s := range []*Place{living, killed} {
+	living, killed := NewWorkspace("", zerolog.Nop()), NewWorkspace("", zerolog.Nop())
+	for _, s := range []*Workspace{living, killed} {
 		if _, err := s.Make(""); err != nil {
 			t.Fatal(err)
 		}
@@ -23,7 +23,7 @@ func TestPlacesOfTheDead(t *testing.T) {
 	if err := unix.Flock(int(killed.parent.Fd()), unix.LOCK_UN); err != nil { // as the kernel does
 		t.Fatal(err)
 	}
-	for _, name := range []string{"other", placePrefix + "file"} {
+	for _, name := range []string{"other", namePrefix + "file"} {
 		if err := os.WriteFile(filepath.Join(os.TempDir(), name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -31,10 +31,10 @@ func TestPlacesOfTheDead(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(os.TempDir(), "directory"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("directory", filepath.Join(os.TempDir(), placePrefix+"link")); err != nil {
+	if err := os.Symlink("directory", filepath.Join(os.TempDir(), namePrefix+"link")); err != nil {
 		t.Fatal(err)
 	}
-	next := NewPlace("", zerolog.Nop())
+	next := NewWorkspace("", zerolog.Nop())
 	next.Sweep()
 	if _, err := next.Make(""); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestPlacesOfTheDead(t *testing.T) {
 	for _, e := range entries {
 		got[e.Name()] = true
 	}
-	want := map[string]bool{"other": true, "directory": true, placePrefix + "file": true, placePrefix + "link": true,
+	want := map[string]bool{"other": true, "directory": true, namePrefix + "file": true, namePrefix + "link": true,
 		filepath.Base(living.parent.Name()): true, filepath.Base(next.parent.Name()): true}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %q, want %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
@@ -57,7 +57,7 @@ func TestPlacesOfTheDead(t *testing.T) {
 }
 
 func TestLastUserRemovesACopy(t *testing.T) {
-	p := NewPlace(t.TempDir(), zerolog.Nop())
+	p := NewWorkspace(t.TempDir(), zerolog.Nop())
 	defer p.Close()
 	c, err := p.Make("folder")
 	if err != nil {
@@ -95,7 +95,7 @@ func TestLastUserRemovesACopy(t *testing.T) {
 
 func TestPlaceIsMadeAgain(t *testing.T) {
 	base := t.TempDir()
-	p := NewPlace(base, zerolog.Nop())
+	p := NewWorkspace(base, zerolog.Nop())
 	for range 2 {
 		c, err := p.Make("")
 		if err != nil {
