@@ -12,17 +12,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 const (
 	goodModel  = "echo"
-	spareModel = "spare" // what load and unload are about
+	spareModel = "spare"   // what load and unload are about
+	numbers    = "numbers" // with tensors of the same names
 	textInput  = "text_input"
 	textOutput = "text_output"
 
 	// largeBody is more than small endpoints take, and smallBody as much as they do.
 	largeBody = 2 << 20
 	smallBody = 1<<20 - 4<<10
+
+	parameterBytes = 48 << 10 // of a parameter that has a meaning
 
 	halfCalls    = 4000 // on each connection
 	halfRequests = 256
@@ -42,7 +46,7 @@ func attacksOn(to *target) (list []attack) {
 	if err != nil {
 		panic(err)
 	}
-	for _, e := range slices.Concat(endpoints, plain()) {
+	for _, e := range slices.Concat(endpoints, plain(inferenceOf(endpoints))) {
 		list = append(list, attacksOverHTTP(to.Addresses[e.front], e, seen)...)
 	}
 	slices.SortStableFunc(list, func(a, b attack) int { return cmp.Or(cmp.Compare(a.Entry, b.Entry), cmp.Compare(a.Kind, b.Kind)) })
@@ -68,9 +72,19 @@ func sampled(i int) bool {
 
 const sampleApart = 61
 
+// inferenceOf returns the schema of the body of an inference.
+func inferenceOf(endpoints []endpoint) *schema {
+	for _, e := range endpoints {
+		if strings.HasSuffix(e.path, "/"+goodModel+"/infer") {
+			return e.schema
+		}
+	}
+	return nil
+}
+
 // plain are the endpoints that no document describes: those of the front ends beside REST. A test
 // compares them with the paths in the sources.
-func plain() (list []endpoint) {
+func plain(inference *schema) (list []endpoint) {
 	load := &schema{Type: "object", Properties: map[string]*schema{"model_name": {Type: "string"}, "url": {Type: "string"}}}
 	for _, row := range []struct {
 		front, method, paths string
@@ -79,18 +93,18 @@ func plain() (list []endpoint) {
 		{"OpenAI", "GET", "/v1/models /v1/models/{model} /health/ready /metrics", nil},
 		{"OpenAI", "POST", "/v1/models/{model}/load /v1/models/{model}/unload", nil},
 		{"SageMaker", "GET", "/ping /models /models/{model}", nil},
-		{"SageMaker", "POST", "/invocations /models/{model}/invoke", nil},
+		{"SageMaker", "POST", "/invocations /models/{model}/invoke", inference},
 		{"SageMaker", "POST", "/models", load},
 		{"SageMaker", "DELETE", "/models/{model}", nil},
 		{"Vertex AI", "GET", healthRoute, nil},
-		{"Vertex AI", "POST", predictRoute, nil},
+		{"Vertex AI", "POST", predictRoute, inference},
 		{"metrics", "GET", "/metrics /status /status?lines=1000000", nil},
 		{"page", "GET", "/ /models/{model} /models/{model}/versions/1 /log /errors /static/x", nil},
 		{"page", "POST", "/models/{model}/infer /models/{model}/load /models/{model}/unload /models/{model}/instances", nil},
 		{"REST", "GET", "/docs /openapi.json", nil},
 	} {
 		for path := range strings.FieldsSeq(row.paths) {
-			list = append(list, endpoint{front: row.front, method: row.method, path: path, schema: row.schema})
+			list = append(list, endpoint{front: row.front, method: row.method, path: path, schema: row.schema, binary: binaryMark(row.front)})
 		}
 	}
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} {
@@ -98,6 +112,38 @@ func plain() (list []endpoint) {
 	}
 	return list
 }
+
+// binaryMark begins the header that tells the length of the JSON in front of binary tensors.
+func binaryMark(front string) string {
+	switch front {
+	case "SageMaker":
+		return "Content-Type: application/vnd.sagemaker-triton.binary+json;json-header-size="
+	case "Vertex AI":
+		return "Content-Type: application/vnd.vertex-ai-triton.binary+json;json-header-size="
+	}
+	return "Inference-Header-Content-Length: "
+}
+
+// parameterNames finds the parameters that have a meaning: the names that the reader of inferences
+// compares with, and those with the prefix that is Triton's.
+var parameterNames = sync.OnceValue(func() (names []string) {
+	inspect("server/rest/inference", func(n ast.Node) {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) != 1 {
+			return
+		}
+		method, ok := call.Fun.(*ast.SelectorExpr)
+		if literal, text := call.Args[0].(*ast.BasicLit); ok && text && method.Sel.Name == "Is" {
+			name, _ := strconv.Unquote(literal.Value)
+			names = append(names, name)
+		}
+	})
+	names = append(names, literalsIn("server/grpc/message", isReserved)...)
+	slices.Sort(names)
+	return slices.Compact(names)
+})
+
+var isReserved = regexp.MustCompile(`^triton_[a-z_]+$`)
 
 // openAISchema has each field that package openai reads, at the top and in the lists of messages and
 // tools, with any value.
@@ -153,16 +199,19 @@ func fieldsRead(folder string) (names []string) {
 }
 
 // pathsIn finds the literals of a package that look like paths of endpoints.
-func pathsIn(folder string) (paths []string) {
+func pathsIn(folder string) []string { return literalsIn(folder, isPath) }
+
+// literalsIn finds the literals of a package that match.
+func literalsIn(folder string, pattern *regexp.Regexp) (texts []string) {
 	inspect(folder, func(n ast.Node) {
 		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-			if path, _ := strconv.Unquote(literal.Value); isPath.MatchString(path) {
-				paths = append(paths, path)
+			if text, _ := strconv.Unquote(literal.Value); pattern.MatchString(text) {
+				texts = append(texts, text)
 			}
 		}
 	})
-	slices.Sort(paths)
-	return slices.Compact(paths)
+	slices.Sort(texts)
+	return slices.Compact(texts)
 }
 
 var isPath = regexp.MustCompile(`^/(?:[a-z0-9_]+/)*[a-z0-9_]+$`)

@@ -37,15 +37,17 @@ type attack struct {
 	Kind    string // the position in the message and the form of the value there
 	Volleys []volley
 
-	body   func(size int) []byte // nil: no body
-	coding string                // gzip, deflate or none
-	pieces int                   // bytes of a frame or chunk, 0: as large as they may be
-	unread bool                  // the reply is left in the socket
+	body   func(size int) []byte    // nil: no body, or each
+	each   func(i, size int) []byte // of the i-th copy, where they differ
+	coded  bool                     // the copies have the codings in turn
+	pieces int                      // bytes of a frame or chunk, 0: as large as they may be
+	unread bool                     // the reply is left in the socket
 	send   func(body []byte, a *attack, d *delivery) error
 }
 
 // delivery is one copy of a volley.
 type delivery struct {
+	coding string // gzip, deflate or none
 	arrive sync.Once
 	came   func(status string)
 	held   <-chan struct{} // closed when connections may be closed
@@ -56,7 +58,7 @@ func (d *delivery) arrived(status string) { d.arrive.Do(func() { d.came(status) 
 
 // outcome counts the replies to a volley by their status.
 type outcome struct {
-	Sent     int // bytes of one copy on the wire
+	Sent     int // bytes of all copies on the wire
 	Statuses map[string]int
 }
 
@@ -112,21 +114,27 @@ func say(v any) {
 
 // launch sends all copies and returns when all have arrived; wait returns when they have ended.
 func (a *attack) launch(v volley, held <-chan struct{}) (o outcome, wait func()) {
-	var body []byte
-	if a.body != nil {
-		body = compress(a.coding, a.body(v.Size))
-	}
-	o = outcome{Sent: len(body), Statuses: map[string]int{}}
+	o = outcome{Statuses: map[string]int{}}
 	var copies, arrivals sync.WaitGroup
 	var mu sync.Mutex
 	arrivals.Add(v.Copies)
-	for range v.Copies {
+	made := map[string][]byte{} // by coding
+	for i := range v.Copies {
 		d := &delivery{held: held, came: func(status string) {
 			mu.Lock()
 			o.Statuses[status]++
 			mu.Unlock()
 			arrivals.Done()
 		}}
+		if a.coded {
+			d.coding = codings[i%len(codings)]
+		}
+		body, again := made[d.coding]
+		if !again || a.each != nil {
+			body = compress(d.coding, a.make(i, v.Size))
+			made[d.coding] = body
+		}
+		o.Sent += len(body)
 		copies.Go(func() {
 			err := a.send(body, a, d)
 			d.arrived(fmt.Sprint(err))
@@ -136,7 +144,21 @@ func (a *attack) launch(v volley, held <-chan struct{}) (o outcome, wait func())
 	return o, copies.Wait
 }
 
+// make returns the body of the i-th copy.
+func (a *attack) make(i, size int) []byte {
+	switch {
+	case a.each != nil:
+		return a.each(i, size)
+	case a.body != nil:
+		return a.body(size)
+	}
+	return nil
+}
+
 func compress(coding string, body []byte) []byte {
+	if body == nil {
+		return nil
+	}
 	var b bytes.Buffer
 	var w io.WriteCloser
 	switch coding {

@@ -1,11 +1,20 @@
 // Package amplification sends the worst messages that the descriptions of the server allow to a
 // server in this process, and compares its live heap with its account. The messages are generated:
-// from the protobuf descriptors, from the OpenAPI document that the server serves, from the tables
-// of endpoints in docs, and from the golden frames of package ipc. A new call, field, endpoint or
-// kind of frame is covered as soon as it is described.
+//
+//   - calls and messages from the protobuf descriptors,
+//   - endpoints, JSON bodies and bodies that are tensors from the OpenAPI document that the server
+//     serves,
+//   - parameters, paths and fields of OpenAI's API from the literals in the sources that read them,
+//   - configs of models from the descriptor of the message that describes them,
+//   - frames of model processes from the golden frames of package ipc.
+//
+// A new call, field, endpoint, parameter or kind of frame is covered as soon as it is described.
 //
 //	test ── server, PeakHeap ◀── sockets ── client: the same binary, which generates and sends
 //	  └──────────── one line for each volley ────▶ ┘
+//
+// The copies of a body are sent plain, gzipped and deflated in turn. The model that most messages
+// are for runs in a process of its own, which is the same binary once more.
 //
 // The package has no code but tests.
 package amplification

@@ -1,7 +1,6 @@
 package amplification
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,14 +22,13 @@ func TestFloodsDoNotHoldUpTheEnd(t *testing.T) {
 	if err != nil || len(frames) == 0 {
 		t.Fatalf("got %d golden frames, error %v", len(frames), err)
 	}
-	backends := hostilePlugin(t)
 	var repository string
 	v := serve(t, func(o *nereid.Options) {
 		repository = o.Repository.Paths[0]
-		o.Backends.Directory, o.ExitTimeout = backends, exit
+		o.ExitTimeout = exit
 		for name := range frames {
 			testkit.WriteFiles(t, repository, map[string]string{
-				name + "/config.pbtxt": fmt.Sprintf("backend: %q\n%smodel_transaction_policy { decoupled: true }", hostileBackend, textConfig),
+				name + "/config.pbtxt": configOf(hostileBackend) + "model_transaction_policy { decoupled: true }",
 				name + "/1/":           "",
 			})
 		}

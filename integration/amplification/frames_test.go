@@ -3,6 +3,7 @@ package amplification
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -25,21 +26,19 @@ const (
 )
 
 // flood is the time in which the plugin sends its frames, unless the server has it wait.
-const flood = 2 * time.Second
+const flood = time.Second
 
 const inferPath = "/inference.GRPCInferenceService/"
 
 // TestLiveHeapFollowsTheAccountOfModels has a plugin send each form of each frame that a model process may
 // send, while its clients do not read.
 func TestLiveHeapFollowsTheAccountOfModels(t *testing.T) {
-	backends := hostilePlugin(t)
 	var repository string
 	v := serve(t, func(o *nereid.Options) {
 		repository = o.Repository.Paths[0]
-		o.Backends.Directory = backends
 		// The requests that it leaves open end with the process.
 		o.Backends.Settings = map[string]map[string]string{hostileBackend: {"unload-timeout-seconds": "1"}}
-		config := fmt.Sprintf("backend: %q\n%s", hostileBackend, textConfig)
+		config := configOf(hostileBackend)
 		testkit.WriteFiles(t, repository, map[string]string{
 			hostileModel + "/config.pbtxt": config, hostileModel + "/1/": "",
 			hostileStream + "/config.pbtxt": config + "model_transaction_policy { decoupled: true }", hostileStream + "/1/": "",
@@ -51,14 +50,20 @@ func TestLiveHeapFollowsTheAccountOfModels(t *testing.T) {
 		t.Fatalf("got %d golden frames, error %v", len(frames), err)
 	}
 	rest, number := int64(-1), 0
+	same := map[string]bool{} // cases that do not depend on the golden frame
 	for _, model := range []string{hostileModel, hostileStream} {
 		defer v.ask(t, model, "unload") // whose process may still have frames to send
 		for _, name := range slices.Sorted(maps.Keys(frames)) {
-			if _, same := mapOf(frames[name]); same && model == hostileStream {
+			if _, ok := mapOf(frames[name]); ok && model == hostileStream {
 				continue // as of the other model
 			}
 			t.Run(model+"_"+name, func(t *testing.T) {
 				for _, form := range formsOfFrame(frames[name]) {
+					if known := model + commonCase(frames[name], form); same[known] {
+						continue
+					} else if known != model {
+						same[known] = true
+					}
 					if number++; !sampled(number) {
 						continue
 					}
@@ -76,30 +81,23 @@ func TestLiveHeapFollowsTheAccountOfModels(t *testing.T) {
 	}
 }
 
-// hostilePlugin makes a directory of backends whose one program is this test binary.
-func hostilePlugin(t *testing.T) string {
+// plugins makes a directory of backends whose programs are this test binary.
+func plugins(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
 	backends := t.TempDir()
-	to := filepath.Join(backends, hostileBackend, "nereid_"+hostileBackend)
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	from, err := os.Open(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	file, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o700)
-	if err == nil {
-		_, err = io.Copy(file, from)
-		file.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{hostedBackend, hostileBackend} {
+		to := filepath.Join(backends, name, "nereid_"+name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, program, 0o700)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return backends
 }

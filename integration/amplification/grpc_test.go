@@ -22,11 +22,11 @@ func overGRPC(address, method string) func([]byte, *attack, *delivery) error {
 			return err
 		}
 		defer c.close()
-		if err := c.headers(1, method, a.coding); err != nil {
+		if err := c.headers(1, method, d.coding); err != nil {
 			return err
 		}
 		prefix := make([]byte, 5, 5+len(body))
-		if a.coding != "" {
+		if d.coding != "" {
 			prefix[0] = 1
 		}
 		binary.BigEndian.PutUint32(prefix[1:], uint32(len(body)))

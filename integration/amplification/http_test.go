@@ -18,13 +18,13 @@ func overHTTP(address, method, path string, headers ...string) func([]byte, *att
 		}
 		defer conn.Close()
 		head := httpHead(method, path, headers...)
-		if a.coding != "" {
-			head += "Content-Encoding: " + a.coding + "\r\n"
+		if d.coding != "" {
+			head += "Content-Encoding: " + d.coding + "\r\n"
 		}
 		switch {
 		case a.pieces > 0:
 			head += "Transfer-Encoding: chunked\r\n\r\n"
-		case a.body != nil:
+		case a.body != nil || a.each != nil:
 			head += fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body))
 		default:
 			head += "\r\n"

@@ -2,11 +2,16 @@ package amplification
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // schema is a JSON schema of an OpenAPI document, as far as forms are made of it.
@@ -19,7 +24,8 @@ type schema struct {
 	Items      *schema
 	AnyOf      []*schema `json:"anyOf"`
 	Examples   []any
-	list       bool // perhaps of texts: other values are sent in all such members together
+	Media      string `json:"contentMediaType"` // of what a text has
+	list       bool   // perhaps of texts: other values are sent in all such members together
 }
 
 // jsonForm is one form of a body.
@@ -27,6 +33,9 @@ type jsonForm struct {
 	kind string
 	long bool // the reply may repeat a long text
 	make func(size int) []byte
+	// each makes the copies where they differ; make is nil then.
+	each   func(i, size int) []byte
+	copies int
 }
 
 // jsonValues are the values that cost the most for their size, by their names.
@@ -89,8 +98,11 @@ func indented(b *bytes.Buffer, depth, size int) {
 func formsOfSchema(s *schema, at string, wrap func([]byte) []byte, depth int) (list []jsonForm) {
 	for i, v := range jsonValues {
 		if s.takes(i, depth, at) {
-			list = append(list, jsonForm{at + ": " + v.kind, v.long, func(size int) []byte { return wrap(v.make(size)) }})
+			list = append(list, jsonForm{kind: at + ": " + v.kind, long: v.long, make: func(size int) []byte { return wrap(v.make(size)) }})
 		}
+	}
+	if s.Media == "application/json" {
+		list = append(list, formsOfConfig(at, wrap)...)
 	}
 	if depth >= maxNesting {
 		return list
@@ -100,7 +112,7 @@ func formsOfSchema(s *schema, at string, wrap func([]byte) []byte, depth int) (l
 		if depth > 0 || len(names) < 2 {
 			break
 		}
-		list = append(list, jsonForm{"all members: " + jsonValues[i].kind, false, func(size int) []byte {
+		list = append(list, jsonForm{kind: "all members: " + jsonValues[i].kind, make: func(size int) []byte {
 			b := []byte("{")
 			for _, name := range names {
 				value := v.make(size / len(names))
@@ -125,6 +137,7 @@ func formsOfSchema(s *schema, at string, wrap func([]byte) []byte, depth int) (l
 	case s.Additional != nil:
 		list = append(list, formsOfSchema(s.Additional, at+"{}", func(b []byte) []byte { return wrap(withMember(nil, "file:1/m", b)) }, depth+1)...)
 	case s.Type == "object" && s.Properties == nil:
+		list = append(list, knownParameters(at, wrap))
 		list = append(list, formsOfSchema(&schema{}, at+"{}", func(b []byte) []byte { return wrap(withMember(nil, "m", b)) }, maxNesting)...)
 	case s.Type == "array" && s.Items == nil:
 		list = append(list, formsOfSchema(&schema{}, at+"[]", func(b []byte) []byte { return wrap(slices.Concat([]byte("["), b, []byte("]"))) }, maxNesting)...)
@@ -136,6 +149,41 @@ func formsOfSchema(s *schema, at string, wrap func([]byte) []byte, depth int) (l
 		if one.Properties != nil || one.Items != nil {
 			list = append(list, formsOfSchema(one, at, wrap, depth+1)[len(jsonValues):]...)
 		}
+	}
+	return list
+}
+
+// knownParameters has each parameter that has a meaning, with each kind of value, in a copy of its own.
+func knownParameters(at string, wrap func([]byte) []byte) jsonForm {
+	names := parameterNames()
+	values := []func(size int) []byte{
+		func(int) []byte { return []byte("true") },
+		func(int) []byte { return strconv.AppendInt(nil, math.MaxInt64, 10) },
+		func(size int) []byte { return fmt.Appendf(nil, `"%s"`, bytes.Repeat([]byte(`\u0001`), size/6)) },
+	}
+	return jsonForm{kind: at + "{}: known parameters", copies: len(names) * len(values), each: func(i, size int) []byte {
+		return wrap(withMember(nil, names[i%len(names)], values[i/len(names)%len(values)](size)))
+	}}
+}
+
+// formsOfConfig are those of a text that is JSON itself, a model's config: each value in the place of the
+// whole, and a list of empty objects in each field of the message that describes configs.
+func formsOfConfig(at string, wrap func([]byte) []byte) (list []jsonForm) {
+	add := func(kind string, make func(size int) []byte) {
+		list = append(list, jsonForm{kind: at + " as JSON" + kind, make: func(size int) []byte {
+			text, _ := json.Marshal(string(make(size)))
+			return wrap(text)
+		}})
+	}
+	for _, v := range jsonValues {
+		add(": "+v.kind, v.make)
+	}
+	fields := new(kserve.ModelConfig).ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		name := string(fields.Get(i).Name())
+		add("."+name, func(size int) []byte {
+			return withMember(nil, name, many("[", "{}", "]")(size))
+		})
 	}
 	return list
 }
@@ -211,7 +259,8 @@ type operation struct {
 type endpoint struct {
 	front, method, path string
 	schema              *schema
-	headers             []string
+	media               []string // of bodies that are the bytes of a tensor
+	binary              string   // begins the header of bodies with binary tensors
 }
 
 func (e *endpoint) entry() string { return e.front + " " + e.method + " " + e.path }
@@ -225,8 +274,11 @@ func described(text []byte) (list []endpoint, err error) {
 	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
 		for method, op := range d.Paths[path] {
 			e := endpoint{front: "REST", method: strings.ToUpper(method), path: path}
+			e.binary = binaryMark(e.front)
 			if op.Body != nil {
 				e.schema = op.Body.Content["application/json"].Schema
+				delete(op.Body.Content, "application/json")
+				e.media = slices.Sorted(maps.Keys(op.Body.Content))
 			}
 			list = append(list, e)
 		}
@@ -244,7 +296,7 @@ func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []a
 		}
 		path = strings.ReplaceAll(path, name, value)
 	}
-	base := attack{Entry: e.entry(), send: overHTTP(address, e.method, path, e.headers...)}
+	base := attack{Entry: e.entry(), send: overHTTP(address, e.method, path)}
 	add := func(kind string, change func(a *attack)) {
 		a := base
 		a.Kind = kind
@@ -262,7 +314,7 @@ func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []a
 		add(kind, func(a *attack) { a.send, a.Volleys = halfHTTP(address, beginning, halfRequests), []volley{{1, 0}} })
 	}
 	if e.method == "POST" {
-		half("half a body", httpHead(e.method, path, e.headers...)+"Content-Length: 1000000\r\n\r\n{")
+		half("half a body", httpHead(e.method, path)+"Content-Length: 1000000\r\n\r\n{")
 	} else {
 		half("half a head", partialHead(e.method, path, 8<<10))
 	}
@@ -270,7 +322,7 @@ func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []a
 		long := e.path[:strings.Index(e.path, "{")] + segment(7<<10)
 		_, rest, _ := strings.Cut(e.path, "}")
 		add("a long name", func(a *attack) {
-			a.body, a.Volleys, a.send, a.unread = good, []volley{{128, 0}}, overHTTP(address, e.method, long+rest, e.headers...), true
+			a.body, a.Volleys, a.send, a.unread = good, []volley{{128, 0}}, overHTTP(address, e.method, long+rest), true
 		})
 	}
 	s := e.schema
@@ -281,18 +333,80 @@ func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []a
 		add("a body", func(a *attack) { a.body, a.Volleys = jsonValues[0].make, bodyVolleys })
 		return list
 	}
-	known := e.front + fmt.Sprint(slices.Sorted(maps.Keys(s.Properties)))
+	known := fmt.Sprint(slices.Sorted(maps.Keys(s.Properties)))
 	again := seen[known]
 	seen[known] = true
 	for i, form := range formsOfSchema(s, "", func(b []byte) []byte { return b }, 0) {
+		if form.each != nil {
+			add(form.kind, func(a *attack) { a.each, a.Volleys = form.each, []volley{{form.copies, parameterBytes}} })
+			continue
+		}
 		if few(i, again) {
 			continue
 		}
-		add(form.kind, func(a *attack) { a.body, a.Volleys, a.coding = form.make, bodyVolleys, codings[i%len(codings)] })
+		add(form.kind, func(a *attack) { a.body, a.Volleys, a.coded = form.make, bodyVolleys, true })
 		if form.long {
 			add(form.kind+", unread", func(a *attack) { a.body, a.Volleys, a.unread = form.make, unreadVolleys, true })
 		}
 	}
+	if s.Properties["inputs"] != nil {
+		list = append(list, attacksOfTensors(address, path, e)...)
+	}
 	add("small chunks", func(a *attack) { a.body, a.pieces, a.Volleys = jsonValues[0].make, 16, []volley{{2, largeBody / 8}} })
 	return list
+}
+
+// attacksOfTensors are bodies that are the bytes of a tensor, alone or behind JSON.
+func attacksOfTensors(address, path string, e endpoint) (list []attack) {
+	contents := map[string]func(size int) []byte{
+		"one text": func(size int) []byte {
+			return append(binary.LittleEndian.AppendUint32(nil, uint32(size-4)), letters(size-4)...)
+		},
+		"empty texts": func(size int) []byte { return make([]byte, size&^3) },
+	}
+	add := func(kind, header string, unread bool, body func(size int) []byte) {
+		a := attack{Entry: e.entry(), Kind: kind, send: overHTTP(address, e.method, path, header), body: body, Volleys: bodyVolleys, coded: true}
+		list = append(list, a)
+		if a.Kind, a.Volleys, a.coded, a.unread = kind+", unread", unreadVolleys, false, true; unread {
+			list = append(list, a)
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(contents)) {
+		for _, media := range e.media {
+			add(media+": "+kind, "Content-Type: "+strings.ReplaceAll(media, "*", "x"), true, contents[kind])
+		}
+		for _, reply := range []bool{false, true} {
+			add(fmt.Sprintf("binary, replied %v: %s", reply, kind), e.binary+strconv.Itoa(headBytes), true, func(size int) []byte {
+				data := contents[kind](size)
+				head := fmt.Sprintf(`{"parameters":{"binary_data_output":%v},"inputs":[{"name":%q,"datatype":%q,"shape":[%d],"parameters":{"binary_data_size":%d}}]}`,
+					reply, textInput, dataTypeOf(path), elementsOf(path, kind, len(data)), len(data))
+				return append(fmt.Appendf(nil, "%-*s", headBytes, head), data...)
+			})
+		}
+	}
+	for _, v := range jsonValues {
+		add("inputs before tensors: "+v.kind, e.binary+strconv.Itoa(headBytes), false, func(size int) []byte {
+			head := withMember(nil, "inputs", v.make(headBytes-1<<10))
+			return append(fmt.Appendf(nil, "%-*.*s", headBytes, headBytes, head), letters(size)...)
+		})
+	}
+	return list
+}
+
+// headBytes is the length of the JSON in front of binary tensors.
+const headBytes = 64 << 10
+
+func dataTypeOf(path string) string {
+	if strings.Contains(path, numbers) {
+		return "FP32"
+	}
+	return "BYTES"
+}
+
+// elementsOf is how many elements a tensor of so many bytes has.
+func elementsOf(path, kind string, size int) int {
+	if kind == "one text" && !strings.Contains(path, numbers) {
+		return 1
+	}
+	return size / 4
 }

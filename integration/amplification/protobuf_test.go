@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -41,6 +42,9 @@ type messageForm struct {
 	kind string
 	long bool // the reply may repeat a long text
 	make func(size int) []byte
+	// each makes the copies where they differ; make is nil then.
+	each   func(i, size int) []byte
+	copies int
 }
 
 // maxNesting bounds the descent into messages that contain themselves.
@@ -50,7 +54,7 @@ const maxNesting = 8
 // type allows. wrap puts the bytes of such a message where they belong.
 func formsOf(m protoreflect.MessageDescriptor, at string, wrap func([]byte) []byte, depth int) (list []messageForm) {
 	add := func(kind string, element func(i int) []byte) {
-		list = append(list, messageForm{at + kind, false, func(size int) []byte { return wrap(fill(size, element)) }})
+		list = append(list, messageForm{kind: at + kind, make: func(size int) []byte { return wrap(fill(size, element)) }})
 	}
 	const unknown = protowire.Number(19)
 	add(": unknown fields", func(int) []byte {
@@ -68,7 +72,10 @@ func formsOf(m protoreflect.MessageDescriptor, at string, wrap func([]byte) []by
 			if form.one == nil {
 				form.one = func(size int) []byte { return fill(size, form.element) }
 			}
-			list = append(list, messageForm{name + ": " + form.kind, form.long, func(size int) []byte { return wrap(form.one(size)) }})
+			list = append(list, messageForm{kind: name + ": " + form.kind, long: form.long, make: func(size int) []byte { return wrap(form.one(size)) }})
+		}
+		if f.IsMap() && f.MapKey().Kind() == protoreflect.StringKind && f.MapValue().Kind() == protoreflect.MessageKind {
+			list = append(list, knownValues(f, name, wrap))
 		}
 		if depth == maxNesting {
 			continue
@@ -82,10 +89,56 @@ func formsOf(m protoreflect.MessageDescriptor, at string, wrap func([]byte) []by
 			if f.IsList() {
 				name += "[]"
 			}
-			list = append(list, formsOf(inner.Message(), name, func(b []byte) []byte { return wrap(field(tag, b)) }, depth+1)...)
+			list = append(list, formsOf(inner.Message(), name, func(b []byte) []byte { return wrap(field(tag, append(exampleName(f), b...))) }, depth+1)...)
 		}
 	}
 	return list
+}
+
+// formsOfOutputs has each parameter that has a meaning with an output of many numbers, whose size it may
+// decide.
+func formsOfOutputs(method protoreflect.MethodDescriptor) (list []messageForm) {
+	many := manyNumbers(method)
+	if many == nil {
+		return nil
+	}
+	outputs := method.Input().Fields().ByName("outputs")
+	wrap := func(b []byte) []byte {
+		return append(many[:len(many):len(many)], field(outputs.Number(), append(exampleName(outputs), b...))...)
+	}
+	form := knownValues(outputs.Message().Fields().ByName("parameters"), ".outputs[].parameters", wrap)
+	names := parameterNames()
+	const times = 8 // with each kind of value
+	for at, name := range names {
+		list = append(list, messageForm{kind: form.kind + ": " + name + " of many numbers", copies: times * form.copies / len(names), each: func(i, size int) []byte {
+			return form.each(at+i*len(names), size)
+		}})
+	}
+	return list
+}
+
+// knownValues has each parameter that has a meaning, with each kind of value, in a copy of its own.
+func knownValues(f protoreflect.FieldDescriptor, at string, wrap func([]byte) []byte) messageForm {
+	names, kinds := parameterNames(), f.MapValue().Message().Fields()
+	return messageForm{kind: at + "{}: known parameters", copies: len(names) * kinds.Len(), each: func(i, size int) []byte {
+		name, kind := names[i%len(names)], kinds.Get(i/len(names)%kinds.Len())
+		value := protowire.AppendVarint(protowire.AppendTag(nil, kind.Number(), protowire.VarintType), math.MaxInt32)
+		switch kind.Kind() {
+		case protoreflect.StringKind, protoreflect.BytesKind:
+			value = field(kind.Number(), controls(size))
+		case protoreflect.DoubleKind:
+			value = scalar(kind.Number(), kind.Kind())
+		}
+		return wrap(field(f.Number(), append(field(1, []byte(name)), field(2, value)...)))
+	}}
+}
+
+// exampleName begins a message that says something of an output.
+func exampleName(f protoreflect.FieldDescriptor) []byte {
+	if f.Name() != "outputs" || f.Message().Fields().ByName("name") == nil {
+		return nil
+	}
+	return field(f.Message().Fields().ByName("name").Number(), []byte(textOutput))
 }
 
 // fieldForm is a form of one field: one of any size, or many elements.
@@ -114,7 +167,7 @@ func formsOfField(f protoreflect.FieldDescriptor) (list []fieldForm) {
 			list = append(list, fieldForm{kind: "long key", long: true, one: func(size int) []byte { return field(n, field(1, letters(size))) }})
 		}
 		if texts(value.Kind()) {
-			list = append(list, fieldForm{kind: "long value", long: true, one: func(size int) []byte { return field(n, append(exampleKey(key, 0), field(2, letters(size))...)) }})
+			list = append(list, fieldForm{kind: "long value", long: true, one: func(size int) []byte { return field(n, append(exampleKey(key, 0), field(2, controls(size))...)) }})
 		}
 	case f.Kind() == protoreflect.MessageKind, texts(f.Kind()):
 		list = append(list, fieldForm{kind: "empty elements", element: func(int) []byte { return field(n, nil) }})
@@ -165,24 +218,41 @@ func exampleKey(key protoreflect.FieldDescriptor, i int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(i))
 }
 
+// controls is a text that is six times as long in JSON.
+func controls(n int) []byte { return bytes.Repeat([]byte{1}, n) }
+
 func letters(n int) []byte { return bytes.Repeat([]byte("m"), n) }
 
 // exampleMessage is the beginning of a good message of a method: the names of a model, and the
 // tensors of an inference.
-func exampleMessage(method protoreflect.MethodDescriptor) (b []byte) {
+func exampleMessage(method protoreflect.MethodDescriptor) []byte {
+	return messageTo(method, modelOf(string(method.Name())), "BYTES", []byte("\x01\x00\x00\x00a"), 1)
+}
+
+// manyNumbers is exampleMessage with a large tensor of numbers; nil if the method takes no tensors.
+func manyNumbers(method protoreflect.MethodDescriptor) []byte {
+	if method.Input().Fields().ByName("inputs") == nil {
+		return nil
+	}
+	const count = 256 << 10
+	return messageTo(method, numbers, "FP32", make([]byte, 4*count), count)
+}
+
+// messageTo is a good message about a model, with a tensor if the method takes some.
+func messageTo(method protoreflect.MethodDescriptor, model, dataType string, data []byte, elements uint64) (b []byte) {
 	m := method.Input()
 	for i := range m.Fields().Len() {
 		switch f := m.Fields().Get(i); f.Name() {
 		case "model_name", "name":
-			b = append(b, field(f.Number(), []byte(modelOf(string(method.Name()))))...)
+			b = append(b, field(f.Number(), []byte(model))...)
 		case "inputs":
 			e := f.Message().Fields()
 			b = append(b, field(f.Number(), bytes.Join([][]byte{
-				field(e.ByName("name").Number(), []byte(textInput)), field(e.ByName("datatype").Number(), []byte("BYTES")),
-				field(e.ByName("shape").Number(), []byte{1}),
+				field(e.ByName("name").Number(), []byte(textInput)), field(e.ByName("datatype").Number(), []byte(dataType)),
+				field(e.ByName("shape").Number(), protowire.AppendVarint(nil, elements)),
 			}, nil))...)
 		case "raw_input_contents":
-			b = append(b, field(f.Number(), []byte("\x01\x00\x00\x00a"))...)
+			b = append(b, field(f.Number(), data)...)
 		}
 	}
 	return b
@@ -226,15 +296,20 @@ func attacksOverGRPC(address string, seen map[string]bool) (list []attack) {
 		again := seen[known]
 		seen[known] = true
 		for i, form := range formsOf(method.Input(), "", func(b []byte) []byte { return append(good[:len(good):len(good)], b...) }, 0) {
+			if form.each != nil {
+				add(form.kind, func(a *attack) { a.each, a.Volleys = form.each, []volley{{form.copies, parameterBytes}} })
+				continue
+			}
 			if few(i, again) {
 				continue
 			}
-			add(form.kind, func(a *attack) {
-				a.body, a.Volleys, a.coding = form.make, bodyVolleys, codings[i%len(codings)]
-			})
+			add(form.kind, func(a *attack) { a.body, a.Volleys, a.coded = form.make, bodyVolleys, true })
 			if form.long {
 				add(form.kind+", unread", func(a *attack) { a.body, a.Volleys, a.unread = form.make, unreadVolleys, true })
 			}
+		}
+		for _, form := range formsOfOutputs(method) {
+			add(form.kind, func(a *attack) { a.each, a.Volleys, a.unread = form.each, []volley{{form.copies, 64}}, true })
 		}
 		add("small frames", func(a *attack) {
 			a.body, a.pieces, a.Volleys = func(size int) []byte { return append(good[:len(good):len(good)], field(15, letters(size))...) }, 16, []volley{{2, largeBody / 8}}

@@ -32,9 +32,13 @@ const (
 	healthRoute  = "/health"
 )
 
-// echoConfig is of a model with a text, which clients of OpenAI's API can ask, too.
-const echoConfig = `backend: "echo"` + textConfig
+// The backends of the good models: one in this process, and one in a process of its own.
+const (
+	linkedBackend = "linked"
+	hostedBackend = "hosted"
+)
 
+// textConfig is of a model with a text, which clients of OpenAI's API can ask, too.
 const textConfig = `
 input [ { name: "text_input" data_type: TYPE_STRING dims: [ -1 ] } ]
 output [ { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] } ]
@@ -46,8 +50,12 @@ const chatTemplate = `{%- if tools is not none and tools %}{%- for t in tools %}
 {%- for message in messages %}{{ message.role }}: {{ message.content }}{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}
 {% endfor %}`
 
+func configOf(backend string) string { return fmt.Sprintf("backend: %q\n%s", backend, textConfig) }
+
 // echo is a backend whose models answer with their text.
 type echo struct{}
+
+func newEcho(*sdk.BackendEnv) (sdk.Backend, error) { return echo{}, nil }
 
 func (echo) Attributes() sdk.Attributes                         { return sdk.Attributes{} }
 func (echo) NewModel(*sdk.ModelEnv) (sdk.Model, error)          { return echo{}, nil }
@@ -83,17 +91,19 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 	t.Helper()
 	models, template := t.TempDir(), filepath.Join(t.TempDir(), "chat.jinja")
 	testkit.WriteFiles(t, models, map[string]string{
-		goodModel + "/config.pbtxt": echoConfig, goodModel + "/1/": "",
-		spareModel + "/config.pbtxt": echoConfig, spareModel + "/1/": "",
+		goodModel + "/config.pbtxt": configOf(hostedBackend), goodModel + "/1/": "",
+		spareModel + "/config.pbtxt": configOf(linkedBackend), spareModel + "/1/": "",
+		numbers + "/config.pbtxt": strings.ReplaceAll(configOf(linkedBackend), "TYPE_STRING", "TYPE_FP32"), numbers + "/1/": "",
 	})
 	if err := os.WriteFile(template, []byte(chatTemplate), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o := nereid.Defaults()
-	nereid.WithBackend("echo", func(*sdk.BackendEnv) (sdk.Backend, error) { return echo{}, nil })(&o)
+	nereid.WithBackend(linkedBackend, newEcho)(&o)
+	o.Backends.Directory = plugins(t)
 	o.RequestMemoryBytes = accountLimit
 	o.AllowClientSHM = true
-	o.Repository.Paths, o.Repository.Control, o.Repository.StartupModels = []string{models}, nereid.ControlExplicit, []string{goodModel}
+	o.Repository.Paths, o.Repository.Control, o.Repository.StartupModels = []string{models}, nereid.ControlExplicit, []string{goodModel, numbers}
 	o.HTTP.Address, o.HTTP.Port, o.HTTP.Limits.DrainTime = "127.0.0.1", 0, 0
 	o.GRPC.Address, o.GRPC.Port = "127.0.0.1", 0
 	o.Metrics.Port = 0

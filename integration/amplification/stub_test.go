@@ -27,8 +27,8 @@ const (
 	caseFile = "case"
 	sentFile = "sent"
 
-	manyBytes = 48 << 20 // of all frames
-	manyMaps  = 6 << 20  // of frames of msgpack
+	manyBytes = 12 << 20 // of all frames
+	manyMaps  = 3 << 20  // of frames of msgpack
 	oneFrame  = 6 << 20
 	mostMap   = 1<<20 - 4<<10 // of a body of msgpack
 )
@@ -82,6 +82,15 @@ func formsOfFrame(frame []byte) (forms []string) {
 		}
 	}
 	return forms
+}
+
+// commonCase names a case that is the same for all golden frames of a kind; "" if it is not.
+func commonCase(frame []byte, form string) string {
+	_, fields := mapOf(frame)
+	if form == "as it is" || fields && form != "zeros" && form != "many keys" {
+		return ""
+	}
+	return fmt.Sprint(kindOf(frame), form)
 }
 
 func keysOf(fields map[string]any) func(func(string) bool) {

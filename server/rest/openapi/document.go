@@ -100,7 +100,7 @@ func fields(properties object) object { return object{"type": "object", "propert
 func addControl(paths object) {
 	logging := fields(object{"log_info": boolean, "log_warning": boolean, "log_error": boolean, "log_verbose_level": count, "log_format": text})
 	tracing := fields(object{"trace_level": object{"type": "array", "items": text}, "trace_rate": text, "trace_count": text, "log_frequency": text})
-	load := fields(object{"parameters": object{"type": "object", "properties": object{"config": text}, "additionalProperties": text}})
+	load := fields(object{"parameters": object{"type": "object", "properties": object{"config": object{"type": "string", "contentMediaType": "application/json"}}, "additionalProperties": text}})
 	handle := fields(object{"raw_handle": fields(object{"b64": text}), "device_id": count, "byte_size": count})
 	for _, e := range []struct {
 		method, path, id, summary string
