@@ -20,6 +20,9 @@ import (
 // when the stream is cleaned up. When the whole connection breaks, it drops queued buffers without
 // freeing them. Then the garbage collector finds the loan, and its cleanup releases the response.
 //
+// So the loan holds nothing of the response but its memory. A response may be part of something
+// that refers to the RPC, and through it to the queued buffers: the collector would not find it.
+//
 // A client that does not read would keep the loan, so its connection is closed after a timeout.
 type loan struct {
 	response *infer.Response
@@ -74,14 +77,24 @@ type pending struct {
 // lend wraps bytes of the response. There are too many for package mem to treat as unpooled.
 func (l *loan) lend(b []byte) mem.Buffer {
 	if l.pending == nil {
-		l.pending = &pending{response: l.response, log: l.overdue.Log}
+		memory := memoryOf(l.response)
+		l.pending = &pending{response: memory, log: l.overdue.Log}
 		l.pending.left.Store(1)
-		l.pending.cleanup = runtime.AddCleanup(l.pending, l.overdue.release, l.response)
+		l.pending.cleanup = runtime.AddCleanup(l.pending, l.overdue.release, memory)
 	}
 	l.pending.left.Add(1)
 	l.size += len(b)
 	b = b[:len(b):len(b)]
 	return mem.NewBuffer(&b, l.pending)
+}
+
+// memoryOf returns a response with the memory of r alone.
+func memoryOf(r *infer.Response) *infer.Response {
+	memory := &infer.Response{Slot: r.Slot, Held: r.Held, Outputs: make([]infer.Tensor, len(r.Outputs))} // bound: as in r
+	for i := range r.Outputs {
+		memory.Outputs[i].Memory = r.Outputs[i].Memory
+	}
+	return memory
 }
 
 // release releases a response. It runs in goroutines of the library or the runtime.

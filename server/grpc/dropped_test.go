@@ -1,0 +1,46 @@
+package grpc
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+// TestDroppedRepliesLetTheirMemoryGo: a client that has not read its reply closes its connection. The
+// response is part of something that refers to the RPC, as those of backends in this process are.
+func TestDroppedRepliesLetTheirMemoryGo(t *testing.T) {
+	type inRPC struct {
+		response infer.Response
+		rpc      context.Context
+	}
+	var s *testServer
+	one := servertest.NewModel("one", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	one.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		r := &inRPC{response: *s.answer(req, 1<<20, true), rpc: ctx}
+		send(&r.response)
+		return nil
+	}
+	s = start(t, Config{}, servertest.NewCore(one))
+	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, kserve.GRPCInferenceService_ModelInfer_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.SendMsg(int32s("one", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.blocks.Lent.Load() > 0 && s.active.Count() == 0 })
+	_ = conn.Close()
+	s.settled(t)
+}
