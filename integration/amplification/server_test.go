@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -136,6 +137,10 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 	t.Cleanup(func() {
 		if err := v.stop(); err != nil && !v.stopped {
 			t.Errorf("Run: got error %v, want none", err)
+		}
+		// The garbage collector finds what the transport of gRPC has forgotten.
+		if !testkit.Within(patience, func() bool { runtime.GC(); return s.Account().Used(budget.Blocks) == 0 }) {
+			t.Errorf("%d bytes of blocks are lent in the end", s.Account().Used(budget.Blocks))
 		}
 	})
 	for front, address := range map[string]string{
