@@ -24,7 +24,7 @@ type schema struct {
 	Items      *schema
 	AnyOf      []*schema `json:"anyOf"`
 	Examples   []any
-	Media      string `json:"contentMediaType"` // of what a text has
+	Media      string `json:"contentMediaType"` // type of the content of a text
 	list       bool   // perhaps of texts: other values are sent in all such members together
 }
 
@@ -166,8 +166,8 @@ func knownParameters(at string, wrap func([]byte) []byte) jsonForm {
 	}}
 }
 
-// formsOfConfig are those of a text that is JSON itself, a model's config: each value in the place of the
-// whole, and a list of empty objects in each field of the message that describes configs.
+// formsOfConfig are the forms of a model's config, a text with JSON: each value alone, and a list of
+// empty objects in each field of the message that describes configs.
 func formsOfConfig(at string, wrap func([]byte) []byte) (list []jsonForm) {
 	add := func(kind string, make func(size int) []byte) {
 		list = append(list, jsonForm{kind: at + " as JSON" + kind, make: func(size int) []byte {
@@ -403,7 +403,7 @@ func dataTypeOf(path string) string {
 	return "BYTES"
 }
 
-// elementsOf is how many elements a tensor of so many bytes has.
+// elementsOf returns the number of elements of a tensor of size bytes.
 func elementsOf(path, kind string, size int) int {
 	if kind == "one text" && !strings.Contains(path, numbers) {
 		return 1
