@@ -10,50 +10,52 @@ import (
 
 // Backend opens the model versions whose config names it.
 type Backend interface {
-	// Open checks what can be checked without running the model.
+	// Open makes every check that does not need to run the model.
 	Open(env Env) (Model, error)
 }
 
-// Env is what a backend learns of a model version.
+// Env describes a model version to its backend.
 type Env struct {
 	Name      string
-	Namespace string // of the model, "" unless equal names may live in several
+	Namespace string // of the model; "" unless several models may have the same name
 	Version   int64
 	Directory string // the model's directory; Directory/Version holds its files
 	// Config as read and normalised; a backend does not change it.
 	Config *kserve.ModelConfig
-	// Environment is the file that EXECUTION_ENV_PATH of the config means if it came from an object store; "": its value says.
+	// Environment is the file to which EXECUTION_ENV_PATH of the config refers if it came from an
+	// object store. If "", the value itself is the path.
 	Environment string
-	// Runtime is the model.py of a Python-based backend that serves this model, ""
-	// if the version's own directory has the code.
+	// Runtime is the model.py of a Python-based backend that serves this model; "" if the version's
+	// own directory has the code.
 	Runtime string
-	// Plugin is the program that runs this model, "" unless its backend is a plugin.
+	// Plugin is the program that runs this model; "" unless its backend is a plugin.
 	Plugin string
-	// Settings of a Python-based backend's own, from the command line; nil: those
-	// that the backend was made with.
+	// Settings are a Python-based backend's own settings from the command line. nil means the
+	// settings that the backend was made with.
 	Settings map[string]string
 	Host     Host
-	// Responses takes what instances report of single responses, from any goroutine; nil: they are not counted.
+	// Responses receives the reports of instances about single responses, from any goroutine. nil
+	// ignores them.
 	Responses func(ResponseReport)
-	// Imported takes absolute paths of source files that an instance has imported, and of files that an import has
-	// missed, and returns how many of them it does not watch. Any goroutine may call it; it looks at the files. Nil: none
-	// is watched.
+	// Imported receives absolute paths of source files that an instance has imported or tried to
+	// import. It returns how many of them are not watched. Any goroutine may call it; it reads the
+	// files' metadata. nil watches no files.
 	Imported func(paths []string) (refused int)
 }
 
-// ResponseReport says how one response of a request went. Times are nanoseconds of Now, in order.
+// ResponseReport describes one response of a request. Times are nanoseconds of Now, in order.
 type ResponseReport struct {
 	Index       int   // among the responses of its request
-	Start       int64 // it was begun
-	OutputStart int64 // its outputs were; 0: it has none
-	End         int64 // it was sent
+	Start       int64 // when the response was begun
+	OutputStart int64 // when its outputs were begun; 0 without outputs
+	End         int64 // when it was sent
 	Outcome     ResponseOutcome
 }
 
-// ResponseOutcome says what became of a response.
+// ResponseOutcome is the result of sending a response.
 type ResponseOutcome uint8
 
-// What becomes of responses. The numbers are those of docs/protocol.md.
+// The outcomes. The numbers are those of docs/protocol.md.
 const (
 	ResponseSent      ResponseOutcome = 0
 	ResponseFailed    ResponseOutcome = 1
@@ -62,116 +64,109 @@ const (
 
 // Model is one version of a model.
 type Model interface {
-	// AutoComplete lets the model complete its config, given and returned as
-	// JSON in the form of the config endpoint. It returns nil if the model has
-	// nothing to say. The error text reaches clients.
+	// AutoComplete lets the model complete its config, given and returned as JSON in the form of
+	// the config endpoint. It returns nil if the model changes nothing. The error text reaches
+	// clients.
 	AutoComplete(ctx context.Context, config []byte) ([]byte, error)
-	// Start brings up the instances of the final config, given also as JSON, and
-	// returns when all are ready. After an error nothing of it is left. Each
-	// instance is reported to events before Start returns, but for passive ones,
-	// which never are.
+	// Start starts the instances of the final config, also given as JSON, and returns when all are
+	// ready. If it fails it leaves nothing behind. Each instance is reported to events before Start
+	// returns, except passive ones, which are never reported.
 	Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events Events) error
-	// Instances lists what has been brought up, and not been ended or left, in the
-	// order of the config.
+	// Instances lists the running instances in the order of the config. Instances that have been
+	// ended or passed to Leave are not listed.
 	Instances() []Instance
-	// Close ends the instances: live ones are told, the others are killed
-	// when ctx ends. Batches in flight are executed first.
+	// Close executes the batches in flight and ends the instances. It kills the remaining instances
+	// when ctx ends.
 	Close(ctx context.Context) error
 }
 
-// Mapper is a Model whose instances may look at inputs in foreign memory where they lie, and
-// put outputs where their clients want them.
+// Mapper is a Model whose instances can read inputs in foreign memory in place, and write outputs
+// where their clients want them.
 type Mapper interface {
-	// Maps reports whether all instances that take batches can do so with an input, which
-	// may then be handed to them as it is. It does not wait. An instance that cannot
-	// any more when its batch comes has the input copied.
+	// Maps reports whether every instance that takes batches can read the input in place. Then the
+	// input may be passed on as it is. Maps does not wait. An instance that can no longer do it
+	// when its batch arrives has the input copied.
 	Maps(input *infer.Tensor) bool
-	// Writes reports whether instances may put an output of a request into its place. It does
-	// not wait. An instance that cannot leaves that to the front end.
+	// Writes reports whether some instance may write an output directly to its place. It does not
+	// wait. Where an instance cannot, the front end copies the output.
 	Writes(place *infer.Place) (some bool)
 }
 
-// DeviceTaker is a Mapper that may say, when its config is final, that inputs of any request may lie
-// on a device.
+// DeviceTaker is a Mapper that can report, once its config is final, that inputs of any request may
+// lie on a device.
 type DeviceTaker interface {
 	TakesDevices() bool
 }
 
-// Patient is a Model that says how long its beginning and its end may take.
+// Patient is a Model with limits for its initialization and its end.
 type Patient interface {
-	// InitializeTimeout bounds the warm-up of its instances; 0: no limit.
+	// InitializeTimeout limits the warm-up of its instances; 0 means no limit.
 	InitializeTimeout() time.Duration
-	// UnloadTimeout bounds the wait for requests in flight and for what the
-	// model does when it ends, before it is ended by force; 0: no limit.
+	// UnloadTimeout limits the wait for requests in flight and for the model's own cleanup. After
+	// it the model is ended by force. 0 means no limit.
 	UnloadTimeout() time.Duration
 }
 
-// MemoryReporter is a Model that knows how much memory is kept for it.
+// MemoryReporter is a Model that reports its memory.
 type MemoryReporter interface {
-	// ReportMemory returns the bytes of the machine's memory that are real for what its
-	// instances exchange with the server. It may be called from any goroutine.
+	// ReportMemory returns the bytes of memory that the model's instances use to exchange data with
+	// the server. Any goroutine may call it.
 	ReportMemory() (bytes int64)
 }
 
-// Asker is a Model whose own code may say that it is not ready: before a model
-// calls it, Instance.Ready has to be asked.
+// Asker is a Model whose own code may report that it is not ready. Before another model calls it,
+// Instance.Ready has to be called.
 type Asker interface {
 	AsksReady() bool
 }
 
-// Strategist is a Model that decides itself which requests share a batch.
+// Strategist is a Model that chooses which requests share a batch.
 type Strategist interface {
-	// Strategy is asked for once, before Start; nil: it does not.
+	// Strategy is called once, before Start. nil means that the model does not choose.
 	Strategy() Strategy
 }
 
-// Strategy decides which requests share a batch, beyond what the model's config
-// demands: it can exclude a request and never add one. It matters only to models
-// with dynamic_batching.
+// Strategy chooses which requests share a batch, beyond the rules of the model's config. It can
+// exclude a request but never add one. It matters only to models with dynamic_batching.
 type Strategy interface {
-	// Begin is called when a batch is begun, and again if that has to be begun
-	// anew. The result, which may be nil, is asked in order about each request that
-	// could join the batch; a request that is excluded closes the batch and begins
-	// the next one. The first request is in, whatever the answer is, so that every
-	// request is executed. Neither function blocks, or calls back, as the scheduler
-	// is locked; batches are begun one at a time.
+	// Begin is called when a batch is begun, and again if the batch has to be begun again. The
+	// result may be nil. Otherwise it is called in order for each request that could join the
+	// batch; a request that it excludes closes the batch and begins the next one. The first request
+	// is always included, so every request is executed. Neither function may block or call back,
+	// because the scheduler is locked. Batches are begun one at a time.
 	Begin() (include func(*infer.Request) bool)
 }
 
-// Exchanger is a Model whose instances can be exchanged while it serves. Its
-// methods are not called concurrently, but for Close.
+// Exchanger is a Model whose instances can be exchanged while it serves. Its methods are not called
+// concurrently, except Close.
 type Exchanger interface {
-	// Grow brings up the instances that config asks for and that are not there. When
-	// these are ready and, as in Start, have been reported, it returns them as added, and
-	// the instances that are there and not asked for as surplus. Both go on until End. What is
-	// there is asked for if it has the settings of a group, its name and count
-	// aside, and keeps its name. Config, given also as JSON, differs from that of
-	// Start in its groups and its version policy alone. After an error nothing has
-	// changed.
+	// Grow starts the instances that config asks for and that do not exist yet. When they are ready
+	// and, as in Start, have been reported, Grow returns them as added. It returns the instances
+	// that config no longer asks for as surplus; they continue until End. An existing instance is
+	// asked for if a group has its settings, apart from name and count; it keeps its name. config,
+	// also given as JSON, differs from Start's only in its groups and its version policy. If Grow
+	// fails, nothing has changed.
 	Grow(ctx context.Context, config *kserve.ModelConfig, json []byte) (added, surplus []Instance, err error)
-	// Leave says that an instance is to be ended: it goes on, but is not counted
-	// among those that are there.
+	// Leave takes an instance that is to be ended out of Instances. It continues until End.
 	Leave(in Instance)
-	// End ends an instance and returns when nothing is left of it; the scheduler is
-	// told by Lost, perhaps twice. Batches in flight are executed first, unless ctx ends.
+	// End ends an instance and returns when nothing of it is left. The scheduler hears of it by
+	// Lost, perhaps twice. Batches in flight are executed first, unless ctx ends.
 	End(ctx context.Context, in Instance) error
 }
 
-// Placed is an Instance that knows which group of its model's config it is one
-// of, and where it is placed.
+// Placed is an Instance that knows its group in the model's config and its device.
 type Placed interface {
 	Group() *kserve.ModelInstanceGroup
 	// Device is the number of its GPU, 0 elsewhere.
 	Device() int32
 }
 
-// Wrapper is an Instance that stands in front of another.
+// Wrapper is an Instance around another instance.
 type Wrapper interface {
 	Wrapped() Instance
 }
 
-// Innermost returns the instance that a backend has brought up, whatever stands
-// in front of it.
+// Innermost returns the backend's own instance, without its wrappers.
 func Innermost(in Instance) Instance {
 	for {
 		w, ok := in.(Wrapper)
@@ -182,64 +177,61 @@ func Innermost(in Instance) Instance {
 	}
 }
 
-// Instance executes one batch at a time (Triton's blocking execution policy); a
-// Pipeliner takes the next one meanwhile.
+// Instance executes one batch at a time (Triton's blocking execution policy). A Pipeliner accepts
+// the next batch meanwhile.
 type Instance interface {
-	// Name is the instance's name as logs and error texts show it.
+	// Name is the instance's name in logs and error texts.
 	Name() string
-	// Execute hands a batch over and returns without waiting for it. The instance
-	// calls b.Done once and answers every task, in either order: Done first lets the
-	// next batch, which may be handed over inside Done, go to the model meanwhile. If Execute
-	// panics, it has called and will call neither: the caller answers the batch.
+	// Execute submits a batch and returns without waiting for it. The instance calls b.Done once
+	// and answers every task, in either order. If Done comes first, the next batch can reach the
+	// model meanwhile; it may be submitted inside Done. If Execute panics, the instance calls
+	// neither, and the caller answers the batch.
 	Execute(b *Batch)
-	// Ready tells why the instance is not ready, nil if it is.
+	// Ready returns why the instance is not ready, or nil.
 	Ready(ctx context.Context) error
 }
 
-// Awaiter is an Instance whose answer may be so near that waiting for it
-// actively is cheaper than sleeping.
+// Awaiter is an Instance whose response may be so near that spinning is cheaper than sleeping.
 type Awaiter interface {
-	// Await may return early, or not wait at all; the caller goes on to wait for
-	// done. A value or the closing of done means that there is nothing to wait for.
+	// Await may return early, or at once; the caller then waits for done. A value in done, or
+	// closing it, ends the wait.
 	Await(done <-chan struct{})
 }
 
-// Pipeliner is an Instance that can be given one batch more while it executes
-// another. Batches are executed in the order in which they are given.
+// Pipeliner is an Instance that accepts one more batch while it executes another. It executes
+// batches in the order in which they were submitted.
 type Pipeliner interface {
-	// Ahead reports whether that makes sense now: executions are so short that
-	// the instance would wait for its next batch a good part of the time. It is
-	// false while the instance has one ahead, and where it would refuse one. It is
-	// called with the scheduler locked: it neither blocks nor calls back.
+	// Ahead reports whether a batch ahead makes sense now: executions are so short that the
+	// instance would spend much of its time waiting for the next batch. It is false while the
+	// instance has a batch ahead, and where it would refuse one. It is called with the scheduler
+	// locked, so it neither blocks nor calls back.
 	Ahead() bool
-	// Withdraw asks for the batch ahead back, because another instance could
-	// begin it at once. If it had not been begun, its Done is called, with Refused
-	// and Withdrawn, before Withdraw returns or soon after; if it had, or there is
-	// none, nothing happens.
+	// Withdraw asks for the batch ahead back, because another instance could begin it at once. If
+	// the batch has not been begun, its Done is called, with Refused and Withdrawn, before Withdraw
+	// returns or soon after. Otherwise nothing happens.
 	Withdraw()
 }
 
-// Canceller is an Instance that can tell a running model that no client waits for
-// a task's answer any more.
+// Canceller is an Instance that can tell a running model that no client waits for a task any more.
 type Canceller interface {
-	// Cancel does not wait. The task is still answered by the model.
+	// Cancel does not wait. The model still answers the task.
 	Cancel(*Task)
 }
 
-// Events tells the scheduler which instances can be given work. They are not
-// called concurrently for one instance.
+// Events tells the scheduler which instances accept batches. The methods are not called
+// concurrently for one instance.
 type Events interface {
-	// Available: the instance takes batches from now on.
+	// Available reports that the instance accepts batches from now on.
 	Available(Instance)
-	// Lost: the instance takes no batches, as its process has ended. Tasks that it
-	// had not looked at come back through Batch.Done with Refused set; the others are
-	// answered before or right after. hopeless means that no new life is to be
-	// expected soon. Lost is called again for a lost instance when it becomes hopeless.
+	// Lost reports that the instance accepts no batches, because its process has ended. Tasks that
+	// it had not looked at come back through Batch.Done with Refused set; the others are answered
+	// before or right after. hopeless means that no new process is expected soon. Lost is called
+	// again for a lost instance when it becomes hopeless.
 	Lost(in Instance, hopeless bool)
 }
 
-// Host is what a running instance may ask of the server. The registry of models implements it
-// and passes itself down when it opens a model.
+// Host is the server as a running instance sees it. The registry of models implements it and passes
+// itself down when it opens a model.
 type Host interface {
 	// Target finds the version that a BLS request would reach (infer.LatestVersion: the highest
 	// that is ready). The version stays open until Target.Release.
@@ -276,53 +268,53 @@ type Target interface {
 type Task struct {
 	Context context.Context // ends when the client has gone or the server stops
 	Request *infer.Request
-	// Handle is the instance's own.
+	// Handle is used by the instance alone.
 	Handle uint64
-	// Lost is the instances' own too: how many processes have ended with the task
-	// in flight that had not looked at it.
+	// Lost counts the processes that ended with the task in flight before they had looked at it.
+	// Only instances use it.
 	Lost int
-	// Send hands a response up. The instance sets Outputs, Parameters, Err,
-	// Empty and Final; the packages above fill in the rest.
+	// Send delivers a response. The instance sets Outputs, Parameters, Err, Empty and Final; the
+	// packages above fill in the rest.
 	Send infer.Sender
 }
 
-// Batch is what an instance executes with one call.
+// Batch is the tasks that an instance executes with one call.
 type Batch struct {
 	Tasks []*Task
-	// Trial is true for a warm-up, whose answers do not tell that an instance works.
+	// Trial marks a warm-up, whose responses do not prove that an instance works.
 	Trial bool
 	// Done is called exactly once, by any goroutine.
 	Done func(*Batch, Report)
 }
 
-// Report says how the execution of a batch went. Times are nanoseconds of Now, in
-// order.
+// Report describes the execution of a batch. Times are nanoseconds of Now, in order.
 type Report struct {
-	Start        int64 // the instance took the batch
-	ComputeStart int64 // the model had its inputs
-	ComputeEnd   int64 // the model had answered
-	End          int64 // the instance was done with the batch; responses may still be on their way up
-	// Err is what every unanswered task of the batch was answered with.
+	Start        int64 // when the instance took the batch
+	ComputeStart int64 // when the model had its inputs
+	ComputeEnd   int64 // when the model had answered
+	End          int64 // when the instance was done with the batch; responses may still be on their way up
+	// Err is the error with which every unanswered task of the batch was answered.
 	Err error
-	// Failed are the positions of tasks, ascending, that count as failed although
-	// the batch does not; nil mostly. A task that its model has answered with an
-	// error is no failure for Triton's Python models, so theirs are not here.
+	// Failed lists the positions, ascending, of tasks that count as failed although the batch does
+	// not; usually nil. A task that its model has answered with an error is no failure for Triton's
+	// Python models, so those are not listed.
 	Failed []int
-	// Executed is true if the model was run, whether or not it failed.
+	// Executed reports whether the model was run, even if it failed.
 	Executed bool
-	// GPU is 1 + the number of the GPU of the instance, 0: it has none.
+	// GPU is 1 + the number of the instance's GPU, 0 without one.
 	GPU int32
-	// Refused is true if nothing of the batch was looked at: no task was
-	// answered, and all of them may be given to another instance.
+	// Refused reports that the instance has not looked at the batch: no task was answered, and all
+	// of them may be given to another instance.
 	Refused bool
-	// Reported is true if the four times are those that a backend's author has reported.
+	// Reported reports that the backend's author has supplied the four times.
 	Reported bool
-	// Rescheduled are tasks of the batch that the model has released in order to
-	// get them again; they have not been answered.
+	// Rescheduled lists tasks of the batch that the model has released in order to receive them
+	// again. They have not been answered.
 	Rescheduled []*Task
-	// Withdrawn is true, beside Refused, if the instance gave the batch back as
-	// it was asked to, and goes on taking others.
+	// Withdrawn reports, with Refused, that the instance gave the batch back on request and still
+	// accepts others.
 	Withdrawn bool
-	// Made is when Done is called, by a clock that was read just before; 0: none was. The times above may be the model's own.
+	// Made is the time of the call of Done, by a clock that was read just before; 0 without one.
+	// The times above may be the model's own.
 	Made int64
 }

@@ -2,8 +2,8 @@ package backend
 
 import "github.com/nereid-serving/nereid/infer"
 
-// Unhealthy is the error, in Triton's words, of a request that a lost instance had, or
-// that only a lost instance could execute. Clients recognise the text.
+// Unhealthy returns Triton's error for a request that a lost instance had, or that only a lost
+// instance could execute. Clients recognise the text.
 func Unhealthy(instance string) *infer.Error {
 	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", instance)
 }

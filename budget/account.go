@@ -9,30 +9,30 @@ import (
 
 // Config sets up an account. Sizes are in bytes.
 type Config struct {
-	// Limit bounds all kinds except the cache together; default half of the memory that
-	// this process may use.
+	// Limit limits all kinds except the cache together; default half of the memory that this
+	// process may use.
 	Limit int64
-	// Cache bounds the response cache, which is not part of the limit.
+	// Cache limits the response cache, which is not part of Limit.
 	Cache int64
-	// Limits bounds single values of clients and models.
+	// Limits limits single values of clients and models.
 	Limits Limits
 }
 
-// Account counts the memory that clients and models have taken, against a limit.
+// Account counts the memory taken by clients and models against a limit.
 type Account struct {
 	limit   int64
-	commons int64 // the part of limit that is no kind's own
+	commons int64 // the part of limit that belongs to no kind
 	own     [kinds]int64
 	most    [kinds]int64
 	common  pot // taken of commons
 	kinds   [kinds]pot
-	// short are asked in turn to give free memory back.
+	// short are called in turn to give free memory back.
 	short   []func()
 	keeper  keeper
 	limits  Limits
 	holders holders
-	// pressed is true while the process has more memory than it should: large bodies are
-	// refused. The goroutine that watches the memory sets it.
+	// pressed is true while the process has more memory than it should: large bodies are rejected.
+	// The goroutine that watches the memory sets it.
 	pressed atomic.Bool
 }
 
@@ -42,7 +42,7 @@ type pot struct {
 	_    [56]byte
 }
 
-// New returns an account on which nothing is taken.
+// New returns an account without charges.
 func New(config Config) *Account {
 	if config.Limit <= 0 {
 		config.Limit = Limit() / 2
@@ -61,24 +61,24 @@ func New(config Config) *Account {
 // part returns that many 64ths of n.
 func part(n, sixtyFourths int64) int64 { return n/64*sixtyFourths + n%64*sixtyFourths/64 }
 
-// OnShort adds an owner of memory that is charged and free: give returns as much
-// of it as it can. It is called by goroutines that charge, and must not charge
-// with Take itself. It is for the time before anything is charged.
+// OnShort adds an owner of charged but free memory: give returns as much of it as possible.
+// Goroutines that charge call it, so it must not charge with Take itself. OnShort is called before
+// anything is charged.
 func (a *Account) OnShort(give func()) { a.short = append(a.short, give) }
 
-// Limit returns the bound of all kinds except the cache together.
+// Limit returns the limit of all kinds except the cache together.
 func (a *Account) Limit() int64 { return a.limit }
 
-// Limits returns the bounds of single values.
+// Limits returns the limits of single values.
 func (a *Account) Limits() *Limits { return &a.limits }
 
-// Most returns the bound of one kind while no other kind uses the common part.
+// Most returns the limit of one kind while no other kind uses the common part.
 func (a *Account) Most(k Kind) int64 { return min(a.most[k], a.own[k]+a.commons) }
 
-// Used returns the bytes that are charged to a kind.
+// Used returns the bytes charged to a kind.
 func (a *Account) Used(k Kind) int64 { return a.kinds[k].used.Load() }
 
-// Total returns the bytes that are charged to all kinds except the cache.
+// Total returns the bytes charged to all kinds except the cache.
 func (a *Account) Total() int64 {
 	n := int64(0)
 	for k := range a.kinds {
@@ -89,8 +89,8 @@ func (a *Account) Total() int64 {
 	return n
 }
 
-// Take charges n bytes of a kind, or fails with an *infer.Error: of code
-// Unavailable, or InvalidArg if n is more than the kind may ever have.
+// Take charges n bytes of a kind, or fails with an *infer.Error: of code Unavailable, or of code
+// InvalidArg if n exceeds the kind's maximum.
 func (a *Account) Take(k Kind, n int64) error {
 	if a.Try(k, n) {
 		return nil
@@ -99,8 +99,8 @@ func (a *Account) Take(k Kind, n int64) error {
 		return errPressed
 	}
 	if n <= a.Most(k) {
-		// Only now, as it costs: owners lock what they own and give memory to the system. The
-		// keeper is woken to return freed heap, which comes too late for this request.
+		// Only now, because it is expensive: owners lock their memory and return it to the system.
+		// The keeper is woken to return freed heap, too late for this request.
 		for _, give := range a.short {
 			give()
 		}
@@ -112,8 +112,7 @@ func (a *Account) Take(k Kind, n int64) error {
 	return a.Refuse(k, n)
 }
 
-// Fits reports whether a kind may have n bytes more that are taken from another
-// kind, by Move.
+// Fits reports whether a kind may have n more bytes that Move takes from another kind.
 func (a *Account) Fits(k Kind, n int64) bool { return n <= a.most[k]-a.Used(k) }
 
 // Refuse returns the error for a charge of n bytes that cannot be granted.
@@ -141,9 +140,9 @@ func (a *Account) Try(k Kind, n int64) bool {
 		if n > a.most[k]-used {
 			return false
 		}
-		// What goes beyond the kind's own is taken of the common part first, so that at no
-		// moment more is charged than the limit allows. If another goroutine has changed the
-		// kind meanwhile, another part of n may go beyond: it is given back and computed again.
+		// Bytes beyond the kind's own part are taken from the common part first, so that the
+		// charges never exceed the limit. If another goroutine has changed the kind meanwhile, a
+		// different part of n may be beyond it: it is given back and computed again.
 		over := a.over(k, used, n)
 		if over > 0 && !a.takeCommon(over) {
 			return false
@@ -161,8 +160,8 @@ const pressedMost = 64 << 10
 var errPressed = &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
 	"the server is short of memory and accepts no request of more than %d bytes until some has been freed", pressedMost)}
 
-// Admit refuses a body of more than 64 KiB while memory is short. It is for memory that is
-// charged before anybody asks for it.
+// Admit rejects a body of more than 64 KiB while memory is short. It is for memory that is charged
+// before it is requested.
 func (a *Account) Admit(n int64) error {
 	if n > pressedMost && a.pressed.Load() {
 		return errPressed
@@ -175,7 +174,7 @@ func (a *Account) refuses(k Kind, n int64) bool {
 	return shares[k].body && a.Admit(n) != nil
 }
 
-// over returns how many of the n bytes above used are no longer the kind's own.
+// over returns the number of the n bytes above used that exceed the kind's own part.
 func (a *Account) over(k Kind, used, n int64) int64 {
 	return max(used+n-a.own[k], 0) - max(used-a.own[k], 0)
 }
@@ -192,8 +191,8 @@ func (a *Account) takeCommon(n int64) bool {
 	}
 }
 
-// Must charges n bytes that are in use whether there is room for them or not, so
-// that others are refused meanwhile.
+// Must charges n bytes that are already in use, even without room, so that others are refused
+// meanwhile.
 func (a *Account) Must(k Kind, n int64) {
 	pot := &a.kinds[k].used
 	for n > 0 {
@@ -205,7 +204,7 @@ func (a *Account) Must(k Kind, n int64) {
 	}
 }
 
-// Give takes n bytes off that were charged.
+// Give gives back n charged bytes.
 func (a *Account) Give(k Kind, n int64) {
 	if n <= 0 {
 		return
@@ -223,10 +222,10 @@ func (a *Account) give(k Kind, n int64) {
 	for {
 		used := pot.Load()
 		if used < n {
-			panic("memory: more was given back than was taken of " + k.String())
+			panic("budget: more was given back than was taken of " + k.String())
 		}
-		// The kind goes down before the common part: another goroutine may be refused in
-		// between, and none gets what is still taken.
+		// The kind is reduced before the common part: another goroutine may be refused in between,
+		// and none gets bytes that are still taken.
 		if pot.CompareAndSwap(used, used-n) {
 			if over := a.over(k, used-n, n); over > 0 {
 				a.common.used.Add(-over)
@@ -236,10 +235,10 @@ func (a *Account) give(k Kind, n int64) {
 	}
 }
 
-// Move charges n bytes, which a kind has, to another one instead, whether that
-// one has room or not: the memory has been taken already.
+// Move transfers n charged bytes from a kind to another one, even without room: the memory has been
+// taken already.
 func (a *Account) Move(from, to Kind, n int64) {
-	// In this order, so that another goroutine cannot take the n bytes in between.
+	// In this order, so that no other goroutine can take the n bytes in between.
 	a.Must(to, n)
 	a.give(from, n)
 }

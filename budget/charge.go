@@ -2,17 +2,16 @@ package budget
 
 import "reflect"
 
-// Charge counts the memory that one piece of work has taken: a request, a reply, a load. It
-// travels with the work, and whatever allocates on the way grows it first. The zero value
-// with an Account is ready. A nil Charge charges nothing; it is for text that no client and
-// no model has sent. A Charge is not safe for concurrent use.
+// Charge counts the memory that one piece of work has taken: a request, a reply, a load. It travels
+// with the work, and code that allocates grows it first. The zero value with an Account is ready. A
+// nil Charge charges nothing; it is for text that no client or model has sent. A Charge is not safe
+// for concurrent use.
 type Charge struct {
 	Account *Account
-	// Holder is the owner of the charged memory; nil: no owner. It is set before the
-	// first Take.
+	// Holder is the owner of the charged memory, or nil. It is set before the first Take.
 	Holder *Holder
 	taken  [kinds]int64
-	some   uint32 // a bit for each kind of which something is taken
+	some   uint32 // a bit for each kind with charged bytes
 	blocks int64  // attributed by HoldBlocks
 }
 
@@ -31,7 +30,7 @@ func (c *Charge) Take(k Kind, n int64) error {
 	if c == nil || n <= 0 {
 		return nil
 	}
-	// A body that comes in small steps is as large as its sum.
+	// A body that arrives in small steps counts as its sum.
 	if c.taken[k] > 0 && c.Account.refuses(k, c.taken[k]+n) {
 		return errPressed
 	}
@@ -47,10 +46,10 @@ func (c *Charge) Take(k Kind, n int64) error {
 	return nil
 }
 
-// Taken returns the bytes that are charged to a kind.
+// Taken returns the bytes charged to a kind.
 func (c *Charge) Taken(k Kind) int64 { return c.taken[k] }
 
-// Give takes n bytes off that Take has charged.
+// Give gives back n bytes that Take has charged.
 func (c *Charge) Give(k Kind, n int64) {
 	if c == nil || n <= 0 {
 		return
@@ -60,8 +59,8 @@ func (c *Charge) Give(k Kind, n int64) {
 	c.taken[k] -= n
 }
 
-// HoldBlocks attributes n bytes of the pool of requests to the holder, until Settle or until they
-// are taken back with a negative n. The pool charges for them itself.
+// HoldBlocks attributes n bytes of the pool of requests to the holder, until Settle or a call with
+// a negative n. The pool charges for them itself.
 func (c *Charge) HoldBlocks(n int64) {
 	if c == nil || c.Holder == nil {
 		return
@@ -89,7 +88,7 @@ func (c *Charge) Settle() {
 	c.some = 0
 }
 
-// Make returns a slice of n zero elements that c has been charged for.
+// Make charges c and returns a slice of n zero elements.
 func Make[T any](c *Charge, k Kind, n int) ([]T, error) {
 	if err := c.Take(k, sizeOf[T](n)); err != nil {
 		return nil, err
@@ -97,9 +96,8 @@ func Make[T any](c *Charge, k Kind, n int) ([]T, error) {
 	return make([]T, n), nil // bound: charged
 }
 
-// Append is append with room that c has been charged for. An array that s brings along stays
-// as it is charged, or not, so that a buffer can be used again. After an error s is
-// unchanged.
+// Append is append that charges c for new room. The array of s keeps its charge, or lack of one, so
+// that a buffer can be reused. After an error s is unchanged.
 func Append[T any](c *Charge, k Kind, s []T, v ...T) ([]T, error) {
 	s, err := Grow(c, k, s, len(v))
 	if err != nil {
@@ -108,7 +106,7 @@ func Append[T any](c *Charge, k Kind, s []T, v ...T) ([]T, error) {
 	return append(s, v...), nil // bound: there is room
 }
 
-// Grow returns s with room for n more elements that c has been charged for, as Append makes it.
+// Grow charges c and returns s with room for n more elements, as Append does.
 func Grow[T any](c *Charge, k Kind, s []T, n int) ([]T, error) {
 	if n <= cap(s)-len(s) {
 		return s, nil
@@ -122,7 +120,7 @@ func Grow[T any](c *Charge, k Kind, s []T, n int) ([]T, error) {
 	return larger, nil
 }
 
-// Text returns b as a string that c has been charged for.
+// Text charges c and returns b as a string.
 func Text(c *Charge, k Kind, b []byte) (string, error) {
 	if err := c.Take(k, int64(len(b))); err != nil {
 		return "", err

@@ -2,18 +2,18 @@ package budget
 
 import "runtime/metrics"
 
-// heapState has the runtime's figures of its own memory, in bytes.
+// heapState is the runtime's memory by its own figures, in bytes.
 type heapState struct {
-	size      int64 // taken of the system and not returned: the heap, stacks, the runtime's own
-	live      int64 // objects that the last collection has found in use
-	other     int64 // part of size that is neither an object nor room for one
+	size      int64 // taken from the system and not returned: the heap, stacks, the runtime's own
+	live      int64 // live objects at the last collection
+	other     int64 // part of size that is neither objects nor free heap
 	allocated int64 // ever
-	// collecting and working are the processor seconds spent on collections and on
-	// everything, as of the last collection.
+	// collecting and working are the processor seconds spent on collections and in total, as of the
+	// last collection.
 	collecting, working float64
 }
 
-// heapSamples are the metrics that heapState is made of.
+// heapSamples are the metrics for heapState.
 var heapSamples = [...]string{
 	"/memory/classes/total:bytes", "/memory/classes/heap/released:bytes",
 	"/memory/classes/heap/objects:bytes", "/memory/classes/heap/free:bytes", "/memory/classes/heap/unused:bytes",

@@ -8,37 +8,36 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Holder is an owner of memory that outlives a single charge: a connection, a stream, the
-// life of a model's process. The account knows all holders, so that the one with the most
-// memory can be named and, in need, ended.
+// Holder is an owner of memory that outlives a single charge: a connection, a stream, the life of a
+// model's process. The account knows all holders, so that the one with the most memory can be named
+// and, if necessary, ended.
 type Holder struct {
 	// Name returns the holder's name for the log, errors and the status page.
 	Name func() string
-	// End ends the holder so that its memory comes back; it must not block. The holder may
-	// have left meanwhile. Nil: the holder cannot be ended.
+	// End ends the holder to free its memory; it must not block. The holder may have left
+	// meanwhile. Nil: the holder cannot be ended.
 	End func()
-	// Most bounds the holder's bytes of each kind; 0 leaves only the account's bound.
+	// Most limits the holder's bytes of each kind; 0 leaves only the account's limit.
 	Most [Kinds]int64
-	// Within, if it is not nil, is a holder that several share: their memory counts as its own,
-	// too, and its bounds apply to all of them together.
+	// Within, if not nil, is a holder that several share: their memory counts as its own too, and
+	// its limits apply to all of them together.
 	Within *Holder
 
 	holders *holders
 	held    [Kinds]atomic.Int64
-	before  *Holder // guarded by holders.mu, as is after
+	before  *Holder // guarded by holders.mu, like after
 	after   *Holder
-	ended   bool // guarded by holders.mu: End has been called, or will be at once
+	ended   bool // guarded by holders.mu: End has been, or is about to be, called
 }
 
-// holders is the list of all holders of an account. Its lock is held while a holder comes or
-// goes and while the list is read; never while memory is charged.
+// holders is the list of all holders of an account. Its lock is held while a holder enters or
+// leaves and while the list is read, never while memory is charged.
 type holders struct {
 	mu    sync.Mutex
 	first *Holder
 }
 
-// Enter adds h to the account's holders. Its fields do not change from here on. Leave must
-// follow.
+// Enter adds h to the account's holders. Its fields do not change from here on. Leave must follow.
 func (a *Account) Enter(h *Holder) {
 	l := &a.holders
 	l.mu.Lock()
@@ -50,8 +49,8 @@ func (a *Account) Enter(h *Holder) {
 	l.first = h
 }
 
-// Leave removes h from the account's holders. What it still holds stays charged until it is
-// given back. It may be called again.
+// Leave removes h from the account's holders. Its memory stays charged until it is given back. It
+// may be called again.
 func (h *Holder) Leave() {
 	l := h.holders
 	if l == nil {
@@ -65,7 +64,7 @@ func (h *Holder) Leave() {
 	case l.first == h:
 		l.first = h.after
 	default:
-		return // it has left
+		return // already removed
 	}
 	if h.after != nil {
 		h.after.before = h.before
@@ -73,8 +72,8 @@ func (h *Holder) Leave() {
 	h.before, h.after = nil, nil
 }
 
-// Hold attributes n bytes of a kind, which are charged already or about to be, to the holder.
-// It fails with an Unavailable *infer.Error if the holder would have more than its bound.
+// Hold attributes n bytes of a kind, which are or will be charged, to the holder. It fails with an
+// Unavailable *infer.Error if the holder would exceed its limit.
 func (h *Holder) Hold(k Kind, n int64) error {
 	if h == nil || n <= 0 {
 		return nil
@@ -111,10 +110,10 @@ func (h *Holder) Drop(k Kind, n int64) {
 	}
 }
 
-// Held returns the bytes of a kind that the holder has.
+// Held returns the holder's bytes of a kind.
 func (h *Holder) Held(k Kind) int64 { return h.held[k].Load() }
 
-// Total returns the bytes that the holder has of all kinds.
+// Total returns the holder's bytes of all kinds.
 func (h *Holder) Total() int64 {
 	n := int64(0)
 	for k := range h.held {
@@ -134,9 +133,9 @@ func (a *Account) Holders(see func(h *Holder) bool) {
 	}
 }
 
-// endLargest ends the holder with most memory, and of several with as many MiB the one that
-// came last, as it is likelier to be the cause. It returns what that had, and nil if no holder
-// with at least least bytes can be ended or all of them have been.
+// endLargest ends the holder with most memory. Among holders with the same number of MiB it ends
+// the latest, the likelier cause. It returns that holder and its bytes, or nil if no holder with at
+// least least bytes can still be ended.
 func (a *Account) endLargest(least int64) (largest *Holder, held int64) {
 	a.Holders(func(h *Holder) bool {
 		if n := h.Total(); h.End != nil && !h.ended && n >= least && (largest == nil || n>>20 > held>>20) {
@@ -150,6 +149,6 @@ func (a *Account) endLargest(least int64) (largest *Holder, held int64) {
 	a.holders.mu.Lock()
 	largest.ended = true
 	a.holders.mu.Unlock()
-	largest.End() // without the lock, which it may need to leave
+	largest.End() // without the lock, which End may need to leave
 	return largest, held
 }

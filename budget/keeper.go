@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// releasedMin is the least that is noted when it is freed on the heap: what
-	// the runtime uses again soon anyway is not worth it.
+	// releasedMin is the minimum freed heap memory that is tracked: the runtime reuses less soon
+	// anyway.
 	releasedMin = 256 << 10
-	// kickApart is how far looks at the memory are apart that owners ask for, lookApart those
-	// after collections and while memory is short, and idleApart all others.
+	// kickApart is the interval between checks of the memory that owners request, lookApart between
+	// those after collections and while memory is short, and idleApart between all others.
 	kickApart = 20 * time.Millisecond
 	lookApart = 100 * time.Millisecond
 	idleApart = time.Second
@@ -41,13 +41,12 @@ func send(c chan struct{}) {
 	}
 }
 
-// afterCollection is garbage from the moment on when it is made, so that its finalizer runs
-// after the next collection. It holds a pointer, as objects without one share their memory.
+// afterCollection is garbage as soon as it is created, so that its finalizer runs after the next
+// collection. It contains a pointer, because objects without one share their memory.
 type afterCollection struct{ *keeper }
 
-// tell says that the heap was collected, and makes itself known again for the next time. A
-// heap that grows is collected each time it has doubled, so a watcher that sleeps is woken in
-// time.
+// tell reports a collection of the heap, and registers itself for the next one. A growing heap is
+// collected each time it has doubled, so a sleeping watcher wakes in time.
 func (c *afterCollection) tell() {
 	if c.on.Load() {
 		send(c.collected)
@@ -57,14 +56,14 @@ func (c *afterCollection) tell() {
 
 // Watch configures the additional duties of the goroutine that keeps an account.
 type Watch struct {
-	// LimitHeap has the memory limit of the Go runtime follow the account.
+	// LimitHeap makes the memory limit of the Go runtime follow the account.
 	LimitHeap bool
 	Log       zerolog.Logger
 }
 
-// Keep watches the memory of the process until ctx ends. While it runs, large memory that is
-// freed on the heap stays on the account until the heap has shrunk or has reused it, and
-// pressure is noticed and dealt with. At its end nothing is Released and memory is not short.
+// Keep watches the memory of the process until ctx ends. Meanwhile large memory that is freed on
+// the heap stays on the account until the heap has shrunk or has reused it, and pressure is noticed
+// and handled. When Keep returns, nothing is Released and memory is not short.
 func (a *Account) Keep(ctx context.Context, c Watch) {
 	limited := slices.DeleteFunc(groups(os.ReadFile), func(g group) bool { return g.limit() == math.MaxInt64 })
 	w := newWatcher(a, c, system{
@@ -77,8 +76,8 @@ func (a *Account) Keep(ctx context.Context, c Watch) {
 		setGo: func(limit int64) { debug.SetMemoryLimit(limit) },
 		now:   time.Now,
 	})
-	// From now on Give moves large amounts to Released. This goroutine alone gives that
-	// back, so Released only grows meanwhile.
+	// From now on Give moves large amounts to Released. Only this goroutine gives that back, so
+	// Released otherwise only grows.
 	k := &a.keeper
 	k.on.Store(true)
 	(&afterCollection{k}).tell()

@@ -7,19 +7,19 @@ type Kind uint8
 // Arenas in files that stubs write, all others on the Go heap.
 const (
 	Bodies        Kind = iota // small bodies, small tensors, structures of requests
-	JSON                      // texts of JSON, of requests and replies, on the heap
+	JSON                      // JSON texts of requests and replies, on the heap
 	Decompression             // decompressed bodies and compressed replies, on the heap
 	Replies                   // responses that wait for their client
-	Connections               // connections, whatever they are used for
+	Connections               // connections of any use
 	Transport                 // calls, windows and buffers of connections
 	States                    // implicit states of sequences
-	Blocks                    // the pool of requests, unless it is one of the next three
+	Blocks                    // the pool of requests, except the next three kinds
 	Stacked                   // inputs of stacked batches
 	Padding                   // zeros for the empty slots of batches
 	Cache                     // responses in the cache
 	Arenas                    // memory that stubs have reserved for their outputs
-	Released                  // freed on the Go heap, and not yet seen to be reusable
-	Frames                    // strings, errors and small tensors from models, and the frames that they keep
+	Released                  // freed on the Go heap, and not yet known to be reusable
+	Frames                    // strings, errors and small tensors from models, and the frames that hold them
 	kinds
 )
 
@@ -29,16 +29,15 @@ const Kinds = int(kinds)
 // share is a kind's part of an account, in 64ths of the limit.
 type share struct {
 	name string
-	own  int64 // for it alone
-	most int64 // never more than this
-	heap bool  // freed memory stays a part of the process for a while
-	body bool  // bodies of requests lie in it: large ones are refused while memory is short
+	own  int64 // reserved for the kind
+	most int64 // the maximum
+	heap bool  // freed memory stays part of the process for a while
+	body bool  // contains bodies of requests: large ones are rejected while memory is short
 }
 
-// shares are the rule of which kind may push which aside. Three quarters are common. The
-// rest is for the needs of a request at the end of its way, when the memory of its
-// inputs has been taken, and for small requests beside large ones. The cache's
-// share is Config.Cache, beyond the limit.
+// shares are the parts of the kinds. Three quarters of the limit are common. The rest is reserved
+// for the last steps of a request, when its inputs have taken memory, and for small requests beside
+// large ones. The cache's share is Config.Cache, in addition to the limit.
 var shares = [kinds]share{
 	Bodies:        {name: "bodies", own: 2, most: 48, heap: true, body: true},
 	JSON:          {name: "json", own: 2, most: 48, heap: true, body: true},

@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit returns the bytes that this process and its children may use: the
-// tightest limit of the control groups around it, of both versions, or the
-// machine's memory.
+// Limit returns the bytes that this process and its children may use: the tightest limit of the
+// control groups around it, of both versions, or the machine's memory.
 func Limit() int64 {
 	limit := int64(math.MaxInt64)
 	var info unix.Sysinfo_t
@@ -27,11 +26,11 @@ func Limit() int64 {
 // hierarchy is a mounted tree of control groups that limits memory.
 type hierarchy struct {
 	version int
-	mount   string // where it is mounted
-	root    string // which group that is
+	mount   string // mount point
+	root    string // the group at the mount point
 }
 
-// groupLimit returns the tightest limit of the groups that this process is in.
+// groupLimit returns the tightest limit of this process's groups.
 func groupLimit(read func(string) ([]byte, error)) int64 {
 	limit := int64(math.MaxInt64)
 	for _, g := range groups(read) {
@@ -72,9 +71,9 @@ func groups(read func(string) ([]byte, error)) (all []group) {
 	return all
 }
 
-// tightest returns the use and the limit of the group that has least memory left, 0 and 0 if
-// there is none. Files in the page cache, which the kernel drops before it kills, do
-// not count as used. They are looked up only where less than enough would be left with them.
+// tightest returns the use and the limit of the group with least memory left; 0 and 0 without
+// groups. Files in the page cache, which the kernel drops before it kills, do not count as used.
+// They are read only if less than enough would be left with them.
 func tightest(all []group, enough func(limit int64) int64) (used, limit int64) {
 	for _, g := range all {
 		most, now := g.limit(), g.used()
@@ -120,7 +119,7 @@ func listed(list, name string) bool {
 	return false
 }
 
-// unescape reads the octal escapes that mountinfo has for spaces and the like.
+// unescape decodes the octal escapes of mountinfo for spaces and similar characters.
 func unescape(text string) string {
 	for _, pair := range [...][2]string{{`\040`, " "}, {`\011`, "\t"}, {`\012`, "\n"}, {`\134`, `\`}} {
 		text = strings.ReplaceAll(text, pair[0], pair[1])
@@ -128,7 +127,7 @@ func unescape(text string) string {
 	return text
 }
 
-// groupOf finds in /proc/self/cgroup the group in the hierarchy of a version.
+// groupOf returns the group of /proc/self/cgroup in the hierarchy of a version.
 func groupOf(membership []byte, version int) (string, bool) {
 	for line := range strings.Lines(string(membership)) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -139,10 +138,9 @@ func groupOf(membership []byte, version int) (string, bool) {
 	return "", false
 }
 
-// directory returns where a group's files are, or those of the closest group
-// around it that is mounted. In a namespace, groups outside begin with "/..";
-// where a container has its own group mounted, the path names it from a root that
-// is not there.
+// directory returns the directory of a group's files, or that of the closest mounted group around
+// it. In a namespace, groups outside begin with "/.."; in a container with its own group mounted,
+// the path starts from a root that does not exist there.
 func (h *hierarchy) directory(group string) string {
 	group = path.Clean("/" + group)
 	if h.root != "/" && !strings.HasPrefix(h.root, "/..") {
@@ -155,12 +153,12 @@ func (h *hierarchy) directory(group string) string {
 	return path.Join(h.mount, group)
 }
 
-// limit returns the limit of the group alone, and in version 1 of those around it, too,
-// even where they are not mounted.
+// limit returns the limit of the group itself. In version 1 it includes the groups around it, even
+// if they are not mounted.
 func (g *group) limit() int64 {
 	limit := int64(math.MaxInt64)
 	note := func(n int64) {
-		if n > 0 && n < 1<<60 { // above that, version 1 has no limit
+		if n > 0 && n < 1<<60 { // version 1 uses larger numbers for "no limit"
 			limit = min(limit, n)
 		}
 	}
@@ -190,13 +188,13 @@ func (g *group) reclaimable() int64 {
 	return g.stat("inactive_file", "active_file", "slab_reclaimable")
 }
 
-// number reads a file of one number; 0 if there is none.
+// number reads a file with one number; 0 without the file.
 func (g *group) number(name string) int64 {
 	text, err := g.read(path.Join(g.dir, name))
 	if err != nil {
 		return 0
 	}
-	n, _ := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64) // "max" is no limit
+	n, _ := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64) // "max" means no limit
 	return n
 }
 

@@ -5,31 +5,32 @@ import (
 	"fmt"
 )
 
-// Bounds of values from clients and models that need no flag. docs/operations.md
-// has them in its table of limits.
+// Limits of values from clients and models without a flag. docs/operations.md lists them in its
+// table of limits.
 const (
-	// MaxName bounds the name of a model, of a tensor and of a parameter, in bytes.
+	// MaxName limits the name of a model, of a tensor and of a parameter, in bytes.
 	MaxName = 4 << 10
-	// MaxJSONDepth bounds the brackets that are open at once in a JSON text, the outermost included.
+	// MaxJSONDepth limits the nesting of JSON.
 	MaxJSONDepth = 100
-	// MaxStops bounds the entries of OpenAI's "stop".
+	// MaxStops limits the entries of OpenAI's "stop".
 	MaxStops = 16
 )
 
-// Limits bounds values that no client needs to be large, in bytes. A field that is 0 has its default.
+// Limits limits values that no client needs to be large, in bytes. 0 stands for the default of
+// each.
 type Limits struct {
-	// SmallBody bounds the body of every HTTP endpoint except inference, generate and load,
-	// and every unary gRPC message except ModelInfer and RepositoryModelLoad. Default 1 MiB.
+	// SmallBody limits the body of every HTTP endpoint except inference, generate and load, and
+	// every unary gRPC message except ModelInfer and RepositoryModelLoad. Default 1 MiB.
 	SmallBody int64
-	// RequestID bounds the id of an inference request. Default 64 KiB.
+	// RequestID limits the id of an inference request. Default 64 KiB.
 	RequestID int64
-	// Parameters bounds the names and values of all parameters of one request. Default 1 MiB.
+	// Parameters limits the names and values of all parameters of one request. Default 1 MiB.
 	Parameters int64
-	// ConfigOverride bounds the config of a load request. Default 1 MiB.
+	// ConfigOverride limits the config of a load request. Default 1 MiB.
 	ConfigOverride int64
 }
 
-// WithDefaults returns l with the default of each field that is not set.
+// WithDefaults returns l with defaults for unset fields.
 func (l Limits) WithDefaults() Limits {
 	l.SmallBody = cmp.Or(l.SmallBody, 1<<20)
 	l.RequestID = cmp.Or(l.RequestID, 64<<10)
@@ -38,7 +39,7 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Validate names the first field that is negative.
+// Validate returns an error for the first negative field.
 func (l Limits) Validate() error {
 	for _, field := range []struct {
 		name  string

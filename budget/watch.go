@@ -7,41 +7,41 @@ import (
 )
 
 const (
-	// plain is what the heap may have beyond what is charged: the server itself,
-	// and what waits to be collected.
+	// plain is the size of the heap beyond the charged memory: the server itself, and garbage.
 	plain = 48 << 20
-	// headroomMost is the most that a control group must have left.
+	// headroomMost is the maximum that a control group must have left.
 	headroomMost = 256 << 20
-	// Sweeps collect the heap and return memory to the system. They are sweepApart apart, in need
-	// pressedApart, quietApart if the server is idle, and at least sweepShare times as long as
-	// the last one took.
+	// Sweeps collect the heap and return memory to the system. The interval between them is
+	// sweepApart, pressedApart while memory is short, quietApart while the server is idle, and at
+	// least sweepShare times the duration of the last one.
 	sweepApart   = time.Second
 	pressedApart = 200 * time.Millisecond
 	sweepShare   = 4
 	quietApart   = 5 * time.Second
-	// quietRate is how many bytes an idle server allocates a second at most, quietLooks the
-	// seconds in a row for which it must. A sweep is for heaps that have grown by worthwhile.
+	// quietRate is the maximum allocation rate of an idle server, in bytes a second, and quietLooks
+	// the number of consecutive idle seconds before a sweep. A sweep needs a heap that has grown by
+	// worthwhile.
 	quietRate  = 1 << 20
 	quietLooks = 2
 	worthwhile = 8 << 20
-	// patience is how long refusals and sweeps have to relieve the memory before a holder is
-	// ended, unless the memory is nearly gone. A holder is worth it from endedMin on.
+	// patience is the time for rejections and sweeps to take effect before a holder is ended,
+	// unless the memory is nearly exhausted. endedMin is the minimum size of a holder to be ended.
 	patience = 5 * time.Second
 	endedMin = 1 << 20
-	// sayApart is how far lines of the log about the same are apart.
+	// sayApart is the interval between log lines about the same subject.
 	sayApart    = 10 * time.Second
 	reportApart = time.Hour
-	// limitApart is for how long a lower limit of the heap must be enough, and collectShare
+	// limitApart is the time for which a lower limit of the heap must be enough, and collectShare
 	// the share of the processor time that collections may take before garbage gets more room.
 	limitApart   = 5 * time.Second
 	collectShare = 0.25
 )
 
-// system is the process and its machine as a watcher sees them. Tests have another.
+// system is the process and its machine as seen by a watcher. Tests replace it.
 type system struct {
 	heap    func() heapState
-	group   func() (used, limit int64) // the tightest control group; limit 0: there is none
-	collect func()                     // has the heap collected and its free memory returned
+	group   func() (used, limit int64) // the tightest control group; limit 0 without one
+	collect func()                     // collects the heap and returns its free memory
 	setGo   func(limit int64)          // sets the memory limit of the Go runtime
 	now     func() time.Time
 }
@@ -53,28 +53,28 @@ type watcher struct {
 	log       zerolog.Logger
 	limitHeap bool
 
-	base  int64     // of the heap in use at first, before anything was charged
-	found pressure  // by the last look
+	base  int64     // of the heap in use at the start, before anything was charged
+	found pressure  // by the last check
 	swept time.Time // when the last sweep ended
 	took  time.Duration
-	// after is the size of the heap after the last sweep, beyondAfter what of it was not charged.
+	// after is the size of the heap after the last sweep, beyondAfter its uncharged part.
 	after, beyondAfter int64
-	again              bool // an idle server is to sweep once more
+	again              bool // an idle server has to sweep once more
 
 	since    time.Time // when memory became short, or a holder was ended
 	swollen  bool      // no sweep has followed the last end of a holder
-	said     time.Time // when the log was told that memory is short
-	unsaid   bool      // the log was not told of this time
-	reported time.Time // until then nothing uncharged is reported
+	said     time.Time // when the log reported that memory is short
+	unsaid   bool      // the present shortage was not logged
+	reported time.Time // no report about uncharged memory before this time
 
 	second    time.Time // when allocated was read
 	allocated int64
-	quiet     int // seconds in a row in which hardly anything was allocated
+	quiet     int // consecutive seconds with hardly any allocation
 
 	heapLimit        int64
-	lower            time.Time // since when a lower limit is enough; zero: it is not
-	collecting, busy float64   // as heapState has them
-	costly           bool      // collections took more than their share
+	lower            time.Time // since when a lower limit is enough; zero if it is not
+	collecting, busy float64   // as in heapState
+	costly           bool      // collections exceeded their share
 }
 
 func newWatcher(a *Account, c Watch, s system) *watcher {
@@ -86,24 +86,24 @@ func newWatcher(a *Account, c Watch, s system) *watcher {
 	}
 }
 
-// allowance is what the heap may have beyond what is charged before that counts
-// as Released.
+// allowance is the size of the heap beyond the charged memory above which the rest counts as
+// Released.
 func (a *Account) allowance() int64 { return plain + a.limit/16 }
 
-// headroom is what a control group with a limit must have left.
+// headroom is the memory that a control group with a limit must have left.
 func headroom(limit int64) int64 { return min(limit/20, headroomMost) }
 
-// pressure is what a look at the memory has found.
+// pressure is the result of a check of the memory.
 type pressure struct {
-	real, most  int64 // the server's own memory, and how much it may have
-	used, limit int64 // of the tightest control group; limit 0: there is none
+	real, most  int64 // the server's own memory, and its maximum
+	used, limit int64 // of the tightest control group; limit 0 without one
 	high        bool  // memory is short
-	ours        bool  // it is the server that has much of it
-	dire        bool  // it is nearly gone
+	ours        bool  // the server itself has much of the memory
+	dire        bool  // memory is nearly exhausted
 	last        bool  // the kernel is about to kill
 }
 
-// real returns the server's own memory: of the Go runtime, the pool of requests and what
+// real returns the server's own memory: of the Go runtime, the pool of requests and the memory that
 // models' processes have reserved for outputs.
 func (a *Account) real(heap int64) int64 {
 	for k, s := range shares {
@@ -114,16 +114,16 @@ func (a *Account) real(heap int64) int64 {
 	return heap
 }
 
-// Real returns the memory that the server itself has.
+// Real returns the memory of the server itself.
 func (a *Account) Real() int64 { return a.real(readHeap()().size) }
 
 // Pressed reports whether memory is short.
 func (a *Account) Pressed() bool { return a.pressed.Load() }
 
-// Ended returns how many holders were ended because memory was short.
+// Ended returns the number of holders that were ended because memory was short.
 func (a *Account) Ended() int64 { return a.keeper.ended.Load() }
 
-// onHeap returns what is charged that lies on the heap.
+// onHeap returns the charged memory on the heap.
 func (a *Account) onHeap() (charged int64) {
 	for k, s := range shares {
 		if s.heap {
@@ -133,7 +133,7 @@ func (a *Account) onHeap() (charged int64) {
 	return charged
 }
 
-// look measures the memory, deals with what it finds, and returns when to look again.
+// look measures the memory, acts on the result, and returns the time until the next check.
 func (w *watcher) look() time.Duration {
 	now := w.now()
 	h := w.measure()
@@ -155,11 +155,11 @@ func (w *watcher) look() time.Duration {
 	return idleApart
 }
 
-// measure reads the heap, brings Released up to date and judges what it finds.
+// measure reads the heap, updates Released and judges the result.
 func (w *watcher) measure() heapState {
 	noted := w.Used(Released)
 	h := w.heap()
-	// What is released from here on is noted beside it.
+	// Memory that is released from here on is added to Released.
 	if released := max(w.beyond(h)-w.allowance(), 0); released < noted {
 		w.give(Released, noted-released)
 	} else {
@@ -169,13 +169,13 @@ func (w *watcher) measure() heapState {
 	return h
 }
 
-// beyond returns the bytes that the heap has beyond what is charged and what it had at first.
+// beyond returns the bytes of the heap beyond the charged memory and its initial size.
 func (w *watcher) beyond(h heapState) int64 { return max(h.size-w.base-w.onHeap(), 0) }
 
-// judge finds out whether memory is short: because the server has more than the account
-// allows, or because its control group has hardly any left and the server could give up as
-// much as is missing. A group that models fill by themselves is no reason, as nothing would
-// come of it. While memory is short it takes more to be well again.
+// judge decides whether memory is short. It is if the server has more than the account allows, or
+// if its control group has hardly any left and the server could give up the missing amount. A group
+// that models fill by themselves is no reason, because the server could not help. While memory is
+// short, the thresholds for recovery are stricter.
 func (w *watcher) judge(h heapState) pressure {
 	p := pressure{real: w.real(h.size), most: w.limit + w.own[Cache] + w.allowance() + w.base}
 	p.used, p.limit = w.group()
@@ -183,7 +183,7 @@ func (w *watcher) judge(h heapState) pressure {
 	if w.pressed.Load() {
 		slack, wanted, worth = w.allowance()/2, 2*wanted, worth/2
 	}
-	// The cache has its own bound, which the operator has set.
+	// The cache has its own limit, which the operator has set.
 	own, left := p.real-w.base-plain-w.Used(Cache), p.limit-p.used
 	scarce := p.limit > 0 && left < wanted && own >= worth
 	p.high = over > -slack || scarce
@@ -193,8 +193,7 @@ func (w *watcher) judge(h heapState) pressure {
 	return p
 }
 
-// sweep has the heap collected and its free memory returned, and tells of what remains and
-// should not.
+// sweep collects the heap and returns its free memory, and reports unexpected remains.
 func (w *watcher) sweep(now time.Time) heapState {
 	charged, before := w.onHeap(), w.heap().size
 	w.collect()
@@ -202,8 +201,8 @@ func (w *watcher) sweep(now time.Time) heapState {
 	w.took, w.swollen = w.swept.Sub(now), false
 	h := w.measure()
 	w.after, w.beyondAfter = h.size, w.beyond(h)
-	// Memory in use now may become garbage once the server is idle. No growth of the heap would
-	// show that.
+	// Memory in use now may become garbage once the server is idle, without growth of the heap that
+	// would show it.
 	w.again = w.quiet < quietLooks || before-h.size >= worthwhile
 	if charged = max(charged, w.onHeap()); w.uncharged(h, charged) && !now.Before(w.reported) {
 		w.reported = now.Add(reportApart)
@@ -213,12 +212,12 @@ func (w *watcher) sweep(now time.Time) heapState {
 	return h
 }
 
-// maySweep reports whether the last sweep is long enough ago.
+// maySweep reports whether enough time has passed since the last sweep.
 func (w *watcher) maySweep(now time.Time, apart time.Duration) bool {
 	return now.Sub(w.swept) >= max(apart, sweepShare*w.took)
 }
 
-// shortApart is how far sweeps are apart while memory is short.
+// shortApart is the interval between sweeps while memory is short.
 func (w *watcher) shortApart() time.Duration {
 	if w.found.dire || w.swollen || !w.pressed.Load() {
 		return pressedApart
@@ -226,26 +225,26 @@ func (w *watcher) shortApart() time.Duration {
 	return sweepApart
 }
 
-// blocked reports whether others are refused because of memory that a sweep may return.
+// blocked reports whether requests are rejected because of memory that a sweep may return.
 func (w *watcher) blocked(now time.Time, h heapState) bool {
 	beyond := w.beyond(h)
 	return beyond > w.allowance() && beyond > w.beyondAfter+worthwhile && w.maySweep(now, sweepApart)
 }
 
-// suspicious reports whether more than the account takes for granted was in use when the heap
-// was last collected, and nobody has charged it. A sweep finds out whether it still is.
+// suspicious reports whether the last collection found more uncharged memory in use than expected.
+// A sweep finds out whether it still is.
 func (w *watcher) suspicious(now time.Time, h heapState) bool {
 	return w.uncharged(h, w.onHeap()) && !now.Before(w.reported) && w.maySweep(now, sayApart)
 }
 
-// uncharged reports whether the heap is larger than twice what is charged, and what the server
-// needs itself.
+// uncharged reports whether the heap is larger than twice the charged memory plus the server's own
+// needs.
 func (w *watcher) uncharged(h heapState, charged int64) bool {
 	return h.live+h.other > 2*charged+2*plain+w.base
 }
 
-// idle reports whether the server has had nothing to do for a while and a sweep is worth it. The
-// runtime would keep that memory until it next collects the heap, which may be in minutes.
+// idle reports whether the server has been idle for a while and a sweep is worthwhile. The runtime
+// would keep that memory until its next collection, which may be minutes away.
 func (w *watcher) idle(now time.Time, h heapState) bool {
 	if spent := now.Sub(w.second); spent >= idleApart-lookApart {
 		if w.quiet++; h.allocated-w.allocated > int64(spent.Seconds()*quietRate) {
@@ -256,8 +255,8 @@ func (w *watcher) idle(now time.Time, h heapState) bool {
 	return w.quiet >= quietLooks && (w.again || h.size > w.after+max(worthwhile, w.after/8)) && w.maySweep(now, quietApart)
 }
 
-// press has large bodies refused while memory is short, and ends the largest holder where
-// that is not enough.
+// press rejects large bodies while memory is short, and ends the largest holder if that is not
+// enough.
 func (w *watcher) press(now time.Time) {
 	p, pressed := w.found, w.pressed.Load()
 	switch {
@@ -278,8 +277,8 @@ func (w *watcher) press(now time.Time) {
 	}
 }
 
-// end ends the largest holder. Those that show next to nothing are ended if the kernel is
-// about to end the whole server instead, and never because of figures that nobody can explain.
+// end ends the largest holder. Small holders are ended only if the kernel would otherwise kill the
+// whole server, and never because of unexplained figures.
 func (w *watcher) end(now time.Time) {
 	least := int64(endedMin)
 	if w.found.last {
@@ -294,7 +293,7 @@ func (w *watcher) end(now time.Time) {
 	w.figures(w.log.Warn().Str("holder", h.String()).Int64("held", held)).Msg("holder ended, as memory is short")
 }
 
-// figures adds what the last look has found.
+// figures adds the results of the last check.
 func (w *watcher) figures(e *zerolog.Event) *zerolog.Event {
 	p := w.found
 	e.Int64("bytes", p.real).Int64("charged", w.Total()+w.Used(Cache)-w.Used(Released)).Int64("limit", p.most)
@@ -304,15 +303,15 @@ func (w *watcher) figures(e *zerolog.Event) *zerolog.Event {
 	return e
 }
 
-// limitGo has the limit of the Go runtime follow what is charged, so that garbage does not
-// double what the server has. The limit stays so far above what is in use that collections do
-// not follow each other. It rises at once and falls after a while, as each change stops all
-// goroutines for a moment.
+// limitGo makes the limit of the Go runtime follow the charged memory, so that garbage does not
+// double the server's size. The limit stays so far above the memory in use that collections do not
+// follow each other. It rises at once and falls after a while, because each change briefly stops
+// all goroutines.
 func (w *watcher) limitGo(now time.Time, h heapState) {
 	if !w.limitHeap {
 		return
 	}
-	if busy := h.working - w.busy; busy > 0 { // there was a collection
+	if busy := h.working - w.busy; busy > 0 { // a collection has happened
 		w.costly = h.collecting-w.collecting > collectShare*busy
 		w.collecting, w.busy = h.collecting, h.working
 	}

@@ -17,32 +17,32 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// CopierConfig says how tensors are copied from devices.
+// CopierConfig configures the copying of tensors from devices.
 type CopierConfig struct {
 	Children     *launch.Children
-	Helper       string // as Config's
+	Helper       string // as in Config
 	Interpreters func() ([]string, error)
-	List         func() []Device // the devices, by their numbers; it may wait for the count
-	Requests     *shm.Pool       // where the copies go
+	List         func() []Device // the devices in the order of their numbers; it may wait for the count
+	Requests     *shm.Pool       // the pool for the copies
 	Log          zerolog.Logger
 
 	StartTimeout time.Duration // 0 is 30 s
-	CopyTimeout  time.Duration // for one command; 0 is 30 s
-	EndTimeout   time.Duration // for the end of a helper that was killed; 0 is 2 s
+	CopyTimeout  time.Duration // of one command; 0 is 30 s
+	EndTimeout   time.Duration // for the end of a killed helper; 0 is 2 s
 }
 
-// Copier copies tensors from devices into the pool of requests, for models that take them on the
-// host, and holds what clients have registered of devices' memory. Processes of its own do so,
-// one for each device, which is started with the first copy, or registration.
+// Copier copies tensors from devices into the pool of requests, for models that accept them on the
+// host, and holds open the device memory that clients have registered. It uses one process for each
+// device, which is started with the first copy or registration.
 type Copier struct {
 	config CopierConfig
-	last   atomic.Uint64 // number of a holding
+	last   atomic.Uint64 // number of the latest holding
 
-	lanes func() []*lane // by the number of the device; one at least
+	lanes func() []*lane // by the number of the device; at least one
 }
 
-// NewCopier makes a Copier. It starts nothing; the caller closes it before Children, and when
-// List waits no more.
+// NewCopier creates a Copier. It starts nothing; the caller closes it before Children, and when
+// List no longer waits.
 func NewCopier(config CopierConfig) *Copier {
 	for _, limit := range []struct {
 		field     *time.Duration
@@ -60,7 +60,7 @@ func NewCopier(config CopierConfig) *Copier {
 		for _, one := range config.List() {
 			add(config.Log.With().Int32("device", one.Number).Str("uuid", one.UUID).Logger())
 		}
-		if len(all) == 0 { // they could not be counted: its helper says what there is
+		if len(all) == 0 { // they could not be counted: the helper of this lane reports them
 			add(config.Log)
 		}
 		return all
@@ -68,8 +68,8 @@ func NewCopier(config CopierConfig) *Copier {
 	return c
 }
 
-// of is the lane of the device with a UUID. A UUID is what a stub says, and a number what a
-// client says: what is not there has the first lane, whose helper says so, and makes no context.
+// of returns the lane of the device with a UUID. UUIDs come from stubs, and numbers from clients:
+// an unknown one gets the first lane, whose helper reports it without creating a context.
 func (c *Copier) of(uuid [16]byte) *lane {
 	text := hex.EncodeToString(uuid[:])
 	lanes := c.lanes()
@@ -81,7 +81,7 @@ func (c *Copier) of(uuid [16]byte) *lane {
 	return lanes[0]
 }
 
-// numbered is the lane of the device with a number.
+// numbered returns the lane of the device with a number.
 func (c *Copier) numbered(device uint64) *lane {
 	lanes := c.lanes()
 	if device >= uint64(len(lanes)) {
@@ -90,8 +90,8 @@ func (c *Copier) numbered(device uint64) *lane {
 	return lanes[device]
 }
 
-// Copy copies n bytes at offset of an allocation into a block. It waits for those copies of the device that others
-// have asked for, until ctx ends, and then for its own. Errors are an *infer.Error.
+// Copy copies n bytes at offset of an allocation into a block. It waits for earlier copies of the
+// device, until ctx ends, and then for its own. Errors are an *infer.Error.
 func (c *Copier) Copy(ctx context.Context, from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error) {
 	l := c.of(from.UUID)
 	block, err := l.read(ctx, from, offset, n)
@@ -101,7 +101,7 @@ func (c *Copier) Copy(ctx context.Context, from *foreign.Device, offset, n uint6
 	return block.Bytes()[:n:n], block, nil
 }
 
-// Write copies data to offset of an allocation. It waits until it is there, as Copy waits. Errors are an
+// Write copies data to offset of an allocation and waits for it as Copy does. Errors are an
 // *infer.Error.
 func (c *Copier) Write(ctx context.Context, to *foreign.Device, offset uint64, data []byte) error {
 	if len(data) == 0 {
@@ -114,16 +114,16 @@ func (c *Copier) Write(ctx context.Context, to *foreign.Device, offset uint64, d
 	return nil
 }
 
-// failed makes the error of a request whose tensor could not be copied.
+// failed returns the error of a request whose tensor could not be copied.
 func (l *lane) failed(err error, n uint64, needs, message string) error {
 	var given *infer.Error
 	var full *roomError
 	switch {
-	case errors.As(err, &given): // it was cancelled
+	case errors.As(err, &given): // the request was cancelled
 		return given
 	case errors.As(err, &full):
 		return infer.Errorf(infer.Unavailable, "%s a copy of %d bytes: %v", needs, n, err)
-	case errors.Is(err, errBehind), errors.Is(err, errDoubtful): // the log has the one that has waited
+	case errors.Is(err, errBehind), errors.Is(err, errDoubtful): // the command that timed out is in the log
 	default:
 		l.log.Warn().Err(err).Uint64("bytes", n).Msg(message)
 	}

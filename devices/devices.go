@@ -12,19 +12,19 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// DefaultCapability is the least compute capability of a device on which instances are
-// placed, unless the operator says otherwise.
+// DefaultCapability is the minimum compute capability of a device for instances, unless the
+// operator sets another.
 const DefaultCapability = 6.0
 
-// Config says how devices are counted.
+// Config configures the counting of devices.
 type Config struct {
-	// Children is the roster of the processes of this one, in which the helper is started.
+	// Children is the table of child processes in which the helper is started.
 	Children *launch.Children
-	// Helper is the folder of the helper's Python files, with its __main__.py.
+	// Helper is the directory of the helper's Python files, with its __main__.py.
 	Helper string
 	// Interpreters lists the Pythons that may run it, the best first.
 	Interpreters func() ([]string, error)
-	// MinCapability is the least compute capability of usable devices.
+	// MinCapability is the minimum compute capability of usable devices.
 	MinCapability float64
 	// Measure keeps the helper for Samples.
 	Measure bool
@@ -32,8 +32,8 @@ type Config struct {
 
 	CountTimeout  time.Duration // for the start of a helper and the count; 0 is 30 s
 	SampleTimeout time.Duration // for one sample of all devices; 0 is 3 s
-	EndTimeout    time.Duration // for the end of a helper that was killed; 0 is 2 s
-	Pause         time.Duration // before a lost helper is started again, doubled up to a minute; 0 is 1 s
+	EndTimeout    time.Duration // for the end of a killed helper; 0 is 2 s
+	Pause         time.Duration // before a lost helper is restarted, doubled up to a minute; 0 is 1 s
 }
 
 func (c Config) withDefaults() Config {
@@ -48,12 +48,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxPause is how long a helper that is lost again and again is waited for at most.
+// maxPause is the maximum pause before a repeatedly lost helper is restarted.
 const maxPause = time.Minute
 
 // Device is a device as the driver shows it to this process and to those of models.
 type Device struct {
-	Number int32  `json:"number"` // the driver's, which models and configs name
+	Number int32  `json:"number"` // the driver's, used by models and configs
 	Name   string `json:"name"`
 	UUID   string `json:"uuid"`   // "GPU-…"
 	Memory uint64 `json:"memory"` // bytes
@@ -61,24 +61,24 @@ type Device struct {
 	Minor  int    `json:"minor"`
 }
 
-// Capability is the compute capability as flags and texts write it: 8.9 is 8 and 9.
+// Capability returns the compute capability as flags and texts write it: 8.9 for 8 and 9.
 func (d *Device) Capability() float64 { return float64(10*d.Major+d.Minor) / 10 }
 
-// Devices are those of this process. See the package's documentation for its states.
+// Devices are the devices of this process. The package comment describes their states.
 type Devices struct {
 	config  Config
 	cancel  context.CancelFunc
-	ended   chan struct{} // closed by keep, when nothing of it is left
+	ended   chan struct{} // closed by keep, when nothing is left
 	counted chan struct{} // closed by keep, when list is final
 	list    []Device      // set before counted is closed
 
 	mu     sync.Mutex        // held for one exchange with the helper
 	helper *helper           // nil while none answers
 	energy map[string]*meter // by UUID
-	told   bool              // that there will be no metrics
+	told   bool              // the log has reported the lack of metrics
 }
 
-// Start begins to count. The caller closes what it returns.
+// Start begins to count. The caller closes the result.
 func Start(config Config) *Devices {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Devices{
@@ -88,13 +88,13 @@ func Start(config Config) *Devices {
 	panics.Go(config.Log, panics.Life, func() {
 		defer close(d.ended)
 		settle := sync.OnceFunc(func() { close(d.counted) })
-		defer settle() // or all loads would wait
+		defer settle() // otherwise all loads would wait
 		d.keep(ctx, settle)
 	}, nil)
 	return d
 }
 
-// Close ends the helper. Loads that wait for the count go on without devices.
+// Close ends the helper. Loads that wait for the count continue without devices.
 func (d *Devices) Close() {
 	if d == nil {
 		return
@@ -103,7 +103,7 @@ func (d *Devices) Close() {
 	<-d.ended
 }
 
-// List waits for the count and returns all devices, by their numbers.
+// List waits for the count and returns all devices, by number.
 func (d *Devices) List() []Device {
 	if d == nil {
 		return nil
@@ -112,8 +112,7 @@ func (d *Devices) List() []Device {
 	return d.list
 }
 
-// Usable waits for the count and lists the numbers of the devices on which instances may be
-// placed, ascending.
+// Usable waits for the count and lists the numbers of the devices for instances, ascending.
 func (d *Devices) Usable() (numbers []int32) {
 	for _, one := range d.List() {
 		if one.Capability() >= d.config.MinCapability {
@@ -123,7 +122,8 @@ func (d *Devices) Usable() (numbers []int32) {
 	return numbers
 }
 
-// keep counts, and keeps a helper until ctx ends. settle says that the count is final.
+// keep counts the devices, and keeps a helper running until ctx ends. settle marks the count as
+// final.
 func (d *Devices) keep(ctx context.Context, settle func()) {
 	h, err := d.open(ctx)
 	d.show(h, err)
@@ -138,7 +138,7 @@ func (d *Devices) keep(ctx context.Context, settle func()) {
 		}
 		return
 	}
-	d.publish(h) // before settle, as a load that waits for the count may ask how much memory is used
+	d.publish(h) // before settle, because a load that waits for the count may ask for the memory in use
 	settle()
 	for pause := d.config.Pause; ; pause = min(2*pause, maxPause) {
 		if h != nil {
@@ -151,7 +151,7 @@ func (d *Devices) keep(ctx context.Context, settle func()) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errStuck) { // the next one would hang as well
+		if errors.Is(err, errStuck) { // the next one would hang too
 			d.config.Log.Error().Err(err).Msg("GPUs have no metrics until the server is started again")
 			return
 		}
@@ -171,29 +171,28 @@ func (d *Devices) keep(ctx context.Context, settle func()) {
 	}
 }
 
-// attend waits until a helper that has been published is lost or given up, or ctx ends, and
-// ends it.
+// attend waits until a published helper is lost or given up, or ctx ends, and ends it.
 func (d *Devices) attend(ctx context.Context, h *helper) error {
 	defer context.AfterFunc(ctx, panics.Guard(d.config.Log, panics.Life, h.process.Kill, nil))()
 	defer h.closeFiles()
-	d.Samples() // where the energy of this server begins
+	d.Samples() // the start of this server's energy count
 	select {
 	case <-ctx.Done():
 	case <-h.gone:
 	case <-h.given:
 	}
-	d.publish(nil) // an exchange that is on ends with the helper
+	d.publish(nil) // a running exchange ends with the helper
 	return h.lost()
 }
 
-// publish says which helper can be asked.
+// publish sets the helper that can be asked.
 func (d *Devices) publish(h *helper) {
 	d.mu.Lock()
 	d.helper = h
 	d.mu.Unlock()
 }
 
-// show tells the operator what was counted.
+// show logs the result of the count.
 func (d *Devices) show(h *helper, err error) {
 	log := d.config.Log
 	switch {

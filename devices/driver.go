@@ -12,14 +12,14 @@ const (
 	loaderCache   = "/etc/ld.so.cache"
 )
 
-// loaderFolders are where the loader looks without being told.
+// loaderFolders are the loader's default directories.
 var loaderFolders = []string{
 	"/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
 	"/usr/lib/aarch64-linux-gnu", "/lib", "/usr/lib",
 }
 
-// Found reports whether this machine seems to have a CUDA driver: its library is where the
-// loader looks, or its device file is there. It takes microseconds and loads nothing.
+// Found reports whether this machine seems to have a CUDA driver: its library is in the loader's
+// directories, or its device file exists. It takes microseconds and loads nothing.
 func Found(getenv func(string) string) bool {
 	return found(append(filepath.SplitList(getenv("LD_LIBRARY_PATH")), loaderFolders...), loaderCache, driverDevice)
 }

@@ -17,33 +17,34 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// maxLine bounds what a helper may say at once: hundreds of devices have room in it.
+// maxLine limits a line of a helper: enough for hundreds of devices.
 const maxLine = 256 << 10
 
-// helper is a process that asks the driver.
+// helper is a process that uses the driver.
 type helper struct {
 	process  *launch.Process
-	devices  []Device // that it has counted
+	devices  []Device // counted by it
 	requests *os.File // its stdin
 	replies  *os.File // its stdout
 	lines    *bufio.Reader
-	lifeline *os.File // its end kills the helper
+	lifeline *os.File // closing it kills the helper
 	printed  *output.Capture
 	gone     chan struct{} // closed when the process has been reaped
-	given    chan struct{} // closed by Samples when it has given the helper up
-	patience time.Duration // for its end after SIGKILL
+	given    chan struct{} // closed by Samples when it gives the helper up
+	patience time.Duration // time for its end after SIGKILL
 }
 
-// errSilent is a helper that did not answer in time.
+// errSilent is the error of a helper that did not answer in time.
 var errSilent = errors.New("the CUDA driver or NVML does not answer")
 
-// errClosed refuses what comes behind Close.
+// errClosed is the error of commands after Close.
 var errClosed = errors.New("the server is shutting down")
 
-// errStuck is a helper that SIGKILL does not end: the kernel waits inside the driver.
+// errStuck is the error of a helper that SIGKILL does not end, because the kernel waits inside the
+// driver.
 var errStuck = errors.New("the device helper does not end, as a call of the driver hangs in the kernel")
 
-// open starts a helper and has it count, by the first interpreter that can run it.
+// open starts a helper with the first interpreter that can run it, and makes it count.
 func (d *Devices) open(ctx context.Context) (*helper, error) {
 	interpreters, err := d.config.Interpreters()
 	if err != nil {
@@ -78,18 +79,18 @@ func (d *Devices) open(ctx context.Context) (*helper, error) {
 
 // start starts a helper that counts and measures.
 func (d *Devices) start(interpreter string) (*helper, error) {
-	// -I and -S: packages of the user's have no say in it.
+	// -I and -S: the user's packages have no influence.
 	return startHelper(d.config.Children, d.config.Log, []string{interpreter, "-I", "-S", "-u", d.config.Helper}, nil, d.config.EndTimeout)
 }
 
-// startHelper starts a helper. It inherits the files as its descriptors from 4 on, and has
-// patience for its end.
+// startHelper starts a helper, which inherits the files as its descriptors from 4 on. patience is
+// the time for its end.
 func startHelper(children *launch.Children, log zerolog.Logger, argv []string, inherited []*os.File, patience time.Duration) (_ *helper, err error) {
 	h := &helper{gone: make(chan struct{}), given: make(chan struct{}), patience: patience}
 	var files [4]*os.File // stdin, stdout, stderr, lifeline of the helper
 	defer func() {
 		for _, f := range files {
-			_ = f.Close() // one that is nil says so
+			_ = f.Close() // harmless if nil
 		}
 		if err != nil {
 			h.closeFiles()
@@ -104,7 +105,7 @@ func startHelper(children *launch.Children, log zerolog.Logger, argv []string, i
 	if files[3], h.lifeline, err = os.Pipe(); err != nil {
 		return nil, err
 	}
-	// What drivers print is of use where the helper fails, and noise elsewhere.
+	// The output of drivers is useful if the helper fails, and noise otherwise.
 	printed, ends, err := output.Open(zerolog.Nop(), [2]io.Writer{}, output.Limits{})
 	if err != nil {
 		return nil, err
@@ -130,17 +131,17 @@ func startHelper(children *launch.Children, log zerolog.Logger, argv []string, i
 	return h, nil
 }
 
-// refusal is what the driver says where it does not work.
+// refusal is the driver's error if it does not work.
 type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
 
-// count reads which devices there are, the first line of a helper.
+// count reads the list of devices, the first line of a helper.
 func (h *helper) count(limit time.Duration) error {
 	var reply struct {
 		Devices []Device `json:"devices"`
 		Error   string   `json:"error"`
-		None    bool     `json:"none"` // the driver works and shows no device
+		None    bool     `json:"none"` // the driver works but shows no device
 	}
 	if err := h.receive(&reply, limit); err != nil {
 		return err
@@ -162,7 +163,7 @@ func (h *helper) ask(into any, limit time.Duration) error {
 	return h.say([]byte("sample\n"), into, limit)
 }
 
-// say sends a line, and reads the one that answers it.
+// say sends a line and reads the response.
 func (h *helper) say(line []byte, into any, limit time.Duration) error {
 	if err := h.requests.SetWriteDeadline(time.Now().Add(limit)); err != nil {
 		return err
@@ -193,7 +194,7 @@ func (h *helper) receive(into any, limit time.Duration) error {
 	return nil
 }
 
-// lost ends a helper that has ended, or is about to, and says what it printed last.
+// lost ends a helper that has ended, or is about to, and returns an error with its last output.
 func (h *helper) lost() error {
 	if err := h.end(); err != nil {
 		return err
@@ -204,8 +205,8 @@ func (h *helper) lost() error {
 	return errors.New("the device helper ended")
 }
 
-// end kills the helper and waits for its end, which a driver can keep from coming: not for
-// longer than patience, since loads of models wait for it.
+// end kills the helper and waits for its end, which a driver can block: no longer than patience,
+// because loads of models wait for it.
 func (h *helper) end() (err error) {
 	h.process.Kill()
 	patience := time.NewTimer(h.patience)
@@ -219,7 +220,7 @@ func (h *helper) end() (err error) {
 	return err
 }
 
-// close ends the helper. It has nothing to put in order. The error is errStuck.
+// close ends the helper, which has nothing to clean up. The error is errStuck.
 func (h *helper) close() error {
 	err := h.end()
 	h.closeFiles()
@@ -228,6 +229,6 @@ func (h *helper) close() error {
 
 func (h *helper) closeFiles() {
 	for _, f := range []*os.File{h.requests, h.replies, h.lifeline} {
-		_ = f.Close() // one that is nil says so
+		_ = f.Close() // harmless if nil
 	}
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// holding is an allocation of a client that the helper has open for as long as it is registered.
-// Guarded by the turn of its lane.
+// holding is a client's allocation that the helper holds open while it is registered. Guarded by
+// the turn of its lane.
 type holding struct {
-	number uint64 // by which the helper knows it
-	device uint64 // the number that its client has named
+	number uint64 // the helper's number of it
+	device uint64 // the device number given by its client
 	handle foreign.Handle
 	open   bool // false: its helper has ended
 }
 
-// Open opens a client's allocation on the device of a number, and has the helper hold it up to the last
-// Release: then its bytes stay, whatever becomes of the client. An error says why in Triton's words.
+// Open opens a client's allocation on the device with a number, and makes the helper hold it until
+// the last Release: its bytes stay valid even if the client ends. An error has Triton's words.
 //
-// A helper that dies loses what it holds. The next one opens it anew, which fails if the client has
-// ended meanwhile: then copies of it fail.
+// A helper that dies loses its allocations. The next one reopens them, which fails if the client
+// has ended meanwhile: then copies of them fail.
 func (c *Copier) Open(ctx context.Context, device uint64, handle foreign.Handle) (*foreign.Device, error) {
 	return c.numbered(device).register(ctx, device, &holding{number: c.last.Add(1), device: device, handle: handle})
 }
@@ -49,13 +49,14 @@ func (l *lane) register(ctx context.Context, device uint64, h *holding) (*foreig
 	opened := foreign.NewDevice(uint32(device), uuid, answer.Bytes, h.handle)
 	l.held[opened] = h
 	opened.OnEnd(func() {
-		// Who releases it last may be a goroutine that reads a stub's ring: it waits for no copy.
+		// The goroutine of the last Release may be a reader of a stub's ring, which must not wait
+		// for a copy.
 		panics.Go(l.log, panics.Life, func() { l.drop(opened) }, nil)
 	})
 	return opened, nil
 }
 
-// hold has the helper open an allocation. The caller has the turn, and there is a helper.
+// hold makes the helper open an allocation. The caller has the turn, and a helper runs.
 func (l *lane) hold(h *holding) (reply, error) {
 	answer, err := l.say(&command{Do: "open", Region: h.number, Device: min(h.device, math.MaxInt32), Handle: hex.EncodeToString(h.handle[:])})
 	h.open = err == nil
@@ -76,7 +77,7 @@ func (l *lane) drop(ended *foreign.Device) {
 	}
 }
 
-// letGo has the helper close an allocation. The caller has the turn, and there is a helper.
+// letGo makes the helper close an allocation. The caller has the turn, and a helper runs.
 func (l *lane) letGo(h *holding) {
 	if _, err := l.say(&command{Do: "close", Region: h.number}); err != nil {
 		l.log.Warn().Err(err).Msg("memory of a client could not be closed")

@@ -16,53 +16,52 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// lane is the way of copies from and to one device: a helper of its own, started with the
-// first command, does one command at a time. A device that is lost, or whose driver hangs,
-// holds up no other.
+// lane performs the copies from and to one device: its own helper, started with the first command,
+// executes one command at a time. A device that is lost, or whose driver hangs, holds up no other.
 //
 //	none ──▶ running ──▶ none        it died, did not answer in time, or its context is of no use any more
 //	            └──────▶ stuck ──▶ none   SIGKILL does not end it, as the driver hangs in the kernel
 //
-// A driver that hangs costs one time-out, and not one for each command that waits (queue).
+// A driver that hangs costs one timeout, not one for each waiting command (queue).
 type lane struct {
 	config *CopierConfig
-	log    zerolog.Logger // says which device
+	log    zerolog.Logger // names the device
 
-	// running is helper, for close alone: it ends the helper in the midst of a command.
+	// running is helper, for close only, which ends the helper in the middle of a command.
 	running atomic.Pointer[helper]
-	closed  atomic.Bool // no helper is started any more
+	closed  atomic.Bool // no further helper is started
 
 	queue
 
 	// Guarded by the turn of the queue.
-	helper *helper // nil: none runs
-	stuck  *helper // nil, or the one that does not end: none is started beside it
+	helper *helper // nil if no helper runs
+	stuck  *helper // a helper that does not end, or nil: no other is started beside it
 	held   map[*foreign.Device]*holding
 }
 
 // command is a line to the helper.
 type command struct {
-	Do     string `json:"do"` // what the helper calls it
+	Do     string `json:"do"` // the helper's name of the command
 	UUID   string `json:"uuid"`
 	Handle string `json:"handle"`
-	Region uint64 `json:"region"` // number of the holding; 0: there is none
+	Region uint64 `json:"region"` // number of the holding; 0 without one
 	Device uint64 `json:"device"` // the number, for "open"
 	Offset uint64 `json:"offset"` // in the allocation
 	Bytes  uint64 `json:"bytes"`
 	At     uint64 `json:"at"` // in the file of requests
 }
 
-// reply is the line that answers one.
+// reply is the response to a command.
 type reply struct {
 	Error string `json:"error"`
-	// Lost says that the helper's context fails whatever it is asked: another process may do better.
+	// Lost means that the helper's context is broken: another process may work.
 	Lost bool `json:"lost"`
-	// Of "open": what the driver says of the device and the bytes.
+	// For "open": the driver's data about the device and the size.
 	UUID  string `json:"uuid"`
 	Bytes uint64 `json:"bytes"`
 }
 
-// read copies n bytes at offset of an allocation into a block, which is the caller's.
+// read copies n bytes at offset of an allocation into a block, which belongs to the caller.
 func (l *lane) read(ctx context.Context, allocation *foreign.Device, offset, n uint64) (*shm.Block, error) {
 	return l.copy(ctx, "read", allocation, offset, n, nil)
 }
@@ -76,11 +75,12 @@ func (l *lane) write(ctx context.Context, allocation *foreign.Device, offset uin
 	return err
 }
 
-// roomError is a copy for which the pool of requests has no block.
+// roomError means that the pool of requests has no block for a copy.
 type roomError struct{ error }
 
-// copy copies between an allocation and a block. The block is taken when a helper can begin, so that commands that
-// wait hold no memory. Where the copy fails it is released as soon as no process can touch it.
+// copy copies between an allocation and a block. The block is allocated when a helper can begin, so
+// that waiting commands hold no memory. After a failure it is released as soon as no process can
+// touch it.
 func (l *lane) copy(ctx context.Context, do string, allocation *foreign.Device, offset, n uint64, data []byte) (*shm.Block, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -93,14 +93,14 @@ func (l *lane) copy(ctx context.Context, do string, allocation *foreign.Device, 
 		Do: do, UUID: hex.EncodeToString(allocation.UUID[:]), Handle: hex.EncodeToString(allocation.Handle[:]), Offset: offset, Bytes: n,
 	}
 	if h := l.held[allocation]; h != nil {
-		if !h.open { // the helper that had it open is no more
+		if !h.open { // the helper that had it open has ended
 			if _, err := l.hold(h); err != nil {
 				return nil, err
 			}
 		}
 		line.Region = h.number
 	}
-	// The helper sees the file of requests and no other memory.
+	// The helper can access the file of requests and no other memory.
 	block, err := l.config.Requests.Alloc(int(n))
 	if err != nil {
 		return nil, &roomError{err}
@@ -110,7 +110,7 @@ func (l *lane) copy(ctx context.Context, do string, allocation *foreign.Device, 
 	if _, err = l.say(&line); err == nil {
 		return block, nil
 	}
-	if stuck := l.stuck; errors.Is(err, errStuck) && stuck != nil { // its copy may still come
+	if stuck := l.stuck; errors.Is(err, errStuck) && stuck != nil { // its copy may still be executed
 		panics.Go(l.log, panics.Life, func() {
 			<-stuck.gone
 			block.Release()
@@ -121,7 +121,7 @@ func (l *lane) copy(ctx context.Context, do string, allocation *foreign.Device, 
 	return nil, err
 }
 
-// start starts a helper if none runs.
+// start starts a helper unless one runs.
 func (l *lane) start() (err error) {
 	if l.closed.Load() {
 		return errClosed
@@ -136,8 +136,8 @@ func (l *lane) start() (err error) {
 	}
 	if l.helper != nil {
 		select {
-		case <-l.helper.gone: // between two commands, which are none the worse for it
-			_ = l.lose() // it has ended
+		case <-l.helper.gone: // between two commands, which are not affected
+			_ = l.lose() // already ended
 		default:
 			return nil
 		}
@@ -146,7 +146,7 @@ func (l *lane) start() (err error) {
 		l.helper = nil
 		return err
 	}
-	// What clients have registered stays open as far as it can.
+	// The memory that clients have registered is reopened as far as possible.
 	for _, h := range l.held {
 		if _, err := l.hold(h); err != nil {
 			l.log.Warn().Err(err).Msg("memory that a client has registered could not be opened again")
@@ -158,8 +158,8 @@ func (l *lane) start() (err error) {
 	return nil
 }
 
-// say has the helper act on a line. Where it is of no use afterwards it is ended, and the
-// next command starts another.
+// say makes the helper execute a command. A broken helper is ended, and the next command starts
+// another.
 func (l *lane) say(line *command) (answer reply, err error) {
 	text, err := json.Marshal(line)
 	if err != nil {
@@ -176,11 +176,12 @@ func (l *lane) say(line *command) (answer reply, err error) {
 		}
 	}
 	l.log.Warn().Err(err).Msg("the device helper that copies is ended, the next copy starts another")
-	// It may still write into the block, which is another's soon: it ends before this returns.
+	// It may still write into the block, which others will soon use: it ends before this function
+	// returns.
 	return answer, errors.Join(err, l.lose())
 }
 
-// lose ends the helper, and with it what it holds.
+// lose ends the helper, and with it its open allocations.
 func (l *lane) lose() error {
 	err := l.helper.close()
 	if err != nil {
@@ -194,7 +195,7 @@ func (l *lane) lose() error {
 	return err
 }
 
-// open starts a helper, by the first interpreter that can run it.
+// open starts a helper with the first interpreter that can run it.
 func (l *lane) open() (*helper, error) {
 	config := l.config
 	interpreters, err := config.Interpreters()
@@ -207,8 +208,8 @@ func (l *lane) open() (*helper, error) {
 		if h, err = startHelper(config.Children, config.Log, []string{interpreter, "-I", "-S", "-u", config.Helper, "copy"}, []*os.File{config.Requests.Region().File()}, config.EndTimeout); err != nil {
 			continue
 		}
-		// Before the look at closed, which close sets before it looks at running: one of the two ends a helper that
-		// begins meanwhile.
+		// Before the check of closed, which close sets before it reads running: one of the two ends
+		// a helper that starts meanwhile.
 		l.running.Store(h)
 		if l.closed.Load() {
 			h.process.Kill()
@@ -217,7 +218,7 @@ func (l *lane) open() (*helper, error) {
 			Error string `json:"error"`
 		}
 		err = h.receive(&ready, config.StartTimeout)
-		if err != nil { // that it is ready says nothing of the device
+		if err != nil { // readiness says nothing about the device
 			l.answered(err)
 		}
 		if err == nil && ready.Error != "" {
@@ -240,7 +241,7 @@ func (l *lane) open() (*helper, error) {
 	return nil, err
 }
 
-// close ends the helper. Commands fail from then on, the one under way too.
+// close ends the helper. Commands fail from then on, including the current one.
 func (l *lane) close() {
 	l.closed.Store(true)
 	if h := l.running.Load(); h != nil {

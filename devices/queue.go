@@ -9,34 +9,38 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// queue is where commands for one device wait for their turn.
+// queue orders the commands for one device.
 //
-//	trusted ──▶ doubtful   a command had no answer in time: those that wait behind it fail with it
-//	   ▲────────────┘      a command had an answer
+//	trusted ──▶ doubtful   a command timed out: the commands behind it fail too
+//	   ▲────────────┘      a command was answered
 //
-// While the device is doubtful one command at a time tries it, and those that come meanwhile fail at once.
+// While the device is doubtful, one command at a time tries it, and those that arrive meanwhile
+// fail at once.
 //
-// The turn is held for one command, with the start of its helper: for CopierConfig.StartTimeout and CopyTimeout at
-// most, and EndTimeout for the end of a helper. mu guards the fields below it, and is held for a moment, with the turn or without.
+// The turn is held for one command, including the start of its helper: for at most
+// CopierConfig.StartTimeout and CopyTimeout, and EndTimeout for the end of a helper. mu guards the
+// fields below it, and is held briefly, with the turn or without.
 type queue struct {
-	turn chan struct{} // of one: filled by the goroutine that has the turn, which takes it out again
+	turn chan struct{} // capacity 1: filled by the goroutine that has the turn, which empties it again
 
 	mu       sync.Mutex
-	silent   chan struct{} // closed by the command that had no answer, and replaced
+	silent   chan struct{} // closed by a command that timed out, and replaced
 	doubtful bool
 }
 
-// errBehind is a command that has waited for one that had no answer.
+// errBehind is the error of a command that waited for one that timed out.
 var errBehind = fmt.Errorf("%w, which the copy before this one has found", errSilent)
 
-// errDoubtful is a command that comes while another one finds out whether the driver answers again.
+// errDoubtful is the error of a command that arrives while another one tests whether the driver
+// responds again.
 var errDoubtful = fmt.Errorf("%w, and another copy tries it", errSilent)
 
 func newQueue() queue {
 	return queue{turn: make(chan struct{}, 1), silent: make(chan struct{})}
 }
 
-// enter waits for the turn, which the caller gives up by leave. It ends with ctx, with Cancelled.
+// enter waits for the turn, which the caller gives up by leave. If ctx ends first, the error is
+// Cancelled.
 func (q *queue) enter(ctx context.Context) error {
 	q.mu.Lock()
 	silent, doubtful := q.silent, q.doubtful
@@ -56,7 +60,7 @@ func (q *queue) enter(ctx context.Context) error {
 	case <-ctx.Done():
 		return &infer.Error{Code: infer.Cancelled}
 	}
-	// The command before this one says that it had no answer before it leaves.
+	// The command before this one reports a timeout before it leaves.
 	select {
 	case <-silent:
 		q.leave()
@@ -66,13 +70,13 @@ func (q *queue) enter(ctx context.Context) error {
 	}
 }
 
-// wait waits for the turn, however long that takes: for what has to be done.
+// wait waits for the turn without a limit, for work that must be done.
 func (q *queue) wait() { q.turn <- struct{}{} }
 
 // leave gives up the turn.
 func (q *queue) leave() { <-q.turn }
 
-// answered takes note of whether a command had an answer, or why not. The caller has the turn.
+// answered records whether a command was answered. The caller has the turn.
 func (q *queue) answered(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

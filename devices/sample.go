@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Sample is how busy a device is. What the device or its driver does not tell is nil.
+// Sample is the load of a device. Values that the device or its driver does not report are nil.
 type Sample struct {
 	UUID        string   `json:"-"`
 	Utilization *float64 `json:"utilization"`  // share of 1
@@ -16,8 +16,8 @@ type Sample struct {
 	Energy      *float64 `json:"energy"`       // joules since the server was started
 }
 
-// meter is the energy of a device that a server has seen it take. The driver counts from its
-// own start, and may begin anew.
+// meter is the energy that a device has used under this server. The driver counts from its own
+// start, and may restart its count.
 type meter struct{ last, sum float64 }
 
 func (m *meter) read(joules float64) float64 {
@@ -26,10 +26,10 @@ func (m *meter) read(joules float64) float64 {
 	return m.sum
 }
 
-// errUnmeasured is a helper that works where NVML does not.
+// errUnmeasured is the error of a helper that works where NVML does not.
 var errUnmeasured = errors.New("NVML does not measure the devices")
 
-// Samples asks how busy the devices are, in the order of List, less those that cannot be
+// Samples measures the load of the devices, in the order of List, without those that cannot be
 // measured now. It waits for at most Config.SampleTimeout.
 func (d *Devices) Samples() []Sample {
 	if d == nil {
@@ -49,7 +49,7 @@ func (d *Devices) Samples() []Sample {
 	return samples
 }
 
-// MemoryUsed returns which share of a device's memory is used, and whether that is known.
+// MemoryUsed returns the used share of a device's memory, if known.
 func (d *Devices) MemoryUsed(number int32) (share float64, known bool) {
 	list := d.List()
 	if number < 0 || int(number) >= len(list) {
@@ -63,7 +63,7 @@ func (d *Devices) MemoryUsed(number int32) (share float64, known bool) {
 	return 0, false
 }
 
-// measure asks a helper for a sample. Callers hold d.mu.
+// measure asks a helper for a sample. The caller holds d.mu.
 func (d *Devices) measure(h *helper) ([]Sample, error) {
 	var reply struct {
 		Samples map[string]*Sample `json:"samples"`
@@ -80,7 +80,7 @@ func (d *Devices) measure(h *helper) ([]Sample, error) {
 		uuid := d.list[i].UUID
 		s := reply.Samples[uuid]
 		if s == nil {
-			continue // it is lost, or the driver hides it by now
+			continue // it is lost, or the driver now hides it
 		}
 		s.UUID = uuid
 		if s.Energy != nil {
@@ -97,7 +97,7 @@ func (d *Devices) measure(h *helper) ([]Sample, error) {
 	return samples, nil
 }
 
-// unmeasured tells the operator, once, that there will be no metrics.
+// unmeasured logs, once, that there will be no metrics.
 func (d *Devices) unmeasured(text string) error {
 	err := fmt.Errorf("%w: %s", errUnmeasured, text)
 	if !d.told {

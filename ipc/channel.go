@@ -17,28 +17,27 @@ import (
 type Config struct {
 	Life     uint32
 	Backing  shm.Backing
-	MaxArena int64 // what the stub may reserve of the up file; default 1 GiB
+	MaxArena int64 // the part of the up file that the stub may reserve; default 1 GiB
 	UpSize   int64 // sparse size of the up file; default a quarter more than MaxArena
-	// Charge is asked when the stub wants to reserve so many bytes more than FreeArena
-	// and what was granted before; Refund is told when it has given bytes back. nil:
-	// it need not ask.
+	// Charge is called when the stub wants to reserve n more bytes than FreeArena and earlier
+	// grants. Refund is called when the stub has given bytes back. nil grants everything.
 	Charge    func(n int64) bool
 	Refund    func(n int64)
 	FreeArena int64
-	// Spilled is asked before a body of n bytes is copied to the heap, with the receive lock
-	// held; done is called when its frame has been handled. nil: it need not be asked.
+	// Spilled is called before a body of n bytes is copied to the heap, with the receive lock held;
+	// done is called when its frame has been handled. nil skips this.
 	Spilled func(n int64) (done func())
-	// MaxPending bounds what waits for room in the down ring. Default 16 MiB.
+	// MaxPending limits the bytes that wait for room in the down ring. Default 16 MiB.
 	MaxPending int
-	// Linger is asked before the reader sleeps: for how long it should rather look
-	// for frames, between the work of other goroutines. Lingered is told how long
-	// the longest look away was. Both may be nil.
+	// Linger is called before the reader sleeps. It returns for how long the reader should look for
+	// frames first, between the work of other goroutines. Lingered receives the longest yield of
+	// that time. Both may be nil.
 	Linger   func() time.Duration
 	Lingered func(longest time.Duration)
-	// Broken is told, by any goroutine, that frames which wait for room cannot be
-	// sent any more. It may be nil.
+	// Broken is called, by any goroutine, when frames that wait for room cannot be sent any more.
+	// It may be nil.
 	Broken func(error)
-	Log    zerolog.Logger // of what goes wrong beside a call
+	Log    zerolog.Logger // for failures outside of calls
 }
 
 // Channel is this side of the connection to one life of a stub.
@@ -49,40 +48,40 @@ type Channel struct {
 	arena  *shm.Arena
 	peer   PeerFiles
 
-	downBell *bell // we ring
-	upBell   *bell // we are rung
+	downBell *bell // rung by this side
+	upBell   *bell // rung by the stub
 	lifeline *os.File
 
 	recv struct {
 		sync.Mutex
 		*Consumer
-		closed bool // written with spin held, too: either lock is enough for reading
+		closed bool // written with spin held too: either lock is enough for reading
 	}
 	send struct {
 		sync.Mutex
 		*Producer
 		asleep  *atomic.Uint32 // the stub's sleep word: untrusted, but any value is harmless
-		rung    uint32         // value of asleep that was rung for
+		rung    uint32         // value of asleep for which the bell was rung
 		pending [][]byte       // frames that wait for room, oldest first
 		bytes   int            // of pending
-		planned uint64         // where the last of pending will end
-		// withdrawn is ours, begun the stub's: untrusted. See Withdraw.
+		planned uint64         // position at which the last of pending will end
+		// withdrawn is this side's, begun the stub's: untrusted. See Withdraw.
 		withdrawn, begun *atomic.Uint64
 		retry            bool   // a retry is scheduled
 		staged           []byte // frame between Begin and Commit, if it lies on the heap
-		ended            bool   // the stub has closed its end: it takes nothing any more
+		ended            bool   // the stub has closed its end: it accepts nothing
 		closed           bool
 	}
 	grant grants // guarded by recv
 	wake  struct {
 		sync.Mutex
-		word    *atomic.Uint32 // our sleep word, shared
+		word    *atomic.Uint32 // this side's sleep word, shared
 		asleep  bool           // the reader sleeps or is about to
 		spinner bool           // a spinning goroutine looks at the ring meanwhile
 	}
 	spin sync.Mutex // held by the one goroutine that spins
 	ret  struct {
-		returned  *atomic.Uint64 // ours, shared; written under the arena's lock
+		returned  *atomic.Uint64 // this side's, shared; written under the arena's lock
 		collected *atomic.Uint64 // the stub's: untrusted
 		count     uint64
 		overrun   atomic.Bool
@@ -106,7 +105,7 @@ func (p *PeerFiles) Close() {
 	*p = PeerFiles{}
 }
 
-// New makes the files and pipes of a new life.
+// New creates the files and pipes of a new life.
 func New(config Config) (*Channel, error) {
 	if config.Backing == nil {
 		config.Backing = shm.Memfd{}
@@ -128,7 +127,7 @@ func New(config Config) (*Channel, error) {
 	return c, nil
 }
 
-// open makes files, pipes and words. After an error, abandon closes what was made.
+// open creates files, pipes and words. After an error, abandon closes them.
 func (c *Channel) open() (err error) {
 	config := &c.config
 	if c.down, err = shm.NewRegion(config.Backing, shm.DownSize, shm.WriteAlone); err != nil {
@@ -149,7 +148,7 @@ func (c *Channel) open() (err error) {
 	if err = c.openPipes(); err != nil {
 		return err
 	}
-	// The stub gets no way to write the down file, so what this side says there is its own.
+	// The stub cannot write the down file, so only this side writes it.
 	if c.peer.Down, err = c.down.OpenReadOnly(); err != nil {
 		return err
 	}
@@ -172,8 +171,7 @@ func (c *Channel) open() (err error) {
 	c.wake.word = c.down.Uint32(shm.SleepOffset)
 	c.beginGrants()
 	c.ret.returned, c.ret.collected = c.down.Uint64(shm.ReturnOffset), c.up.Uint64(shm.ReturnOffset)
-	// One reference is the channel's, one the arena's: responses that lie there outlive the
-	// channel.
+	// One reference is the channel's, one the arena's: responses in the arena outlive the channel.
 	c.up.Retain()
 	c.arena = shm.NewArena(c.up, config.MaxArena, c.giveBack)
 
@@ -206,7 +204,7 @@ func (c *Channel) openPipes() error {
 	return err
 }
 
-// abandon undoes a New that went wrong half way.
+// abandon undoes a New that failed midway.
 func (c *Channel) abandon() {
 	c.peer.Close()
 	for _, b := range []*bell{c.downBell, c.upBell} {
@@ -234,7 +232,7 @@ func (c *Channel) Peer() PeerFiles {
 	return p
 }
 
-// Attached is called when the stub has said HELLO: names are needed no more.
+// Attached is called when the stub has sent HELLO: the names are not needed any more.
 func (c *Channel) Attached() error {
 	return errors.Join(c.down.Unlink(), c.up.Unlink())
 }
@@ -245,7 +243,7 @@ func (c *Channel) Arena() *shm.Arena { return c.arena }
 // MaxArena returns the bytes that the stub may reserve in its arena.
 func (c *Channel) MaxArena() int64 { return c.config.MaxArena }
 
-// UpBytes returns how much of the up file is real memory.
+// UpBytes returns the allocated bytes of the up file.
 func (c *Channel) UpBytes() int64 {
 	n, err := c.up.Reserved()
 	if err != nil {
@@ -254,28 +252,27 @@ func (c *Channel) UpBytes() int64 {
 	return n
 }
 
-// giveBack puts a ticket into the return ring. The arena calls it under its
-// lock and not after Close, hence one producer and a mapped ring.
+// giveBack writes a ticket to the return ring. The arena calls it under its lock and not after
+// Close, so there is one producer and the ring is mapped.
 func (c *Channel) giveBack(t shm.Ticket) {
 	if c.ret.count-c.ret.collected.Load() >= shm.ReturnRingSlots {
-		// The stub lent more than it may; the next Receive ends its life.
+		// The stub lent more than allowed; the next Receive ends its life.
 		c.ret.overrun.Store(true)
 		return
 	}
-	// Ordering: the ticket is in its place before the count says so. The place is not read
-	// any more, as the stub has collected what lay there, by its own word: one that lies
-	// loses tickets of its own.
+	// Ordering: the ticket is stored before the count that announces it. The slot is free, because
+	// the stub has collected its old ticket by its own word: a stub that lies loses its own
+	// tickets.
 	c.down.Uint64(shm.ReturnRingOffset + 8*int(c.ret.count%shm.ReturnRingSlots)).Store(uint64(t))
 	c.ret.count++
 	c.ret.returned.Store(c.ret.count)
 }
 
-// Close ends the channel: the lifeline and the bells close, no frame is sent or
-// received any more, and the memory goes when the last response that lies in it
-// has been written.
+// Close ends the channel: the lifeline and the bells close, no frame is sent or received any more,
+// and the memory is released when the last response in it has been written.
 func (c *Channel) Close() {
-	// First no goroutine begins a frame any more. A second Close returns at once, while
-	// the first may still wait for the goroutines below.
+	// First no goroutine begins a frame any more. A second Close returns at once, while the first
+	// may still wait for the goroutines below.
 	c.send.Lock()
 	closed := c.send.closed
 	c.send.closed = true
@@ -285,12 +282,12 @@ func (c *Channel) Close() {
 		return
 	}
 	c.peer.Close()
-	// The end of the lifeline ends the stub's process group, that of a bell wakes its
-	// reader: ours is Run, which returns.
+	// Closing the lifeline ends the stub's process group; closing a bell wakes its reader. This
+	// side's reader is Run, which returns.
 	_ = c.lifeline.Close()
 	_ = c.downBell.file.Close()
 	_ = c.upBell.file.Close()
-	// From here on no release writes the return ring, which is about to be unmapped.
+	// From here on no release writes to the return ring, which is about to be unmapped.
 	c.arena.Close()
 	// A goroutine that spins or receives still uses the mappings.
 	c.spin.Lock()
@@ -304,9 +301,9 @@ func (c *Channel) Close() {
 	c.spin.Unlock()
 }
 
-// now returns CLOCK_MONOTONIC in nanoseconds, by which both sides stamp what they publish.
-// It is the clock of backend.Now, from which this package may not import it: the runtime
-// reads the same clock, and only where it begins to count is measured here again.
+// now returns CLOCK_MONOTONIC in nanoseconds, the clock with which both sides stamp published
+// frames. It is the clock of backend.Now, which this package may not import: the runtime reads the
+// same clock, and only the epoch is measured here again.
 func now() int64 { return int64(time.Since(epoch)) + epochNanos }
 
 var epoch, epochNanos = func() (time.Time, int64) {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Descriptor tells where a tensor's bytes are.
+// Descriptor describes a tensor and the location of its bytes.
 type Descriptor struct {
 	Name    uint16 // index in the direction's table of names
 	Type    uint8  // infer.DataType
@@ -15,11 +15,11 @@ type Descriptor struct {
 	Length  uint64
 	Ticket  uint64
 	Element uint32 // 1 + the common length of all elements of BYTES, or 0
-	Mapping uint32 // by which number the stub knows the client's region, for InClient; else 0
+	Mapping uint32 // the stub's number of the client's region, for InClient; otherwise 0
 	Shape   []int64
 }
 
-// Size returns the bytes that the descriptor takes in a frame.
+// Size returns the size of the descriptor in a frame.
 func (d *Descriptor) Size() int { return DescriptorSize + 8*len(d.Shape) }
 
 // Put writes the descriptor and returns the rest of b.
@@ -55,7 +55,7 @@ type RequestHead struct {
 	CorrelText  uint32
 	Trace       uint32
 	CorrelKind  uint32 // CorrelationNumber or CorrelationText
-	Places      uint32 // of outputs, behind the outputs that were asked for
+	Places      uint32 // of outputs, after the requested outputs
 	Priority    uint64 // 1 is the highest, 0 the model's default
 }
 
@@ -78,7 +78,7 @@ func (h *RequestHead) Put(b []byte) []byte {
 	return b[RequestSize:]
 }
 
-// reader takes values off a body and remembers the first thing that was missing.
+// reader reads values from a body and records the first missing one.
 type reader struct {
 	b   []byte
 	pos int
@@ -89,7 +89,7 @@ func (r *reader) take(n uint64, what string) []byte {
 	if r.err != nil {
 		return nil
 	}
-	// Compared by subtraction: n is the stub's word, and pos+n could overflow.
+	// Compared by subtraction: n comes from the stub, and pos+n could overflow.
 	if n > uint64(len(r.b)-r.pos) {
 		r.err = Broken("frame", "%s takes %d bytes at %d of a body of %d", what, n, r.pos, len(r.b))
 		return nil
@@ -104,19 +104,19 @@ func (r *reader) pad() {
 	r.pos = min(Align8(r.pos), len(r.b))
 }
 
-// ExecutedBody is the body of EXECUTED, apart from its responses, which
-// NextResponse takes off one after another.
+// ExecutedBody is the body of EXECUTED without its responses, which NextResponse reads one after
+// another.
 type ExecutedBody struct {
 	Responses uint32
 	Failed    bool
 	Skipped   bool   // not executed: the batch was withdrawn
-	Reported  bool   // Begun and Ended are told
-	Called    uint64 // CLOCK_MONOTONIC ns, as the next three
+	Reported  bool   // Begun and Ended are set
+	Called    uint64 // CLOCK_MONOTONIC ns, like the next three
 	Returned  uint64
 	Begun     uint64 // by the author of a plugin
 	Ended     uint64
 	Tickets   []byte // 8 bytes each
-	Text      []byte // why the batch has failed
+	Text      []byte // why the batch failed
 
 	r reader
 }
@@ -149,8 +149,8 @@ func ParseExecuted(body []byte) (ExecutedBody, error) {
 	default:
 		return e, Broken("frame", "status of EXECUTED is %d, want at most %d", status, StatusReported)
 	}
-	// Both are numbers of 32 bits, so the products do not overflow, and nothing is allocated
-	// for them: what take returns lies in the body.
+	// Both are numbers of 32 bits, so the products do not overflow. Nothing is allocated for them:
+	// take returns parts of the body.
 	e.Tickets = e.r.take(8*uint64(tickets), "tickets of EXECUTED")
 	e.Text = e.r.take(uint64(text), "text of EXECUTED")
 	e.r.pad()
@@ -163,9 +163,8 @@ func ParseExecuted(body []byte) (ExecutedBody, error) {
 	return e, e.r.err
 }
 
-// NextResponse reads the next of the body's responses; ok is false after the
-// last. The slices of out are valid as long as the body. What follows the last
-// response are the tensor bytes that travel in the frame.
+// NextResponse reads the next response of the body; ok is false after the last. The slices of out
+// are valid as long as the body. Inline tensor bytes follow the last response.
 func (e *ExecutedBody) NextResponse(out *ResponseBody) (ok bool, err error) {
 	if e.Responses == 0 {
 		return false, nil
@@ -183,8 +182,9 @@ type ResponseBody struct {
 	Outputs    []Descriptor // reused by the next call
 	Parameters []byte       // JSON
 	Error      []byte
-	Version    int64 // of INFER_RESPONSE: of the model that has answered
-	// Room is memory of the caller's that outlives the body: shapes lie in its capacity as long as they fit. It is used up by the next call.
+	Version    int64 // in INFER_RESPONSE: of the model that has answered
+	// Room is memory of the caller that outlives the body: shapes are stored in its capacity as
+	// long as they fit. The next call uses it up.
 	Room []int64
 }
 
@@ -196,11 +196,11 @@ func ParseResponse(body []byte, out *ResponseBody) (tickets []byte, err error) {
 		return nil, r.err
 	}
 	tickets = r.take(8*uint64(le.Uint32(head)), "tickets of RESPONSE")
-	r.response(out) // and after it tensor bytes that travel in the frame
+	r.response(out) // inline tensor bytes follow it
 	return tickets, r.err
 }
 
-// PutCredit writes the body of CREDIT: how much of one request has left the
+// PutCredit writes the body of CREDIT: the responses and bytes of one request that have left the
 // server.
 func PutCredit(b []byte, responses uint32, bytes uint64) {
 	_ = b[CreditSize-1]
@@ -228,7 +228,7 @@ func Ticket(list []byte, i int) uint64 { return le.Uint64(list[8*i:]) }
 
 func (r *reader) response(out *ResponseBody) { r.responseOf(out, ofResponses) }
 
-// responseOf reads a response whose outputs lie in some regions.
+// responseOf reads a response whose outputs may lie in the named regions.
 func (r *reader) responseOf(out *ResponseBody, named regions) {
 	head := r.take(ResponseSize, "head of a response")
 	if r.err != nil {
@@ -244,8 +244,8 @@ func (r *reader) responseOf(out *ResponseBody, named regions) {
 		r.err = Broken("frame", "flags of a response are %#x", out.Flags)
 		return
 	}
-	// The list grows with the descriptors that are there, not with the number that the stub
-	// says: a frame of 64 KiB holds some 1,600 of them.
+	// The list grows with the descriptors that exist, not to the stub's number: a frame of 64 KiB
+	// holds about 1,600 of them.
 	out.Outputs = out.Outputs[:0]
 	room := out.Room
 	out.Room = nil
@@ -260,8 +260,8 @@ func (r *reader) responseOf(out *ResponseBody, named regions) {
 	out.Parameters = r.take(uint64(parameters), "parameters of a response")
 	out.Error = r.take(uint64(text), "error text of a response")
 	r.pad()
-	// Checked for all that comes from stubs: protobuf refuses to send other strings, and that
-	// would be an error of the front end, without a culprit.
+	// Checked for all data from stubs: protobuf refuses to send other strings, and the front end
+	// could not name the culprit.
 	if r.err == nil && !(utf8.Valid(out.Parameters) && utf8.Valid(out.Error)) {
 		r.err = Broken("utf8", "strings of a response are no UTF-8")
 	}
@@ -274,11 +274,12 @@ const (
 	ofBodies    regions = 1<<InFrame | 1<<InRequests | 1<<InArena
 	ofRequests          = ofBodies | 1<<InDevice
 	ofResponses         = ofRequests | 1<<InClient | 1<<InDevicePlace
-	ofStubs     regions = 1<<InFrame | 1<<InRequests // what a stub gets that takes nothing else
+	ofStubs     regions = 1<<InFrame | 1<<InRequests // for a stub that accepts nothing else
 )
 
-// descriptor reads a descriptor and checks what can be checked without knowing
-// the types, the names and what lies in the regions, of which it may name some. The shape lies in what is left of room, if it fits.
+// descriptor reads a descriptor and makes every check that does not depend on types, names and the
+// content of regions. It may name the given regions. The shape is stored in the rest of room, if it
+// fits.
 func (r *reader) descriptor(d *Descriptor, named regions, room *[]int64) {
 	head := r.take(DescriptorSize, "descriptor")
 	if r.err != nil {
@@ -298,7 +299,7 @@ func (r *reader) descriptor(d *Descriptor, named regions, room *[]int64) {
 	if r.err != nil {
 		return
 	}
-	// Copied, as the shape outlives the frame: it becomes that of the client's tensor.
+	// Copied, because the shape outlives the frame: it becomes that of the client's tensor.
 	if free := (*room)[len(*room):]; rank > 0 && rank <= cap(free) {
 		d.Shape = free[:rank:rank]
 		*room = (*room)[:len(*room)+rank]
@@ -315,8 +316,8 @@ func (r *reader) descriptor(d *Descriptor, named regions, room *[]int64) {
 	if d.Region >= 32 || named&(1<<d.Region) == 0 {
 		r.err = Broken("descriptor", "region is %d, want one of the bits of %#b", d.Region, named)
 	}
-	// The range itself is checked where the region is known: by InlineBytes, Loans.Borrow or
-	// Arena.Lend. Here it only becomes safe to convert.
+	// InlineBytes, Loans.Borrow or Arena.Lend checks the range itself. This check only makes the
+	// conversion safe.
 	if d.Length > math.MaxInt64 {
 		r.err = Broken("descriptor", "length is %d", d.Length)
 	}
@@ -325,7 +326,7 @@ func (r *reader) descriptor(d *Descriptor, named regions, room *[]int64) {
 // InlineBytes returns the bytes of a descriptor whose region is InFrame, given
 // the frame's body.
 func (d *Descriptor) InlineBytes(body []byte) ([]byte, error) {
-	// An offset below HeaderSize wraps around, and is refused before begin is used.
+	// An offset below HeaderSize wraps around, and is rejected before begin is used.
 	begin := d.Offset - HeaderSize
 	if d.Offset < HeaderSize || begin > uint64(len(body)) || d.Length > uint64(len(body))-begin {
 		return nil, Broken("descriptor", "bytes [%d, +%d) lie outside the frame of %d", d.Offset, d.Length, len(body)+HeaderSize)
@@ -333,7 +334,7 @@ func (d *Descriptor) InlineBytes(body []byte) ([]byte, error) {
 	return body[begin : begin+d.Length : begin+d.Length], nil
 }
 
-// ParseSpilled reads the descriptor that stands for a spilled body, which lies in region.
+// ParseSpilled reads the descriptor of a spilled body, which must lie in region.
 func ParseSpilled(body []byte, region uint32) (Descriptor, error) {
 	r := reader{b: body}
 	var d Descriptor

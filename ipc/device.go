@@ -19,7 +19,7 @@ func PutAllocation(b []byte, m *foreign.Device) {
 	copy(b[32:], m.Handle[:])
 }
 
-// ParseAllocation reads the body of LEND. The caller has the reference to what it returns.
+// ParseAllocation reads the body of LEND. The caller owns the reference to the result.
 func ParseAllocation(body []byte) (*foreign.Device, error) {
 	if len(body) != AllocationSize {
 		return nil, Broken("frame", "LEND has %d bytes, want %d", len(body), AllocationSize)

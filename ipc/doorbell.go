@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bell is this side's end of a doorbell: a pipe whose bytes mean nothing but
-// "look". Its end of file means that the other side has gone.
+// bell is this side's end of a doorbell: a pipe whose bytes mean only "look". Its end of file means
+// that the other side has ended.
 type bell struct {
 	file *os.File
 	raw  syscall.RawConn
 	ring func(fd uintptr) bool
 }
 
-// pipe makes a pipe: near is this process's end, for use with the runtime's
-// poller, far is the other's, blocking, to be passed on and closed here.
+// pipe creates a pipe: near is this process's end, for use with the runtime's poller; far is the
+// other's, blocking, to be passed on and closed here.
 func pipe(nearReads bool) (near, far *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -43,11 +43,11 @@ func newBell(near *os.File) (*bell, error) {
 	}
 	b := &bell{file: near, raw: raw}
 	one := []byte{1}
-	// Made once: a closure for each Ring would be an allocation for each frame. true means
-	// that the poller is not to wait until there is room.
+	// Created once: a closure for each Ring would be an allocation for each frame. true tells the
+	// poller not to wait for room.
 	b.ring = func(fd uintptr) bool {
-		// A full pipe has bytes enough to wake its reader, and a reader that
-		// has gone is noticed elsewhere: neither needs handling.
+		// A full pipe has enough bytes to wake its reader, and the end of the reader is noticed
+		// elsewhere: neither needs handling.
 		_, _ = shm.RawWrite(fd, one)
 		return true
 	}
@@ -57,8 +57,8 @@ func newBell(near *os.File) (*bell, error) {
 // Ring wakes the other side. It never blocks.
 func (b *bell) Ring() { _ = b.raw.Write(b.ring) }
 
-// Wait sleeps until the bell rings, and takes all rings at once. It returns
-// io.EOF when the other side has closed its end, os.ErrClosed when this one has.
+// Wait sleeps until the bell rings, and takes all rings at once. It returns io.EOF when the other
+// side has closed its end, os.ErrClosed when this one has.
 func (b *bell) Wait(scratch []byte) error {
 	var n int
 	var errno syscall.Errno
@@ -67,10 +67,10 @@ func (b *bell) Wait(scratch []byte) error {
 		for errno == unix.EINTR {
 			n, errno = shm.RawRead(fd, scratch)
 		}
-		return errno != unix.EAGAIN // else this goroutine sleeps in the runtime's poller, and no thread does
+		return errno != unix.EAGAIN // otherwise this goroutine sleeps in the runtime's poller, without a thread
 	})
 	switch {
-	case err != nil: // the poller's own word for a file that was closed
+	case err != nil: // the poller's error for a closed file
 		return os.ErrClosed
 	case errno != 0:
 		return os.NewSyscallError("read", errno)

@@ -1,9 +1,11 @@
 package ipc
 
-// The stub's side of EXECUTE and of what answers it: requests are decoded, answers encoded. What the supervisor
-// sends is decoded with the same care as what a stub sends; an error means that the frame is not understood.
+// The stub's side of EXECUTE and its responses: requests are decoded, responses encoded. Frames of
+// the supervisor are decoded with the same care as those of a stub; an error means that the frame
+// is not understood.
 
-// ExecuteBody is the body of EXECUTE, apart from its requests, which NextRequest takes off one after another.
+// ExecuteBody is the body of EXECUTE without its requests, which NextRequest reads one after
+// another.
 type ExecuteBody struct {
 	Requests uint32
 	Copies   bool // ExecuteCopies
@@ -20,8 +22,9 @@ func ParseExecute(body []byte) (ExecuteBody, error) {
 	return e, e.r.err
 }
 
-// NextRequest reads the next of the body's requests; ok is false after the last. With an error, out has the inputs that
-// could be read. Inputs lie in the frame or in *requests*: others are sent to stubs alone that have asked for them.
+// NextRequest reads the next request of the body; ok is false after the last. With an error, out
+// has the inputs that could be read. Inputs lie in the frame or in *requests*: other regions are
+// used only for stubs that have asked for them.
 func (e *ExecuteBody) NextRequest(out *RequestBody) (ok bool, err error) {
 	out.Inputs = out.Inputs[:0]
 	if e.Requests == 0 {
@@ -81,7 +84,7 @@ func ParseCredit(body []byte) (responses uint32, bytes uint64, err error) {
 	return le.Uint32(body), le.Uint64(body[8:]), nil
 }
 
-// ParseHandles reads the body of CANCEL: its length, and Ticket gives each handle.
+// ParseHandles returns the number of handles in the body of CANCEL; Ticket returns each of them.
 func ParseHandles(body []byte) (n int, err error) {
 	if len(body)%8 != 0 {
 		return 0, Broken("frame", "CANCEL has %d bytes, want a multiple of 8", len(body))
@@ -89,7 +92,7 @@ func ParseHandles(body []byte) (n int, err error) {
 	return len(body) / 8, nil
 }
 
-// ParseInferResponse reads the body of INFER_RESPONSE. What follows are the tensor bytes that travel in the frame. With an
+// ParseInferResponse reads the body of INFER_RESPONSE, which inline tensor bytes follow. With an
 // error, out has the outputs that could be read.
 func ParseInferResponse(body []byte, out *ResponseBody) error {
 	out.Outputs = out.Outputs[:0]
@@ -121,7 +124,8 @@ func (h *InferHead) Put(b []byte) []byte {
 	return b[InferSize:]
 }
 
-// PutWord writes the body of DEMAND, STOP_INFER or MAPPED, of 8 bytes: a number, and 4 bytes that are reserved.
+// PutWord writes the body of DEMAND, STOP_INFER or MAPPED, of 8 bytes: a number, and 4 reserved
+// bytes.
 func PutWord(b []byte, n uint32) { le.PutUint64(b, uint64(n)) }
 
 // PutMetric writes the body of METRIC, of 16 bytes.

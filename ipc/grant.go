@@ -7,24 +7,24 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// A stub asks before its arena grows: it stores how many bytes it wants to have
-// reserved and that it has asked once more, and rings. The answer is a word too,
-// so that any of its threads can wait for it, whatever else it holds. It says so
-// in the same way when it has given memory back.
+// A stub asks before its arena grows: it stores the bytes that it wants to have reserved,
+// increments its count of questions, and rings. The answer is a word too, so that any of its
+// threads can wait for it, whatever else it holds. The stub reports returned memory in the same
+// way.
 
-// grants is how much a stub may reserve.
+// grants tracks the bytes that a stub may reserve.
 type grants struct {
-	// Ours, shared.
+	// This side's, shared.
 	granted, answered *atomic.Uint64
 	// The stub's: untrusted.
 	wanted, asked *atomic.Uint64
 
-	seen  atomic.Uint64 // the last of asked that was answered
+	seen  atomic.Uint64 // the last answered value of asked
 	bytes int64         // granted
 }
 
-// upSize is the sparse size of an up file whose stub may reserve so much: a
-// quarter more, as blocks of different sizes leave gaps.
+// upSize is the sparse size of an up file: a quarter more than the stub may reserve, because blocks
+// of different sizes leave gaps.
 func upSize(maxArena int64) int64 {
 	if maxArena > math.MaxInt64/2 {
 		return maxArena
@@ -42,20 +42,19 @@ func (c *Channel) beginGrants() {
 	g.bytes = min(max(c.config.FreeArena, shm.PageSize), c.config.MaxArena)
 	g.granted.Store(uint64(g.bytes))
 	free := g.bytes
-	// The memory outlives the channel for as long as a response lies in it. By then
-	// nothing is granted any more.
+	// The memory outlives the channel while a response lies in it. Nothing is granted then.
 	c.up.OnGone(func() { c.config.Refund(g.bytes - free) })
 }
 
 func (g *grants) pending() bool { return g.asked.Load() != g.seen.Load() }
 
-// answerGrantLocked grants what the stub wants, or leaves it at what it has.
-// Callers hold recv.
+// answerGrantLocked grants the bytes that the stub wants, or leaves the grant unchanged. The caller
+// holds recv.
 func (c *Channel) answerGrantLocked() error {
 	g := &c.grant
-	// Ordering: the stub stores what it wants before it counts that it has asked, so what
-	// is read as wanted below is at least as new as this count. Another question that
-	// comes meanwhile has a new count and is answered next time.
+	// Ordering: the stub stores its wish before it increments its count, so the value of wanted
+	// read below is at least as new as this count. A later question has a new count and is answered
+	// next time.
 	asked := g.asked.Load()
 	if asked == g.seen.Load() {
 		return nil
@@ -69,7 +68,7 @@ func (c *Channel) answerGrantLocked() error {
 				g.bytes = wanted
 			}
 		case wanted < g.bytes:
-			// What it says it has given back may still be there.
+			// Memory that the stub reports as returned may still be allocated.
 			if n := max(wanted, c.UpBytes()-shm.ArenaOffset, free); n < g.bytes {
 				c.config.Refund(g.bytes - n)
 				g.bytes = n

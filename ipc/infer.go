@@ -10,30 +10,31 @@ const (
 
 // Flags of INFER.
 const (
-	// InferStream says that any number of responses is wanted, not exactly one.
+	// InferStream accepts any number of responses instead of exactly one.
 	InferStream uint32 = 1
-	// InferHolding says that execute of the batch has not returned, and may be
-	// waiting for this.
+	// InferHolding means that execute of the batch has not returned, and may be waiting for this
+	// request.
 	InferHolding uint32 = 2
-	// InferGuess says that the batch was being executed when another thread made the
-	// request, which may have nothing to do with it.
+	// InferGuess means that the batch was being executed when another thread made the request,
+	// which may be unrelated.
 	InferGuess uint32 = 4
 )
 
-// What STOP_INFER wants.
+// The values of STOP_INFER.
 const (
-	StopCancel uint32 = 1 // responses are still wanted
-	StopForget uint32 = 2 // they are not
+	StopCancel uint32 = 1 // responses are still delivered
+	StopForget uint32 = 2 // responses are dropped
 )
 
-// PreferCPU is the preferred memory of INFER that wants outputs on the host: 0 is none, 1 GPU.
+// PreferCPU is the preferred memory of an INFER whose outputs should be on the host; 0 is no
+// preference, 1 GPU.
 const PreferCPU = 2
 
 // lastMemory is the highest number of a preferred memory.
 const lastMemory = PreferCPU
 
-// What INFER_RESPONSE says of the model that was called, if inputs of the request lay on
-// devices: whether it takes them there, or they were copied to the host.
+// The hint of INFER_RESPONSE about the called model, if inputs of the request lay on devices:
+// whether it accepts them there, or they were copied to the host.
 const (
 	HintDevices uint32 = 1
 	HintHost    uint32 = 2
@@ -41,7 +42,7 @@ const (
 
 // InferBody is the body of INFER. The slices are valid as long as the body.
 type InferBody struct {
-	Batch   uint64 // in whose execution the request is made, 0 if that is not known
+	Batch   uint64 // in whose execution the request is made, 0 if unknown
 	Version int64
 	Flags   uint32
 	Demand  uint32 // responses that may be sent before the first DEMAND
@@ -59,13 +60,12 @@ type RequestBody struct {
 	ID         []byte
 	Parameters []byte // JSON
 	CorrelText []byte
-	Trace      []byte // of INFER: what EXECUTE gave the request whose trace this one belongs to
-	// Room is as of ResponseBody.
+	Trace      []byte // in INFER: the trace text of EXECUTE to which this request belongs
+	// Room is as in ResponseBody.
 	Room []int64
 }
 
-// ParseInfer reads an INFER body. What follows are the tensor bytes that travel
-// in the frame.
+// ParseInfer reads an INFER body, which inline tensor bytes follow.
 func ParseInfer(body []byte, out *InferBody) error {
 	r := reader{b: body}
 	head := r.take(InferSize, "head of INFER")
@@ -94,7 +94,8 @@ func (b *RequestBody) valid() bool {
 	return utf8.Valid(b.ID) && utf8.Valid(b.Parameters) && utf8.Valid(b.CorrelText) && utf8.Valid(b.Trace)
 }
 
-// request reads a request as it stands in EXECUTE, whose inputs lie in some regions. Places are passed over.
+// request reads a request as encoded in EXECUTE, whose inputs may lie in the named regions. It
+// skips places.
 func (r *reader) request(out *RequestBody, named regions) {
 	b := r.take(RequestSize, "head of a request")
 	if r.err != nil {
@@ -131,11 +132,10 @@ func (r *reader) request(out *RequestBody, named regions) {
 	r.pad()
 }
 
-// OutputName returns the i-th of the outputs that are wanted, an index of a name.
+// OutputName returns the i-th requested output, an index of a name.
 func (b *RequestBody) OutputName(i int) uint16 { return le.Uint16(b.Outputs[2*i:]) }
 
-// ParseWord reads the body of DEMAND or STOP_INFER: a number, and 4 bytes that
-// are reserved.
+// ParseWord reads the body of DEMAND or STOP_INFER: a number, and 4 reserved bytes.
 func ParseWord(kind Kind, body []byte) (uint32, error) {
 	if len(body) != 8 {
 		return 0, Broken("frame", "%s has %d bytes, want 8", kind, len(body))

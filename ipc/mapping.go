@@ -1,8 +1,8 @@
 package ipc
 
-// PutMap writes the body of MAP: where a region of a client begins in its file, its bytes,
-// and whether outputs are written there; else inputs are read. The descriptor of the file
-// travels beside the ring, and before the frame.
+// PutMap writes the body of MAP: the offset of a client's region in its file, its size, and whether
+// the stub writes outputs or reads inputs there. The file's descriptor travels through the socket,
+// before the frame.
 func PutMap(b []byte, offset, size uint64, writable bool) {
 	_ = b[MapSize-1]
 	le.PutUint64(b[0:], offset)
@@ -16,11 +16,11 @@ func PutMap(b []byte, offset, size uint64, writable bool) {
 // Kinds of places.
 const (
 	PlaceRegion     uint16 = 0 // a range of a client's region that the stub has mapped writable
-	PlaceDevice     uint16 = 1 // the device that the output lies on, all else is 0
-	PlaceAllocation uint16 = 2 // a range of a client's allocation on a device, which was announced
+	PlaceDevice     uint16 = 1 // the device of the output; all other fields are 0
+	PlaceAllocation uint16 = 2 // a range of a client's announced allocation on a device
 )
 
-// Place is where an output is wanted, or may stay.
+// Place is the location where an output is wanted, or may stay.
 type Place struct {
 	Name           uint16 // index of the output; AllOutputs, of PlaceDevice
 	Kind           uint16

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// Kind says what a frame is. The numbers are written out because the stub knows
-// them too; none is ever reused.
+// Kind is the type of a frame. The numbers are written out because the stub knows them too; none is
+// ever reused.
 type Kind uint16
 
-// The kinds of frames. The first group is sent by the supervisor, the second
-// by the stub; Name goes both ways.
+// The kinds of frames. The supervisor sends the first group, the stub the second; Name goes both
+// ways.
 const (
 	Pad         Kind = 0
 	Initialize  Kind = 1
@@ -93,10 +93,10 @@ const (
 
 // Flags in a header.
 const (
-	// FlagSpilled says that the body is a descriptor of where the body is.
+	// FlagSpilled marks a frame whose body is a descriptor of the actual body.
 	FlagSpilled uint16 = 1
-	// FlagAhead says of an EXECUTE frame that it was sent while the stub had
-	// another batch, so that it may be withdrawn.
+	// FlagAhead marks an EXECUTE that was sent while the stub had another batch, so that it may be
+	// withdrawn.
 	FlagAhead uint16 = 2
 )
 
@@ -104,50 +104,50 @@ const (
 // *requests* and returns their tickets with EXECUTED: its model keeps as many blocks as it may.
 const ExecuteCopies uint32 = 1
 
-// What the status of EXECUTED says.
+// The status of EXECUTED.
 const (
 	StatusExecuted uint32 = 0
 	StatusFailed   uint32 = 1
 	StatusSkipped  uint32 = 2 // the batch was withdrawn before it was begun
-	StatusReported uint32 = 3 // executed; the text is when that began and ended, as the author has reported
+	StatusReported uint32 = 3 // executed; the text has the times of its begin and end that the author has reported
 )
 
-// Regions that a descriptor's bytes can lie in.
+// The regions of a descriptor's bytes.
 const (
 	InFrame    uint32 = 0
 	InRequests uint32 = 1
 	InArena    uint32 = 2
-	// InClient is a region of a client that the stub has mapped: where an input of EXECUTE
-	// lies, or an output of EXECUTED and RESPONSE, at the place that EXECUTE has told.
+	// InClient is a region of a client that the stub has mapped. An input of EXECUTE lies there, or
+	// an output of EXECUTED and RESPONSE, at the place given by EXECUTE.
 	InClient uint32 = 3
-	// InDevice is an allocation on a device, by the sender's number; InOwnDevice, in what goes to
-	// a stub, one that the stub has lent, by its own number.
+	// InDevice is an allocation on a device, by the sender's number. InOwnDevice, only in frames to
+	// a stub, is one that the stub has lent, by its own number.
 	InDevice    uint32 = 4
 	InOwnDevice uint32 = 5
-	// InDevicePlace is an allocation that the supervisor has announced, by its number: an output of
-	// EXECUTED and RESPONSE lies there, at the place that EXECUTE has told.
+	// InDevicePlace is an allocation that the supervisor has announced, by its number. An output of
+	// EXECUTED and RESPONSE lies there, at the place given by EXECUTE.
 	InDevicePlace uint32 = 6
 )
 
 // MaxAllocation is the highest number of an allocation on a device.
 const MaxAllocation = 1<<32 - 1
 
-// SoleReader is what a descriptor of InDevice says, as its element, of bytes that no other
-// process reads or writes.
+// SoleReader, as the element of an InDevice descriptor, marks bytes that no other process reads or
+// writes.
 const SoleReader uint32 = 1
 
-// ClientsBytes is what it says of bytes of a client, who may change them when the last response
-// has left.
+// ClientsBytes, in the same field, marks bytes of a client, who may change them after the last
+// response.
 const ClientsBytes uint32 = 2
 
-// What MAPPED says of a region of a client.
+// The status of MAPPED.
 const (
 	MapDone    uint32 = 0
 	MapRefused uint32 = 1
 	MapEnded   uint32 = 2 // the answer to UNMAP
 )
 
-// What the correlation id of a request is.
+// The kind of a request's correlation id.
 const (
 	CorrelationNumber uint32 = 0
 	CorrelationText   uint32 = 1
@@ -161,22 +161,21 @@ const (
 	FlagPresent uint32 = 1
 	FlagFinal   uint32 = 2
 	FlagError   uint32 = 4
-	// FlagReschedule stands alone: the request is to be executed again.
+	// FlagReschedule stands alone: the request has to be executed again.
 	FlagReschedule uint32 = 8
 	// FlagFailure stands alone: the statistics count the request as failed.
 	FlagFailure uint32 = 16
 )
 
-// ProtocolError says what a stub did that the protocol forbids. The life of the
-// stub is over.
+// ProtocolError is a violation of the protocol by a stub. It ends the life of the stub.
 type ProtocolError struct {
 	Rule   string // short name of the rule, for the metric: "tail", "frame", "descriptor", …
-	Detail string // what was found and what was wanted
+	Detail string // the value found and the value expected
 }
 
 func (e *ProtocolError) Error() string { return "stub broke the protocol: " + e.Detail }
 
-// Broken makes a ProtocolError.
+// Broken returns a ProtocolError.
 func Broken(rule, format string, args ...any) error {
 	return &ProtocolError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
 }
@@ -186,11 +185,10 @@ type Frame struct {
 	Kind Kind
 	ID   uint64
 	Body []byte
-	// Seen is when the look found it that its reader took it after, CLOCK_MONOTONIC ns; 0: the reader did not look at the clock, or has
-	// done other things since.
+	// Seen is the time, CLOCK_MONOTONIC ns, at which the reader found the frame; 0 if the reader
+	// did not look at the clock, or has done other work since.
 	Seen int64
-	// Spilled says that the body is up to MaxSpilledBody long: what outlives the handler is
-	// copied out of it.
+	// Spilled marks a body of up to MaxSpilledBody: the handler copies the parts that outlive it.
 	Spilled bool
 }
 

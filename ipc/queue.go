@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Producer writes frames into the ring of this side's own file. Its methods are called by one
-// goroutine at a time.
+// Producer writes frames to the ring of this side's own file. One goroutine at a time calls its
+// methods.
 type Producer struct {
 	name   string // of the ring
 	ring   []byte
@@ -22,8 +22,8 @@ type Producer struct {
 	consumed  uint64 // last head that was believed
 }
 
-// NewProducer makes the producer of the ring in the file that this side writes; peer is the
-// other side's. Name is that of the ring, for errors. Both files outlive it.
+// NewProducer creates the producer of the ring in own, the file that this side writes; peer is the
+// other side's. name is the name of the ring, for errors. Both files outlive it.
 func NewProducer(name string, own, peer *shm.Region, life uint32) (*Producer, error) {
 	ring, err := own.Bytes(shm.RingOffset, shm.RingSize)
 	if err != nil {
@@ -35,8 +35,8 @@ func NewProducer(name string, own, peer *shm.Region, life uint32) (*Producer, er
 	}, nil
 }
 
-// Begin gives room for a frame of size bytes, with its header written, in one piece; nil if the ring is
-// too full. Commit publishes it; a frame that was begun and not committed leaves nothing.
+// Begin returns contiguous room for a frame of size bytes, with its header written; nil if the ring
+// is too full. Commit publishes the frame; without it nothing happens.
 func (p *Producer) Begin(kind Kind, id uint64, size int) ([]byte, error) {
 	frame, err := p.reserve(size)
 	if frame != nil {
@@ -45,8 +45,8 @@ func (p *Producer) Begin(kind Kind, id uint64, size int) ([]byte, error) {
 	return frame, err
 }
 
-// padding returns how many bytes stay unused before a frame of need bytes that
-// would begin at position, so that it lies in one piece.
+// padding returns the number of bytes that stay unused before a frame of need bytes at position, so
+// that it is contiguous.
 func padding(position, need uint64) uint64 {
 	if at := position % shm.RingSize; at+need > shm.RingSize {
 		return shm.RingSize - at
@@ -54,14 +54,14 @@ func padding(position, need uint64) uint64 {
 	return 0
 }
 
-// reserve returns room for a frame of size bytes, header included, which lies
-// in one piece; nil if the ring is too full. The frame is published by commit.
+// reserve returns contiguous room for a frame of size bytes, header included; nil if the ring is
+// too full. Commit publishes the frame.
 func (p *Producer) reserve(size int) ([]byte, error) {
 	need := uint64(Align8(size))
 	at := p.published % shm.RingSize
 	pad := padding(p.published, need)
-	// The other side's word is only read when the ring seems full by what it said before: it
-	// lies in a cache line that the other side writes.
+	// The other side's word is only read when the ring seems full by its last value: it lies in a
+	// cache line that the other side writes.
 	if p.published+pad+need-p.consumed > shm.RingSize {
 		head := p.head.Load()
 		// Unsigned differences: a head that moved back or ran ahead is too far away.
@@ -73,8 +73,8 @@ func (p *Producer) reserve(size int) ([]byte, error) {
 			return nil, nil
 		}
 	}
-	// A pad is published with the frame behind it, by one store of tail. A frame that is
-	// reserved and given up leaves nothing: the next one is written over it.
+	// A pad is published with the frame after it, by one store of tail. A frame that is reserved
+	// and given up leaves nothing: the next one overwrites it.
 	if pad > 0 {
 		le.PutUint32(p.ring[at:], uint32(pad))
 		le.PutUint32(p.ring[at+4:], uint32(Pad))
@@ -93,23 +93,24 @@ func (p *Producer) Commit(now int64) {
 	p.tail.Store(p.published)
 }
 
-// Consumer takes frames out of the ring of the other side's file. Its methods are called by one
-// goroutine at a time, but for Pending.
+// Consumer reads frames from the ring of the other side's file. One goroutine at a time calls its
+// methods, except Pending.
 type Consumer struct {
 	name   string // of the ring
 	ring   []byte
 	tail   *atomic.Uint64 // the other side's: untrusted
-	posted *atomic.Uint64 // of the frame that came last; the other side's
+	posted *atomic.Uint64 // of the latest frame; the other side's
 	head   *atomic.Uint64 // ours, shared
 	life   uint32
-	flags  uint16 // that frames may have
+	flags  uint16 // flags that frames may have
 
 	position uint64        // ours; the shared word is only a copy
 	seen     atomic.Uint64 // position, for Pending
 }
 
-// NewConsumer makes the consumer of the ring in the file that the other side writes, whose frames may
-// have the given flags; own is this side's file. Name is that of the ring, for errors. Both files outlive it.
+// NewConsumer creates the consumer of the ring in peer, the file that the other side writes, whose
+// frames may have the given flags; own is this side's file. name is the name of the ring, for
+// errors. Both files outlive it.
 func NewConsumer(name string, own, peer *shm.Region, life uint32, flags uint16) (*Consumer, error) {
 	ring, err := peer.Bytes(shm.RingOffset, shm.RingSize)
 	if err != nil {
@@ -124,11 +125,11 @@ func NewConsumer(name string, own, peer *shm.Region, life uint32, flags uint16) 
 // Pending reports whether there may be something to take. Any goroutine may call it.
 func (c *Consumer) Pending() bool { return c.tail.Load() != c.seen.Load() }
 
-// Posted returns when the other side published its latest frame, CLOCK_MONOTONIC ns. It is the other
-// side's word.
+// Posted returns the time at which the other side published its latest frame, CLOCK_MONOTONIC ns.
+// It is the other side's word.
 func (c *Consumer) Posted() int64 { return int64(c.posted.Load()) }
 
-// Next copies the next frame out of the ring; ok is false if there is none.
+// Next copies the next frame out of the ring; ok is false without one.
 func (c *Consumer) Next() (f Frame, flags uint16, ok bool, err error) {
 	for {
 		tail := c.tail.Load()
@@ -142,8 +143,7 @@ func (c *Consumer) Next() (f Frame, flags uint16, ok bool, err error) {
 		at := c.position % shm.RingSize
 		room := min(avail, shm.RingSize-at)
 
-		// The header is copied before any of it is looked at: the other side may go on
-		// writing here.
+		// The header is copied before any of it is used: the other side may still write here.
 		var header [HeaderSize]byte
 		n := copy(header[:], c.ring[at:at+room])
 		size := uint64(le.Uint32(header[0:]))
@@ -166,8 +166,8 @@ func (c *Consumer) Next() (f Frame, flags uint16, ok bool, err error) {
 			return Frame{}, 0, false, Broken("frame", "flags are %#x and the reserved word %#x", flags, le.Uint32(header[12:]))
 		}
 		f = Frame{Kind: kind, ID: le.Uint64(header[16:])}
-		// The body is copied too before it is looked at, and before head says that the other side
-		// may write here: a Handler, or a goroutine it starts, may keep it.
+		// The body is also copied before it is used, and before head allows the other side to write
+		// here: a Handler, or a goroutine that it starts, may keep it.
 		if size > HeaderSize {
 			f.Body = make([]byte, size-HeaderSize) // bound: MaxFrame
 			copy(f.Body, c.ring[at+HeaderSize:at+size])
@@ -177,7 +177,7 @@ func (c *Consumer) Next() (f Frame, flags uint16, ok bool, err error) {
 	}
 }
 
-// advance gives n bytes back to the producer. The shared head comes last: from then on it
+// advance returns n bytes to the producer. The shared head comes last: from then on the producer
 // may overwrite them.
 func (c *Consumer) advance(n uint64) {
 	c.position += n

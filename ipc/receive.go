@@ -13,12 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Handler is given each frame in the order in which the stub sent them. An
-// error ends the channel's use.
+// Handler receives each frame in the order of sending. An error ends the channel's use.
 type Handler func(Frame) error
 
-// guard runs f, with protection against a file that the stub truncated where
-// that is possible.
+// guard runs f, protected against truncation of the file by the stub where that is possible.
 func (c *Channel) guard(f func() error) error {
 	if c.up.Sealed() {
 		return f()
@@ -30,16 +28,16 @@ func (c *Channel) guard(f func() error) error {
 	return inner
 }
 
-// Receive hands all frames that are there to handle and returns how many there
-// were. It does not wait. Of a stub that sends without end it takes a ring's bytes at most,
-// so that the call returns and others can receive.
+// Receive passes all available frames to handle and returns their number. It does not wait. If a
+// stub sends without end, Receive takes at most the bytes of one ring, so that the call returns and
+// others can receive.
 func (c *Channel) Receive(handle Handler) (n int, err error) { return c.receive(0, handle) }
 
-// receive is Receive for a caller that has just read the clock, 0: it has not.
+// receive is Receive for a caller that has just read the clock; looked is 0 otherwise.
 func (c *Channel) receive(looked int64, handle Handler) (n int, err error) {
 	c.recv.Lock()
 	defer c.recv.Unlock()
-	// Whatever a frame makes of us ends the use of this channel alone.
+	// A panic over a frame ends the use of this channel alone.
 	defer panics.Recover(&c.config.Log, panics.Life, &err)
 	if c.recv.closed {
 		return 0, ErrClosed
@@ -64,7 +62,7 @@ func (c *Channel) receive(looked int64, handle Handler) (n int, err error) {
 		if err != nil || !ok {
 			return n, err
 		}
-		// The frames behind the first one wait for its handler.
+		// The later frames wait for the first one's handler.
 		f.Seen, looked = looked, 0
 		n++
 		// With recv held: frames are handled in the order in which they were sent, whichever
@@ -81,7 +79,7 @@ func (c *Channel) receive(looked int64, handle Handler) (n int, err error) {
 	return n, nil
 }
 
-// handleSpilled hands over a frame whose body lies in the arena.
+// handleSpilled passes on a frame whose body lies in the arena.
 func (c *Channel) handleSpilled(f Frame, handle Handler) error {
 	d, err := ParseSpilled(f.Body, InArena)
 	if err != nil {
@@ -100,10 +98,10 @@ func (c *Channel) handleSpilled(f Frame, handle Handler) error {
 	return handle(f)
 }
 
-// unspill copies a body that lies in the arena, and gives its block back.
+// unspill copies a body from the arena, and returns its block.
 func (c *Channel) unspill(d *Descriptor) ([]byte, error) {
-	// Copied at once and given back: the stub needs the room, and what is checked must not
-	// change afterwards.
+	// Copied and returned at once: the stub needs the room, and checked data must not change
+	// afterwards.
 	extent, bytes, err := c.arena.Lend(shm.Ticket(d.Ticket), d.Offset, d.Length)
 	if err != nil {
 		return nil, Broken("descriptor", "spilled body: %v", err)
@@ -137,7 +135,7 @@ func (c *Channel) Run(handle Handler) error {
 		if n > 0 || c.linger() {
 			continue
 		}
-		// The word is odd before the ring is looked at a last time: a frame that this look
+		// The word is odd before the ring is checked for the last time: a frame that this check
 		// misses was published after the word became odd, and its producer rings.
 		c.setAsleep(true)
 		if c.anythingPending() {
@@ -147,8 +145,7 @@ func (c *Channel) Run(handle Handler) error {
 		err = c.upBell.Wait(scratch)
 		c.setAsleep(false)
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
-			// What came before the end still counts, but its handler must not
-			// send more.
+			// Frames before the end still count, but their handlers must not send.
 			c.send.Lock()
 			c.send.ended = true
 			c.send.Unlock()
@@ -172,12 +169,12 @@ func (c *Channel) anythingPending() (yes bool) {
 	return yes
 }
 
-// lingerAtMost bounds a lingering however busy the other goroutines are.
+// lingerAtMost limits linger however busy the other goroutines are.
 const lingerAtMost = time.Millisecond
 
-// linger looks for frames for as long as the config says, and reports whether
-// one came. It lets other goroutines run first, and other processes when there
-// are none; only the time given to these counts, and tells of a busy machine.
+// linger looks for frames for the time of Config.Linger, and reports whether one came. It lets
+// other goroutines run first, then other processes. Only the time given to processes counts, and
+// shows how busy the machine is.
 func (c *Channel) linger() bool {
 	if c.config.Linger == nil {
 		return false
@@ -213,13 +210,13 @@ func (c *Channel) linger() bool {
 	return false
 }
 
-// quickGosched is how fast Gosched returns if no other goroutine can run.
+// quickGosched is the time within which Gosched returns if no other goroutine can run.
 const quickGosched = 3 * time.Microsecond
 
-// setAsleep and setSpinner keep our sleep word odd exactly while the reader
-// sleeps and no goroutine spins. Each change of the word is a new value, by which the
-// stub knows whether it has rung for this sleep. The atomic store is the full
-// barrier that must lie between it and the last look at the ring.
+// setAsleep and setSpinner keep this side's sleep word odd exactly while the reader sleeps and no
+// goroutine spins. Each change stores a new value, by which the stub knows whether it has rung for
+// this sleep. The atomic store is the full barrier that must lie between it and the last look at
+// the ring.
 func (c *Channel) setAsleep(yes bool) {
 	c.wake.Lock()
 	c.wake.asleep = yes
@@ -241,16 +238,14 @@ func (c *Channel) updateWakeLocked() {
 	}
 }
 
-// spinners counts the goroutines of this process that spin. Each occupies a
-// processor, so one is always left for others.
+// spinners counts the spinning goroutines of this process. Each occupies a processor, and one
+// processor is always left for others.
 var spinners atomic.Int32
 
-// Spin looks for frames until none has come for the budget, gives its processor
-// away between looks, and hands what comes to handle, until done has something to
-// receive. It returns how long the longest yield took. At most one goroutine
-// spins on a channel; others return at once. Also, if it is not nil, is called
-// between looks, for what else is to be looked at; it reports whether there was
-// something.
+// Spin looks for frames until none has come for the budget, or done has something to receive. It
+// yields its processor between looks and passes frames to handle. It returns the duration of the
+// longest yield. At most one goroutine spins on a channel; others return at once. If also is not
+// nil, Spin calls it between looks; it reports whether it found something.
 func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handler, also func() bool) (longest time.Duration, err error) {
 	if spinners.Add(1) > max(int32(runtime.GOMAXPROCS(0))-1, 1) || !c.spin.TryLock() {
 		spinners.Add(-1)
@@ -258,14 +253,14 @@ func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handle
 	}
 	defer spinners.Add(-1)
 	defer c.spin.Unlock()
-	// Close unmaps, and says so, with spin held: what is mapped now stays until spin is unlocked.
+	// Close unmaps, and sets closed, with spin held: the mappings stay until spin is unlocked.
 	if c.recv.closed {
 		return 0, nil
 	}
 	c.setSpinner(true)
-	// now and not time.Now, which reads two clocks.
+	// time.Now would read two clocks.
 	begin := now()
-	last := begin // the clock was read here, and nothing but a look at the ring follows
+	last := begin // the clock was read here, and only a look at the ring follows
 	for len(done) == 0 {
 		if c.anythingPending() {
 			if _, err = c.receive(last, handle); err != nil || len(done) > 0 {
@@ -280,8 +275,8 @@ func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handle
 			begin = last
 			continue
 		}
-		// SCHED_YIELD cannot block, so the runtime need not be told; Gosched would
-		// hand this processor to other goroutines, but not to the stub.
+		// SCHED_YIELD cannot block, so the runtime need not know. Gosched would give this processor
+		// to other goroutines, but not to the stub.
 		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 		looked := now()
 		longest = max(longest, time.Duration(looked-last))
@@ -301,9 +296,9 @@ func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handle
 	return longest, err
 }
 
-// endSpin lets the stub ring again, and takes what came without a bell. The word changes
-// before the look, as in Run: between the two no frame is missed. What Receive leaves was
-// published after it began, so the stub has rung for it.
+// endSpin lets the stub ring again, and receives the frames that came without a bell. The word
+// changes before the look, as in Run: no frame between the two is missed. The frames that Receive
+// leaves were published after it began, so the stub has rung for them.
 func (c *Channel) endSpin(handle Handler) error {
 	c.setSpinner(false)
 	if !c.anythingPending() {
@@ -313,9 +308,8 @@ func (c *Channel) endSpin(handle Handler) error {
 	return err
 }
 
-// Watch makes the caller the one that spins on this channel, by calling Look
-// again and again; false if another goroutine does or the channel is closed. It ends
-// with Unwatch.
+// Watch makes the caller the spinning goroutine of this channel, which calls Look repeatedly; false
+// if another goroutine spins or the channel is closed. Unwatch ends it.
 func (c *Channel) Watch() bool {
 	if !c.spin.TryLock() {
 		return false
@@ -328,7 +322,7 @@ func (c *Channel) Watch() bool {
 	return true
 }
 
-// Look hands what is there to handle and reports whether there was something.
+// Look passes the available frames to handle and reports whether there were any.
 func (c *Channel) Look(handle Handler) (bool, error) {
 	if !c.anythingPending() {
 		return false, nil
@@ -337,15 +331,15 @@ func (c *Channel) Look(handle Handler) (bool, error) {
 	return true, err
 }
 
-// Unwatch ends what Watch began, and hands what is there to handle.
+// Unwatch ends Watch, and passes the available frames to handle.
 func (c *Channel) Unwatch(handle Handler) error {
 	defer c.spin.Unlock()
 	return c.endSpin(handle)
 }
 
-// Posted returns when the stub published its latest frame, CLOCK_MONOTONIC ns.
-// It is the stub's word, good for statistics and for what is the stub's own. Only a
-// Handler may call it.
+// Posted returns the time at which the stub published its latest frame, CLOCK_MONOTONIC ns. It is
+// the stub's word, good for statistics and for decisions that affect only the stub. Only a Handler
+// may call it.
 func (c *Channel) Posted() int64 {
 	var t int64
 	_ = c.guard(func() error {

@@ -8,17 +8,16 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// ErrClosed says that the life of the stub has ended.
+// ErrClosed means that the life of the stub has ended.
 var ErrClosed = errors.New("channel is closed")
 
-// retryPause is how long frames without room wait before the ring is looked at
-// again. It is only ever waited while a stub is behind by a whole ring.
+// retryPause is the time after which frames without room are tried again. It matters only while a
+// stub is behind by a whole ring.
 const retryPause = 200 * time.Microsecond
 
-// Begin starts a frame with a body of n bytes and returns the frame, whose
-// body begins at HeaderSize; the caller fills it completely and calls Commit.
-// Between the two the channel's send lock is held. n is at most
-// MaxFrame-HeaderSize. After an error nothing was begun.
+// Begin starts a frame with a body of n bytes and returns the frame, whose body begins at
+// HeaderSize. The caller fills it completely and calls Commit. Between the two the channel's send
+// lock is held. n is at most MaxFrame-HeaderSize. After an error nothing was begun.
 func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 	size := HeaderSize + n
 	if size > MaxFrame {
@@ -29,8 +28,8 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 		c.send.Unlock()
 		return nil, ErrClosed
 	}
-	// The frame is made in the ring itself, so its bytes are copied once. The lock, held
-	// until Commit, makes this goroutine the only producer.
+	// The frame is written in the ring itself, so its bytes are copied once. The lock, held until
+	// Commit, makes this goroutine the only producer.
 	var frame []byte
 	err := c.guard(func() (err error) {
 		if len(c.send.pending) == 0 {
@@ -39,7 +38,7 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 		return err
 	})
 	if err == nil && frame == nil {
-		// Frames stay in order: once one waits, all that follow do.
+		// Frames stay in order: once one waits, all later ones do.
 		if c.send.bytes+size > c.config.MaxPending {
 			err = Broken("backlog", "stub does not read: %d bytes of frames are waiting", c.send.bytes)
 		}
@@ -55,8 +54,8 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 	return frame, nil
 }
 
-// Fill sends a frame with a body of n bytes that fill writes into the frame. If fill
-// panics, nothing was begun.
+// Fill sends a frame with a body of n bytes that fill writes into the frame. If fill panics,
+// nothing was begun.
 func (c *Channel) Fill(kind Kind, id uint64, n int, fill func(frame []byte)) (position uint64, at int64, err error) {
 	frame, err := c.Begin(kind, id, n)
 	if err != nil {
@@ -75,16 +74,16 @@ func (c *Channel) Fill(kind Kind, id uint64, n int, fill func(frame []byte)) (po
 	return position, at, nil
 }
 
-// SetSpilled marks the frame that was begun as one whose body is a descriptor.
+// SetSpilled marks a begun frame whose body is a descriptor.
 func SetSpilled(frame []byte) { frame[6] |= byte(FlagSpilled) }
 
-// SetAhead marks the EXECUTE frame that was begun: its batch may be withdrawn.
+// SetAhead marks a begun EXECUTE frame whose batch may be withdrawn.
 func SetAhead(frame []byte) { frame[6] |= byte(FlagAhead) }
 
-// Commit publishes what Begin began and wakes the stub if it sleeps. It
-// returns the frame's position, by which Taken tells whether the stub has
-// taken it, and when it was published, CLOCK_MONOTONIC ns. A frame that waits for room has the position that it will get:
-// where it lies depends only on the frames before it.
+// Commit publishes the frame of Begin and wakes the stub if it sleeps. It returns the frame's
+// position, by which Taken tells whether the stub has taken it, and the time of publication,
+// CLOCK_MONOTONIC ns. A frame that waits for room has its future position, which depends only on
+// the frames before it.
 func (c *Channel) Commit() (position uint64, at int64) {
 	at = now()
 	ring := false
@@ -103,7 +102,8 @@ func (c *Channel) Commit() (position uint64, at int64) {
 		ring = c.publishLocked(at)
 		position = c.send.published
 	}
-	// Rung without the lock: it is a system call, and another goroutine may send meanwhile.
+	// The bell rings without the lock: it is a system call, and another goroutine may send
+	// meanwhile.
 	c.send.Unlock()
 	if ring {
 		c.downBell.Ring()
@@ -111,15 +111,15 @@ func (c *Channel) Commit() (position uint64, at int64) {
 	return position, at
 }
 
-// Backlog returns how many bytes of frames wait for room in the ring.
+// Backlog returns the bytes of frames that wait for room in the ring.
 func (c *Channel) Backlog() int {
 	c.send.Lock()
 	defer c.send.Unlock()
 	return c.send.bytes
 }
 
-// Taken reports whether the stub may have taken the frame of that position.
-// What it says is believed: a stub that lies about its head harms only itself.
+// Taken reports whether the stub may have taken the frame at that position. It believes the stub: a
+// stub that lies about its head harms only itself.
 func (c *Channel) Taken(position uint64) bool {
 	c.send.Lock()
 	defer c.send.Unlock()
@@ -134,10 +134,9 @@ func (c *Channel) Taken(position uint64) bool {
 	return taken
 }
 
-// Withdraw asks the stub not to execute a batch that was handed ahead, and
-// reports whether that is certain; if not, the batch is executed, or skipped:
-// the stub says which. Numbers of batches grow. A batch is only withdrawn after
-// the stub has answered for the batch withdrawn before it.
+// Withdraw asks the stub not to execute a batch ahead, and reports whether it certainly will not.
+// Otherwise the stub executes or skips the batch, and reports which. Numbers of batches grow. A
+// batch is only withdrawn after the stub has reported on the batch withdrawn before it.
 //
 // Ordering: the store is atomic, a full barrier, before begun is loaded; the
 // stub stores begun and passes a barrier before it looks whether the batch is
@@ -169,8 +168,8 @@ func (c *Channel) Send(kind Kind, id uint64, body []byte) error {
 func (c *Channel) publishLocked(at int64) (ring bool) {
 	c.send.Commit(at)
 	_ = c.guard(func() error {
-		// Each sleep has an odd value of its own: one ring wakes it, more would be system
-		// calls for nothing.
+		// Each sleep has its own odd value: one ring wakes the stub, more would be wasted system
+		// calls.
 		word := c.send.asleep.Load()
 		if word&1 == 1 && word != c.send.rung {
 			c.send.rung = word
@@ -192,7 +191,7 @@ func (c *Channel) scheduleRetryLocked() {
 	}
 }
 
-// retry moves waiting frames into the ring as far as there is room.
+// retry moves waiting frames into the ring as far as they fit.
 func (c *Channel) retry() {
 	if c.sendWaiting() {
 		c.downBell.Ring()
@@ -211,7 +210,7 @@ func (c *Channel) sendWaiting() (ring bool) {
 			return err
 		})
 		if room == nil {
-			// A head that makes no sense is reported by the next Begin or Receive.
+			// The next Begin or Receive reports an invalid head.
 			if err == nil {
 				c.scheduleRetryLocked()
 			}

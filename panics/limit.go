@@ -9,26 +9,26 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Limit bounds how long another process may take. It counts in ticks. A tick during which this
-// process was stopped, suspended or throttled counts only for its planned length, and at least
-// one more tick follows it: this process reads the other's answer first. A limit of 0 or less
-// never ends.
+// Limit limits the time that another process may take. It counts in ticks. A tick during which this
+// process was stopped, suspended or throttled counts only its planned length, and at least one more
+// tick follows, so that this process reads the other's response first. A limit of 0 or less never
+// ends.
 type Limit struct {
 	// C is closed when the limit ends.
 	C    <-chan struct{}
 	over func()
-	step time.Duration // of a tick
+	step time.Duration // length of a tick
 
 	mu      sync.Mutex // a leaf: over is called without it
 	timer   *time.Timer
 	left    time.Duration
-	tick    time.Duration // that is under way
-	began   time.Time     // of the tick
-	waited  bool          // the limit has got one more tick after a pause
+	tick    time.Duration // length of the current tick
+	began   time.Time     // of the current tick
+	waited  bool          // an extra tick was added after a pause
 	stopped bool
 }
 
-// A limit has about ticksOfLimit ticks, within the bounds of one.
+// A limit has about ticksOfLimit ticks, each between the shortest and the longest.
 const (
 	ticksOfLimit = 8
 	shortestTick = 50 * time.Millisecond
@@ -101,7 +101,7 @@ func (l *Limit) ended() bool {
 	return l.stopped
 }
 
-// countLocked subtracts a tick that took that long.
+// countLocked subtracts a tick of the given duration.
 func (l *Limit) countLocked(took time.Duration) {
 	if took <= l.tick+l.step {
 		l.left -= took

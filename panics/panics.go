@@ -17,28 +17,28 @@ type Where string
 const (
 	Server     Where = "server"     // accepting, signals, start and end
 	Connection Where = "connection" // of HTTP or gRPC, between its requests
-	Request    Where = "request"    // one request, whichever way it came
+	Request    Where = "request"    // one request of any origin
 	Models     Where = "models"     // load, unload, poll, warm-up
 	Scheduler  Where = "scheduler"  // queues, batches and their timers
-	Life       Where = "life"       // one stub process and what belongs to it
+	Life       Where = "life"       // one stub process and everything that belongs to it
 	Memory     Where = "memory"     // giving memory back
 )
 
-// counts has a counter for each part. It is the process's, as a panic is: a boundary
-// must not depend on what has been handed to it.
+// counts has a counter for each part. It is global: a boundary must not depend on its callers'
+// configuration.
 var counts = map[Where]*atomic.Uint64{
 	Server: {}, Connection: {}, Request: {}, Models: {}, Scheduler: {}, Life: {}, Memory: {},
 }
 
-// Counts calls yield with each part and what reads the number of its panics.
+// Counts calls yield with each part and a function that reads its number of panics.
 func Counts(yield func(where Where, panics func() uint64)) {
 	for where, n := range counts {
 		yield(where, n.Load)
 	}
 }
 
-// Error is a panic that ended at a boundary. Its text is for clients and tells
-// nothing of the cause, which is in the log.
+// Error is a panic that ended at a boundary. Its text is for clients and does not reveal the cause,
+// which is in the log.
 type Error struct {
 	Where Where
 	Value any // of the panic
@@ -47,8 +47,8 @@ type Error struct {
 // Error implements error.
 func (*Error) Error() string { return "internal error" }
 
-// Go runs f in a goroutine of its own behind a boundary. After a panic, failed is
-// called in that goroutine; nil means that there is nothing to clean up.
+// Go runs f in a goroutine behind a boundary. After a panic it calls failed in that goroutine; nil
+// means that nothing has to be cleaned up.
 func Go(log zerolog.Logger, where Where, f func(), failed func(error)) {
 	go Guard(log, where, f, failed)()
 }
@@ -58,9 +58,9 @@ func AfterFunc(log zerolog.Logger, where Where, wait time.Duration, f func(), fa
 	return time.AfterFunc(wait, Guard(log, where, f, failed))
 }
 
-// Guard returns f behind a boundary, for whatever starts goroutines of its own, such
-// as sync.WaitGroup.Go and context.AfterFunc. After a panic, failed is called; a panic
-// in failed ends here as well.
+// Guard returns f behind a boundary, for functions that start goroutines themselves, such as
+// sync.WaitGroup.Go and context.AfterFunc. After a panic it calls failed; a panic in failed ends
+// here as well.
 func Guard(log zerolog.Logger, where Where, f func(), failed func(error)) func() {
 	return func() {
 		err := Run(log, where, func() error { f(); return nil })
@@ -70,7 +70,7 @@ func Guard(log zerolog.Logger, where Where, f func(), failed func(error)) func()
 	}
 }
 
-// Run calls f in this goroutine and makes a panic in it an *Error.
+// Run calls f in this goroutine and turns a panic in it into an *Error.
 func Run(log zerolog.Logger, where Where, f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -81,15 +81,15 @@ func Run(log zerolog.Logger, where Where, f func() error) (err error) {
 	return f()
 }
 
-// Recover makes a panic of the calling function an *Error in err. It is deferred
-// itself: a recover works in the deferred function alone.
+// Recover turns a panic of the calling function into an *Error in err. It is deferred directly:
+// recover works only in the deferred function itself.
 func Recover(log *zerolog.Logger, where Where, err *error) {
 	if value := recover(); value != nil {
 		*err = Caught(*log, where, value)
 	}
 }
 
-// Caught logs and counts what a caller's own recover returned. It is for a caller that
+// Caught logs and counts a value returned by the caller's own recover. It is for a caller that
 // decides by the value.
 func Caught(log zerolog.Logger, where Where, value any) *Error {
 	if n := counts[where]; n != nil {
@@ -98,7 +98,7 @@ func Caught(log zerolog.Logger, where Where, value any) *Error {
 	stack := debug.Stack()
 	event := log.Error()
 	if event == nil {
-		// A panic is told even where errors are not logged.
+		// Panics are reported even if errors are not logged.
 		fmt.Fprintf(os.Stderr, "internal error in %s: %v\n%s", where, value, stack)
 	}
 	event.Str("where", string(where)).Str("error", text(value)).Bytes("stack", stack).Msg("internal error, the rest goes on")

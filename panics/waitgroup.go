@@ -7,12 +7,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// WaitGroup waits for goroutines behind a boundary. Unlike a sync.WaitGroup it may
-// grow from zero while a goroutine waits, and a goroutine may wait for other things beside
-// it. A zero that another Add ends at once may pass without ending a wait; the zero at which
-// the group stays does not. The zero value is ready for use.
+// WaitGroup waits for goroutines behind a boundary. Unlike a sync.WaitGroup it may grow from zero
+// while a goroutine waits, and a goroutine may wait for other events too. A zero that another Add
+// ends at once may not end a wait; the zero at which the group stays does. The zero value is ready
+// for use.
 type WaitGroup struct {
-	n atomic.Int64 // requests come and go by it: no lock but at zero
+	n atomic.Int64 // hot path: no lock except at zero
 
 	mu   sync.Mutex
 	none chan struct{} // closed when n is 0; nil while no goroutine waits
@@ -36,26 +36,26 @@ func (w *WaitGroup) Add() { w.n.Add(1) }
 func (w *WaitGroup) Done() {
 	n := w.n.Add(-1)
 	if n < 0 {
-		panic("boundary: a wait group below zero")
+		panic("panics: a wait group below zero")
 	}
 	if n > 0 {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// Looked at again: the group may have grown meanwhile, and None been called after that.
-	// The goroutine that brings the count back to zero comes here, too.
+	// Checked again: the group may have grown meanwhile, and None been called after that. The
+	// goroutine that brings the count back to zero comes here, too.
 	if w.none != nil && w.n.Load() == 0 {
 		close(w.none)
 		w.none = nil
 	}
 }
 
-// Count returns how many are counted.
+// Count returns the present count.
 func (w *WaitGroup) Count() int { return int(w.n.Load()) }
 
-// None returns a channel that is closed when the count is zero. It is closed for good: the
-// group may grow again.
+// None returns a channel that is closed when the count is zero. It stays closed even if the group
+// grows again.
 func (w *WaitGroup) None() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,8 +63,8 @@ func (w *WaitGroup) None() <-chan struct{} {
 		w.none = make(chan struct{})
 	}
 	none := w.none
-	// Looked at under mu, which Done takes after it has counted: a count that becomes zero
-	// behind this look finds the channel.
+	// Checked under mu, which Done takes after it has counted: a count that reaches zero after this
+	// check finds the channel.
 	if w.n.Load() == 0 {
 		close(none)
 		w.none = nil

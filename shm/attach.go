@@ -7,12 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Private is a region of which this process sees its own version: what it writes, no other process sees.
-// It is for Attach.
+// Private maps a region copy-on-write: no other process sees this process's writes. It is for
+// Attach.
 const Private Access = 3
 
-// Attach maps a file that another process has made, whole. The region takes the file over, also after an error,
-// and the caller holds the only reference to it. The other process promises that the file does not shrink.
+// Attach maps the whole file that another process has created. The region takes over the file, even
+// after an error, and the caller holds the only reference. The other process promises that the file
+// does not shrink.
 func Attach(file *os.File, access Access) (*Region, error) {
 	mem, err := attach(file, access)
 	if err != nil {
@@ -32,7 +33,7 @@ func attach(file *os.File, access Access) ([]byte, error) {
 	prot, flags := unix.PROT_READ, unix.MAP_SHARED
 	switch access {
 	case Private:
-		// Without NORESERVE a system that does not overcommit counts the whole of a sparse file.
+		// Without NORESERVE a system that does not overcommit counts the whole sparse file.
 		prot, flags = prot|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_NORESERVE
 	case ReadWrite:
 		prot |= unix.PROT_WRITE
@@ -44,12 +45,12 @@ func attach(file *os.File, access Access) ([]byte, error) {
 	return mem, nil
 }
 
-// Pages tell which pages of Private regions this process has written.
+// Pages reports which pages of Private regions this process has written.
 type Pages struct {
 	pagemap *os.File
 }
 
-// OpenPages opens what the kernel tells of this process's pages.
+// OpenPages opens the kernel's table of this process's pages.
 func OpenPages() (*Pages, error) {
 	file, err := os.Open("/proc/self/pagemap")
 	if err != nil {
@@ -61,17 +62,18 @@ func OpenPages() (*Pages, error) {
 // Close ends the use of p.
 func (p *Pages) Close() { _ = p.pagemap.Close() }
 
-// Faults counts this process's page faults up to now: as long as it does not grow, no further page has been written.
+// Faults returns this process's page faults up to now: while it does not grow, no further page has
+// been written.
 func Faults() int64 {
 	var usage unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &usage) != nil {
 		return -1
 	}
-	// A page that was swapped out makes a major fault of a first write.
+	// A first write to a swapped-out page is a major fault.
 	return usage.Minflt + usage.Majflt
 }
 
-// Bits of an entry of pagemap.
+// Bits of a pagemap entry.
 const (
 	pagePresent = 1 << 63
 	pageSwapped = 1 << 62
@@ -102,8 +104,8 @@ func (p *Pages) Written(r *Region, offset, n uint64) bool {
 	return false
 }
 
-// Forget drops this process's own pages of the whole pages in [offset, offset+n) of a Private region, which
-// then shows the file again.
+// Forget drops this process's own copies of the whole pages in [offset, offset+n) of a Private
+// region, which then shows the file again.
 func (r *Region) Forget(offset, n uint64) error {
 	first, last := (offset+PageSize-1)/PageSize*PageSize, (offset+n)/PageSize*PageSize
 	if first >= last {

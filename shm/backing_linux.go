@@ -13,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memfd backs regions by unnamed files, sealed against changes of size: they
-// are not limited by the size of /dev/shm, cannot be opened by other users, and go
-// with the last process that holds them.
+// Memfd backs regions by unnamed files, sealed against changes of size: the size of /dev/shm does
+// not limit them, other users cannot open them, and they end with the last process that holds them.
 type Memfd struct{}
 
-// memfdMode lets no other user open a descriptor again that it was given, by way of
-// /proc. The owner cannot open one for writing either, unless it changes the mode back,
-// which only a seal could refuse (see WriteAlone).
+// memfdMode keeps other users from reopening a descriptor through /proc. The owner cannot open one
+// for writing either, unless it changes the mode back, which only a seal could prevent (see
+// WriteAlone).
 const memfdMode = 0o400
 
 func (Memfd) sealed() bool { return true }
@@ -59,26 +58,26 @@ func (Memfd) seal(file *os.File, access Access) error {
 	return nil
 }
 
-// Named backs regions by POSIX shared-memory objects, /dev/shm/<Prefix><random>:
-// created exclusively, readable by their owner alone. Unlink takes the name away
-// as soon as no process needs it any more.
+// Named backs regions by POSIX shared-memory objects, /dev/shm/<Prefix><random>: created
+// exclusively, readable by their owner alone. Unlink removes the name as soon as no process needs
+// it.
 type Named struct {
 	Prefix string
 	Dir    string      // default /dev/shm
-	Files  *NamedFiles // where the files are entered while they have names; nil nowhere
+	Files  *NamedFiles // records the files while they have names; nil: nothing does
 }
 
-// NamedFiles knows the files of regions that can be opened by a name, so that none is taken
-// for somebody else's. Its zero value is ready.
+// NamedFiles records the files of regions that can be opened by a name, so that none is mistaken
+// for another program's. Its zero value is ready.
 type NamedFiles struct {
 	mu    sync.Mutex
 	files map[fileID]struct{}
 }
 
-// fileID is what the kernel knows a file by.
+// fileID identifies a file to the kernel.
 type fileID struct{ device, inode uint64 }
 
-// Has reports whether a file is that of a region.
+// Has reports whether a file is a region's.
 func (f *NamedFiles) Has(device, inode uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,7 +85,7 @@ func (f *NamedFiles) Has(device, inode uint64) bool {
 	return ok
 }
 
-// enter adds a file, and returns what takes it out again.
+// enter adds a file and returns a function that removes it.
 func (f *NamedFiles) enter(file *os.File) (leave func(), err error) {
 	if f == nil {
 		return func() {}, nil
@@ -150,7 +149,7 @@ func (n Named) create(size int64) (*os.File, func() error, error) {
 		_ = file.Close()
 		return nil, nil, fmt.Errorf("look at the shared memory object: %w", err)
 	}
-	// It leaves without its name, and open: its number is not another file's yet.
+	// The entry is removed after the name, while the file is open: its inode is not reused yet.
 	unlink := func() error { defer leave(); return os.Remove(path) }
 	if err := file.Truncate(size); err != nil {
 		_ = unlink()

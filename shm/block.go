@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Block is a range of a pool, alive while it is referenced. It implements
-// infer.Memory.
+// Block is a range of a pool that lives while it is referenced. It implements infer.Memory.
 type Block struct {
 	pool *Pool
 	span *span
@@ -15,13 +14,13 @@ type Block struct {
 	gone func() // called before the bytes are free; may be nil
 }
 
-// span is a range that the pool once cut and reuses for blocks of its class.
+// span is a range of the pool, reused for blocks of its class.
 type span struct {
 	offset   int64
 	size     int64         // of the class
-	reserved int64         // leading bytes that are real memory, a multiple of PageSize
-	kept     int64         // leading bytes that the block needs, 0 if it is free; more may be real
-	freed    time.Duration // when it became free, since the pool was made
+	reserved int64         // leading allocated bytes, a multiple of PageSize
+	kept     int64         // leading bytes that the block needs, 0 if free; more may be allocated
+	freed    time.Duration // time of its release since the pool was created
 	held     bool          // by a block
 	unproven bool          // less than an eighth of it is kept
 }
@@ -31,18 +30,18 @@ func (b *Block) Bytes() []byte {
 	return b.pool.region.mem[b.span.offset : b.span.offset+b.n : b.span.offset+b.n]
 }
 
-// Offset returns where the block lies in its region.
+// Offset returns the block's offset in its region.
 func (b *Block) Offset() uint64 { return uint64(b.span.offset) }
 
 // Len returns the block's length in bytes.
 func (b *Block) Len() int { return int(b.n) }
 
-// Real returns how many bytes of a block from Alloc are real memory: whole pages,
-// and mostly all of its class.
+// Real returns the allocated bytes of a block from Alloc: whole pages, and usually its whole class
+// size.
 func (b *Block) Real() int64 { return b.span.reserved }
 
-// OnFree has f called when the last reference is given up, just before the bytes
-// are free for others. It is for the block's allocator, before others have it.
+// OnFree makes the last Release call f, just before the bytes are free for others. The block's
+// allocator calls it before others have the block.
 func (b *Block) OnFree(f func()) { b.gone = f }
 
 // Retain adds a reference.
@@ -52,7 +51,7 @@ func (b *Block) Retain() {
 	}
 }
 
-// Release gives a reference up; after the last one the bytes are free.
+// Release drops a reference; after the last one the bytes are free.
 func (b *Block) Release() {
 	switch n := b.refs.Add(-1); {
 	case n > 0:

@@ -2,15 +2,14 @@ package shm
 
 import "slices"
 
-// Spans of different classes share the address space. When a class finds none
-// left, neighbours that are free are joined and cut anew.
+// Spans of different classes share the address space. When a class finds no span, free neighbours
+// are joined and divided again.
 
-// joinLocked makes a span of size bytes of neighbours that are free, or makes
-// room for it above top and returns nil. Their memory is given back.
+// joinLocked joins free neighbours into a span of size bytes, or makes room for it above top and
+// returns nil. Their memory is given back.
 func (p *Pool) joinLocked(size int64) *span {
 	for first := 0; first < len(p.spans); {
-		// Spans that are held never move: their offsets have been told to stubs, and slices
-		// of their bytes are in use.
+		// Held spans never move: stubs know their offsets, and slices of their bytes are in use.
 		if p.spans[first].held {
 			first++
 			continue
@@ -39,11 +38,11 @@ func (p *Pool) joinLocked(size int64) *span {
 	return nil
 }
 
-// dropLocked gives the memory of free spans back and takes them off the lists;
-// spans at the end are forgotten. It reports whether the system let it.
+// dropLocked gives the memory of free spans back and removes them from the lists; spans at the end
+// are forgotten. It reports whether the system allowed it.
 func (p *Pool) dropLocked(first, last int) bool {
-	// Memory first and lists after: if the system refuses, every span is still on its
-	// list, and only has less that is real.
+	// Memory first and lists after: if the system refuses, every span is still on its list, with
+	// less allocated memory.
 	for _, s := range p.spans[first:last] {
 		if s.reserved > 0 {
 			if p.region.Discard(s.offset, s.reserved) != nil {
@@ -67,15 +66,15 @@ func (p *Pool) dropLocked(first, last int) bool {
 	if atEnd {
 		p.top = p.spans[first].offset
 		p.ready = p.top
-		// The array lives on; what it no longer shows must not keep spans alive.
+		// The array lives on; its hidden entries must not keep spans alive.
 		clear(p.spans[first:])
 		p.spans = p.spans[:first]
 	}
 	return true
 }
 
-// recutLocked replaces dropped spans of total bytes by one of size bytes, which
-// it returns, and a free one of the rest.
+// recutLocked replaces dropped spans of total bytes by one of size bytes, which it returns, and a
+// free one of the rest.
 func (p *Pool) recutLocked(first, last int, size, total int64) *span {
 	s := &span{offset: p.spans[first].offset, size: size}
 	fresh := []*span{s}

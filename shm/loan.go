@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Ticket names a block that one side has lent to the other: an index into the
-// lender's private table and, in the high half, how often that entry has been
-// used. It means nothing to other processes.
+// Ticket names a block that one side has lent to the other: an index into the lender's private
+// table and, in the high half, the number of uses of that entry. It means nothing to other
+// processes.
 type Ticket uint64
 
 func makeTicket(slot, generation uint32) Ticket {
@@ -18,20 +18,21 @@ func makeTicket(slot, generation uint32) Ticket {
 // Slot returns the index in the lender's table.
 func (t Ticket) Slot() uint32 { return uint32(t) }
 
-// Generation returns how often the entry has been used.
+// Generation returns the number of uses of the entry.
 func (t Ticket) Generation() uint32 { return uint32(t >> 32) }
 
-// Held is counted memory of others, a client's region, which a stub has mapped itself.
+// Held is reference-counted memory of others, such as a client's region, which a stub has mapped
+// itself.
 type Held interface {
 	Retain()
 	Release()
 }
 
-// Loans is the supervisor's table of what one life of a stub holds: blocks, and memory of
-// others.
+// Loans is the supervisor's table of the memory that one life of a stub holds: blocks, and memory
+// of others.
 type Loans struct {
-	// Kept is told of blocks that the stub keeps longer than it needs them to answer: how many
-	// bytes more, or less, there are. It is called with the lock held; nil: nobody is told.
+	// Kept receives the change in bytes of blocks that the stub keeps longer than it needs them to
+	// answer. It is called with the lock held; it may be nil.
 	Kept func(more int64)
 
 	mu     sync.Mutex
@@ -43,21 +44,21 @@ type Loans struct {
 }
 
 type loan struct {
-	block      *Block // nil: not lent, or held is
-	held       Held   // nil: not lent, or block is
-	group      *Group // of block; nil: the stub keeps it from the beginning
+	block      *Block // nil if held is lent, or nothing
+	held       Held   // nil if block is lent, or nothing
+	group      *Group // of block; nil: the block counts as kept from the beginning
 	generation uint32
 }
 
-// Group is the blocks that a stub needs to answer one batch. Until then they do not count as
-// kept. The lock of Loans guards it.
+// Group is the blocks that a stub needs to answer one batch. Until then they do not count as kept.
+// Guarded by the lock of Loans.
 type Group struct {
 	bytes    int64
 	answered bool
 }
 
-// Lend retains b for the stub and returns the ticket by which the stub will
-// give it back. It is false once the life has ended.
+// Lend retains b for the stub and returns the ticket with which the stub will return it; false
+// after the end of the life.
 func (l *Loans) Lend(b *Block) (Ticket, bool) { return l.LendFor(b, nil) }
 
 // LendFor is Lend for a block of a group.
@@ -71,12 +72,12 @@ func (l *Loans) LendFor(b *Block, g *Group) (Ticket, bool) {
 	s.block, s.group = b, g
 	l.bytes += b.n
 	l.countLocked(g, b.span.size)
-	// Under the lock, so that Close cannot end a loan whose reference is yet to come.
+	// Under the lock, so that Close cannot end a loan before its reference exists.
 	b.Retain()
 	return t, true
 }
 
-// LendHeld is Lend for memory of others. Its bytes do not count, as they are none of ours.
+// LendHeld is Lend for memory of others. Its bytes are not counted.
 func (l *Loans) LendHeld(held Held) (Ticket, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +90,7 @@ func (l *Loans) LendHeld(held Held) (Ticket, bool) {
 	return t, true
 }
 
-// Answered says that the batch of a group has been answered: blocks of it that are still lent
+// Answered reports that the batch of a group has been answered: its blocks that are still lent
 // count as kept.
 func (l *Loans) Answered(g *Group) {
 	l.mu.Lock()
@@ -100,7 +101,7 @@ func (l *Loans) Answered(g *Group) {
 	}
 }
 
-// countLocked counts bytes of a group that are lent, or come back.
+// countLocked counts bytes of a group that are lent, or returned.
 func (l *Loans) countLocked(g *Group, n int64) {
 	if g != nil && !g.answered {
 		g.bytes += n
@@ -112,7 +113,7 @@ func (l *Loans) countLocked(g *Group, n int64) {
 	}
 }
 
-// takeLocked returns an entry for a new loan, and its ticket; nil once the life has ended.
+// takeLocked returns an entry for a new loan, and its ticket; nil after the end of the life.
 func (l *Loans) takeLocked() (Ticket, *loan) {
 	if l.closed {
 		return 0, nil
@@ -126,8 +127,8 @@ func (l *Loans) takeLocked() (Ticket, *loan) {
 		l.slots = append(l.slots, loan{})
 	}
 	s := &l.slots[slot]
-	// A stub that gives the same ticket back twice names an old generation, and cannot
-	// take the block of the next loan in this slot.
+	// A stub that returns the same ticket twice names an old generation, and cannot take the block
+	// of the next loan in this slot.
 	s.generation++
 	return makeTicket(slot, s.generation), s
 }
@@ -148,8 +149,7 @@ func (l *Loans) Return(t Ticket) error {
 		l.countLocked(g, -b.span.size)
 	}
 	l.mu.Unlock()
-	// Outside the lock: the last reference locks the pool, and may call what OnFree was
-	// given.
+	// Outside the lock: the last reference locks the pool, and may call the function of OnFree.
 	if b != nil {
 		b.Release()
 	} else {
@@ -175,8 +175,8 @@ func (l *Loans) Borrow(t Ticket, offset, n uint64) (*Block, []byte, error) {
 	if offset < begin || offset-begin > size || n > size-(offset-begin) {
 		return nil, nil, fmt.Errorf("range [%d, +%d) lies outside the loan [%d, +%d)", offset, n, begin, size)
 	}
-	// While the lock is held the loan has its own reference, so the count cannot be 0:
-	// Return, which another goroutine may call for the stub, comes before or after.
+	// While the lock is held the loan has its own reference, so the count cannot be 0: Return,
+	// which another goroutine may call for the stub, comes before or after.
 	b.Retain()
 	return b, b.Bytes()[offset-begin:][:n:n], nil
 }
@@ -192,19 +192,19 @@ func (l *Loans) findLocked(t Ticket) (*loan, error) {
 	return s, nil
 }
 
-// Count returns how many loans are out, and their bytes.
+// Count returns the number of loans and their bytes.
 func (l *Loans) Count() (loans int, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.slots) - len(l.spare), l.bytes
 }
 
-// Close ends all loans: the stub has died, and holds the region read-only, so
-// the blocks can be used again at once. Nothing can be lent any more.
+// Close ends all loans: the stub has died, and had the region read-only, so the blocks can be
+// reused at once. Nothing can be lent any more.
 func (l *Loans) Close() {
 	l.mu.Lock()
-	// The table is taken as a whole: a Return that comes later finds no ticket, and no
-	// block is released twice.
+	// The table is taken as a whole: a later Return finds no ticket, and no block is released
+	// twice.
 	slots := l.slots
 	l.countLocked(nil, -l.kept)
 	l.slots, l.spare, l.bytes, l.closed = nil, nil, 0, true

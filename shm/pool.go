@@ -12,37 +12,33 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// ErrExhausted says that a pool may not grow further, or the machine refuses
-// the memory.
+// ErrExhausted means that a pool may not grow further, or the machine refuses the memory.
 var ErrExhausted = errors.New("shared memory is exhausted")
 
-// ErrUnproven says that blocks of which little has been filled have all the
-// address space that they may. See Open.
+// ErrUnproven means that mostly unfilled blocks occupy all the address space that they may. See
+// Open.
 var ErrUnproven = errors.New("too much memory has been announced and not filled")
 
 // PoolConfig sets a pool's sizes, in bytes.
 type PoolConfig struct {
 	Default int64 // kept reserved while idle; default 1 MiB
 	Growth  int64 // reserved at a time; default 1 MiB
-	Max     int64 // never more than this is reserved; default: the region's size
-	// Charge is asked before so many bytes become real memory, and Refund is told
-	// when they have been given back. Both are called with the pool's lock held;
-	// nil: all that the machine has may be taken.
+	Max     int64 // upper limit of reserved memory; default: the region's size
+	// Charge is called before n bytes are allocated, and Refund when they have been given back.
+	// Both are called with the pool's lock held; nil: the pool may allocate everything.
 	Charge func(n int64) bool
 	Refund func(n int64)
-	// IdleTrim is how long memory above Default stays free before it is given
-	// back. Default 1 s.
+	// IdleTrim is the time after which free memory above Default is given back. Default 1 s.
 	IdleTrim time.Duration
-	Log      zerolog.Logger // of a trim that went wrong
+	Log      zerolog.Logger // for trims that panic
 }
 
-// Pool allocates blocks in a region that this process alone writes. Blocks
-// begin at page boundaries and own their pages, so that a process which maps
-// them privately can drop its own pages of one block alone.
+// Pool allocates blocks in a region that only this process writes. Blocks begin at page boundaries
+// and own their pages, so that a process that maps them privately can drop its own copies of a
+// single block's pages.
 //
-// Free spans wait in lists by size class, last freed first: warm memory costs a
-// tenth of memory that must be faulted in. All methods are safe for concurrent
-// use.
+// Free spans wait in lists by size class, last freed first: warm memory costs a tenth of memory
+// that must be faulted in. All methods are safe for concurrent use.
 type Pool struct {
 	region *Region
 	config PoolConfig
@@ -50,28 +46,26 @@ type Pool struct {
 	born time.Time
 
 	mu       sync.Mutex
-	top      int64 // where the next span is cut
-	ready    int64 // the region is reserved up to here, apart from spans that were trimmed
-	reserved int64 // bytes that are real memory
+	top      int64 // offset of the next new span
+	ready    int64 // the region is reserved up to here, except trimmed spans
+	reserved int64 // allocated bytes
 	inUse    int64 // bytes of spans that blocks hold
-	unproven int64 // of these, of blocks of which less than an eighth has been filled
+	unproven int64 // part of inUse: blocks of which less than an eighth has been filled
 	blocks   int
-	spans    []*span           // all that were ever cut, in the order of their offsets
-	spare    map[int64][]*span // those that no block holds, by class size
+	spans    []*span           // all spans, in the order of their offsets
+	spare    map[int64][]*span // spans without a block, by class size
 	trimming bool              // a trim is due
 	closed   bool
 }
 
-// provenPart is the part of a block that must be filled before the block no longer
-// counts as announced only, and unprovenPart the part of the address space that
-// such blocks may have.
+// provenPart is the part of a block that must be filled before the block no longer counts as merely
+// announced. unprovenPart is the part of the address space for such blocks.
 const (
 	provenPart   = 8
 	unprovenPart = 4
 )
 
-// NewPool makes a pool over region, whose reference it takes over, and reserves
-// the default size.
+// NewPool creates a pool in region, takes over the reference, and reserves the default size.
 func NewPool(region *Region, config PoolConfig) (*Pool, error) {
 	if config.Default <= 0 {
 		config.Default = 1 << 20
@@ -88,9 +82,9 @@ func NewPool(region *Region, config PoolConfig) (*Pool, error) {
 	config.Default = min(roundUp(config.Default, PageSize), config.Max)
 	config.Growth = roundUp(config.Growth, PageSize)
 	p := &Pool{region: region, config: config, born: time.Now(), spare: make(map[int64][]*span)}
-	// Charged before it is real, as in reserveLocked; no other goroutine has the pool yet.
+	// Charged before it is allocated, as in reserveLocked; no other goroutine has the pool yet.
 	if config.Charge != nil && !config.Charge(config.Default) {
-		p.config.Default = 0 // it begins with nothing, as it may have so little
+		p.config.Default = 0 // it starts empty, since the account has so little
 	}
 	if n := p.config.Default; n > 0 {
 		if err := region.Reserve(0, n); err != nil {
@@ -104,7 +98,7 @@ func NewPool(region *Region, config PoolConfig) (*Pool, error) {
 	return p, nil
 }
 
-// Region returns the region that the pool allocates in.
+// Region returns the pool's region.
 func (p *Pool) Region() *Region { return p.region }
 
 // classSize returns the size of the spans for blocks of n bytes: pages up to
@@ -119,8 +113,8 @@ func classSize(n int64) int64 {
 	return roundUp(pages, step) * PageSize
 }
 
-// Alloc returns a block of n bytes with one reference. Its content is
-// undefined. The error wraps ErrExhausted; smaller blocks may still be had.
+// Alloc returns a block of n bytes with one reference. Its content is undefined. The error wraps
+// ErrExhausted; smaller blocks may still be available.
 func (p *Pool) Alloc(n int) (*Block, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("block of %d bytes: want a length of 0 or more", n)
@@ -135,7 +129,7 @@ func (p *Pool) Alloc(n int) (*Block, error) {
 	return b, nil
 }
 
-// allocLocked makes a block of n bytes, of which the first need are real.
+// allocLocked creates a block of n bytes, with the first need bytes allocated.
 func (p *Pool) allocLocked(n, need int64) (*Block, error) {
 	if p.closed {
 		return nil, fmt.Errorf("allocate %d bytes: the pool is closed", n)
@@ -152,8 +146,8 @@ func (p *Pool) allocLocked(n, need int64) (*Block, error) {
 	return b, nil
 }
 
-// takeLocked finds or cuts a span of the class, or of least bytes, and makes its
-// first need bytes real.
+// takeLocked finds or creates a span of the class, or of least bytes, and allocates its first need
+// bytes.
 func (p *Pool) takeLocked(size, least, need int64) (*span, error) {
 	// The span that was freed last is taken first: its pages are the warmest.
 	if list := p.spare[size]; len(list) > 0 {
@@ -182,7 +176,7 @@ func (p *Pool) takeLocked(size, least, need int64) (*span, error) {
 		grow := min(roundUp(end-p.ready, p.config.Growth), p.region.Size()-p.ready)
 		err := p.reserveLocked(p.ready, grow)
 		if err != nil && grow > roundUp(end-p.ready, PageSize) {
-			// A whole step is refused; the bytes needed may still be there.
+			// A whole step is refused; the necessary bytes may still be available.
 			grow = roundUp(end-p.ready, PageSize)
 			err = p.reserveLocked(p.ready, grow)
 		}
@@ -195,20 +189,20 @@ func (p *Pool) takeLocked(size, least, need int64) (*span, error) {
 	p.top += size
 	s.reserved = min(size, max(p.ready-s.offset, 0))
 	if p.top > p.ready {
-		// The rest of the span lies beyond what is ready: it becomes real when a
-		// larger block of the class needs it.
+		// The rest of the span lies beyond ready: it is allocated when a larger block of the class
+		// needs it.
 		p.ready = p.top
 	}
 	return s, nil
 }
 
-// extendLocked makes the first need bytes of a span real. The span is on no
-// list, so that making room for it does not trim it.
+// extendLocked allocates the first need bytes of a span. The span is on no list, so that making
+// room for it does not trim it.
 func (p *Pool) extendLocked(s *span, need int64) (*span, error) {
 	if s.reserved < need {
 		if err := p.reserveLocked(s.offset+s.reserved, need-s.reserved); err != nil {
-			// It goes back as the last one although others were freed later: trimLocked gives
-			// its memory back later than it could, and nothing else comes of it.
+			// It goes back as the last one although others were freed later. The only effect is
+			// that trimLocked gives its memory back later than it could.
 			p.spare[s.size] = append(p.spare[s.size], s)
 			return nil, err
 		}
@@ -217,8 +211,7 @@ func (p *Pool) extendLocked(s *span, need int64) (*span, error) {
 	return s, nil
 }
 
-// reserveLocked makes a range real memory, trimming what is free if the limit
-// or the machine refuses.
+// reserveLocked allocates a range, and trims free memory if the limit or the machine refuses.
 func (p *Pool) reserveLocked(offset, n int64) error {
 	if n > p.config.Max-p.reserved {
 		p.trimLocked(p.config.Max-n, 0)
@@ -232,9 +225,9 @@ func (p *Pool) reserveLocked(offset, n int64) error {
 			return fmt.Errorf("%w: %d bytes are in use, and %d more are not to be had", ErrExhausted, p.reserved, n)
 		}
 	}
-	// Charged first and made real after, so that what is real is never more than what is
-	// charged. The lock is held for the system call: what the books say is real is so
-	// whenever another goroutine looks at them.
+	// Charged first and allocated after, so that the allocated memory never exceeds the charged
+	// memory. The lock is held for the system call, so the books are exact whenever another
+	// goroutine reads them.
 	err := p.region.Reserve(offset, n)
 	if err != nil {
 		p.trimLocked(0, 0)
@@ -250,7 +243,7 @@ func (p *Pool) reserveLocked(offset, n int64) error {
 	return nil
 }
 
-// refundLocked notes that n bytes are real memory no longer.
+// refundLocked records that n bytes have been given back.
 func (p *Pool) refundLocked(n int64) {
 	p.reserved -= n
 	if p.config.Refund != nil {
@@ -265,14 +258,14 @@ func (p *Pool) free(s *span) {
 	if s.unproven {
 		p.unproven -= s.size
 	}
-	// The memory stays real: it is given to the next block of the class, and to the
-	// system only when it has been free for IdleTrim.
+	// The memory stays allocated: the next block of the class gets it, and the system only after
+	// IdleTrim.
 	s.held, s.unproven, s.kept = false, false, 0
 	s.freed = time.Since(p.born)
 	p.spare[s.size] = append(p.spare[s.size], s)
 	if p.closed && p.blocks == 0 {
-		// Close has left the region to the last block. It is released outside the lock, since
-		// that unmaps it and calls what OnGone was given.
+		// Close has left the region to the last block. It is released outside the lock, because
+		// that unmaps it and calls the function of OnGone.
 		p.refundLocked(p.reserved)
 		p.mu.Unlock()
 		p.region.Release()
@@ -287,17 +280,16 @@ func (p *Pool) free(s *span) {
 	}
 }
 
-// trimLater has trim called when memory that is free now has been so for IdleTrim.
+// trimLater calls trim when memory that is free now has been free for IdleTrim.
 func (p *Pool) trimLater() {
 	panics.AfterFunc(p.config.Log, panics.Memory, p.config.IdleTrim, p.trim, func(error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.trimming = false // the next block that is freed tries again
+		p.trimming = false // the next freed block tries again
 	})
 }
 
-// trim gives back memory that has been free for IdleTrim, and comes again while there
-// is more to give.
+// trim gives back memory that has been free for IdleTrim, and schedules itself while there is more.
 func (p *Pool) trim() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -334,7 +326,7 @@ func (p *Pool) trimLocked(target int64, idle time.Duration) {
 	for p.reserved > target {
 		var victim *span
 		for _, list := range p.spare {
-			for _, s := range list { // ascending by freed: the first that is real is the coldest
+			for _, s := range list { // ascending by freed: the first allocated one is the coldest
 				if s.reserved == 0 {
 					continue
 				}
@@ -369,10 +361,10 @@ func (p *Pool) Trim() {
 
 // Stats is a pool's state in bytes.
 type Stats struct {
-	Reserved int64 // real memory
-	Kept     int64 // of that, what blocks need
+	Reserved int64 // allocated memory
+	Kept     int64 // the part of it that blocks need
 	InUse    int64 // held by blocks, rounded up to their class
-	Blocks   int   // alive
+	Blocks   int   // live blocks
 }
 
 // Stats returns the pool's present state.
@@ -388,8 +380,8 @@ func (p *Pool) Stats() Stats {
 
 // Close ends the pool. The region is released when the last block is.
 func (p *Pool) Close() {
-	// No block is lent from here on. Those that are out stay valid, and the last of them
-	// does in free what is done here when there is none.
+	// No block is allocated from here on. Existing ones stay valid, and the last of them does in
+	// free what this function does without any.
 	p.mu.Lock()
 	closed, blocks := p.closed, p.blocks
 	p.closed = true

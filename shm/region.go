@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Access says what this process does with a region.
+// Access is this process's use of a region.
 type Access uint8
 
-// The ways to map a region. WriteAlone is ReadWrite where no process gets another way
-// to write, whichever descriptor it has and opens again; the kernel then refuses
-// Discard as well.
+// The kinds of access. WriteAlone is ReadWrite where no other process can get write access, even by
+// reopening a descriptor; the kernel then also refuses Discard.
 const (
 	ReadOnly   Access = 0
 	ReadWrite  Access = 1
@@ -31,13 +30,12 @@ type Region struct {
 	unlink  func() error // nil once the file has no name
 	refs    atomic.Int32
 	unnamed atomic.Bool
-	gone    func() // called when the memory has gone; may be nil
+	gone    func() // called when the memory is unmapped; may be nil
 }
 
-// Backing makes the files of regions.
+// Backing creates the files of regions.
 type Backing interface {
-	// create makes an empty file of size bytes, all of them a hole. unlink takes
-	// its name away, nil if it has none.
+	// create creates a sparse file of size bytes. unlink removes its name, nil if it has none.
 	create(size int64) (file *os.File, unlink func() error, err error)
 	// seal is called when the file has been mapped for the access.
 	seal(file *os.File, access Access) error
@@ -45,15 +43,15 @@ type Backing interface {
 	sealed() bool
 }
 
-// NewRegion makes a file of the given sparse size and maps it whole. The
-// caller holds the only reference.
+// NewRegion creates a file of the given sparse size and maps it. The caller holds the only
+// reference.
 func NewRegion(backing Backing, size int64, access Access) (*Region, error) {
 	file, unlink, err := backing.create(size)
 	if err != nil {
 		return nil, err
 	}
-	// Mapped first and sealed after: the seal against writing lets a mapping that is there
-	// write on, and refuses all later ones.
+	// Mapped first and sealed after: the seal against writing lets existing mappings write, and
+	// refuses later ones.
 	prot := unix.PROT_READ
 	if access != ReadOnly {
 		prot |= unix.PROT_WRITE
@@ -76,8 +74,8 @@ func NewRegion(backing Backing, size int64, access Access) (*Region, error) {
 	return r, nil
 }
 
-// NewRegionUpTo makes a region of size bytes, or of half of that, and so on
-// down to least, where the address space is limited.
+// NewRegionUpTo creates a region of size bytes, or of half of that, and so on down to least, if the
+// address space is limited.
 func NewRegionUpTo(backing Backing, size, least int64, access Access) (*Region, error) {
 	for {
 		r, err := NewRegion(backing, size, access)
@@ -95,13 +93,12 @@ func (r *Region) Size() int64 { return int64(len(r.mem)) }
 // an unsealed region that another process can write are touched under Guard.
 func (r *Region) Sealed() bool { return r.sealed }
 
-// File returns the file, to be passed to a process that shares all rights.
+// File returns the file, for a process that shares all rights.
 func (r *Region) File() *os.File { return r.file }
 
-// OpenReadOnly returns a new descriptor of the file that cannot write it. The
-// caller closes it.
+// OpenReadOnly returns a new read-only descriptor of the file. The caller closes it.
 func (r *Region) OpenReadOnly() (*os.File, error) {
-	// A duplicate would share the right to write. This opens the file anew.
+	// A duplicate would share the write access, so the file is opened again.
 	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", r.file.Fd()), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open shared memory read-only: %w", err)
@@ -109,7 +106,7 @@ func (r *Region) OpenReadOnly() (*os.File, error) {
 	return f, nil
 }
 
-// Unlink takes the file's name away, if it has one. It may be called again.
+// Unlink removes the file's name, if it has one. It may be called again.
 func (r *Region) Unlink() error {
 	if r.unlink == nil || r.unnamed.Swap(true) {
 		return nil
@@ -117,11 +114,10 @@ func (r *Region) Unlink() error {
 	return r.unlink()
 }
 
-// Reserve makes [offset, offset+n) real memory. After an error nothing of the
-// range may be touched.
+// Reserve allocates [offset, offset+n). After an error nothing of the range may be touched.
 func (r *Region) Reserve(offset, n int64) error {
-	// Touching a hole would do it too, but where memory is short a touch is a SIGBUS, and
-	// this is an error.
+	// Touching a hole would allocate it too, but a lack of memory would then be a SIGBUS instead of
+	// an error.
 	for {
 		err := unix.Fallocate(int(r.file.Fd()), 0, offset, n)
 		if err == nil {
@@ -133,12 +129,12 @@ func (r *Region) Reserve(offset, n int64) error {
 	}
 }
 
-// Discard gives the memory of [offset, offset+n) back; it reads as zeros after.
+// Discard gives the memory of [offset, offset+n) back; it reads as zeros afterwards.
 func (r *Region) Discard(offset, n int64) error {
 	return unix.Fallocate(int(r.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, n)
 }
 
-// Reserved returns how many bytes of the file are real memory.
+// Reserved returns the allocated bytes of the file.
 func (r *Region) Reserved() (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(r.file.Fd()), &st); err != nil {
@@ -147,7 +143,7 @@ func (r *Region) Reserved() (int64, error) {
 	return st.Blocks * 512, nil
 }
 
-// hole reports whether some page of [offset, offset+n) was never written.
+// hole reports whether a page of [offset, offset+n) was never written.
 func (r *Region) hole(offset, n uint64) (bool, error) {
 	if n == 0 {
 		return false, nil
@@ -163,20 +159,19 @@ func (r *Region) Bytes(offset, n uint64) ([]byte, error) {
 	if offset > size || n > size-offset {
 		return nil, fmt.Errorf("range [%d, +%d) lies outside the region of %d bytes", offset, n, size)
 	}
-	// The capacity ends with the range, so that an append cannot write on into what
-	// belongs to another block.
+	// The capacity ends with the range, so that an append cannot write into another block.
 	return r.mem[offset : offset+n : offset+n], nil
 }
 
-// OnGone has f called when the last reference has been given up. It is for the
-// region's maker, before others have it.
+// OnGone makes the last Release call f. The region's creator calls it before others have the
+// region.
 func (r *Region) OnGone(f func()) { r.gone = f }
 
-// Retain adds a reference. Its caller has one, or a lock under which another goroutine
-// keeps one: a count that has been 0 stays there.
+// Retain adds a reference. Its caller has one, or a lock under which another goroutine keeps one: a
+// count that has reached 0 stays there.
 func (r *Region) Retain() { r.refs.Add(1) }
 
-// Release gives a reference up; the last one unmaps and closes the file.
+// Release drops a reference; the last one unmaps and closes the file.
 func (r *Region) Release() {
 	switch n := r.refs.Add(-1); {
 	case n > 0:
@@ -184,8 +179,8 @@ func (r *Region) Release() {
 	case n < 0:
 		panic("shm: region released more often than retained")
 	}
-	// No goroutine has the region now. gone comes last: it refunds memory that the system
-	// has back only when mapping and file are closed.
+	// No goroutine has the region now. gone comes last: it refunds memory that the system only gets
+	// back when mapping and file are closed.
 	_ = r.Unlink()
 	_ = unix.Munmap(r.mem)
 	_ = r.file.Close()
@@ -195,7 +190,7 @@ func (r *Region) Release() {
 	}
 }
 
-// ErrFault says that mapped bytes have vanished: the file was truncated.
+// ErrFault means that mapped bytes have vanished: the file was truncated.
 var ErrFault = errors.New("shared memory was truncated by another process")
 
 // Guard runs f and turns a fault on mapped memory into ErrFault. Other panics

@@ -2,8 +2,8 @@ package shm
 
 import "fmt"
 
-// Verify walks the pool's books: spans neither overlap nor leave gaps, each is
-// either held or spare exactly once, and the sums are right. It is for tests.
+// Verify checks the pool's books: spans neither overlap nor leave gaps, each is either held or
+// spare exactly once, and the sums are right. It is for tests.
 func (p *Pool) Verify() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

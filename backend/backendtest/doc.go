@@ -1,7 +1,5 @@
-// Package backendtest has instances for the tests of packages that give work to
-// instances. They run no model: an Instance answers after a pause, a Held when its test
-// says so.
+// Package backendtest has fake instances for tests of packages that schedule work. An Instance
+// answers after a pause, a Held when its test says so.
 //
-// Locks: each instance has one, which is not held while a batch is ended or a task is
-// answered.
+// Each instance has a lock, which is not held while a batch ends or a task is answered.
 package backendtest

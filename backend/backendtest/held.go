@@ -5,16 +5,15 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Held is an instance that keeps the batches that it is given until its test ends them.
-// It takes one batch ahead, and gives none back.
+// Held is an instance that keeps its batches until the test ends them. It accepts one batch ahead
+// and gives none back.
 type Held struct {
 	*Instance
-	// Batches are those that have not been ended. A test reads and changes them while
-	// nothing is handed over.
+	// Batches are the batches in flight. A test reads and changes them while nothing is submitted.
 	Batches []*backend.Batch
 }
 
-// NewHeld returns an instance of a name that keeps its batches.
+// NewHeld returns a named instance that keeps its batches.
 func NewHeld(name string) *Held { return &Held{Instance: NewInstance(name, 0)} }
 
 // Ahead implements backend.Pipeliner.

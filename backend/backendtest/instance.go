@@ -11,14 +11,14 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Instance executes each batch for a while, in a goroutine, and answers its tasks
-// without outputs. It takes no batch ahead.
+// Instance executes each batch for a while, in a goroutine, and answers its tasks without outputs.
+// It accepts no batch ahead.
 type Instance struct {
 	name  string
 	pause time.Duration
-	// Refuse has batches come back unseen, as a lost instance gives them back.
+	// Refuse makes the instance give batches back without looking at them, as a lost instance does.
 	Refuse atomic.Bool
-	// Fail, if not nil, is what tasks are answered with. It is set before the first batch.
+	// Fail, if not nil, is the error of all tasks. It is set before the first batch.
 	Fail error
 
 	mu       sync.Mutex
@@ -28,8 +28,8 @@ type Instance struct {
 	overlap  bool
 }
 
-// NewInstance returns an instance of a name, whose executions take as long as pause says,
-// in the time of the synctest bubble if there is one.
+// NewInstance returns a named instance whose executions take the time of pause, in a synctest
+// bubble its fake time.
 func NewInstance(name string, pause time.Duration) *Instance {
 	return &Instance{name: name, pause: pause}
 }
@@ -67,29 +67,28 @@ func (in *Instance) Execute(b *backend.Batch) {
 	}()
 }
 
-// Cancel implements backend.Canceller: it notes the task, which is answered all the same.
+// Cancel implements backend.Canceller: it records the task, which is answered anyway.
 func (in *Instance) Cancel(t *backend.Task) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.canceled = append(in.canceled, t.Request.ID)
 }
 
-// Executed returns the ids of the first requests of the batches that the instance was
-// given, in their order.
+// Executed returns the ids of the first request of each batch, in order.
 func (in *Instance) Executed() []string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return slices.Clone(in.executed)
 }
 
-// Canceled returns the ids of the requests that Cancel was called for, in that order.
+// Canceled returns the ids of the requests passed to Cancel, in order.
 func (in *Instance) Canceled() []string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return slices.Clone(in.canceled)
 }
 
-// Overlapped reports whether the instance was given a batch while it executed another.
+// Overlapped reports whether the instance received a batch while it executed another.
 func (in *Instance) Overlapped() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -1,7 +1,6 @@
-// Package placement says which instances a model's config asks for, where each is placed, and which
-// instances that are there can stand for them. It has no state, and may be called by any goroutine.
+// Package placement lists the instances that a model's config asks for and where each is placed,
+// and matches them with existing instances. Backends use it when they start a model (Of) and when
+// its instance groups change (Of and Match). Any goroutine may call it.
 //
-// Callers: backends, when they start a model (Of), and when its instance groups change (Of and Match).
-//
-// Memory: a Placement keeps the config's group, which is not changed.
+// A Placement keeps the config's group, which nobody changes.
 package placement

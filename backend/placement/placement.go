@@ -19,7 +19,8 @@ type Placement struct {
 	Group  *kserve.ModelInstanceGroup
 }
 
-// Of lists the instances that a config asks for, at most limit. model is its name, for texts.
+// Of lists the instances that a config asks for, at most limit. model is the model's name, for
+// error texts.
 func Of(config *kserve.ModelConfig, model string, limit int) ([]Placement, error) {
 	var list []Placement
 	for _, group := range config.GetInstanceGroup() {
@@ -48,7 +49,7 @@ func Of(config *kserve.ModelConfig, model string, limit int) ([]Placement, error
 	return list, nil
 }
 
-// Number is the number of the GPU, 0 elsewhere.
+// Number returns the number of the GPU, 0 elsewhere.
 func (p *Placement) Number() int32 {
 	n, err := strconv.ParseInt(p.Device, 10, 32)
 	if err != nil {
@@ -57,7 +58,7 @@ func (p *Placement) Number() int32 {
 	return int32(n)
 }
 
-// GPU is 1 + the number of the GPU, 0: there is none.
+// GPU returns 1 + the number of the GPU, 0 without one.
 func (p *Placement) GPU() int32 {
 	if p.Kind != "GPU" {
 		return 0
@@ -65,20 +66,20 @@ func (p *Placement) GPU() int32 {
 	return 1 + p.Number()
 }
 
-// signature is what two instances have in common that can stand for each other.
+// signature is equal for two instances that can replace each other.
 func (p *Placement) signature() string {
 	group := proto.Clone(p.Group).(*kserve.ModelInstanceGroup)
 	group.Name, group.Count = "", 0
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(group)
 	if err != nil {
-		return p.Name // it is like no other
+		return p.Name // it matches no other instance
 	}
 	return p.Device + ":" + string(text)
 }
 
-// Match compares the present instances with the wanted ones: what has both name and signature stays before what has the
-// signature alone. at tells where an instance is placed. kept are in the order of wanted, with the zero value where one is
-// missing.
+// Match compares the present instances with the wanted ones. An instance with the same name and
+// signature is preferred to one with the same signature only. at returns the placement of an
+// instance. kept is in the order of wanted, with the zero value where an instance is missing.
 func Match[T comparable](present, wanted []T, at func(T) *Placement) (kept, surplus []T) {
 	var missing T
 	kept = make([]T, len(wanted))

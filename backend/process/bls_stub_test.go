@@ -76,14 +76,16 @@ func (m *running) wantSettled(t *testing.T) {
 // executes reports whether the stub has begun a batch: one that it had not taken
 // would be given to its successor.
 func (m *running) executes() bool {
-	in := m.instance()
-	in.mu.Lock()
-	l := in.life
+	l := m.instance().current.Load()
+	if l == nil {
+		return false
+	}
 	var first batchInFlight
-	if l != nil && l.count > 0 {
+	l.mu.Lock()
+	if l.count > 0 {
 		first = l.current[0]
 	}
-	in.mu.Unlock()
+	l.mu.Unlock()
 	return first.sent != 0 && l.channel.Taken(first.position)
 }
 

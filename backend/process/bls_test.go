@@ -44,7 +44,9 @@ func TestInferIsCancelledWithItsCallers(t *testing.T) {
 		leave = append(leave, cancel)
 		tasks = append(tasks, &backend.Task{Context: ctx, Request: &infer.Request{ID: fmt.Sprint(i), Caller: outer}, Handle: 4<<32 | uint64(i)})
 	}
-	l.in.life, l.number = l, 5
+	l.setUp()
+	l.in.current.Store(l)
+	l.number = 5
 	l.current[0] = batchInFlight{batch: &backend.Batch{Tasks: tasks}, number: 4}
 	l.count = 1
 	ask(1, processtest.Infer{Batch: 4, Flags: ipc.InferHolding})

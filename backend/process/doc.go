@@ -1,82 +1,63 @@
-// Package process hosts the instances of models in processes of ours, one process for
-// each instance, whatever runs in it. It starts them, speaks with them over the rings of
-// package ipc, answers for them when they are lost, and starts them anew.
+// Package process hosts model instances in child processes, one process for each instance,
+// whatever language the process runs. It starts the processes, exchanges frames with them over
+// the rings of package ipc, answers their requests when they are lost, and restarts them.
 //
-//	Supervisor           of all processes; this process has one
+//	Supervisor           of all processes; the server has one
 //	└─ Model             a version; implements backend.Model
 //	   └─ Instance       outlives its processes; implements backend.Instance
-//	      └─ life        one process and all that belongs to it: channel, loans, tasks
+//	      └─ life        one process and everything that belongs to it: channel, loans, tasks
 //
-// Program is the seam to a language: which program a process runs, with which files, what
-// AUTO_COMPLETE and INITIALIZE tell it, and how its faults read. A backend opens its
-// models by Supervisor.Open with a Program for each; nothing else here depends on it.
-// Package launch keeps the processes themselves, package output what they print; package
-// frames turns requests and responses into the bodies of frames, and back; packages bls
-// and hostcalls have what a model asks of the server. A process is called a stub, which it
-// is of the model: the other side of the protocol.
+// A Program adapts the package to a language: it chooses the executable and its files, writes
+// AUTO_COMPLETE and INITIALIZE, and words the errors. A backend passes a Program to
+// Supervisor.Open for each model. Package launch owns the processes themselves, package output
+// their output; package frames converts between requests or responses and frames; packages bls
+// and hostcalls serve the requests that a model makes to the server. A process is called a stub.
 //
-// An instance has five states:
+// An Instance runs one life after another:
 //
-//	Starting ──▶ Ready ◀──▶ Busy
-//	   │           │          │
-//	   │           ▼          ▼
-//	   ├─────────▶ Lost ◀─────┘      gone without having been told to go
-//	   ▼           │
-//	 Stopped ◀─────┴── (from any)    told to go
+//	starting ──▶ ready ⇄ busy ──▶ lost ──▶ (pause) ──▶ starting
+//	    └───────────┴─────┴──────────┴──▶ stopped
 //
-// From Lost it goes to Starting again, after a pause.
+// The frames of one life:
 //
-// What is said until a process takes batches, and at its end; the process begins:
-//
-//	HELLO ─▶            it has attached to its files
-//	◀─ AUTO_COMPLETE    the process that completes the model's config, alone
+//	HELLO ─▶            the process has attached to its files
+//	◀─ AUTO_COMPLETE    only to the process that completes the model's config
 //	COMPLETED ─▶
-//	◀─ INITIALIZE       of the process that has completed the config, too
+//	◀─ INITIALIZE       also to the process that has completed the config
 //	INITIALIZED ─▶
-//	◀─ EXECUTE …        Ready and Busy
-//	◀─ FINALIZE         told to go
-//	FINALIZED ─▶        requests that it has left open are answered before
+//	◀─ EXECUTE …        the process is ready or busy
+//	◀─ FINALIZE         the process is told to stop
+//	FINALIZED ─▶        requests that it has left open are answered before this
 //
-// A life reads frames and hands each to the type whose job it is about:
+// A life passes each frame to the type that is responsible for it:
 //
-//	handshake        what its process may say, and has said, until it takes batches and at
-//	                 its end; handshake.go and complete.go ask
-//	inFlight         the batches that it executes (inflight.go), which execute.go hands over
-//	                 and conclude.go takes out again, and the requests that these leave
-//	                 open, with their windows and credit (open.go)
-//	readiness        READY? (ready.go)
-//	bls.Requests     what its model asks of other models; bls.go has their session
-//	hostcalls.Calls  what else its model asks of the server: load, unload, metrics
-//	mapping.Table    which regions of clients its process has mapped; regions.go asks
-//	cudaipc.Lent, cudaipc.Announced    memory of devices that its process has lent, and knows
-//	ending           its process, and why that ends (ending.go); end.go settles what it leaves
+//	handshake        the frames until the process takes batches, and at its end
+//	inFlight         the batches that the process executes (inflight.go), which execute.go
+//	                 submits and executed.go completes, and the requests that batches leave
+//	                 open, with their flow control (open.go)
+//	readiness        READY? (handshake.go)
+//	bls.Requests     the model's requests to other models
+//	hostcalls.Calls  the model's other calls to the server: load, unload, metrics
+//	mapping.Table    which client regions the process has mapped (regions.go)
+//	cudaipc.Lent, cudaipc.Announced    device memory that the process lends, or knows
+//	ending           the process, and why it ends; end.go answers the work that it leaves
 //
-// The package has more than 15 files because the four types of the drawing above know each
-// other's state. A life is one state under its instance's lock: its batches and open streams
-// answer for each other when it ends. An instance is what its lives have in common, and how
-// one life ended decides when, and whether, the next begins.
+// Goroutines: Instance.Run lives one life after another. A life has five goroutines: a waiter
+// for the process, the reader of its ring, one for each of its two outputs, and a waiter for
+// these. A goroutine that waits for a response may read the ring instead of the reader (Await).
+// In either case handle runs with the channel's receive lock held.
 //
-// Callers: backend.Backend's callers, by the interfaces of package backend. A Program is
-// called by the goroutines of its instances, several at once.
+// Memory: a task's inputs are lent to the stub by ticket until the stub returns the ticket.
+// Outputs are lent by the stub until the holder of the response releases them. Where clients hold
+// much of a stub's memory, outputs are copied (package frames). The loans of a life end with it;
+// responses that are still being written keep their mapping until they are released.
 //
-// Goroutines: Instance.Run lives one life after another. A life has five: a waiter
-// for the process, the reader of its ring, one for each of its two outputs, and a waiter
-// for these. A goroutine that waits for an answer may read the ring in the reader's
-// place (Await); handle runs with the channel's receive lock held in either case.
+// Trust: packages ipc and frames and executed.go check everything that a stub writes. A stub
+// that breaks the protocol is killed. Requests in flight in a lost stub get the program's text
+// for ProcessLost; a batch that the stub had not taken goes back to the scheduler.
 //
-// Memory: a task's inputs are lent to the stub by ticket until it gives the ticket back.
-// Outputs are lent by the stub until they are released, by the holder of the response;
-// where clients hold much of a stub's memory they are copied (frames). What a life
-// has lent, and what it was lent, goes with it; responses that are being written keep
-// their mapping until they are released.
-//
-// Trust: what a stub writes is checked in ipc, in frames and in executed.go. A stub that
-// breaks the protocol is killed. Requests in flight in a stub that is lost are answered with
-// the program's text for ProcessLost; a batch that the stub had not taken goes back to
-// the scheduler.
-//
-// Locks: the channel's receive lock, then the scheduler's, then Instance.submit, then
-// Instance.mu, then the channel's send lock. Supervisor.mu, Model.mu, and those of windows
-// and readiness are held alone, or inside these for a few instructions; bls has its own.
-// Nothing is handed up while Instance.mu is held.
+// Lock order: the channel's receive lock, the scheduler's lock, Instance.submit, inFlight.mu of
+// the life, the channel's send lock. Supervisor.mu, Model.mu and the locks of windows and
+// readiness are held alone, or inside these for a few instructions; package bls has its own.
+// Nothing is passed up while inFlight.mu is held.
 package process

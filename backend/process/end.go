@@ -1,27 +1,32 @@
 package process
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// left is what a life had when it ended and has not been answered. Guarded by
-// Instance.mu until taken, then the end's own.
+// left is the work of a life that had not been answered when the life ended. Guarded by inFlight.mu
+// until taken is set; after that only the end uses it.
 type left struct {
-	taken   bool            // from the instance
-	wasUp   bool            // and the scheduler has not been told that it is not any more
-	batches []batchInFlight // without a batch: answered
+	taken   bool
+	wasUp   bool            // the scheduler has to be told that the life no longer accepts batches
+	batches []batchInFlight // an entry without a batch has been answered
 	open    []*stream
 }
 
-// end takes everything down that belongs to the life, and answers what the stub
-// still had.
+// end releases everything that belongs to the life and answers its remaining work.
 func (l *life) end(cause error) {
 	in := l.in
 	l.close()
@@ -29,21 +34,21 @@ func (l *life) end(cause error) {
 	in.current.CompareAndSwap(l, nil)
 
 	l.look()
-	l.process.Kill() // and with it, when it is reaped, its group
+	l.process.Kill() // and its group when it is reaped
 	<-l.exited
 	l.process.KillFamily()
 	var broke *ipc.ProtocolError
 	var panicked *panics.Error
 	liar := errors.As(cause, &broke)
-	// Its last frames count, unless one before them was handled halfway.
+	// Its last frames count, unless handling one before them failed midway.
 	if !liar && !errors.As(cause, &panicked) {
 		liar = errors.As(l.drain(), &broke)
 	}
 	if liar {
 		in.model.supervisor.metrics.ProtocolError(broke.Rule)
 	}
-	l.leave(errors.Is(cause, errStopped))
-	// A scheduler that hands a batch over may not have noticed yet that the life has ended.
+	l.leave()
+	// A scheduler that submits a batch may not have noticed that the life has ended.
 	in.submit.Lock()
 	in.submit.Unlock() //nolint:staticcheck // only waited for
 	l.withdrawing.Wait()
@@ -53,8 +58,8 @@ func (l *life) end(cause error) {
 		if left[i].number == l.late.number {
 			left[i].position = l.late.position
 		}
-		// What a stub that broke the protocol says of its head is not believed: its
-		// batch may be why, and would break the next one too.
+		// A stub that broke the protocol is not believed about its head: its batch may be the
+		// reason and would break the next stub too.
 		taken[i] = liar || left[i].streams != nil || l.channel.Taken(left[i].position) || left[i].lostAgain()
 	}
 	in.model.supervisor.children.Forget(l.process)
@@ -75,45 +80,37 @@ func (l *life) end(cause error) {
 
 // close makes the life refuse batches. The batches in flight continue.
 func (l *life) close() {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.closeLocked()
 }
 
 func (l *life) closeLocked() {
-	if l.in.life == l {
+	if l.up {
 		l.left.wasUp = true
-		l.in.life = nil
+		l.up = false
 	}
 }
 
-// leave takes the life from its instance, and notes what the stub still had before
-// anything that could go wrong. It does so once.
-func (l *life) leave(stopped bool) {
-	in := l.in
-	in.mu.Lock()
-	defer in.mu.Unlock()
+// leave records, once, the remaining work of the stub, before anything that could panic.
+func (l *life) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.left.taken {
 		return
 	}
 	l.left.taken = true
 	l.closeLocked()
 	l.leaveLocked()
-	if stopped {
-		in.moveLocked(Stopped)
-	} else {
-		in.moveLocked(Lost)
-	}
 	l.limitLocked()
 	l.emptiedLocked()
 }
 
-// settleLeft answers what has not been answered of what the stub had, gives back those
-// batches that it has not taken, and says that the instance is lost. Taken is nil if
-// the stub may have taken each.
+// settleLeft answers the remaining work, gives back the batches that the stub has not taken, and
+// reports the instance as lost. If taken is nil, the stub may have taken each batch.
 func (l *life) settleLeft(taken []bool) {
 	batches := l.left.batches
-	for i := len(batches) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
+	for i := len(batches) - 1; i >= 0; i-- { // batches that go back to the queue's front keep their order
 		if taken != nil && !taken[i] {
 			l.apart(func() { l.abandon(&batches[i], false) })
 		}
@@ -132,14 +129,13 @@ func (l *life) settleLeft(taken []bool) {
 	}
 }
 
-// mostLost is how many lives may end with a request in flight.
+// mostLost is the number of lives that may end with a request in flight.
 const mostLost = 2
 
-// lostAgain takes account of a life that ends before it has looked at a batch that
-// lay in its ring, and reports whether that is once too often for one of the
-// requests.
+// lostAgain counts a life that ended before it had looked at a batch in its ring. It reports
+// whether one of the requests has reached mostLost.
 func (i *batchInFlight) lostAgain() (enough bool) {
-	if i.position == math.MaxUint64 { // it was never there
+	if i.position == math.MaxUint64 { // its frame was never published
 		return false
 	}
 	for _, task := range i.batch.Tasks {
@@ -149,8 +145,7 @@ func (i *batchInFlight) lostAgain() (enough bool) {
 	return enough
 }
 
-// abandon answers the batch that a lost stub had, or gives it back if the stub
-// had not looked at it; once.
+// abandon answers a lost stub's batch, or gives it back if the stub had not looked at it; once.
 func (l *life) abandon(of *batchInFlight, taken bool) {
 	batch := of.batch
 	if batch == nil {
@@ -173,11 +168,11 @@ func (l *life) abandon(of *batchInFlight, taken bool) {
 	}
 }
 
-// drop is what is left of an end that went wrong: the process goes, and with the
-// channel its memory; what has not been answered is.
-func (l *life) drop(cause error) {
+// drop finishes an end that panicked: it kills the process, closes the channel with its memory, and
+// answers the remaining work.
+func (l *life) drop() {
 	in := l.in
-	l.apart(func() { l.leave(errors.Is(cause, errStopped)) })
+	l.apart(l.leave)
 	l.apart(func() { l.readiness.end(in.fault(infer.Internal, ReadyLost)) })
 	l.apart(l.process.Kill)
 	<-l.exited
@@ -189,11 +184,124 @@ func (l *life) drop(cause error) {
 	l.apart(l.channel.Close)
 	select {
 	case <-l.read:
-	case <-time.After(closedLimit): // its channel may not be closed
+	case <-time.After(closedLimit): // closing the channel may have failed
 	}
 	l.apart(l.mapped.Close)
 	l.apart(l.closeDevices)
 	l.apart(l.loans.Close)
 	l.apart(l.quota.holder.Leave)
 	l.settleLeft(nil)
+}
+
+// ending is the process of a life and the reason for its end. Three goroutines meet here: the
+// waiter sets exit and closes exited, the reader of the ring sets readErr and closes read, and the
+// goroutine of the life waits for both. Any goroutine may call fail.
+type ending struct {
+	process *launch.Process
+	output  *output.Capture
+	hasty   chan struct{} // closed, once, to stop waiting for requests that the process has left open
+	hasten  sync.Once
+	failed  chan error // buffered; the first value counts: this life must end
+	exited  chan struct{}
+	exit    *launch.ExitError // set when exited is closed
+	read    chan struct{}
+	readErr error // of the reader, set when read is closed
+}
+
+func (e *ending) begin() {
+	e.hasty = make(chan struct{})
+	e.failed, e.exited, e.read = make(chan error, 1), make(chan struct{}), make(chan struct{})
+}
+
+// closedLimit is the time that a stub may take to end after it has closed its bell.
+const closedLimit = 500 * time.Millisecond
+
+// fail ends the life because of err. It does not wait.
+func (e *ending) fail(err error) {
+	select {
+	case e.failed <- err:
+	default:
+	}
+	e.process.Kill()
+}
+
+// died returns how the process ended, or why the server killed it.
+func (e *ending) died() error {
+	select {
+	case err := <-e.failed:
+		return err
+	default:
+	}
+	e.exit.Stderr = e.output.LastLines()
+	return e.exit
+}
+
+// await waits for a message of the stub, or for its end.
+func (l *life) await(ctx context.Context, message <-chan error, limit time.Duration, what string) error {
+	late := panics.NewLimit(limit)
+	defer late.Stop()
+	select {
+	case err := <-l.failed: // even if the stub has sent a message before
+		return err
+	default:
+	}
+	select {
+	case err := <-message:
+		return err
+	case err := <-l.failed:
+		return err
+	case <-l.read:
+		return l.readerEnded(message)
+	case <-l.exited:
+		// A child of the model may hold the bell open, so await does not wait for its end of file.
+		broken := l.drain()
+		select {
+		case err := <-message:
+			return err
+		default:
+			return cmp.Or(broken, l.died())
+		}
+	case <-late.C:
+		broken := l.drain()
+		select {
+		case err := <-message:
+			return err
+		default:
+			return cmp.Or[error](broken, &lateError{fmt.Sprintf("process did not %s within %s", what, limit)})
+		}
+	case <-ctx.Done():
+		return errStopped
+	}
+}
+
+// drain handles the frames that the process has published. An error must end the life. The caller
+// does not hold the channel's receive lock.
+func (l *life) drain() error {
+	_, err := l.channel.Receive(l.handle)
+	if errors.Is(err, ipc.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// readerEnded returns why the stub's frames ended.
+func (e *ending) readerEnded(message <-chan error) error {
+	if e.readErr != nil {
+		return e.readErr
+	}
+	select {
+	case err := <-message: // sent before the end
+		return err
+	default:
+	}
+	// End of file, usually because the process ends. If it does not end, it has closed its
+	// descriptors and cannot be used.
+	limit := panics.NewLimit(closedLimit)
+	defer limit.Stop()
+	select {
+	case <-e.exited:
+		return e.died()
+	case <-limit.C:
+		return errors.New("process closed its end of the channel and lives on")
+	}
 }

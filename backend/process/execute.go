@@ -2,19 +2,21 @@ package process
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/bls"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// errNotTaken says that an instance cannot be given a batch now.
+// errNotTaken is the error of an instance that accepts no batch now.
 var errNotTaken = errors.New("instance takes no batch")
 
-// Execute implements backend.Instance. It panics only before the batch is in flight
-// in a life: what is in flight is answered by the life or its end.
+// Execute implements backend.Instance. It panics only before the batch is in flight in a life. From
+// then on the life, or its end, answers the batch.
 func (in *Instance) Execute(b *backend.Batch) {
 	begin := backend.Now()
 	err := in.handOver(b, begin)
@@ -25,12 +27,12 @@ func (in *Instance) Execute(b *backend.Batch) {
 		in.apart(func() { b.Done(b, backend.Report{Refused: true}) })
 		return
 	}
-	// Done may hand the next batch over, which may fail as well, and so on for as many
-	// as wait: each in a goroutine of its own, for the sake of the stack.
+	// Done may submit the next batch, which may fail as well, and so on for every waiting batch.
+	// Each gets its own goroutine so that the stack does not grow.
 	panics.Go(in.log, panics.Request, func() { in.fail(b, begin, err) }, nil)
 }
 
-// fail answers a batch that could not be handed over.
+// fail answers a batch that could not be submitted.
 func (in *Instance) fail(b *backend.Batch, begin int64, err error) {
 	now := backend.Now()
 	in.apart(func() {
@@ -41,15 +43,18 @@ func (in *Instance) fail(b *backend.Batch, begin int64, err error) {
 	}
 }
 
-// handOver numbers a batch and publishes its frame. An *infer.Error means that
-// the batch cannot be sent; a life that ends answers its batches itself, and is
-// no error.
+// handOver numbers a batch and publishes its frame. An *infer.Error means that the batch cannot be
+// sent. The end of a life is no error: it answers its batches itself.
 func (in *Instance) handOver(b *backend.Batch, begin int64) error {
-	// Batches are numbered and published in one order. Nothing that holds submit
-	// waits for the channel's receive lock, under which Execute may be called.
+	// Batches are numbered and published in the same order. Nothing that holds submit waits for the
+	// channel's receive lock, under which Execute may be called.
 	in.submit.Lock()
 	defer in.submit.Unlock()
-	l, entered, ahead, err := in.enter(b, begin)
+	l := in.current.Load()
+	if l == nil {
+		return errNotTaken
+	}
+	entered, ahead, err := l.enter(b, begin, in.name)
 	if err != nil {
 		return err
 	}
@@ -67,65 +72,42 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 	})
 	if err != nil {
 		var panicked *panics.Error
-		if errors.As(err, &panicked) { // nothing of it was published
+		if errors.As(err, &panicked) { // nothing was published
 			err = infer.AsError(err)
 		}
 	}
 	return l.sent(number, position, at, err)
 }
 
-// enter numbers a batch and has it in flight in the life of the instance.
-func (in *Instance) enter(b *backend.Batch, begin int64) (l *life, entered batchInFlight, ahead bool, err error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	l = in.life
-	if l == nil {
-		return nil, entered, false, errNotTaken
-	}
-	entered, ahead, err = l.enterLocked(b, begin, in.name)
-	if err != nil {
-		return nil, entered, false, err
-	}
-	return l, entered, ahead, nil
-}
-
-// aheadBelow is how short executions are, on average, for which it makes sense
-// to hand a batch over before the one in front of it has been answered. A batch
-// that waits behind a longer one could have gone to another instance.
+// aheadBelow is the average duration of executions below which the instance accepts a batch ahead.
+// A batch that waits behind a longer execution could have gone to another instance.
 const aheadBelow = 200 * time.Microsecond
 
-// Ahead implements backend.Pipeliner. While the stub has not said what it did
-// with a batch that was asked back, it gets no other ahead: it is in a long
-// execution, and the next one could not be asked back.
+// Ahead implements backend.Pipeliner. Until the stub has reported the fate of a withdrawn batch, it
+// gets no other batch ahead: it is in a long execution, and the next batch could not be withdrawn.
 func (in *Instance) Ahead() bool {
 	if in.await.average.Load() >= int64(aheadBelow) {
 		return false
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	l := in.life
-	return l != nil && l.count < depth && l.asked.number == 0
+	l := in.current.Load()
+	return l != nil && l.roomAhead()
 }
 
 // Withdraw implements backend.Pipeliner.
 func (in *Instance) Withdraw() {
-	in.mu.Lock()
-	l := in.life
+	l := in.current.Load()
 	if l == nil {
-		in.mu.Unlock()
 		return
 	}
-	last, certain := l.withdrawLocked()
-	in.mu.Unlock()
-	if certain {
-		// Not after Lost, which would be of another life perhaps: end waits.
+	if last, certain := l.withdraw(); certain {
+		// This must come before Lost, which could be another life's: end waits for withdrawing.
 		defer l.withdrawing.Done()
 		last.batch.Done(last.batch, backend.Report{Refused: true, Withdrawn: true})
 	}
 }
 
-// send encodes and publishes the frame of a batch; the caller holds submit. After
-// an error or a panic nothing is lent and nothing was published.
+// send encodes and publishes the frame of a batch; the caller holds submit. After an error or a
+// panic nothing is lent and nothing was published.
 func (l *life) send(b *backend.Batch, entered *batchInFlight, ahead bool) (position uint64, at int64, err error) {
 	var few [8]*infer.Request
 	var fewHandles [8]uint64
@@ -139,20 +121,91 @@ func (l *life) send(b *backend.Batch, entered *batchInFlight, ahead bool) (posit
 
 // Cancel implements backend.Canceller.
 func (in *Instance) Cancel(task *backend.Task) {
-	in.mu.Lock()
-	l := in.life
-	handle, inside := uint64(0), false
-	abandoned := false
-	if l != nil {
-		if handle, inside = l.handleLocked(task); inside {
-			abandoned = l.abandonedLocked(handle >> 32)
-		}
+	l := in.current.Load()
+	if l == nil {
+		return
 	}
-	in.mu.Unlock()
+	handle, inside, abandoned := l.cancelled(task)
 	if inside {
 		l.tell(handle)
 	}
 	if abandoned {
 		l.bls.CancelBatch(handle >> 32)
+	}
+}
+
+// awaitState learns how long responses take, to decide whether spinning for the next one pays off.
+// Races between updates only lose a sample.
+type awaitState struct {
+	// average is the moving average (1/8) of ns from submitting a batch until its response was
+	// published. It leaves out this side's own wake-up.
+	average atomic.Int64
+	// think is the same average of the time before the stub's next frame while that depends on the
+	// stub alone. It leaves out the time in which the stub waits for other models.
+	think atomic.Int64
+	// skip counts the waits to sleep through, because a yield took so long that another process
+	// needs the processor. penalty is the next such number; clean counts the spins since.
+	skip    atomic.Int32
+	penalty atomic.Int32
+	clean   atomic.Int32
+}
+
+// Limits of spinning; see docs/protocol.md.
+const (
+	slowYield    = 200 * time.Microsecond
+	firstPenalty = 4
+	lastPenalty  = 1024
+	cleanSpins   = 64
+)
+
+// observe adds a sample of a batch's response time, and thought one of a frame.
+func (a *awaitState) observe(wait int64) { learn(&a.average, wait) }
+func (a *awaitState) thought(wait int64) { learn(&a.think, wait) }
+
+func learn(average *atomic.Int64, wait int64) {
+	// A single long wait, such as a restart, must not disable spinning for long.
+	wait = min(max(wait, 0), int64(time.Millisecond))
+	old := average.Load()
+	average.Store(old + (wait-old)/8)
+}
+
+func (a *awaitState) worthwhile(budget time.Duration) bool {
+	if budget <= 0 || a.think.Load() > int64(budget) {
+		return false
+	}
+	if a.skip.Load() > 0 {
+		a.skip.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (a *awaitState) spun(longest time.Duration) {
+	if longest > slowYield {
+		next := min(max(a.penalty.Load()*2, firstPenalty), lastPenalty)
+		a.penalty.Store(next)
+		a.skip.Store(next)
+		a.clean.Store(0)
+		return
+	}
+	if a.clean.Add(1) >= cleanSpins {
+		a.clean.Store(0)
+		a.penalty.Store(a.penalty.Load() / 2)
+	}
+}
+
+// Await implements backend.Awaiter.
+func (in *Instance) Await(done <-chan struct{}) {
+	l := in.current.Load()
+	budget := in.model.settings.Spin
+	if l == nil || !in.await.worthwhile(budget) {
+		return
+	}
+	f := bls.Follower{Of: l.bls}
+	longest, err := l.channel.Spin(budget, done, l.handle, f.Look)
+	f.Leave()
+	in.await.spun(longest)
+	if err != nil {
+		l.fail(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// oneResponse is what the answer to a batch of one request mostly needs, in one piece.
+// oneResponse is the usual memory of the response to a batch of one request, in one allocation.
 type oneResponse struct {
 	list     [1]*infer.Response
 	response infer.Response
@@ -17,7 +17,7 @@ type oneResponse struct {
 	shape    [3]int64
 }
 
-// responsesOf has room for the answer to a batch of several requests.
+// responsesOf is the memory of the responses to a batch of several requests.
 type responsesOf struct {
 	kept frames.Kept // of all responses
 	few  [8]*infer.Response
@@ -29,7 +29,7 @@ type keptResponse struct {
 	kept frames.Kept
 }
 
-// executed answers a batch.
+// executed handles EXECUTED: it answers a batch.
 func (l *life) executed(f ipc.Frame) error {
 	arrived := f.Seen
 	if arrived == 0 {
@@ -47,9 +47,9 @@ func (l *life) executed(f ipc.Frame) error {
 	if err != nil {
 		return err
 	}
-	// A batch that waited behind another began when that one was answered.
+	// A batch that waited behind another one began when that one was answered.
 	begin := max(first.begin, freed)
-	sent := max(first.sent, begin) // the answer may be faster than Execute's own bookkeeping
+	sent := max(first.sent, begin) // the response may be faster than Execute's own bookkeeping
 	batch := first.batch
 	if !batch.Trial && !in.served.Load() {
 		in.served.Store(true)
@@ -58,8 +58,8 @@ func (l *life) executed(f ipc.Frame) error {
 	in.await.observe(posted - sent)
 	in.await.thought(posted - max(sent, l.bls.Informed()))
 
-	// Everything is read and checked before anything is handed up: a stub that
-	// breaks the protocol in its last response has answered nothing.
+	// Everything is read and checked before anything is delivered: a stub that breaks the protocol
+	// in its last response has answered nothing.
 	var responses []*infer.Response
 	var spare *infer.Response
 	var kept *frames.Kept
@@ -97,7 +97,7 @@ func (l *life) executed(f ipc.Frame) error {
 	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Failed: failed, Executed: true, GPU: l.in.gpu}
 	_, itself := l.in.model.program.(Timekeeper)
 	last := report.ComputeEnd
-	if itself { // what it says is bounded by what is known
+	if itself { // the process's times are limited by the server's own
 		from := sent
 		if body.Reported {
 			report.Start = between(sent, body.Begun, last)
@@ -119,8 +119,8 @@ func (l *life) executed(f ipc.Frame) error {
 			}
 		})
 	}
-	// Done first: the next batch is on its way to the stub while this one's
-	// responses go up.
+	// Done comes first, so that the next batch is on its way to the stub while this batch's
+	// responses are delivered.
 	end := arrived
 	switch {
 	case itself && body.Reported:
@@ -132,7 +132,7 @@ func (l *life) executed(f ipc.Frame) error {
 	l.apart(func() { batch.Done(batch, report) })
 	for i, task := range batch.Tasks {
 		if responses[i] != nil {
-			if failure != nil && responses[i].Held == nil { // it has the text
+			if failure != nil && responses[i].Held == nil { // it refers to the text
 				kept.Retain()
 				responses[i].Held = kept
 			}
@@ -142,27 +142,27 @@ func (l *life) executed(f ipc.Frame) error {
 	return nil
 }
 
-// short reports whether an answer was read in less than a microsecond, so that its end is when it came.
+// short reports whether a response was read in less than a microsecond, so that its end is the time
+// of its arrival.
 func short(body []byte, r *infer.Response) bool {
 	const few = 4 << 10
 	if len(body) > few || r == nil {
 		return false
 	}
 	for i := range r.Outputs {
-		if r.Outputs[i].Memory != r.Held { // it lies elsewhere, and may have been read or copied
+		if r.Outputs[i].Memory != r.Held { // it is elsewhere and may have been read or copied
 			return false
 		}
 	}
 	return true
 }
 
-// between is the time that a process has told, if it lies between two that are known, else the nearer of them.
+// between returns a time that a process has reported, limited to the range from first to last.
 func between(first int64, told uint64, last int64) int64 {
 	return max(first, int64(min(told, uint64(last))))
 }
 
-// apart calls f, which goes up, so that a panic in it keeps nothing else of the batch
-// from being done.
+// apart calls f, which delivers something. A panic in it affects nothing else of the batch.
 func (l *life) apart(f func()) { l.in.apart(f) }
 
 func (in *Instance) apart(f func()) {
@@ -177,8 +177,8 @@ func release(responses []*infer.Response) {
 	}
 }
 
-// skipped takes account of a batch that the stub did not execute, because it was
-// withdrawn. If that was not certain, it comes back only now.
+// skipped handles a withdrawn batch that the stub did not execute. If that was not certain before,
+// the batch is given back only now.
 func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) error {
 	asked, first, fits := l.skipping(number)
 	if !fits {
@@ -193,9 +193,9 @@ func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) err
 	return nil
 }
 
-// readResponses fills responses with the responses of an EXECUTED frame, and tells
-// which requests are to be executed again, and which count as failed. The first response may be made in spare, with its outputs, and
-// has its shapes in l.response.Room; nil: there is none.
+// readResponses fills responses with the responses of an EXECUTED frame. It returns the requests to
+// execute again, and the positions of the failed ones. The first response may use spare with its
+// outputs, and l.response.Room for its shapes; spare may be nil.
 func (l *life) readResponses(body *ipc.ExecutedBody, f *ipc.Frame, of *batchInFlight, responses []*infer.Response, spare *infer.Response, kept *frames.Kept) (rescheduled map[uint32]bool, failed []int, err error) {
 	r := &l.response
 	for {
@@ -207,7 +207,7 @@ func (l *life) readResponses(body *ipc.ExecutedBody, f *ipc.Frame, of *batchInFl
 		if !ok {
 			return nil, nil, ipc.Broken("handle", "response to request %#x, which is not inside", r.Handle)
 		}
-		if r.Flags == ipc.FlagFailure { // of a request that is answered in this frame, was before, or will be
+		if r.Flags == ipc.FlagFailure { // of a request that is answered in this frame, before, or later
 			if len(r.Outputs) > 0 || body.Failed || len(failed) > 0 && index <= failed[len(failed)-1] {
 				return nil, nil, ipc.Broken("frame", "request %d of the batch counts as failed, in a batch that failed, twice, out of order or with outputs", index)
 			}
@@ -257,4 +257,105 @@ func (l *life) readResponses(body *ipc.ExecutedBody, f *ipc.Frame, of *batchInFl
 			return nil, nil, err
 		}
 	}
+}
+
+// executing returns the batch that the stub executes and when the one before it was answered. It
+// fails if that batch has another number.
+func (f *inFlight) executing(number uint64) (first batchInFlight, freed int64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if asked := f.asked; asked.certain && number > asked.number {
+		return first, 0, ipc.Broken("handle", "EXECUTED of batch %d, where batch %d, which was withdrawn, is to be skipped first", number, asked.number)
+	}
+	if f.count == 0 || number != f.current[0].number || number > f.encoded.Load() {
+		return first, 0, ipc.Broken("handle", "EXECUTED of batch %d, where %d are inside, the first of them %d", number, f.count, f.current[0].number)
+	}
+	return f.current[0], f.freed, nil
+}
+
+// conclude removes the first batch, which the caller answers. It returns false if the end of the
+// life answers the batch. It completes responses and report, and returns the streams that end with
+// the batch and whose senders may be waiting.
+func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, rescheduled map[uint32]bool, report *backend.Report, arrived int64) (credits []*stream, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.count == 0 {
+		return nil, false
+	}
+	var ended []*stream
+	group := f.current[0].lent
+	var left *lending // of requests that stay open
+	for i, task := range first.batch.Tasks {
+		s := first.stream(i)
+		switch {
+		case s != nil && s.ended:
+		case responses[i] != nil:
+			if s != nil {
+				responses[i] = s.whole(responses[i])
+			}
+		case report.Err != nil:
+			responses[i] = infer.ErrorResponse(report.Err)
+			if s != nil && f.decoupled {
+				credits = append(credits, s) // its sender may be waiting
+			}
+		case rescheduled[uint32(i)]:
+			report.Rescheduled = append(report.Rescheduled, task)
+		default:
+			if s == nil {
+				s = &stream{of: f, task: task, handle: first.handleOf(i)}
+			}
+			if group != nil {
+				if left == nil {
+					left = &lending{group: group}
+				}
+				s.lent = left
+				left.open++
+			}
+			f.open.add(s)
+			continue
+		}
+		if s != nil {
+			ended = append(ended, s)
+		}
+	}
+	f.concludeLocked(arrived)
+	if group != nil && left == nil {
+		f.session.answered(group)
+	}
+	for _, s := range ended { // not earlier: until here the end of the life may have to answer them
+		s.ended = true
+		s.close()
+	}
+	if f.asked.number == first.number { // too late
+		f.asked = withdrawal{}
+	}
+	return credits, true
+}
+
+// skipping returns the withdrawal and the first batch, and whether the stub may skip the batch with
+// this number now.
+func (f *inFlight) skipping(number uint64) (asked withdrawal, first batchInFlight, fits bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	asked, first = f.asked, f.current[0]
+	fits = number != 0 && number == asked.number
+	if asked.certain { // the batches submitted before it must have been answered
+		fits = fits && (f.count == 0 || first.number > number)
+	} else {
+		fits = fits && f.count > 0 && first.number == number
+	}
+	return asked, first, fits
+}
+
+// concludeSkipped removes a skipped batch, which the caller gives back. It returns false if that
+// has been done.
+func (f *inFlight) concludeSkipped(asked withdrawal, arrived int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = withdrawal{}
+	if asked.certain || f.count == 0 { // or the life has ended
+		return false
+	}
+	f.concludeLocked(arrived)
+	return true
 }

@@ -11,48 +11,47 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/panics"
+	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 )
 
-// Instance is one instance of a model: a sequence of stub processes, one at a
-// time.
+// Instance is one instance of a model. It runs one stub process after another.
 type Instance struct {
 	model *Model
 	name  string
 	gpu   int32 // for Report.GPU
-	// placed is what the config said of it when it was made, and json the whole
-	// config as its stubs are told it.
+	// placed is the instance's placement when it was made, and json the whole config for its stubs.
 	placed placement.Placement
 	json   []byte
-	cores  []int // that it may run on; empty: all
+	cores  []int // the cores that it may use; empty means all
 	log    zerolog.Logger
 
 	cancel context.CancelFunc
-	ended  chan struct{} // closed when Run has returned; set, like cancel, before it begins
+	ended  chan struct{} // closed when Run has returned; set, like cancel, before Run begins
 
-	// primed is a life that has completed the model's config and becomes the first
-	// one; used by one goroutine at a time: AutoComplete, then Run.
+	// primed is a life that has completed the model's config and becomes the first one. One
+	// goroutine at a time uses it: AutoComplete, then Run.
 	primed *life
-	// current is the life that takes batches, for Await; nil while there is none.
+	// current is the life that accepts batches, or did until its end began; nil without one.
 	current atomic.Pointer[life]
-	// doomed is true once no stub is to live on, set before current is looked at.
+	// doomed is set, before current is read, when no stub may live on.
 	doomed atomic.Bool
-	// asks is true if the model has is_ready.
+	// asks reports whether the model has is_ready.
 	asks  atomic.Bool
 	await awaitState
-	// noted is what operators are shown; the goroutine of Run alone stores it.
+	// noted is the record for operators; only the goroutine of Run stores it.
 	noted atomic.Pointer[record]
-	// served is true once the present life has answered a batch, warm-ups aside.
+	// served reports whether the present life has answered a batch, apart from warm-ups.
 	served atomic.Bool
 
-	// submit is held while a batch is numbered, encoded and published. It is taken
-	// before mu and the channel's send lock.
+	// submit is held while a batch is numbered, encoded and published. It is taken before
+	// inFlight.mu and the channel's send lock.
 	submit sync.Mutex
 
-	mu       sync.Mutex
-	state    State
-	life     *life // set in Ready and Busy
-	hopeless bool  // no new life is to be expected soon
+	hopeless bool // no new life is expected soon; used by the goroutine of Run alone
 }
 
 var (
@@ -64,11 +63,10 @@ var (
 // Name implements backend.Instance.
 func (in *Instance) Name() string { return in.name }
 
-// Run keeps one stub alive until ctx ends; then the stub is told to finalize.
-// started is called once, with the outcome of the first start. After a first
-// start that failed Run returns; later losses are healed. When Run returns the
-// stub has been reaped and its memory is unmapped, except for what responses
-// that are still being written hold.
+// Run keeps one stub alive until ctx ends; then it tells the stub to finalize. It calls started
+// once, with the result of the first start. If the first start fails, Run returns; it recovers from
+// later losses. When Run returns, the stub has been reaped and its memory is unmapped, except for
+// the parts that responses being written still hold.
 func (in *Instance) Run(ctx context.Context, started func(error)) {
 	in.model.supervisor.instances.Add(1)
 	defer in.model.supervisor.instances.Add(-1)
@@ -114,45 +112,32 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 			return
 		case <-time.After(wait):
 		}
-		in.move(Starting, nil)
-		if !hopeless { // else it stays dead until it is up
+		if !hopeless { // otherwise it stays dead until it is up
 			in.note(PhaseRestarting, nil)
 		}
 	}
 }
 
-// stop ends the instance for good. If it ever worked, a scheduler that still waits for it
-// is told that there is nothing to wait for.
+// stop ends the instance for good. If it ever worked, it tells a scheduler that still waits for it
+// to stop waiting.
 func (in *Instance) stop(worked bool) {
-	in.endState()
 	if worked {
 		in.lost(true)
 	}
 }
 
-func (in *Instance) endState() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.state != Stopped {
-		in.moveLocked(Stopped)
-	}
-}
-
-// setHopeless tells the scheduler, once for each change, whether waiting for
-// this instance makes sense.
+// setHopeless tells the scheduler, once for each change, that waiting for this instance is
+// pointless.
 func (in *Instance) setHopeless(yes bool) {
-	in.mu.Lock()
 	changed := in.hopeless != yes
 	in.hopeless = yes
-	in.mu.Unlock()
 	if changed && yes {
 		in.log.Error().Msg("process is lost again and again: requests are refused until it starts")
 		in.lost(true)
 	}
 }
 
-// available tells the scheduler of an instance that takes batches, which a passive
-// one does not.
+// available tells the scheduler that the instance accepts batches, unless it is passive.
 func (in *Instance) available() {
 	if !in.placed.Group.GetPassive() {
 		in.model.events.Available(in)
@@ -165,15 +150,15 @@ func (in *Instance) lost(hopeless bool) {
 	}
 }
 
-// backoff says how long to wait before a new life: not at all after a life that has
-// answered something, and longer and longer while lives end without. Losses that do
-// not speak against the model make pauses too, but are not counted for giving up.
+// backoff chooses the pause before a new life: none after a life that has answered a batch, and
+// longer and longer while lives end without. Losses that are not the model's fault cause pauses
+// too, but do not count towards giving up.
 type backoff struct {
 	pauses int // in a row, each after less than a healthy minute
-	losses int // of these, counted for giving up
-	starts int // in a row that did not reach ready, counted for giving up
-	// lived are the last hopelessLosses lives that count, with the pauses after them
-	// and what came between, the latest last.
+	losses int // of these, counted towards giving up
+	starts int // in a row that did not reach ready, counted towards giving up
+	// lived are the durations of the last hopelessLosses counted lives, including the pauses after
+	// them and uncounted lives in between, the latest last.
 	lived [hopelessLosses]time.Duration
 }
 
@@ -181,7 +166,7 @@ type backoff struct {
 const (
 	healthyAfter    = time.Minute
 	firstPause      = 10 * time.Millisecond
-	longestPause    = 5 * time.Second  // of a stub that starts and is lost
+	longestPause    = 5 * time.Second  // for a stub that starts and is lost
 	longestStart    = 30 * time.Second // after a life that did not start
 	hopelessStarts  = 3
 	hopelessLosses  = 5           // in a row within losingSpan
@@ -189,15 +174,15 @@ const (
 	pauseJitterPart = 5           // a fifth, either way
 )
 
-// next takes account of a loss after lived and returns the pause before the
-// next start, and whether there is little hope: stubs do not start, or do and are
-// lost again and again before they have answered anything.
+// next counts a loss after a life of length lived. It returns the pause before the next start, and
+// whether the instance is hopeless: stubs do not start, or they start and are lost repeatedly
+// before they have answered anything.
 func (b *backoff) next(lived time.Duration, l loss) (wait time.Duration, hopeless bool) {
 	if l.served {
 		*b = backoff{}
 		return 0, false
 	}
-	if l.cause == TakenAway { // as if it had not been: the region is copied from now on
+	if l.cause == TakenAway { // not counted: the region is copied from now on
 		return 0, false
 	}
 	if lived >= healthyAfter && l.started {
@@ -223,7 +208,7 @@ func (b *backoff) next(lived time.Duration, l loss) (wait time.Duration, hopeles
 	}
 	copy(b.lived[:], b.lived[1:])
 	b.lived[hopelessLosses-1] = lived
-	var since time.Duration // the first of the last losses
+	var since time.Duration // since the first of the last losses
 	for _, d := range b.lived[1:] {
 		since += d
 	}
@@ -244,4 +229,106 @@ func stderrOf(err error) string {
 		text += line
 	}
 	return text
+}
+
+// Cause is the reason for the loss of a stub process. The texts are the metric's label.
+type Cause string
+
+// The causes of losses.
+const (
+	// Exited: the process ended by itself, or by a signal from outside.
+	Exited Cause = "exit"
+	// BrokeProtocol: the process violated the protocol and was killed.
+	BrokeProtocol Cause = "protocol"
+	// TooLate: the process exceeded a time limit and was killed.
+	TooLate Cause = "timeout"
+	// OutOfMemory: the kernel killed the process because of a lack of memory, or a process could
+	// not get the memory or descriptors that it needs.
+	OutOfMemory Cause = "memory"
+	// OurFault: the process no longer trusted the data that it received, or the server ended the
+	// life because of a fault of its own.
+	OurFault Cause = "server"
+	// TakenAway: a client truncated its region of shared memory while the process used it.
+	TakenAway Cause = "region"
+)
+
+// counts reports whether a loss counts against the model, which is given up after too many. A lack
+// of memory is temporary; a fault of the server or of a client is not the model's.
+func (c Cause) counts() bool { return c != OutOfMemory && c != OurFault && c != TakenAway }
+
+// The exit codes of a stub that lacks memory for its own needs, or that cannot trust the ring any
+// more; as in process.py.
+const (
+	exitNoMemory = 71
+	exitConfused = 76
+)
+
+// lateError names the action that a stub did not complete in time.
+type lateError struct{ text string }
+
+func (e *lateError) Error() string { return e.text }
+
+// Late returns an error of a Program's Start that counts as TooLate.
+func Late(text string) error { return &lateError{text} }
+
+// causeOf returns why a life has ended, or could not begin.
+func causeOf(err error) Cause {
+	var (
+		exit     *launch.ExitError
+		protocol *ipc.ProtocolError
+		late     *lateError
+		panicked *panics.Error
+		taken    *takenAwayError
+	)
+	switch {
+	case errors.As(err, &panicked):
+		return OurFault
+	case errors.As(err, &taken):
+		return TakenAway
+	case errors.As(err, &protocol):
+		return BrokeProtocol
+	case errors.As(err, &late):
+		return TooLate
+	case errors.As(err, &exit) && (exit.OutOfMemory || exit.Code == exitNoMemory):
+		return OutOfMemory
+	case errors.As(err, &exit) && exit.Code == exitConfused:
+		return OurFault
+	case exit == nil && isShortage(err):
+		return OutOfMemory
+	}
+	return Exited
+}
+
+// isShortage reports whether an error is a lack of memory, descriptors or processes.
+func isShortage(err error) bool {
+	for _, reason := range []error{
+		shm.ErrExhausted, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC, unix.EAGAIN, unix.ENOBUFS, unix.EDQUOT,
+	} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
+}
+
+// shortage names the resource that the server lacked to start a process, and the remedy. It returns
+// "" for other errors.
+func shortage(err error) string {
+	switch {
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return "No file descriptor is left for the process: raise their limit (ulimit -n, LimitNOFILE=), or load fewer instances."
+	case errors.Is(err, unix.EAGAIN):
+		return "No further process can be started: raise their limit (ulimit -u, pids.max, TasksMax=), or load fewer instances."
+	case errors.Is(err, unix.ENOMEM):
+		return "No memory is left to start the process."
+	}
+	return ""
+}
+
+// loss describes a lost life for the choice of the pause after it.
+type loss struct {
+	cause Cause
+	// started reports whether the stub became ready, and served whether it then answered a batch
+	// other than a warm-up.
+	started, served bool
 }

@@ -20,15 +20,15 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// life is one stub process and all that belongs to it: a type for each of its jobs, and
-// what all of them use.
+// life is one stub process and everything that belongs to it: one type for each of its
+// responsibilities, and the parts that they share.
 type life struct {
 	in      *Instance
 	channel *ipc.Channel
 	loans   *shm.Loans      // of blocks that the process may read
-	quota   *quota          // of the memory that the server holds for it
-	encoder *frames.Encoder // of what it is sent; its lock is Instance.submit
-	decoder *frames.Decoder // of what it says; guarded by the channel's receive lock
+	quota   *quota          // of the memory that the server holds for the process
+	encoder *frames.Encoder // of frames to the process; its lock is Instance.submit
+	decoder *frames.Decoder // of frames from the process; guarded by the channel's receive lock
 
 	handshake
 	inFlight
@@ -36,20 +36,19 @@ type life struct {
 	bls       *bls.Requests
 	calls     *hostcalls.Calls
 	mapped    *mapping.Table     // regions of clients
-	lent      *cudaipc.Lent      // of devices' memory, by the process
-	announced *cudaipc.Announced // of devices' memory, to the process
-	blamed    bool               // a client has caused its end; its own goroutine's alone
+	lent      *cudaipc.Lent      // device memory lent by the process
+	announced *cudaipc.Announced // device memory announced to the process
+	blamed    bool               // a client has caused its end; used by its own goroutine alone
 	ending
 
 	response ipc.ResponseBody // reused; guarded by the receive lock
 	logLimit output.Limit     // of LOG; guarded by the receive lock
 }
 
-// errNeverReady marks the loss of a stub that had not become ready.
+// errNeverReady marks the loss of a stub that never became ready.
 var errNeverReady = errors.New("process did not become ready")
 
-// runOnce lives one life: start, handshake, serve, reap. up is called when the
-// stub is ready.
+// runOnce runs one life: start, handshake, serve, reap. It calls up when the stub is ready.
 func (in *Instance) runOnce(ctx context.Context, up func()) error {
 	var l *life
 	err := panics.Run(in.log, panics.Life, func() (err error) {
@@ -57,20 +56,19 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 		return err
 	})
 	if err != nil {
-		in.move(Lost, nil)
 		return fmt.Errorf("%w: %w", errNeverReady, err)
 	}
 	in.noteProcess(l)
 	err = panics.Run(in.log, panics.Life, func() error { return l.blame(l.run(ctx, up)) })
-	panics.Guard(in.log, panics.Life, func() { l.end(err) }, func(error) { l.drop(err) })()
+	panics.Guard(in.log, panics.Life, func() { l.end(err) }, func(error) { l.drop() })()
 	var exit *launch.ExitError
-	if errors.As(err, &exit) { // what it printed last had not been read when its end was seen
+	if errors.As(err, &exit) { // its last lines had not been read when its end was noticed
 		exit.Stderr = l.output.LastLines()
 	}
 	return err
 }
 
-// run lives a life that has begun, up to the reason for its end.
+// run runs a life that has begun, and returns the reason for its end.
 func (l *life) run(ctx context.Context, up func()) error {
 	in := l.in
 	if err := l.initialize(ctx); err != nil {
@@ -79,28 +77,20 @@ func (l *life) run(ctx context.Context, up func()) error {
 		}
 		return fmt.Errorf("%w: %w", errNeverReady, err)
 	}
-	in.move(Ready, l)
+	l.setUp()
 	in.current.Store(l)
-	if in.doomed.Load() { // doom may not have seen this life
+	if in.doomed.Load() { // doom may have missed this life
 		l.process.Kill()
 	}
 	in.asks.Store(l.asks)
 	in.model.supervisor.metrics.StubStarted(in.model.env.Name)
-	// The scheduler may hand a batch over at once.
+	// The scheduler may submit a batch at once.
 	in.available()
 	up()
 	return l.serve(ctx)
 }
 
-// move changes state and life of an instance.
-func (in *Instance) move(to State, l *life) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.moveLocked(to)
-	in.life = l
-}
-
-// take returns a life that has completed the model's config, or begins one.
+// take returns the life that has completed the model's config, or begins one.
 func (in *Instance) take(ctx context.Context) (*life, error) {
 	if l := in.primed; l != nil {
 		in.primed = nil
@@ -109,7 +99,7 @@ func (in *Instance) take(ctx context.Context) (*life, error) {
 	return in.begin(ctx)
 }
 
-// begin makes a channel and starts a process, unless ctx ends before. Its end must be waited for by end.
+// begin creates a channel and starts a process, unless ctx ends first. The caller calls end.
 func (in *Instance) begin(ctx context.Context) (*life, error) {
 	s, settings := in.model.supervisor, in.model.settings
 	in.model.mu.Lock()
@@ -171,7 +161,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 		quota.holder.Leave()
 		l.mapped.Close()
 		l.closeDevices()
-		if l.output != nil { // after the ends of the process, or it would wait for what these print
+		if l.output != nil { // after the process's ends of the pipes, or Finish would wait for output
 			files.close()
 			l.output.Finish()
 		}
@@ -186,7 +176,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 	}
 	l.output.Begin()
 	if l.process, err = in.model.program.Start(ctx, in.name, &files); err != nil {
-		files.close() // of the ends of the outputs, which are to be seen
+		files.close() // the output's end of file must be visible
 		l.output.Finish()
 		var exit *launch.ExitError
 		if errors.As(err, &exit) {
@@ -205,16 +195,16 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 		l.exit = &launch.ExitError{Code: -1}
 		l.exit = l.process.Wait()
 	}, nil)
-	// It waits to be told what to import, so that runs where it should, threads
-	// and all.
+	// The process waits for its first request before it imports the model, so that all of its
+	// threads inherit the cores.
 	if err := cores.Pin(l.process.PID(), in.cores); err != nil {
 		l.fail(err)
 	}
 	return l, nil
 }
 
-// serve returns when the life must end: an error says why, errStopped that ctx
-// has ended and the stub has finalized, or was not given the time to.
+// serve returns when the life must end. An error is the reason; errStopped means that ctx has ended
+// and the stub has finalized, or was not given the time to.
 func (l *life) serve(ctx context.Context) error {
 	select {
 	case err := <-l.failed:
@@ -222,12 +212,12 @@ func (l *life) serve(ctx context.Context) error {
 	case <-l.read:
 		return l.readerEnded(nil)
 	case <-l.exited:
-		// A child of the model may hold the stub's end of the bell.
+		// A child of the model may hold the stub's end of the bell open.
 		return l.died()
 	case <-ctx.Done():
 	}
 	l.in.note(PhaseStopping, nil)
-	// The stub finishes what it has; how long that may take is Close's to say.
+	// The stub completes its work; Close limits the time.
 	select {
 	case <-l.emptied():
 	case <-l.hasty:
@@ -242,16 +232,16 @@ func (l *life) serve(ctx context.Context) error {
 	return errStopped
 }
 
-// look notes what the stub has started, as long as that can be seen.
+// look records the stub's descendants while they can still be found.
 func (l *life) look() {
 	select {
-	case <-l.exited: // its number may be another's by now
+	case <-l.exited: // its pid may be reused by now
 	default:
 		l.in.model.supervisor.children.Look(l.process)
 	}
 }
 
-// finalize tells the stub to end and waits for that, as long as it may take.
+// finalize tells the stub to finalize and waits for it within the limit.
 func (l *life) finalize() {
 	l.look()
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
@@ -267,20 +257,11 @@ func (l *life) finalize() {
 	}
 }
 
-// busyLocked implements inFlightSession.
-func (l *life) busyLocked(yes bool) {
-	if yes {
-		l.in.moveLocked(Busy)
-	} else {
-		l.in.moveLocked(Ready)
-	}
-}
-
 // answered implements inFlightSession.
 func (l *life) answered(lent *shm.Group) { l.loans.Answered(lent) }
 
-// handle acts on one frame of the stub. It runs with the channel's receive lock
-// held. An error ends the life.
+// handle processes one frame of the stub. The caller holds the channel's receive lock. An error
+// ends the life.
 func (l *life) handle(f ipc.Frame) error {
 	if !l.allows(f.Kind) {
 		return ipc.Broken("kind", "%s came in phase %d", f.Kind, l.seen)
@@ -298,7 +279,7 @@ func (l *life) handle(f ipc.Frame) error {
 	case ipc.Infer:
 		return l.bls.Receive(f)
 	case ipc.Demand, ipc.StopInfer:
-		return l.bls.Steer(f)
+		return l.bls.Control(f)
 	case ipc.ReadyAnswer:
 		return l.isReady(f)
 	case ipc.Name:
@@ -316,3 +297,43 @@ func (l *life) handle(f ipc.Frame) error {
 	}
 	return l.handshake.receive(f)
 }
+
+// blsSession is the view that BLS requests have of a life.
+type blsSession struct{ *life }
+
+// newBLS creates the BLS requests of a life.
+func (l *life) newBLS() *bls.Requests {
+	m := l.in.model
+	return bls.New(bls.Config{
+		Model: m.env.Name, Version: m.env.Version, Host: m.env.Host,
+		OneResponse: func(model string) string { return m.program.Text(OneResponseWanted, model) },
+		Channel:     l.channel, Decoder: l.decoder, Encoder: l.encoder, Submit: &l.in.submit,
+		Pool: m.supervisor.requests, Holder: l.quota.holder, TakeBlocks: l.quota.takeBlocks, Devices: m.supervisor.copier != nil, Log: l.in.log,
+	}, blsSession{l})
+}
+
+// Handle implements bls.Session.
+func (s blsSession) Handle(f ipc.Frame) error { return s.handle(f) }
+
+// Fail implements bls.Session.
+func (s blsSession) Fail(err error) { s.fail(err) }
+
+// Execution implements bls.Session.
+func (s blsSession) Execution(batch uint64) (requests []*infer.Request, executing bool, err error) {
+	l := s.life
+	if batch != 0 {
+		l.in.await.thought(l.channel.Posted() - max(l.bls.Informed(), l.handed.Load()))
+	}
+	tasks, executing, err := l.tasksOf(batch)
+	if err != nil {
+		return nil, false, err
+	}
+	requests = make([]*infer.Request, len(tasks))
+	for i, task := range tasks {
+		requests[i] = task.Request
+	}
+	return requests, executing, nil
+}
+
+// Traced implements bls.Session.
+func (s blsSession) Traced(text []byte) *infer.Request { return s.tracedBy(text) }

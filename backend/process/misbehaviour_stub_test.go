@@ -166,9 +166,10 @@ func TestRaisingModelKeepsItsStub(t *testing.T) {
 // hurry limits the time of batches that are handed to the present process from now on.
 func (m *running) hurry(limit time.Duration) {
 	in := m.instance()
-	in.mu.Lock()
-	in.life.executeLimit = limit
-	in.mu.Unlock()
+	l := in.current.Load()
+	l.mu.Lock()
+	l.executeLimit = limit
+	l.mu.Unlock()
 }
 
 // TestHangingStubsAreKilledAndReplaced wants a stub that does not return killed, and the

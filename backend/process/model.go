@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
@@ -25,19 +27,17 @@ type Model struct {
 	settings   *Config
 	program    Program
 	log        zerolog.Logger
-	// held counts and bounds the memory of all lives together. mostBlocks is the bound of blocks,
-	// 0 without one.
+	// held counts and limits the memory of all lives together. mostBlocks is the limit of blocks, 0
+	// without one.
 	held       budget.Holder
 	mostBlocks int64
 	copied     atomic.Int64 // bytes that its stubs have copied since one of them returned a kept block
 
-	// Set by Start, before the instances run. What config says of instances may be
-	// out of date.
+	// Set by Start before the instances run. Its instance groups may be out of date.
 	config *kserve.ModelConfig
 	events backend.Events
 
-	// primed is the instance whose stub has completed the config, between
-	// AutoComplete and Start.
+	// primed is the instance whose stub has completed the config, between AutoComplete and Start.
 	primed *Instance
 
 	run     context.Context // of all instances
@@ -47,9 +47,9 @@ type Model struct {
 
 	mu        sync.Mutex
 	instances []*Instance
-	starting  []*Instance // that were launched last; among instances when all are ready
-	leaving   []*Instance // that are to be ended
-	closed    bool        // no instance is started any more
+	starting  []*Instance // the latest launched ones; part of instances when all are ready
+	leaving   []*Instance // instances that are to be ended
+	closed    bool        // no further instance is started
 	lives     uint32      // stub processes so far, of all instances
 	said      map[string]bool
 }
@@ -71,8 +71,8 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 	return m.launch(ctx, m.list())
 }
 
-// launch starts the keepers of instances and returns when all are ready. After
-// an error all of these have ended; instances that have not when ctx does are killed.
+// launch starts the keepers of instances and returns when all are ready. If it fails, all of these
+// have ended; when ctx ends, the remaining ones are killed.
 func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	outcomes := make(chan error, len(instances))
 	m.mu.Lock()
@@ -124,7 +124,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 		select {
 		case <-in.ended:
 			continue
-		case <-ctx.Done(): // it may be warmed up by now, for however long
+		case <-ctx.Done(): // it may be in a warm-up of any length
 		case <-limit.C:
 		}
 		in.doom()
@@ -141,8 +141,8 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	return m.startError(failure, name)
 }
 
-// admit refuses instances on GPUs that have more memory in use than the operator allows, now
-// that the instances have taken theirs.
+// admit rejects instances on GPUs whose memory in use exceeds the operator's limit, now that the
+// instances have allocated theirs.
 func (m *Model) admit(instances []*Instance) error {
 	for _, in := range instances {
 		if in.gpu > 0 && m.supervisor.admit != nil && !m.supervisor.admit(in.gpu-1) {
@@ -152,7 +152,7 @@ func (m *Model) admit(instances []*Instance) error {
 	return nil
 }
 
-// prepare makes the instances.
+// prepare creates the instances.
 func (m *Model) prepare(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
 	if err := m.program.Configure(config); err != nil {
 		return err
@@ -167,14 +167,14 @@ func (m *Model) prepare(ctx context.Context, config *kserve.ModelConfig, json []
 		}
 	} else {
 		m.primed.json = json
-		instances[0] = m.primed // of the same name: a model does not decide where it is placed
+		instances[0] = m.primed // it has the same name: a model does not choose its placement
 	}
 	m.config, m.events = config, events
 	m.setInstances(instances)
 	return nil
 }
 
-// startFailure says which instance did not start.
+// startFailure names the instance that did not start.
 type startFailure struct {
 	instance string
 	err      error
@@ -183,9 +183,9 @@ type startFailure struct {
 func (e *startFailure) Error() string { return "start instance " + e.instance + ": " + e.err.Error() }
 func (e *startFailure) Unwrap() error { return e.err }
 
-// startError turns the reason of a failed start into what clients see: the
-// model's own error, or Triton's text with that name and what the server lacked, and
-// the diagnosis in the log.
+// startError turns the reason for a failed start into an error for clients: the model's own error,
+// or Triton's text with the instance's name and the missing resource. The diagnosis goes to the
+// log.
 func (m *Model) startError(err error, name string) error {
 	log := m.log
 	var failed *startFailure
@@ -252,8 +252,8 @@ func (m *Model) Close(ctx context.Context) error {
 	return fmt.Errorf("its stubs were killed: %w", context.Cause(ctx))
 }
 
-// settles has instances whose end was asked for finalize although requests are open, and reports whether all have ended in the
-// time that the settings leave them.
+// settles makes stopping instances finalize although requests are open. It reports whether all have
+// ended within Config.Grace.
 func (m *Model) settles(instances []*Instance, ended <-chan struct{}) bool {
 	if m.settings.Grace <= 0 {
 		return false
@@ -273,21 +273,21 @@ func (m *Model) settles(instances []*Instance, ended <-chan struct{}) bool {
 	}
 }
 
-// doom ends the present stub, also while it is becoming ready.
+// doom ends the present stub, even while it is becoming ready.
 func (in *Instance) doom() {
 	in.doomed.Store(true)
 	in.kill()
 }
 
-// kill ends the present stub, if there is one.
+// kill ends the present stub, if any.
 func (in *Instance) kill() {
 	if l := in.current.Load(); l != nil {
 		l.process.Kill()
 	}
 }
 
-// tensorNames lists the names that INITIALIZE announces. What the scheduler adds
-// to the requests of a sequence, and takes from its responses, is among them.
+// tensorNames lists the names for INITIALIZE. They include the tensors that the scheduler adds to
+// requests of a sequence and removes from its responses.
 func (m *Model) tensorNames() (inputs, outputs []string) {
 	for _, input := range m.config.GetInput() {
 		inputs = append(inputs, input.GetName())
@@ -316,7 +316,7 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 	return inputs, outputs
 }
 
-// initialization is what INITIALIZE says of a life, whatever its program is.
+// initialization is the part of INITIALIZE that does not depend on the program.
 func (l *life) initialization() Initialization {
 	names := l.encoder.Names()
 	return Initialization{
@@ -342,4 +342,143 @@ func (in *Instance) placement() Placement {
 		Instance: in.name, Kind: in.placed.Kind, Device: in.placed.Device, Config: in.json, Group: in.placed.Group,
 		HostPolicy: in.model.supervisor.policies.JSON(cores.PolicyName(in.placed.Group, in.placed.Device)),
 	}
+}
+
+// makeInstances creates the instances of the config's groups. json is the config for their stubs.
+func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Instance, error) {
+	placed, err := placement.Of(config, m.env.Name, m.supervisor.limits.Instances)
+	if err != nil {
+		return nil, err
+	}
+	instances := make([]*Instance, len(placed))
+	for i, at := range placed {
+		if err := validateInstanceName(at.Name); err != nil {
+			return nil, err
+		}
+		on, err := m.supervisor.policies.Of(cores.PolicyName(at.Group, at.Device))
+		if err != nil {
+			return nil, err
+		}
+		instances[i] = &Instance{
+			model: m, name: at.Name, placed: at, gpu: at.GPU(), json: json, cores: on,
+			log: m.log.With().Str("instance", at.Name).Logger(),
+		}
+	}
+	return instances, nil
+}
+
+// warmupNames lists the inputs of a config's warm-up samples, ascending.
+func warmupNames(config *kserve.ModelConfig) []string {
+	names := make(map[string]bool)
+	for _, sample := range config.GetModelWarmup() {
+		for name := range sample.GetInputs() {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Group implements backend.Placed.
+func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.placed.Group }
+
+// Device implements backend.Placed.
+func (in *Instance) Device() int32 { return in.placed.Number() }
+
+// list returns the current instances.
+func (m *Model) list() []*Instance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.instances
+}
+
+// setInstances replaces the list of the instances. A list is never modified.
+func (m *Model) setInstances(instances []*Instance) {
+	m.mu.Lock()
+	m.instances, m.starting = instances, nil
+	m.mu.Unlock()
+}
+
+// Instances implements backend.Model.
+func (m *Model) Instances() []backend.Instance {
+	present := m.list()
+	list := make([]backend.Instance, len(present))
+	for i, in := range present {
+		list[i] = in
+	}
+	return list
+}
+
+// match compares the present instances with the wanted ones. kept is in the order of wanted, with
+// nil where an instance is missing.
+func match(present, wanted []*Instance) (kept, surplus []*Instance) {
+	return placement.Match(present, wanted, func(in *Instance) *placement.Placement { return &in.placed })
+}
+
+// Grow implements backend.Exchanger.
+func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byte) (added, surplus []backend.Instance, err error) {
+	wanted, err := m.makeInstances(config, json)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, left := match(m.list(), wanted)
+	var fresh []*Instance
+	for i, in := range all {
+		if in == nil {
+			all[i] = wanted[i]
+			fresh = append(fresh, wanted[i])
+			added = append(added, wanted[i])
+		}
+	}
+	for _, in := range left {
+		surplus = append(surplus, in)
+	}
+	if len(fresh) > 0 {
+		if err := m.program.Check(ctx, fresh[0].name); err != nil {
+			return nil, nil, err
+		}
+		if err := m.launch(ctx, fresh); err != nil {
+			return nil, nil, err
+		}
+	}
+	m.setInstances(append(all, left...))
+	return added, surplus, nil
+}
+
+// Leave implements backend.Exchanger.
+func (m *Model) Leave(instance backend.Instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at := slices.IndexFunc(m.instances, func(in *Instance) bool { return in == instance }); at >= 0 {
+		m.leaving = append(m.leaving, m.instances[at])
+		m.instances = slices.Delete(slices.Clone(m.instances), at, at+1)
+	}
+}
+
+// End implements backend.Exchanger.
+func (m *Model) End(ctx context.Context, instance backend.Instance) error {
+	in, ok := instance.(*Instance)
+	if !ok || in.model != m {
+		return fmt.Errorf("instance '%s' is none of model '%s'", instance.Name(), m.env.Name)
+	}
+	m.Leave(in)
+	defer m.forget(in)
+	in.cancel()
+	select {
+	case <-in.ended:
+		return nil
+	case <-ctx.Done():
+	}
+	if m.settles([]*Instance{in}, in.ended) {
+		return fmt.Errorf("the process of '%s' had requests left open: %w", in.name, context.Cause(ctx))
+	}
+	in.doom()
+	<-in.ended
+	return fmt.Errorf("the process of '%s' was killed: %w", in.name, context.Cause(ctx))
+}
+
+// forget drops an instance that has ended.
+func (m *Model) forget(in *Instance) {
+	m.mu.Lock()
+	m.leaving = slices.DeleteFunc(m.leaving, func(other *Instance) bool { return other == in })
+	m.mu.Unlock()
 }

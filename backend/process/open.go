@@ -16,44 +16,43 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// The window of one request of a decoupled model: how much may be out, sent by
-// the stub and not yet credited to it, before its model's send waits. What is
-// out counts until it has left the server, or is dropped there.
+// The window of one request of a decoupled model: the responses and bytes that the stub may have
+// sent without credit before its model's send waits. A response counts until it has left the server
+// or is dropped there.
 const (
 	windowResponses = 64
 	windowBytes     = 8 << 20
 )
 
-// maxOpen is how many requests a stub may leave open. Batches that come then are
-// refused.
+// maxOpen is the number of requests that a stub may leave open. Further batches are rejected.
 const maxOpen = 1 << 16
 
-// stream is a request whose stub has sent a response by itself, or has left it
-// open when its batch was executed.
+// stream is a request for which the stub has sent a separate response, or which it has left open
+// when its batch was executed.
 type stream struct {
 	of     *inFlight
 	task   *backend.Task
 	handle uint64
-	ended  bool // FINAL has come, or is no longer waited for; guarded by Instance.mu
-	// refusal says why there was no room for a response; nil mostly. Later responses are dropped,
-	// and this error is the last one. Guarded by the receive lock.
+	ended  bool // FINAL has come, or is no longer awaited; guarded by inFlight.mu
+	// refusal is set when there was no memory for a response. Later responses are dropped, and this
+	// error is the last response. Guarded by the receive lock.
 	refusal *infer.Error
-	// holder counts its responses since the model has half of its share; nil before. Guarded by
-	// the receive lock.
+	// holder counts its responses after the model has used half of its share; nil before. Guarded
+	// by the receive lock.
 	holder *budget.Holder
-	lent   *lending // the blocks of its batch; nil without blocks
+	lent   *lending // the blocks of its batch; nil without any
 
 	window
 }
 
-// lending is blocks that a process needs until all requests of a batch have been answered.
-// Guarded by Instance.mu.
+// lending is the blocks that a process needs until all requests of a batch have been answered.
+// Guarded by inFlight.mu.
 type lending struct {
 	group *shm.Group
 	open  int // requests
 }
 
-// whole returns the last response, or the error that it is if there was no room for another one.
+// whole returns the last response, or the refusal instead.
 func (s *stream) whole(last *infer.Response) *infer.Response {
 	if s.refusal == nil {
 		return last
@@ -62,24 +61,24 @@ func (s *stream) whole(last *infer.Response) *infer.Response {
 	return infer.ErrorResponse(s.refusal)
 }
 
-// window counts what is out of one request. The reader of the ring takes, the goroutines that
-// release responses leave, and the goroutine that ends the stream closes: its responses may be
-// released long after that.
+// window counts the uncredited responses of one request. The reader of the ring takes, the
+// goroutines that release responses leave, and the goroutine that ends the stream closes. Responses
+// may be released long after that.
 type window struct {
 	mu        sync.Mutex // a leaf
 	responses int        // out
 	bytes     int64      // out
-	// Of these, what has left the server already but is not credited yet: half a
-	// window is told at once.
+	// The part that has left the server but is not credited yet. Credit is sent for half a window
+	// at once.
 	leftResponses int
 	leftBytes     int64
-	over          bool // no sender needs credit any more
+	over          bool // no sender needs credit
 }
 
-// take counts a response that has come, and reports whether it may.
+// take counts a response that has come, and reports whether the window allows it.
 func (w *window) take(decoupled, final bool, bytes int64) bool {
 	most, mostBytes := windowResponses, int64(windowBytes)
-	if !decoupled { // which has one response, and perhaps an error behind it that is final
+	if !decoupled { // it has one response, and perhaps a final error after it
 		most, mostBytes = 1, math.MaxInt64
 	}
 	w.mu.Lock()
@@ -92,8 +91,7 @@ func (w *window) take(decoupled, final bool, bytes int64) bool {
 	return true
 }
 
-// leave counts a response that has left the server, and returns what the stub is
-// to be credited.
+// leave counts a response that has left the server, and returns the credit for the stub.
 func (w *window) leave(bytes int64) (responses int, total int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +107,7 @@ func (w *window) leave(bytes int64) (responses int, total int64) {
 	return responses, total
 }
 
-// close ends the counting and returns what is out.
+// close ends the counting and returns the uncredited responses and bytes.
 func (w *window) close() (responses int, bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,7 +115,7 @@ func (w *window) close() (responses int, bytes int64) {
 	return w.responses, w.bytes
 }
 
-// windowedResponse is a response on its way up, with its place in the window of its stream.
+// windowedResponse is a response that counts in the window of its stream.
 type windowedResponse struct {
 	infer.Response
 	slot slot
@@ -134,7 +132,7 @@ type slot struct {
 // Retain adds a reference.
 func (s *slot) Retain() { s.refs.Add(1) }
 
-// Release gives a reference up. With the last one the response has left.
+// Release drops a reference. With the last one the response has left the server.
 func (s *slot) Release() {
 	if s.refs.Add(-1) != 0 {
 		return
@@ -144,28 +142,28 @@ func (s *slot) Release() {
 	}
 }
 
-// credit tells the stub what has left. It does not wait.
+// credit sends credit to the stub. It does not wait.
 func (s *stream) credit(responses int, bytes int64) {
 	var body [ipc.CreditSize]byte
 	ipc.PutCredit(body[:], uint32(responses), uint64(bytes))
 	s.of.mustSend(ipc.Credit, s.handle, body[:])
 }
 
-// mustSend sends a short frame without which the stub cannot go on. It does not
-// wait; a channel that is broken ends the life.
+// mustSend sends a short frame that the stub needs to continue. It does not wait; a broken channel
+// ends the life.
 func (f *inFlight) mustSend(kind ipc.Kind, id uint64, body []byte) {
 	if err := f.channel.Send(kind, id, body); err != nil && !errors.Is(err, ipc.ErrClosed) {
 		f.session.fail(err)
 	}
 }
 
-// opened are the requests that are open though their batches have been executed.
-// Guarded by Instance.mu.
+// opened are the requests that are open after their batches have been executed. Guarded by
+// inFlight.mu.
 type opened struct {
 	byHandle map[uint64]*stream
 	byTask   map[*backend.Task]*stream
 	ended    bool          // with the life
-	emptied  chan struct{} // closed when the stub has nothing any more; nil until the first wait for that
+	emptied  chan struct{} // closed when the stub has no work; nil until someone waits for it
 }
 
 func (o *opened) add(s *stream) {
@@ -182,12 +180,11 @@ func (o *opened) remove(s *stream) {
 	}
 }
 
-// handleOf makes the handle of a request. Numbers of batches grow for ever, and
-// handles hold their low half: those of batches 2^32 apart are never alive
-// together.
+// handleOf returns the handle of a request. It holds the low half of the batch's number: batches
+// whose numbers are 2^32 apart never exist together.
 func handleOf(number uint64, index int) uint64 { return number<<32 | uint64(index) }
 
-// indexOf returns the place of a request in the batch, by its handle.
+// indexOf returns the index of a request in the batch, by its handle.
 func (i *batchInFlight) indexOf(handle uint64) (index int, ok bool) {
 	index = int(handle & math.MaxUint32)
 	return index, handle>>32 == i.number&math.MaxUint32 && index < len(i.batch.Tasks)
@@ -196,8 +193,7 @@ func (i *batchInFlight) indexOf(handle uint64) (index int, ok bool) {
 // handleOf returns the handle of a request of the batch.
 func (i *batchInFlight) handleOf(index int) uint64 { return handleOf(i.number, index) }
 
-// stream returns what is known of a request for which responses were sent, nil
-// if none was.
+// stream returns the stream of a request, or nil if no separate response was sent for it.
 func (i *batchInFlight) stream(index int) *stream {
 	if i.streams == nil {
 		return nil
@@ -210,8 +206,8 @@ func (f *inFlight) streamLocked(handle uint64) (*stream, error) {
 	if s := f.open.byHandle[handle]; s != nil {
 		return s, nil
 	}
-	// Only the batch in execution can have sent it: the one behind has not begun. A batch of
-	// which not everything has been written cannot have been read by an honest stub.
+	// Only the batch in execution can have sent it: the one behind has not begun. An honest stub
+	// cannot have read a batch that is not completely written.
 	first := &f.current[0]
 	if f.count == 0 || first.number > f.encoded.Load() {
 		return nil, ipc.Broken("handle", "RESPONSE to request %#x, which is not open", handle)
@@ -234,8 +230,8 @@ func (f *inFlight) streamLocked(handle uint64) (*stream, error) {
 	return s, nil
 }
 
-// streamOf is streamLocked for a response that has come; nil without an error if the
-// life has been ended. serves is false while a warm-up is executed.
+// streamOf is streamLocked for a response that has come. It returns nil without an error if the
+// life has ended. serves is false during a warm-up.
 func (f *inFlight) streamOf(handle uint64) (s *stream, serves bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -246,7 +242,7 @@ func (f *inFlight) streamOf(handle uint64) (s *stream, serves bool, err error) {
 	return s, f.count == 0 || !f.current[0].batch.Trial, err
 }
 
-// responded hands a response up that the stub has sent by itself.
+// responded delivers a response that the stub has sent separately.
 func (l *life) responded(f ipc.Frame) error {
 	r := &l.response
 	if f.Spilled {
@@ -278,7 +274,7 @@ func (l *life) responded(f ipc.Frame) error {
 	if present {
 		var bytes uint64
 		for i := range r.Outputs {
-			bytes += r.Outputs[i].Length // no overflow: each is checked against memory that exists, below
+			bytes += r.Outputs[i].Length // no overflow: each length is checked against existing memory below
 		}
 		if !s.take(l.decoupled, final, int64(bytes&math.MaxInt64)) {
 			return ipc.Broken("quota", "RESPONSE to request %#x beyond its window", r.Handle)
@@ -304,20 +300,20 @@ func (l *life) responded(f ipc.Frame) error {
 	}
 	if refusal := a.kept.Refusal(); refusal != nil && s.refusal == nil {
 		s.refusal = refusal
-		l.tell(s.handle) // nobody waits for the others
+		l.tell(s.handle) // nobody waits for further responses
 	}
-	// The end of the life may have taken the stream since streamOf. It answers when no frame is
-	// handled any more, so a response that is not final may still go up before that.
+	// The end of the life may have taken the stream since streamOf. It answers only after the last
+	// frame has been handled, so a response that is not final may still be delivered before that.
 	if final && !l.endStream(s) || !final && s.refusal != nil {
-		a.Release() // the life has been ended meanwhile, or the others are not wanted
+		a.Release() // the end of the life answers, or the response is not wanted
 		return nil
 	}
 	s.task.Send(s.whole(&a.Response))
 	return nil
 }
 
-// endStream ends a stream, whose final response the caller hands up; false if
-// another goroutine does.
+// endStream ends a stream, whose final response the caller delivers; false if another goroutine
+// does.
 func (f *inFlight) endStream(s *stream) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -364,8 +360,8 @@ func (f *inFlight) openOfLocked(number uint64) (tasks []*backend.Task) {
 	if len(f.open.byHandle) == 0 {
 		return nil
 	}
-	// It looks up each request that the batch may have had, or goes through all that are open,
-	// if those are fewer.
+	// It looks up each request that the batch may have had, or scans all open requests if those are
+	// fewer.
 	if size := max(1, f.maxBatch); size <= len(f.open.byHandle) {
 		for i := range size {
 			if s := f.open.byHandle[handleOf(number, i)]; s != nil {
@@ -387,7 +383,7 @@ func (f *inFlight) openOfLocked(number uint64) (tasks []*backend.Task) {
 	return tasks
 }
 
-// endOpenLocked ends what is open, with the life.
+// endOpenLocked ends all open requests, with the life.
 func (f *inFlight) endOpenLocked() (left []*stream) {
 	for _, s := range f.open.byHandle {
 		s.ended = true
@@ -399,7 +395,7 @@ func (f *inFlight) endOpenLocked() (left []*stream) {
 	return left
 }
 
-// tell tells the stub that no client waits for the answer to a request.
+// tell sends CANCEL: no client waits for the response to a request.
 func (f *inFlight) tell(handle uint64) {
 	var body [8]byte
 	binary.LittleEndian.PutUint64(body[:], handle)

@@ -485,9 +485,10 @@ func TestBatchNumbersPassThirtyTwoBits(t *testing.T) {
 	plain := r.in(t).start("identity", infer.Uint8)
 	for _, m := range []*running{decoupled, plain} {
 		in := m.instance()
-		in.mu.Lock()
-		in.life.number = 1<<32 - 3
-		in.mu.Unlock()
+		l := in.current.Load()
+		l.mu.Lock()
+		l.number = 1<<32 - 3
+		l.mu.Unlock()
 		for range 6 {
 			if n, err := m.begin("good").rest(); n != 1 || err != nil {
 				t.Errorf("got %d responses and error %v, want one", n, err)

@@ -29,7 +29,7 @@ func (s *standIn) talk(decoupled bool) *talk {
 	l := c.l
 	l.decoupled = decoupled
 	l.seen = phaseInitialized
-	l.in.state, l.in.life = Busy, l
+	l.setUp()
 	task := func(i int) *backend.Task {
 		return &backend.Task{Request: s.request(), Send: func(r *infer.Response) {
 			if c.finals[i] > 0 {
@@ -58,14 +58,13 @@ func (s *standIn) talk(decoupled bool) *talk {
 // end ends the life and wants everything to have been settled.
 func (c *talk) end() {
 	c.s.t.Helper()
-	in := c.l.in
-	in.mu.Lock()
+	c.l.mu.Lock()
 	var left []batchInFlight
 	for c.l.count > 0 {
 		left = append(left, c.l.popLocked())
 	}
 	open := c.l.endOpenLocked()
-	in.mu.Unlock()
+	c.l.mu.Unlock()
 	for i := range left {
 		c.l.abandon(&left[i], true)
 	}

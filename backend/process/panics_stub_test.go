@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -36,10 +37,14 @@ func (m *running) wantFree() {
 			return false
 		}
 		in.submit.Unlock()
-		if !in.mu.TryLock() {
+		l := in.current.Load()
+		if l == nil {
+			return true
+		}
+		if !l.mu.TryLock() {
 			return false
 		}
-		in.mu.Unlock()
+		l.mu.Unlock()
 		return true
 	}) {
 		m.rig.t.Fatal("a lock of the instance is held, want all free")
@@ -177,7 +182,10 @@ func TestAPanicOfAReader(t *testing.T) {
 // brokenHost panics whenever a model asks for something.
 type brokenHost struct{ processtest.Host }
 
-func (*brokenHost) Submit(context.Context, *infer.Request, infer.Sender) error { panic("a bug above") }
+func (*brokenHost) Target(string, int64) (backend.Target, error) {
+	return &backendtest.Target{Run: func(context.Context, *infer.Request, infer.Sender) error { panic("a bug above") }}, nil
+}
+
 func (*brokenHost) Load(context.Context, string, string, map[string][]byte) error {
 	panic("a bug above")
 }
@@ -225,9 +233,10 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 	var in atomic.Pointer[Instance]
 	r := newRigHooked(t, testkit.Python(t).Path, nil, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
 		if in := in.Load(); in != nil && message == "log trap" {
-			in.mu.Lock()
-			defer in.mu.Unlock()
-			in.life.timer = new(panics.Limit) // to stop it is a bug
+			l := in.current.Load()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.timer = new(panics.Limit) // to stop it is a bug
 		}
 	}))
 	m, err := r.open(r.writeModel("talks", talks), modelConfig("talks", 1, infer.Uint8))
@@ -306,9 +315,9 @@ func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
 	life := in.current.Load()
 	for _, broken := range []bool{false, true} {
 		if broken {
-			in.mu.Lock()
+			life.mu.Lock()
 			life.timer = new(panics.Limit) // to stop it is a bug
-			in.mu.Unlock()
+			life.mu.Unlock()
 		}
 		var none *shm.Block // whose use is a bug of ours
 		bad := &infer.Request{Inputs: []infer.Tensor{{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1, 8192}, Data: make([]byte, 8192), Memory: none}}}

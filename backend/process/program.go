@@ -3,56 +3,57 @@ package process
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/shm"
 )
 
-// Program is what the processes of one model version run. It is all that a backend
-// adds to the hosting of processes. Its methods may be called concurrently, but for
-// Configure and Close.
+// Program describes the processes of one model version. It is everything that a backend adds to the
+// hosting of processes. Its methods may be called concurrently, except Configure and Close.
 type Program interface {
-	// Check makes what the processes need and refuses a model whose processes cannot be
-	// started, before the first of them is, and before more of them are. It may take as long
-	// as ctx, which is the load's. instance, "" if it is not known, is what the error's text
-	// names.
+	// Check prepares the resources that the processes need, and rejects a model whose processes
+	// cannot be started. It is called before the first process is started, and before more are. It
+	// may take as long as ctx, the load's context. instance is the name for error texts, "" if
+	// unknown.
 	Check(ctx context.Context, instance string) error
-	// Configure is told the final config, once, before any instance is started with it.
+	// Configure receives the final config, once, before any instance is started with it.
 	Configure(config *kserve.ModelConfig) error
-	// Start starts a process for an instance by Children.Bear. It may wait for what the process says
-	// first, no longer than ctx, and has reaped the process when it returns an error. The files are the
-	// caller's, which closes them afterwards; the process has descriptors of its own. What comes on
-	// files.Output is read meanwhile.
+	// Start starts a process for an instance by Children.Bear. It may wait for the first message of
+	// the process, no longer than ctx, and has reaped the process when it returns an error. The
+	// caller closes the files afterwards; the process has its own descriptors. files.Output is read
+	// meanwhile.
 	Start(ctx context.Context, instance string, files *Files) (*launch.Process, error)
-	// Complete makes the body of AUTO_COMPLETE, a struct with fields for msgpack. Config
-	// is the model's, as JSON.
+	// Complete returns the body of AUTO_COMPLETE, a struct with msgpack fields. config is the
+	// model's, as JSON.
 	Complete(config []byte, surroundings Surroundings) any
-	// Initialize makes the body of INITIALIZE for a process of an instance.
+	// Initialize returns the body of INITIALIZE for a process of an instance.
 	Initialize(placement Placement, initialization Initialization) any
-	// Text is what clients and models are told of a fault.
+	// Text returns the text of a fault for clients and models.
 	Text(fault Fault, subject string) string
-	// Close gives up what Open's caller and Check have taken. It is called once, when the
-	// model is closed and none of its processes is left.
+	// Close releases the resources of Open's caller and of Check. It is called once, when the model
+	// is closed and none of its processes is left.
 	Close()
 }
 
-// Timekeeper is a Program whose processes say themselves when a batch was computed, in EXECUTED. Of others the
-// hosting knows when it sent the batch and when the answer came.
+// Timekeeper is a Program whose processes report the times of a batch themselves, in EXECUTED. For
+// other programs the server uses the times of its own frames.
 type Timekeeper interface{ KeepsTime() }
 
-// Files are what a process inherits. Down, Up and the bells of the peer, the requests
-// and the lifeline are known to it by their numbers alone.
+// Files are the descriptors that a process inherits. It knows Down, Up, Requests, the bells and the
+// lifeline only by their numbers.
 type Files struct {
 	Peer     ipc.PeerFiles
 	Requests *os.File
 	Output   [2]*os.File // become stdout and stderr
-	// Regions is the socket by which descriptors of clients' regions come; nil: none does.
+	// Regions is the socket for descriptors of clients' regions; nil without one.
 	Regions *os.File
 }
 
-// List returns the files in the order in which a process is told their numbers.
+// List returns the files in the order in which a process receives their numbers.
 func (f *Files) List() []*os.File {
 	list := []*os.File{f.Peer.Down, f.Peer.Up, f.Requests, f.Peer.DownBell, f.Peer.UpBell, f.Peer.Lifeline}
 	if f.Regions != nil {
@@ -70,20 +71,20 @@ func (f *Files) close() {
 	}
 }
 
-// Placement says for which instance a process is started.
+// Placement names the instance for which a process is started.
 type Placement struct {
 	Instance string
 	Kind     string // "CPU", "GPU" or "MODEL"
 	Device   string // the number of a GPU, "0" elsewhere
 	Config   []byte // the model's, as JSON
-	// Group is that of the config to which the instance belongs, and HostPolicy the settings of its
-	// host policy, as JSON.
+	// Group is the instance's group in the config, and HostPolicy the settings of its host policy,
+	// as JSON.
 	Group      *kserve.ModelInstanceGroup
 	HostPolicy string
 }
 
-// Tensors are the names of a model's tensors, inputs first, and whether it may send any
-// number of responses.
+// Tensors are the names of a model's tensors, inputs first, and whether it may send any number of
+// responses to a request.
 type Tensors struct {
 	Names     []string `msgpack:"names"`
 	Inputs    int      `msgpack:"inputs"`
@@ -91,7 +92,7 @@ type Tensors struct {
 	Decoupled bool     `msgpack:"decoupled"`
 }
 
-// Surroundings is what AUTO_COMPLETE and INITIALIZE say of the server and the session.
+// Surroundings is the description of the server and the session in AUTO_COMPLETE and INITIALIZE.
 type Surroundings struct {
 	Log     LogLevels `msgpack:"log"`
 	Spin    int64     `msgpack:"spin_us"`
@@ -100,48 +101,105 @@ type Surroundings struct {
 	Max     int64     `msgpack:"max_bytes"`
 }
 
-// Windows is how much of one request may be out, sent and not credited.
+// Windows limits the uncredited responses of one request.
 type Windows struct {
 	Responses int   `msgpack:"window_responses"`
 	Bytes     int64 `msgpack:"window_bytes"`
 }
 
-// Initialization is what INITIALIZE says whatever the program is. Its parts are
-// embedded in the program's own body.
+// Initialization is the part of INITIALIZE that does not depend on the program. The program's own
+// body embeds it.
 type Initialization struct {
 	Tensors
 	Surroundings
 	Windows
 }
 
-// Fault is what clients and models are told of in the program's own words.
+// Fault is a fault that the program describes in its own words.
 type Fault uint8
 
-// The faults, and what the subject of each is.
+// The faults, and the subject of each.
 const (
 	// ProcessLost: the process that had the request was lost; the instance.
 	ProcessLost Fault = 1
-	// ReadyLate and SharedReadyLate: the model did not say in time whether it is ready,
-	// when it was asked, or had been asked before; the instance.
+	// ReadyLate and SharedReadyLate: the model did not answer in time whether it is ready, when
+	// this caller asked, or another caller had asked before; the instance.
 	ReadyLate       Fault = 2
 	SharedReadyLate Fault = 3
-	// ReadyLost: the process was lost while it was asked whether the model is ready;
-	// the instance.
+	// ReadyLost: the process was lost while the model was asked whether it is ready; the instance.
 	ReadyLost Fault = 4
 	// NotReady: the model said that it is not ready; the instance.
 	NotReady Fault = 5
 	// OneResponseWanted: a model made a BLS request for one response of a model that
 	// may send any number; the latter.
 	OneResponseWanted Fault = 6
-	// LeastMemory is a sentence behind the report that there is no shared memory for a
-	// process: how much it needs at least; the instance.
+	// LeastMemory is a sentence after the error that there is no shared memory for a process: the
+	// minimum that it needs; the instance.
 	LeastMemory Fault = 7
 )
 
-// fault is an error about an instance in the words of its program.
+// fault returns an error about an instance in the words of its program.
 func (in *Instance) fault(code infer.Code, fault Fault) *infer.Error {
 	return &infer.Error{Code: code, Message: in.model.program.Text(fault, in.name)}
 }
 
-// unhealthy is what the requests in flight in a lost stub are answered with.
+// unhealthy returns the error for requests in flight in a lost stub.
 func (in *Instance) unhealthy() *infer.Error { return in.fault(infer.Internal, ProcessLost) }
+
+// Config is a backend's settings for the processes of a model. Sizes are in bytes. The zero value
+// of a duration means no limit.
+type Config struct {
+	// DefaultBytes is the initial size of a stub's memory, at least 1 MiB, and GrowthBytes the step
+	// by which it grows.
+	DefaultBytes int64
+	GrowthBytes  int64
+	// MaxBytes limits a stub's memory. It is at least DefaultBytes.
+	MaxBytes int64
+	// RegionPrefix makes named regions; "" makes unnamed ones.
+	RegionPrefix string
+	// StubTimeout limits the time from the start of a stub process to HELLO; the model's own code
+	// is not part of it. It is more than 0.
+	StubTimeout time.Duration
+	// InitializeTimeout limits the response to INITIALIZE, ExecuteTimeout the one to EXECUTE, and
+	// FinalizeTimeout the one to FINALIZE.
+	InitializeTimeout time.Duration
+	ExecuteTimeout    time.Duration
+	FinalizeTimeout   time.Duration
+	// UnloadTimeout limits the waiting when a model ends: for requests in flight, and for the
+	// response to FINALIZE.
+	UnloadTimeout time.Duration
+	// Spin is the time for which a side looks for the other's frames before it sleeps; negative: it
+	// does not.
+	Spin time.Duration
+	// ReadyTimeout limits the wait for the response to READY?; 0 means no limit.
+	ReadyTimeout time.Duration
+	// Grace is the time that a process gets, before it is ended by force, to finalize with requests
+	// still open; 0: it is killed at once.
+	Grace time.Duration
+	// CopyRegions makes the server copy inputs in regions of clients; the processes map none.
+	CopyRegions bool
+	// TaggedOutput writes the models' output to the log, with the names of model, version and
+	// instance.
+	TaggedOutput bool
+}
+
+// Backing returns the kind of the regions. Named ones are entered in files while their names exist.
+func (c *Config) Backing(files *shm.NamedFiles) shm.Backing {
+	if c.RegionPrefix == "" {
+		return shm.Memfd{}
+	}
+	return shm.Named{Prefix: c.RegionPrefix, Files: files}
+}
+
+// validateInstanceName rejects names that Triton rejects.
+func validateInstanceName(name string) error {
+	const refused = ";|&$`<>()[]{}\\\"'*?~#!"
+	for i := range len(name) {
+		for j := range len(refused) {
+			if name[i] == refused[j] {
+				return infer.Errorf(infer.InvalidArg, "Invalid stub name: contains invalid characters")
+			}
+		}
+	}
+	return nil
+}

@@ -13,11 +13,11 @@ import (
 // DefaultMemoryShare is the default of Limits.MemoryShare, in percent.
 const DefaultMemoryShare = 50
 
-// shared are the kinds of memory of which a version may have a share. Blocks are tensors that its
+// shared are the kinds of memory with a share for each version. Blocks are tensors that its
 // processes keep after their responses, and copies of inputs of BLS requests.
 var shared = [...]budget.Kind{budget.Frames, budget.Replies, budget.Blocks}
 
-// setShares bounds the memory that all lives of the model hold together.
+// setShares limits the memory that all lives of the model hold together.
 func (m *Model) setShares() {
 	m.held.Name = func() string { return fmt.Sprintf("model %q version %d", m.env.Name, m.env.Version) }
 	if account := m.supervisor.account; account != nil {
@@ -25,11 +25,11 @@ func (m *Model) setShares() {
 			m.held.Most[k] = max(account.Most(k)/100*int64(m.supervisor.limits.MemoryShare), 1)
 		}
 		m.mostBlocks = m.held.Most[budget.Blocks]
-		m.held.Most[budget.Blocks] = 0 // mayKeep looks at the bound: kept blocks cannot be refused
+		m.held.Most[budget.Blocks] = 0 // mayKeep checks the limit: blocks that are already kept cannot be refused
 	}
 }
 
-// quota counts and bounds the memory that the server holds for one life.
+// quota counts and limits the memory that the server holds for one life.
 type quota struct {
 	model  *Model
 	holder *budget.Holder
@@ -37,7 +37,7 @@ type quota struct {
 	copies func()       // logs once that the model gets copies
 }
 
-// newQuota makes the quota of a life. It ends when its holder leaves.
+// newQuota creates the quota of a life. It ends when its holder leaves.
 func newQuota(in *Instance) *quota {
 	name := in.model.held.Name() + " instance " + in.name
 	q := &quota{model: in.model, holder: &budget.Holder{Name: func() string { return name }, Within: &in.model.held}}
@@ -47,7 +47,7 @@ func newQuota(in *Instance) *quota {
 	}
 	account.Enter(q.holder)
 	var once sync.Once
-	log := in.log // not the life: its responses may outlive it
+	log := in.log // not the life, which its responses may outlive
 	q.copies = sync.OnceFunc(func() {
 		log.Warn().Msgf("%s keeps as many input tensors as it may (--model-max-memory-share), and gets copies of further ones: a model that keeps inputs should keep copies of them",
 			in.model.held.Name())
@@ -58,13 +58,13 @@ func newQuota(in *Instance) *quota {
 	return q
 }
 
-// blocks counts bytes of blocks that the process keeps, or has given back if more is negative.
+// blocks counts bytes of blocks that the process keeps; negative: that it has given back.
 func (q *quota) blocks(more int64) {
 	if more < 0 {
 		q.holder.Drop(budget.Blocks, -more)
 		return
 	}
-	_ = q.holder.Hold(budget.Blocks, more) // without a bound: they are kept already
+	_ = q.holder.Hold(budget.Blocks, more) // without a limit: they are kept already
 }
 
 // keeps is blocks for tensors that the process keeps after its responses.
@@ -86,9 +86,9 @@ func (q *quota) takeBlocks(more int64) error {
 	return nil
 }
 
-// mayLend decides about the inputs of a batch, of n bytes, for a process whose model may keep its
-// share of blocks already. It then gets copies, at most as many bytes as its share until it gives a
-// block back. So a model that keeps its last inputs goes on, and one that keeps all is refused.
+// mayLend decides about the inputs of a batch, of n bytes, for a process whose model may already
+// keep its share of blocks. Then it gets copies, at most as many bytes as its share until it returns
+// a block. So a model that keeps its last inputs continues, and one that keeps all is refused.
 func (q *quota) mayLend(n int64) (copies bool, err error) {
 	most, kept := q.model.mostBlocks, q.model.held.Held(budget.Blocks)
 	if most == 0 || kept < most {
@@ -102,8 +102,7 @@ func (q *quota) mayLend(n int64) (copies bool, err error) {
 	return false, q.refuseBlocks(kept)
 }
 
-// mayKeep refuses n more bytes of blocks for a process if its model would keep more than its share
-// of them.
+// mayKeep refuses n more bytes of blocks for a process if its model would exceed its share of them.
 func (q *quota) mayKeep(n int64) error {
 	most, kept := q.model.mostBlocks, q.model.held.Held(budget.Blocks)
 	if most == 0 || kept < most && n <= most-kept {
@@ -120,9 +119,9 @@ func (q *quota) refuseBlocks(kept int64) error {
 	return err
 }
 
-// ofStream returns the holder of a stream's next response: that of the life, or once the model
-// has half of its share, one of the stream alone, with half of the rest. So a stream that floods,
-// whose responses may have to wait for another stream, leaves room for that one.
+// ofStream returns the holder of a stream's next response. This is the holder of the life until the
+// model has used half of its share. Then the stream gets its own, with half of the rest, so that a
+// flooding stream leaves room for others.
 func (q *quota) ofStream(s *stream) *budget.Holder {
 	if s.holder != nil {
 		return s.holder
@@ -137,9 +136,9 @@ func (q *quota) ofStream(s *stream) *budget.Holder {
 	return s.holder
 }
 
-// spilled charges a body of n bytes until its frame has been handled. A body without room is read
-// all the same, since it may lend memory or give some back. All processes together have one such
-// body at a time, and nothing of it is kept.
+// spilled charges a body of n bytes until its frame has been handled. A body for which there is no
+// memory is read anyway, because it may lend memory or give some back. All processes together have
+// one such body at a time, and nothing of it is kept.
 func (l *life) spilled(n int64) (done func()) {
 	h := l.quota.heap
 	if h == nil {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/backend/process/frames"
@@ -15,17 +13,18 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/shm"
+	"golang.org/x/sys/unix"
 )
 
-// mapFrom is the least size of an input that a stub looks at where its client has put it.
-// It is zero copy's own limit in loans.py: a stub copies smaller inputs anyway.
+// mapFrom is the minimum size of an input that a stub reads in its client's region. It is the limit
+// of zero copy in loans.py: a stub copies smaller inputs anyway.
 const mapFrom = 64 << 10
 
 var _ backend.Mapper = (*Model)(nil)
 
-// Maps implements backend.Mapper. A stub that has not mapped the region yet is asked to, for
-// the requests to come. Inputs of a decoupled model are copied: it may look at them when its
-// last response has gone, and the client has been told that they are its own again.
+// Maps implements backend.Mapper. It asks a stub that has not mapped the region to map it for
+// future requests. Inputs of a decoupled model are copied, because it may read them after its last
+// response, when the client may already reuse them.
 func (m *Model) Maps(t *infer.Tensor) bool {
 	if cudaipc.Of(t) != nil {
 		return m.TakesDevices()
@@ -40,7 +39,7 @@ func (m *Model) Maps(t *infer.Tensor) bool {
 	ready, lives := true, false
 	for _, in := range m.list() {
 		if l := in.current.Load(); l != nil {
-			// Each is asked, also behind one that is not ready.
+			// Each stub is asked, even if one before it is not ready.
 			ready = l.mapped.Want(region, false) && ready
 			lives = true
 		}
@@ -49,8 +48,8 @@ func (m *Model) Maps(t *infer.Tensor) bool {
 }
 
 // Writes implements backend.Mapper, as Maps does for inputs. A decoupled model's outputs are
-// copied: the next response of its request goes to the same place, and not before this one has
-// left the server.
+// copied: the next response of its request goes to the same place, but only after this one has left
+// the server.
 func (m *Model) Writes(p *infer.Place) (some bool) {
 	if p.OnDevice {
 		return true
@@ -70,15 +69,16 @@ func (m *Model) Writes(p *infer.Place) (some bool) {
 	return some
 }
 
-// isBytes reports whether an output has elements of any size, which a stub never writes into a
-// region: a mapping for it would serve nothing.
+// isBytes reports whether an output has elements of variable length, which a stub never writes into
+// a region.
 func (m *Model) isBytes(output string) bool {
 	return slices.ContainsFunc(m.config.GetOutput(), func(o *kserve.ModelOutput) bool {
 		return o.GetName() == output && o.GetDataType() == kserve.DataType_TYPE_STRING
 	})
 }
 
-// newMapped makes the table of what a life's stub maps, and the stub's end of its socket.
+// newMapped creates the table of the regions that a life's stub maps, and the stub's end of its
+// socket.
 func (l *life) newMapped(files *Files) error {
 	config := mapping.Config{Send: l.encoder.Send, Log: l.in.log}
 	if l.in.model.supervisor.regions && !l.in.model.settings.CopyRegions {
@@ -93,8 +93,8 @@ func (l *life) newMapped(files *Files) error {
 	return nil
 }
 
-// takenAwayError says that a stub was lost because a client took memory away that the stub
-// had mapped, which is no fault of the model.
+// takenAwayError is the loss of a stub because a client truncated memory that the stub had mapped.
+// It is not the model's fault.
 type takenAwayError struct{ err error }
 
 func (e *takenAwayError) Error() string {
@@ -103,15 +103,15 @@ func (e *takenAwayError) Error() string {
 
 func (e *takenAwayError) Unwrap() error { return e.err }
 
-// blame finds out whether clients have caused the end of a life. What has vanished under it
-// is copied from then on. The stub still has its batches.
+// blame finds out whether clients have caused the end of a life. The truncated regions are copied
+// from then on. The stub still has its batches.
 func (l *life) blame(err error) error {
 	var exit *launch.ExitError
 	if !errors.As(err, &exit) || exit.Signal != unix.SIGBUS {
 		return err
 	}
 	found := l.mapped.Distrust()
-	if !found { // the client may have given the file its size back
+	if !found { // the client may have restored the file's size
 		for _, region := range l.regionsInside() {
 			region.Distrust()
 			found = true
@@ -124,8 +124,8 @@ func (l *life) blame(err error) error {
 	return &takenAwayError{err}
 }
 
-// regionsInside lists the regions of the requests that the stub has, or has left open: of
-// inputs that it may read, and of outputs that it may write.
+// regionsInside lists the regions of the requests that the stub has or has left open: of inputs
+// that it may read, and of outputs that it may write.
 func (f *inFlight) regionsInside() (regions []*shm.Shared) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +160,7 @@ func eachShared(r *infer.Request, f func(frames.Shared, *shm.Shared) bool) {
 	}
 }
 
-// lostError is what the client of a request is told whose stub was lost.
+// lostError returns the error for a request whose stub was lost.
 func (l *life) lostError(task *backend.Task) error {
 	if !l.blamed {
 		return l.in.unhealthy()
@@ -174,4 +174,44 @@ func (l *life) lostError(task *backend.Task) error {
 		return false
 	})
 	return err
+}
+
+// DeviceProgram is a Program whose processes support devices: they write outputs to clients' device
+// memory, and read inputs there if the model's config allows it.
+type DeviceProgram interface {
+	Program
+	// TakesDevices is called when the config is final, before INITIALIZE.
+	TakesDevices() bool
+}
+
+var _ backend.DeviceTaker = (*Model)(nil)
+
+// TakesDevices implements backend.DeviceTaker.
+func (m *Model) TakesDevices() bool {
+	p, ok := m.program.(DeviceProgram)
+	return ok && p.TakesDevices()
+}
+
+// knowsDevices reports whether the model's processes support device memory.
+func (m *Model) knowsDevices() bool {
+	_, ok := m.program.(DeviceProgram)
+	return ok
+}
+
+// newDevices creates the tables of the device memory that a life's stub lends and knows.
+func (l *life) newDevices() {
+	l.lent = cudaipc.NewLent(l.channel.Arena(), l.in.model.supervisor.copier)
+	l.announced = cudaipc.NewAnnounced(l.lent, l.encoder.Send, l.in.log)
+	l.decoder.SetDevices(l.lent)
+	l.encoder.SetDevices(l.announced)
+	if l.in.model.knowsDevices() {
+		l.decoder.SetAnnounced(l.announced)
+		l.encoder.PlaceOnDevices()
+	}
+}
+
+// closeDevices closes announced first: the stub is not told of the end of its own memory.
+func (l *life) closeDevices() {
+	l.announced.Close()
+	l.lent.Close()
 }

@@ -94,7 +94,8 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 	s.t.Helper()
 	const number = 1
 	l.seen = phaseInitialized
-	l.in.state, l.in.life = Busy, l
+	l.setUp()
+	l.in.current.Store(l)
 	block, err := s.pool.Alloc(8192)
 	if err != nil {
 		s.t.Fatal(err)

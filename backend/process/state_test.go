@@ -17,32 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestStatesMoveOnlyAsListed tries every pair of states: what moves does not list is refused.
-func TestStatesMoveOnlyAsListed(t *testing.T) {
-	allowed := map[[2]State]bool{
-		{Starting, Ready}: true, {Starting, Lost}: true, {Starting, Stopped}: true,
-		{Ready, Busy}: true, {Ready, Lost}: true, {Ready, Stopped}: true,
-		{Busy, Ready}: true, {Busy, Lost}: true, {Busy, Stopped}: true,
-		{Lost, Starting}: true, {Lost, Stopped}: true,
-	}
-	for from := Starting; from <= Stopped; from++ {
-		for to := Starting; to <= Stopped; to++ {
-			in := &Instance{state: from}
-			moved := func() (ok bool) {
-				defer func() { ok = recover() == nil }()
-				in.moveLocked(to)
-				return
-			}()
-			if moved != allowed[[2]State{from, to}] {
-				t.Errorf("from %s to %s: got allowed %t, want %t", from, to, moved, !moved)
-			}
-			if want := to; moved && in.state != want {
-				t.Errorf("from %s to %s: state is %s", from, to, in.state)
-			}
-		}
-	}
-}
-
 // lostReady is the loss of a stub that had become ready and answered nothing.
 var lostReady = loss{cause: Exited, started: true}
 

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -10,7 +11,10 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/backend/process/cudaipc"
+	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
@@ -19,31 +23,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Environment is what a Supervisor is given by the packages that start it.
+// Environment is the configuration of a Supervisor.
 type Environment struct {
-	// Requests is the server's pool for the tensors of requests. The caller
-	// closes it after the Supervisor.
+	// Requests is the server's pool for tensors of requests. The caller closes it after the
+	// Supervisor.
 	Requests *shm.Pool
 	Log      zerolog.Logger
-	// Stdout and Stderr get what models print, a whole line with each call, from
-	// several goroutines. Their Write must not wait. Nil: it goes to the log.
+	// Stdout and Stderr receive the models' output, one whole line with each call, from several
+	// goroutines. Their Write must not wait. With nil, output goes to the log.
 	Stdout, Stderr io.Writer
-	// LogLevels tells the stubs which levels are worth sending.
+	// LogLevels returns the levels that stubs should send.
 	LogLevels func() LogLevels
 	Metrics   Metrics
 	Limits    Limits
-	// HostPolicies say where instances run.
+	// HostPolicies choose the cores of instances.
 	HostPolicies cores.HostPolicies
-	// Memory is charged for what stubs reserve, and for copies of outputs where
-	// clients hold many; nil: neither is.
+	// Memory is charged for the memory that stubs reserve, and for copies of outputs while clients
+	// hold many; nil charges nothing.
 	Memory *budget.Account
-	// SoleParent says that nothing else in this process waits for children: then all
-	// that come home to it are reaped, also the children of other code.
+	// SoleParent reports that no other code in this process waits for children. Then all reparented
+	// children are reaped, including those of other code.
 	SoleParent bool
-	// Admit says whether a GPU has room for an instance that has been brought up there; nil:
-	// all have.
+	// Admit reports whether a GPU has room for an instance that has been started there; nil admits
+	// all.
 	Admit func(gpu int32) bool
-	// ClientRegions lets stubs map regions of clients: each gets a socket for their descriptors.
+	// ClientRegions lets stubs map regions of clients. Each stub gets a socket for their
+	// descriptors.
 	ClientRegions bool
 }
 
@@ -55,20 +60,19 @@ type LogLevels struct {
 	Verbose int  `msgpack:"verbose"`
 }
 
-// Metrics counts what happens to stubs. All methods may be called from any
-// goroutine.
+// Metrics counts events of stubs. Any goroutine may call its methods.
 type Metrics interface {
 	StubStarted(model string)
 	StubLost(model, cause string)
-	// StubRestarted is told, beside StubStarted, of a stub in place of one that was lost.
+	// StubRestarted is called, in addition to StubStarted, for a stub that replaces a lost one.
 	StubRestarted(model string)
 	ProtocolError(rule string)
-	// Custom returns what holds the metrics that a new life of the model makes.
+	// Custom returns the holder of the metrics that a new life of the model creates.
 	Custom(model string) *metrics.Holder
 }
 
-// Supervisor hosts the models of all backends whose instances are processes of ours.
-// This process has one.
+// Supervisor hosts the models of all backends whose instances are child processes. The server has
+// one.
 type Supervisor struct {
 	children  *launch.Children
 	requests  *shm.Pool
@@ -81,19 +85,19 @@ type Supervisor struct {
 	output    [2]io.Writer // stdout and stderr of this process
 	account   *budget.Account
 	named     shm.NamedFiles
-	regions   bool           // of clients may be mapped
-	copier    cudaipc.Copier // nil: there are no devices
+	regions   bool           // clients' regions may be mapped
+	copier    cudaipc.Copier // nil without devices
 	admit     func(gpu int32) bool
-	instances atomic.Int64 // that run, whether their stub lives or not
-	// tight is held while a frame is read for which there was no room.
+	instances atomic.Int64 // running instances, with or without a live stub
+	// tight is held while a frame is read for which there was no memory.
 	tight sync.Mutex
 
 	mu    sync.Mutex
-	lives map[*life]struct{}     // that are told of log levels
-	kept  map[*Instance]struct{} // whose Run has not returned
+	lives map[*life]struct{}     // lives that receive log levels
+	kept  map[*Instance]struct{} // instances whose Run has not returned
 }
 
-// New makes the supervisor. It starts no process.
+// New creates the supervisor. It starts no process.
 func New(env Environment) (*Supervisor, error) {
 	fd, err := env.Requests.Region().OpenReadOnly()
 	if err != nil {
@@ -111,29 +115,28 @@ func New(env Environment) (*Supervisor, error) {
 	}, nil
 }
 
-// SetCopier says that there are devices, and what copies tensors from them for models that do not
-// take them there. It is called before a model is opened; the copier is closed after the models.
+// SetCopier sets the copier of tensors from devices, for models that do not take them there. It is
+// called before a model is opened; the copier is closed after the models.
 func (s *Supervisor) SetCopier(copier cudaipc.Copier) { s.copier = copier }
 
-// Children returns the roster of processes, in which backends start theirs.
+// Children returns the table of child processes, in which backends start theirs.
 func (s *Supervisor) Children() *launch.Children { return s.children }
 
-// OwnsFile reports whether a file is that of a region which a stub has still to open by
-// its name.
+// OwnsFile reports whether a file is a region that a stub has yet to open by its name.
 func (s *Supervisor) OwnsFile(device, inode uint64) bool { return s.named.Has(device, inode) }
 
-// KillAll ends all stubs at once, with what they have started.
+// KillAll kills all stubs and their descendants.
 func (s *Supervisor) KillAll() { s.children.KillAll() }
 
-// Close ends what models have left behind. All models and backends must have been
-// closed.
+// Close ends everything that models have left behind. All models and backends must be closed
+// before.
 func (s *Supervisor) Close() {
 	s.children.Close()
 	_ = s.requestFD.Close()
 }
 
-// Open makes a model version, whose instances run program. Config may not change
-// while the model is used.
+// Open creates a model version whose instances run program. config must not change while the model
+// is used.
 func (s *Supervisor) Open(env backend.Env, config *Config, program Program) *Model {
 	m := &Model{
 		supervisor: s, env: env, settings: config, program: program,
@@ -143,8 +146,7 @@ func (s *Supervisor) Open(env backend.Env, config *Config, program Program) *Mod
 	return m
 }
 
-// printed says where the lines go that a model prints to stdout and stderr; nil
-// is the log.
+// printed returns the destinations of a model's stdout and stderr; nil is the log.
 func (s *Supervisor) printed(c *Config) [2]io.Writer {
 	if c.TaggedOutput {
 		return [2]io.Writer{}
@@ -152,7 +154,7 @@ func (s *Supervisor) printed(c *Config) [2]io.Writer {
 	return s.output
 }
 
-// requestsFile returns a descriptor of the requests file of its own for a stub.
+// requestsFile returns a new descriptor of the requests file for a stub.
 func (s *Supervisor) requestsFile() (*os.File, error) {
 	fd, err := unix.FcntlInt(s.requestFD.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -161,8 +163,7 @@ func (s *Supervisor) requestsFile() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "requests"), nil
 }
 
-// chargeArena has the account decide what a stub may reserve beyond what it keeps
-// while it is idle.
+// chargeArena makes the account decide about the memory that a stub reserves beyond its idle size.
 func (s *Supervisor) chargeArena(c *ipc.Config, holder *budget.Holder) {
 	account := s.account
 	if account == nil {
@@ -170,7 +171,7 @@ func (s *Supervisor) chargeArena(c *ipc.Config, holder *budget.Holder) {
 	}
 	c.MaxArena = min(c.MaxArena, max(account.Most(budget.Arenas), c.FreeArena))
 	c.Charge = func(n int64) bool {
-		return account.Take(budget.Arenas, n) == nil && holder.Hold(budget.Arenas, n) == nil // which has no bound there
+		return account.Take(budget.Arenas, n) == nil && holder.Hold(budget.Arenas, n) == nil // which has no limit there
 	}
 	c.Refund = func(n int64) {
 		account.Give(budget.Arenas, n)
@@ -178,14 +179,141 @@ func (s *Supervisor) chargeArena(c *ipc.Config, holder *budget.Holder) {
 	}
 }
 
-// stubDescriptors is more than what a stub takes of the descriptors of this
-// process: nine while it runs, and about as many while it starts.
+// stubDescriptors is an upper bound of the descriptors of this process for one stub: nine while it
+// runs, and about as many while it starts.
 const stubDescriptors = 20
 
-// Descriptors returns how many descriptors are to be kept for stubs that are to be
-// started: those of instances that have lost theirs, and two more.
+// Descriptors returns the number of descriptors to reserve for stubs that will be started: those of
+// instances that have lost theirs, and two more.
 func (s *Supervisor) Descriptors() int {
 	return stubDescriptors * (2 + max(0, int(s.instances.Load())-s.children.Count()))
 }
 
 var errStopped = errors.New("instance is stopped")
+
+// DefaultInstances is the default of Limits.Instances.
+const DefaultInstances = 4096
+
+// Limits limit the server's resources for models and their processes. 0 stands for the default of
+// each.
+type Limits struct {
+	Instances int              // processes of one model; default DefaultInstances
+	Output    output.Limits    // of the output of one process, and again of its model's log messages
+	Calls     hostcalls.Limits // of the host calls of one process
+	// MemoryShare is the percentage of each kind of memory that the server holds for one version of
+	// a model: tensors that it keeps, responses that wait, strings and frames. Default
+	// DefaultMemoryShare.
+	MemoryShare int
+}
+
+// WithDefaults returns l with defaults for unset fields.
+func (l Limits) WithDefaults() Limits {
+	return Limits{Instances: cmp.Or(l.Instances, DefaultInstances), Output: l.Output.WithDefaults(), Calls: l.Calls.WithDefaults(), MemoryShare: cmp.Or(l.MemoryShare, DefaultMemoryShare)}
+}
+
+// maxMessageLines limits the size of one LOG message, in lines of maximum length. A long traceback
+// is worth its space, and counts as that many lines.
+const maxMessageLines = 16
+
+// Limits of the request ids that a log line of a batch shows.
+const (
+	maxShownRequests = 32
+	maxShownID       = 128 // bytes
+)
+
+// logged handles LOG: a message of a model, or of its stub.
+func (l *life) logged(f ipc.Frame) error {
+	var body struct {
+		Level   int    `msgpack:"level"`
+		File    string `msgpack:"file"`
+		Line    int    `msgpack:"line"`
+		Message string `msgpack:"message"`
+		// Own marks a message of the stub itself, and Batch the batch that it concerns.
+		Own   bool   `msgpack:"own"`
+		Batch uint64 `msgpack:"batch"`
+		// Once is the subject of a message that is logged once for all instances.
+		Once string `msgpack:"once"`
+	}
+	if err := frames.DecodeMap(f, &body); err != nil {
+		return err
+	}
+	log := l.in.model.supervisor.log
+	if body.Own {
+		log = l.in.log
+	}
+	// A model's message is logged word for word, without fields.
+	event := log.Info()
+	switch body.Level {
+	case 0:
+	case 1:
+		event = log.Warn()
+	case 2:
+		event = log.Error()
+	case 3:
+		event = log.Debug()
+	default:
+		event.Discard()
+		return ipc.Broken("frame", "level of LOG is %d", body.Level)
+	}
+	if body.Once != "" && !l.in.model.saysFirst(body.Once) {
+		return nil
+	}
+	most := l.in.model.supervisor.limits.Output.LineBytes
+	text := output.CutAt(body.Message, maxMessageLines*most)
+	if !l.logLimit.Allow(log, 1+len(text)/most) {
+		return nil
+	}
+	event = event.Str("file", output.Cut(body.File)).Int("line", body.Line)
+	if ids := l.requestsOf(body.Batch); len(ids) > 0 {
+		event = event.Strs("requests", ids)
+	}
+	event.Msg(text)
+	return nil
+}
+
+// maxSaid limits the subjects that a model remembers as logged. Beyond it, nothing more is logged
+// once.
+const maxSaid = 256
+
+// saysFirst reports whether no instance of the model has logged something about this subject
+// before.
+func (m *Model) saysFirst(what string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.said[what] || len(m.said) == maxSaid {
+		return false
+	}
+	if m.said == nil {
+		m.said = make(map[string]bool)
+	}
+	m.said[what] = true
+	return true
+}
+
+// LogLevelsChanged tells the stubs which levels to send from now on. Calls do not overlap.
+func (s *Supervisor) LogLevelsChanged() {
+	s.mu.Lock()
+	var lives []*life
+	for l := range s.lives {
+		lives = append(lives, l)
+	}
+	s.mu.Unlock()
+	for _, l := range lives {
+		// The life may have ended.
+		if err := l.ask(ipc.LogSettings, s.levels()); err != nil {
+			l.in.log.Debug().Err(err).Msg("log settings were not sent")
+		}
+	}
+}
+
+// hear adds the life to the receivers of log levels, or removes it.
+func (l *life) hear(yes bool) {
+	s := l.in.model.supervisor
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if yes {
+		s.lives[l] = struct{}{}
+	} else {
+		delete(s.lives, l)
+	}
+}

@@ -59,13 +59,14 @@ func wantNothingLent(t *testing.T, in *Instance) {
 		}
 	}()
 	testkit.Eventually(t, patience, func() bool {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		if in.life == nil {
+		l := in.current.Load()
+		if l == nil {
 			return false
 		}
-		loans, _ = in.life.loans.Count()
-		count, asked = in.life.count, in.life.asked
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		loans, _ = l.loans.Count()
+		count, asked = l.count, l.asked
 		return loans == 0 && count == 0 && asked == (withdrawal{})
 	})
 }

@@ -1,5 +1,5 @@
-// Package ipctest gives the tests of all that encodes or decodes bodies of frames the
-// golden frames of ipc/testdata.
+// Package ipctest provides the golden frames of ipc/testdata to tests of packages that encode or
+// decode bodies of frames.
 package ipctest
 
 import (
@@ -41,8 +41,7 @@ func Body(t testing.TB, name string) []byte {
 	return Frame(t, name)[ipc.HeaderSize:]
 }
 
-// Want compares a body that was encoded with that of the golden frame, whose kind and
-// id must be these.
+// Want compares an encoded body with that of a golden frame, which must have this kind and id.
 func Want(t testing.TB, name string, kind ipc.Kind, id uint64, body []byte) {
 	t.Helper()
 	frame := binary.LittleEndian.AppendUint32(nil, uint32(ipc.HeaderSize+len(body)))

@@ -2,14 +2,14 @@ package foreign
 
 import "sync/atomic"
 
-// Handle is what CUDA lets another process open an allocation by (CUipcMemHandle).
+// Handle is the CUDA handle with which another process opens an allocation (CUipcMemHandle).
 type Handle [64]byte
 
-// Device is an allocation on a device that its maker lets other processes open. This
-// process touches none of its bytes; it knows who uses them. Its end, which OnEnd tells of,
-// comes with the last Release.
+// Device is an allocation on a device that its maker lets other processes open. This process
+// touches none of its bytes but tracks its users. It ends with the last Release, which calls the
+// functions of OnEnd.
 type Device struct {
-	Number uint32   // as its maker numbers it; for logs
+	Number uint32   // the maker's number; for logs
 	UUID   [16]byte // of the device
 	Size   uint64   // bytes
 	Handle Handle
@@ -18,15 +18,15 @@ type Device struct {
 	refs   atomic.Int32
 }
 
-// NewDevice describes an allocation; the caller has the one reference.
+// NewDevice describes an allocation; the caller has the only reference.
 func NewDevice(number uint32, uuid [16]byte, size uint64, handle Handle) *Device {
 	m := &Device{Number: number, UUID: uuid, Size: size, Handle: handle}
 	m.refs.Store(1)
 	return m
 }
 
-// OnEnd has gone called at the end, by the goroutine of the last Release, and returns a
-// function that takes that back. The caller has a reference.
+// OnEnd makes the last Release call gone, and returns a function that cancels the call. The caller
+// has a reference.
 func (m *Device) OnEnd(gone func()) (forget func()) { return m.ending.OnEnd(gone) }
 
 // Retain adds a reference.
@@ -36,7 +36,7 @@ func (m *Device) Retain() {
 	}
 }
 
-// Release gives a reference up.
+// Release drops a reference.
 func (m *Device) Release() {
 	switch n := m.refs.Add(-1); {
 	case n > 0:
@@ -47,8 +47,8 @@ func (m *Device) Release() {
 	m.ending.End()
 }
 
-// Sole reports whether the caller's reference is the only one. It is then for good, unless
-// the caller makes more.
+// Sole reports whether the caller's reference is the only one. That stays true unless the caller
+// adds references.
 func (m *Device) Sole() bool { return m.refs.Load() == 1 }
 
 // Has reports whether [offset, offset+n) lies inside.

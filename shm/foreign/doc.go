@@ -1,6 +1,6 @@
-// Package foreign describes memory that others have made and that this process does not touch,
-// so that it can be passed on from one process to another: who may use it, and up to when.
+// Package foreign describes memory of other processes that this process does not touch but passes
+// on: who may use it, and until when.
 //
-// Callers are packages that hand it on; any goroutine may call anything. Locks: that of an
-// Ending is a leaf, and functions that were given to OnEnd run without it.
+// Any goroutine may call the package. The lock of an Ending is a leaf, and functions of OnEnd run
+// without it.
 package foreign

@@ -10,8 +10,8 @@ type Ending struct {
 	users map[uint64]func() // called by End
 }
 
-// OnEnd has gone called at the end, by any goroutine, and returns a function that takes that
-// back; nil if the end has come.
+// OnEnd makes End call gone, in any goroutine, and returns a function that cancels the call; nil
+// after the end.
 func (e *Ending) OnEnd(gone func()) (forget func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -31,13 +31,13 @@ func (e *Ending) OnEnd(gone func()) (forget func()) {
 	}
 }
 
-// End tells all users, once; the memory is not used any more.
+// End calls all functions, once; the memory is not used any more.
 func (e *Ending) End() {
 	e.mu.Lock()
 	users := e.users
 	e.users, e.ended = nil, true
 	e.mu.Unlock()
-	// Outside the lock: they send frames, and may be taking themselves back.
+	// Outside the lock: the functions send frames, and may be cancelling themselves.
 	for _, gone := range users {
 		gone()
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// cancellation is the context of a request that a model makes. Unlike one of
-// package context it has no parent that would keep it until it is cancelled: a
-// request that has ended is forgotten, and starts no goroutine for that.
+// cancellation is the context of a request that a model makes. Unlike a context of package context,
+// it has no parent that would keep it until it is cancelled: a request that has ended is forgotten
+// without a goroutine.
 type cancellation struct {
 	log    zerolog.Logger
 	lock   sync.Mutex
@@ -49,7 +49,7 @@ func (c *cancellation) Err() error {
 	return c.err
 }
 
-// AfterFunc is what context.AfterFunc uses where there is one.
+// AfterFunc is called by context.AfterFunc.
 func (c *cancellation) AfterFunc(f func()) (stop func() bool) {
 	c.lock.Lock()
 	defer c.lock.Unlock()

@@ -6,22 +6,22 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// callees are those of a chain of models that call each other at which a
-// Follower looks for the last callee, for which all others wait.
+// callees limits the length of a chain of models that call each other in which a Follower finds the
+// last callee, for which all others wait.
 const callees = 8
 
-// Follower looks for the response of the model that a process waits for, while a
-// goroutine spins on that process, which says nothing before the response has come.
+// Follower looks for the response of the called model while a goroutine spins on the calling
+// process, which sends nothing before that response.
 type Follower struct {
 	Of      *Requests // of the process on which the goroutine spins
-	watched *Requests // of the last callee; nil while there is none, or another goroutine watches it
+	watched *Requests // of the last callee; nil without one, or while another goroutine watches it
 }
 
-// Look reports whether something has come. It is called again and again while nothing has.
+// Look reports whether something has come. It is called repeatedly until then.
 //
-// The chain is read without a lock, and may change while it is: then another process is looked
-// at than the one that all wait for, until the next Look. A process whose life has ended stays
-// in it until its request ends; its channel is closed and cannot be watched.
+// The chain is read without a lock and may change meanwhile. Then Look looks at another process
+// than the one for which all wait, until the next call. A process whose life has ended stays in the
+// chain until its request ends; its channel is closed and cannot be watched.
 func (f *Follower) Look() bool {
 	last := f.Of.callee.Load()
 	for range callees {
@@ -35,7 +35,7 @@ func (f *Follower) Look() bool {
 		last = next
 	}
 	if last != f.watched {
-		f.Leave() // one process at a time: the bell of the one before rings again
+		f.Leave() // one process at a time: the previous one's bell rings again
 		if last != nil && last != f.Of && last.Channel.Watch() {
 			f.watched = last
 		}
@@ -62,8 +62,7 @@ func (f *Follower) Leave() {
 	}
 }
 
-// failed ends the watch of a process with whose frames something is wrong: none of the others
-// is handled.
+// failed ends the watch of a process with an invalid frame: its further frames are not handled.
 func (f *Follower) failed(err error) {
 	b := f.watched
 	f.watched = nil
@@ -71,7 +70,7 @@ func (f *Follower) failed(err error) {
 	b.failUnlessClosed(err)
 }
 
-// failUnlessClosed ends the life of a process that has broken the protocol.
+// failUnlessClosed ends the life of a process that has violated the protocol.
 func (b *Requests) failUnlessClosed(err error) {
 	if !errors.Is(err, ipc.ErrClosed) {
 		b.session.Fail(err)

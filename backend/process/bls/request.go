@@ -10,29 +10,28 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// request is one request that a model has made. Its inputs are held until its
-// last response.
+// request is one BLS request. Its inputs are held until its last response.
 type request struct {
 	of      *Requests
 	number  uint64 // the process's
-	batch   uint64 // in whose execution it was made, 0 if that is not known
-	stream  bool   // any number of responses is wanted
+	batch   uint64 // in whose execution it was made; 0 if unknown
+	stream  bool   // the model accepts any number of responses
 	request infer.Request
 	frame   frames.Kept // its own memory and that of its frame
 	copied  int64
-	unread  []*request               // to be loosened when this is begun
-	at      atomic.Pointer[Requests] // of the process that executes it; nil if that is not known
-	refusal error                    // what the request cannot be made for, found while it was read
-	asked   bool                     // it has inputs on a device, and its maker is told whether they are taken
-	takes   bool                     // they are
-	fetched bool                     // such inputs are copied to the host on the way
+	unread  []*request               // streams that leave their windows when this request begins
+	at      atomic.Pointer[Requests] // of the process that executes it; nil if unknown
+	refusal error                    // why the request cannot be made, found while it was read
+	asked   bool                     // it has inputs on a device, and its caller is told whether they stay there
+	takes   bool                     // they do
+	fetched bool                     // inputs on a device are copied to the host
 	target  backend.Target           // the version it calls; nil before resolve, after it failed, and after copyAndSubmit
 	cancellation
 
 	responses
 }
 
-// callersOf finds the execution that the request is made in.
+// callersOf finds the execution in which the request is made.
 func (q *request) callersOf(holding bool) error {
 	b := q.of
 	requests, executing, err := b.session.Execution(q.batch)
@@ -44,8 +43,8 @@ func (q *request) callersOf(holding bool) error {
 	return nil
 }
 
-// read fills the request from its frame. Whatever is wrong with it, what the stub
-// has lent is located, or it would not come back. An error is the stub's fault.
+// read fills the request from its frame. Even if the request is invalid, everything that the stub
+// has lent is located, so that it can be returned. An error is the stub's fault.
 func (q *request) read(body *ipc.InferBody, f *ipc.Frame) error {
 	b, r := q.of, &q.request
 	r.Made = b.Channel.Posted()
@@ -62,14 +61,25 @@ func (q *request) read(body *ipc.InferBody, f *ipc.Frame) error {
 		return err
 	}
 	q.refusal = refusal
-	if refusal.Code != infer.Unavailable { // the request itself is wrong
+	if refusal.Code != infer.Unavailable { // the request itself is invalid
 		q.refusal = q.prefixed(refusal)
 	}
 	return nil
 }
 
-// perCaller is the bytes that a request takes for each request of the execution that makes it.
+// perCaller is the memory of a request, in bytes, for each request of its calling execution.
 const perCaller = 16
+
+// start executes the request, in a goroutine if that may take long.
+func (q *request) start() {
+	q.resolve()
+	switch {
+	case !q.waits():
+		q.copyAndSubmit()
+	case !q.of.goAside(q.copyAndSubmit, q.failed): // the life has ended
+		q.failed(ipc.ErrClosed)
+	}
+}
 
 // resolve finds and holds the version that is called. As in Triton, an unknown model is reported
 // before anything that is wrong with the request itself.
@@ -91,8 +101,8 @@ func (q *request) releaseTarget() {
 	}
 }
 
-// askDevices finds out whether inputs on a device are passed on there. A traced request's inputs are
-// copied to the host in any case, but the caller is not told so.
+// askDevices finds out whether inputs on a device stay there. A traced request's inputs are copied
+// to the host in any case, but the caller is not told so.
 func (q *request) askDevices() {
 	for i := range q.request.Inputs {
 		if cudaipc.Of(&q.request.Inputs[i]) != nil {
@@ -109,7 +119,7 @@ func (q *request) waits() bool {
 	return q.inArena() > copyAside || q.fetched || q.target != nil && q.target.AsksReady()
 }
 
-// inArena counts the bytes of inputs that lie in the stub's own memory.
+// inArena counts the bytes of inputs in the stub's arena.
 func (q *request) inArena() (n int) {
 	for i := range q.request.Inputs {
 		if t := &q.request.Inputs[i]; frames.InArena(t) {
@@ -192,17 +202,19 @@ func (q *request) submit() error {
 	return nil
 }
 
-// failed answers a request whose handling has panicked.
-func (q *request) failed(err error) { q.deliver(infer.ErrorResponse(q.prefixed(err))) }
+// failed answers a request whose handling has panicked, or whose life has ended.
+func (q *request) failed(err error) {
+	q.releaseTarget()
+	q.deliver(infer.ErrorResponse(q.prefixed(err)))
+}
 
-// prefixed is how a caller learns that its request was not accepted. The code of
-// the reason is kept.
+// prefixed returns the error for a request that was not accepted. It keeps the code of the reason.
 func (q *request) prefixed(err error) error {
 	reason := infer.AsError(err)
 	return infer.Errorf(reason.Code, "Model %s - Error when running inference: %s", q.request.Model, reason)
 }
 
-// releaseInputs gives up the inputs and the request's own memory.
+// releaseInputs releases the inputs and the request's own memory.
 func (q *request) releaseInputs() {
 	for i := range q.request.Inputs {
 		q.request.Inputs[i].Release()
@@ -211,7 +223,7 @@ func (q *request) releaseInputs() {
 	q.frame.Release()
 }
 
-// ended takes a request out whose last response has been dealt with.
+// ended removes a request whose last response has been handled.
 func (q *request) ended() {
 	b := q.of
 	if at := q.at.Load(); at != nil {
@@ -220,10 +232,10 @@ func (q *request) ended() {
 	q.releaseInputs()
 	b.mu.Lock()
 	delete(b.all, q.number)
-	delete(b.tight, q.number)
+	delete(b.windowed, q.number)
 	b.copied -= q.copied
 	b.mu.Unlock()
 	if b.TakeBlocks != nil {
-		_ = b.TakeBlocks(-q.copied) // which is never refused
+		_ = b.TakeBlocks(-q.copied) // a reduction is never refused
 	}
 }

@@ -15,36 +15,34 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// maxRequests is how many requests of its own a stub may have under way.
+// maxRequests is the number of BLS requests that a stub may have in flight.
 const maxRequests = 16_384
 
-// copyAside is up to how many bytes are copied by a goroutine that holds a
-// channel's receive lock; more are copied by a goroutine of their own.
+// copyAside is the number of bytes up to which a goroutine copies with a channel's receive lock
+// held. A separate goroutine copies more.
 const copyAside = 1 << 20
 
-// Session is what BLS requests ask of the life of the process whose model makes them.
+// Session is the part of a process's life that its BLS requests use.
 type Session interface {
-	// Execution returns the requests of the batch with this number: all of them while it
-	// is executed, and those that it has left open after that. An error means that no
-	// such batch has been handed over. The goroutine that reads the ring calls it for
-	// each BLS request; 0 is the number of no batch.
+	// Execution returns the requests of the batch with this number: all of them while it is
+	// executed, and the open ones after that. It fails if the batch was never submitted. The
+	// goroutine that reads the ring calls it for each BLS request; batch 0 does not exist.
 	Execution(batch uint64) (requests []*infer.Request, executing bool, err error)
-	// Traced returns the request in the process whose trace the text means, nil if there is
-	// none any more.
+	// Traced returns the request in the process with this trace text, or nil if it has ended.
 	Traced(text []byte) *infer.Request
-	// Handle acts on a frame of the process; callers hold the channel's receive lock.
+	// Handle handles a frame of the process. The caller holds the channel's receive lock.
 	Handle(f ipc.Frame) error
 	// Fail ends the life because of err. It does not wait.
 	Fail(err error)
 }
 
-// Config says which model makes the requests, and through what.
+// Config names the model that makes the requests, and the parts of its life that they use.
 type Config struct {
 	Model   string
 	Version int64
 	Host    backend.Host
-	// OneResponse is the text for a request that wants one response of the named model,
-	// which may send any number.
+	// OneResponse returns the error text for a request that accepts one response from the named
+	// model, which may send any number.
 	OneResponse func(model string) string
 
 	Channel *ipc.Channel
@@ -52,13 +50,14 @@ type Config struct {
 	Encoder *frames.Encoder
 	// Submit is the lock of Encoder. It is taken while a response is sent.
 	Submit *sync.Mutex
-	Pool   *shm.Pool // of the server's requests: inputs are copied there
-	// Holder answers for responses that wait for the process; nil: who makes them does.
+	Pool   *shm.Pool // the server's pool for requests, into which inputs are copied
+	// Holder is charged for responses that wait for the process; nil: the models that made them
+	// are.
 	Holder *budget.Holder
-	// TakeBlocks counts bytes of copies in Pool, or takes them off again if there are fewer. It
-	// may refuse more; nil: it counts nothing.
+	// TakeBlocks counts bytes of copies in Pool, or removes them if negative. It may refuse more;
+	// nil counts nothing.
 	TakeBlocks func(more int64) error
-	// Devices says that there are devices, on which outputs may stay.
+	// Devices reports that the machine has devices, on which outputs may stay.
 	Devices bool
 	Log     zerolog.Logger
 }
@@ -72,28 +71,27 @@ type Requests struct {
 	// aside counts the goroutines that copy or ask, for the end of the life.
 	aside sync.WaitGroup
 
-	// callee are the requests of the process to which the latest of these was handed that
-	// has not ended, nil if that is not known. Any goroutine reads it, without a lock.
+	// callee are the Requests of the process that executes the latest request still in flight; nil
+	// if unknown. Any goroutine reads it without a lock.
 	callee atomic.Pointer[Requests]
-	// informed is when the process was sent a response last, in ns.
+	// informed is the time of the latest response to the process, in ns.
 	informed atomic.Int64
 
-	// mu is held for a few instructions; only a request's own lock is held outside it.
-	mu     sync.Mutex
-	closed bool
-	all    map[uint64]*request
-	tight  map[uint64]*request // streams that count in their windows
-	copied int64               // bytes of the copies of inputs
+	// mu is held briefly; only a request's own lock is held around it.
+	mu       sync.Mutex
+	closed   bool
+	all      map[uint64]*request
+	windowed map[uint64]*request // streams that count in their windows
+	copied   int64               // bytes of the copies of inputs
 }
 
-// New makes the requests of a life that has none yet; Close ends them.
+// New creates the Requests of a life; Close ends them.
 func New(config Config, session Session) *Requests {
 	return &Requests{Config: config, session: session, all: make(map[uint64]*request)}
 }
 
-// Receive acts on INFER: the request goes to whichever model it names, from this
-// goroutine if that does not take long. Callers hold the receive lock. An error ends the
-// life.
+// Receive handles INFER: it submits the request to the named model, on this goroutine unless that
+// may take long. The caller holds the receive lock. An error ends the life.
 func (b *Requests) Receive(f ipc.Frame) error {
 	body := &b.body
 	if err := ipc.ParseInfer(f.Body, body); err != nil {
@@ -107,7 +105,7 @@ func (b *Requests) Receive(f ipc.Frame) error {
 	if err := q.callersOf(body.Flags&ipc.InferHolding != 0 && !guess); err != nil {
 		return err
 	}
-	if guess { // good enough to look for circles that stand still, not to cancel for
+	if guess { // good enough to detect deadlocks, not to cancel
 		q.batch = 0
 	}
 	err := q.read(body, &f)
@@ -133,23 +131,16 @@ func (b *Requests) Receive(f ipc.Frame) error {
 			"a model may have %d inference requests of its own under way", maxRequests)))
 	}
 	for _, s := range q.unread {
-		s.loosen()
+		s.leaveWindow()
 	}
 	q.unread = nil
-	q.resolve()
-	switch {
-	case !q.waits():
-		panics.Guard(b.Log, panics.Request, q.copyAndSubmit, q.failed)()
-	case !b.goAside(q.copyAndSubmit, q.failed): // the life has ended
-		q.releaseTarget()
-		q.deliver(infer.ErrorResponse(ipc.ErrClosed))
-	}
+	panics.Guard(b.Log, panics.Request, q.start, q.failed)()
 	return nil
 }
 
-// Steer acts on DEMAND and STOP_INFER. The request may have ended meanwhile. Callers hold
-// the receive lock.
-func (b *Requests) Steer(f ipc.Frame) error {
+// Control handles DEMAND and STOP_INFER. The request may have ended meanwhile. The caller holds the
+// receive lock.
+func (b *Requests) Control(f ipc.Frame) error {
 	n, err := ipc.ParseWord(f.Kind, f.Body)
 	if err != nil {
 		return err
@@ -168,7 +159,7 @@ func (b *Requests) Steer(f ipc.Frame) error {
 	return nil
 }
 
-// add takes a request in; ok is false if there are too many.
+// add enters a request; ok is false if the model has too many.
 func (b *Requests) add(q *request) (ok bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,7 +177,7 @@ func (b *Requests) add(q *request) (ok bool, err error) {
 	return true, nil
 }
 
-// goAside runs f beside, and reports whether it does: not after the life's end. After a
+// goAside runs f in a goroutine and reports whether it does: not after the life's end. After a
 // panic it calls failed.
 func (b *Requests) goAside(f func(), failed func(error)) bool {
 	b.mu.Lock()
@@ -198,27 +189,25 @@ func (b *Requests) goAside(f func(), failed func(error)) bool {
 	return true
 }
 
-// find returns a request that is under way, or nil.
+// find returns a request in flight, or nil.
 func (b *Requests) find(number uint64) *request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.all[number]
 }
 
-// InFlight returns how many requests are in flight, and the bytes of the copies of their
-// inputs.
+// InFlight returns the number of requests in flight, and the bytes of the copies of their inputs.
 func (b *Requests) InFlight() (requests int, copied int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.all), b.copied
 }
 
-// Informed returns when the process was sent a response last, in ns of backend.Now; 0 if
-// it never was.
+// Informed returns the time of the latest response to the process, in ns of backend.Now; 0 without
+// one.
 func (b *Requests) Informed() int64 { return b.informed.Load() }
 
-// reserve takes account of bytes that are to be copied, and refuses them if there are too many
-// copies already.
+// reserve counts bytes that will be copied. It refuses them beyond the limit for copies.
 func (b *Requests) reserve(n, limit int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -234,9 +223,8 @@ func (b *Requests) reserve(n, limit int64) error {
 	return nil
 }
 
-// Close ends all requests: they are cancelled, and the model hears nothing of their
-// responses. It is called once nothing is received any more, and returns when no goroutine
-// of theirs is left; models may go on with the requests.
+// Close cancels all requests and drops their responses. It is called when nothing is received any
+// more, and returns when none of their goroutines is left. The called models may continue.
 func (b *Requests) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -252,9 +240,9 @@ func (b *Requests) Close() {
 	b.aside.Wait()
 }
 
-// CancelBatch cancels the requests that were made for a batch, given by the low
-// 32 bits of its number, for which no client waits any more. What the model asks
-// for afterwards, to clean up perhaps, is executed.
+// CancelBatch cancels the requests that were made in a batch for which no client waits any more,
+// given by the low 32 bits of its number. Requests that the model makes afterwards, perhaps to
+// clean up, are executed.
 func (b *Requests) CancelBatch(batch uint64) {
 	b.mu.Lock()
 	var cancelled []*request
@@ -269,8 +257,8 @@ func (b *Requests) CancelBatch(batch uint64) {
 	}
 }
 
-// Execute notes those of a batch's requests that models have made: the process that
-// makes b executes them. The caller is about to hand the batch over.
+// Execute records that the process of b is about to execute the BLS requests of a batch. The caller
+// is about to submit the batch.
 func (b *Requests) Execute(batch *backend.Batch) {
 	for _, task := range batch.Tasks {
 		if task.Request.Caller == nil {

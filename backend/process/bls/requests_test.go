@@ -50,7 +50,7 @@ func (s *session) Handle(f ipc.Frame) error {
 	if f.Kind == ipc.Infer {
 		return s.requests.Receive(f)
 	}
-	return s.requests.Steer(f)
+	return s.requests.Control(f)
 }
 
 func (s *session) Fail(err error) { s.t.Errorf("the life is ended: %v", err) }

@@ -8,9 +8,9 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// respond sends INFER_RESPONSE and releases the response. A response that
-// cannot be sent is replaced by an error that can. An error returned here ends the life; it
-// is nil if the life has ended already.
+// respond sends INFER_RESPONSE and releases the response. A response that cannot be sent is
+// replaced by an error that can. An error ends the life; the result is nil if the life has already
+// ended.
 func (b *Requests) respond(number uint64, hint uint32, r *infer.Response) error {
 	defer r.Release()
 	err := b.tryRespond(number, hint, r)

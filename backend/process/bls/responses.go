@@ -10,26 +10,25 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// responses are those to a request of a model, on their way to it. They are sent
-// by the goroutine that delivers them or raises the demand, in their order, as far as there
-// is demand; the others are kept with their slots, so that the model that makes
-// them has to wait.
+// responses are the responses to one BLS request, on their way to the model. The goroutine that
+// delivers them or raises the demand sends them in order, as far as there is demand. The others
+// wait with their window slots, so that the model that makes them has to wait.
 //
-// Three goroutines meet here: the one that delivers, mostly the reader of the other process's
-// ring; the reader of this process's ring, with DEMAND, STOP_INFER and the requests that
-// loosen this one; and the end of the life, which forgets.
+// Three goroutines meet here: the one that delivers, mostly the reader of the other process's ring;
+// the reader of this process's ring, with DEMAND, STOP_INFER and requests that make this one leave
+// its window; and the end of the life, which forgets.
 type responses struct {
-	// mu is held while a response is sent, and for as long as that copies up to copyAside
-	// bytes: two responses cannot overtake each other between kept and the ring.
-	mu        sync.Mutex
-	demand    int64 // responses that the model still wants
-	kept      []*infer.Response
-	first     [1]*infer.Response // kept begins here
-	away      bool               // a goroutine sends one; others only keep
-	forgotten bool               // the model has given them up
-	loose     bool               // they do not count in their window
-	// refused says why there was no room for a response to wait; nil mostly. Later responses are
-	// dropped, and this error is the last one.
+	// mu is held while a response is sent, including a copy of up to copyAside bytes. So no
+	// response can overtake another between kept and the ring.
+	mu         sync.Mutex
+	demand     int64 // responses that the model still demands
+	kept       []*infer.Response
+	first      [1]*infer.Response // initial memory of kept
+	away       bool               // a separate goroutine sends one; others only append to kept
+	forgotten  bool               // the model no longer wants them
+	windowless bool               // they no longer count in their window
+	// refused is set when there was no memory for a waiting response. Later responses are dropped,
+	// and this error is the last response.
 	refused error
 }
 
@@ -37,7 +36,7 @@ type responses struct {
 func (q *request) deliver(r *infer.Response) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.loose {
+	if q.windowless {
 		releaseSlot(r)
 	}
 	if q.refused != nil {
@@ -50,9 +49,9 @@ func (q *request) deliver(r *infer.Response) {
 	q.answerForLocked(r)
 }
 
-// answerForLocked counts a response that waits for the process as the process's own, since
-// other callers need the model that has made it. The request fails beyond the share of the
-// process's model.
+// answerForLocked charges a response that waits for the process to the process's own model, because
+// other callers need the model that made it. The request fails beyond the share of the process's
+// model.
 func (q *request) answerForLocked(r *infer.Response) {
 	last := len(q.kept) - 1
 	if last < 0 || q.kept[last] != r || q.of.Holder == nil {
@@ -71,7 +70,7 @@ func (q *request) answerForLocked(r *infer.Response) {
 	q.cancel()
 }
 
-// insteadLocked drops a response. It returns the error that replaces the last one, else nil.
+// insteadLocked drops a response. It returns the error that replaces the last one, otherwise nil.
 func (q *request) insteadLocked(r *infer.Response) *infer.Response {
 	final := r.Final
 	r.Release()
@@ -89,7 +88,7 @@ func (q *request) grant(n uint32) {
 	q.flushLocked()
 }
 
-// forget drops all responses, present and future.
+// forget drops all present and future responses.
 func (q *request) forget() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,14 +96,14 @@ func (q *request) forget() {
 	q.flushLocked()
 }
 
-// flushLocked sends what is kept, as far as it may. The request ends with its last response,
-// whether that was sent or dropped.
+// flushLocked sends the kept responses as far as demand allows. The request ends with its last
+// response, sent or dropped.
 func (q *request) flushLocked() {
 	for len(q.kept) > 0 && !q.away {
 		r := q.kept[0]
 		last := r.Final // read before the response is released
-		// Demand counts responses that the model sees. What only says that the stream is over
-		// takes none, or the model would have to ask once more to hear of it.
+		// Demand counts the responses that the model sees. The mere end of a stream takes none, or
+		// the model would have to ask again to learn of it.
 		if !q.forgotten && q.stream && !r.Empty {
 			if q.demand <= 0 {
 				return
@@ -124,25 +123,24 @@ func (q *request) flushLocked() {
 	}
 }
 
-// sendLocked sends a response; false if a goroutine does it, which goes on with
-// those that follow.
+// sendLocked sends a response; false if a separate goroutine sends it and the following ones.
 func (q *request) sendLocked(r *infer.Response) bool {
 	if !q.stream {
 		if r.Empty && r.Err == nil {
 			r.Release()
 			r = infer.ErrorResponse(infer.Errorf(infer.Internal, "Unexpected empty response."))
 		}
-		// One response is wanted. Should the model have become decoupled just now, the
-		// others are dropped.
+		// The model accepts one response. If the called model has just become decoupled, its
+		// further responses are dropped.
 		q.forgotten = !r.Final
 	}
 	if frames.ToCopy(q.of.Pool, r) > copyAside {
-		// From here on nothing else is sent, with mu free: what comes is kept behind r.
+		// From here on nothing else is sent. mu is free, and further responses wait behind r.
 		q.away = true
 		if q.of.goAside(func() { q.sendAside(r) }, q.of.session.Fail) {
 			return false
 		}
-		q.away = false // the life has ended, and the process with it
+		q.away = false // the life has ended
 		r.Release()
 		return true
 	}
@@ -150,7 +148,7 @@ func (q *request) sendLocked(r *infer.Response) bool {
 	return true
 }
 
-// sendAside sends a response without mu, and then what has been kept meanwhile.
+// sendAside sends a response without mu, and then the responses that have arrived meanwhile.
 func (q *request) sendAside(r *infer.Response) {
 	last := r.Final
 	q.send(r)
@@ -176,13 +174,13 @@ func (q *request) send(r *infer.Response) {
 	}
 	b := q.of
 	err := panics.Run(b.Log, panics.Life, func() error { return b.respond(q.number, q.hint(), r) })
-	b.informed.Store(backend.Now()) // from now on it is the process that lets us wait
+	b.informed.Store(backend.Now()) // from now on the server waits for the process
 	if err != nil {
 		b.session.Fail(err)
 	}
 }
 
-// hint is what the maker of the request learns of inputs on devices, if it has sent any.
+// hint tells the caller whether its inputs on devices stay there, if it has sent any.
 func (q *request) hint() uint32 {
 	switch {
 	case !q.asked:

@@ -2,21 +2,20 @@ package bls
 
 import "github.com/nereid-serving/nereid/infer"
 
-// A model that waits for one of its requests does not read the responses of
-// another, and the model that makes those must not be kept waiting: its instance
-// may be what the first request needs. So a stream counts in its window only as
-// long as it is the one request of its execution. From then on its responses
-// are kept here, as many as come.
+// A model that waits for one of its requests does not read the responses of another, and the model
+// that makes those must not be kept waiting: the first request may need its instance. So a stream
+// counts in its window only while it is the only request of its execution. After that, all its
+// responses wait here.
 
-// joinLocked notes a request and returns the streams that a client may fail to
-// read from now on; the caller loosens them without a lock.
+// joinLocked enters a request. It returns the streams whose client may stop reading them from now
+// on; the caller makes them leave their windows, without a lock.
 //
 // bound: maxRequests
 func (b *Requests) joinLocked(q *request) (unread []*request) {
-	for _, s := range b.tight {
+	for _, s := range b.windowed {
 		if s.batch == q.batch {
 			unread = append(unread, s)
-			delete(b.tight, s.number)
+			delete(b.windowed, s.number)
 		}
 	}
 	if !q.stream {
@@ -27,18 +26,18 @@ func (b *Requests) joinLocked(q *request) (unread []*request) {
 			return append(unread, q)
 		}
 	}
-	if b.tight == nil {
-		b.tight = make(map[uint64]*request)
+	if b.windowed == nil {
+		b.windowed = make(map[uint64]*request)
 	}
-	b.tight[q.number] = q
+	b.windowed[q.number] = q
 	return unread
 }
 
-// loosen lets go of the places that responses have in the window of a stream.
-func (q *request) loosen() {
+// leaveWindow releases the slots of all responses in the stream's window.
+func (q *request) leaveWindow() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.loose = true
+	q.windowless = true
 	for _, r := range q.kept {
 		releaseSlot(r)
 	}

@@ -71,8 +71,8 @@ func TestUnreadStreamsWaitOnlyAlone(t *testing.T) {
 			if got := fmt.Sprint(tight); got != c.tight {
 				t.Errorf("got %s in their windows, want %s", got, c.tight)
 			}
-			if len(b.requests.tight) != len(tight) {
-				t.Errorf("%d streams are noted, want %d", len(b.requests.tight), len(tight))
+			if len(b.requests.windowed) != len(tight) {
+				t.Errorf("%d streams are noted, want %d", len(b.requests.windowed), len(tight))
 			}
 		})
 	}

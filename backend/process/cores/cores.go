@@ -15,20 +15,20 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// What a host policy may set.
+// The settings of a host policy.
 const (
 	cpuCores = "cpu-cores" // "<lowest>-<highest>"
 	numaNode = "numa-node" // a number
 )
 
-// maxCores is how many cores the kernel's sets of them have room for here.
+// maxCores is the capacity of the kernel's core sets in this package.
 var maxCores = len(unix.CPUSet{}) * strconv.IntSize
 
-// HostPolicies are what the command line says of where instances run: settings,
-// by the name of the policy and their own.
+// HostPolicies are the settings of the command line for the placement of instances, by policy name
+// and setting name.
 type HostPolicies map[string]map[string]string
 
-// Validate refuses settings that there are not, in Triton's words.
+// Validate rejects unknown settings, in Triton's words.
 func (p HostPolicies) Validate() error {
 	for _, settings := range p {
 		for key := range settings {
@@ -40,7 +40,7 @@ func (p HostPolicies) Validate() error {
 	return nil
 }
 
-// PolicyName is the host policy of a group's instances on a device.
+// PolicyName returns the host policy of a group's instances on a device.
 func PolicyName(group *kserve.ModelInstanceGroup, device string) string {
 	switch {
 	case group.GetHostPolicy() != "":
@@ -53,7 +53,8 @@ func PolicyName(group *kserve.ModelInstanceGroup, device string) string {
 	return "cpu"
 }
 
-// JSON is a policy with its settings, as Triton tells backends of it: {"cpu":{"numa-node":"0"}}.
+// JSON returns a policy with its settings as Triton gives it to backends:
+// {"cpu":{"numa-node":"0"}}.
 func (p HostPolicies) JSON(policy string) string {
 	settings := p[policy]
 	if settings == nil {
@@ -66,8 +67,7 @@ func (p HostPolicies) JSON(policy string) string {
 	return string(text)
 }
 
-// Of lists the cores on which a policy lets instances run, ascending; none
-// means that it does not say. Errors have Triton's texts.
+// Of lists the cores that a policy allows, ascending; nil means all. Errors have Triton's texts.
 func (p HostPolicies) Of(policy string) ([]int, error) {
 	settings := p[policy]
 	if text, ok := settings[numaNode]; ok {
@@ -87,7 +87,7 @@ func (p HostPolicies) Of(policy string) ([]int, error) {
 	return cores, nil
 }
 
-// parseRange reads "<lowest>-<highest>", nil if the text is no such thing.
+// parseRange parses "<lowest>-<highest>"; nil if the text has another form.
 func parseRange(text string) []int {
 	from, to, ok := strings.Cut(text, "-")
 	low, err1 := strconv.Atoi(from)
@@ -102,11 +102,10 @@ func parseRange(text string) []int {
 	return cores
 }
 
-// nodes is where the kernel describes the NUMA nodes of the machine.
+// nodes is the kernel's directory of NUMA nodes.
 var nodes = "/sys/devices/system/node"
 
-// coresOfNode lists the cores of a NUMA node. What runs there gets the node's own
-// memory first.
+// coresOfNode lists the cores of a NUMA node. A process there gets the node's own memory first.
 func coresOfNode(text string) ([]int, error) {
 	node, err := strconv.Atoi(text)
 	if err == nil && node >= 0 {
@@ -121,7 +120,7 @@ func coresOfNode(text string) ([]int, error) {
 	return nil, infer.Errorf(infer.Internal, "Unable to set NUMA memory policy: Invalid argument")
 }
 
-// parseList reads the kernel's "0-3,8".
+// parseList parses the kernel's format "0-3,8".
 func parseList(text string) []int {
 	var cores []int
 	for part := range strings.SplitSeq(text, ",") {
@@ -134,8 +133,8 @@ func parseList(text string) []int {
 	return cores
 }
 
-// Pin binds a process, all of its threads, to cores. Threads and processes that
-// it starts later inherit that.
+// Pin binds a process with all its threads to cores. Later threads and child processes inherit
+// that.
 func Pin(pid int, cores []int) error {
 	if len(cores) == 0 {
 		return nil

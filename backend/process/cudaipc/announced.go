@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// Announced is what the stub of one life knows of allocations that others have lent.
+// Announced tracks the allocations of others that the stub of one life knows.
 type Announced struct {
-	own  *Lent // what this very stub has lent
+	own  *Lent // the stub's own allocations
 	send func(kind ipc.Kind, id uint64, body []byte) error
 	log  zerolog.Logger
 
@@ -24,26 +24,27 @@ type Announced struct {
 
 type announcement struct {
 	number uint32
-	forget func() // takes ended back
+	forget func() // cancels the call of ended
 }
 
-// NewAnnounced makes the table of a stub that knows nothing. Send puts a frame into its ring.
+// NewAnnounced creates the table of a stub that knows no allocations. send writes a frame to its
+// ring.
 func NewAnnounced(own *Lent, send func(kind ipc.Kind, id uint64, body []byte) error, log zerolog.Logger) *Announced {
 	return &Announced{own: own, send: send, log: log, known: make(map[*foreign.Device]*announcement)}
 }
 
-// Name returns by which region and number the stub knows the allocation that m lies in. One
-// that is new to it is announced first. Callers are alone, and hold a reference to m.
+// Name returns the region and number by which the stub knows m's allocation. It announces a new
+// allocation first. The caller holds the encoder's lock and a reference to m.
 func (a *Announced) Name(m *Memory) (region, number uint32, err error) {
 	if m.maker == a.own {
-		return ipc.InOwnDevice, m.number, nil // a process cannot open what it has made
+		return ipc.InOwnDevice, m.number, nil // a process cannot open its own memory
 	}
 	number, err = a.Announce(m.allocation)
 	return ipc.InDevice, number, err
 }
 
-// Announce returns by which number the stub knows an allocation that it has not made. One that is
-// new to it is announced first. Callers are alone, as those of Name, and hold a reference.
+// Announce returns the number by which the stub knows another's allocation. It announces a new one
+// first. The caller holds the encoder's lock and a reference.
 func (a *Announced) Announce(allocation *foreign.Device) (number uint32, err error) {
 	a.mu.Lock()
 	known := a.known[allocation]
@@ -67,13 +68,13 @@ func (a *Announced) Announce(allocation *foreign.Device) (number uint32, err err
 		return 0, ipc.ErrClosed
 	}
 	a.known[allocation] = known
-	// The caller's reference keeps the end from coming before this.
+	// The caller's reference prevents the end before this line.
 	known.forget = allocation.OnEnd(func() { a.ended(allocation, known.number) })
 	return known.number, nil
 }
 
-// Number returns by which number the stub knows an allocation that it has not made; false if it was
-// not announced, or has ended.
+// Number returns the number by which the stub knows another's allocation; false if it was not
+// announced, or has ended.
 func (a *Announced) Number(allocation *foreign.Device) (number uint32, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -84,7 +85,7 @@ func (a *Announced) Number(allocation *foreign.Device) (number uint32, ok bool) 
 	return known.number, true
 }
 
-// ended tells the stub that an allocation is not named any more.
+// ended tells the stub that an allocation has ended.
 func (a *Announced) ended(allocation *foreign.Device, number uint32) {
 	a.mu.Lock()
 	closed := a.closed
@@ -98,14 +99,14 @@ func (a *Announced) ended(allocation *foreign.Device, number uint32) {
 	}
 }
 
-// Count returns how many allocations the stub knows.
+// Count returns the number of allocations that the stub knows.
 func (a *Announced) Count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.known)
 }
 
-// Close forgets all, as the life has ended. It may be called again.
+// Close forgets all allocations, because the life has ended. It may be called again.
 func (a *Announced) Close() {
 	a.mu.Lock()
 	a.closed = true

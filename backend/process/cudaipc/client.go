@@ -5,16 +5,16 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// Client is memory of a client on a device. The client may change the bytes at any moment, and has no right
-// to before the last response.
+// Client is device memory of a client. The client can change the bytes at any time, but must not
+// before the last response.
 type Client interface {
 	infer.Foreign
-	// OnDevice returns the allocation that the bytes lie in, and where in it they begin; nil if they lie
-	// elsewhere. A reference to the memory keeps the allocation.
+	// OnDevice returns the allocation that holds the bytes, and their offset; nil if they are
+	// elsewhere. A reference to the memory holds the allocation.
 	OnDevice() (allocation *foreign.Device, offset uint64)
 }
 
-// OfClient returns the memory of a tensor that its client has on a device; nil of all other tensors.
+// OfClient returns a tensor's memory if it is a client's device memory, otherwise nil.
 func OfClient(t *infer.Tensor) (c Client, allocation *foreign.Device, offset uint64) {
 	if t.Data != nil {
 		return nil, nil, 0
@@ -22,7 +22,7 @@ func OfClient(t *infer.Tensor) (c Client, allocation *foreign.Device, offset uin
 	return clientIn(t.Memory)
 }
 
-// ClientAt returns the memory of a place that its client has on a device; nil of all other places.
+// ClientAt returns a place's memory if it is a client's device memory, otherwise nil.
 func ClientAt(p *infer.Place) (c Client, allocation *foreign.Device, offset uint64) {
 	return clientIn(p.Memory)
 }

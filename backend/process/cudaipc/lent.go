@@ -8,27 +8,27 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// mostLent is how many allocations a stub may have lent. A pool grows by much at a time.
+// mostLent is the number of allocations that a stub may have lent. A pool grows by large steps.
 const mostLent = 256
 
-// Lent is what the stub of one life has lent.
+// Lent tracks the allocations that the stub of one life has lent.
 type Lent struct {
-	arena  *shm.Arena // which counts and returns the stub's tickets
+	arena  *shm.Arena // counts and returns the stub's tickets
 	copier Copier
 
-	mu     sync.Mutex // guards what follows against Close
+	mu     sync.Mutex // guards the following fields against Close
 	closed bool
-	last   uint64 // number; they grow, so none is used twice
+	last   uint64 // latest number; numbers grow, so none is used twice
 	all    map[uint64]*foreign.Device
 }
 
-// NewLent makes the table of a stub that has lent nothing, whose arena it is. Copier may be
+// NewLent creates the table of a stub that has lent nothing. The arena is the stub's. copier may be
 // nil.
 func NewLent(arena *shm.Arena, copier Copier) *Lent {
 	return &Lent{arena: arena, copier: copier, all: make(map[uint64]*foreign.Device)}
 }
 
-// Receive acts on LEND and UNLEND. An error ends the life.
+// Receive handles LEND and UNLEND. An error ends the life.
 func (l *Lent) Receive(f ipc.Frame) error {
 	if f.Kind == ipc.Unlend {
 		return l.unlend(f)
@@ -58,7 +58,7 @@ func (l *Lent) unlend(f ipc.Frame) error {
 	}
 	l.mu.Lock()
 	memory := l.all[f.ID]
-	// Tensors in it are made by the goroutine that is here, so none can appear behind this look.
+	// Only this goroutine creates tensors in it, so none can appear after this check.
 	if memory == nil || !memory.Sole() {
 		l.mu.Unlock()
 		return ipc.Broken("device", "UNLEND of allocation %d, which is not lent, or has tickets out", f.ID)
@@ -69,7 +69,7 @@ func (l *Lent) unlend(f ipc.Frame) error {
 	return nil
 }
 
-// Borrow checks a descriptor of the stub, and returns what it names.
+// Borrow checks a descriptor of the stub and returns the memory that it names.
 func (l *Lent) Borrow(number uint32, ticket shm.Ticket, offset, n uint64) (*Memory, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +90,7 @@ func (l *Lent) Borrow(number uint32, ticket shm.Ticket, offset, n uint64) (*Memo
 	return m, nil
 }
 
-// Bytes returns how much is lent.
+// Bytes returns the size of all lent allocations.
 func (l *Lent) Bytes() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,13 +100,13 @@ func (l *Lent) Bytes() (n uint64) {
 	return n
 }
 
-// Close gives up what is lent, as the life has ended. It may be called again.
+// Close releases all allocations, because the life has ended. It may be called again.
 func (l *Lent) Close() {
 	l.mu.Lock()
 	all := l.all
 	l.all, l.closed = nil, true
 	l.mu.Unlock()
-	for _, memory := range all { // which sends frames
+	for _, memory := range all { // Release sends frames
 		memory.Release()
 	}
 }

@@ -9,20 +9,19 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// Copier copies from a device into memory of the server, by a process that may touch it.
+// Copier copies from a device into the server's memory, by a process that may use the device.
 type Copier interface {
 	// Copy copies n bytes at offset of an allocation. The memory is charged until it is released.
-	// Errors are an *infer.Error.
-	// If it has to wait for its turn it ends with ctx.
+	// Errors are an *infer.Error. Waiting for its turn ends with ctx.
 	Copy(ctx context.Context, from *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error)
 }
 
-// Memory is where the bytes of one tensor lie on a device. It is foreign: this process does
-// not touch them.
+// Memory is the location of one tensor's bytes on a device. It is foreign: this process does not
+// touch them.
 type Memory struct {
 	allocation *foreign.Device
 	maker      *Lent
-	number     uint32 // the maker's, of the allocation
+	number     uint32 // the maker's number of the allocation
 	offset, n  uint64
 	extent     *shm.Extent // the maker's ticket
 	refs       atomic.Int32
@@ -44,32 +43,32 @@ func (m *Memory) Copy(ctx context.Context) ([]byte, infer.Memory, error) {
 // Retain implements infer.Memory.
 func (m *Memory) Retain() {
 	if m.refs.Add(1) <= 1 {
-		panic("ondevice: memory retained after its last release")
+		panic("cudaipc: memory retained after its last release")
 	}
 }
 
-// Release implements infer.Memory. With the last one the maker may reuse the bytes.
+// Release implements infer.Memory. After the last Release the maker may reuse the bytes.
 func (m *Memory) Release() {
 	switch n := m.refs.Add(-1); {
 	case n > 0:
 		return
 	case n < 0:
-		panic("ondevice: memory released more often than retained")
+		panic("cudaipc: memory released more often than retained")
 	}
-	// In this order: a maker that has its ticket back may say UNLEND at once, and the allocation
+	// In this order: a maker that has its ticket back may send UNLEND at once, and the allocation
 	// must not have a reference of ours then.
 	m.allocation.Release()
 	m.extent.Release()
 }
 
-// Offset returns where in its allocation the tensor begins.
+// Offset returns the tensor's offset in its allocation.
 func (m *Memory) Offset() uint64 { return m.offset }
 
-// Sole reports whether the caller's reference is the only one: then no other process reads
-// the bytes, or ever will but by the caller's doing.
+// Sole reports whether the caller's reference is the only one. Then no other process reads the
+// bytes, or will unless the caller lets it.
 func (m *Memory) Sole() bool { return m.refs.Load() == 1 }
 
-// Of returns the memory of a tensor on a device, nil of all other tensors.
+// Of returns the memory of a tensor on a device, nil for all other tensors.
 func Of(t *infer.Tensor) *Memory {
 	if t.Data != nil {
 		return nil

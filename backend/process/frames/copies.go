@@ -8,37 +8,36 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// What a stub may have lent, as a part of all that it can lend. Beyond crowded its
-// outputs are copied as they come, so that clients that do not read hold no more
-// of it; beyond full an output that cannot be copied is refused.
+// Thresholds for the memory that a stub has lent, as parts of all that it can lend. Beyond crowded
+// its outputs are copied on arrival, so that slow clients hold no more of it. Beyond full an output
+// that cannot be copied is refused.
 const (
 	crowded = 0.25
 	full    = 0.75
 )
 
-// copies counts the private copies of what one life of a stub has answered, in
-// bytes. One block may be named by many outputs, so its own limits do not bound
-// them.
+// copies counts the bytes of private copies of the outputs of one life of a stub. Many outputs may
+// name one block, so the block's own limits do not limit the copies.
 type copies struct {
 	heap *Heap // nil: nothing is charged
 	used atomic.Int64
 }
 
-// privateCopy is the owner of memory of this process alone, which no stub can change or
-// take away. Responses hold it after the end of the life too: so it refers to the copies
-// of the life, and to nothing else of it. It implements infer.Memory.
+// privateCopy owns memory of this process alone, which no stub can change or remove. Responses may
+// hold it after the end of the life, so it refers to the life's copies and to nothing else of the
+// life. It implements infer.Memory.
 type privateCopy struct {
 	Kept
 	of     *copies
 	length int64
 }
 
-// copyOf copies b, mapped memory that may vanish meanwhile (shm.ErrFault). If
-// there would be more than limit bytes of copies, or the account has no room for
-// one, the error is an *infer.Error of code Unavailable.
+// copyOf copies b, mapped memory that may vanish meanwhile (shm.ErrFault). If there would be more
+// than limit bytes of copies, or the account has no room, the error is an *infer.Error of code
+// Unavailable.
 func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
-	// Counted and charged before the memory is taken: the account is that of all lives and
-	// of the front ends.
+	// Counted and charged before the memory is allocated: all lives and the front ends share the
+	// account.
 	n := int64(len(b))
 	if used := c.used.Add(n); used > limit {
 		c.used.Add(-n)
@@ -58,8 +57,8 @@ func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
 		owner.holder.Store(h.Holder)
 	}
 	private := make([]byte, n) // bound: charged, or of length limit
-	// The stub may write meanwhile, so the copy may have bytes of two moments, as the
-	// output itself could. What it cannot do is change the copy after it was checked.
+	// The stub may write meanwhile, so the copy may mix two states, as the output itself could. But
+	// the stub cannot change the copy after it was checked.
 	if err := shm.Guard(func() { copy(private, b) }); err != nil {
 		owner.Release()
 		return nil, nil, err
@@ -67,7 +66,7 @@ func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
 	return private, owner, nil
 }
 
-// Release gives a reference up. With the last one the bytes are the garbage collector's.
+// Release drops a reference.
 func (p *privateCopy) Release() {
 	if p.release() {
 		p.of.used.Add(-p.length)

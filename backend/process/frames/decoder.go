@@ -12,13 +12,13 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Decoder reads what the frames of one life of a stub hold. The caller holds the
-// channel's receive lock. Whatever becomes of a frame, each tensor that it describes is
-// located: what the stub has lent goes back to it only by being released.
+// Decoder decodes the frames of one life of a stub. The caller holds the channel's receive lock.
+// Each tensor that a frame describes is located even if the frame is invalid: memory that the stub
+// has lent returns to it only by being released.
 type Decoder struct {
 	channel   *ipc.Channel
 	loans     *shm.Loans
-	names     *Names // that the stub has told; guarded by the receive lock
+	names     *Names // that the stub has sent; guarded by the receive lock
 	heap      *Heap
 	copies    copies
 	mapped    Mapped
@@ -26,33 +26,33 @@ type Decoder struct {
 	announced *cudaipc.Announced
 }
 
-// NewDecoder makes the decoder of a life, whose channel and loans the caller closes. The heap
+// NewDecoder creates the decoder of a life, whose channel and loans the caller closes. The heap
 // charges for memory that outlives a frame; it may be nil.
 func NewDecoder(channel *ipc.Channel, loans *shm.Loans, heap *Heap) *Decoder {
 	return &Decoder{channel: channel, loans: loans, heap: heap, copies: copies{heap: heap}}
 }
 
-// SetNames says which names INITIALIZE tells the stub.
+// SetNames sets the names of INITIALIZE.
 func (d *Decoder) SetNames(names *Names) { d.names = names }
 
-// SetMapped says what the stub has mapped, as of the Encoder.
+// SetMapped sets the lookup of regions that the stub has mapped, as for the Encoder.
 func (d *Decoder) SetMapped(mapped Mapped) { d.mapped = mapped }
 
-// SetDevices says what the stub has lent of devices' memory. Without it a descriptor of that
-// kind is not understood.
+// SetDevices sets the device memory that the stub has lent. Without it a descriptor of device
+// memory is invalid.
 func (d *Decoder) SetDevices(lent *cudaipc.Lent) { d.devices = lent }
 
-// SetAnnounced says what the stub knows of devices' memory, as of the Encoder. Without it the stub
+// SetAnnounced sets the device memory that the stub knows, as for the Encoder. Without it the stub
 // writes nothing there.
 func (d *Decoder) SetAnnounced(announced *cudaipc.Announced) { d.announced = announced }
 
-// Names returns the names by which the stub calls tensors.
+// Names returns the names that the stub uses for tensors.
 func (d *Decoder) Names() *Names { return d.names }
 
-// AddName acts on a NAME: the next index is that of this name.
+// AddName handles NAME: the next index stands for this name.
 func (d *Decoder) AddName(index uint64, name []byte) error { return d.names.add(index, name) }
 
-// name returns the name of the tensor that the stub calls by an index.
+// name returns the name of the tensor with the stub's index.
 func (d *Decoder) name(index uint16) (string, error) {
 	if int(index) >= len(d.names.list) {
 		return "", ipc.Broken("name", "name %d of %d", index, len(d.names.list))
@@ -60,9 +60,9 @@ func (d *Decoder) name(index uint16) (string, error) {
 	return d.names.list[index], nil
 }
 
-// Return ends the loans whose tickets the stub gives back, 8 bytes each. It is called when
-// all else of the frame has been read: an output that passes a loan on comes with the
-// ticket of that loan, and has retained its block by then.
+// Return ends the loans whose tickets the stub returns, 8 bytes each. It is called after the rest
+// of the frame has been read: an output that passes a loan on comes with that loan's ticket, and
+// must have retained the block by then.
 func (d *Decoder) Return(tickets []byte) error {
 	for i := range len(tickets) / 8 {
 		if err := d.loans.Return(shm.Ticket(ipc.Ticket(tickets, i))); err != nil {
@@ -72,14 +72,14 @@ func (d *Decoder) Return(tickets []byte) error {
 	return nil
 }
 
-// Copied returns how many bytes of private copies are held by responses.
+// Copied returns the bytes of private copies that responses hold.
 func (d *Decoder) Copied() int64 { return d.copies.used.Load() }
 
-// Response turns a response of the stub into one for a client of the named model. The
-// frame is what r was read from; places are those of the request. Outputs are made in the
-// capacity of into.Outputs, if they fit. The response takes over one reference to kept, which
-// charges for its memory. Keep has begun kept, except for a spilled frame: there it belongs to
-// this response alone and begins here. A refusal becomes the error of the response.
+// Response turns a stub's response into one for a client of the named model. f is the frame that r
+// was read from; places are those of the request. Outputs are stored in the capacity of
+// into.Outputs if they fit. The response takes over one reference to kept, which charges for its
+// memory. Keep has begun kept, except for a spilled frame: there it belongs to this response alone
+// and begins here. A refusal becomes the error of the response.
 func (d *Decoder) Response(r *ipc.ResponseBody, f *ipc.Frame, model string, places []infer.Place, into *infer.Response, kept *Kept) error {
 	into.Held = kept
 	if f.Spilled {
@@ -133,14 +133,14 @@ func (d *Decoder) Response(r *ipc.ResponseBody, f *ipc.Frame, model string, plac
 }
 
 // Request fills in a BLS request from the body of INFER. kept charges for its memory and for
-// elsewhere bytes of the caller; it begins here with one reference, which is the caller's. If
-// kept has a Refusal, the request exceeds a limit or there is no room for it, and nothing is
-// filled in. Any other refusal is about a parameter or an input. The stub has done nothing wrong
-// in either case. The inputs are always the caller's. It copies inputs in the arena soon, so the
-// stub may lend that up to the last byte.
+// elsewhere bytes of the caller; it begins here with one reference, which is the caller's. If kept
+// has a Refusal, the request exceeds a limit or there is no memory for it, and nothing is filled
+// in. Any other refusal is about a parameter or an input. In neither case is the stub at fault. The
+// inputs always belong to the caller. Inputs in the arena are soon copied, so the stub may lend all
+// of it.
 func (d *Decoder) Request(body *ipc.InferBody, f *ipc.Frame, r *infer.Request, kept *Kept, elsewhere int64) (refusal *infer.Error, err error) {
 	if kept.refusal = d.exceeds(body); kept.refusal == nil && !f.Spilled {
-		elsewhere += int64(len(f.Body)) // which the inputs keep
+		elsewhere += int64(len(f.Body)) // which the inputs hold
 	}
 	strings := int64(len(body.Model) + len(body.ID) + len(body.CorrelText))
 	d.heap.keep(kept, requestCost+elsewhere+strings+tensorsCost(body.Inputs)+8*int64(len(body.Outputs)))
@@ -189,7 +189,7 @@ func (d *Decoder) Request(body *ipc.InferBody, f *ipc.Frame, r *infer.Request, k
 	return refusal, nil
 }
 
-// exceeds refuses a request of a model that says more than one of a client may.
+// exceeds rejects a model's request that exceeds the limits of clients.
 func (d *Decoder) exceeds(body *ipc.InferBody) *infer.Error {
 	limits := d.heap.Limits()
 	for _, field := range []struct {
@@ -209,10 +209,10 @@ func (d *Decoder) exceeds(body *ipc.InferBody) *infer.Error {
 	return nil
 }
 
-// mostEscaped is more than the bytes of JSON that one byte of a string can become.
+// mostEscaped is an upper bound of the JSON bytes that one byte of a string can become.
 const mostEscaped = 8
 
-// exceedParameters refuses parameters beyond what clients may send.
+// exceedParameters rejects parameters beyond the limits of clients.
 func exceedParameters(list []infer.Parameter, most int64) *infer.Error {
 	total := 0
 	for i := range list {
@@ -232,22 +232,21 @@ func tooLong(field string, found int, most int64) *infer.Error {
 	return infer.Errorf(infer.InvalidArg, "%s of an inference request has %d bytes, at most %d can be", field, found, most)
 }
 
-// InArena reports whether a tensor lies where the stub has put it: it can lend no more than
-// its arena, and a model that waits for a BLS request gives no memory back by itself.
+// InArena reports whether a tensor lies in the stub's arena. The stub can lend no more than its
+// arena, and a model that waits for a BLS request returns no memory by itself.
 func InArena(t *infer.Tensor) bool {
 	_, ok := t.Memory.(*shm.Extent)
 	return ok
 }
 
-// usedUp ends the text of an error of a stub that was granted no memory; it is in
-// pool.py, too.
+// usedUp ends the error text of a stub that was granted no memory; also in pool.py.
 const usedUp = "is used up (--request-memory-byte-size)"
 
-// MaxErrorText bounds the text of an error of a model, in bytes. Clients get a longer one cut.
+// MaxErrorText limits the error text of a model, in bytes. A longer text is cut.
 const MaxErrorText = 1 << 20
 
-// StubError makes an error of what a stub says. Triton's code for a lack of memory is
-// that of a fault; that there is none at the moment is Unavailable.
+// StubError turns a stub's error into an *infer.Error. For Triton a lack of memory is an internal
+// error; here it is Unavailable, since it is temporary.
 func StubError(code infer.Code, text []byte) *infer.Error {
 	if code == infer.Internal && bytes.HasSuffix(text, []byte(usedUp)) {
 		code = infer.Unavailable

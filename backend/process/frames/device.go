@@ -7,11 +7,11 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// onDevice is the place of a tensor on a device, for a stub that takes it there. name says how
-// the stub knows it.
+// onDevice returns the place of a tensor on a device, for a stub that accepts it there.
+// Encoder.name adds the name by which the stub knows it.
 func onDevice(m *cudaipc.Memory) place {
-	// Asked before the place and the loan have references of their own: the holder of the only
-	// one is this request, or response, and it is about to give it away.
+	// Called before the place and the loan have references of their own: the only holder now is
+	// this request or response, which is about to pass it on.
 	whose := uint32(0)
 	if m.Sole() {
 		whose = ipc.SoleReader
@@ -20,8 +20,8 @@ func onDevice(m *cudaipc.Memory) place {
 	return place{region: ipc.InDevice, offset: m.Offset(), memory: m, length: uint64(m.Size()), whose: whose}
 }
 
-// ofClient is the place of an input that its client has on a device, for a stub that takes it there.
-// The stub is told of the allocation first if it is new there. The caller holds its lock.
+// ofClient returns the place of an input in its client's device memory, for a stub that accepts it
+// there. It announces a new allocation to the stub first. The caller holds its lock.
 func (e *Encoder) ofClient(c cudaipc.Client, allocation *foreign.Device, offset uint64) (place, error) {
 	number, err := e.announced.Announce(allocation)
 	if err != nil {
@@ -31,9 +31,8 @@ func (e *Encoder) ofClient(c cudaipc.Client, allocation *foreign.Device, offset 
 	return place{region: ipc.InDevice, offset: offset, memory: c, mapped: number, length: uint64(c.Size()), whose: ipc.ClientsBytes}, nil
 }
 
-// name says by which region and number the stub knows what is on a device, and tells the
-// stub of it first if it is new there. The caller holds its lock. After an error the place is
-// released.
+// name sets the region and number by which the stub knows device memory, and announces new memory
+// to the stub first. The caller holds its lock. After an error the place is released.
 func (e *Encoder) name(p *place) error {
 	m, ok := p.memory.(*cudaipc.Memory)
 	if !ok {
@@ -59,8 +58,9 @@ func (e *Encoder) stays(p *infer.Place) (n uint32) {
 	return 1
 }
 
-// placeOnDevice tells the stub of a place that its client has on a device, and of the allocation first
-// if it is new there. What the stub cannot be told is copied by the server. The caller holds its lock.
+// placeOnDevice sends the stub a place in its client's device memory, and announces a new
+// allocation first. If the stub cannot be told, the server copies the output. The caller holds its
+// lock.
 func (e *Encoder) placeOnDevice(p *infer.Place, c cudaipc.Client, allocation *foreign.Device, offset uint64) (n uint32) {
 	name, ok := e.names.outputIndex(p.Output)
 	if !ok || !e.putsThere || c.Size() == 0 {
@@ -74,7 +74,7 @@ func (e *Encoder) placeOnDevice(p *infer.Place, c cudaipc.Client, allocation *fo
 	return 1
 }
 
-// lent locates an output, or an input of a BLS request, that lies on a device.
+// lent locates an output, or an input of a BLS request, in device memory.
 func (d *Decoder) lent(described *ipc.Descriptor, name string, p *place, places []infer.Place) error {
 	if !infer.StaysOnDevice(places, name) {
 		return ipc.Broken("descriptor", "output %q lies on a device, where it may not stay", name)

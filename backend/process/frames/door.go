@@ -12,22 +12,20 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// This file is the door to a stub: what goes into a frame passes here, and what
-// the stub could not hold or decode does not pass. A refusal is an *infer.Error,
-// for the requests that the frame is about. The front ends have refused most of it
-// before, by infer.Request.Check; what comes here in spite of that was made inside
-// the server, or by a model.
+// This file is the door to a stub: everything that goes into a frame passes through it, and data
+// that the stub could not hold or decode is rejected. A rejection is an *infer.Error for the
+// requests of the frame. The front ends reject most of it earlier, by infer.Request.Check; the rest
+// comes from the server itself or from a model.
 
 var (
 	_ [ipc.MaxRank]byte         = [infer.MaxRank]byte{}
-	_ [infer.MaxTensors + 1]int = [ipc.AllOutputs]int{} // its number means all of them
+	_ [infer.MaxTensors + 1]int = [ipc.AllOutputs]int{} // this number stands for all of them
 )
 
-// checkRequest checks what EXECUTE says of a request.
+// checkRequest checks a request for EXECUTE.
 func checkRequest(r *infer.Request) error { return r.Check() }
 
-// checkResponse checks what INFER_RESPONSE says of a response, and makes its error
-// text one that can be sent.
+// checkResponse checks a response for INFER_RESPONSE and makes its error text encodable.
 //
 // bound: maxErrorText
 func checkResponse(r *infer.Response) (text string, err error) {
@@ -56,10 +54,10 @@ func checkResponse(r *infer.Response) (text string, err error) {
 	return "", nil
 }
 
-// maxErrorText bounds the text of an error that a stub is told, in bytes.
+// maxErrorText limits an error text for a stub, in bytes.
 const maxErrorText = 16 << 20
 
-// checkNames checks the names that INITIALIZE announces.
+// checkNames checks the names for INITIALIZE.
 func checkNames(inputs, outputs []string) error {
 	count, size := len(inputs)+len(outputs), 0
 	for _, group := range [][]string{inputs, outputs} {
@@ -74,8 +72,8 @@ func checkNames(inputs, outputs []string) error {
 	return nil
 }
 
-// checkFields checks the strings of a body that is a map: those of a struct, also
-// in lists, maps and structs inside it.
+// checkFields checks the strings of a body that is a map: those of a struct, including lists, maps
+// and structs inside it.
 func checkFields(kind ipc.Kind, fields any) error {
 	if at, text := invalidText(reflect.ValueOf(fields)); at != "" {
 		return infer.Errorf(infer.InvalidArg, "%s: field '%s' is not valid UTF-8: %s", kind, at, strconv.QuoteToASCII(output.Cut(text))) // bound: a cut text
@@ -83,7 +81,7 @@ func checkFields(kind ipc.Kind, fields any) error {
 	return nil
 }
 
-// invalidText finds a string that is no UTF-8, and says in which field it is.
+// invalidText finds a string that is not UTF-8 and the name of its field.
 func invalidText(v reflect.Value) (field, text string) {
 	switch v.Kind() {
 	case reflect.String:
@@ -123,14 +121,13 @@ func invalidText(v reflect.Value) (field, text string) {
 	return "", ""
 }
 
-// Refusal returns err as an error of what was to be sent, nil if it is one of the
-// life: the channel is broken, or has been closed. Whatever else keeps a frame
-// from being sent, a lack of memory above all, is no fault of the stub.
+// Refusal returns err as an error of the data to be sent. It returns nil if err ends the life: the
+// channel is broken or closed. Any other reason, such as a lack of memory, is not the stub's fault.
 func Refusal(err error) *infer.Error {
 	if err == nil || errors.Is(err, ipc.ErrClosed) {
 		return nil
 	}
-	var broken *ipc.ProtocolError // below the mostly nil err, as it is an allocation
+	var broken *ipc.ProtocolError // declared after the check of err, which is usually nil, because it is an allocation
 	if errors.As(err, &broken) {
 		return nil
 	}

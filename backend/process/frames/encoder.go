@@ -11,24 +11,24 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Encoder makes and sends the frames that go to one life of a stub. The caller holds one
-// lock for SetNames, Execute and Response.Send, which number what they lend and name;
-// everything else may be called by any goroutine.
+// Encoder encodes and sends the frames to one life of a stub. The caller holds one lock for
+// SetNames, Execute and Response.Send, which number loans and names. Any goroutine may call the
+// other methods.
 type Encoder struct {
 	channel      *ipc.Channel
 	pool         *shm.Pool
 	loans        *shm.Loans
-	names        *Names // that the stub has been told; guarded by the caller's lock
+	names        *Names // that the stub knows; guarded by the caller's lock
 	mapped       Mapped
-	announced    *cudaipc.Announced // nil: the stub takes nothing on devices
-	takesDevices bool               // its model takes inputs there; guarded by the caller's lock
-	putsThere    bool               // the stub writes outputs there
-	// mayLend and mayKeep bound the blocks that the stub keeps; see SetBounds.
+	announced    *cudaipc.Announced // nil: the stub accepts no device memory
+	takesDevices bool               // its model accepts inputs on devices; guarded by the caller's lock
+	putsThere    bool               // the stub writes outputs to devices
+	// mayLend and mayKeep limit the blocks that the stub keeps; see SetBounds.
 	mayLend func(n int64) (copies bool, err error)
 	mayKeep func(n int64) error
 
-	// The batch that is being sent. The slices are kept from batch to batch, for their
-	// memory; reset forgets what they held. Guarded by the caller's lock.
+	// The batch that is being sent. The slices are reused; reset clears them. Guarded by the
+	// caller's lock.
 	tensors []ipc.Descriptor
 	places  []place // of tensors, in their order
 	heads   []ipc.RequestHead
@@ -41,53 +41,51 @@ type Encoder struct {
 	copies  bool        // the stub copies them
 }
 
-// NewEncoder makes the encoder of a life, whose channel and loans the caller closes.
-// Tensors travel in pool, the server's pool for requests, if they are too long for a
-// frame.
+// NewEncoder creates the encoder of a life, whose channel and loans the caller closes. Tensors that
+// are too long for a frame travel in pool, the server's pool for requests.
 func NewEncoder(channel *ipc.Channel, pool *shm.Pool, loans *shm.Loans) *Encoder {
 	return &Encoder{channel: channel, pool: pool, loans: loans}
 }
 
-// SetNames says which names INITIALIZE tells the stub.
+// SetNames sets the names of INITIALIZE.
 func (e *Encoder) SetNames(names *Names) { e.names = names }
 
-// Mapped says by which number the stub knows a region of a client, if it has it mapped: for
-// outputs if it is to be writable, else for inputs.
+// Mapped returns the number by which the stub knows a client's region, if it has mapped it: for
+// outputs if writable, otherwise for inputs.
 type Mapped func(region *shm.Shared, writable bool) (number uint32, ok bool)
 
-// SetMapped says what the stub has mapped. It is called before the first Execute; without
-// it no region is mapped.
+// SetMapped sets the lookup of regions that the stub has mapped. It is called before the first
+// Execute; without it no region is mapped.
 func (e *Encoder) SetMapped(mapped Mapped) { e.mapped = mapped }
 
-// SetDevices says what the stub knows of devices' memory: responses to its BLS requests may
-// lie there.
+// SetDevices sets the device memory that the stub knows: responses to its BLS requests may lie
+// there.
 func (e *Encoder) SetDevices(announced *cudaipc.Announced) { e.announced = announced }
 
-// TakeDevices says that inputs may lie on devices, too.
+// TakeDevices allows inputs on devices.
 func (e *Encoder) TakeDevices() { e.takesDevices = true }
 
-// PlaceOnDevices says that the stub may be told of outputs that are wanted on devices. It is called before the
-// first Execute.
+// PlaceOnDevices allows places of outputs on devices. It is called before the first Execute.
 func (e *Encoder) PlaceOnDevices() { e.putsThere = true }
 
-// SetBounds sets the functions that are asked before the stub is lent n bytes in blocks, which it
-// may keep longer than it needs them: mayLend for the inputs of a batch, which the stub may also
-// have to copy, and mayKeep for a response to a BLS request. Without them nothing is refused.
+// SetBounds sets the functions that are called before the stub is lent n bytes in blocks, which it
+// may keep for long: mayLend for the inputs of a batch, which the stub may also have to copy, and
+// mayKeep for a response to a BLS request. Without them nothing is refused.
 func (e *Encoder) SetBounds(mayLend func(n int64) (copies bool, err error), mayKeep func(n int64) error) {
 	e.mayLend, e.mayKeep = mayLend, mayKeep
 }
 
-// Names returns the names that the stub has been told.
+// Names returns the names that the stub knows.
 func (e *Encoder) Names() *Names { return e.names }
 
-// keptTraces bounds the buffer for traces that an encoder keeps for its next batch, in bytes.
+// keptTraces limits the buffer for traces that an encoder keeps for its next batch, in bytes.
 const keptTraces = 64 << 10
 
-// Execute sends the frame EXECUTE of a batch and returns its position, and when it was published. Handles are the
-// requests' in order. The number is stored in written when everything has been read of
-// the requests, before the stub can see the frame; before that lends is told of the blocks that the
-// stub is lent, if there are some. After an error, or a panic, nothing is
-// lent and nothing was sent; Refusal tells whether the channel is fine.
+// Execute sends the frame EXECUTE of a batch and returns its position and the time of its
+// publication. handles are the requests' handles in order. The number is stored in written when the
+// requests have been read completely, before the stub can see the frame. Before that, lends
+// receives the blocks that the stub is lent, if any. After an error or a panic nothing is lent and
+// nothing was sent; Refusal tells whether the channel still works.
 func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []uint64, ahead bool, written *atomic.Uint64, lends func(*shm.Group)) (position uint64, at int64, err error) {
 	sent := false
 	defer func() {
@@ -129,15 +127,15 @@ func (e *Encoder) reset() {
 	e.places = e.places[:0]
 }
 
-// undo takes back what plan lent, when the frame was not sent.
+// undo ends the loans of plan when the frame was not sent.
 func (e *Encoder) undo() {
 	for i := range e.places {
 		e.places[i].takeBack(e.loans)
 	}
 }
 
-// plan decides where each tensor's bytes travel and how long the frame gets, and lends
-// what lies in the pool. After an error nothing is lent.
+// plan chooses where each tensor's bytes travel, computes the length of the frame, and lends the
+// blocks. After an error nothing is lent.
 //
 // bound: the requests of a batch, which are charged
 func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
@@ -182,7 +180,7 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 			e.size += ipc.DescriptorSize + 8*len(r.Inputs[j].Shape)
 		}
 	}
-	// Behind the heads of all requests come the tensor bytes that travel in the frame.
+	// After the heads of all requests come the tensor bytes that travel in the frame.
 	for _, r := range requests {
 		for j := range r.Inputs {
 			if err := e.place(&r.Inputs[j]); err != nil {
@@ -230,9 +228,9 @@ func (e *Encoder) place(t *infer.Tensor) error {
 				e.group = &shm.Group{}
 			}
 		}
-		// Lent before the frame is written: a stub that reads the ticket may give it back at
-		// once. The loan is a reference of its own, so that the request may be released,
-		// cancelled or answered while the stub still reads.
+		// Lent before the frame is written: a stub that reads the ticket may return it at once. The
+		// loan is a reference of its own, so the request may be released, cancelled or answered
+		// while the stub still reads.
 		err = p.lend(e.loans, e.group)
 		p.release()
 		if err != nil {
@@ -244,7 +242,7 @@ func (e *Encoder) place(t *infer.Tensor) error {
 	return nil
 }
 
-// element returns what a descriptor says of the elements' common length.
+// element returns a descriptor's value for the common length of the elements.
 func element(t *infer.Tensor) uint32 {
 	if t.DataType == infer.Bytes {
 		if s := infer.ScanBytes(t.Data, math.MaxInt); s.Common >= 0 {
@@ -254,9 +252,9 @@ func element(t *infer.Tensor) uint32 {
 	return 0
 }
 
-// write writes the planned body, into the ring or into a block: memory that the stub can
-// read already, but does not look at before the frame is published. Every byte is written
-// but for padding, whose old bytes the stub passes over.
+// write writes the planned body into the ring or into a block: memory that the stub can already
+// read, but does not look at before the frame is published. It writes every byte except padding,
+// which the stub skips.
 func (e *Encoder) write(body []byte, requests []*infer.Request) {
 	b := body
 	binary.LittleEndian.PutUint32(b[0:], uint32(len(requests)))
@@ -296,8 +294,8 @@ func (e *Encoder) write(body []byte, requests []*infer.Request) {
 	}
 }
 
-// putParameters writes parameters, whose text has n bytes, to the beginning of b. The text
-// may be six times as long as they are, so it is made nowhere else.
+// putParameters writes parameters, whose text has n bytes, to the beginning of b. The text may be
+// six times as long as they are, so no other copy of it is made.
 func putParameters(b []byte, n uint32, parameters []infer.Parameter) int {
 	return len(infer.AppendParameters(b[:0:n], parameters)) // bound: n, for which b has room
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// Heap charges memory of this process's Go heap to the stub of one life. A nil Heap charges
+// Heap charges memory on this process's Go heap to the stub of one life. A nil Heap charges
 // nothing.
 type Heap struct {
 	Account *budget.Account
 	Holder  *budget.Holder
 	// Refused is called with each refusal, by any goroutine. It may be nil.
 	Refused func(error)
-	// Tight, if it is not nil, refuses everything: there is no room for the present frame, which
-	// is read all the same. Guarded by the receive lock.
+	// Tight, if not nil, refuses everything: there is no memory for the present frame, which is
+	// read anyway. Guarded by the receive lock.
 	Tight error
 }
 
-// Limits returns the limits of what models may say.
+// Limits returns the limits for requests of models.
 func (h *Heap) Limits() *budget.Limits { return h.charge(&Kept{}).Limits() }
 
-// Take charges n bytes, which are given back with Give.
+// Take charges n bytes, which Give gives back.
 func (h *Heap) Take(n int64) error {
 	if h == nil {
 		return nil
@@ -52,7 +52,7 @@ func (h *Heap) refused(err error) error {
 	return err
 }
 
-// Give takes n bytes off that Take has charged.
+// Give gives back n bytes that Take has charged.
 func (h *Heap) Give(n int64) {
 	if h != nil {
 		h.Account.Give(budget.Frames, n)
@@ -68,27 +68,27 @@ func (h *Heap) charge(k *Kept) *budget.Charge {
 	return &budget.Charge{Account: h.Account, Holder: k.holder.Load()}
 }
 
-// Kept is the heap memory of a response, or of a BLS request: its frame, strings, small tensors
-// and own fields. It is charged before these are made, and given back with the last reference.
-// It implements infer.Memory, so a queue that holds the response, or one of its tensors, holds
-// the charge.
+// Kept is the heap memory of a response, or of a BLS request: its frame, strings, small tensors and
+// own fields. It is charged before these are allocated, and given back with the last reference. It
+// implements infer.Memory, so a queue that holds the response, or one of its tensors, holds the
+// charge.
 type Kept struct {
 	account *budget.Account // nil: nothing is charged
 	holder  atomic.Pointer[budget.Holder]
 	kind    budget.Kind
 	n       int64
 	refs    atomic.Int32
-	// refusal is why there is no room; nothing is kept then.
+	// refusal is why the memory was refused; nothing is kept then.
 	refusal *infer.Error
 }
 
-// Refusal returns why the memory was refused; nil if it was granted.
+// Refusal returns why the memory was refused, or nil.
 func (k *Kept) Refusal() *infer.Error { return k.refusal }
 
 // Retain adds a reference.
 func (k *Kept) Retain() { k.refs.Add(1) }
 
-// Release gives a reference up.
+// Release drops a reference.
 func (k *Kept) Release() { k.release() }
 
 func (k *Kept) release() (last bool) {
@@ -102,8 +102,7 @@ func (k *Kept) release() (last bool) {
 	return true
 }
 
-// CountFor has the memory count for a holder within that of the life. It is called before k
-// begins.
+// CountFor sets a holder, within that of the life, for the memory. It is called before k begins.
 func (k *Kept) CountFor(holder *budget.Holder) { k.holder.Store(holder) }
 
 // attribute moves the bytes to another holder.
@@ -118,8 +117,8 @@ func (k *Kept) attribute(to *budget.Holder) error {
 	return nil
 }
 
-// Attribute moves the heap memory of a response to another holder, the owner of the queue in
-// which the response waits. After an error some of it may have moved.
+// Attribute moves the heap memory of a response to another holder, the owner of the queue in which
+// the response waits. After an error some of it may have moved.
 func Attribute(r *infer.Response, to *budget.Holder) error {
 	if k, ok := r.Held.(*Kept); ok {
 		if err := k.attribute(to); err != nil {
@@ -161,8 +160,8 @@ func (h *Heap) keep(k *Kept, n int64) {
 	k.account, k.kind, k.n = h.Account, budget.Frames, n
 }
 
-// Bytes of a response, a request and a tensor without data and strings, including their places
-// in queues.
+// Bytes of a response, a request and a tensor without data and strings, including their entries in
+// queues.
 const (
 	responseCost = 1 << 10
 	requestCost  = 2 << 10
@@ -180,7 +179,7 @@ func (d *Decoder) Keep(k *Kept, f *ipc.Frame, responses, text int) {
 	d.heap.keep(k, n)
 }
 
-// tensorsCost returns the bytes of the tensors that descriptors describe, with the data that is
+// tensorsCost returns the memory of the tensors that descriptors describe, with the data that is
 // copied to the heap from their frame or from the arena.
 func tensorsCost(list []ipc.Descriptor) (n int64) {
 	for i := range list {

@@ -9,17 +9,16 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// What a stub says of its tensors is not trusted. The descriptor is a private copy, read
-// from the ring once; region, offset, length and ticket are checked against what was
-// lent, or against the arena, before a byte is touched. The stub can change the bytes
-// themselves as long as the response lives, unless they were copied: the check of
-// strings holds for the moment, and each reader bounds their lengths anew. Where a stub has
-// put an output into its client's region itself, no byte is touched here (shared.go).
+// A stub's descriptors are not trusted. A descriptor is a private copy, read from the ring once.
+// Region, offset, length and ticket are checked against the loans or against the arena before a
+// byte is touched. The stub can change the bytes themselves while the response lives, unless they
+// were copied: the check of strings holds only for the moment, and each reader checks their lengths
+// again. An output that a stub has written into its client's region is not touched here
+// (shared.go).
 
-// tensor turns a descriptor into a tensor. A refusal means that it cannot be sent
-// on, but the stub has done nothing wrong; the tensor has no bytes then. Most is how
-// much the stub may have lent before it is copied; places are where outputs of the request
-// are wanted; kept charges for data on the heap.
+// tensor turns a descriptor into a tensor. With a refusal the tensor cannot be used and has no
+// bytes, but the stub is not at fault. most is the load of the arena beyond which outputs are
+// copied; places are the wanted places of the request's outputs; kept charges for data on the heap.
 func (d *Decoder) tensor(described *ipc.Descriptor, f *ipc.Frame, most float64, places []infer.Place, kept *Kept) (t infer.Tensor, refusal *infer.Error, err error) {
 	name, err := d.name(described.Name)
 	if err != nil {
@@ -47,12 +46,12 @@ func (d *Decoder) tensor(described *ipc.Descriptor, f *ipc.Frame, most float64, 
 			return t, nil, ipc.Broken("descriptor", "output %q of BYTES%s has %d elements and %d bytes left over", name, infer.ShapeString(t.Shape), s.Count, s.Rest)
 		}
 	}
-	t.Data, t.Memory = at.data, at.memory // with the place's reference
+	t.Data, t.Memory = at.data, at.memory // takes over the place's reference
 	return t, nil, nil
 }
 
-// checkLength checks type, shape and length of a tensor against each other, and returns
-// how many elements it has.
+// checkLength checks type, shape and length of a tensor against each other, and returns the number
+// of elements.
 func checkLength(t *infer.Tensor, described *ipc.Descriptor) (elements int64, err error) {
 	if !t.DataType.Valid() {
 		return 0, ipc.Broken("descriptor", "output %q has data type %d", t.Name, described.Type)
@@ -70,14 +69,13 @@ func checkLength(t *infer.Tensor, described *ipc.Descriptor) (elements int64, er
 	return elements, nil
 }
 
-// locate checks where a descriptor says that the bytes of an output lie, and returns the
-// place, with a reference. An *infer.Error means that they cannot be had now, but the
-// stub has done nothing wrong.
+// locate checks the location of an output's bytes and returns the place, with a reference. An
+// *infer.Error means that the bytes are unavailable at the moment, but the stub is not at fault.
 func (d *Decoder) locate(described *ipc.Descriptor, name string, f *ipc.Frame, most float64, places []infer.Place, kept *Kept) (place, error) {
 	p := place{region: described.Region, offset: described.Offset, ticket: shm.Ticket(described.Ticket)}
 	switch p.region {
 	case ipc.InFrame:
-		data, err := described.InlineBytes(f.Body) // of a private copy, which the tensor keeps
+		data, err := described.InlineBytes(f.Body) // part of a private copy, which the tensor holds
 		p.data = data
 		if err != nil || kept.refusal != nil {
 			return p, err
@@ -89,8 +87,8 @@ func (d *Decoder) locate(described *ipc.Descriptor, name string, f *ipc.Frame, m
 		p.memory = kept
 		return p, nil
 	case ipc.InRequests:
-		// What the stub was lent it may pass on as long as it has not given it back: the
-		// block is retained, so that the ticket may come back in the same frame.
+		// The stub may pass on a loan until it has returned it. The block is retained, so the
+		// ticket may come back in the same frame.
 		block, data, err := d.loans.Borrow(p.ticket, p.offset, described.Length)
 		if err != nil {
 			return p, ipc.Broken("descriptor", "output %q: %v", name, err)
@@ -107,13 +105,13 @@ func (d *Decoder) locate(described *ipc.Descriptor, name string, f *ipc.Frame, m
 	return p, ipc.Broken("descriptor", "output %q of %s lies in region %d", name, infer.DataType(described.Type), p.region)
 }
 
-// borrow gives a place in the arena its bytes where the stub has put them, or a copy: of
-// a named file, which can vanish under the goroutine that writes the response, and where
-// clients hold much of what the stub can lend. The stub does not use these bytes for
-// anything else until the extent is released; with a copy that is at once.
+// borrow sets the bytes of a place in the arena: the stub's own, or a copy. A copy is made of a
+// named file, which can vanish while the response is written, and while clients hold much of the
+// memory that the stub can lend. The stub does not reuse these bytes until the extent is released;
+// with a copy that is at once.
 func (d *Decoder) borrow(p *place, length uint64, name string, most float64) error {
 	arena := d.channel.Arena()
-	load := arena.Load() // by others
+	load := arena.Load() // of the other loans
 	extent, data, err := arena.Lend(p.ticket, p.offset, length)
 	if err != nil {
 		return ipc.Broken("descriptor", "output %q: %v", name, err)

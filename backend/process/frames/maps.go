@@ -7,19 +7,18 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// MaxMap is how long a body may be that is a MessagePack map, in bytes; stubs cut longer
-// texts.
+// MaxMap limits a body that is a MessagePack map, in bytes. Stubs cut longer texts.
 const MaxMap = 1 << 20
 
 const (
-	maxHello = 64 << 10 // of HELLO, which has two versions and two paths
-	// maxMapDepth is how deep such a map may nest. None of today's does; the library
-	// passes over what it does not know by calls that nest as deep as the body.
+	maxHello = 64 << 10 // for HELLO, which has two versions and two paths
+	// maxMapDepth limits the nesting of such a map. None of today's maps nests; the library skips
+	// unknown fields by recursion as deep as the body.
 	maxMapDepth = 16
 )
 
-// DecodeMap reads a body that is a MessagePack map. The library allocates no more than
-// what the body holds bytes for.
+// DecodeMap decodes a body that is a MessagePack map. The library allocates no more than the size
+// of the body.
 func DecodeMap(f ipc.Frame, into any) error {
 	limit := MaxMap
 	switch f.Kind {
@@ -40,8 +39,8 @@ func DecodeMap(f ipc.Frame, into any) error {
 	return nil
 }
 
-// EncodeMap writes a body that is a MessagePack map, of a struct whose fields have names
-// for msgpack. An error names the field that no stub could decode.
+// EncodeMap encodes a struct with msgpack fields as a body. An error names the field that no stub
+// could decode.
 func EncodeMap(kind ipc.Kind, fields any) ([]byte, error) {
 	if err := checkFields(kind, fields); err != nil {
 		return nil, err
@@ -49,14 +48,13 @@ func EncodeMap(kind ipc.Kind, fields any) ([]byte, error) {
 	return msgpack.Marshal(fields) // bound: the server's own fields
 }
 
-// skimMap passes over b without keeping anything of it and says what is wrong if
-// it is not exactly one MessagePack map, of values that the protocol uses, that
-// nests no deeper than maxMapDepth.
+// skimMap checks, without keeping anything, that b is exactly one MessagePack map of value types
+// that the protocol uses, nested no deeper than maxMapDepth. It returns the fault, or "".
 func skimMap(b []byte) string {
 	if len(b) == 0 || b[0]&0xf0 != 0x80 && b[0] != 0xde && b[0] != 0xdf {
 		return "is no map"
 	}
-	// left is how many values are still to come on each level, the outermost first.
+	// left is the number of values still expected on each level, the outermost first.
 	var left [maxMapDepth + 1]uint64
 	left[0] = 1
 	level := 0
@@ -85,7 +83,7 @@ func skimMap(b []byte) string {
 		if values == 0 {
 			continue
 		}
-		if values > uint64(len(b)) { // a value has at least a byte
+		if values > uint64(len(b)) { // a value has at least one byte
 			return "ends early"
 		}
 		if level == maxMapDepth {
@@ -96,10 +94,9 @@ func skimMap(b []byte) string {
 	}
 }
 
-// msgpackHead reads the head of the value at the start of b, which is not empty:
-// how many bytes it takes without the values that it contains, and how many of
-// those follow. ok is false if the head is cut off, or of a type that no message
-// uses.
+// msgpackHead reads the head of the value at the start of b, which is not empty. It returns the
+// number of bytes of the value without nested values, and the number of these. ok is false if the
+// head is cut off, or of a type that no message uses.
 func msgpackHead(b []byte) (skip, values uint64, ok bool) {
 	switch c := b[0]; {
 	case c < 0x80 || c >= 0xe0: // a small integer

@@ -12,10 +12,9 @@ const (
 	maxNameBytes = 1 << 20
 )
 
-// Names is a table of tensor names, by whose indices one side of a channel names tensors
-// in its frames. There is one for what the supervisor says and one for what the stub
-// says: both begin with the names that INITIALIZE tells, and each grows by the NAMEs that
-// its own side sends. A table has the lock of its direction: see Encoder and Decoder.
+// Names is a table of tensor names, whose indices stand for tensors in the frames of one direction.
+// Both directions start with the names of INITIALIZE, and each grows by the NAMEs of its own side.
+// A table is guarded by the lock of its direction: see Encoder and Decoder.
 type Names struct {
 	list    []string
 	index   map[string]uint16
@@ -24,8 +23,8 @@ type Names struct {
 	bytes   int // of all names
 }
 
-// NewNames makes a table of the names of a model's config. The error is that there are
-// more, or longer ones, than can be told.
+// NewNames creates a table of the names of a model's config. It fails if there are too many, or too
+// long ones.
 func NewNames(inputs, outputs []string) (*Names, error) {
 	if err := checkNames(inputs, outputs); err != nil {
 		return nil, err
@@ -42,16 +41,16 @@ func NewNames(inputs, outputs []string) (*Names, error) {
 	return n, nil
 }
 
-// List returns all names in the order of their indices, which the caller does not change.
+// List returns all names in the order of their indices. The caller does not change it.
 func (n *Names) List() []string { return n.list }
 
-// Inputs returns how many names are of the config's inputs. They are the first.
+// Inputs returns the number of the config's inputs. Their names come first.
 func (n *Names) Inputs() int { return n.inputs }
 
-// Outputs returns how many names, behind the inputs', are of the config's outputs.
+// Outputs returns the number of the config's outputs. Their names follow the inputs'.
 func (n *Names) Outputs() int { return n.outputs }
 
-// add appends a name that the stub told.
+// add appends a name that the stub has sent.
 func (n *Names) add(index uint64, name []byte) error {
 	if index != uint64(len(n.list)) {
 		return &ipc.ProtocolError{Rule: "name", Detail: "name is announced out of order"}
@@ -63,7 +62,7 @@ func (n *Names) add(index uint64, name []byte) error {
 	return nil
 }
 
-// refuses tells which rule keeps a name from being the next one; "" if it can be.
+// refuses returns the rule that forbids this name as the next one; "" if it is allowed.
 func (n *Names) refuses(name []byte) (rule, detail string) {
 	switch {
 	case len(n.list) >= maxNames:
@@ -86,8 +85,8 @@ func (n *Names) isOutput(index uint16) bool {
 	return int(index) >= n.inputs && int(index) < n.inputs+n.outputs
 }
 
-// outputIndex returns the index of an output of the config. A name can be an
-// input's as well: the outputs' own entries are the ones that count.
+// outputIndex returns the index of an output of the config. An input may have the same name, so
+// only the entries of outputs are searched.
 func (n *Names) outputIndex(name string) (uint16, bool) {
 	for i := n.inputs; i < n.inputs+n.outputs; i++ {
 		if n.list[i] == name {

@@ -9,10 +9,10 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// parsingCost is what reading JSON takes for a byte of it, in buffers.
+// parsingCost is the memory for parsing a byte of JSON, in bytes.
 const parsingCost = 4
 
-// parameters reads the parameters of what keeps k, and charges k for them.
+// parameters parses the parameters of a response or request and charges k for them.
 func (h *Heap) parameters(text []byte, k *Kept) ([]infer.Parameter, *infer.Error) {
 	if k.refusal != nil {
 		return nil, k.refusal
@@ -40,8 +40,8 @@ func (h *Heap) parameters(text []byte, k *Kept) ([]infer.Parameter, *infer.Error
 	return list, nil
 }
 
-// parseParameters reads the parameters of a response, or of a BLS request, in their
-// order. err says that c could not be charged for them.
+// parseParameters parses the parameters of a response, or of a BLS request, in their order. err
+// means that c could not be charged for them.
 func parseParameters(text []byte, c *budget.Charge) (list []infer.Parameter, failure *infer.Error, err error) {
 	fails := func(format string, args ...any) ([]infer.Parameter, *infer.Error, error) {
 		return nil, infer.Errorf(infer.Internal, format, args...), nil
@@ -71,7 +71,7 @@ func parseParameters(text []byte, c *budget.Charge) (list []infer.Parameter, fai
 		case json.Number:
 			n, err := v.Int64()
 			if err != nil && strings.ContainsAny(v.String(), ".eE") {
-				if p.Double, err = v.Float64(); err == nil { // plugins have them
+				if p.Double, err = v.Float64(); err == nil { // plugins send them
 					p.Kind = infer.DoubleParameter
 					break
 				}

@@ -6,9 +6,9 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// place is where the bytes of a tensor, or of a spilled body, lie while a frame names
-// them: as the frame says it (region, offset, ticket), as this process has them mapped
-// (data), and what keeps them there (memory).
+// place is the location of the bytes of a tensor, or of a spilled body, while a frame names them:
+// as the frame describes it (region, offset, ticket), as this process has mapped it (data), and the
+// memory that keeps it valid (memory).
 //
 //	region      bytes                          memory         goes back
 //	InFrame     a part of the frame's body     nil
@@ -20,26 +20,25 @@ import (
 //	            a client's, on a device        cudaipc.Client    as InRequests; only to a stub
 //	InOwnDevice lent by the very stub          *cudaipc.Memory   as InRequests; only to a stub
 //
-// Outputs that a stub has written where clients want them have no place here (shared.go).
+// Outputs that a stub has written into clients' regions have no place here (shared.go).
 //
-// On its way to a stub a place is chosen (inFrame, Encoder.inRequests), lent, and
-// described; from lend on, the loan keeps the block, and the place may be released. On
-// its way from a stub it is located (Decoder.locate): read from a descriptor once,
-// checked, and only then mapped.
+// On its way to a stub a place is chosen (inFrame, Encoder.inRequests), lent and described; after
+// lend the loan holds the block, and the place may be released. On its way from a stub it is
+// located (Decoder.locate): read from a descriptor once, checked, and only then mapped.
 type place struct {
 	region uint32
 	offset uint64       // in the region; in a frame, from the first byte of its header
-	ticket shm.Ticket   // 0: there is none, or not yet; no ticket is 0
-	data   []byte       // nil of what is not mapped here
-	memory infer.Memory // with a reference of the place's own
-	mapped uint32       // by which number the stub knows the region, for InClient, or the allocation
-	length uint64       // of what is not mapped here
-	whose  uint32       // what the descriptor says of what is InDevice, as its element
+	ticket shm.Ticket   // 0 before the loan; no ticket is 0
+	data   []byte       // nil if the memory is not mapped here
+	memory infer.Memory // with its own reference
+	mapped uint32       // the number by which the stub knows the region, for InClient, or the allocation
+	length uint64       // of memory that is not mapped here
+	whose  uint32       // the descriptor's element for InDevice
 }
 
-// inFrame chooses a place in a frame whose body has size bytes so far, and returns the
-// size with it. It is false if the tensor is too long, or the body would have more than
-// most bytes. The bytes are copied when the body is written.
+// inFrame chooses a place in a frame whose body has size bytes so far, and returns the size with
+// it. It returns false if the tensor is too long, or the body would have more than most bytes. The
+// bytes are copied when the body is written.
 func inFrame(data []byte, size, most int) (p place, after int, ok bool) {
 	begin := ipc.AlignInline(size)
 	if n := len(data); n > 0 && (n > ipc.MaxInline || begin+n > most) {
@@ -48,8 +47,8 @@ func inFrame(data []byte, size, most int) (p place, after int, ok bool) {
 	return place{region: ipc.InFrame, offset: uint64(ipc.HeaderSize + begin), data: data}, begin + len(data), true
 }
 
-// inRequests chooses a place in the requests pool: the tensor's own if it lies there
-// already, else that of a copy.
+// inRequests chooses a place in the requests pool: the tensor's own if it already lies there,
+// otherwise a copy's.
 func (e *Encoder) inRequests(t *infer.Tensor) (place, error) {
 	block := own(e.pool, t)
 	if block != nil {
@@ -63,15 +62,14 @@ func (e *Encoder) inRequests(t *infer.Tensor) (place, error) {
 	return inBlock(block, len(t.Data)), nil
 }
 
-// inBlock is the place of the first n bytes of a block, whose reference becomes the
-// place's.
+// inBlock returns the place of the first n bytes of a block. It takes over the reference to the
+// block.
 func inBlock(block *shm.Block, n int) place {
 	return place{region: ipc.InRequests, offset: block.Offset(), data: block.Bytes()[:n], memory: block}
 }
 
-// own returns the block of the requests pool that holds the tensor's bytes, nil if there
-// is none. A range that does not begin at its block's first byte does not count: a stub
-// drops the pages of whole blocks.
+// own returns the block of the requests pool that holds the tensor's bytes, or nil. A range that
+// does not start at its block's first byte does not count: a stub drops the pages of whole blocks.
 func own(pool *shm.Pool, t *infer.Tensor) *shm.Block {
 	if block, ok := t.Memory.(*shm.Block); ok && block.In(pool) {
 		if offset, ok := block.Locate(t.Data); ok && offset == block.Offset() {
@@ -81,7 +79,7 @@ func own(pool *shm.Pool, t *infer.Tensor) *shm.Block {
 	return nil
 }
 
-// Copy copies bytes into a block of the requests pool, which is the caller's.
+// Copy copies bytes into a new block of the requests pool, which belongs to the caller.
 func Copy(pool *shm.Pool, data []byte) (*shm.Block, error) {
 	block, err := pool.Alloc(len(data))
 	if err != nil {
@@ -92,9 +90,9 @@ func Copy(pool *shm.Pool, data []byte) (*shm.Block, error) {
 	return block, nil
 }
 
-// lend has a loan keep what the place names, if it is a block: it is the stub's to read
-// until the ticket comes back or the life ends. The group has the blocks of a batch; it may be
-// nil. After ipc.ErrClosed nothing is lent.
+// lend lends the place's memory, if it has any: the stub may read it until the ticket comes back or
+// the life ends. group collects the blocks of a batch; it may be nil. After ipc.ErrClosed nothing
+// is lent.
 func (p *place) lend(loans *shm.Loans, group *shm.Group) error {
 	var ticket shm.Ticket
 	var ok bool
@@ -113,8 +111,7 @@ func (p *place) lend(loans *shm.Loans, group *shm.Group) error {
 	return nil
 }
 
-// takeBack ends the loan of a place whose frame was not sent: the stub does not know the
-// ticket.
+// takeBack ends the loan of a place whose frame was not sent: the stub does not know the ticket.
 func (p *place) takeBack(loans *shm.Loans) {
 	if p.ticket != 0 {
 		_ = loans.Return(p.ticket)
@@ -122,7 +119,7 @@ func (p *place) takeBack(loans *shm.Loans) {
 	}
 }
 
-// release gives up the place's own reference.
+// release drops the place's own reference.
 func (p *place) release() {
 	if p.memory != nil {
 		p.memory.Release()
@@ -130,7 +127,7 @@ func (p *place) release() {
 	}
 }
 
-// fill copies what travels in the frame into its body.
+// fill copies the bytes that travel in the frame into its body.
 func (p *place) fill(body []byte) {
 	if p.region == ipc.InFrame {
 		copy(body[p.offset-ipc.HeaderSize:], p.data)

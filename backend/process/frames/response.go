@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Response is an INFER_RESPONSE on its way into the ring: the response to a BLS request,
-// for the model that made it.
+// Response is an INFER_RESPONSE to be sent: the response to a BLS request, for the model that made
+// it.
 type Response struct {
 	encoder *Encoder
 	// Hint is 0, ipc.HintDevices or ipc.HintHost. It is set before Send.
@@ -20,26 +20,25 @@ type Response struct {
 	head       ipc.ResponseHead
 	text       string // of the error
 	parameters []infer.Parameter
-	outputs    []placed  // bound: the outputs of a response, which are charged
-	few        [2]placed // outputs begins here
-	size       int       // bytes of the body
+	outputs    []placedOutput  // bound: the outputs of a response, which are charged
+	few        [2]placedOutput // initial memory of outputs
+	size       int             // bytes of the body
 }
 
-// placed is one output of a Response. Its place keeps its block until Release: it is lent
+// placedOutput is one output of a Response. Its place holds its block until Release. It is lent
 // only under the caller's lock, right before the frame is sent.
-type placed struct {
+type placedOutput struct {
 	tensor     *infer.Tensor
 	place      place
 	descriptor ipc.Descriptor
 }
 
-// patientBacklog is how many bytes of frames may wait for room in a stub's ring
-// before small tensors travel in blocks.
+// patientBacklog is the number of bytes of frames that may wait for room in a stub's ring before
+// small tensors travel in blocks.
 const patientBacklog = 1 << 20
 
-// Place chooses where each output's bytes travel, and copies those that must be. The
-// caller keeps r until it has released the Response. An error says why the response
-// cannot be sent.
+// Place chooses where each output's bytes travel, and copies those that need it. The caller keeps r
+// until it has released the Response. An error says why the response cannot be sent.
 func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 	text, err := checkResponse(r)
 	if err != nil {
@@ -68,12 +67,12 @@ func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 	p.outputs = p.few[:0]
 	most := ipc.MaxInlineBody
 	if e.channel.Backlog() > patientBacklog {
-		// The stub does not read: what waits for it must not grow.
+		// The stub does not read: the data that waits for it must not grow.
 		most = 0
 	}
 	complete := false
 	defer func() {
-		if !complete { // also after a panic
+		if !complete { // including a panic
 			p.Release()
 		}
 	}()
@@ -90,8 +89,8 @@ func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 func (p *Response) place(t *infer.Tensor, most int) error {
 	e := p.encoder
 	if m := cudaipc.Of(t); m != nil {
-		// The request said that outputs may stay there.
-		p.outputs = append(p.outputs, placed{tensor: t, place: onDevice(m)})
+		// The request allowed outputs to stay there.
+		p.outputs = append(p.outputs, placedOutput{tensor: t, place: onDevice(m)})
 		return nil
 	}
 	at, size, ok := inFrame(t.Data, p.size, most)
@@ -113,12 +112,11 @@ func (p *Response) place(t *infer.Tensor, most int) error {
 			return err
 		}
 	}
-	p.outputs = append(p.outputs, placed{tensor: t, place: at})
+	p.outputs = append(p.outputs, placedOutput{tensor: t, place: at})
 	return nil
 }
 
-// ToCopy counts the bytes of a response's outputs that Place must copy into the requests
-// pool.
+// ToCopy returns the bytes of a response's outputs that Place must copy into the requests pool.
 func ToCopy(pool *shm.Pool, r *infer.Response) (n int) {
 	for i := range r.Outputs {
 		if t := &r.Outputs[i]; len(t.Data) > ipc.MaxInline && own(pool, t) == nil {
@@ -128,15 +126,15 @@ func ToCopy(pool *shm.Pool, r *infer.Response) (n int) {
 	return n
 }
 
-// Release gives up what the response keeps: what was sent is kept by its loans.
+// Release releases the response's places; loans hold the memory that was sent.
 func (p *Response) Release() {
 	for i := range p.outputs {
 		p.outputs[i].place.release()
 	}
 }
 
-// Send lends the outputs and sends the frame, and before it NAMEs that are new to the
-// stub. The caller holds its lock. After an error nothing is lent.
+// Send lends the outputs and sends the frame, after a NAME for each name that is new to the stub.
+// The caller holds its lock. After an error nothing is lent.
 func (p *Response) Send(number uint64) error {
 	err := p.describe()
 	if err == nil {
@@ -150,11 +148,11 @@ func (p *Response) Send(number uint64) error {
 	return err
 }
 
-// describe makes the descriptors and lends the blocks.
+// describe creates the descriptors and lends the blocks.
 func (p *Response) describe() error {
 	for i := range p.outputs {
 		out := &p.outputs[i]
-		// The name first: the NAME must lie in the ring before the frame that uses it.
+		// The name comes first: the NAME must lie in the ring before the frame that uses it.
 		t := out.tensor
 		index, err := p.encoder.nameIndex(t.Name)
 		if err != nil {
@@ -184,8 +182,8 @@ func (p *Response) write(body []byte) {
 	copy(b, p.text)
 }
 
-// nameIndex returns a name's index in the stub's table, telling the stub first if the
-// name is new. The caller holds its lock.
+// nameIndex returns a name's index in the stub's table, sending a new name to the stub first. The
+// caller holds its lock.
 //
 // bound: maxNames and maxNameBytes
 func (e *Encoder) nameIndex(name string) (uint16, error) {
@@ -197,8 +195,8 @@ func (e *Encoder) nameIndex(name string) (uint16, error) {
 		return 0, infer.Errorf(infer.Internal, "the models that were called have answered with %d different names of tensors, and now with %s: %s",
 			index, strconv.QuoteToASCII(output.CutAt(name, 64)), detail)
 	}
-	// The table grows with what has been sent alone: an index that the stub does not
-	// know would be taken for the next name.
+	// The table only grows by names that have been sent: the stub would take an unknown index for
+	// the next name.
 	if err := e.Send(ipc.Name, uint64(index), []byte(name)); err != nil {
 		return 0, err
 	}

@@ -11,14 +11,14 @@ import (
 // Shared is foreign memory in a client's file that a stub may map itself.
 type Shared interface {
 	infer.Foreign
-	// Shared returns the region that the bytes lie in, and where in it they begin; nil if
-	// the region may only be copied.
+	// Shared returns the region that holds the bytes, and their offset in it; nil if the region may
+	// only be copied.
 	Shared() (region *shm.Shared, offset int64)
-	// Truncated is what its client is told when the bytes have vanished.
+	// Truncated returns the client's error for bytes that have vanished.
 	Truncated() error
 }
 
-// SharedOf returns the memory of a tensor that a stub may map; nil of all other tensors.
+// SharedOf returns the memory of a tensor that a stub may map; nil for all other tensors.
 func SharedOf(t *infer.Tensor) (s Shared, region *shm.Shared, offset int64) {
 	if t.Data != nil || t.Memory == nil {
 		return nil, nil, 0
@@ -26,7 +26,7 @@ func SharedOf(t *infer.Tensor) (s Shared, region *shm.Shared, offset int64) {
 	return sharedIn(t.Memory)
 }
 
-// SharedAt returns the memory of a place if a stub may map it; nil of all other places.
+// SharedAt returns the memory of a place if a stub may map it; nil for all other places.
 func SharedAt(p *infer.Place) (s Shared, region *shm.Shared, offset int64) { return sharedIn(p.Memory) }
 
 func sharedIn(memory infer.Memory) (s Shared, region *shm.Shared, offset int64) {
@@ -41,9 +41,9 @@ func sharedIn(memory infer.Memory) (s Shared, region *shm.Shared, offset int64) 
 	return s, region, offset
 }
 
-// placeForeign chooses a place for a tensor in foreign memory: where it lies, if the stub
-// has that mapped, else in the requests pool. The copy is for a stub that was lost, and its
-// successor, after the request had passed the door: else it is made there.
+// placeForeign chooses a place for a tensor in foreign memory: its own if the stub has mapped it,
+// otherwise the requests pool. The copy is for the successor of a stub that was lost after the
+// request had passed the door; otherwise the copy is made there.
 func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, error) {
 	if e.takesDevices {
 		if m := cudaipc.Of(t); m != nil {
@@ -60,7 +60,7 @@ func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, e
 			return place{region: ipc.InClient, offset: uint64(offset), memory: s, mapped: number, length: uint64(s.Size())}, nil
 		}
 	}
-	data, memory, err := foreign.Copy(context.Background()) // the request's end does not reach the encoder; a copy has a bound
+	data, memory, err := foreign.Copy(context.Background()) // the request's context is not available here; the copy is limited
 	if err != nil {
 		return place{}, err
 	}
@@ -69,13 +69,13 @@ func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, e
 	return e.inRequests(&copied)
 }
 
-// WriteFrom is the least size of an output that a stub writes where its client wants it. It
-// is WRITE_MIN in regions.py.
+// WriteFrom is the minimum size of an output that a stub writes into its client's region. It is
+// WRITE_MIN in regions.py.
 const WriteFrom = 64 << 10
 
-// placesOf chooses those places of a request's outputs that the stub can write to itself.
-// Nothing is lent: the request holds the places until it is answered, and what a stub says
-// that it has written is checked against them (Decoder.inPlace).
+// placesOf chooses the places of a request's outputs to which the stub can write directly. Nothing
+// is lent: the request holds the places until it is answered, and the stub's claims are checked
+// against them (Decoder.inPlace).
 func (e *Encoder) placesOf(r *infer.Request) (n uint32) {
 	for i := range r.Places {
 		p := &r.Places[i]
@@ -106,10 +106,10 @@ func (e *Encoder) placesOf(r *infer.Request) (n uint32) {
 	return n
 }
 
-// inPlace returns the memory of an output that the stub says it has written where the client
-// wants it. The supervisor touches none of the bytes, and what they are is the model's word in
-// any case. So it is enough that place and length are those of this request: the stub can
-// make its client believe nothing about memory that the client has not named for this output.
+// inPlace returns the memory of an output that the stub says it has written to its client's place.
+// The supervisor touches none of the bytes, and their content is the model's word in any case. So
+// it is enough that place and length belong to this request: the stub cannot make its client
+// believe anything about memory that the client has not named for this output.
 func (d *Decoder) inPlace(described *ipc.Descriptor, name string, places []infer.Place) (infer.Memory, error) {
 	for i := range places {
 		p := &places[i]
@@ -130,8 +130,8 @@ func (d *Decoder) inPlace(described *ipc.Descriptor, name string, places []infer
 	return nil, ipc.Broken("descriptor", "output %q was written to region %d, where it is not wanted", name, described.Mapping)
 }
 
-// numberOf returns by which number the stub knows the memory that a place lies in, and where in it the
-// place begins; false if that is no memory of this region's kind, or the stub does not know it.
+// numberOf returns the number by which the stub knows a place's memory, and the place's offset in
+// it; false if the memory is not of this region's kind, or unknown to the stub.
 func (d *Decoder) numberOf(p *infer.Place, region uint32) (number uint32, offset uint64, ok bool) {
 	if region == ipc.InDevicePlace {
 		c, allocation, offset := cudaipc.ClientAt(p)

@@ -5,7 +5,7 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// Send sends a frame, through a block of the requests pool if its body is long.
+// Send sends a frame, using a block of the requests pool if the body is long.
 func (e *Encoder) Send(kind ipc.Kind, id uint64, body []byte) error {
 	if len(body) <= ipc.MaxInlineBody {
 		return e.channel.Send(kind, id, body)
@@ -14,8 +14,7 @@ func (e *Encoder) Send(kind ipc.Kind, id uint64, body []byte) error {
 	return err
 }
 
-// fill sends a frame with a body of n bytes, which write writes, through a block if it
-// is long.
+// fill sends a frame with a body of n bytes, written by write, using a block if it is long.
 func (e *Encoder) fill(kind ipc.Kind, id uint64, n int, write func([]byte)) error {
 	if n > ipc.MaxInlineBody {
 		_, _, err := e.spill(kind, id, false, n, write)
@@ -25,21 +24,20 @@ func (e *Encoder) fill(kind ipc.Kind, id uint64, n int, write func([]byte)) erro
 	return err
 }
 
-// spill sends a frame whose body of n bytes, written by write, lies in a block of the
-// pool. It returns the frame's position, and when it was published. A lack of memory is a Shortage, about what was
-// to be sent: the channel is as it was.
+// spill sends a frame whose body of n bytes, written by write, lies in a block of the pool. It
+// returns the frame's position and the time of its publication. A lack of memory is a Shortage for
+// the data to be sent; the channel is unchanged.
 func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func([]byte)) (position uint64, at int64, err error) {
 	block, err := e.pool.Alloc(n)
 	if err != nil {
 		return 0, 0, noRoom(kind, n, err)
 	}
 	body := inBlock(block, n)
-	// Once it is lent, the loan keeps the block; up to then, and if write panics, it is
-	// this function's alone.
+	// Once it is lent, the loan holds the block. Until then, and if write panics, only this
+	// function does.
 	defer body.release()
 	write(body.data)
-	// Lent before it is published: the stub may give the ticket back before Commit has
-	// returned.
+	// Lent before it is published: the stub may return the ticket before Commit has returned.
 	if err := body.lend(e.loans, nil); err != nil {
 		return 0, 0, err
 	}
@@ -60,7 +58,7 @@ func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func(
 	return position, at, nil
 }
 
-// noRoom says that a frame's body has no room in the requests pool now.
+// noRoom returns the error for a frame's body without room in the requests pool.
 func noRoom(kind ipc.Kind, n int, err error) error {
 	return &Shortage{
 		Client: infer.Errorf(infer.Unavailable, "there is no room for %d bytes of %s in the memory for requests: %v", n, kind, err),
@@ -68,7 +66,7 @@ func noRoom(kind ipc.Kind, n int, err error) error {
 	}
 }
 
-// Shortage is an error for clients whose reason is a lack of memory, or of descriptors.
+// Shortage is an error for clients whose reason is a lack of memory or descriptors.
 type Shortage struct {
 	Client *infer.Error
 	Reason error

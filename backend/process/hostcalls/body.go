@@ -36,16 +36,16 @@ type callBody struct {
 	Buckets     []float64   `msgpack:"buckets"`
 }
 
-// callFiles are the files of a model by their names; none if there are more than
-// one call may have.
+// callFiles are the files of a model by name. They are skipped if there are more than one call may
+// have.
 type callFiles struct {
 	content map[string][]byte
 	tooMany bool
 	most    int // set before the body is decoded; 0 is defaultFiles
 }
 
-// DecodeMsgpack implements msgpack.CustomDecoder: files are counted before
-// anything is allocated for them.
+// DecodeMsgpack implements msgpack.CustomDecoder. It counts the files before it allocates anything
+// for them.
 func (f *callFiles) DecodeMsgpack(d *msgpack.Decoder) error {
 	n, err := d.DecodeMapLen()
 	if err != nil || n <= 0 {
@@ -83,7 +83,7 @@ type resultBody struct {
 	Asks      bool `msgpack:"asks,omitempty"`
 }
 
-// parseVersion reads the version of a model as Triton does; none is the latest.
+// parseVersion parses a model's version as Triton does; "" is the latest.
 func parseVersion(text string) (int64, error) {
 	if text == "" {
 		return infer.LatestVersion, nil

@@ -22,34 +22,35 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Limits bound the host calls that one process has in flight and the bytes that they brought;
-// calls that are answered at once do not count. 0 is the default of each.
+// Limits limit the host calls that one process has in flight and the size of their bodies. Calls
+// that are answered at once do not count. 0 stands for the default of each.
 type Limits struct {
 	Most  int   // default 256
-	Bytes int64 // default 128 MiB; a call brings ipc.MaxSpilledBody at most
+	Bytes int64 // default 128 MiB; one body has at most ipc.MaxSpilledBody
 	Files int   // of one model to load; default 4096
 }
 
-// WithDefaults returns l with what holds where a field is not set.
+// WithDefaults returns l with defaults for unset fields.
 func (l Limits) WithDefaults() Limits {
 	return Limits{cmp.Or(l.Most, 256), cmp.Or(l.Bytes, 2*ipc.MaxSpilledBody), cmp.Or(l.Files, defaultFiles)}
 }
 
 const defaultFiles = 4096
 
-// Config says which server and which process the calls are between.
+// Config connects the calls to the server and to the process.
 type Config struct {
 	Host    backend.Host
-	Metrics *metrics.Holder // of what the process measures; used with the receive lock held
-	Encoder *frames.Encoder // of the frames that the process is sent
-	Heap    *frames.Heap    // charges for calls that take their time; may be nil
-	// Responses takes what the process reports of single responses; nil: they are not counted.
+	Metrics *metrics.Holder // the process's metrics; used with the receive lock held
+	Encoder *frames.Encoder // of frames to the process
+	Heap    *frames.Heap    // charges for calls that wait; may be nil
+	// Responses receives the process's reports about single responses; nil ignores them.
 	Responses func(backend.ResponseReport)
-	// Traced returns the request whose trace the process means by a text, nil if it has none; a nil Traced knows none.
+	// Traced returns the request with a trace text, or nil. A nil Traced knows none.
 	Traced func(text []byte) *infer.Request
-	// Imported takes the files that the process has imported, as backend.Env has it; nil: none is watched.
+	// Imported receives the files that the process has imported, as in backend.Env; nil watches
+	// none.
 	Imported func(paths []string) (refused int)
-	// Fail ends the life of the process because of an error. It does not wait.
+	// Fail ends the life of the process. It does not wait.
 	Fail   func(error)
 	Limits Limits
 	Log    zerolog.Logger
@@ -59,22 +60,22 @@ type Config struct {
 type Calls struct {
 	Config
 
-	// ctx ends with the life: calls that wait are given up.
+	// ctx ends with the life and cancels waiting calls.
 	ctx     context.Context
 	cancel  context.CancelFunc
 	waiting sync.WaitGroup // added to under the receive lock
-	// count and bytes are of the calls that a goroutine acts on. The reader of the ring
-	// adds to them, and those goroutines take away.
+	// count and bytes count the calls that have a goroutine. The reader of the ring adds to them,
+	// and those goroutines subtract.
 	count atomic.Int32
 	bytes atomic.Int64
-	// memory is what the model says that it keeps, in bytes.
+	// memory is the memory of the model by its own report, in bytes.
 	memory atomic.Int64
 }
 
-// Memory returns how many bytes the process says that its model keeps.
+// Memory returns the memory of the model by its own report, in bytes.
 func (c *Calls) Memory() int64 { return c.memory.Load() }
 
-// New makes the calls of a life; Close ends them.
+// New creates the calls of a life; Close ends them.
 func New(config Config) *Calls {
 	c := &Calls{Config: config}
 	c.Limits = config.Limits.WithDefaults()
@@ -82,18 +83,17 @@ func New(config Config) *Calls {
 	return c
 }
 
-// Close gives up the calls in flight and waits until there are none. What the process has
-// measured stays among the server's metrics if keep is set. No frame of the process may be
-// handled any more.
+// Close cancels the calls in flight and waits for them. With keep, the metrics of the process stay
+// in the server's metrics. No frame of the process may be handled any more.
 func (c *Calls) Close(keep bool) {
 	c.cancel()
 	c.Metrics.End(keep)
 	c.waiting.Wait()
 }
 
-// Receive acts on a CALL. What takes its time is done by a goroutine; everything
-// about metrics is done at once, so that it keeps its order. Callers hold the receive lock.
-// An error ends the life.
+// Receive handles CALL. A goroutine executes a call that may wait; calls about metrics are executed
+// at once, so that they keep their order. The caller holds the receive lock. An error ends the
+// life.
 func (c *Calls) Receive(f ipc.Frame) error {
 	body := callBody{Files: callFiles{most: c.Limits.Files}}
 	if err := frames.DecodeMap(f, &body); err != nil {
@@ -170,12 +170,12 @@ func (c *Calls) Receive(f ipc.Frame) error {
 // unanswered are the operations without a RESULT.
 var unanswered = []string{"drop_family", "memory", "response", "imported", "activity"}
 
-// errDropped is for a thread that asks for a metric while another one drops it.
+// errDropped is the error for a thread that uses a metric while another thread drops it.
 var errDropped = errors.New("Invalid metric operation as the corresponding 'MetricFamily' has been deleted. " +
 	"The 'MetricFamily' object should be deleted AFTER its corresponding 'Metric' objects have been deleted.")
 
-// misused turns what no stub asks for into a protocol error; other errors are
-// for the model.
+// misused turns an operation that a correct stub never requests into a protocol error; other errors
+// are for the model.
 func misused(err error) error {
 	if errors.Is(err, metrics.ErrMisuse) {
 		return ipc.Broken("metric", "%v", err)
@@ -183,7 +183,7 @@ func misused(err error) error {
 	return nil
 }
 
-// Measure acts on a METRIC. Callers hold the receive lock. An error ends the life.
+// Measure handles METRIC. The caller holds the receive lock. An error ends the life.
 func (c *Calls) Measure(f ipc.Frame) error {
 	body, err := ipc.ParseMetric(f.Body)
 	if err != nil {
@@ -192,8 +192,7 @@ func (c *Calls) Measure(f ipc.Frame) error {
 	return misused(c.Metrics.Apply(f.ID, metrics.Operation(body.Operation), body.Value))
 }
 
-// control has a call about models done by a goroutine of its own, as far as
-// there may be another one.
+// control executes a call about models in a goroutine, within the limits.
 func (c *Calls) control(number uint64, body *callBody, bytes int64) error {
 	done := func() {
 		c.count.Add(-1)
@@ -228,7 +227,7 @@ func (c *Calls) control(number uint64, body *callBody, bytes int64) error {
 	return nil
 }
 
-// act asks the packages above.
+// act calls the Host.
 func (c *Calls) act(ctx context.Context, body *callBody) (result resultBody, err error) {
 	switch body.Operation {
 	case "load":
@@ -274,10 +273,10 @@ func (c *Calls) decoupled(model string, version int64) (decoupled, asks bool, er
 	return target.Decoupled(), target.AsksReady(), nil
 }
 
-// maxResultText bounds the text of an error, in bytes.
+// maxResultText limits the text of an error, in bytes.
 const maxResultText = 256 << 10
 
-// result sends RESULT. An error ends the life; a life that has ended is none.
+// result sends RESULT. An error ends the life; it returns nil if the life has already ended.
 //
 // bound: maxResultText
 func (c *Calls) result(number uint64, body resultBody) error {
@@ -288,7 +287,7 @@ func (c *Calls) result(number uint64, body resultBody) error {
 	}
 	err = c.Encoder.Send(ipc.Result, number, encoded)
 	if len(encoded) > ipc.MaxInlineBody && frames.Refusal(err) != nil {
-		// There is no memory for a long text now.
+		// There is no memory for a long text at the moment.
 		body.Error = output.Cut(body.Error)
 		if encoded, err = msgpack.Marshal(&body); err == nil {
 			err = c.Encoder.Send(ipc.Result, number, encoded)

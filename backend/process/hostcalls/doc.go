@@ -1,24 +1,22 @@
-// Package hostcalls has the host calls of one process: all that its model asks of the
-// server but inference. CALL loads and unloads models, asks whether a model is ready, and
-// makes metrics; METRIC changes one. A life has one Calls.
+// Package hostcalls executes the host calls of one process: all requests of its model to the server
+// except inference. CALL loads and unloads models, asks whether a model is ready, and creates
+// metrics; METRIC changes one. A life has one Calls.
 //
 //	CALL ─▶ Receive ─┬─ metrics: at once ──────────────────────────────┬─▶ RESULT
 //	                 └─ load, unload, ready: a goroutine ─▶ Host ──────┘
 //	METRIC ─▶ Measure: at once, without a RESULT
 //
-// Callers: Receive and Measure are called with the channel's receive lock held, so in the
-// order of the frames, which what is done at once keeps. Close is called once nothing is
-// received any more; it cancels what waits for the Host and returns when that has ended.
+// Receive and Measure are called with the channel's receive lock held, in the order of the frames;
+// calls that are executed at once keep this order. Close is called when nothing is received any
+// more; it cancels the calls that wait for the Host and returns when they have ended.
 //
-// Goroutines: one for each load, unload and question; at most Limits.Most of them, with what they
-// brought bounded in bytes. A call beyond that is refused, by a RESULT.
+// Goroutines: one for each load, unload and question, at most Limits.Most, with a limit on the
+// bytes of their bodies. Further calls are rejected by a RESULT.
 //
-// Locks: none. Encoder.Send takes the channel's send lock.
+// Memory: bodies are private copies on the Go heap. The files of a load are parts of its body and
+// are kept until the Host has returned. Nothing is lent, except for a RESULT that is too long for
+// the ring (package frames).
 //
-// Memory: bodies are private copies on the Go heap; the files of a load are parts of one,
-// and are kept until the Host has returned. Nothing is lent, but for a RESULT that is too
-// long for the ring (package frames).
-//
-// Trust: a body is skimmed before it is decoded (frames.DecodeMap), and files are counted
-// before anything is allocated for them. What no stub asks for ends the life.
+// Trust: a body is checked before it is decoded (frames.DecodeMap), and files are counted before
+// anything is allocated for them. An operation that a correct stub never requests ends the life.
 package hostcalls

@@ -12,29 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Children are the processes of all models, and what these have started. One process
-// has one Children.
+// Children are the processes of all models, with their descendants. The server has one.
 type Children struct {
 	log        zerolog.Logger
-	token      string         // what the marks of all processes begin with
-	marks      atomic.Uint64  // that have been given
-	signals    chan os.Signal // sent to by the runtime, closed by Close
-	closing    sync.WaitGroup // what Close waits for
+	token      string         // the prefix of all marks
+	marks      atomic.Uint64  // marks given so far
+	signals    chan os.Signal // written by the runtime, closed by Close
+	closing    sync.WaitGroup // the goroutines for which Close waits
 	soleParent bool
 	census     census
-	// births is held for reading while a process is started, until it is watched.
+	// births is held for reading from the start of a process until it is watched.
 	births sync.RWMutex
 
 	mu        sync.Mutex
-	processes map[*Process]struct{} // that are watched
+	processes map[*Process]struct{} // the watched processes
 }
 
-// NewChildren makes this process the subreaper of what its children start. soleParent
-// says that nothing else in this process waits for children: then all that come home to
-// it are reaped, also the children of other code.
+// NewChildren makes this process the subreaper of its children's descendants. soleParent means that
+// no other code in this process waits for children: then all reparented children are reaped,
+// including those of other code.
 func NewChildren(log zerolog.Logger, soleParent bool) (*Children, error) {
-	// Orphans of stubs come home to this process, and stubs that a template forked
-	// become children of ours.
+	// Orphans of stubs are reparented to this process, and so are stubs that a template forked.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, errors.Join(errors.New("become the subreaper of stubs"), err)
 	}
@@ -42,8 +40,7 @@ func NewChildren(log zerolog.Logger, soleParent bool) (*Children, error) {
 		log: log, token: newToken(), signals: make(chan os.Signal, 1), soleParent: soleParent,
 		processes: make(map[*Process]struct{}),
 	}
-	// Children of stubs whose parents have ended come home to this process; each
-	// SIGCHLD is a reason to look for ended ones among them, too.
+	// Each SIGCHLD may come from a reparented orphan too.
 	signal.Notify(c.signals, unix.SIGCHLD)
 	c.Later(func() {
 		for range c.signals {
@@ -53,28 +50,27 @@ func NewChildren(log zerolog.Logger, soleParent bool) (*Children, error) {
 	return c, nil
 }
 
-// Close waits for what Later was given, and ends all orphans. All processes must have
-// been told to end.
+// Close waits for the functions of Later, and ends all orphans. All processes must have been told
+// to end.
 func (c *Children) Close() {
-	// In this order: the runtime sends no signal after Stop, so close is safe, and its end
-	// is what the goroutine that reaps waits for.
+	// In this order: the runtime sends no signal after Stop, so close is safe; and closing ends the
+	// goroutine that reaps.
 	signal.Stop(c.signals)
 	close(c.signals)
 	c.closing.Wait()
 	c.killMarked(c.token)
 }
 
-// Later has Close wait for f, which runs beside.
+// Later runs f in a goroutine for which Close waits.
 func (c *Children) Later(f func()) {
 	c.closing.Go(panics.Guard(c.log, panics.Life, f, nil))
 }
 
-// Bear starts a process by start and watches it. Until it is watched no child is
-// reaped that is not known.
+// Bear starts a process by start and watches it. Until then no unknown child is reaped.
 func (c *Children) Bear(start func() (*Process, error)) (*Process, error) {
-	// For reading, so that starts do not wait for each other. reapOrphans, which waits for
-	// all of them, could take a child that has ended before it is watched, and Wait would
-	// never learn its status.
+	// For reading, so that starts do not wait for each other. reapOrphans, which waits for all of
+	// them, could otherwise reap a child before it is watched, and Wait would never learn its
+	// status.
 	c.births.RLock()
 	defer c.births.RUnlock()
 	p, err := start()
@@ -94,21 +90,21 @@ func (c *Children) Forget(p *Process) {
 	c.mu.Unlock()
 }
 
-// Count is how many processes are watched, templates too.
+// Count returns the number of watched processes, including templates.
 func (c *Children) Count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.processes)
 }
 
-// reapAll takes all processes that have ended.
+// reapAll reaps all processes that have ended.
 func (c *Children) reapAll() {
 	c.reapWatched()
 	c.reapOrphans()
 }
 
-// reapWatched takes what has ended of each process and its group. Wait does that too: it
-// is woken by the pidfd, and sees what reap has noted.
+// reapWatched reaps the watched processes and their groups. Wait does that too: the pidfd wakes it,
+// and it sees the result of reap.
 func (c *Children) reapWatched() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

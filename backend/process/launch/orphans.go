@@ -17,50 +17,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Orphans are processes that models started and that left their stub's process
-// group, daemons for example. When their parent ends they become children of
-// this process, the subreaper. As long as their stub lives they are its
-// model's business; they end with it. They are told from children that are none of
-// a stub's in two ways:
+// Orphans are processes that models started and that left their stub's process group, for example
+// daemons. When their parent ends they become children of this process, the subreaper. While their
+// stub lives they are its model's business; they end with it. Two things distinguish them from
+// children of other code:
 //
 //   - By their mark, a variable of the environment. A stub has it in its own
 //     environment, so that processes which it forks have it too, and in that of the
 //     programs that it starts.
 //   - By their parents, as long as these live: a stub is looked at before it ends.
 //
-// What has changed its environment and has lost its parent before its stub ends is
-// not found. When this process is killed, a template ends what has a mark of ours.
+// A process that has changed its environment and has lost its parent before its stub ends is not
+// found. When this process is killed, a template ends the processes with its marks.
 
-// stubVariable is the variable that has the mark.
+// stubVariable is the environment variable that contains the mark.
 const stubVariable = "NEREID_STUB"
 
-// markDigits is how long the number of a stub is in its mark: a forked stub writes
-// its own over that of the template.
+// markDigits is the length of a stub's number in its mark: a forked stub overwrites the template's
+// with its own.
 const markDigits = 10
 
-// newToken makes what all marks of one Children begin with.
+// newToken returns the common prefix of all marks of one Children.
 func newToken() string {
 	random := make([]byte, 8)
-	_, _ = rand.Read(random) // it ends the process rather than fail
+	_, _ = rand.Read(random) // it never fails
 	return hex.EncodeToString(random) + "."
 }
 
-// NewMark makes the mark of a process that is to be started.
+// NewMark returns the mark of a process that is to be started.
 func (c *Children) NewMark() string {
 	return fmt.Sprintf("%s%0*d", c.token, markDigits, c.marks.Add(1))
 }
 
-// TemplateMark is the mark of templates: processes that fork others. A forked
-// process has room for its own mark there.
+// TemplateMark returns the mark of templates: processes that fork others. A forked process has room
+// for its own mark there.
 func (c *Children) TemplateMark() string { return c.token + strings.Repeat("0", markDigits) }
 
-// environmentWith is an environment with a mark.
+// environmentWith returns an environment with a mark.
 func environmentWith(environment []string, mark string) []string {
 	all := slices.DeleteFunc(slices.Clone(environment), func(v string) bool { return strings.HasPrefix(v, stubVariable+"=") })
 	return append(all, stubVariable+"="+mark)
 }
 
-// marked reports whether a process has a mark with this beginning.
+// marked reports whether a process has a mark with this prefix.
 func marked(pid int, mark string) bool {
 	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
@@ -70,14 +69,14 @@ func marked(pid int, mark string) bool {
 	return bytes.HasPrefix(environment, sought) || bytes.Contains(environment, append([]byte{0}, sought...))
 }
 
-// relative is a process that descends from a stub, known by when it began as well:
-// its number may be another's one day.
+// relative is a descendant of a stub, identified by its start time too, because its pid may be
+// reused.
 type relative struct {
 	pid   int
 	began string // field 22 of its stat
 }
 
-// kill ends the process, if it is still the same.
+// kill ends the process, if its pid has not been reused.
 func (r relative) kill() {
 	same := func() bool {
 		now, ok := readStat(r.pid)
@@ -96,7 +95,7 @@ func (r relative) kill() {
 	}
 }
 
-// descendants lists the processes below one.
+// descendants lists the descendants of a process.
 func (c *Children) descendants(of int) []relative {
 	var found []relative
 	children := c.census.take()
@@ -112,18 +111,17 @@ func (c *Children) descendants(of int) []relative {
 	return found
 }
 
-// Look notes what a process has started, as long as that can be seen: before it is
-// reaped.
+// Look records the descendants of a process while they can still be found: before it is reaped.
 func (c *Children) Look(p *Process) { p.addFamily(c.descendants(p.pid)) }
 
-// addFamily notes what the process has started.
+// addFamily records descendants of the process.
 func (p *Process) addFamily(family []relative) {
 	p.mu.Lock()
 	p.family = append(p.family, family...)
 	p.mu.Unlock()
 }
 
-// KillFamily ends what the process had started when it was looked at.
+// KillFamily ends the recorded descendants.
 func (p *Process) KillFamily() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,14 +130,15 @@ func (p *Process) KillFamily() {
 	}
 }
 
-// KillOrphans ends what a process has started that has outlived it and has its mark.
+// KillOrphans ends the orphans of a process, which have its mark.
 func (c *Children) KillOrphans(of *Process) { c.killMarked(of.mark) }
 
-// KillMarked ends a process that was forked with this mark and has never been watched, if there is one.
+// KillMarked ends a process that was forked with this mark and has never been watched, if it
+// exists.
 func (c *Children) KillMarked(mark string) { c.killMarked(mark) }
 
-// killMarked ends the orphans whose mark begins with this, and those that their
-// ends bring here. It returns when there are none, or after groupLimit.
+// killMarked ends the orphans whose mark has this prefix, and orphans that are reparented as a
+// result. It returns when none is left, or after groupLimit.
 func (c *Children) killMarked(mark string) {
 	killed := make(map[int]bool)
 	for deadline := time.Now().Add(groupLimit); ; time.Sleep(groupPause) {
@@ -148,14 +147,14 @@ func (c *Children) killMarked(mark string) {
 		for _, pid := range c.census.take()(os.Getpid()) {
 			switch {
 			case killed[pid]:
-				// Reaped here: where other code of this process starts programs, nothing
-				// else is.
+				// Reaped here: if other code of this process starts programs, nothing else reaps
+				// them.
 				_, _ = wait4(pid, nil, unix.WNOHANG)
 			case known[pid] || !marked(pid, mark):
 				continue
 			default:
 				family := c.descendants(pid)
-				_ = unix.Kill(pid, unix.SIGKILL) // a child, so its number is its own until it is reaped
+				_ = unix.Kill(pid, unix.SIGKILL) // a child, so its pid is not reused until it is reaped
 				killed[pid] = true
 				for _, r := range family {
 					r.kill()
@@ -169,10 +168,10 @@ func (c *Children) killMarked(mark string) {
 	}
 }
 
-// KillAll ends all processes but templates at once, with what they have started.
+// KillAll kills all processes except templates, with their descendants.
 func (c *Children) KillAll() {
-	// With the lock, so that no process is forgotten while it is killed. All are killed
-	// before the first family is: a process that lives could start others.
+	// With the lock held, so that no process is forgotten meanwhile. All are killed before the
+	// first family is: a living process could start others.
 	c.mu.Lock()
 	for p := range c.processes {
 		if p.mark != c.TemplateMark() {
@@ -187,7 +186,7 @@ func (c *Children) KillAll() {
 	c.killMarked(c.token)
 }
 
-// known are the processes that are watched.
+// known returns the pids of the watched processes.
 func (c *Children) known() map[int]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,8 +197,8 @@ func (c *Children) known() map[int]bool {
 	return known
 }
 
-// reapOrphans takes the orphans that have ended. births is held, so that a stub
-// which has just been forked is known.
+// reapOrphans reaps the orphans that have ended. births is held, so that a stub that has just been
+// forked is known.
 func (c *Children) reapOrphans() {
 	if !c.soleParent {
 		return
@@ -214,9 +213,8 @@ func (c *Children) reapOrphans() {
 	}
 }
 
-// census tells the children of processes. Where the kernel does not list them, all
-// processes are looked at: once for all callers meanwhile, for many stubs may end
-// together.
+// census lists the children of processes. Where the kernel does not list them, it scans all
+// processes: once for all callers that wait meanwhile, because many stubs may end together.
 type census struct {
 	asked atomic.Uint64
 
@@ -225,15 +223,15 @@ type census struct {
 	last   map[int][]int
 }
 
-// take returns a function that lists the children of a process, as they are now or
-// were after take was called.
+// take returns a function that lists the children of a process, at a time not before the call of
+// take.
 func (c *census) take() (children func(pid int) []int) {
 	// Absent on kernels that were built without it.
 	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid())); err == nil {
 		return listChildren
 	}
-	// A look that began after this call's number was given may answer it. A caller that
-	// waited for the lock finds mostly that the one before it has looked for both.
+	// A scan that began after this call's number was given may answer it. A caller that waited for
+	// the lock usually finds that the one before it has scanned for both.
 	number := c.asked.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,14 +259,14 @@ func allChildren() map[int][]int {
 	return all
 }
 
-// listChildren has the kernel list the children of a process.
+// listChildren reads the kernel's list of the children of a process.
 func listChildren(pid int) []int {
 	var children []int
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range lists {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // the thread has ended, and another has its children
+			continue // the thread has ended, and another one has its children
 		}
 		for field := range strings.FieldsSeq(string(text)) {
 			if pid, err := strconv.Atoi(field); err == nil {
@@ -279,7 +277,7 @@ func listChildren(pid int) []int {
 	return children
 }
 
-// processStat is what the kernel says of a process.
+// processStat is the kernel's data about a process.
 type processStat struct {
 	parent int
 	began  string

@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ExitError says how a stub ended and what it said last. Error gives one line;
-// the %+v verb adds Stderr, which usually holds the Python traceback.
+// ExitError describes how a stub ended, with its last output. Error gives one line; the %+v verb
+// adds Stderr, which usually contains the Python traceback.
 type ExitError struct {
 	Code   int         // exit code, or -1 if a signal ended it
 	Signal unix.Signal // 0 if it ended by itself
-	// OutOfMemory is true if the kernel's count of processes that it killed for
-	// want of memory rose while the stub was killed.
+	// OutOfMemory reports that the kernel's count of out-of-memory kills rose while the stub was
+	// killed.
 	OutOfMemory bool
 	Stderr      []string // last lines, oldest first, bounded
 }
 
 func (e *ExitError) Error() string { return "process " + e.how() }
 
-// how says how the process ended, after its name.
+// how describes the end of the process, after its name.
 func (e *ExitError) how() string {
 	if e.Signal == 0 {
 		return fmt.Sprintf("exited with code %d", e.Code)
@@ -49,28 +49,27 @@ func (e *ExitError) Format(f fmt.State, verb rune) {
 	}
 }
 
-// Process is one stub process, a child of ours and the leader of its own
-// process group.
+// Process is one stub process, a child of this process and the leader of its own process group.
 type Process struct {
 	pid   int
-	mark  string   // what it started has it too
-	pidfd *os.File // nil where the kernel gives none
-	// OOMKills is the kernel's count when the process began. It is not changed once
-	// the process is waited for, but by tests.
+	mark  string   // its descendants have it too
+	pidfd *os.File // nil if unavailable
+	// OOMKills is the kernel's count when the process began. Only tests change it once the process
+	// is waited for.
 	OOMKills int64
 
 	mu     sync.Mutex
 	ended  bool
 	status unix.WaitStatus
-	family []relative // what it had started when it was looked at last
+	family []relative // its descendants when they were last listed
 }
 
-// PID is the number of the process, its own until Wait has returned.
+// PID returns the process's pid, which is not reused until Wait has returned.
 func (p *Process) PID() int { return p.pid }
 
-// Adopt makes a Process of a child's pid and pidfd, which is opened if it is below 0.
-// Where that is refused (an old kernel, a filter of system calls, no descriptor left),
-// the number serves: it is the child's own until this process reaps it.
+// Adopt returns a Process for a child's pid and pidfd; it opens the pidfd if that is below 0. If
+// that fails (an old kernel, a system call filter, no descriptor left), the pid is enough: it is
+// not reused until this process reaps the child.
 func Adopt(pid, pidfd int, mark string) *Process {
 	if pidfd < 0 {
 		var err error
@@ -80,15 +79,15 @@ func Adopt(pid, pidfd int, mark string) *Process {
 	}
 	p := &Process{pid: pid, mark: mark, OOMKills: oomKills()}
 	if pidfd >= 0 {
-		// Non-blocking, so that the runtime's poller waits for the end, not a thread.
+		// Non-blocking, so that the runtime's poller waits for the end instead of a thread.
 		_ = unix.SetNonblock(pidfd, true)
 		p.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
 	}
 	return p
 }
 
-// Wait returns when the process has ended, and what was left of its group has
-// been killed and reaped, or groupLimit has passed.
+// Wait returns when the process has ended and the rest of its group has been killed and reaped, or
+// groupLimit has passed.
 func (p *Process) Wait() *ExitError {
 	polled := false
 	if p.pidfd != nil {
@@ -97,13 +96,13 @@ func (p *Process) Wait() *ExitError {
 		}
 	}
 	if !polled && !p.reap() {
-		// There is no pidfd, or it cannot be polled here: a thread waits.
+		// Without a usable pidfd a thread waits.
 		for waitid(p.pid, unix.WEXITED|unix.WNOWAIT); !p.reap(); {
 			time.Sleep(groupPause)
 		}
 	}
-	// Children of the stub's children come home to us, the subreaper, as their
-	// parents end. The group was killed when its leader was reaped.
+	// Grandchildren are reparented to this process, the subreaper, when their parents end. The
+	// group was killed when its leader was reaped.
 	for deadline := time.Now().Add(groupLimit); unix.Kill(-p.pid, 0) == nil && time.Now().Before(deadline); {
 		p.reap()
 		time.Sleep(groupPause)
@@ -122,17 +121,16 @@ func (p *Process) Wait() *ExitError {
 	return exit
 }
 
-// A killed group is looked at every groupPause, and given up after groupLimit:
-// a process that hangs in the kernel cannot be waited for.
+// A killed group is checked every groupPause until groupLimit: a process that hangs in the kernel
+// cannot be waited for.
 const (
 	groupPause = time.Millisecond
 	groupLimit = 2 * time.Second
 )
 
-// reap takes what has ended of the process and its group, and reports whether
-// the process itself has. It does not wait. When the process has ended, and
-// before its number is given back to the kernel, its group is killed: later the
-// number may be another process's.
+// reap reaps the process and its group as far as they have ended, and reports whether the process
+// itself has. It does not wait. It kills the group when the process has ended and before its pid is
+// released, because afterwards the pid may be reused.
 func (p *Process) reap() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +139,7 @@ func (p *Process) reap() bool {
 		pid, err := wait4(which, &status, unix.WNOHANG)
 		if pid == p.pid {
 			p.ended, p.status = true, status
-			_ = unix.Kill(-p.pid, unix.SIGKILL) // in case it ended just now
+			_ = unix.Kill(-p.pid, unix.SIGKILL) // in case it has just ended
 		}
 		return pid > 0 && err == nil
 	}
@@ -153,8 +151,7 @@ func (p *Process) reap() bool {
 	return p.ended
 }
 
-// Kill ends the process alone. It has its number until reap, which takes mu, has seen
-// its end, so that no other can be hit.
+// Kill kills the process alone. Its pid is not reused until reap, which takes mu, has seen its end.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,8 +180,8 @@ func waitid(pid, options int) bool {
 	}
 }
 
-// oomKills returns how many processes the kernel has killed for want of memory,
-// in our control group if it tells, else in the whole machine.
+// oomKills returns the kernel's count of out-of-memory kills, in this process's control group if
+// available, otherwise in the whole machine.
 func oomKills() int64 {
 	for _, path := range oomFiles() {
 		b, err := os.ReadFile(path)
@@ -203,8 +200,8 @@ func oomKills() int64 {
 	return 0
 }
 
-// oomFiles lists the files that may count such processes, those of our own group
-// first, in both versions of control groups.
+// oomFiles lists the files that may contain the count, those of this process's group first, for
+// both versions of control groups.
 var oomFiles = sync.OnceValue(func() []string {
 	const root = "/sys/fs/cgroup"
 	membership, _ := os.ReadFile("/proc/self/cgroup")

@@ -12,14 +12,14 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// mostPrinted is how many of the last bytes that a program prints Run keeps.
+// mostPrinted is the number of bytes at the end of a program's output that Run keeps.
 const mostPrinted = 64 << 10
 
-// Run starts a program that is no stub, waits for its end and returns the last 64 KiB of
-// what it printed, both outputs as they came. environment is all that it gets but its
-// mark, directory where it works. A name without a slash is looked for on the PATH of this
-// process. When ctx ends the program is killed, with its process group; what it has left
-// behind is killed in either case. The error says how the program ended.
+// Run starts a program that is not a stub, waits for its end and returns the last 64 KiB of both of
+// its outputs, in the order of their writing. The program gets only environment and its mark, and
+// runs in directory. A name without a slash is searched in the PATH of this process. When ctx ends,
+// the program and its process group are killed; its orphans are killed in either case. The error
+// describes the end of the program.
 func (c *Children) Run(ctx context.Context, argv, environment []string, directory string) (output string, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return "", err
@@ -46,7 +46,7 @@ func (c *Children) Run(ctx context.Context, argv, environment []string, director
 		Environment: environment, Directory: directory,
 	}
 	p, err := c.Bear(func() (*Process, error) { return Start(command, c.NewMark()) })
-	_ = far.Close() // or the end of what is printed would not be noticed
+	_ = far.Close() // or the end of the output would not be noticed
 	if err != nil {
 		return "", err
 	}
@@ -61,7 +61,7 @@ func (c *Children) Run(ctx context.Context, argv, environment []string, director
 	stop()
 	c.Forget(p)
 	c.KillOrphans(p)
-	// A process that was not found may hold the other end.
+	// A process that was not found may hold the other end open.
 	_ = near.SetReadDeadline(time.Now().Add(groupLimit))
 	<-read
 	switch cause := context.Cause(ctx); {
@@ -78,7 +78,7 @@ type tail struct {
 	kept []byte // up to twice mostPrinted
 }
 
-// readFrom reads until the end, or an error, which ends it as well.
+// readFrom reads until the end of file or an error.
 func (t *tail) readFrom(file *os.File) {
 	buffer := make([]byte, 4<<10)
 	for {

@@ -13,15 +13,15 @@ import (
 type Command struct {
 	Argv  []string   // the path of the program, and its arguments
 	Files []*os.File // its descriptors 0, 1, 2, …
-	// Environment is all that the program gets but its mark; nil: what this process has.
+	// Environment is the program's environment without its mark; nil stands for this process's.
 	Environment []string
-	Directory   string // it works in; "": that of this process
+	Directory   string // its working directory; "" stands for this process's
 }
 
-// Start runs a program in a process group of its own, with a mark.
+// Start runs a program with a mark in its own process group.
 //
-// There is no parent-death signal: it would come before the lifeline's, end the stub
-// alone, and with it the lifeline that ends what the model has started.
+// It sets no parent-death signal: that would come before the lifeline's, end only the stub, and
+// with it the lifeline that ends the stub's descendants.
 func Start(c Command, mark string) (*Process, error) {
 	fds := make([]uintptr, len(c.Files))
 	for i, f := range c.Files {
@@ -46,9 +46,9 @@ func Start(c Command, mark string) (*Process, error) {
 	return Adopt(pid, pidfd, mark), nil
 }
 
-// Arm makes the end of the lifeline a SIGKILL for the process group of a stub.
-// The stub does so too, but it takes a while until it gets there. Where the
-// kernel refuses, the end of the down bell still tells.
+// Arm makes the end of the lifeline send SIGKILL to the process group of a stub. The stub does so
+// too, but only some time after its start. If the kernel refuses, the end of the down bell still
+// tells the stub.
 func Arm(lifeline *os.File, p *Process) {
 	fd := lifeline.Fd()
 	if _, err := unix.FcntlInt(fd, unix.F_SETOWN, -p.pid); err != nil {

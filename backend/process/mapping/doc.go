@@ -1,5 +1,5 @@
-// Package mapping has stubs map clients' regions of shared memory themselves, so that large
-// inputs reach their models without a copy, and large outputs their clients with one.
+// Package mapping lets stubs map clients' regions of shared memory, so that large inputs reach
+// their models without a copy, and large outputs their clients with one.
 //
 //	Want ─ descriptor by socket, MAP by ring ─▶ asked ─ MAPPED ─▶ mapped ─▶ Number
 //	                                             │  │               │
@@ -7,24 +7,24 @@
 //	                                             ▼                  ▼
 //	       the client's region has ended: ─── UNMAP ───────────▶ leaving ─ MAPPED ─▶ forgotten
 //
-// A Table belongs to one life of a stub and says what that stub has mapped. A region is asked
-// for by the first request that could use it, which is copied, as are all others until the
-// stub has acknowledged. So nothing waits for a stub: one that refuses, or is late, has its
-// inputs copied. The next life begins with an empty Table.
+// A Table belongs to one life of a stub and tracks the regions that the stub has mapped. The first
+// request that could use a region makes the Table ask for it. This request, and all others until
+// the stub acknowledges, are copied. So nothing waits for a stub: the inputs of one that refuses,
+// or is late, are copied. The next life begins with an empty Table.
 //
-// The descriptor that goes to the stub is opened anew, if the file still belongs to our user
-// alone (shm.Shared): read-only for inputs, also writable for outputs. These are two mappings
-// with two numbers, as models must not see by their inputs what is written. Of each region a
-// stub has them up to its end: then nothing of it is lent any more, as each loan has a
-// reference to it, and no request is under way that wants an output there.
+// The descriptor for the stub is a new one, if the file still belongs to the server's user alone
+// (shm.Shared): read-only for inputs, writable for outputs. These are two mappings with two
+// numbers, because models must not see writes through their inputs. A stub keeps both until the
+// region ends. Then nothing of the region is lent any more, because each loan holds a reference to
+// it, and no request in flight wants an output there.
 //
-// Trust: MAPPED comes from a stub. One that nothing was asked for, a second answer, or an
-// end that was not asked for breaks the protocol. A stub that says that it has mapped what
-// it has not answers its own batches with errors.
+// Trust: MAPPED comes from a stub. An unexpected MAPPED, a second one, or an unrequested end
+// violates the protocol. A stub that claims a mapping that it does not have answers its own batches
+// with errors.
 //
-// Locks: Table.mu is held while a descriptor is put into the socket, which does not wait. No
-// frame is sent while it is held. shm.Shared calls ended without a lock of its own.
+// Locks: Table.mu is held while a descriptor is written to the socket, which does not wait. No
+// frame is sent while it is held. shm.Shared calls ended without its own lock.
 //
-// Memory: a Table refers to a region without holding a reference. Callers of Want hold one,
-// and so the region cannot end before its MAP has been sent.
+// Memory: a Table refers to a region without holding a reference. Callers of Want hold one, so the
+// region cannot end before its MAP has been sent.
 package mapping

@@ -10,48 +10,48 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// most is how many mappings one stub makes. Each takes it one or two descriptors.
+// most is the number of mappings of one stub. Each takes it one or two descriptors.
 const most = 64
 
 // Config sets up a Table.
 type Config struct {
-	// Socket is this end of the pair by which descriptors go to the stub; the Table closes
-	// it. nil: nothing is mapped.
+	// Socket is the near end of the pair for descriptors; the Table closes it. nil: nothing is
+	// mapped.
 	Socket *os.File
-	// Send puts a frame into the stub's ring, or says why it cannot.
+	// Send writes a frame to the stub's ring.
 	Send func(kind ipc.Kind, id uint64, body []byte) error
 	Log  zerolog.Logger
 }
 
-// Table says which regions one life of a stub has mapped, and what for. It is safe for
+// Table tracks the regions that one life of a stub has mapped, and for which use. It is safe for
 // concurrent use.
 type Table struct {
 	config Config
 
 	mu       sync.Mutex
 	closed   bool
-	last     uint32 // number that was given; none is given twice
+	last     uint32 // latest number; none is used twice
 	byUse    map[use]*entry
 	byNumber map[uint32]*entry
 }
 
-// use is what a region is mapped for. A stub maps one region for inputs, copy-on-write, and
-// once more for outputs, so that no model sees by its inputs what is written.
+// use is the purpose of a mapping. A stub maps a region for inputs, copy-on-write, and once more
+// for outputs, so that no model sees writes through its inputs.
 type use struct {
 	region   *shm.Shared
 	writable bool // for outputs
 }
 
-// entry is a mapping that the stub was asked for. Guarded by Table.mu.
+// entry is a mapping for which the stub was asked. Guarded by Table.mu.
 type entry struct {
 	number  uint32
 	of      use
-	forget  func() // takes ended back
+	forget  func() // cancels the call of ended
 	state   state
 	leaving bool // UNMAP has been sent, or is about to be
 }
 
-// state is what the stub has said of a region.
+// state is the stub's response about a region.
 type state uint8
 
 const (
@@ -60,13 +60,13 @@ const (
 	refused
 )
 
-// New makes the Table of a life that has mapped nothing.
+// New creates the Table of a life that has mapped nothing.
 func New(config Config) *Table {
 	return &Table{config: config, byUse: make(map[use]*entry), byNumber: make(map[uint32]*entry)}
 }
 
-// Number returns the number by which the stub knows a region that it has mapped, for
-// outputs if it is to be writable, else for inputs.
+// Number returns the number by which the stub knows a region that it has mapped: for outputs if
+// writable, otherwise for inputs.
 func (t *Table) Number(region *shm.Shared, writable bool) (number uint32, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,8 +77,8 @@ func (t *Table) Number(region *shm.Shared, writable bool) (number uint32, ok boo
 	return e.number, true
 }
 
-// Want reports whether the stub has mapped the region, as in Number, and asks it to if it
-// has not been asked. It does not wait. The caller has a reference to the region.
+// Want reports whether the stub has mapped the region, as in Number, and asks it to on the first
+// call. It does not wait. The caller has a reference to the region.
 func (t *Table) Want(region *shm.Shared, writable bool) bool {
 	if t.config.Socket == nil {
 		return false
@@ -104,14 +104,14 @@ func (t *Table) Want(region *shm.Shared, writable bool) bool {
 		err = t.config.Send(ipc.Map, uint64(e.number), body[:])
 	}
 	if err != nil {
-		// The socket is full, there is no descriptor left, the stub has gone: the tensors are
-		// copied, and a later request tries again. A descriptor without its MAP is passed
-		// over by the stub, by its number.
+		// The socket is full, no descriptor is left, or the stub has ended: the tensors are copied,
+		// and a later request tries again. The stub ignores a descriptor without its MAP, by its
+		// number.
 		t.config.Log.Debug().Err(err).Msg("region of a client is not mapped by the stub")
 		t.drop(e)
 		return false
 	}
-	// The caller's reference keeps the region from ending before this: MAP is ahead of UNMAP.
+	// The caller's reference prevents the region's end before this line: MAP comes before UNMAP.
 	forget := region.OnEnd(func() { t.ended(e) })
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +122,7 @@ func (t *Table) Want(region *shm.Shared, writable bool) bool {
 	return false
 }
 
-// drop forgets an entry of which the stub has not heard.
+// drop forgets an entry that was not sent to the stub.
 func (t *Table) drop(e *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,12 +134,12 @@ func (t *Table) dropLocked(e *entry) {
 	delete(t.byNumber, e.number)
 }
 
-// ended has the stub unmap a region that no request uses any more.
+// ended makes the stub unmap a region that no request uses any more.
 func (t *Table) ended(e *entry) {
 	t.mu.Lock()
 	closed := t.closed
 	e.leaving = true
-	// The region is gone; its number is kept for what the stub has still to say.
+	// The region is gone; its number is kept for later frames of the stub.
 	delete(t.byUse, e.of)
 	t.mu.Unlock()
 	if closed {
@@ -150,7 +150,7 @@ func (t *Table) ended(e *entry) {
 	}
 }
 
-// Receive acts on MAPPED. An error ends the life.
+// Receive handles MAPPED. An error ends the life.
 func (t *Table) Receive(f ipc.Frame) error {
 	status, err := ipc.ParseMapped(f.Body)
 	if err != nil {
@@ -172,14 +172,14 @@ func (t *Table) Receive(f ipc.Frame) error {
 	case status == ipc.MapDone:
 		e.state = mapped
 	default:
-		e.state = refused // up to the end of the region: there is no use in asking again
+		e.state = refused // until the end of the region: another attempt would be pointless
 	}
 	return nil
 }
 
-// Distrust keeps regions from being mapped that are shorter now than the stub has mapped
-// them, and reports whether there are any. The stub has ended; what it had mapped is
-// looked at under the lock, so that no region ends meanwhile.
+// Distrust prevents further mappings of regions that are now shorter than when the stub mapped
+// them, and reports whether it found any. The stub has ended. The check is made under the lock, so
+// no region ends meanwhile.
 func (t *Table) Distrust() (found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,14 +192,14 @@ func (t *Table) Distrust() (found bool) {
 	return found
 }
 
-// Count returns how many mappings the stub knows of.
+// Count returns the number of mappings that the stub knows.
 func (t *Table) Count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.byNumber)
 }
 
-// Close forgets all regions, as the life has ended. It may be called again.
+// Close forgets all regions, because the life has ended. It may be called again.
 func (t *Table) Close() {
 	t.mu.Lock()
 	t.closed = true
@@ -215,7 +215,7 @@ func (t *Table) Close() {
 		_ = t.config.Socket.Close()
 	}
 	t.mu.Unlock()
-	for _, f := range forget { // which lock the region
+	for _, f := range forget { // they lock the region
 		f()
 	}
 }

@@ -1,11 +1,11 @@
-// Package output passes on what the processes of models print, line by line: to this
-// process's own streams, or as texts of the log.
+// Package output forwards the output of models' processes line by line, to this process's own
+// streams or to the log.
 //
-// A Capture has two pipes. Begin starts one goroutine for each; Finish, when the process
-// has ended, takes what is left, waits for both and closes the pipes, though a child of
-// the process may hold the other ends. What comes faster than Limit allows is dropped
-// and counted. The last lines are kept for the report of a loss.
+// A Capture has two pipes. Begin starts one goroutine for each. Finish, called when the process has
+// ended, reads the rest, waits for both goroutines and closes the pipes, even if a child of the
+// process holds the other ends. Lines beyond Limits are dropped and counted. The last lines are
+// kept for the report of a loss.
 //
-// Capture.mu guards limit and last lines; no line is written while it is held but to
-// the log. A Limit belongs to one user, which locks.
+// Capture.mu guards limit and last lines; it is held during writes to the log only. A Limit belongs
+// to one user, which locks it.
 package output

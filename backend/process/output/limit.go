@@ -9,7 +9,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Cut shortens text to what one line of the log may hold.
+// Cut shortens text to the maximum of one log line.
 func Cut(text string) string { return CutAt(text, MaxLine) }
 
 // CutAt shortens text to at most n bytes.
@@ -20,20 +20,19 @@ func CutAt(text string, n int) string {
 	return strings.ToValidUTF8(text[:n], "")
 }
 
-// Limits bound what is passed on. 0 is the default of each.
+// Limits limit the forwarded lines. 0 stands for the default of each.
 type Limits struct {
-	Burst     int // lines that are let through at once; default 10,000
-	PerSecond int // lines that follow; default 2,000
-	LineBytes int // passed on of a printed line, the rest is cut; default MaxLine
+	Burst     int // lines that may pass at once; default 10,000
+	PerSecond int // lines per second after that; default 2,000
+	LineBytes int // maximum of a line, the rest is cut; default MaxLine
 }
 
-// WithDefaults returns l with what holds where a field is not set.
+// WithDefaults returns l with defaults for unset fields.
 func (l Limits) WithDefaults() Limits {
 	return Limits{cmp.Or(l.Burst, 10_000), cmp.Or(l.PerSecond, 2_000), cmp.Or(l.LineBytes, MaxLine)}
 }
 
-// Limit lets a burst of lines through, and then so many a second, looked at in ticks.
-// NewLimit makes one; it has no lock.
+// Limit is a token bucket for lines, refilled in ticks. NewLimit creates one; it has no lock.
 type Limit struct {
 	limits  Limits
 	tokens  int
@@ -41,13 +40,13 @@ type Limit struct {
 	dropped int
 }
 
-// NewLimit returns a limit that lets its first burst through.
+// NewLimit returns a limit with a full burst.
 func NewLimit(limits Limits) Limit {
 	limits = limits.WithDefaults()
 	return Limit{limits: limits, tokens: limits.Burst, last: time.Now()}
 }
 
-// Allow takes a line, or several, if there are any left.
+// Allow takes tokens for one or more lines, if any are left.
 func (l *Limit) Allow(log zerolog.Logger, lines int) bool {
 	if l.tokens <= 0 {
 		ticks := min(time.Since(l.last)/lineTick, math.MaxInt32)

@@ -13,20 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxLine is how many bytes are passed on of a printed line if Limits do not say; the
-// rest is cut. Cut keeps as many.
+// MaxLine is the default of Limits.LineBytes, and the maximum of Cut.
 const MaxLine = 16 << 10
 
-// Limits of what a stub may print.
+// Limits of a stub's output.
 const (
 	lineTick      = 100 * time.Millisecond
 	tailLines     = 40 // kept for the report of a stub's end
 	drainDeadline = 200 * time.Millisecond
 )
 
-// Capture passes on what a stub writes to stdout and stderr, line by line, as it
-// comes. A stub that prints faster than the limits loses lines, which are
-// counted.
+// Capture forwards a stub's stdout and stderr line by line as they arrive. Lines beyond the limits
+// are dropped and counted.
 type Capture struct {
 	streams [2]source
 	log     zerolog.Logger
@@ -36,19 +34,19 @@ type Capture struct {
 	mu    sync.Mutex
 	limit Limit
 	tail  []string
-	told  bool // that a line was cut
+	told  bool // a cut line has been reported
 }
 
 // source is stdout or stderr of a stub.
 type source struct {
 	file *os.File // read end, non-blocking
-	// to gets each line as it was written, in one call that does not wait; nil: the
-	// log gets it as a text.
+	// to receives each line as written, in one call that does not wait; nil: the log receives it as
+	// text.
 	to io.Writer
 }
 
-// Open makes the pipes and returns the ends that the stub writes to, stdout
-// and stderr. to says where the lines of each go; nil is the log.
+// Open creates the pipes and returns the stub's ends, stdout and stderr. to has the destinations of
+// the lines; nil is the log.
 func Open(log zerolog.Logger, to [2]io.Writer, limits Limits) (*Capture, [2]*os.File, error) {
 	o := &Capture{log: log, most: limits.WithDefaults().LineBytes, done: make(chan struct{}), limit: NewLimit(limits)}
 	var ends [2]*os.File
@@ -56,14 +54,14 @@ func Open(log zerolog.Logger, to [2]io.Writer, limits Limits) (*Capture, [2]*os.
 		var fds [2]int
 		err := unix.Pipe2(fds[:], unix.O_CLOEXEC)
 		if err == nil {
-			err = unix.SetNonblock(fds[0], true) // before it becomes a file, which looks whether it is
+			err = unix.SetNonblock(fds[0], true) // before os.NewFile, which checks for it
 			o.streams[i] = source{os.NewFile(uintptr(fds[0]), name), to[i]}
 			ends[i] = os.NewFile(uintptr(fds[1]), name)
 		}
 		if err != nil {
 			o.Close()
 			for _, end := range ends {
-				_ = end.Close() // one that is nil says so
+				_ = end.Close() // harmless if nil
 			}
 			return nil, [2]*os.File{}, os.NewSyscallError("make pipes for the output of a stub", err)
 		}
@@ -71,7 +69,7 @@ func Open(log zerolog.Logger, to [2]io.Writer, limits Limits) (*Capture, [2]*os.
 	return o, ends, nil
 }
 
-// Begin copies beside. If that fails, what comes is lost, and nothing waits.
+// Begin copies in goroutines. If one panics, its output is discarded and the stub does not block.
 func (o *Capture) Begin() {
 	var copying sync.WaitGroup
 	for i := range o.streams {
@@ -97,7 +95,7 @@ func (o *Capture) Begin() {
 func (o *Capture) copy(s *source) {
 	buffer := make([]byte, 32<<10)
 	var line []byte
-	length := 0 // of the line, as it was written
+	length := 0 // of the line as written
 	for {
 		n, err := s.file.Read(buffer)
 		chunk := buffer[:n]
@@ -129,7 +127,7 @@ func (o *Capture) copy(s *source) {
 	}
 }
 
-// tellCut warns of the first line that is longer than what is passed on of it.
+// tellCut warns about the first line that is cut.
 func (o *Capture) tellCut(length int) {
 	if length <= o.most {
 		return
@@ -143,8 +141,8 @@ func (o *Capture) tellCut(length int) {
 	}
 }
 
-// emit passes a line on. The last one of a stub may lack its end, and gets one:
-// others follow.
+// emit forwards a line. The last line of a stub may lack its newline; emit adds one because others'
+// lines follow.
 func (o *Capture) emit(s *source, line []byte) {
 	text := string(bytes.TrimSuffix(line, []byte("\r")))
 	if !utf8.ValidString(text) {
@@ -161,14 +159,14 @@ func (o *Capture) emit(s *source, line []byte) {
 	switch {
 	case !allowed:
 	case s.to == nil:
-		o.log.Log().Msg(text) // whatever levels are switched off: printed text has none
+		o.log.Log().Msg(text) // at any log level: printed text has none
 	default:
 		_, _ = s.to.Write(append(line, '\n'))
 	}
 }
 
-// Finish takes what is left in the pipes of a stub that has ended, and closes
-// them: a child of the model may hold the other ends for ever.
+// Finish reads the rest of the pipes of a stub that has ended, and closes them: a child of the
+// model may hold the other ends open forever.
 func (o *Capture) Finish() {
 	for _, s := range o.streams {
 		_ = s.file.SetReadDeadline(time.Now().Add(drainDeadline))
@@ -177,14 +175,14 @@ func (o *Capture) Finish() {
 	o.Close()
 }
 
-// Close closes the pipes of an output that has not begun, or is done.
+// Close closes the pipes of a Capture that has not begun, or is done.
 func (o *Capture) Close() {
 	for _, s := range o.streams {
-		_ = s.file.Close() // one that is nil says so
+		_ = s.file.Close() // harmless if nil
 	}
 }
 
-// LastLines returns what was printed last, oldest first.
+// LastLines returns the last printed lines, oldest first.
 func (o *Capture) LastLines() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

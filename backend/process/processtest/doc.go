@@ -1,7 +1,6 @@
-// Package processtest gives the tests of backend/process and of the packages below it a
-// life without a process: the test writes what the process would, and reads what it is
-// sent.
+// Package processtest provides a life without a process to the tests of backend/process and its
+// subpackages: the test writes the process's frames and reads the frames to it.
 //
-// A Peer is the other side of one channel; a Life is what the supervisor keeps for one
-// process, and a Peer may have one after another. Host stands for the registry.
+// A Peer is the other side of one channel. A Life is the supervisor's data for one process; a Peer
+// may have one after another. Host is a fake registry.
 package processtest

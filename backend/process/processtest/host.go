@@ -22,10 +22,10 @@ type Host struct {
 	mu       sync.Mutex
 	requests []Submitted
 	found    int // calls of Target
-	held     int // those that have not been released
+	held     int // targets not yet released
 }
 
-// Submitted is a request that a Host was given.
+// Submitted is a request that a Host has received.
 type Submitted struct {
 	Context context.Context
 	Request *infer.Request
@@ -100,28 +100,28 @@ func (h *Host) Load(context.Context, string, string, map[string][]byte) error { 
 // Unload implements backend.Host.
 func (h *Host) Unload(context.Context, string, bool) error { return nil }
 
-// Taken returns how many requests have come.
+// Taken returns the number of requests received.
 func (h *Host) Taken() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.requests)
 }
 
-// Request returns the i-th request that has come.
+// Request returns the i-th request.
 func (h *Host) Request(i int) Submitted {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.requests[i]
 }
 
-// Forget takes the first n requests out, which have ended.
+// Forget removes the first n requests, which have ended.
 func (h *Host) Forget(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.requests = h.requests[n:]
 }
 
-// Infer makes the body of INFER.
+// Infer is the body of INFER.
 type Infer struct {
 	Batch      uint64
 	Flags      uint32

@@ -12,10 +12,10 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Arena is how many bytes of its arena a peer may use.
+// Arena is the size of a peer's arena in bytes.
 const Arena = 1 << 20
 
-// Backings are the ways to make the files of a life, by what tests call them.
+// Backings are the kinds of files of a life, by the names that tests use.
 var Backings = map[string]shm.Backing{"sealed": shm.Memfd{}, "named": shm.Named{Prefix: "nereid_test_process_"}}
 
 // Peer is the other side of a channel.
@@ -27,7 +27,7 @@ type Peer struct {
 	read uint64 // position in the down ring
 }
 
-// New makes a channel that is closed when the test ends.
+// New creates a channel that is closed when the test ends.
 func New(t testing.TB, backing shm.Backing) *Peer {
 	t.Helper()
 	p := &Peer{}
@@ -51,7 +51,7 @@ func New(t testing.TB, backing shm.Backing) *Peer {
 		p.Channel.Close()
 		p.Pool.Close()
 	})
-	// The arena begins with two strings, again and again.
+	// The arena starts with two strings, repeated.
 	var strings []byte
 	for len(strings) < 64<<10 {
 		strings = append(strings, "\x02\x00\x00\x00ab\x02\x00\x00\x00cd"...)
@@ -62,20 +62,20 @@ func New(t testing.TB, backing shm.Backing) *Peer {
 	return p
 }
 
-// Life is what the supervisor keeps for one process.
+// Life is the supervisor's data for one process.
 type Life struct {
 	Loans   *shm.Loans
 	Encoder *frames.Encoder
 	Decoder *frames.Decoder
 }
 
-// NewLife begins a life that knows no names yet.
+// NewLife begins a life without names.
 func (p *Peer) NewLife() Life {
 	loans := &shm.Loans{}
 	return Life{Loans: loans, Encoder: frames.NewEncoder(p.Channel, p.Pool, loans), Decoder: frames.NewDecoder(p.Channel, loans, nil)}
 }
 
-// Returned is how many tickets the process has got back so far.
+// Returned returns the number of tickets that the process has got back.
 func (p *Peer) Returned(t testing.TB) uint64 {
 	t.Helper()
 	return word(t, p.Files, shm.ReturnOffset)
@@ -90,7 +90,7 @@ func word(t testing.TB, files ipc.PeerFiles, at int64) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// Skip passes over the frames that have been sent.
+// Skip skips the frames that have been sent.
 func (p *Peer) Skip(t testing.TB) {
 	t.Helper()
 	p.read = word(t, p.Files, shm.TailOffset)
@@ -103,8 +103,8 @@ type Response struct {
 	Outputs [][]byte
 }
 
-// Responses takes the frames off the down ring and returns the INFER_RESPONSEs among
-// them, whose outputs loans holds.
+// Responses reads the frames of the down ring and returns the INFER_RESPONSEs among them, whose
+// outputs loans holds.
 func (p *Peer) Responses(t testing.TB, loans *shm.Loans) (list []Response) {
 	t.Helper()
 	le := binary.LittleEndian
@@ -154,7 +154,7 @@ func (p *Peer) Responses(t testing.TB, loans *shm.Loans) (list []Response) {
 	return list
 }
 
-// InArena describes n bytes of the arena as the tensor with this number of a name.
+// InArena describes n bytes of the arena as the tensor with this index of a name.
 func InArena(name uint16, offset, n uint64) ipc.Descriptor {
 	return ipc.Descriptor{
 		Name: name, Type: uint8(infer.Uint8), Region: ipc.InArena, Offset: shm.ArenaOffset + offset, Length: n,
@@ -162,7 +162,7 @@ func InArena(name uint16, offset, n uint64) ipc.Descriptor {
 	}
 }
 
-// RuleOf returns the rule of a protocol error, "" of others.
+// RuleOf returns the rule of a protocol error, "" for other errors.
 func RuleOf(err error) string {
 	var broken *ipc.ProtocolError
 	if errors.As(err, &broken) {

@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 )
 
-// Hosting are the settings of the hosting of processes, which of returns of a C, but for those that backends name
-// themselves: the time until a process says HELLO, and the names of regions.
+// Hosting returns the settings that all backends with processes share. of returns the process
+// config of a backend's config.
 func Hosting[C any](of func(*C) *process.Config) Table[C] {
 	seconds := func(key string, into func(p *process.Config) *time.Duration) Setting[C] {
 		return Seconds(key, func(c *C) *time.Duration { return into(of(c)) })
@@ -49,13 +49,13 @@ func Hosting[C any](of func(*C) *process.Config) Table[C] {
 	}
 }
 
-// Defaults are what holds without settings.
+// Defaults returns the config without any settings.
 func Defaults() process.Config {
 	return process.Config{
 		DefaultBytes: 1 << 20,
 		GrowthBytes:  1 << 20,
 		StubTimeout:  30 * time.Second,
-		// Models fetch weights in initialize; a download that hangs must end some day.
+		// Models fetch weights in initialize; a download that hangs must end eventually.
 		InitializeTimeout: time.Hour,
 		FinalizeTimeout:   30 * time.Second,
 		UnloadTimeout:     30 * time.Second,
@@ -64,7 +64,8 @@ func Defaults() process.Config {
 	}
 }
 
-// Complete fills in what depends on other settings: a process may take half of the machine's memory if nothing is said.
+// Complete sets the values that depend on others: by default a process may use half of the
+// machine's memory.
 func Complete(c *process.Config) {
 	if c.MaxBytes == 0 {
 		c.MaxBytes = max(budget.Limit()/2, c.DefaultBytes)

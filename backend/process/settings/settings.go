@@ -1,6 +1,6 @@
-// Package settings reads what --backend-config says to backends whose models run in processes of ours: a table of keys, each with its
-// reader, and the rows that all such backends have in common. It has no state. Errors are infer.InvalidArg, with Triton's texts
-// for Triton's keys.
+// Package settings reads the --backend-config settings of backends that host processes: a table of
+// keys, each with a function that reads its value, and the settings that all such backends share.
+// Errors are infer.InvalidArg, with Triton's texts for Triton's keys.
 package settings
 
 import (
@@ -11,16 +11,17 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Setting is a key of the settings of a backend whose config is a C, and how its value is read.
+// Setting is a key of the settings of a backend with config type C, and the function that reads its
+// value.
 type Setting[C any] struct {
 	Key  string
 	Read func(c *C, text string) error
 }
 
-// Table is in the order in which settings are read: of several mistakes the first one here is told.
+// Table lists settings in the order in which they are read: the first invalid one is reported.
 type Table[C any] []Setting[C]
 
-// Keys lists the keys that the table has.
+// Keys lists the keys of the table.
 func (t Table[C]) Keys() []string {
 	keys := make([]string, len(t))
 	for i, s := range t {
@@ -29,7 +30,7 @@ func (t Table[C]) Keys() []string {
 	return keys
 }
 
-// Read reads values into c. Keys that the table does not have are passed over, as Triton does.
+// Read reads values into c. Like Triton it ignores unknown keys.
 func (t Table[C]) Read(c *C, values map[string]string) error {
 	for _, s := range t {
 		text, given := values[s.Key]
@@ -43,10 +44,10 @@ func (t Table[C]) Read(c *C, values map[string]string) error {
 	return nil
 }
 
-// MostSeconds is what a time.Duration can hold.
+// MostSeconds is the maximum of a time.Duration in seconds.
 const MostSeconds = int64(math.MaxInt64 / time.Second)
 
-// Refuse returns the error of a value that is not accepted.
+// Refuse returns the error for a rejected value.
 func Refuse(bad bool, format string, args ...any) error {
 	if !bad {
 		return nil
@@ -54,7 +55,7 @@ func Refuse(bad bool, format string, args ...any) error {
 	return infer.Errorf(infer.InvalidArg, format, args...)
 }
 
-// Number makes the reader of a number of Triton's.
+// Number returns a function that reads a number with Triton's rules.
 func Number[C any](set func(c *C, n int64) error) func(*C, string) error {
 	return func(c *C, text string) error {
 		n, err := infer.Stol(text)
@@ -65,7 +66,7 @@ func Number[C any](set func(c *C, n int64) error) func(*C, string) error {
 	}
 }
 
-// Seconds is a key of Nereid's own, a time limit; 0 is none.
+// Seconds is one of Nereid's own keys, a time limit; 0 means none.
 func Seconds[C any](key string, into func(c *C) *time.Duration) Setting[C] {
 	return Setting[C]{key, func(c *C, text string) error {
 		n, err := Whole(key, text, 0, "none", MostSeconds)
@@ -74,7 +75,7 @@ func Seconds[C any](key string, into func(c *C) *time.Duration) Setting[C] {
 	}}
 }
 
-// Positive is a key of Nereid's own, a bound of 1 at least.
+// Positive is one of Nereid's own keys, a limit of at least 1.
 func Positive[C any](key string, into func(c *C) *int64) Setting[C] {
 	return Setting[C]{key, func(c *C, text string) (err error) {
 		*into(c), err = Whole(key, text, 1, "the least", math.MaxInt64)
@@ -82,8 +83,8 @@ func Positive[C any](key string, into func(c *C) *int64) Setting[C] {
 	}}
 }
 
-// Whole reads a number of Nereid's own keys from least, whose meaning the error tells, to most. Unlike in Triton's, all of
-// text counts: half a second is not taken for none.
+// Whole reads a number of one of Nereid's own keys, from least, whose meaning the error names, to
+// most. Unlike for Triton's keys, the whole text counts: half a second is not taken for 0.
 func Whole(key, text string, least int64, meaning string, most int64) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < least || n > most {
