@@ -44,7 +44,7 @@ func TestAPanicEndsAtItsBoundary(t *testing.T) {
 	if !mu.TryLock() {
 		t.Error("the lock is held after the panic, want it free")
 	}
-	if text := log.String(); !strings.Contains(text, "index out of range") || !strings.Contains(text, "boundary_test.go") {
+	if text := log.String(); !strings.Contains(text, "index out of range") || !strings.Contains(text, "panics_test.go") {
 		t.Errorf("got the log %s, want cause and stack", text)
 	}
 	if n := count(Life); n != before+1 {
