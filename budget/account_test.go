@@ -82,7 +82,7 @@ func TestTakeRefusesBeyondTheLimits(t *testing.T) {
 	a.Give(Blocks, 1)
 }
 
-// TestMustAndMoveChargeBeyondTheLimit: what is in use already is charged beyond the limit,
+// TestMustAndMoveChargeBeyondTheLimit: memory that is already in use is charged beyond the limit,
 // and others are refused until it is given back.
 func TestMustAndMoveChargeBeyondTheLimit(t *testing.T) {
 	a := New(Config{Limit: 6400, Cache: 500})

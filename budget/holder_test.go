@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestHoldersAreListedAndBounded: the account lists its holders while they are there, each has
-// what its charges took, and one that has its share is refused while others go on.
+// TestHoldersAreListedAndBounded: the account lists its holders until they leave, each has the
+// bytes of its charges, and a holder with its full share is refused while others continue.
 func TestHoldersAreListedAndBounded(t *testing.T) {
 	a := New(Config{Limit: 6400})
 	names := func() (all string) {
@@ -59,8 +59,8 @@ func TestHoldersAreListedAndBounded(t *testing.T) {
 	}
 }
 
-// TestPressedRefusesLargeBodies: while memory is short a body of more than 64 KiB is refused,
-// also one that comes in small steps, and small ones are not.
+// TestPressedRefusesLargeBodies: while memory is short a body of more than 64 KiB is refused, even
+// if it arrives in small steps, and small ones are not.
 func TestPressedRefusesLargeBodies(t *testing.T) {
 	a := New(Config{Limit: 64 << 20})
 	a.pressed.Store(true)
@@ -84,8 +84,8 @@ func TestPressedRefusesLargeBodies(t *testing.T) {
 	c.Settle()
 }
 
-// TestAppendChargesBeforeItGrows: the room of a slice is charged, no more than twice what it
-// needs, and a refusal leaves the slice as it was.
+// TestAppendChargesBeforeItGrows: the room of a slice is charged, at most twice its need, and a
+// refusal leaves the slice unchanged.
 func TestAppendChargesBeforeItGrows(t *testing.T) {
 	a := New(Config{Limit: 64 << 10})
 	c := Charge{Account: a}

@@ -22,7 +22,7 @@ type machine struct {
 	state       heapState
 	used, limit int64 // of the control group
 	sweeps      int
-	garbage     int64 // of state.size, what a collection frees
+	garbage     int64 // the part of state.size that a collection frees
 	took        time.Duration
 	limits      []int64 // that the runtime was given
 }
@@ -56,7 +56,8 @@ func (m *machine) grow(n int64) { m.state.size, m.state.live = m.state.size+n, m
 // lines returns how many lines of the log have the text.
 func (m *machine) lines(text string) int { return strings.Count(m.log.String(), text) }
 
-// holder enters a holder with so many bytes of replies. Its end takes them off, and off the heap.
+// holder enters a holder with that many bytes of replies. Its end frees them on the account and on
+// the heap.
 func (m *machine) holder(t *testing.T, name string, bytes int64, ended *[]string) {
 	t.Helper()
 	h := &Holder{Name: func() string { return name }}
@@ -271,8 +272,8 @@ func TestIdleServerReturnsMemory(t *testing.T) {
 	idle(2, "a heap that was in use when it was swept")
 }
 
-// TestGoLimitFollowsTheAccount: the runtime's limit rises at once with what is charged, falls
-// later, and leaves room above what is in use, more if collections cost much.
+// TestGoLimitFollowsTheAccount: the runtime's limit rises at once with the charged memory, falls
+// later, and leaves room above the memory in use, more if collections are expensive.
 func TestGoLimitFollowsTheAccount(t *testing.T) {
 	m := newMachine(1 << 30)
 	last := func() int64 { return m.limits[len(m.limits)-1] }

@@ -25,7 +25,7 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// copying is a Copier on the two devices of the stand-in, with what it needs.
+// copying is a Copier on two fake devices, with its surroundings.
 type copying struct {
 	*Copier
 	t        *testing.T
@@ -98,7 +98,7 @@ print(device.uuid().hex(), device.handle_of(made.address).hex(), flush=True)
 sys.stdin.read()
 `
 
-// maker starts such a process, and returns what it lends, and what ends it.
+// maker starts such a process, and returns its lent memory and a function that ends it.
 func (c *copying) maker(device int) (lent *foreign.Device, end func()) {
 	c.t.Helper()
 	root := testkit.Root(c.t)
@@ -162,7 +162,7 @@ func (c *copying) find() {
 	}
 }
 
-// copies copies the second half of what was lent.
+// copies copies the second half of the lent memory.
 func (c *copying) copies(lent *foreign.Device) error {
 	data, memory, err := c.Copy(c.t.Context(), lent, 10_000, 10_000)
 	if err != nil {
@@ -248,8 +248,9 @@ func TestCopyThatHangs(t *testing.T) {
 	}
 }
 
-// TestCopiesBehindOneThatHangs: while a copy hangs those that wait for it hold no memory, and end when their requests do; when it has
-// had no answer the others do not wait for another time-out each. Other devices are copied from all the while.
+// TestCopiesBehindOneThatHangs: while a copy hangs, the waiting copies hold no memory and end with
+// their requests. After its timeout the others do not wait for another timeout each. Other devices
+// are copied from all the while.
 func TestCopiesBehindOneThatHangs(t *testing.T) {
 	c := startCopier(t, "", nil)
 	first, _ := c.maker(0)
@@ -383,7 +384,7 @@ func TestDeviceWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestRegionsOfALostDevice: what clients have registered is opened anew, as far as they live.
+// TestRegionsOfALostDevice: registered memory is reopened as far as its clients live.
 func TestRegionsOfALostDevice(t *testing.T) {
 	c := startCopier(t, "", nil)
 	lent, _ := c.maker(1)

@@ -114,8 +114,7 @@ func TestDeviceIsToldWhole(t *testing.T) {
 	}
 }
 
-// TestDriverThatFails: whatever the driver does, the count ends, and the log says what was
-// wrong.
+// TestDriverThatFails: the count ends for every fault of the driver, and the log names the fault.
 func TestDriverThatFails(t *testing.T) {
 	for _, c := range []struct{ name, variable, value, want string }{
 		{"it shows none", "FAKECUDA_ABSENT", "1", "the CUDA driver shows no device"},
@@ -260,7 +259,7 @@ func TestHelperThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestSilentDevicesHaveFewerFigures: what a device does not tell is left out.
+// TestSilentDevicesHaveFewerFigures: values that a device does not report are left out.
 func TestSilentDevicesHaveFewerFigures(t *testing.T) {
 	control := filepath.Join(t.TempDir(), "control")
 	t.Setenv(fakecuda.Control, control)

@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestCommandsBehindOneWithoutAnswer: a command that gets no answer fails those that wait behind it, and no other
-// has to wait until a helper has answered.
+// TestCommandsBehindOneWithoutAnswer: a command that times out fails the waiting commands, and no
+// other has to wait until a helper has answered.
 func TestCommandsBehindOneWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
@@ -21,7 +21,7 @@ func TestCommandsBehindOneWithoutAnswer(t *testing.T) {
 		for range cap(results) {
 			go func() { results <- q.enter(t.Context()) }()
 		}
-		drops := make(chan struct{}) // closed when what has to be done has had its turn
+		drops := make(chan struct{}) // closed when the mandatory work has had its turn
 		go func() {
 			q.wait()
 			q.leave()

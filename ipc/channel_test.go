@@ -207,7 +207,7 @@ func TestRunEndsWhenThePeerCloses(t *testing.T) {
 	}
 }
 
-// TestBrokenRingsEndTheLife is a table of what a stub must not write.
+// TestBrokenRingsEndTheLife is a table of writes that are forbidden to a stub.
 func TestBrokenRingsEndTheLife(t *testing.T) {
 	frame := func(p *peer, size int, kind Kind, flags uint16, life uint32) {
 		putHeader(p.up[shm.RingOffset:], size, kind, flags, life, 0)

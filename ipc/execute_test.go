@@ -74,7 +74,7 @@ func TestGoldenExecuteIsDecoded(t *testing.T) {
 	}
 }
 
-// TestGoldenExecutedIsEncoded makes what a stub answers with.
+// TestGoldenExecutedIsEncoded encodes a stub's response.
 func TestGoldenExecutedIsEncoded(t *testing.T) {
 	const text = "ValueError: wörk"
 	body := make([]byte, Align8(ExecutedSize+8+len(text)))

@@ -70,7 +70,7 @@ func encode(kind Kind, flags uint16, id uint64, body []byte) []byte {
 	return frame
 }
 
-// TestGoldenExecutedIsDecoded decodes what the stub encodes, and encodes it again.
+// TestGoldenExecutedIsDecoded decodes the stub's frame, and encodes it again.
 func TestGoldenExecutedIsDecoded(t *testing.T) {
 	frame, body := golden(t, "executed", Executed, 0, 1)
 	e, err := ParseExecuted(body)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ask has the peer ask for so many bytes in all, and returns what it may have.
+// ask makes the peer ask for wanted bytes in total, and returns its grant.
 func (p *peer) ask(number, wanted uint64) uint64 {
 	p.t.Helper()
 	word(p.up, shm.GrantOffset).Store(wanted)
@@ -19,9 +19,8 @@ func (p *peer) ask(number, wanted uint64) uint64 {
 	return word(p.down, shm.GrantOffset).Load()
 }
 
-// TestArenaGrantsAreBoundedAndCharged: a stub gets what there is, at once, whatever it asks
-// for; what it says it has given back is believed when it has; and in the end nothing is
-// left charged.
+// TestArenaGrantsAreBoundedAndCharged: a stub gets the available memory at once, however much it
+// asks for; returned memory is verified; and at the end nothing is charged.
 func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 	const free, most, limit = 1 << 20, 64 << 20, 40 << 20
 	charged := int64(0) // by the goroutine that receives, and after it has ended

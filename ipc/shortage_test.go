@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNewWithoutDescriptorsClosesWhatItMade lets each call of New that makes a descriptor
-// fail, one after another: an error each time, and what was made before it is closed.
+// TestNewWithoutDescriptorsClosesWhatItMade makes each call of New that creates a descriptor fail,
+// one after another: each is an error, and the earlier descriptors are closed.
 func TestNewWithoutDescriptorsClosesWhatItMade(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// BenchmarkRun is what a call behind a boundary costs.
+// BenchmarkRun measures a call behind a boundary.
 func BenchmarkRun(b *testing.B) {
 	log := zerolog.Nop()
 	n := 0

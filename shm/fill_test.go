@@ -53,8 +53,8 @@ func grow(t *testing.T, b *Block, n int) {
 	}
 }
 
-// TestOpenTakesWhatIsFilled: an announcement takes no memory, and a block takes
-// what it has been filled with.
+// TestOpenTakesWhatIsFilled: an announcement takes no memory, and a block takes the size of its
+// content.
 func TestOpenTakesWhatIsFilled(t *testing.T) {
 	p, l := chargedPool(t, 64<<20, 8<<20)
 	var blocks []*Block
@@ -92,8 +92,8 @@ func TestOpenTakesWhatIsFilled(t *testing.T) {
 	}
 }
 
-// TestOpenLeavesWarmMemoryToOthers: a block that is announced in the place of a
-// large one which was real keeps no other block from having that memory.
+// TestOpenLeavesWarmMemoryToOthers: an announced block that reuses the span of a large allocated
+// one leaves that memory to other blocks.
 func TestOpenLeavesWarmMemoryToOthers(t *testing.T) {
 	const size = 8 << 20
 	p, _ := chargedPool(t, 64<<20, size+1<<20)
@@ -104,7 +104,7 @@ func TestOpenLeavesWarmMemoryToOthers(t *testing.T) {
 	}
 	grow(t, warm, 64<<10)
 	warm.Bytes()[100] = 1
-	other := alloc(t, p, size) // which needs what the first one does not
+	other := alloc(t, p, size) // uses the memory that the first one does not need
 	if warm.Bytes()[100] != 1 {
 		t.Error("what had been filled was taken")
 	}
@@ -122,8 +122,8 @@ func TestOpenLeavesWarmMemoryToOthers(t *testing.T) {
 	warm.Release()
 }
 
-// TestAnnouncementsLeaveAddressSpace: blocks that are announced only have a
-// quarter of it; with an eighth of its bytes each other one is to be had.
+// TestAnnouncementsLeaveAddressSpace: merely announced blocks get a quarter of it; with an eighth
+// of its bytes any block is available.
 func TestAnnouncementsLeaveAddressSpace(t *testing.T) {
 	p, _ := chargedPool(t, 64<<20, 8<<20)
 	first, second := open(t, p, 8<<20), open(t, p, 8<<20)
@@ -145,8 +145,7 @@ func TestAnnouncementsLeaveAddressSpace(t *testing.T) {
 	}
 }
 
-// TestPoolWithoutRoomGivesBackFirst: what the account refuses is taken from what
-// is free in the pool.
+// TestPoolWithoutRoomGivesBackFirst: if the account refuses, the pool gives back free memory first.
 func TestPoolWithoutRoomGivesBackFirst(t *testing.T) {
 	p, l := chargedPool(t, 64<<20, 4<<20)
 	for _, n := range []int{1 << 20, 2 << 20, 3 << 20, 4 << 20} {
@@ -180,8 +179,8 @@ func TestOpenInTheLastOfTheAddressSpace(t *testing.T) {
 	b.Release()
 }
 
-// TestFilledBlocksKeepTheirBytesUnderLoad fills, allocates, trims and releases at once, with
-// less memory than is asked for: what a block has been filled with stays.
+// TestFilledBlocksKeepTheirBytesUnderLoad fills, allocates, trims and releases concurrently, with
+// less memory than requested: the content of a block stays.
 func TestFilledBlocksKeepTheirBytesUnderLoad(t *testing.T) {
 	p, _ := chargedPool(t, 64<<20, 3<<20)
 	var wait sync.WaitGroup

@@ -102,7 +102,7 @@ func TestPoolOfMixedSizesNeverRunsOut(t *testing.T) {
 		if n := random.IntN(6 << 17); held+n < 12<<17 {
 			b, err := p.Alloc(n)
 			if err == nil {
-				// Writing touches what the books call real.
+				// Writing touches the allocated memory.
 				bytes := b.Bytes()
 				for at := 0; at < len(bytes); at += PageSize {
 					bytes[at] = 1
@@ -201,7 +201,7 @@ func TestPoolRefusesBeyondItsLimitAndGoesOn(t *testing.T) {
 	small := alloc(t, p, 4096)
 	small.Release()
 	a.Release()
-	// A block of another class fits, because what is free is given back first.
+	// A block of another class fits, because free memory is given back first.
 	b := alloc(t, p, 5<<20)
 	b.Release()
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reopenVariable has this test binary open descriptor 3 again and say what it may.
+// reopenVariable makes this test binary open descriptor 3 again and report its access.
 const reopenVariable = "NEREID_TEST_REOPEN"
 
 // TestReopenDescriptor is a part of TestRegionsAreWrittenByTheirOwner, in a process of
@@ -49,8 +49,8 @@ func mapped(fd, protection int) error {
 	return unix.Munmap(page)
 }
 
-// reopened says what a process may do with a read-only descriptor of a region, as
-// another user or, with 0, as this one.
+// reopened returns the access of a process with a read-only descriptor of a region, as another user
+// or, with 0, as this one.
 func reopened(t *testing.T, r *Region, user uint32) string {
 	t.Helper()
 	file, err := r.OpenReadOnly()
@@ -98,8 +98,8 @@ func TestRegionsAreWrittenByTheirOwner(t *testing.T) {
 	}
 }
 
-// TestAWriteAloneRegionHasOneWriter: neither its owner nor root gets a second way to
-// write, and what was mapped before goes on.
+// TestAWriteAloneRegionHasOneWriter: neither its owner nor root gets a second write access, and
+// existing mappings continue.
 func TestAWriteAloneRegionHasOneWriter(t *testing.T) {
 	r, err := NewRegion(Memfd{}, 1<<20, WriteAlone)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/nereid-serving/nereid/backend/process"
 )
 
-// Environment is what the backend is given by the packages that start it.
+// Environment is the configuration of the backend.
 type Environment struct {
 	// Supervisor hosts the models. The caller closes it when all models are closed.
 	Supervisor *process.Supervisor
-	// Settings returns what a backend of that name is told: the settings of the command line merged, and the same as Triton's
-	// backends get it, as JSON.
+	// Settings returns the settings of a named backend: the merged settings of the command line,
+	// and the same in the form of Triton's backends, as JSON.
 	Settings func(name string) (values map[string]string, message string)
 	// Directory is where the operator's backends lie, each in a folder of its name.
 	Directory string

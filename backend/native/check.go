@@ -37,7 +37,7 @@ func (p *program) check() error {
 	}
 	file, err := os.Open(p.path)
 	if err != nil {
-		return nil //nolint:nilerr // it may be executed and not read, and says itself what it is
+		return nil //nolint:nilerr // it may be executable but not readable; running it will tell
 	}
 	defer file.Close()
 	var start [4]byte

@@ -21,6 +21,6 @@
 // Callers: package models opens model versions by backend.Backend, several at once. Package process calls a program from the
 // goroutines of its instances, several at once.
 //
-// Memory: the bodies that a program makes are on the Go heap and belong to the caller. What the processes share with the
-// server is package process's.
+// Memory: the bodies that a program makes are on the Go heap and belong to the caller. Package
+// process owns the memory shared with the processes.
 package native

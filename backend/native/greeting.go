@@ -67,7 +67,7 @@ func (p *program) greet(r *runner) error {
 		Logger:           newLogger(p.log),
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: temporary()},
 		RunnerFunc: func(_ hclog.Logger, command *exec.Cmd, directory string) (pluginrunner.Runner, error) {
-			_ = os.Remove(directory) // for sockets, which there are none of
+			_ = os.Remove(directory) // for sockets; this protocol uses none
 			r.environment = append(r.environment, chosen(command.Env)...)
 			return r, nil
 		},
@@ -106,7 +106,8 @@ type refusal struct {
 func (e *refusal) Error() string   { return e.told.Message }
 func (e *refusal) Unwrap() []error { return append([]error{e.told}, e.causes...) }
 
-// refusal says why a handshake has failed, whose process has ended; exit is nil if there was none.
+// refusal returns the reason for a failed handshake, whose process has ended; exit is nil if no
+// process ran.
 func (r *runner) refusal(cause error, exit *launch.ExitError) error {
 	p := r.program
 	code, text, detail, late := infer.Internal, "", "", false
@@ -131,7 +132,7 @@ func (r *runner) refusal(cause error, exit *launch.ExitError) error {
 	return e
 }
 
-// diagnose makes a sentence of what the process has said, and of how it ended.
+// diagnose describes in a sentence the output of the process and its end.
 func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string, late bool) {
 	line, said := r.line()
 	fields := strings.Split(line, "|")
@@ -162,7 +163,7 @@ func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string,
 	return infer.Internal, fmt.Sprintf("ended its handshake %q too early", cut(line)), false
 }
 
-// mostShown is how many bytes an error shows of what a process has printed.
+// mostShown is the number of bytes of a process's output that an error shows.
 const mostShown = 200
 
 func cut(text string) string {

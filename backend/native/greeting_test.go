@@ -31,10 +31,11 @@ const patience = 60 * time.Second
 type greeted struct {
 	*program
 	files  process.Files
-	prints *os.File // what the process writes to its outputs
+	prints *os.File // the process's outputs
 }
 
-// newGreeted makes a program whose plugin runs a script. What the tests leave open is closed with the test.
+// newGreeted makes a program whose plugin runs a script. The test closes the files that it leaves
+// open.
 func newGreeted(t *testing.T, script string) *greeted {
 	t.Helper()
 	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadWrite)
@@ -87,7 +88,7 @@ func newGreeted(t *testing.T, script string) *greeted {
 	return g
 }
 
-// start starts a process; one that has made its handshake is ended with the test.
+// start starts a process. The test ends it if its handshake succeeds.
 func (g *greeted) start(t *testing.T, ctx context.Context) error { //nolint:revive // t is first everywhere
 	t.Helper()
 	p, err := g.Start(ctx, "m_0_0", &g.files)
@@ -106,7 +107,7 @@ func (g *greeted) start(t *testing.T, ctx context.Context) error { //nolint:revi
 	return nil
 }
 
-// printed returns what the process has written to its outputs, once it holds what is wanted.
+// printed returns the output of the process once it contains want.
 func (g *greeted) printed(t *testing.T, want string) string {
 	t.Helper()
 	if err := g.prints.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -127,7 +128,8 @@ func (g *greeted) printed(t *testing.T, want string) string {
 // takes is how a script takes its outputs, whose numbers are the last two of FilesEnv: 3 to 8 are the others.
 const takes = "exec >/proc/self/fd/9 2>/proc/self/fd/10\n"
 
-// TestAHandshakeThatIsMade has what a plugin is given: descriptors, cookie, version; and its outputs after the line.
+// TestAHandshakeThatIsMade checks a plugin's descriptors, cookie and version, and its outputs after
+// the line.
 func TestAHandshakeThatIsMade(t *testing.T) {
 	t.Setenv("PLUGIN_UNIX_SOCKET_DIR", "of another")
 	t.Setenv(wire.FilesEnv, "of another")
@@ -244,7 +246,7 @@ func TestAHandshakeIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestCheckLooksAtTheFile refuses what is no plugin with a sentence.
+// TestCheckLooksAtTheFile rejects files that are not plugins with a sentence.
 func TestCheckLooksAtTheFile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(outside, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is to be executed

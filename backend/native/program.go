@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
-// program is what the processes of one model version run.
+// program describes the processes of one model version.
 type program struct {
 	backend *Backend
 	name    string // of the backend
@@ -37,7 +37,7 @@ func (p *program) KeepsTime() {}
 // Check implements process.Program.
 func (p *program) Check(context.Context, string) error { return p.check() }
 
-// Configure implements process.Program. What a config must be is the plugin's to say.
+// Configure implements process.Program. The plugin itself checks the config.
 func (p *program) Configure(*kserve.ModelConfig) error { return nil }
 
 // Close implements process.Program. Nothing is kept for the model's processes.

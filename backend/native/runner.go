@@ -33,13 +33,13 @@ type runner struct {
 
 	mu      sync.Mutex
 	process *launch.Process // set once, by Start
-	said    []byte          // what has come on stdout, up to mostSaid
+	said    []byte          // stdout so far, up to mostSaid
 	closed  bool            // stdout has ended
 }
 
 var _ pluginrunner.Runner = (*runner)(nil)
 
-// mostSaid is how much of stdout is kept to tell what was wrong.
+// mostSaid is the number of bytes of stdout that are kept for diagnosis.
 const mostSaid = 64 << 10
 
 // taken are the variables that a plugin has from this server alone, whatever this process has itself.
@@ -109,7 +109,8 @@ func (r *runner) abandon() {
 	}
 }
 
-// end ends a process whose handshake has failed, with all that it has started, and returns how it ended; nil if there is none.
+// end ends a process whose handshake has failed, with its descendants, and returns how it ended;
+// nil if no process ran.
 func (r *runner) end() *launch.ExitError {
 	if r.process == nil {
 		return nil
@@ -133,7 +134,7 @@ func (r *runner) end() *launch.ExitError {
 	_ = r.near.Close() // go-plugin's goroutines end with it
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if bytes.Count(r.said, []byte("|")) < 4 { // what it has printed in place of the line is among its last lines
+	if bytes.Count(r.said, []byte("|")) < 4 { // its output instead of the line is among its last lines
 		_, _ = r.files.Output[0].Write(r.said)
 	}
 	return exit

@@ -173,9 +173,8 @@ func TestModelsCallModels(t *testing.T) {
 	}
 }
 
-// TestCallsThatAreCutOff kills the stub that calls, and the one that is called,
-// while tensors of both are on their way. What they held goes back, and the
-// other one goes on.
+// TestCallsThatAreCutOff kills the calling stub, and the called one, while tensors of both are in
+// transit. Their memory is returned, and the other stub continues.
 func TestCallsThatAreCutOff(t *testing.T) {
 	for _, victim := range []string{"caller", "callee"} {
 		t.Run(victim, func(t *testing.T) {

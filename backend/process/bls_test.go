@@ -22,7 +22,7 @@ func TestInferIsCancelledWithItsCallers(t *testing.T) {
 	defer func() {
 		l.calls.Close(false)
 		l.bls.Close()
-		for i := range host.Taken() { // what is in flight ends
+		for i := range host.Taken() { // requests in flight end
 			host.Request(i).Send(infer.ErrorResponse(infer.Errorf(infer.Cancelled, "")))
 		}
 		if n, _ := l.bls.InFlight(); n != 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestCrowdedArenaServesOthers: clients that hold more responses than the stub can lend do not
-// keep it from answering others: what is beyond a quarter is copied as it comes.
+// TestCrowdedArenaServesOthers: clients that hold more responses than the stub can lend do not keep
+// it from answering others. Outputs beyond a quarter of the arena are copied on arrival.
 func TestCrowdedArenaServesOthers(t *testing.T) {
 	const requests, responses = 72, 60 // more than the 4096 descriptors, each request within its window
 	r := newRigWith(t, testkit.Python(t).Path, nil)

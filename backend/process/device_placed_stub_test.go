@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// placeLie is what begins the behaviour of stubs that say that they have written what they were told
-// of an allocation, or something else.
+// placeLie is the prefix of behaviours of stubs that report a write to an announced allocation, or
+// a false one.
 const placeLie = "place:"
 
 // The place of the output in a clientAllocation.
@@ -70,8 +70,8 @@ func (m *running) askFor(c *clientAllocation) *infer.Response {
 	return m.askForDevice([]infer.Place{{Output: "OUT0", Memory: c}})
 }
 
-// TestOutputsAreCopiedToDevices: what a stub says that it has written lies in its client's memory, which the
-// response holds; the stub learns of the allocation once, and of its end.
+// TestOutputsAreCopiedToDevices: an output that a stub reports as written lies in its client's
+// memory, which the response holds. The stub learns of the allocation once, and of its end.
 func TestOutputsAreCopiedToDevices(t *testing.T) {
 	r := newRigWith(t, "", nil)
 	r.host = &callHost{}

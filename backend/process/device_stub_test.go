@@ -73,7 +73,7 @@ func (m *running) askForDevice(places []infer.Place) *infer.Response {
 	return responses[0]
 }
 
-// lent is what the metrics say of what the only process has lent.
+// lent returns the memory lent by the only process, according to the metrics.
 func (m *running) lent() int64 {
 	m.rig.t.Helper()
 	list := m.rig.supervisor.Processes()
@@ -83,8 +83,8 @@ func (m *running) lent() int64 {
 	return list[0].Lent
 }
 
-// TestLiesAboutDevicesEndTheirLife: each ends the life of the stub that tells it, and
-// nothing else; what it lent before goes with the last who holds it.
+// TestLiesAboutDevicesEndTheirLife: each lie ends the life of the stub that tells it, and nothing
+// else. Memory that it lent before is released by its last holder.
 func TestLiesAboutDevicesEndTheirLife(t *testing.T) {
 	r := newRigWith(t, "", nil)
 	r.host = &callHost{}
@@ -143,8 +143,8 @@ func TestLiesAboutDevicesEndTheirLife(t *testing.T) {
 	})
 }
 
-// TestTensorsOnDevicesOutliveTheirStub: what a reader holds is there when the maker has gone,
-// and its end is no error of the next life.
+// TestTensorsOnDevicesOutliveTheirStub: a reader keeps its memory when the maker has ended, and its
+// end is not an error of the next life.
 func TestTensorsOnDevicesOutliveTheirStub(t *testing.T) {
 	r := newRigWith(t, "", nil)
 	r.host = &callHost{}

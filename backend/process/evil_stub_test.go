@@ -63,8 +63,8 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 	}
 }
 
-// wantGoodAtLast waits until a good request is answered well: what a stub has
-// corrupted before may still end its life.
+// wantGoodAtLast waits until a valid request succeeds: memory that a stub has corrupted before may
+// still end its life.
 func (m *running) wantGoodAtLast() {
 	m.rig.t.Helper()
 	testkit.Eventually(m.rig.t, patience, func() bool {
@@ -76,7 +76,7 @@ func (m *running) wantGoodAtLast() {
 	})
 }
 
-// readAll reads what a response says that it has, as the server does.
+// readAll reads the whole response, as the server does.
 func readAll(response *infer.Response) (sum byte) {
 	for _, output := range response.Outputs {
 		for _, b := range output.Data {

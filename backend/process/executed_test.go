@@ -19,8 +19,8 @@ const (
 	failing = good | ipc.FlagError
 )
 
-// TestOutputsOfRefusedResponses wants every output given back to the stub, also
-// those of responses that the client does not get, and refused what may not come.
+// TestOutputsOfRefusedResponses checks that every output is returned to the stub, even if the
+// client does not get its response, and that invalid outputs are rejected.
 func TestOutputsOfRefusedResponses(t *testing.T) {
 	large := processtest.InArena(1, 0, 8192)
 	small := processtest.InArena(2, 8192, 100)
@@ -34,7 +34,7 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 	for name, test := range map[string]struct {
 		response response
 		code     infer.Code
-		want     string // text of the error; "" if there is none
+		want     string // text of the error; "" without one
 		rule     string // that is broken; "" if none is
 	}{
 		"good":               {response{flags: good, outputs: []ipc.Descriptor{large, small, strings2}, parameters: `{"a":9223372036854775807}`}, 0, "", ""},
@@ -81,9 +81,8 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 	}
 }
 
-// TestCopiesAreBounded answers with one block named many times: what is copied
-// of a named file is no more than what the stub may use, and counts until the
-// response has been sent.
+// TestCopiesAreBounded answers with one block named many times: copies of a named file are limited
+// to the memory that the stub may use, and count until the response has been sent.
 func TestCopiesAreBounded(t *testing.T) {
 	s := newStandIn(t, processtest.Backings["named"])
 	l := s.newLife()

@@ -39,7 +39,7 @@ type goStub struct {
 	region           uint32 // number of the last that was to be mapped for outputs
 	allocation       uint32 // number of the last that was announced
 	head, tail       uint64
-	barrier          atomic.Uint64 // its addition orders what is before and behind it
+	barrier          atomic.Uint64 // its addition orders the operations before and after it
 }
 
 // runGoStub is the whole life of a stub.

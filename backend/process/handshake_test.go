@@ -7,8 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// TestHostCallsAreRefusedBeforeHello: nothing is believed of a process that has not said
-// what it is.
+// TestHostCallsAreRefusedBeforeHello: nothing is believed of a process before its HELLO.
 func TestHostCallsAreRefusedBeforeHello(t *testing.T) {
 	l := newStandIn(t, processtest.Backings["sealed"]).newLife()
 	defer l.calls.Close(false)

@@ -49,7 +49,7 @@ class TritonPythonModel:
 	m.close()
 	r.wantLines(`lives{of="all"} 3`, `lives{of="lives_0_0"} 0`)
 
-	// After a reload what was left counts on.
+	// After a reload the remaining metrics continue.
 	if m, err = r.open(m.dir, modelConfig("lives", 1, infer.Uint8)); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ os.waitpid(child, 0)`, "done"},
 	})
 }
 
-// TestCallsOfDeadStubs gives up what a stub waited for when it dies.
+// TestCallsOfDeadStubs cancels the calls of a stub when it dies.
 func TestCallsOfDeadStubs(t *testing.T) {
 	r := newRig(t, nil)
 	host := &callHost{held: make(chan struct{})}

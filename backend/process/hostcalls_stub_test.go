@@ -23,7 +23,7 @@ func (m *running) ask(text string) string {
 	return string(response.Outputs[0].Data)
 }
 
-// exposition is what the metrics endpoint shows.
+// exposition returns the output of the metrics endpoint.
 func (r *rig) exposition() string {
 	w := httptest.NewRecorder()
 	r.counts.custom.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -101,8 +101,7 @@ func eachPython(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-// row is something that a model says, and what comes of it: a text, or one that
-// it begins with if it ends with "…".
+// row is an expression of a model and its result: a text, or its prefix if it ends with "…".
 type row struct{ says, want string }
 
 func (m *running) rows(rows []row) {
@@ -230,7 +229,7 @@ func TestMetricsAnswerModelsByTheTable(t *testing.T) {
 			`gf{null="x"} 0`, "# TYPE hf histogram", `hf_count{a="b"} 4`, `hf_sum{a="b"} 105.6`, `hf_bucket{a="b",le="0.1"} 1`,
 			`hf_bucket{a="b",le="1"} 2`, `hf_bucket{a="b",le="10"} 3`, `hf_bucket{a="b",le="+Inf"} 4`, `hf_bucket{a="empty",le="+Inf"} 0`)
 		m.close()
-		// What the model has not dropped stays; that of its own life alone, too.
+		// Metrics that the model has not dropped stay, including those of its own life alone.
 		r.wantLines("cf 10", "once 0")
 	})
 }

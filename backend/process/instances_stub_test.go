@@ -90,7 +90,7 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 	}
 	m.mustInfer(r.small()).Release()
 
-	// What cannot be started changes nothing.
+	// A failed start changes nothing.
 	file := filepath.Join(m.dir, "1", "model.py")
 	if err := os.Rename(file, file+".away"); err != nil {
 		t.Fatal(err)

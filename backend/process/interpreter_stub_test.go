@@ -48,7 +48,7 @@ func TestInterpreterIsFoundOnPath(t *testing.T) {
 	}
 }
 
-// TestMissingInterpreterSaysWhatWasTried wants an error that says what was tried and what helps.
+// TestMissingInterpreterSaysWhatWasTried checks that the error lists the attempts and the remedy.
 func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 	good := testkit.Python(t)
 	dir := t.TempDir()
@@ -149,8 +149,9 @@ func TestInterpreterThatTakesTooLong(t *testing.T) {
 	}
 }
 
-// TestLoadEndsBeforeItsInterpreterHasStarted has loads that wait for the same interpreter end one by one: each ends with its
-// own context, and with the last of them its processes do. The next load starts it anew.
+// TestLoadEndsBeforeItsInterpreterHasStarted has loads that wait for the same interpreter end one
+// by one: each ends with its own context, and with the last of them its processes do. The next load
+// starts it again.
 func TestLoadEndsBeforeItsInterpreterHasStarted(t *testing.T) {
 	good := testkit.Python(t)
 	dir := t.TempDir()

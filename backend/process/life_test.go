@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestAwaitTellsWhyALifeHasFailed though the stub has said what it was to say: it
-// may have been faster than who kills it.
+// TestAwaitTellsWhyALifeHasFailed even if the awaited message has come: the stub may have been
+// faster than its killer.
 func TestAwaitTellsWhyALifeHasFailed(t *testing.T) {
 	why := errors.New("it cannot run there")
 	for range 100 {

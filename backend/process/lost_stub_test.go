@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lastCause returns the cause of the latest loss, when there are so many.
+// lastCause returns the cause of the latest loss, once that many have happened.
 func (r *rig) lastCause(losses int) string {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, func() bool { return r.counts.of(&r.counts.lost) >= losses })

@@ -366,8 +366,8 @@ func TestKeptInputsReturnWithTheStub(t *testing.T) {
 	m.close() // the rig wants the pool to be empty
 }
 
-// TestTamperedInputsHarmNoOther wants what a model writes into an input to be seen by
-// nobody but itself, and blocks to be clean when they are used again.
+// TestTamperedInputsHarmNoOther checks that only the model itself sees its writes to an input, and
+// that blocks are clean when they are reused.
 func TestTamperedInputsHarmNoOther(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("tampers_with_inputs", infer.Uint8)

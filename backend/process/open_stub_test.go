@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// sendingHead is what the models of these tests begin with. The id of a request
-// says what is done with it.
+// sendingHead is the common beginning of the models of these tests. The id of a request selects the
+// behaviour.
 const sendingHead = `
 import asyncio, os, signal, threading, time
 import numpy as np
@@ -40,7 +40,7 @@ type conversation struct {
 	m    *running
 	task *backend.Task
 	done chan backend.Report
-	// responses has room for what a window lets through, and more.
+	// responses has room for more than a window.
 	responses chan *infer.Response
 
 	mu    sync.Mutex
@@ -124,8 +124,7 @@ func (r *rig) startDecoupled(name, source string) *running {
 	return m
 }
 
-// countingModel sends as many responses as the id says, of so many bytes, from a
-// thread.
+// countingModel sends the number and size of responses that the id names, from a thread.
 const countingModel = `
     def execute(self, requests):
         for r in requests:
@@ -221,8 +220,8 @@ func TestWindowHoldsResponsesBack(t *testing.T) {
 	}
 }
 
-// TestSlowReaderCostsNoMemory has a hundred thousand responses read by one who is slower than
-// the model: neither side's memory grows.
+// TestSlowReaderCostsNoMemory has a hundred thousand responses read more slowly than the model
+// sends them: neither side's memory grows.
 func TestSlowReaderCostsNoMemory(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("slow", countingModel)
@@ -312,8 +311,8 @@ func TestForgottenRequestCounts(t *testing.T) {
 	}
 }
 
-// TestDeathFailsOpenRequests kills a stub that has requests open, one that is executed
-// and has sent something, and one ahead.
+// TestDeathFailsOpenRequests kills a stub with open requests, one in execution with a response
+// sent, and one ahead.
 func TestDeathFailsOpenRequests(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("dying", `
@@ -345,7 +344,7 @@ func TestDeathFailsOpenRequests(t *testing.T) {
 	}
 	for _, c := range append(open, last) {
 		n, err := c.rest()
-		// What it has sent with its last breath may be lost.
+		// Its last responses may be lost.
 		if n != 2 && (c != last || n != 1) || err == nil || err.Message != "Stub process 'dying_0_0' is not healthy." {
 			t.Errorf("%s: got %d responses and error %v, want one and an error", c.task.Request.ID, n, err)
 		}
@@ -526,7 +525,7 @@ func TestAsyncExecutionsOverlapAsConfigured(t *testing.T) {
 		}
 		var all []*conversation
 		for range 8 {
-			c := m.begin(fmt.Sprint(want)) // so many are waited for
+			c := m.begin(fmt.Sprint(want)) // waits for that many
 			c.executed()
 			all = append(all, c)
 		}

@@ -203,8 +203,8 @@ func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
 	}
 }
 
-// TestCreditIsGivenAtHalfAWindow wants the stub told what has left the server when it is
-// half of a window, counted in responses or in bytes, and no sooner.
+// TestCreditIsGivenAtHalfAWindow checks that the stub receives credit when half a window has left
+// the server, counted in responses or in bytes, and no sooner.
 func TestCreditIsGivenAtHalfAWindow(t *testing.T) {
 	s := newStandIn(t, processtest.Backings["sealed"])
 	c := s.talk(true)
@@ -268,9 +268,8 @@ func TestCreditIsGivenAtHalfAWindow(t *testing.T) {
 	c.end()
 }
 
-// FuzzResponses gives a life any frames that answer, one after another: each is
-// taken or ends the life, every request gets one last response, and the stub
-// gets back what it has lent.
+// FuzzResponses gives a life arbitrary frames with responses, one after another: each is accepted
+// or ends the life, every request gets one last response, and the stub's loans are returned.
 func FuzzResponses(f *testing.F) {
 	for _, name := range []string{"response", "response_final", "executed", "executed_failed"} {
 		frame := ipctest.Frame(f, name)

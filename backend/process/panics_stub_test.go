@@ -190,7 +190,7 @@ func (*brokenHost) Load(context.Context, string, string, map[string][]byte) erro
 	panic("a bug above")
 }
 
-// TestAPanicOfTheHost: what a model has asked for fails, and the model learns it.
+// TestAPanicOfTheHost: a model's request fails, and the model gets an error.
 func TestAPanicOfTheHost(t *testing.T) {
 	r := newRig(t, nil)
 	r.host = &brokenHost{}
@@ -263,8 +263,8 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 	m.wantFree()
 }
 
-// TestAPanicOfTheEndOfALife: what the stub had is answered nevertheless, each once, and
-// the instance comes back.
+// TestAPanicOfTheEndOfALife: the stub's work is answered anyway, each request once, and the
+// instance comes back.
 func TestAPanicOfTheEndOfALife(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("stays", `

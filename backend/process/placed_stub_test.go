@@ -185,8 +185,9 @@ func TestStubsWriteOutputs(t *testing.T) {
 	}
 }
 
-// TestTruncatedPlaces: a client that truncates the file into which an output is written costs
-// that life, which is no loss of the model's; the region is left to the server from then on.
+// TestTruncatedPlaces: a client that truncates the file into which an output is written ends that
+// life, which does not count against the model. From then on the server writes to the region
+// itself.
 func TestTruncatedPlaces(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.plus()
@@ -240,7 +241,7 @@ func TestTruncatedPlaces(t *testing.T) {
 	}
 }
 
-// TestOutputsOfANewStub: a stub that has been lost is replaced by one that gets the regions anew.
+// TestOutputsOfANewStub: the successor of a lost stub gets the regions again.
 func TestOutputsOfANewStub(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.plus()
@@ -289,8 +290,8 @@ func TestWhatIsNotWritten(t *testing.T) {
 	good.Release()
 }
 
-// TestStubsThatClaimOutputs: a stub that says that it has written what it has not harms nobody but
-// its own clients, and one that says so of memory where its client wants nothing breaks the protocol.
+// TestStubsThatClaimOutputs: a stub that falsely reports a write harms only its own clients. A
+// report about memory that no client wants written violates the protocol.
 func TestStubsThatClaimOutputs(t *testing.T) {
 	r := newRigWith(t, "", nil)
 	r.host = &callHost{}

@@ -107,9 +107,8 @@ func (m *running) wantBytes(n int, want string) {
 	}
 }
 
-// TestProgramOfAnotherLanguage hosts instances whose processes know no Python, from the
-// first process to the last: what is completed, initialized, executed, printed, logged,
-// asked, lost and finalized.
+// TestProgramOfAnotherLanguage hosts instances whose processes know no Python, from the first
+// process to the last, with every kind of frame, a loss and a finalize.
 func TestProgramOfAnotherLanguage(t *testing.T) {
 	host := &callHost{}
 	r := newRigWith(t, "", nil)

@@ -217,7 +217,7 @@ func TestMappingsGoWithTheRegion(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return m.mappings(c) == 0 })
 }
 
-// TestRegionsOfANewStub: a stub that has been lost is replaced by one that gets the regions anew.
+// TestRegionsOfANewStub: the successor of a lost stub gets the regions again.
 func TestRegionsOfANewStub(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.sums()

@@ -24,7 +24,7 @@ import (
 // patience bounds every wait of these tests: long enough for a busy machine.
 const patience = 60 * time.Second
 
-// Options are what a test wants of its backend.
+// Options are a test's settings of its backend.
 type Options struct {
 	Config
 	Executable string // the interpreter
@@ -44,7 +44,7 @@ type PythonBackend interface {
 	Close()
 }
 
-// How the backend is made, and what it is set to if a test does not want anything else.
+// The backend and its default settings.
 var (
 	NewPython      func(*Supervisor, Options, zerolog.Logger) (PythonBackend, error)
 	DefaultOptions func() (Options, error)
@@ -63,7 +63,7 @@ type rig struct {
 	host       backend.Host
 }
 
-// counts counts what the backend reports.
+// counts counts the backend's reports.
 type counts struct {
 	mu      sync.Mutex
 	started int
@@ -189,11 +189,10 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Options), limit
 	return r
 }
 
-// template is the number of the process that forks the stubs of this backend, 0 if
-// there is none.
+// template returns the pid of the process that forks the stubs of this backend, 0 without one.
 func (r *rig) template() int {
 	if all := r.templates(); len(all) > 0 {
-		return all[0] // it is older than what it has forked
+		return all[0] // it is older than the processes that it has forked
 	}
 	return 0
 }
@@ -459,7 +458,7 @@ func (r *rig) small() *infer.Request {
 	return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 4}, []byte{1, 2, 3, 4})}}
 }
 
-// envOf is what a backend learns of a model.
+// envOf returns the backend.Env of a model.
 func envOf(dir string, config *kserve.ModelConfig) backend.Env {
 	return backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config}
 }

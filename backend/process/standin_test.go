@@ -20,7 +20,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// standIn is a life without a process: the test writes what a stub would.
+// standIn is a life without a process: the test writes the stub's frames.
 type standIn struct {
 	*processtest.Peer
 	t       testing.TB
@@ -75,7 +75,7 @@ func (*words) Text(fault Fault, subject string) string {
 	return fmt.Sprintf("fault %d of '%s'", fault, subject)
 }
 
-// unhealthy is what the requests inside a lost process are answered with.
+// unhealthy returns the error of requests in flight in a lost process.
 func unhealthy(instance string) *infer.Error {
 	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", instance)
 }
@@ -123,7 +123,7 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 	l.count = 1
 	l.encoded.Store(number)
 	v.err = l.handle(ipc.Frame{Kind: ipc.Executed, ID: number, Body: body(ticket, at)})
-	for _, open := range l.endOpenLocked() { // what it has not answered
+	for _, open := range l.endOpenLocked() { // its unanswered requests
 		open.task.Send(infer.ErrorResponse(unhealthy("")))
 	}
 	return v
@@ -161,7 +161,7 @@ func (w *wantedPlace) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return make([]byte, 70_000), nil, nil
 }
 
-// written is what a stub says that has written n bytes into the place.
+// written is the report of a stub that has written n bytes to the place.
 func written(n int64) ipc.Descriptor {
 	return ipc.Descriptor{Name: 1, Type: uint8(infer.Uint8), Region: ipc.InClient, Offset: 100, Length: uint64(n), Mapping: 5, Shape: []int64{n}}
 }

@@ -50,8 +50,8 @@ func TestBackoffGrowsWithLosses(t *testing.T) {
 	}
 }
 
-// TestBackoffForgetsAfterAnAnswer wants no pause behind a life that has answered, whatever came
-// before, and no hope lost for what is not the model's.
+// TestBackoffForgetsAfterAnAnswer checks that a life that has answered is followed by no pause,
+// whatever came before, and that losses that are not the model's fault do not make it hopeless.
 func TestBackoffForgetsAfterAnAnswer(t *testing.T) {
 	var b backoff
 	for range 100 { // killed from outside, every second
@@ -114,7 +114,8 @@ func TestErrorsTellTheCauseOfALoss(t *testing.T) {
 	}
 }
 
-// TestShortagesNameTheirRemedy: what a client is told of a process that could not be started depends on what was missing.
+// TestShortagesNameTheirRemedy: the error of a process that could not be started names the missing
+// resource.
 func TestShortagesNameTheirRemedy(t *testing.T) {
 	for _, test := range []struct {
 		err  error

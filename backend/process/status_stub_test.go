@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// gated is a model whose initialize waits for a file, unless there is none to wait for, and fails if the file
-// says so; it executes until there is another one.
+// gated is a model whose initialize waits for a file, if it has one to wait for, and fails if the
+// file says so. It executes until another file exists.
 const gated = `
 import os, time
 import triton_python_backend_utils as pb_utils

@@ -223,8 +223,8 @@ func TestWithdrawLateWaitsForTheStub(t *testing.T) {
 	}
 }
 
-// TestWithdrawFromALiar has a stub skip what was not withdrawn, execute what was,
-// and not say that it has skipped something. Its life ends, and each batch is answered once.
+// TestWithdrawFromALiar has a stub skip a batch that was not withdrawn, execute a withdrawn one, or
+// conceal a skip. Its life ends, and each batch is answered once.
 func TestWithdrawFromALiar(t *testing.T) {
 	r := newRig(t, nil)
 	_, first, second := lingering(t, r)

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Environment is what the backend is given by the packages that start it.
+// Environment is the configuration of the backend.
 type Environment struct {
 	// Supervisor hosts the models. The caller closes it after the backend.
 	Supervisor *process.Supervisor
@@ -57,8 +57,8 @@ func New(env Environment) (*Backend, error) {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// Interpreter finds the interpreter that all models use whose settings name no
-// other, once, and says what it is.
+// Interpreter finds, once, the interpreter of all models whose settings name no other, and
+// describes it.
 func (b *Backend) Interpreter() (python, numpy, path string, err error) {
 	i, err := b.hold(b.config.wish(), nil).find(context.Background()) // to the end
 	return i.Python, i.Numpy, i.Path, err

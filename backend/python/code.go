@@ -146,7 +146,7 @@ func (c *code) shown() string {
 	return filepath.Join(c.env.Name, strconv.FormatInt(c.env.Version, 10), filepath.Base(c.path))
 }
 
-// hold takes what the processes need, unless it has been taken.
+// hold acquires the resources of the processes, unless that has been done.
 func (c *code) hold(ctx context.Context) (*holding, error) {
 	if h := c.holding(); h != nil {
 		return h, nil

@@ -28,15 +28,15 @@ type Config struct {
 	// EnvironmentCache is the directory in which packed execution environments are unpacked,
 	// "": nereid/environments in the user's cache directory. Key env-cache-directory.
 	EnvironmentCache string
-	// EnvironmentCacheBytes bounds what lies there; 0: cache.DefaultMaxBytes. Key
+	// EnvironmentCacheBytes limits the size of the cache; 0 is cache.DefaultMaxBytes. Key
 	// env-cache-byte-size.
 	EnvironmentCacheBytes int64
 	// EnvironmentFiles, EnvironmentBytes and EnvironmentRatio bound what one archive may
 	// unpack to, 0: as archive.DefaultLimits. Keys env-max-files, env-max-bytes and
 	// env-max-ratio.
 	EnvironmentFiles, EnvironmentBytes, EnvironmentRatio int64
-	// BuildEnvironments makes an environment of what a model's files require, if it names none.
-	// Key env-build.
+	// BuildEnvironments builds an environment from a model's requirements if it names no
+	// environment. Key env-build.
 	BuildEnvironments bool
 	// EnvironmentTimeout bounds the unpacking or building of an environment; 0: no bound. Key
 	// env-timeout-seconds.

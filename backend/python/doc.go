@@ -7,11 +7,11 @@
 //	   │    └─ holding: its python, and the directory of its unpacked environment
 //	   └─▶ cache.Cache, once a model has a packed environment
 //
-// Backend unpacks the Python files of the stub once (unpack.go). python finds its
-// interpreter when the first model wants it (interpreter.go), keeps the template, and
-// starts stubs: forked by the template, or as programs where there is none or it does not
-// work. code checks the model's files, has its execution environment unpacked
-// (environment.go), and makes the bodies of AUTO_COMPLETE and INITIALIZE.
+// Backend unpacks the Python files of the stub once (unpack.go). python finds its interpreter when
+// the first model needs it (interpreter.go), keeps the template, and starts stubs: forked by the
+// template, or as programs if the template is missing or does not work. code checks the model's
+// files, has its execution environment unpacked (environment.go), and writes AUTO_COMPLETE and
+// INITIALIZE.
 //
 // Which environment a version has is decided when it is opened. Its interpreter and its
 // variables are known when it is unpacked, in Check: no lock is held meanwhile, and the load's

@@ -25,8 +25,8 @@ const packedEnvironment = "pb_exec_env_model.py.tar.gz"
 // programs that it starts are to have: stub/pb_stub/activation.py.
 const libraryVariable = "NEREID_LIBRARY_PATH"
 
-// locate finds the execution environment that a model's config names, or that lies beside
-// its backend; nil: there is none.
+// locate finds the execution environment that a model's config names, or that lies beside its
+// backend; nil without one.
 func (c *code) locate() (*conda.Place, error) {
 	value := ""
 	if p, named := c.env.Config.GetParameters()[environmentParameter]; named {
@@ -53,14 +53,14 @@ func (c *code) locate() (*conda.Place, error) {
 	return &place, nil
 }
 
-// holding is what a model version holds from Check to Close: its interpreter, and the
-// directory to which its environment was unpacked, if it was.
+// holding is the resources of a model version from Check to Close: its interpreter, and the
+// directory of its unpacked environment, if any.
 type holding struct {
 	python   *python
 	unpacked *cache.Environment
 }
 
-// take makes what the processes of the model need, which may take minutes, and holds it.
+// take creates and holds the resources of the model's processes, which may take minutes.
 func (c *code) take(ctx context.Context) (h holding, err error) {
 	if c.place == nil && !c.settings.BuildEnvironments {
 		return holding{python: c.backend.hold(c.settings.wish(), nil)}, nil
@@ -138,7 +138,7 @@ func (c *code) build(ctx context.Context) (*cache.Environment, error) {
 	return e, err
 }
 
-// release gives up what is held.
+// release releases the resources.
 func (h *holding) release(b *Backend) {
 	if h.python != nil {
 		b.release(h.python)
@@ -190,8 +190,8 @@ func (b *Backend) extracted(path string, e *cache.Environment) {
 	b.cache.archives[path] = now
 }
 
-// variablesIn are the variables of processes in an environment; nil, those of this process,
-// where there is none.
+// variablesIn returns the environment variables of processes in an environment; nil without one,
+// for this process's own.
 func variablesIn(e *conda.Environment) []string {
 	if e == nil {
 		return nil
@@ -202,8 +202,8 @@ func variablesIn(e *conda.Environment) []string {
 // mostDiagnosis bounds a diagnosis, and all that is asked of the interpreter.
 const mostDiagnosis = 30 * time.Second
 
-// diagnose says why the interpreter of an environment did not start, in place of what it
-// said itself. One that was too slow is not asked: its answer would take as long again.
+// diagnose returns why the interpreter of an environment did not start, instead of its own message.
+// It does not run a slow interpreter, which would take as long again.
 func (p *python) diagnose(ctx context.Context, failure error) error {
 	ctx, cancel := panics.WithLimit(ctx, mostDiagnosis, context.DeadlineExceeded)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// TestGoldenInitializeIsEncoded encodes what the stub is told of a model.
+// TestGoldenInitializeIsEncoded encodes the INITIALIZE of a model.
 func TestGoldenInitializeIsEncoded(t *testing.T) {
 	module := moduleBody{Path: "/models/m/1/model.py", Module: "1.model", Search: []string{"/models/m/1", "/models/m"}, Directory: "/models/m/1"}
 	surroundings := process.Surroundings{Log: process.LogLevels{Info: true, Error: true, Verbose: 2}, Spin: 50, Default: 1 << 20, Growth: 2 << 20, Max: 32 << 30}
@@ -28,7 +28,7 @@ func TestGoldenInitializeIsEncoded(t *testing.T) {
 	ipctest.Want(t, "auto_complete", ipc.AutoComplete, 0, body)
 }
 
-// TestGoldenHelloIsDecoded decodes what the stub says of its interpreter.
+// TestGoldenHelloIsDecoded decodes the stub's description of its interpreter.
 func TestGoldenHelloIsDecoded(t *testing.T) {
 	var hello interpreterInfo
 	if err := msgpack.Unmarshal(ipctest.Body(t, "hello"), &hello); err != nil {

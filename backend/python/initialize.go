@@ -77,9 +77,8 @@ func (c *code) Initialize(p process.Placement, i process.Initialization) any {
 	}
 }
 
-// overlapParameter is the parameter of a model's config that lets so many calls
-// of an asynchronous execute overlap in each instance of a model that is not
-// decoupled.
+// overlapParameter is the config parameter with the number of calls of an asynchronous execute that
+// may overlap in each instance of a model that is not decoupled.
 const overlapParameter = "ASYNC_EXECUTE_OVERLAP"
 
 // maxOverlap bounds it.

@@ -21,7 +21,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// wish is what a model and its settings say about the interpreter.
+// wish is the interpreter that a model and its settings ask for.
 type wish struct {
 	executable string // "": the first on PATH that has numpy
 	// environment is the directory of the execution environment to which executable
@@ -51,7 +51,7 @@ type python struct {
 	mu        sync.Mutex
 	found     bool
 	info      interpreterInfo // once it is found
-	current   *template       // nil until it is found, and while there is none
+	current   *template       // nil before it is found, and while no template runs
 	searching *search         // that is under way
 	tries     int             // restarts of a template that died
 	starting  int             // processes that are being started
@@ -79,10 +79,10 @@ type search struct {
 	waiting int // goroutines that wait for it; guarded by python.mu
 }
 
-// find finds the interpreter, and keeps it. A search
-// that found none is over for all goroutines that waited for it: a later load has it
-// made anew, for something may have been installed. When the ctx of each of them has ended, the
-// search is ended, and its processes are gone when the last of them returns.
+// find finds the interpreter and keeps it. A failed search ends for all goroutines that waited for
+// it: a later load searches again, because something may have been installed. When the contexts of
+// all of them have ended, the search ends, and its processes are gone when the last of them
+// returns.
 func (p *python) find(ctx context.Context) (interpreterInfo, error) {
 	p.mu.Lock()
 	if p.found {
@@ -196,9 +196,9 @@ func (p *python) begin() {
 	p.mu.Unlock()
 }
 
-// end is the end of begin. Some time after the last one the template is ended: it takes
-// memory, and starting it anew takes no longer than starting a process without it. A template
-// that was started in between may be the one for which another, the last until now, was kept.
+// end is the counterpart of begin. Some time after the last end the template is ended: it takes
+// memory, and restarting it takes no longer than starting a process without it. A template that was
+// started in between may be the one for which another, the last until now, was kept.
 func (p *python) end() {
 	p.mu.Lock()
 	p.starting--
@@ -242,8 +242,8 @@ func (p *python) wake() {
 	p.usable()
 }
 
-// maxTemplateRestarts bounds how often a template that died is started anew;
-// after that stubs are started as programs.
+// maxTemplateRestarts limits the restarts of a template that died; after that stubs are started as
+// programs.
 const maxTemplateRestarts = 3
 
 // start starts a stub: forked from the template where there is one.
@@ -313,7 +313,7 @@ func (p *python) usable() *template {
 	if p.tries >= maxTemplateRestarts {
 		return nil
 	}
-	if t != nil { // one that was ended while it was idle has not died
+	if t != nil { // a template that was ended while idle has not died
 		p.tries++
 	}
 	fresh, err := p.startTemplate(context.Background(), p.info.Path)
@@ -331,8 +331,8 @@ func (p *python) usable() *template {
 	return fresh
 }
 
-// startTemplate starts a template; what it prints is part of the error if it
-// does not come up, or until ctx ends.
+// startTemplate starts a template and waits until it is up or ctx ends. An error includes the
+// template's output.
 func (p *python) startTemplate(ctx context.Context, interpreter string) (*template, error) {
 	// Nothing is printed by a template that works; a failing one is reported below.
 	out, far, err := output.Open(zerolog.Nop(), [2]io.Writer{}, output.Limits{})

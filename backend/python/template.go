@@ -66,8 +66,8 @@ func (e *lateError) Error() string {
 	return fmt.Sprintf("%s has not imported numpy %s after its start; give it more time with --backend-config=python,interpreter-timeout-seconds=N", e.interpreter, e.limit)
 }
 
-// launchTemplate starts a template and waits for it to say HELLO. When ctx ends before, the
-// template is killed, with what it has started.
+// launchTemplate starts a template and waits for its HELLO. If ctx ends first, the template is
+// killed with its descendants.
 func (p *python) launchTemplate(ctx context.Context, interpreter string, output [2]*os.File) (*template, error) {
 	near, far, err := packetPair()
 	if err != nil {

@@ -70,8 +70,8 @@ func collect(trees []fs.FS) (map[string][]byte, string, error) {
 	return contents, hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// unpackInto uses dir if it holds exactly what it should, and makes it if it
-// does not exist. What others than this user could have written is not trusted.
+// unpackInto uses dir if its contents are exactly as expected, and creates it if it does not exist.
+// Files that another user could have written are not trusted.
 func unpackInto(dir string, contents map[string][]byte) error {
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o700); err != nil {

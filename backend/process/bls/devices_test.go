@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestAskDevices wants what a maker of a request learns of inputs on devices, and whether these are copied on
-// the way: that waits for another process, and must not hold up the reader of the ring.
+// TestAskDevices checks the hint for a caller with inputs on devices, and whether these are copied
+// on the way: a copy waits for another process, and must not hold up the reader of the ring.
 func TestAskDevices(t *testing.T) {
 	for _, test := range []struct {
 		takes, traced bool
@@ -53,5 +53,5 @@ func TestAskDevices(t *testing.T) {
 	}
 }
 
-// fresh makes what a pointer is to point to.
+// fresh allocates the target of a pointer.
 func fresh[T any](p **T) { *p = new(T) }

@@ -104,7 +104,7 @@ func (b *bench) settled() {
 	if _, held := b.host.Targets(); held != 0 {
 		b.t.Errorf("%d versions are held, want none", held)
 	}
-	for i := range b.host.Taken() { // what is under way ends
+	for i := range b.host.Taken() { // requests in flight end
 		c := b.host.Request(i)
 		if c.Ended.Load() {
 			continue
@@ -215,8 +215,8 @@ func TestInferPassesInputsOn(t *testing.T) {
 	}
 }
 
-// TestInferRefusesWithoutAskingTheModel wants the texts of what is not even asked of the
-// other model.
+// TestInferRefusesWithoutAskingTheModel checks the texts of requests that never reach the other
+// model.
 func TestInferRefusesWithoutAskingTheModel(t *testing.T) {
 	const prefix = "Model other - Error when running inference: "
 	unknown := infer.Errorf(infer.NotFound, "Request for unknown model: 'other' is not found")
@@ -253,8 +253,8 @@ func TestInferRefusesWithoutAskingTheModel(t *testing.T) {
 	}
 }
 
-// TestInferReturnsTheModelsResponses wants what the other model answers to arrive, and Triton's
-// texts where it cannot.
+// TestInferReturnsTheModelsResponses checks that the other model's responses arrive, or Triton's
+// texts if they cannot.
 func TestInferReturnsTheModelsResponses(t *testing.T) {
 	large := infer.Tensor{Name: "OUT1", DataType: infer.Uint8, Shape: []int64{5000}, Data: pattern(5000, 1)}
 	huge := infer.Tensor{Name: "OUT1", DataType: infer.Uint8, Shape: []int64{1 << 30}, Data: make([]byte, 600<<10)}

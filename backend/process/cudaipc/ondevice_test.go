@@ -94,7 +94,7 @@ func newReader(own *Lent) *reader {
 	return r
 }
 
-// heard returns what the stub was told since the last call, in kinds and numbers.
+// heard returns the kinds and numbers of the frames to the stub since the last call.
 func (r *reader) heard() (told []ipc.Frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +151,7 @@ func TestFromLendToFreed(t *testing.T) {
 	}
 }
 
-// TestAStubIsToldNothingOfItsOwn: no process can open what it has made itself.
+// TestAStubIsToldNothingOfItsOwn: no process can open its own memory.
 func TestAStubIsToldNothingOfItsOwn(t *testing.T) {
 	m := newMaker(t, nil)
 	r := newReader(m.lent)

@@ -34,7 +34,7 @@ func (m *deviceMemory) Size() int64 { return m.size }
 
 func (m *deviceMemory) OnDevice() (*foreign.Device, uint64) { return m.allocation, uint64(m.offset) }
 
-// announcer is what a stub was told of allocations.
+// announcer records the allocations announced to a stub.
 type announcer struct {
 	known  *cudaipc.Announced
 	told   []uint64 // numbers of ALLOCATION
@@ -52,8 +52,8 @@ func newAnnouncer() *announcer {
 	return a
 }
 
-// TestPlacesOnDevices tells a stub of outputs that are wanted on devices, of each allocation once, and leaves
-// out what it cannot be told.
+// TestPlacesOnDevices sends a stub the outputs that are wanted on devices, and each allocation
+// once. It leaves out places that cannot be sent.
 func TestPlacesOnDevices(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	large, small := newDeviceMemory(100, 70_000), newDeviceMemory(7, 4)
@@ -96,8 +96,8 @@ func TestPlacesOnDevices(t *testing.T) {
 	ipctest.Want(t, "execute_device_places", ipc.Execute, 1, body)
 }
 
-// claimThere is what a stub says that has copied 65,600 bytes where OUT0 is wanted on a device, or
-// something else.
+// claimThere is the report of a stub that has copied 65,600 bytes to the device place of OUT0, or a
+// false one.
 func claimThere(change func(*ipc.Descriptor)) ipc.Descriptor {
 	return claim(func(d *ipc.Descriptor) {
 		d.Region, d.Mapping = ipc.InDevicePlace, 1
@@ -203,7 +203,7 @@ func TestAPlaceClaimedTwice(t *testing.T) {
 	}
 }
 
-// TestGoldenPlaceOnADeviceIsDecoded decodes what the stub encodes.
+// TestGoldenPlaceOnADeviceIsDecoded decodes the stub's frame.
 func TestGoldenPlaceOnADeviceIsDecoded(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	stub, m := newAnnouncer(), newDeviceMemory(256, 80_000)

@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// readAsStub reads the body of an EXECUTE frame by the rules of the stub, and says
-// what it would not understand. The stub was told of so many allocations of 1 MiB.
+// readAsStub reads the body of an EXECUTE frame by the rules of the stub, and returns the first
+// fault. allocations is the number of announced allocations of 1 MiB.
 func readAsStub(body []byte, names, allocations int) (requests int, err error) {
 	le := binary.LittleEndian
 	at := 0

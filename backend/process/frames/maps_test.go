@@ -12,7 +12,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// nested is a map of one field with so many arrays, one inside the other.
+// nested returns a map of one field with depth nested arrays.
 func nested(depth int) []byte {
 	return append(append([]byte("\x81\xa1x"), bytes.Repeat([]byte{0x91}, depth)...), 0xc0)
 }
@@ -28,7 +28,7 @@ func TestDecodingBoundsMemory(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind ipc.Kind
 		body []byte
-		want string // part of the error; "" if there is none
+		want string // part of the error; "" without one
 	}{
 		"short":               {ipc.Initialized, text(5), ""},
 		"long":                {ipc.Initialized, text(MaxMap - 100), ""},

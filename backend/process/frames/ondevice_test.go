@@ -32,9 +32,9 @@ func lender(t *testing.T, p *peer) *cudaipc.Lent {
 	return lent
 }
 
-// TestPlacesOfInputsOnDevices wants inputs on devices where they lie: in an allocation that the stub has been told
-// of before the descriptor, or in one of its own, with what it may do there. What cannot be announced is
-// an error, and after it, or when the frame is taken back, nothing is lent.
+// TestPlacesOfInputsOnDevices checks that inputs on devices stay there: in an allocation announced
+// before the descriptor, or in one of the stub's own, with the permitted use. A failed announcement
+// is an error; after it, or when the frame is taken back, nothing is lent.
 func TestPlacesOfInputsOnDevices(t *testing.T) {
 	borrow := func(t *testing.T, lent *cudaipc.Lent) *cudaipc.Memory {
 		m, err := lent.Borrow(3, 1<<31, 1024, 2048)

@@ -20,8 +20,8 @@ type peer struct {
 // peerArena is how many bytes of its arena a peer may use.
 const peerArena = 1 << 20
 
-// newPeer begins a life with the golden frames' names. When the test ends, nothing may be
-// lent any more, either way, but what the life's end takes back.
+// newPeer begins a life with the golden frames' names. When the test ends, nothing may be lent in
+// either direction, except the loans that the life's end takes back.
 func newPeer(t testing.TB, backing shm.Backing) *peer {
 	t.Helper()
 	p := &peer{loans: &shm.Loans{}}

@@ -143,8 +143,7 @@ type smallMemory struct{ *clientMemory }
 
 func (smallMemory) Size() int64 { return WriteFrom - 1 }
 
-// claim is what a stub says that has written 65,600 bytes where OUT0 is wanted, or something
-// else.
+// claim is the report of a stub that has written 65,600 bytes to the place of OUT0, or a false one.
 func claim(change func(*ipc.Descriptor)) ipc.Descriptor {
 	d := ipc.Descriptor{Name: 1, Type: uint8(infer.FP32), Region: ipc.InClient, Offset: 100, Length: 65_600, Mapping: 5, Shape: []int64{4, 4100}}
 	if change != nil {
@@ -153,8 +152,8 @@ func claim(change func(*ipc.Descriptor)) ipc.Descriptor {
 	return d
 }
 
-// TestClaimsAreChecked: what a stub says that it has written is believed where its client wants
-// that very output, and breaks the protocol elsewhere.
+// TestClaimsAreChecked: a stub's report is believed if its client wants that very output there, and
+// violates the protocol otherwise.
 func TestClaimsAreChecked(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(*ipc.Descriptor)

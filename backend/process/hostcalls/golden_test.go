@@ -10,8 +10,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// TestGoldenCallsAreDecodedAndAnswered decodes what the stub asks, and encodes what it is
-// answered.
+// TestGoldenCallsAreDecodedAndAnswered decodes the stub's calls and encodes the results.
 func TestGoldenCallsAreDecodedAndAnswered(t *testing.T) {
 	for name, want := range map[string]callBody{
 		"call_load": {

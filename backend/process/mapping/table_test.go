@@ -15,7 +15,7 @@ import (
 
 const page = 4096
 
-// far is the stub's side: what has been sent to it.
+// far is the stub's side: the frames sent to it.
 type far struct {
 	t      *testing.T
 	table  *Table
@@ -183,7 +183,8 @@ func TestOthersFiles(t *testing.T) {
 	}
 }
 
-// TestFailuresLeaveNothing: a full socket, and a ring that is gone; what has failed is tried again.
+// TestFailuresLeaveNothing: a full socket and a closed ring leave nothing behind; a failed mapping
+// is tried again.
 func TestFailuresLeaveNothing(t *testing.T) {
 	f := newFar(t)
 	f.broken = ipc.ErrClosed
@@ -206,7 +207,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestMostRegions: a stub maps so many regions, and inputs in others are copied.
+// TestMostRegions: beyond the maximum number of mapped regions, inputs are copied.
 func TestMostRegions(t *testing.T) {
 	f := newFar(t)
 	data, rights := make([]byte, 16), make([]byte, 64)
