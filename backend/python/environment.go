@@ -21,8 +21,8 @@ const environmentParameter = "EXECUTION_ENV_PATH"
 // packedEnvironment is the environment of a Python-based backend, beside its model.py.
 const packedEnvironment = "pb_exec_env_model.py.tar.gz"
 
-// libraryVariable tells a stub what LD_LIBRARY_PATH is for this process, which is what the
-// programs that it starts are to have: stub/pb_stub/activation.py.
+// libraryVariable gives a stub this process's LD_LIBRARY_PATH, for the programs that the stub
+// starts: stub/pb_stub/activation.py.
 const libraryVariable = "NEREID_LIBRARY_PATH"
 
 // locate finds the execution environment that a model's config names, or that lies beside its
