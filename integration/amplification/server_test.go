@@ -138,8 +138,8 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 		if err := v.stop(); err != nil && !v.stopped {
 			t.Errorf("Run: got error %v, want none", err)
 		}
-		// The garbage collector finds dropped replies of gRPC.
-		if !testkit.Within(patience, func() bool { runtime.GC(); return s.Account().Used(budget.Blocks) == 0 }) {
+		// The garbage collector finds dropped replies of gRPC. The pool keeps a few blocks until Close.
+		if !testkit.Within(patience, func() bool { runtime.GC(); return s.Account().Used(budget.Blocks) <= 4<<20 }) {
 			t.Errorf("%d bytes of blocks are lent in the end", s.Account().Used(budget.Blocks))
 		}
 	})
