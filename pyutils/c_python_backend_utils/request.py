@@ -267,7 +267,8 @@ class InferenceRequest(Bound):
         is a response with an error.
         """
         decoupled = self._decoupled("exec", args, named) if args or named else False
-        return runtime.current().infer(self, decoupled)
+        result: Union[InferenceResponse, ResponseIterator] = runtime.current().infer(self, decoupled)
+        return result
 
     def async_exec(self, *args: Any, **named: Any) -> Awaitable[Union[InferenceResponse, ResponseIterator]]:
         """As `exec`, for coroutines: the request is under way when this returns, and the future gets the result.
@@ -275,7 +276,8 @@ class InferenceRequest(Bound):
         It is an asyncio.Future; cancelling it cancels the request.
         """
         decoupled = self._decoupled("async_exec", args, named) if args or named else False
-        return runtime.current().infer_soon(self, decoupled)
+        future: Awaitable[Union[InferenceResponse, ResponseIterator]] = runtime.current().infer_soon(self, decoupled)
+        return future
 
     def _decoupled(self, function: str, args: Tuple[Any, ...], named: Dict[str, Any]) -> bool:
         try:

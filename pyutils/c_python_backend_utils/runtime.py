@@ -6,18 +6,11 @@ import contextlib
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NoReturn, Optional, Protocol, Union
+from typing import Any, NoReturn, Optional, Protocol
 
 import numpy as np
 
 from .binding import Text
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from .iterator import ResponseIterator
-    from .request import InferenceRequest
-    from .response import InferenceResponse
 
 #: Levels of log messages, with the letters that a log line begins with.
 INFO, WARNING, ERROR, VERBOSE = range(4)
@@ -106,16 +99,17 @@ class Runtime(Protocol):
     def metric_value(self, metric: int) -> float:
         """What a counter or a gauge is at, after all changes that this thread made."""
 
-    def infer(self, request: InferenceRequest, decoupled: bool) -> Union[InferenceResponse, ResponseIterator]:
-        """Have the model that request names execute it, and wait: for the iterator until the first response is there.
+    # Requests and responses are not named by their types: their modules import this one.
 
-        What goes wrong is a response with an error; TritonModelException if models may not be called now.
+    def infer(self, request: Any, decoupled: bool) -> Any:
+        """Execute an InferenceRequest and return its InferenceResponse, or a ResponseIterator if it is decoupled.
+
+        An iterator is returned after the first response. Errors of the request are responses; TritonModelException
+        means that models may not be called now.
         """
 
-    def infer_soon(
-        self, request: InferenceRequest, decoupled: bool
-    ) -> asyncio.Future[Union[InferenceResponse, ResponseIterator]]:
-        """As `infer`, at once, for the event loop that runs; RuntimeError if none does."""
+    def infer_soon(self, request: Any, decoupled: bool) -> Any:
+        """Return a future of the running event loop for what `infer` returns; RuntimeError if no loop runs."""
 
 
 def print_line(level: int, file: str, line: int, message: str) -> None:
@@ -156,10 +150,10 @@ class Alone:
     def drop_family(self, _family: int) -> None:
         pass
 
-    def infer(self, _request: InferenceRequest, _decoupled: bool) -> NoReturn:
+    def infer(self, _request: Any, _decoupled: bool) -> NoReturn:
         raise RuntimeError("InferenceRequest.exec() needs a server around the model")
 
-    def infer_soon(self, _request: InferenceRequest, _decoupled: bool) -> NoReturn:
+    def infer_soon(self, _request: Any, _decoupled: bool) -> NoReturn:
         raise RuntimeError("InferenceRequest.async_exec() needs a server around the model")
 
 

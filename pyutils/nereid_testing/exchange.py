@@ -1,12 +1,13 @@
-"""One open request: what has been sent for it, and whether its client is still there."""
+"""Open requests: the responses sent for each, and whether its client is still there."""
 
 from __future__ import annotations
 
 import threading
 import time
+from itertools import count
 from typing import Collection
 
-from triton_python_backend_utils import InferenceResponse, TritonError
+from triton_python_backend_utils import InferenceRequest, InferenceResponse, TritonError
 
 from .copies import empty_response, error_response, received_response
 from .declared import Declared
@@ -93,3 +94,41 @@ class Exchange:
             self._changed.wait_for(lambda: len(self._sent) > number)
             response, final = self._sent[number]
             return response or empty_response(), final
+
+
+class Exchanges:
+    """The requests of one Server with their clients and responses, by the handle of the request."""
+
+    def __init__(self) -> None:
+        self._handles = count(1)
+        self._mu = threading.Lock()
+        self._clients: dict[int, Client] = {}
+        self._exchanges: dict[int, Exchange] = {}
+
+    def register(self, request: InferenceRequest, client: Client) -> None:
+        """Give a request a handle and its client."""
+        with self._mu:
+            request._handle = next(self._handles)
+            self._clients[request._handle] = client
+
+    def client(self, request: InferenceRequest) -> Client:
+        """Return the client of a request; one that never goes away if none was registered."""
+        with self._mu:
+            return self._clients.setdefault(request._handle, Client()) if request._handle else Client()
+
+    def open(self, request: InferenceRequest, exchange: Exchange) -> None:
+        """Give a request a handle and the exchange that takes its responses."""
+        with self._mu:
+            request._handle = next(self._handles)
+            self._exchanges[request._handle] = exchange
+
+    def of(self, request: InferenceRequest, instance: str) -> Exchange | None:
+        """Return the exchange of a request, made for that instance if there was none; None without a handle."""
+        handle = request._handle
+        if not handle:
+            return None
+        client = self.client(request)
+        with self._mu:
+            if handle not in self._exchanges:
+                self._exchanges[handle] = Exchange(instance, True, request.requested_output_names() or None, client)
+            return self._exchanges[handle]

@@ -12,7 +12,7 @@ import threading
 import time
 import types
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from triton_python_backend_utils import (
     InferenceRequest,
@@ -26,10 +26,7 @@ from triton_python_backend_utils import (
 from . import config as configs
 from .copies import received, tensors_of
 from .declared import Declared
-from .exchange import Client, Exchange
-
-if TYPE_CHECKING:
-    from .server import Server
+from .exchange import Client, Exchange, Exchanges
 
 _RESCHEDULE = 2
 #: Seconds that tasks of a model have to end when they are cancelled.
@@ -49,7 +46,9 @@ class Model:
     `instance` is the user's object, `config` the model's config as a dict, `args` what `initialize` was given.
     """
 
-    def __init__(self, server: Server, instance: Any, config: dict[str, Any], directory: Path, version: int) -> None:
+    def __init__(
+        self, exchanges: Exchanges, instance: Any, config: dict[str, Any], directory: Path, version: int
+    ) -> None:
         self.instance = instance
         self.config = config
         self.args = arguments(config, directory, version)
@@ -59,7 +58,7 @@ class Model:
         self._declared = Declared(config)
         #: Whether it may ask other models.
         self.serving = False
-        self._server = server
+        self._exchanges = exchanges
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # For tests.
@@ -105,7 +104,7 @@ class Model:
         request._trace = trace
         if parameters:
             request._parameters = json.dumps(dict(parameters), separators=(",", ":"))
-        self._server._register(request, Client(cancel_after))
+        self._exchanges.register(request, Client(cancel_after))
         return request
 
     def infer(self, inputs: Mapping[str, Any] | Sequence[Any], **options: Any) -> InferenceResponse:
@@ -140,7 +139,7 @@ class Model:
 
     def cancel(self, request: InferenceRequest) -> None:
         """Have the client of a request go away now, from another thread while the model executes it, or before."""
-        self._server._client(request).patience = 0
+        self._exchanges.client(request).patience = 0
 
     def is_ready(self) -> bool:
         """Ask the model's `is_ready`; True if it has none."""
@@ -200,7 +199,11 @@ class Model:
         """
         exchanges = [
             Exchange(
-                self.name, self.decoupled, self._wanted(request) or None, self._server._client(request), self._declared
+                self.name,
+                self.decoupled,
+                self._wanted(request) or None,
+                self._exchanges.client(request),
+                self._declared,
             )
             for request in requests
         ]
@@ -228,7 +231,7 @@ class Model:
             trace=request.trace(),
         )
         clone._parameters = request._parameters
-        self._server._open(clone, exchange)
+        self._exchanges.open(clone, exchange)
         return clone
 
     def _round(

@@ -6,9 +6,7 @@ import asyncio
 import contextvars
 import re
 import sys
-import threading
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from traceback import print_exception
 from types import TracebackType
@@ -22,7 +20,7 @@ from triton_python_backend_utils import InferenceRequest, InferenceResponse, Tri
 from . import config as configs
 from .asked import Fake, ask, failed
 from .copies import received_request
-from .exchange import Client, Exchange
+from .exchange import Client, Exchange, Exchanges
 from .metrics import Histogram, Metrics
 from .model import Model, complete, current, imported
 
@@ -66,10 +64,7 @@ class Server:
         self._metrics = Metrics()
         self._loaded: list[Model] = []
         self._adopted: list[Model] = []  # instances that the test has made, and ends
-        self._handles = count(1)
-        self._mu = threading.Lock()
-        self._clients: dict[int, Client] = {}
-        self._exchanges: dict[int, Exchange] = {}
+        self._exchanges = Exchanges()
         self._before: runtime.Runtime | None = None
         self._path: list[str] = []
 
@@ -155,7 +150,7 @@ class Server:
         if auto_complete:
             filled = complete(model, filled)
         instance = model() if isinstance(model, type) else model
-        loaded = Model(self, instance, filled, where, version)
+        loaded = Model(self._exchanges, instance, filled, where, version)
         self._loaded.append(loaded)
         try:
             loaded.initialize()
@@ -175,29 +170,8 @@ class Server:
 
     # Requests.
 
-    def _register(self, request: InferenceRequest, client: Client) -> None:
-        with self._mu:
-            request._handle = next(self._handles)
-            self._clients[request._handle] = client
-
-    def _client(self, request: InferenceRequest) -> Client:
-        with self._mu:
-            return self._clients.setdefault(request._handle, Client()) if request._handle else Client()
-
-    def _open(self, request: InferenceRequest, exchange: Exchange) -> None:
-        with self._mu:
-            request._handle = next(self._handles)
-            self._exchanges[request._handle] = exchange
-
     def _exchange(self, request: InferenceRequest) -> Exchange | None:
-        handle = request._handle
-        if not handle:
-            return None
-        client = self._client(request)
-        with self._mu:
-            if handle not in self._exchanges:
-                self._exchanges[handle] = Exchange(self._name(), True, request.requested_output_names() or None, client)
-            return self._exchanges[handle]
+        return self._exchanges.of(request, self._name())
 
     def _model(self) -> Model | None:
         """The model whose code runs; in a thread that it has started, the one loaded last."""
@@ -214,11 +188,11 @@ class Server:
         if model is not None and not model.serving:
             raise TritonModelException(_NOT_NOW)
         asked = received_request(request)
-        self._register(asked, Client())
+        self._exchanges.register(asked, Client())
         self.asked.append(asked)
         name = _text(asked._model_name)
         try:
-            source = ask(self._standing_for(name), name, asked, self._client(asked), decoupled)
+            source = ask(self._standing_for(name), name, asked, self._exchanges.client(asked), decoupled)
         except Refused as error:
             source = failed(f"Model {name} - Error when running inference: {error}")
         first = source.take()
@@ -232,7 +206,7 @@ class Server:
         if name in self.unloaded:
             raise Refused(f"Failed for execute the inference request. Model '{name}' is not ready.")
         if not isinstance(fake, Model) and hasattr(fake, "execute"):
-            fake = self.models[name] = Model(self, fake, configs.fill({}, name), Path(), 1)
+            fake = self.models[name] = Model(self._exchanges, fake, configs.fill({}, name), Path(), 1)
             fake.serving = True
             self._adopted.append(fake)
         return fake

@@ -15,7 +15,7 @@ request which a model keeps does not keep a client's memory open.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from c_python_backend_utils import cuda
@@ -26,10 +26,7 @@ from . import layout
 from .deviceloans import ClientBorrowed
 from .errors import NotUnderstood
 from .ondevice import OnDevice
-from .places import WRITE_MIN
-
-if TYPE_CHECKING:
-    from .places import Inputs
+from .places import WRITE_MIN, Inputs
 
 
 class DeviceTarget:

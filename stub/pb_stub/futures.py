@@ -5,15 +5,43 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable, Protocol
 
-from c_python_backend_utils.iterator import Arrival, iterator_over
+from c_python_backend_utils.iterator import Arrival, Source, iterator_over
 from c_python_backend_utils.response import InferenceResponse
 
+from .channel import Channel
 from .errors import ForeignProcess, StubError
+from .service import Service
 
-if TYPE_CHECKING:
-    from .inferences import Inferences, Stream
+
+class Requests(Protocol):
+    """The requests of the model; inferences.Inferences implements it."""
+
+    @property
+    def channel(self) -> Channel: ...
+
+    @property
+    def service(self) -> Service: ...
+
+    def opened(self, frame: bytes) -> Arrival:
+        """Decode a response."""
+
+    def brought(self, device: int | None, arrival: Arrival) -> Arrival:
+        """Copy the outputs of a response to the device where they are wanted."""
+
+    def forget(self, number: int) -> None:
+        """Drop a request whose responses nobody waits for."""
+
+    def lose(self, error: StubError) -> None:
+        """End the process: the channel is lost."""
+
+
+class Stream(Source, Protocol):
+    """The responses to a decoupled request; inferences.Stream implements it."""
+
+    def follow(self, number: int, device: int | None, first: bytes) -> Arrival:
+        """Take over a request with its first response."""
 
 
 class _Future(asyncio.Future):  # type: ignore[type-arg]  # subscripted only from 3.9 on
@@ -34,7 +62,7 @@ class Inbox:
     If another thread reads, the loop does not wait for the bell, which would wake both: it is called with what comes.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, inferences: Inferences) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, inferences: Requests) -> None:
         self.loop = loop
         self._inferences = inferences
         self._channel = inferences.channel
@@ -128,7 +156,7 @@ class Inbox:
 _here = threading.local()
 
 
-def inbox_here(inferences: Inferences) -> Inbox:
+def inbox_here(inferences: Requests) -> Inbox:
     """The inbox of the loop that runs in this thread; RuntimeError if there is none."""
     loop = asyncio.get_running_loop()
     inbox: Inbox | None = getattr(_here, "inbox", None)
@@ -142,7 +170,7 @@ class Answer:
 
     __slots__ = ("_inbox", "_inferences", "_stream", "device", "future", "number")
 
-    def __init__(self, inferences: Inferences, stream: Stream | None) -> None:
+    def __init__(self, inferences: Requests, stream: Stream | None) -> None:
         self._inferences = inferences
         self._stream = stream
         self._inbox = inbox_here(inferences)

@@ -21,7 +21,8 @@ import errno
 import mmap
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Protocol
+import weakref
+from typing import Any, Callable, Dict, Mapping, Protocol
 
 import numpy as np
 from c_python_backend_utils.datatypes import BYTES
@@ -31,13 +32,6 @@ from c_python_backend_utils.tensor import Tensor
 from . import layout
 from .errors import NotUnderstood
 from .loans import _MAP_NORESERVE
-
-if TYPE_CHECKING:
-    import weakref
-
-    from .deviceloans import ClientBorrowed
-    from .deviceplaces import DeviceTarget
-    from .regions import ClientLoan
 
 _PAGE = mmap.PAGESIZE
 _BYTE = np.dtype(np.uint8)
@@ -118,13 +112,26 @@ class Inputs(Protocol):
     #: Whether a request is cancelled, by its handle, as of now.
     gone: Callable[[int], bool]
     #: By ticket: inputs whose clients may change them when a response has left.
-    alive: dict[int, weakref.ref[ClientLoan | ClientBorrowed]]
+    alive: dict[int, weakref.ref[Any]]
 
     def conflicts(self, tensor: Tensor, file: tuple[int, int], begin: int, size: int) -> bool | None:
         """Whether inputs lie in a range of a file; None if the tensor is one of them, unchanged, and the very range."""
 
     def bytes_of(self, tensor: Tensor) -> np.ndarray | DeviceMemory | None:
         """What is to be written of a tensor; None if that would have to be copied first."""
+
+
+class Writable(Protocol):
+    """Client memory for outputs: a Target on the host, a deviceplaces.DeviceTarget on a device."""
+
+    region: int  # its kind, for the frame
+    size: int
+
+    def least(self, data: Any) -> int:
+        """The least size of an output that is written."""
+
+    def put(self, tensor: Tensor, offset: int, size: int, inputs: Inputs) -> bool:
+        """Copy an output to an offset; False if it cannot be written there."""
 
 
 class Places(Dict[str, int]):
@@ -138,10 +145,10 @@ class Places(Dict[str, int]):
         self._inputs = inputs
         self._gate = threading.Lock()  # between what is written and the end
         self._over = False
-        self._places: dict[str, tuple[Target | DeviceTarget, int, int, int]] = {}
+        self._places: dict[str, tuple[Writable, int, int, int]] = {}
         self._stay: set[str] | None = set()  # None: all
 
-    def add(self, name: str, target: Target | DeviceTarget | None, number: int, offset: int, size: int) -> None:
+    def add(self, name: str, target: Writable | None, number: int, offset: int, size: int) -> None:
         """Take a place out of EXECUTE."""
         if target is None or offset > target.size or size > target.size - offset:
             where = f"of {target.size}" if target else "which is not mapped for that"

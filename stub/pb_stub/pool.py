@@ -24,9 +24,10 @@ import os
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Callable, NoReturn
+from typing import Any, Callable, NoReturn, Protocol
 
 import numpy as np
+from c_python_backend_utils.memory import DeviceMemory
 
 from . import layout
 from .channel import Channel, lost
@@ -52,8 +53,13 @@ ELSEWHERE = 1 << 31
 GRANT_SECONDS = 10.0
 
 
-if TYPE_CHECKING:
-    from .ondevice import OnDevice
+class DeviceMemoryLender(Protocol):
+    """Lends memory of devices; ondevice.OnDevice implements it."""
+
+    pool: Any  # devicepool.DevicePool, whose module imports this one
+
+    def lend(self, memory: DeviceMemory) -> tuple[int, int, int] | None:
+        """Copy memory and lend the copy: allocation, offset and ticket. None if the bytes go through the host."""
 
 
 def _nowhere() -> NoReturn:
@@ -165,7 +171,7 @@ class Pool:
         self._most_used = 0  # since _since
         self._since = 0.0  # 0: nothing to give back
         #: What lends memory of devices; the loop sets it.
-        self.elsewhere: Callable[[], OnDevice] = _nowhere
+        self.elsewhere: Callable[[], DeviceMemoryLender] = _nowhere
         #: Tickets of memory of devices that have come back.
         self.returned: deque[int] = deque()
 
