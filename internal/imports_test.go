@@ -97,14 +97,13 @@ var mayImport = map[string][]string{
 	"models/version":           {"backend", "panics", "infer", "internal/spelling", "kserve", "budget", "metrics", "models/cache", "models/config", "models/copies", "models/diagnosis", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
 	"models/warmup":            {"backend", "budget", "panics", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
 
-	"scheduler":           {"backend", "panics", "infer", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/roster", "scheduler/waitgraph"},
+	"scheduler":           {"backend", "panics", "infer", "scheduler/batching", "scheduler/handover", "scheduler/ratelimit", "scheduler/roster", "scheduler/waitgraph"},
 	"scheduler/batching":  {"backend", "infer", "kserve"},
-	"scheduler/ensemble":  {"backend", "panics", "infer", "scheduler", "scheduler/linked"},
+	"scheduler/ensemble":  {"backend", "panics", "infer", "scheduler"},
 	"scheduler/handover":  {"backend", "panics", "infer", "scheduler/waitgraph"},
-	"scheduler/linked":    {},
 	"scheduler/ratelimit": {"backend", "panics", "infer", "kserve", "scheduler/handover"},
 	"scheduler/roster":    {"backend"},
-	"scheduler/sequence":  {"backend", "panics", "infer", "kserve", "budget", "scheduler", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/roster", "scheduler/waitgraph"},
+	"scheduler/sequence":  {"backend", "panics", "infer", "kserve", "budget", "scheduler", "scheduler/batching", "scheduler/handover", "scheduler/roster", "scheduler/waitgraph"},
 	"scheduler/stacked":   {"backend", "panics", "infer", "kserve", "budget"},
 	"scheduler/waitgraph": {"backend", "panics", "infer"},
 

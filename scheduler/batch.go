@@ -8,18 +8,18 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
-// batch is what an instance is given: requests that are executed together.
+// batch is a set of requests that an instance executes together.
 type batch struct {
 	backend.Batch
-	requests  []*request // one at least
+	requests  []*request // at least one
 	execution Execution
 
 	// Guarded by the scheduler's mu.
-	on      *member // that it was given to last; nil before
-	pending bool    // handed ahead and not begun: its requests still count as pending
+	on      *member // the member it was given to last; nil before that
+	pending bool    // given ahead and not begun: its requests still count as pending
 }
 
-// alone is a batch of one, which each request brings along.
+// alone is the batch of one that each request contains.
 type alone struct {
 	batch
 	tasks    [1]*backend.Task
@@ -32,7 +32,7 @@ func (a *alone) make(r *request) {
 	a.Batch = backend.Batch{Tasks: a.tasks[:], Done: a.batch.executed}
 }
 
-// newBatch makes a batch of requests, which are the caller's list.
+// newBatch returns a batch of requests. The caller may reuse the slice.
 func newBatch(requests []*request) *batch {
 	if len(requests) == 1 {
 		return &requests[0].alone.batch
@@ -47,7 +47,7 @@ func newBatch(requests []*request) *batch {
 
 func (b *batch) scheduler() *Batcher { return b.requests[0].scheduler }
 
-// timings are those of the batch's requests.
+// timings returns the timings of the batch's requests.
 func (b *batch) timings() []Timing {
 	if len(b.requests) == 1 {
 		return b.requests[0].timing[:]
@@ -59,17 +59,18 @@ func (b *batch) timings() []Timing {
 	return list
 }
 
-// answered reports whether all requests of a batch have had their last responses; nil has none.
+// answered reports whether all requests of the batch have had their last responses. A nil batch has
+// none.
 func (b *batch) answered() bool {
 	return b == nil || !slices.ContainsFunc(b.requests, func(r *request) bool { return !r.Answered() })
 }
 
-// hasBLS reports whether an execution waits for one of the requests.
+// hasBLS reports whether the batch contains a BLS request.
 func (b *batch) hasBLS() bool {
 	return slices.ContainsFunc(b.requests, func(r *request) bool { return r.task.Request.Caller != nil })
 }
 
-// executed is the batch's Done: it counts, and gives the instance the next batch.
+// executed is the Done of the batch: it counts the execution and gives the instance its next batch.
 func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 	d := b.scheduler()
 	handover.Returned(&b.Batch, &report)
@@ -89,7 +90,7 @@ func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 	d.mu.Lock()
 	d.begunLocked(b)
 	drained := d.leaveLocked(b)
-	idle := d.waiting.length == 0 && d.aheads == 0 // requests from now on see the instance
+	idle := d.waiting.length == 0 && d.aheads == 0 // later requests see the idle instance
 	d.mu.Unlock()
 	if d.config.Released != nil {
 		for _, r := range b.requests {
@@ -102,10 +103,9 @@ func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 	}
 }
 
-// again puts the requests of a batch that an instance had not looked at first in
-// line: the instance was lost, or has given it back and goes on. Requests whose
-// clients have gone meanwhile end here; cancel, which has found or finds them in
-// no line, leaves that to this.
+// again queues the requests of a batch in front that an instance has refused or returned. Requests
+// whose clients have disconnected end here: cancel leaves them to this function if it finds them in
+// no line.
 func (d *Batcher) again(b *batch, withdrawn bool) {
 	d.mu.Lock()
 	drained := nothing
@@ -143,16 +143,15 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 	d.dispatch()
 }
 
-// reschedule ends the execution of a batch of which the model has released some
-// requests in order to get them once more. They go to the schedulers that take them; if
-// none does, their clients get an error.
+// reschedule ends the execution of a batch and passes the requests that the model has rescheduled
+// to Config.Again. Without Again their clients get an error.
 func (d *Batcher) reschedule(b *batch) {
 	var again []*request
 	d.mu.Lock()
 	d.begunLocked(b)
 	drained := d.leaveLocked(b)
 	for _, r := range b.requests {
-		if !r.ended && slices.Contains(b.execution.Report.Rescheduled, &r.task) { // else its backend has said both
+		if !r.ended && slices.Contains(b.execution.Report.Rescheduled, &r.task) { // a backend may have answered it too
 			r.batch = nil
 			again = append(again, r)
 		}
@@ -184,8 +183,7 @@ func (d *Batcher) reschedule(b *batch) {
 	}
 }
 
-// NotIterative is what becomes of a request that is released for another round
-// where none is configured.
+// NotIterative returns the error for a rescheduled request of a model without iterative sequences.
 func NotIterative() *infer.Error {
 	return infer.Errorf(infer.Internal,
 		"Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.")

@@ -17,61 +17,53 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// DefaultMaxQueue is how many requests may wait for one version of a model if
-// nothing else is said.
+// DefaultMaxQueue is the default number of requests that may wait for one version of a model.
 const DefaultMaxQueue = 1 << 16
 
-// BatcherConfig sets up a Batcher.
+// BatcherConfig configures a Batcher.
 type BatcherConfig struct {
 	Model    string // for error texts
 	MaxQueue int    // requests that may wait; default DefaultMaxQueue
 	Observer Observer
-	Graph    *waitgraph.Graph // shared with what its models can call; default one of its own
-	// Batching says how requests are joined; nil: each is executed by itself.
+	Graph    *waitgraph.Graph // shared with all models that can call each other; default: a new one
+	// Batching configures batches; nil executes each request by itself.
 	Batching *batching.Rules
-	// Released, if not nil, is called once for each request that was accepted: when
-	// the batch that it was executed in is done, before or after its last response,
-	// or before it is answered without having been executed. It does not block.
+	// Released, if not nil, is called once for each accepted request when no instance has or will
+	// have it: when its batch is done, or before it is answered without an execution. It must not
+	// block.
 	Released func(*infer.Request)
-	// Again, if not nil, takes a request that its model has released for another
-	// round: it is in flight no more, and its Sender is not called any more. If it is
-	// nil, that is an error.
+	// Again, if not nil, takes a request that its model has rescheduled. The request is no longer
+	// in flight, and its Sender is not called again. Without Again, rescheduling is an error.
 	Again func(*infer.Request)
 	Log   zerolog.Logger
 }
 
-// Batcher is Triton's default scheduler and its dynamic batcher: requests wait
-// in lines, first come, first served within each priority, until an instance is
-// idle and, where batching is asked for, others have come to join them. Where
-// executions are short, an instance is handed a batch that cannot grow ahead; it
-// is asked back when another instance could begin it at once.
-//
-// It has no goroutine. Whatever changes what can be executed calls dispatch: a
-// request that comes, a batch that is done, an instance that is available. Only where
-// time alone changes it, because a batch waits for others or a deadline is near,
-// one timer does.
+// Batcher is Triton's default scheduler and its dynamic batcher. Requests wait in lines, first
+// come, first served within each priority, until an instance is idle and their batch need not wait.
+// An instance with short executions gets one more batch while it executes; the batch is withdrawn
+// when another instance could begin it at once.
 type Batcher struct {
 	config BatcherConfig
 	rules  rules
 	order  *order // nil if responses leave as they come
-	// prefetches is true if a batch that is complete may be formed before it can
-	// be executed: no waiting request is overtaken, or counted, then.
+	// prefetches allows a complete batch to be formed before it can be executed. Later requests can
+	// then neither overtake its requests nor find the queue limit changed by them.
 	prefetches bool
 
 	mu         sync.Mutex
 	census     Census
 	waiting    lines
 	forming    forming
-	dropped    []dropped // to be answered after unlocking
-	hold       int       // nothing is executed before so many wait; 0: anything is
+	dropped    []dropped // answered after unlocking
+	hold       int       // executions begin when this number of requests waits; 0: at once
 	instances  roster.Roster[*member]
-	idle       []*member           // available and without a batch, by when they were used, the last at the end
-	rested     int64               // when the last of idle had done
+	idle       []*member           // available and without a batch, least recently used first
+	rested     int64               // when an idle member last ended a batch
 	aheads     int                 // members that have a batch ahead
 	takesTurns bool                // instances take turns with those of other models
-	asked      *ratelimit.Instance // waits for its turn, or is about to have a batch
-	timer      *time.Timer         // nil until it is needed
-	wakeAt     int64               // when timer dispatches; 0: it need not
+	asked      *ratelimit.Instance // waits for its turn, or is about to get a batch
+	timer      *time.Timer         // nil before its first use
+	wakeAt     int64               // when timer calls dispatch; 0: never
 }
 
 var (
@@ -79,7 +71,7 @@ var (
 	_ Starter   = (*Batcher)(nil)
 )
 
-// NewBatcher makes a scheduler without instances.
+// NewBatcher returns a scheduler without instances.
 func NewBatcher(config BatcherConfig) *Batcher {
 	if config.MaxQueue <= 0 {
 		config.MaxQueue = DefaultMaxQueue
@@ -137,7 +129,7 @@ func (d *Batcher) Begin(ctx context.Context, req *infer.Request, send infer.Send
 	return a, nil
 }
 
-// watch cancels a request without a waiting goroutine when its context ends.
+// watch cancels a submitted request when its context ends.
 func (d *Batcher) watch(r *request) {
 	ctx := r.task.Context
 	if ctx.Done() == nil {
@@ -150,8 +142,7 @@ func (d *Batcher) watch(r *request) {
 	}
 }
 
-// begin takes the request in and returns the instance that it has been handed
-// to, nil if it waits or was handed over from a line.
+// begin accepts the request and returns the instance that has it, or nil while it is queued.
 func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	if err := r.EnterGraph(d.config.Graph, r, r.task.Request); err != nil {
 		return nil, err
@@ -180,17 +171,16 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	return in, nil
 }
 
-// destination is what becomes of a request that was accepted: it is to be
-// handed, by itself, to an instance, perhaps ahead; or it waits, and perhaps
-// there is something to dispatch because it does.
+// destination says what happens to an accepted request: on executes it as a batch of one, perhaps
+// ahead, or it is queued.
 type destination struct {
 	on     *member
 	ahead  bool
-	stirs  bool
-	inTurn bool // by instances that take turns
+	stirs  bool // dispatch may find a batch
+	inTurn bool // its instances take turns
 }
 
-// accept takes the request in.
+// accept counts the request and either gives it to an instance or queues it.
 func (d *Batcher) accept(r *request) (destination, error) {
 	req := r.task.Request
 	d.mu.Lock()
@@ -230,8 +220,7 @@ func (d *Batcher) accept(r *request) (destination, error) {
 	return destination{stirs: d.lineUpLocked(r), inTurn: d.takesTurns}, nil
 }
 
-// cancel ends a request that waits, and else tells the model that has it: one
-// that is executed, or to which it goes on sending responses.
+// cancel ends a queued request, or tells the instance that has it.
 func (d *Batcher) cancel(r *request) {
 	d.mu.Lock()
 	if r.queued {
@@ -253,9 +242,8 @@ func (d *Batcher) cancel(r *request) {
 	}
 }
 
-// cancelGone cancels requests that have been handed to an instance from a line,
-// whose clients went meanwhile: cancel has found them in no line, and the
-// instance did not have them yet.
+// cancelGone cancels requests whose clients disconnected while their batch was on its way to an
+// instance: cancel found them in no line, and the instance did not have them yet.
 func (d *Batcher) cancelGone(requests []*request) {
 	for _, r := range requests {
 		if r.task.Context.Err() != nil {
@@ -271,7 +259,7 @@ func (d *Batcher) Stop(ctx context.Context) error {
 		d.hold = 0
 	}
 	d.mu.Unlock()
-	d.dispatch() // batches wait for no other request now
+	d.dispatch() // batches no longer wait for more requests
 	return Wait(ctx, d.census.Drained())
 }
 

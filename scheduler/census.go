@@ -2,23 +2,22 @@ package scheduler
 
 import "context"
 
-// Census counts the requests in flight in a Scheduler: the requests that it has accepted and
-// that have not ended. The Scheduler's mu guards it.
+// Census counts the requests in flight in a Scheduler, whose mu guards it.
 type Census struct {
 	inFlight int
 	stopped  bool
 	drained  chan struct{} // closed when stopped and nothing is in flight
-	quiet    chan struct{} // closed when nothing is in flight; nil without a wait for that
+	quiet    chan struct{} // closed when nothing is in flight; nil if nobody waits
 }
 
-// NewCensus returns the Census of a Scheduler that has no request.
+// NewCensus returns the Census of a Scheduler without requests.
 func NewCensus() Census { return Census{drained: make(chan struct{})} }
 
-// EnterLocked counts a request that has been accepted.
+// EnterLocked counts an accepted request.
 func (c *Census) EnterLocked() { c.inFlight++ }
 
-// LeaveLocked counts a request that is in flight no more. It reports whether that
-// was the last one of a scheduler that has stopped.
+// LeaveLocked counts a request that has ended. It reports whether a stopped scheduler has none
+// left.
 func (c *Census) LeaveLocked() (drained bool) {
 	c.inFlight--
 	if c.inFlight > 0 {
@@ -34,8 +33,8 @@ func (c *Census) LeaveLocked() (drained bool) {
 	return c.stopped
 }
 
-// StopLocked notes that the scheduler accepts no more requests. first says that it was not
-// stopped before, drained that it had no request then.
+// StopLocked notes that the scheduler accepts no more requests. It reports whether this is the
+// first call, and whether nothing was in flight.
 func (c *Census) StopLocked() (first, drained bool) {
 	if c.stopped {
 		return false, false
@@ -65,19 +64,17 @@ func (c *Census) QuietLocked() <-chan struct{} {
 	return c.quiet
 }
 
-// Drained returns a channel that is closed when the scheduler has stopped and
-// nothing is in flight. It needs no lock.
+// Drained returns a channel that is closed when the scheduler has stopped and nothing is in flight.
+// It needs no lock.
 func (c *Census) Drained() <-chan struct{} { return c.drained }
 
-// atOnce is closed.
 var atOnce = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// Wait waits until done is closed, or ctx has ended, whose cause it returns. A
-// channel that is closed already counts first.
+// Wait returns nil when done is closed, or the cause of ctx if that ends first.
 func Wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:

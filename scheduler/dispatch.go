@@ -10,13 +10,13 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// dropped is a request that was taken from its line for a reason.
+// dropped is a request that has left its line without an execution.
 type dropped struct {
 	request *request
 	reason  Reason
 }
 
-// dropLocked takes a request from its line, which the caller answers after unlocking.
+// dropLocked removes a request from its line; the caller answers it after unlocking.
 func (d *Batcher) dropLocked(r *request, reason Reason) {
 	d.leaveLineLocked(r)
 	d.dropped = append(d.dropped, dropped{r, reason})
@@ -32,8 +32,7 @@ func (o dropped) answer() {
 	d.fail(o.request, Canceled, canceled())
 }
 
-// lineUpLocked has a request wait that has just come, and reports whether there
-// may be something to dispatch.
+// lineUpLocked queues a new request and reports whether dispatch may find a batch.
 func (d *Batcher) lineUpLocked(r *request) (stirs bool) {
 	d.joinsLocked(r.line)
 	d.waiting.pushBack(r)
@@ -51,22 +50,22 @@ func (d *Batcher) lineUpLocked(r *request) (stirs bool) {
 	return d.forming.complete(&d.rules) || len(d.dropped) > 0
 }
 
-// putBackLocked has a request wait that had been given to an instance.
+// putBackLocked queues a request in front that an instance had.
 func (d *Batcher) putBackLocked(r *request) {
-	d.joinsLocked(r.line - 1) // before its line, after the one before
+	d.joinsLocked(r.line - 1) // in front of its line
 	d.waiting.pushFront(r)
 	d.wakeLocked(d.waiting.deadlines.next())
 }
 
-// joinsLocked forgets what was picked, if a request that joins the end of a line comes before
-// some of it.
+// joinsLocked discards the batch being formed if a request joins the end of a line before its last
+// picked request.
 func (d *Batcher) joinsLocked(line int) {
 	if n := len(d.forming.picked); n > 0 && line < d.forming.picked[n-1].line {
 		d.forming.reset()
 	}
 }
 
-// leaveLineLocked takes a request from its line without executing it.
+// leaveLineLocked removes a request from its line without executing it.
 func (d *Batcher) leaveLineLocked(r *request) {
 	if r.picked {
 		d.forming.reset()
@@ -74,7 +73,7 @@ func (d *Batcher) leaveLineLocked(r *request) {
 	d.waiting.remove(r)
 }
 
-// now is the time, 0 where nothing depends on it.
+// now returns the time, or 0 if no decision depends on it.
 func (d *Batcher) now() int64 {
 	if d.rules.delay == 0 && d.prefetches {
 		return 0
@@ -82,7 +81,7 @@ func (d *Batcher) now() int64 {
 	return backend.Now()
 }
 
-// wakeLocked has dispatch called at a time; 0: never.
+// wakeLocked schedules a dispatch; 0 means never.
 func (d *Batcher) wakeLocked(at int64) {
 	if at == 0 || d.wakeAt != 0 && d.wakeAt <= at {
 		return
@@ -103,9 +102,8 @@ func (d *Batcher) awake() {
 	d.dispatch()
 }
 
-// dispatch hands out batches, as long as an instance can take them,
-// and answers requests that wait no longer. If none waits and an instance is idle, it
-// asks for what others have ahead.
+// dispatch gives batches to instances while they can take them, and answers dropped requests. If no
+// request waits and an instance is idle, it withdraws batches that other instances have ahead.
 func (d *Batcher) dispatch() {
 	for {
 		m := d.next()
@@ -115,7 +113,7 @@ func (d *Batcher) dispatch() {
 		m.then()
 		switch b := m.batch; {
 		case b != nil:
-			on := b.on // a batch that is refused may be given to another before Give returns
+			on := b.on // a refused batch may belong to another member before Give returns
 			handover.Give(d.config.Log, on.Instance(), &b.Batch)
 			d.cancelGone(b.requests)
 			if m.ahead {
@@ -124,21 +122,21 @@ func (d *Batcher) dispatch() {
 		case m.ask != nil:
 			m.ask.Apply((*applicant)(d), m.bls)
 		case m.stuck != nil:
-			m.stuck.Withdraw() // what comes back goes through again
+			m.stuck.Withdraw() // its requests pass through again
 		default:
 			return
 		}
 	}
 }
 
-// move is what dispatch is to do.
+// move is one action of dispatch.
 type move struct {
-	batch *batch // is handed over
+	batch *batch // to be executed
 	ahead bool
-	ask   *ratelimit.Instance // is to ask for its turn
-	bls   []*infer.Request    // that wait, for ask
-	stuck backend.Pipeliner   // is asked for what it has ahead
-	out   []dropped           // are answered
+	ask   *ratelimit.Instance // asks for its turn
+	bls   []*infer.Request    // queued BLS requests, for ask
+	stuck backend.Pipeliner   // its batch ahead is withdrawn
+	out   []dropped           // dropped requests
 	then  func()
 }
 
@@ -159,12 +157,11 @@ func (d *Batcher) next() (m move) {
 	return m
 }
 
-// toAsk is returned by nextLocked if there would be a batch for an instance that
-// takes turns.
+// toAsk is the result of nextLocked if a batch is due for an instance that takes turns.
 var toAsk = &batch{}
 
-// nextLocked returns the batch that is to be executed next, with its instance,
-// nil if there is none now; then the timer is set for when there may be.
+// nextLocked returns the batch to execute next, assigned to an instance, or nil. Without a batch it
+// sets the timer for the time at which one may be due.
 func (d *Batcher) nextLocked() (b *batch, ahead bool) {
 	if d.waiting.length == 0 {
 		return nil, false
@@ -188,7 +185,7 @@ func (d *Batcher) nextLocked() (b *batch, ahead bool) {
 	return b, ahead
 }
 
-// leaveLinesLocked takes what was picked from where it waits.
+// leaveLinesLocked removes the requests of a new batch from their lines.
 func (d *Batcher) leaveLinesLocked(b *batch) {
 	d.forming.reset()
 	for _, r := range b.requests {
@@ -196,9 +193,8 @@ func (d *Batcher) leaveLinesLocked(b *batch) {
 	}
 }
 
-// readyLocked returns how many of those picked are to be executed now, if there is
-// an instance for them: an idle one, or an instance that takes a complete batch ahead. If
-// n is 0, the timer is set for when there may be some.
+// readyLocked returns how many of the picked requests form a batch now, if an instance can take it:
+// an idle one, or one that takes a complete batch ahead. With n 0 the timer is set.
 func (d *Batcher) readyLocked(idle bool) (n int, complete bool) {
 	now := d.now()
 	for next := d.waiting.deadlines.next(); next != 0 && next <= now; next = d.waiting.deadlines.next() {

@@ -8,9 +8,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// rules are how batches are formed, see Batching.
+// rules are batching.Rules with the defaults filled in.
 type rules struct {
-	one       bool // each request by itself, whatever its size
+	one       bool // each request is a batch, whatever its size
 	most      int64
 	preferred []int64
 	enough    int64 // the largest of preferred
@@ -34,7 +34,7 @@ func newRules(b *batching.Rules) rules {
 	return f
 }
 
-// sizeOf is what a request adds to the size of a batch.
+// sizeOf returns how much a request adds to the size of a batch.
 func (f *rules) sizeOf(r *request) int64 {
 	if f.one {
 		return 1
@@ -42,21 +42,20 @@ func (f *rules) sizeOf(r *request) int64 {
 	return max(r.task.Request.BatchSize, 1)
 }
 
-// forming is the batch that is to be executed next, as far as those that wait
-// have been looked at. They are looked at once, unless something changes before
-// the last of those that were picked.
+// forming is the next batch as far as queued requests have been examined. Each is examined once,
+// unless something changes before the last picked one.
 type forming struct {
 	picked []*request // in order, still in their lines
 	size   int64
-	best   int   // so many of picked make the largest preferred size; 0: none does
-	oldest int64 // when the oldest of picked began to wait
-	// expires is when a deadline of those picked is over first; 0: never.
+	best   int   // the first best of picked form the largest preferred size; 0: none
+	oldest int64 // when the longest waiting of picked was queued
+	// expires is the earliest deadline of picked; 0: none.
 	expires int64
 	sealed  bool // nothing more can join
 	include func(*infer.Request) bool
 }
 
-// reset has the next batch formed from the beginning.
+// reset discards the batch being formed.
 func (f *forming) reset() {
 	for i, r := range f.picked {
 		r.picked, f.picked[i] = false, nil
@@ -64,11 +63,11 @@ func (f *forming) reset() {
 	*f = forming{picked: f.picked[:0]}
 }
 
-// complete reports whether waiting does not make the batch better.
+// complete reports whether more requests would not improve the batch.
 func (f *forming) complete(by *rules) bool { return f.sealed || f.size >= by.enough }
 
-// lookLocked goes on to look at those that wait, as far as they fit into the
-// batch that is being formed. Requests that wait in vain are dropped.
+// lookLocked examines further queued requests as long as they fit into the batch, and drops those
+// that are cancelled or expired.
 func (d *Batcher) lookLocked(now int64) {
 	f := &d.forming
 	if f.expires != 0 && now >= f.expires {
@@ -87,11 +86,11 @@ func (d *Batcher) lookLocked(now int64) {
 	}
 }
 
-// fits reports whether a request may join those that were picked.
+// fits reports whether a request may join the picked ones.
 func (f *forming) fits(by *rules, r *request) bool {
 	size := f.size + by.sizeOf(r)
 	if f.best == 0 && size > by.enough {
-		f.best = len(f.picked) // above all preferred sizes: better without it
+		f.best = len(f.picked) // larger than all preferred sizes: better without it
 	}
 	return size <= by.most && by.alike.Equal(f.picked[0].task.Request, r.task.Request) &&
 		(f.include == nil || f.include(r.task.Request))
@@ -101,7 +100,7 @@ func (f *forming) fits(by *rules, r *request) bool {
 func (f *forming) pick(by *rules, r *request) {
 	if len(f.picked) == 0 && by.strategy != nil {
 		if f.include = by.strategy.Begin(); f.include != nil {
-			f.include(r.task.Request) // the first request is in, whatever it says: else it would never be executed
+			f.include(r.task.Request) // its verdict on the first request is ignored: otherwise that would never be executed
 		}
 	}
 	if len(f.picked) == 0 || r.timing[0].Queued < f.oldest {
@@ -119,8 +118,8 @@ func (f *forming) pick(by *rules, r *request) {
 	f.sealed = f.size >= by.most
 }
 
-// followingLocked returns the next one in line that has not been picked. It
-// drops requests without a client or past their deadline on the way.
+// followingLocked returns the first queued request that has not been picked. It drops cancelled and
+// expired requests on the way.
 func (d *Batcher) followingLocked(now int64) *request {
 	var last *request
 	if n := len(d.forming.picked); n > 0 {
@@ -143,12 +142,11 @@ func (d *Batcher) followingLocked(now int64) *request {
 	}
 }
 
-// dueLocked returns how many of those picked are to be executed now, if an
-// instance is idle. If there are none, until is when there are without another request;
-// 0: never.
+// dueLocked returns how many of the picked requests form a batch now, if an instance is idle. If n
+// is 0, until is when a batch is due without another request; 0: never.
 func (d *Batcher) dueLocked(now int64) (n int, until int64) {
 	f := &d.forming
-	waits := d.rules.delay > 0 && !d.census.StoppedLocked() // afterwards no request comes
+	waits := d.rules.delay > 0 && !d.census.StoppedLocked() // a stopped scheduler gets no more requests
 	inTime := !waits || now-f.oldest < int64(d.rules.delay)
 	switch {
 	case len(f.picked) == 0:
@@ -159,7 +157,7 @@ func (d *Batcher) dueLocked(now int64) (n int, until int64) {
 		return len(f.picked), 0
 	}
 	until = f.oldest + int64(d.rules.delay)
-	if f.expires != 0 { // then it moves behind others, which may make a preferred size without it
+	if f.expires != 0 { // an expired request moves behind others, which may form a preferred size without it
 		until = min(until, f.expires)
 	}
 	return 0, until

@@ -9,20 +9,18 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/roster"
 )
 
-// member is an instance of the roster with what it has: nothing, one batch that it
-// executes, or another ahead as well. An instance that is lost has nothing. All of it
-// is guarded by the Batcher's mu, but for Member.Instance, which never changes.
+// member is an instance with its batches: none, one that it executes, or also one ahead. A lost
+// instance has none. Batcher.mu guards everything except Member.Instance, which never changes.
 type member struct {
 	roster.Member
-	executes, ahead *batch // from before Execute is called until Done is, or the instance is lost
-	// handed is true when Execute of ahead has returned and it has not been asked
-	// back yet: before that an instance could not give it back.
+	executes, ahead *batch // from before Execute until Done, or until the instance is lost
+	// handed is true when Execute of ahead has returned and the batch has not been withdrawn.
+	// Before that an instance could not return it.
 	handed bool
 }
 
-// takeLocked gives a batch to the instance that is to execute it, and returns
-// it, nil if there is none: an idle one, else, if the batch is complete, one that
-// executes and takes another ahead.
+// takeLocked assigns a batch to an idle instance or, if the batch is complete, to an executing
+// instance that takes it ahead, or returns nil.
 func (d *Batcher) takeLocked(b *batch, complete bool) (on *member, ahead bool) {
 	if len(d.idle) > 0 && !d.takesTurns {
 		on := d.restLocked(b.since())
@@ -30,7 +28,7 @@ func (d *Batcher) takeLocked(b *batch, complete bool) (on *member, ahead bool) {
 		d.givenLocked(b, on)
 		return on, false
 	}
-	if !complete || !d.prefetches || b.hasBLS() { // a BLS request might wait behind its own caller
+	if !complete || !d.prefetches || b.hasBLS() { // a BLS request could wait for its own caller
 		return nil, false
 	}
 	for _, on := range d.instances.MembersLocked() {
@@ -45,13 +43,12 @@ func (d *Batcher) takeLocked(b *batch, complete bool) (on *member, ahead bool) {
 	return nil, false
 }
 
-// restful is how long no instance has been given anything before they take turns:
-// their memory is cold and their processes sleep by then, whichever is next.
+// restful is the pause after which instances take turns: by then the memory of each is cold and its
+// process sleeps.
 const restful = 100 * time.Millisecond
 
-// restLocked takes the idle instance that is next for a request of a time: the one
-// that was used last, whose memory is warm and whose process may not have fallen
-// asleep, or, where requests come slowly, the instance that has rested longest.
+// restLocked takes an idle instance: the most recently used, whose memory is warm and whose process
+// may still be awake; or, if requests are rare, the least recently used.
 func (d *Batcher) restLocked(now int64) *member {
 	at := len(d.idle) - 1
 	if now-d.rested >= int64(restful) {
@@ -62,7 +59,7 @@ func (d *Batcher) restLocked(now int64) *member {
 	return on
 }
 
-// givenLocked notes which instance has a batch.
+// givenLocked records which instance has a batch.
 func (d *Batcher) givenLocked(b *batch, on *member) {
 	b.on = on
 	for _, r := range b.requests {
@@ -74,10 +71,9 @@ func (d *Batcher) givenLocked(b *batch, on *member) {
 	}
 }
 
-// leaveLocked takes a batch off its instance, which goes on with the one
-// ahead or becomes idle. It does nothing if the instance was lost meanwhile: its member
-// has been emptied, and may have batches of the next life.
-// What it returns is to be called with nothing locked.
+// leaveLocked removes a batch from its instance, which continues with the one ahead or becomes
+// idle. It does nothing if the instance was lost meanwhile: its member may already have batches of
+// the next life. The result is called after unlocking.
 func (d *Batcher) leaveLocked(b *batch) (drained func()) {
 	on := b.on
 	switch b {
@@ -87,7 +83,7 @@ func (d *Batcher) leaveLocked(b *batch) (drained func()) {
 	default:
 		return nothing
 	}
-	if next := on.ahead; next != nil { // it has left, or is executed now
+	if next := on.ahead; next != nil { // it is executed now, or is the one that leaves
 		on.ahead = nil
 		d.aheads--
 		if next != b {
@@ -105,7 +101,7 @@ func (d *Batcher) leaveLocked(b *batch) (drained func()) {
 	return nothing
 }
 
-// begunLocked notes that an instance has begun a batch, or is done with it.
+// begunLocked records that an instance has begun a batch, or is done with it.
 func (d *Batcher) begunLocked(b *batch) {
 	if b.pending {
 		b.pending = false
@@ -125,7 +121,7 @@ func (d *Batcher) Available(in backend.Instance) {
 	}
 	d.instances.AvailableLocked(on)
 	if _, d.takesTurns = in.(*ratelimit.Instance); d.takesTurns {
-		d.prefetches = false // no batch is formed before its turn
+		d.prefetches = false // batches are formed when their turn comes
 	}
 	d.idle = append(d.idle, on)
 	d.mu.Unlock()
@@ -142,22 +138,17 @@ func (d *Batcher) Lost(in backend.Instance, hopeless bool) {
 			drained = d.drainLocked(on)
 		}
 	}
-	refused, lost := d.refuseAllLocked()
-	then := d.reaskLocked(in)
+	then := d.withoutLocked(in)
 	d.mu.Unlock()
 	drained()
-	for _, r := range refused {
-		d.config.Observer.Pending(-1)
-		d.fail(r, BackendFailure, backend.Unhealthy(lost.Name()))
-	}
 	then()
 	if hopeless {
 		d.config.Graph.Recheck(d.waitingBLS())
 	}
 }
 
-// emptyLocked forgets what a lost instance has. The Done of those batches comes later;
-// leaveLocked finds them with no member then, and leaves the instance's next life alone.
+// emptyLocked removes the batches of a lost instance. Their Done follows later; leaveLocked then
+// finds no member that has them.
 func (d *Batcher) emptyLocked(on *member) {
 	if on.ahead != nil {
 		d.aheads--
@@ -166,8 +157,7 @@ func (d *Batcher) emptyLocked(on *member) {
 	d.idleNoMoreLocked(on)
 }
 
-// drainLocked removes a retiring instance that has nothing left. What it returns is to
-// be called with nothing locked.
+// drainLocked removes a retiring instance without batches. The result is called after unlocking.
 func (d *Batcher) drainLocked(on *member) (drained func()) {
 	d.idleNoMoreLocked(on)
 	if drained := d.instances.DrainLocked(on); drained != nil {
@@ -182,21 +172,28 @@ func (d *Batcher) idleNoMoreLocked(on *member) {
 	}
 }
 
-// idleAtLocked returns the place of an instance in idle, -1 if it is not idle.
+// idleAtLocked returns the index of an instance in idle, or -1.
 func (d *Batcher) idleAtLocked(in backend.Instance) int {
 	return slices.IndexFunc(d.idle, func(on *member) bool { return on.Instance() == in })
 }
 
-// refuseAllLocked takes all from the queue if there is no hope for any, and
-// returns an instance that is why.
-func (d *Batcher) refuseAllLocked() (refused []*request, lost backend.Instance) {
-	if lost = d.instances.HopelessLocked(); lost != nil {
-		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(nil) {
-			d.leaveLineLocked(r)
-			refused = append(refused, r)
-		}
+// withoutLocked adapts the queue to an instance that gets no more batches. If every other
+// instance is hopeless too, all queued requests fail. The caller calls then after unlocking.
+func (d *Batcher) withoutLocked(in backend.Instance) (then func()) {
+	var refused []*request
+	lost := d.instances.HopelessLocked()
+	for r := d.waiting.following(nil); r != nil && lost != nil; r = d.waiting.following(nil) {
+		d.leaveLineLocked(r)
+		refused = append(refused, r)
 	}
-	return refused, lost
+	ask := d.reaskLocked(in)
+	return func() {
+		for _, r := range refused {
+			d.config.Observer.Pending(-1)
+			d.fail(r, BackendFailure, backend.Unhealthy(lost.Name()))
+		}
+		ask()
+	}
 }
 
 // Retire implements Scheduler.
@@ -209,14 +206,9 @@ func (d *Batcher) Retire(in backend.Instance, drained func()) (answered bool) {
 			drained = d.drainLocked(on)
 		}
 	}
-	refused, lost := d.refuseAllLocked()
-	then := d.reaskLocked(in)
+	then := d.withoutLocked(in)
 	d.mu.Unlock()
 	drained()
-	for _, r := range refused {
-		d.config.Observer.Pending(-1)
-		d.fail(r, BackendFailure, backend.Unhealthy(lost.Name()))
-	}
 	then()
 	d.config.Graph.Recheck(d.waitingBLS())
 	return answered
@@ -229,8 +221,7 @@ func (d *Batcher) Forget(in backend.Instance) {
 	d.instances.ForgetLocked(in)
 }
 
-// handed notes that an instance has a batch ahead, and reports whether another
-// has become idle meanwhile.
+// handed records that an instance has its batch ahead, and reports whether another is idle.
 func (d *Batcher) handed(on *member, b *batch) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -240,9 +231,8 @@ func (d *Batcher) handed(on *member, b *batch) bool {
 	return len(d.idle) > 0
 }
 
-// stuckLocked returns the instance that is to give its batch ahead back, as another
-// is idle: of several the one whose batch begins with the oldest request; nil if there
-// is none. An instance is asked once for each batch.
+// stuckLocked returns the instance whose batch ahead is to be withdrawn for an idle one: that with
+// the oldest request, or nil. Each batch is withdrawn once.
 func (d *Batcher) stuckLocked() backend.Pipeliner {
 	if len(d.idle) == 0 || d.aheads == 0 {
 		return nil
@@ -257,7 +247,7 @@ func (d *Batcher) stuckLocked() backend.Pipeliner {
 		return nil
 	}
 	from.handed = false
-	p, _ := from.Instance().(backend.Pipeliner) // it took one ahead
+	p, _ := from.Instance().(backend.Pipeliner) // only a Pipeliner has a batch ahead
 	return p
 }
 
@@ -266,5 +256,5 @@ func takesAhead(in backend.Instance) bool {
 	return ok && p.Ahead()
 }
 
-// since is when the first request of a batch was accepted.
+// since returns when the first request of a batch was accepted.
 func (b *batch) since() int64 { return b.requests[0].timing[0].Start }

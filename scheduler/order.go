@@ -10,51 +10,48 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/panics"
-	"github.com/nereid-serving/nereid/scheduler/linked"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// order lets responses leave in the order in which their requests have taken a
-// place in it: those of the first as they come, all others when every request
-// before theirs has had its last response.
+// order sends responses in the order in which their requests were given to instances. Responses of
+// the first request leave at once, all others when every earlier request has had its last response.
 //
-// A client that does not read keeps its model from sending, and with it all that
-// are behind. So it steps aside when it has gone, or has left a response of the
-// first request unread for the time of patience while responses of other clients
-// wait: its requests, those to come too, have a row of their own until they have
-// ended. A client is known by the context of its requests, which all those of a
-// stream share.
+// A client that does not read blocks its model, and all clients behind it. Such a client steps
+// aside if it has disconnected, or has not read a response of the first request for the time of
+// patience while responses of other clients wait. Its requests, including later ones, then use a
+// row of their own until they have ended. A client is identified by the context of its requests,
+// which all requests of a stream share.
 type order struct {
 	log *zerolog.Logger
 
 	mu    sync.Mutex
 	main  orderRow
-	aside map[context.Context]*orderRow // by their clients; nil before the first
+	aside map[context.Context]*orderRow // by client; nil before the first
 
-	// watch runs while responses wait in the main row; nil before the first time.
-	// When it began, watched was the first, with seen responses handed up.
+	// watch runs while responses wait in the main row; nil before its first use. When it started,
+	// watched was the first request, with seen responses sent.
 	watch    *time.Timer
 	watching bool
 	watched  *turn
 	seen     int64
 }
 
-// orderRow is the turns of all clients, or of one.
+// orderRow is the queue of all clients, or of one.
 type orderRow struct {
-	linked.List[*turn]
-	client  context.Context // nil for those of all
-	passing bool            // a goroutine hands responses up
+	List[*turn]
+	client  context.Context // nil for the main row
+	passing bool            // a goroutine sends responses
 }
 
-// turn is the place of a request in an order.
+// turn is a request in an order.
 type turn struct {
-	linked.Neighbours[*turn] // in its row
+	Neighbours[*turn] // in its row
 
 	request *request
 	row     *orderRow // guarded by the order's mu
 	held    []*infer.Response
-	handed  int64        // its responses with slots that were handed up
-	read    atomic.Int64 // those of them that were released
+	handed  int64        // its responses with slots that were sent
+	read    atomic.Int64 // the released ones among them
 }
 
 func (t *turn) client() context.Context { return t.request.task.Context }
@@ -64,7 +61,7 @@ func (w *orderRow) add(t *turn) {
 	w.PushBack(t)
 }
 
-// enter gives a request the last place, if it has none yet.
+// enter appends a request that is not in the order yet.
 func (o *order) enter(r *request) {
 	if r.turn != nil {
 		return
@@ -79,9 +76,8 @@ func (o *order) enter(r *request) {
 	}
 }
 
-// deliver hands up a response of a request that has a place, and the responses that
-// may leave after it, or keeps it. What is kept no longer counts against the window
-// of its request: its model might send first what can leave last.
+// deliver sends a response of a request and the responses that may follow it, or keeps it. A kept
+// response releases its slot: its model may send first the response that leaves last.
 func (o *order) deliver(t *turn, response *infer.Response) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -108,7 +104,7 @@ func (o *order) deliver(t *turn, response *infer.Response) {
 	}
 }
 
-// passLocked hands up what may leave. It unlocks the order meanwhile.
+// passLocked sends the responses that may leave. It unlocks the order meanwhile.
 func (o *order) passLocked(w *orderRow) {
 	w.passing = true
 	for w.First != nil && len(w.First.held) > 0 {
@@ -144,12 +140,11 @@ func (o *order) watchLocked() {
 	o.watch.Reset(waitgraph.Patience)
 }
 
-// look has a client step aside if the first, which is one of its requests, keeps
-// others back because its client does not read.
+// look makes the client of the first request step aside if it does not read and blocks others.
 func (o *order) look() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.watching { // it was stopped too late
+	if !o.watching { // the timer fired before it was stopped
 		return
 	}
 	if t := o.main.First; t != nil && !o.main.passing && len(t.held) == 0 {
@@ -165,7 +160,7 @@ func (o *order) look() {
 	}
 }
 
-// stepAsideLocked gives the requests of a client a row of their own.
+// stepAsideLocked moves the requests of a client to a row of its own.
 func (o *order) stepAsideLocked(client context.Context) {
 	own := &orderRow{client: client}
 	if o.aside == nil {
@@ -182,8 +177,7 @@ func (o *order) stepAsideLocked(client context.Context) {
 	}
 }
 
-// othersWaitLocked reports whether something of another client is kept behind the
-// first.
+// othersWaitLocked reports whether the first request blocks a response of another client.
 func (o *order) othersWaitLocked() bool {
 	if o.main.First == nil {
 		return false
@@ -196,7 +190,7 @@ func (o *order) othersWaitLocked() bool {
 	return false
 }
 
-// readSlot is the slot of a response that tells its turn when it has been read.
+// readSlot is the slot of a response; its release tells the turn that the client has read it.
 type readSlot struct {
 	slot infer.Memory
 	turn *turn
@@ -217,8 +211,8 @@ func (s *readSlot) Release() {
 	s.slot.Release()
 }
 
-// noSlot stands for a slot that was released when its response was kept: the goroutine that
-// hands it up later may hold other responses back, so it is not to wait for the client.
+// noSlot replaces a slot that was released when its response was kept. The goroutine that sends the
+// response later may block other responses, so it must not wait for the client.
 type noSlot struct{}
 
 // Retain implements infer.Memory.

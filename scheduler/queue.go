@@ -4,12 +4,11 @@ import (
 	"container/heap"
 
 	"github.com/nereid-serving/nereid/scheduler/batching"
-	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
-// queue is a list of requests in the order in which they are to be executed.
+// queue is a list of requests in the order of their execution.
 type queue struct {
-	linked.List[*request]
+	List[*request]
 	length int
 }
 
@@ -28,15 +27,14 @@ func (q *queue) remove(r *request) {
 	q.length--
 }
 
-// lines are the queues of a batcher: for each priority, the highest first, the
-// requests in time, and then the requests that are past their deadline and wait until
-// no other does.
+// lines are the queues of a batcher. Each priority, the highest first, has one queue for requests
+// in time and one for requests past their deadline, which wait until no other request does.
 type lines struct {
 	queues []queue           // two for each level
 	levels []batching.Policy // of each level
 	length int               // of all
 	bls    int               // BLS requests
-	// deadlines of the requests that are to be rejected at them.
+	// Requests that are rejected at their deadlines.
 	deadlines deadlines
 }
 
@@ -44,7 +42,7 @@ func newLines(levels []batching.Policy) lines {
 	return lines{queues: make([]queue, 2*len(levels)), levels: levels}
 }
 
-// fresh is the queue of a level, late that of those past their deadline.
+// fresh returns the queue of a level, late that of its requests past their deadline.
 func fresh(level int) int { return 2 * level }
 func late(level int) int  { return 2*level + 1 }
 
@@ -52,19 +50,19 @@ func isLate(line int) bool { return line%2 == 1 }
 
 func (l *lines) policyOf(line int) *batching.Policy { return &l.levels[line/2] }
 
-// full reports whether the policy of a level lets no other wait.
+// full reports whether the queue of a level has reached the limit of its policy.
 func (l *lines) full(level int) bool {
 	most := l.levels[level].Size
 	return most > 0 && l.queues[fresh(level)].length+l.queues[late(level)].length >= most
 }
 
-// pushBack has a request wait at the end of its line.
+// pushBack appends a request to its line.
 func (l *lines) pushBack(r *request) {
 	l.queues[r.line].pushBack(r)
 	l.added(r)
 }
 
-// pushFront has it wait before all others of its line.
+// pushFront puts a request in front of its line.
 func (l *lines) pushFront(r *request) {
 	l.queues[r.line].pushFront(r)
 	l.added(r)
@@ -93,15 +91,15 @@ func (l *lines) remove(r *request) {
 	}
 }
 
-// delay moves a request that is past its deadline behind the requests in time.
+// delay moves a request past its deadline behind the requests in time.
 func (l *lines) delay(r *request) {
 	l.remove(r)
 	r.line = late(r.line / 2)
 	l.pushBack(r)
 }
 
-// following returns the request after another in the whole order, the first of
-// all if that is nil; nil if there is none.
+// following returns the request after r in the order of execution, or the first if r is nil. It
+// returns nil at the end.
 func (l *lines) following(r *request) *request {
 	line := 0
 	if r != nil {
@@ -118,10 +116,10 @@ func (l *lines) following(r *request) *request {
 	return nil
 }
 
-// deadlines are waiting requests, a heap whose top has the nearest deadline.
+// deadlines is a heap of queued requests; the top has the earliest deadline.
 type deadlines []*request
 
-// next is the nearest deadline, 0 if there is none.
+// next returns the earliest deadline, or 0.
 func (d deadlines) next() int64 {
 	if len(d) == 0 {
 		return 0
@@ -132,26 +130,21 @@ func (d deadlines) next() int64 {
 func (d *deadlines) add(r *request)    { heap.Push(d, r) }
 func (d *deadlines) remove(r *request) { heap.Remove(d, r.alarm-1) }
 
-// Len implements heap.Interface, as the four below do.
 func (d deadlines) Len() int { return len(d) }
 
-// Less has the nearest first.
 func (d deadlines) Less(i, j int) bool { return d[i].deadline < d[j].deadline }
 
-// Swap keeps each request's place with it.
 func (d deadlines) Swap(i, j int) {
 	d[i], d[j] = d[j], d[i]
 	d[i].alarm, d[j].alarm = i+1, j+1
 }
 
-// Push adds a *request.
 func (d *deadlines) Push(x any) {
 	r, _ := x.(*request)
 	*d = append(*d, r)
 	r.alarm = len(*d)
 }
 
-// Pop removes the last.
 func (d *deadlines) Pop() any {
 	last := len(*d) - 1
 	r := (*d)[last]

@@ -8,8 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// askLocked chooses, among idle instances that take turns, the instance that is to ask
-// for the turn.
+// askLocked chooses the idle instance that asks for a turn.
 func (d *Batcher) askLocked() (in *ratelimit.Instance, bls []*infer.Request) {
 	in = ratelimit.LeastUsed(d.idle)
 	d.asked = in
@@ -23,8 +22,8 @@ func (d *Batcher) askLocked() (in *ratelimit.Instance, bls []*infer.Request) {
 	return in, bls
 }
 
-// recallIdleLocked takes the wish for a turn back if nothing waits any more. What
-// it returns is to be called with nothing locked.
+// recallIdleLocked withdraws the request for a turn if no request is queued. The result is called
+// after unlocking.
 func (d *Batcher) recallIdleLocked() (then func()) {
 	if d.asked == nil || d.waiting.length > 0 {
 		return nothing
@@ -35,14 +34,14 @@ func (d *Batcher) recallIdleLocked() (then func()) {
 func (d *Batcher) recallLocked() (then func()) {
 	others := d.asked.Recall()
 	if others == nil {
-		return nothing // it is about to be settled
+		return nothing // its turn has come
 	}
 	d.asked = nil
 	return others
 }
 
-// reaskLocked has another instance asked for a turn in the place of an instance that gets
-// no more batches. What it returns is to be called with nothing locked.
+// reaskLocked asks for a turn of another instance if gone was about to have one. The result is
+// called after unlocking.
 func (d *Batcher) reaskLocked(gone backend.Instance) (then func()) {
 	if d.asked == nil || backend.Instance(d.asked) != gone {
 		return nothing
@@ -70,8 +69,8 @@ func (a *applicant) Granted(in *ratelimit.Instance) *backend.Batch {
 	return &b.Batch
 }
 
-// turnOf gives an instance whose turn it is the batch that is due, nil if none is.
-// The others that it returns are to be answered.
+// turnOf gives an instance whose turn it is the batch that is due, or returns nil. The caller
+// answers the dropped requests.
 func (d *Batcher) turnOf(in *ratelimit.Instance) (b *batch, out []dropped) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,7 +89,7 @@ func (d *Batcher) turnOf(in *ratelimit.Instance) (b *batch, out []dropped) {
 	return b, out
 }
 
-// Settled implements ratelimit.Applicant: the next instance can ask.
+// Settled implements ratelimit.Applicant: another instance can ask.
 func (a *applicant) Settled() {
 	d := (*Batcher)(a)
 	d.mu.Lock()
@@ -99,9 +98,8 @@ func (a *applicant) Settled() {
 	d.dispatch()
 }
 
-// turnsTo looks whether an instance has had its turn with a request that has just
-// come, and returns it, nil if there is none. One that waits on is mentioned if a
-// model has made it.
+// turnsTo returns the instance that already has a new request, or nil. A queued BLS request is
+// mentioned to the instance that asks for a turn.
 func (d *Batcher) turnsTo(r *request) backend.Instance {
 	d.mu.Lock()
 	var in backend.Instance

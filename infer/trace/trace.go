@@ -83,12 +83,9 @@ func (t *Trace) Child() *Trace {
 
 // Begin notes that a version of a model has the request, since at.
 func (t *Trace) Begin(model string, version int64, request string, at int64) {
-	if t != nil {
-		t.begin(model, version, request, at)
+	if t == nil {
+		return
 	}
-}
-
-func (t *Trace) begin(model string, version int64, request string, at int64) {
 	tree := t.tree
 	tree.mu.Lock()
 	defer tree.mu.Unlock()
@@ -109,9 +106,10 @@ func (t *Trace) begin(model string, version int64, request string, at int64) {
 
 // Queued notes that a scheduler has the request, since at, and reports whether it is the
 // first to say so.
-func (t *Trace) Queued(at int64) bool { return t != nil && t.queue(at) }
-
-func (t *Trace) queue(at int64) bool {
+func (t *Trace) Queued(at int64) bool {
+	if t == nil {
+		return false
+	}
 	t.tree.mu.Lock()
 	defer t.tree.mu.Unlock()
 	if t.queued || !t.recordingLocked() {
@@ -124,12 +122,9 @@ func (t *Trace) queue(at int64) bool {
 
 // Given notes that an instance has the request, or is about to get it.
 func (t *Trace) Given() {
-	if t != nil {
-		t.give()
+	if t == nil {
+		return
 	}
-}
-
-func (t *Trace) give() {
 	t.tree.mu.Lock()
 	defer t.tree.mu.Unlock()
 	t.given = t.recordingLocked()
@@ -138,12 +133,9 @@ func (t *Trace) give() {
 // Executed notes that the instance has executed the request: when it took it, when the
 // model had its inputs, when the model had answered and when all was done.
 func (t *Trace) Executed(start, inputEnd, outputStart, end int64) {
-	if t != nil {
-		t.executed(start, inputEnd, outputStart, end)
+	if t == nil {
+		return
 	}
-}
-
-func (t *Trace) executed(start, inputEnd, outputStart, end int64) {
 	tree := t.tree
 	tree.mu.Lock()
 	if t.recordingLocked() {
@@ -171,12 +163,9 @@ func ActivityName(name string) bool {
 // Activity notes what a backend has done for the request, at a time that is moved into that of the request. Beyond
 // mostActivities, or without room in Memory, it is left out. ActivityName takes the name.
 func (t *Trace) Activity(name string, at int64) {
-	if t != nil && t.tree.config.Timestamps {
-		t.activity(name, at)
+	if t == nil || !t.tree.config.Timestamps {
+		return
 	}
-}
-
-func (t *Trace) activity(name string, at int64) {
 	tree := t.tree
 	bytes := copies * int64(len(name)+entrySize)
 	room := tree.take(bytes)
@@ -200,12 +189,9 @@ func (t *Trace) activity(name string, at int64) {
 
 // Returned notes that the instance has given the request back without a look at it.
 func (t *Trace) Returned() {
-	if t != nil {
-		t.giveBack()
+	if t == nil {
+		return
 	}
-}
-
-func (t *Trace) giveBack() {
 	tree := t.tree
 	tree.mu.Lock()
 	t.given = false
@@ -215,12 +201,9 @@ func (t *Trace) giveBack() {
 
 // Responded notes that a response goes up. The last one ends the request.
 func (t *Trace) Responded(last bool) {
-	if t != nil {
-		t.respond(last)
+	if t == nil {
+		return
 	}
-}
-
-func (t *Trace) respond(last bool) {
 	tree := t.tree
 	tree.mu.Lock()
 	if t.parent == nil && !tree.responded {
@@ -236,12 +219,9 @@ func (t *Trace) respond(last bool) {
 
 // Refused ends a request that its model's version has not accepted.
 func (t *Trace) Refused() {
-	if t != nil {
-		t.refuse()
+	if t == nil {
+		return
 	}
-}
-
-func (t *Trace) refuse() {
 	tree := t.tree
 	tree.mu.Lock()
 	t.responded, t.given = true, false
@@ -251,9 +231,7 @@ func (t *Trace) refuse() {
 
 // Stamp notes what the front end does now, in the trace that New has made.
 func (t *Trace) Stamp(name Name) {
-	if t != nil {
-		t.StampAt(name, 0)
-	}
+	t.StampAt(name, 0)
 }
 
 // StampAt is Stamp for something that was at another time; 0 is now.

@@ -8,18 +8,17 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Alike tells which requests of a model can be in one batch: those whose inputs
-// of variable shape have the same one, beyond the batch dimension, unless the
-// batch may be ragged, whose shape tensors are the same, and, where inputs are
-// optional, that have the same inputs.
+// Alike decides which requests of a model fit into one batch. Inputs of variable shape must have
+// equal shapes beyond the batch dimension unless the batch may be ragged. Shape tensors must be
+// equal. If inputs are optional, requests must have the same inputs.
 type Alike struct {
-	names  bool // the same inputs are there
+	names  bool // compare the names of inputs
 	inputs []alikeInput
 }
 
 type alikeInput struct {
 	name    string
-	content bool // bytes are compared, too
+	content bool // compare the bytes too
 }
 
 // NewAlike returns nil if all requests of a model are alike.
@@ -38,8 +37,8 @@ func NewAlike(config *kserve.ModelConfig) *Alike {
 	return a
 }
 
-// Equal reports whether a request can be in a batch that another one has begun.
-// Both have a batch dimension, or there is no second request in any batch.
+// Equal reports whether other fits into the batch that first has begun. Both have a batch
+// dimension; without one a batch has one request.
 func (a *Alike) Equal(first, other *infer.Request) bool {
 	if a == nil {
 		return true
@@ -69,7 +68,7 @@ func (a *Alike) Equal(first, other *infer.Request) bool {
 	return true
 }
 
-// item is a shape without its batch dimension.
+// item returns a shape without its batch dimension.
 func item(shape []int64) []int64 {
 	if len(shape) == 0 {
 		return nil

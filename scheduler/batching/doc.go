@@ -1,12 +1,7 @@
-// Package batching holds what a model's config says about batches: how large they
-// are and how long they wait (Rules), what happens to requests that wait for long
-// (Policy), which requests fit together (Alike), and which of these a strategy
-// excludes (Strategy).
+// Package batching interprets the batch settings of a model's config: the sizes and delays of
+// batches (Rules), the treatment of requests that wait long (Policy), which requests fit together
+// (Alike), and which of them a strategy excludes (Strategy). The schedulers apply the result.
 //
-// Nothing here executes or waits: scheduler.Batcher and the sequence batcher ask.
-// Rules, Policy and Alike do not change after they are made, so any goroutine may
-// use them without a lock. The function that Strategy.Begin returns belongs to the
-// batch that is being formed, and its caller holds the scheduler's lock.
-//
-// Alike and Strategy read the tensors of requests and keep no reference to them.
+// Rules, Policy and Alike do not change after they are made, so they need no lock. The function
+// that Strategy.Begin returns is called with the scheduler's lock held.
 package batching

@@ -7,14 +7,13 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Policy is what happens to the requests that wait at one level of priority. The
-// zero value lets as many wait as come, for as long as it takes.
+// Policy says how requests wait at one level of priority. The zero value has no limits.
 type Policy struct {
-	Size  int  // how many may wait; 0: as many as come
-	Delay bool // past its deadline a request waits until no other does; else it is rejected
+	Size  int  // requests that may wait; 0: no limit
+	Delay bool // a request past its deadline waits until no other does; otherwise it is rejected
 
-	timeout  time.Duration // how long each waits at most; 0: for ever
-	override bool          // a request may have a shorter timeout of its own
+	timeout  time.Duration // of each request; 0: none
+	override bool          // a request may ask for a shorter timeout
 }
 
 func newPolicy(p *kserve.ModelQueuePolicy) Policy {
@@ -27,14 +26,14 @@ func newPolicy(p *kserve.ModelQueuePolicy) Policy {
 // Forever is the longest Duration that Micros returns.
 const Forever = 100 * 365 * 24 * time.Hour
 
-// Micros returns n microseconds, Forever if that is less.
+// Micros returns n microseconds, at most Forever.
 func Micros(n uint64) time.Duration {
 	const most = uint64(Forever / time.Microsecond)
 	return time.Duration(min(n, most)) * time.Microsecond
 }
 
-// MadeAt returns when the timeout of a request begins that the scheduler accepts now:
-// when a model made it, if that is known. Times are ns of backend.Now.
+// MadeAt returns when the timeout of a request begins that a scheduler accepts now: when a model
+// made it, if that is known. Times are ns of backend.Now.
 func MadeAt(req *infer.Request, now int64) int64 {
 	if req.Made == 0 || req.Made > now {
 		return now
@@ -42,9 +41,8 @@ func MadeAt(req *infer.Request, now int64) int64 {
 	return req.Made
 }
 
-// DeadlineOf returns when a request that begins to wait now has waited for too
-// long, in ns of backend.Now, 0 for never. Its own timeout counts only if it is shorter than the
-// policy's, so never where the policy has none.
+// DeadlineOf returns the deadline of a request that is queued now, in ns of backend.Now; 0: none. A
+// request's own timeout can only shorten the policy's, so it has no effect if the policy has none.
 func (p *Policy) DeadlineOf(req *infer.Request, now int64) int64 {
 	timeout := p.timeout
 	if own := Micros(req.TimeoutMicros); p.override && own > 0 && own < timeout {
@@ -56,5 +54,5 @@ func (p *Policy) DeadlineOf(req *infer.Request, now int64) int64 {
 	return now + int64(timeout)
 }
 
-// Plain reports whether requests wait as if there were no policy.
+// Plain reports whether the policy has no limits.
 func (p *Policy) Plain() bool { return p.Size == 0 && p.timeout == 0 && !p.override }

@@ -7,39 +7,35 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Rules says how a scheduler.Batcher joins requests to batches. It does not change
-// once a Batcher has it.
+// Rules says how a scheduler.Batcher forms batches. It does not change once a Batcher has it.
 type Rules struct {
-	// MaxSize bounds the summed batch sizes of a batch's requests; below 2 each
-	// request is executed by itself.
+	// MaxSize bounds the summed batch sizes of a batch's requests. Below 2 each request is executed
+	// by itself.
 	MaxSize int64
-	// Preferred are sizes for which a batch need not wait, ascending; default
-	// MaxSize alone.
+	// Preferred are the sizes at which a batch need not wait, ascending; default MaxSize.
 	Preferred []int64
-	// MaxDelay is how long a request waits for others that make its batch one of a
-	// preferred size, while an instance is idle.
+	// MaxDelay is how long a batch waits for a preferred size while an instance is idle.
 	MaxDelay time.Duration
-	// PreserveOrder has the responses of clients' requests leave in the order in
-	// which the requests were given to instances. BLS requests do not take part: one could
-	// wait for the response of its own caller.
+	// PreserveOrder sends the responses of clients' requests in the order in which the requests
+	// were given to instances. BLS requests are exempt: one could wait for the response of its own
+	// caller.
 	PreserveOrder bool
-	// Levels is how many priorities there are, 1 the highest; 0: all are equal. A
-	// request that names no level, or an unknown one, has DefaultLevel.
+	// Levels is the number of priorities, 1 the highest; 0: all requests are equal. A request with
+	// no level, or an unknown one, has DefaultLevel.
 	Levels, DefaultLevel uint64
-	// Policy is what happens to those that wait, Policies that of single levels;
-	// nil: nothing.
+	// Policy applies to all levels without an entry in Policies; nil: no limits.
 	Policy   *kserve.ModelQueuePolicy
 	Policies map[uint64]*kserve.ModelQueuePolicy
-	// Alike tells which requests can be in one batch; nil: all.
+	// Alike decides which requests fit into one batch; nil: all.
 	Alike *Alike
-	// Strategy decides beyond that; nil: it does not.
+	// Strategy may exclude further requests; nil: none.
 	Strategy Strategy
-	// StartWith holds everything back until so many requests wait for the first
-	// time: for tests that need to know what is batched.
+	// StartWith delays all executions until this number of requests waits for the first time, for
+	// tests that depend on the batches.
 	StartWith int
 }
 
-// NewRules returns what a normalised config asks for, nil without dynamic_batching.
+// NewRules returns the rules of a normalised config, nil without dynamic_batching.
 func NewRules(config *kserve.ModelConfig) *Rules {
 	dynamic := config.GetDynamicBatching()
 	if dynamic == nil {
@@ -58,11 +54,10 @@ func NewRules(config *kserve.ModelConfig) *Rules {
 	return b
 }
 
-// maxLevels bounds how many priorities a config can have queues for.
+// maxLevels bounds the number of queues.
 const maxLevels = 1 << 16
 
-// LevelPolicies returns the policy of each level, the highest first; there is one at
-// least.
+// LevelPolicies returns the policy of each level, the highest first. There is at least one.
 func (b *Rules) LevelPolicies() []Policy {
 	list := make([]Policy, max(1, min(b.Levels, maxLevels)))
 	for i := range list {
@@ -75,7 +70,7 @@ func (b *Rules) LevelPolicies() []Policy {
 	return list
 }
 
-// LevelOf returns the level of a request of a priority, an index of LevelPolicies.
+// LevelOf returns the level of a priority, as an index into LevelPolicies.
 func (b *Rules) LevelOf(priority uint64) int {
 	if b.Levels == 0 {
 		return 0

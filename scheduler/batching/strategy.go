@@ -8,18 +8,17 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Strategy decides which requests share a batch, beyond what the batcher itself
-// demands: it can exclude a request, which then begins the next batch, and never
-// adds one. A backend supplies it for its model (backend.Strategist), an embedder
-// by name (version.Settings); Volume and Single come with the server.
+// Strategy decides which requests share a batch, beyond the rules of the batcher. It can exclude a
+// request, which then begins the next batch. A backend supplies it for its model
+// (backend.Strategist), an embedder by name (version.Settings); Volume and Single come with the
+// server.
 type Strategy = backend.Strategy
 
-// VolumeParameter is the parameter of a model that Volume reads.
+// VolumeParameter is the model parameter that Volume reads.
 const VolumeParameter = "MAX_BATCH_VOLUME_BYTES"
 
-// Volume is the strategy that bounds the bytes of all inputs of a batch by the
-// model's parameter MAX_BATCH_VOLUME_BYTES. A request that is larger is executed
-// by itself.
+// Volume is the strategy that limits the bytes of all inputs of a batch to the model's parameter
+// MAX_BATCH_VOLUME_BYTES. A larger request is executed by itself.
 func Volume(config *kserve.ModelConfig) (Strategy, error) {
 	if len(config.GetParameters()) == 0 {
 		return nil, infer.Errorf(infer.NotFound, "Unable to find parameters in model config")
@@ -36,7 +35,7 @@ func Volume(config *kserve.ModelConfig) (Strategy, error) {
 	return volume(most), nil
 }
 
-// volume is how many bytes a batch may have.
+// volume is the limit of Volume in bytes.
 type volume uint64
 
 // Begin implements Strategy.
@@ -47,7 +46,7 @@ func (v volume) Begin() func(*infer.Request) bool {
 		for i := range req.Inputs {
 			bytes += uint64(req.Inputs[i].Size())
 		}
-		if over = over || bytes > left; over { // for good, of a first one that is too large
+		if over = over || bytes > left; over { // also if the first request is too large
 			return false
 		}
 		left -= bytes
@@ -55,7 +54,7 @@ func (v volume) Begin() func(*infer.Request) bool {
 	}
 }
 
-// Single is the strategy of one request in each batch.
+// Single is the strategy with one request in each batch.
 func Single(*kserve.ModelConfig) (Strategy, error) { return single{}, nil }
 
 type single struct{}

@@ -10,29 +10,26 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// Config describes an ensemble: a graph of models that hand tensors to each other.
-// The caller has checked it: each tensor is made by one step or is an input, and no
-// step needs its own outputs.
+// Config describes an ensemble: a graph of models that pass tensors to each other. The caller has
+// checked that each tensor is an input or the output of one step, and that the graph has no cycle.
 type Config struct {
 	Model string
-	// Batches says that the ensemble's own tensors have a batch dimension.
+	// Batches reports whether the ensemble's own tensors have a batch dimension.
 	Batches bool
-	// Decoupled says that one of the steps may answer any number of times: so does
-	// the ensemble then.
+	// Decoupled reports whether a step, and so the ensemble, may send any number of responses.
 	Decoupled bool
 	Inputs    []string
 	Outputs   []Output
 	Steps     []Step
-	// MaxInflight is how many requests of each step may be under way at once, over
-	// all requests of the ensemble; 0 is no limit.
+	// MaxInflight limits the requests in flight of each step, over all requests of the ensemble; 0:
+	// no limit.
 	MaxInflight int
 	Composer    Composer
 	Observer    scheduler.Observer // of the ensemble's own requests
 	Log         zerolog.Logger
 }
 
-// Output is an output of an ensemble, with the dims that its config announces, or
-// those before reshape.
+// Output is an output of an ensemble. Dims are those of its config, before reshape.
 type Output struct {
 	Tensor string
 	Dims   []int64
@@ -41,33 +38,32 @@ type Output struct {
 // Step is one request to a composing model.
 type Step struct {
 	Model     string
-	Version   int64 // infer.LatestVersion: the latest that is ready when a request comes
+	Version   int64 // or infer.LatestVersion
 	Decoupled bool
-	Inputs    []Link // in the order in which the model gets them
-	Outputs   []Link // that the model is asked for
+	Inputs    []Link // in the model's order
+	Outputs   []Link // requested from the model
 }
 
-// Link ties an input or output of a step's model to a tensor of the ensemble.
+// Link connects an input or output of a step's model to a tensor of the ensemble.
 type Link struct{ Name, Tensor string }
 
 // Composer finds the composing models of an ensemble.
 type Composer interface {
-	// Hold returns the version that a request would reach. It is not unloaded
-	// before it is released.
+	// Hold returns the version that a request would reach. It stays loaded until it is released.
 	Hold(model string, version int64) (Composed, error)
 }
 
 // Composed is a version of a model that a request of an ensemble holds.
 type Composed interface {
-	// Submit is infer.Submitter's. The Awaiter is the instance that the request has
-	// been handed to, nil if that is not known or it waits.
+	// Submit is infer.Submitter's. The Awaiter is the instance that has the request, or nil if that
+	// is unknown or the request is queued.
 	Submit(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error)
 	// Batches reports whether the model's tensors have a batch dimension.
 	Batches() bool
-	// Dims returns the dims of an input in the model's config, nil if it has no such
+	// Dims returns the dims of an input in the model's config, or nil if the model has no such
 	// input.
 	Dims(input string) []int64
-	// TakesDevices reports whether inputs reach the model on devices.
+	// TakesDevices reports whether the model accepts inputs on devices.
 	TakesDevices() bool
 	// Release ends the hold. It is called once.
 	Release()

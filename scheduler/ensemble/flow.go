@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// flow is one request on its way through an ensemble.
+// flow is one request to an ensemble.
 type flow struct {
 	ensemble *Scheduler
 	plan     *plan
@@ -21,41 +21,41 @@ type flow struct {
 	composed []Composed // by step
 	label    sequenceLabel
 	costs    infer.Costs
-	start    int64 // of the request
-	began    int64 // its first steps
-	// done receives one value when the last response has been handed up; nil if
-	// Submit made the flow. moved receives one when the step in spun has ended.
+	start    int64 // when the request arrived
+	began    int64 // when its first steps were submitted
+	// done receives one value when the last response has been sent; nil for a submitted request.
+	// moved receives one when the step in spun has ended.
 	done, moved chan struct{}
 
 	mu       sync.Mutex
 	first    row
 	runs     []stepRun      // of the first iteration
-	slab     []infer.Tensor // for their inputs
-	later    map[int]*row   // of iterations after the first that have values
-	made     []int          // of each step that is decoupled: its responses with outputs
-	pending  int            // steps that are ready, or wait for their turn
-	inflight int            // steps that have been submitted and not ended
-	held     []*stepRun     // that wait for their turn
+	slab     []infer.Tensor // inputs of runs
+	later    map[int]*row   // later iterations with values
+	made     []int          // responses with outputs, by decoupled step
+	pending  int            // steps that are ready or held
+	inflight int            // submitted steps
+	held     []*stepRun     // steps that wait for their turn
 	err      *infer.Error
-	last     *infer.Response // the final response, as far as it is known
+	last     *infer.Response // the final response, once known
 	acting   bool
-	spun     *stepRun // that the client's goroutine spins for: the one submitted last
-	window   window
+	spun     *stepRun // the last submitted step, for which the client's goroutine spins
+	slots    slotHolder
 
-	// What is to be done, in this order.
+	// Pending actions, in this order.
 	freed  []*inflightLimiter
 	out    []*infer.Response
 	ready  []*stepRun
-	unread int // of ready: those before have been taken
+	unread int // index into ready
 }
 
 func newFlow(e *Scheduler, ctx context.Context, req *infer.Request, send infer.Sender) *flow {
-	f := &flow{ensemble: e, ctx: ctx, request: req, send: send, start: backend.Now(), window: window{loose: e.loose}}
+	f := &flow{ensemble: e, ctx: ctx, request: req, send: send, start: backend.Now(), slots: slotHolder{keepsNoSlots: e.keepsNoSlots}}
 	req.Queued(f.start)
 	return f
 }
 
-// begin holds the models and gives the first steps their inputs.
+// begin holds the models and passes the request's inputs to the first steps.
 func (f *flow) begin() {
 	e := f.ensemble
 	f.plan = e.plan(f.request.Outputs)
@@ -68,13 +68,13 @@ func (f *flow) begin() {
 	f.actLocked()
 }
 
-// guarded calls what and makes a panic an error: the code that it calls depends on
-// what models respond.
+// guarded calls a function and returns its panic as an error: it depends on the responses of
+// models.
 func (f *flow) guarded(what func() error) error {
 	return panics.Run(f.ensemble.config.Log, panics.Request, what)
 }
 
-// hand hands a response up.
+// hand sends a response.
 func (f *flow) hand(r *infer.Response) {
 	_ = f.guarded(func() error { f.send(r); return nil })
 }
@@ -111,7 +111,7 @@ func (f *flow) beginLocked() error {
 	return nil
 }
 
-// wait waits for the last response, actively as long as the instances say so.
+// wait waits for the last response, and spins as long as the instances ask for it.
 func (f *flow) wait() {
 	for {
 		f.mu.Lock()
@@ -133,8 +133,8 @@ func (f *flow) wait() {
 	<-f.done
 }
 
-// setLocked gives a tensor its value of an iteration, which belongs to the flow
-// from now on; its slot is retained.
+// setLocked sets the value of a tensor in an iteration. The flow takes ownership of it and retains
+// its slot.
 func (f *flow) setLocked(tensor, iteration int, v value) {
 	v.left = f.plan.takers[tensor]
 	if v.left == 0 || f.err != nil {
@@ -162,7 +162,7 @@ func (f *flow) setLocked(tensor, iteration int, v value) {
 	}
 }
 
-// emitLocked makes the response of an iteration.
+// emitLocked creates the response of an iteration.
 func (f *flow) emitLocked(row *row) {
 	e := f.ensemble
 	response := &infer.Response{Outputs: make([]infer.Tensor, 0, len(f.plan.outputs))}
@@ -194,13 +194,13 @@ func (f *flow) emitLocked(row *row) {
 		response.Parameters = from.parameters()
 	}
 	if !e.config.Decoupled {
-		f.last = response // when all steps have ended: they may still read the inputs
+		f.last = response // sent when all steps have ended: they may still read the inputs
 		return
 	}
 	f.out = append(f.out, response)
 }
 
-// failLocked notes why the request fails, the first time it does. No further step is begun.
+// failLocked records the first error of the request. No further step begins.
 func (f *flow) failLocked(err error) {
 	if f.err == nil {
 		own := infer.AsError(err)
@@ -214,8 +214,8 @@ func (f *flow) failLocked(err error) {
 	f.releaseRowsLocked()
 }
 
-// releaseRowsLocked gives up the values that wait for others. With them go their
-// places in the windows of models, which could not end without.
+// releaseRowsLocked releases the values that wait for others, with their slots: the models that
+// wait for these slots could not end otherwise.
 func (f *flow) releaseRowsLocked() {
 	f.first.release()
 	for _, row := range f.later {
@@ -224,8 +224,8 @@ func (f *flow) releaseRowsLocked() {
 	clear(f.later)
 }
 
-// actLocked does what is to be done until nothing is, unless another goroutine does
-// it already. It is called with mu held, and returns without.
+// actLocked performs pending actions until none is left, unless another goroutine does so already.
+// It is called with mu held and returns without it.
 func (f *flow) actLocked() {
 	if f.acting {
 		f.mu.Unlock()
@@ -258,7 +258,7 @@ func (f *flow) actLocked() {
 			}
 			f.dispatchLocked(run)
 		case f.idleLocked():
-			f.mu.Unlock() // nothing more comes: acting stays set
+			f.mu.Unlock() // no event follows: acting stays set
 			f.conclude()
 			return
 		default:
@@ -269,12 +269,12 @@ func (f *flow) actLocked() {
 	}
 }
 
-// idleLocked reports whether nothing is to come and nothing to be done.
+// idleLocked reports whether no action and no step is pending.
 func (f *flow) idleLocked() bool {
 	return f.inflight == 0 && f.pending == 0 && len(f.out) == 0 && len(f.freed) == 0
 }
 
-// conclude hands up the last response, when no step is under way.
+// conclude sends the last response when no step is in flight.
 func (f *flow) conclude() {
 	e := f.ensemble
 	last := f.last
@@ -293,7 +293,7 @@ func (f *flow) conclude() {
 			"in ensemble '%s', %sunexpected deadlock, at least one output is not set while no more ensemble steps can be made",
 			e.config.Model, f.request.LogPrefix()))
 	}
-	f.closeWindow()
+	f.closeSlots()
 	f.mu.Lock()
 	f.releaseRowsLocked()
 	f.mu.Unlock()
@@ -310,8 +310,8 @@ func (f *flow) conclude() {
 	}
 }
 
-// count reports what the request cost. The times of its steps are summed up, and
-// may be more than have passed.
+// count reports the costs of the request. The summed times of its steps may exceed the elapsed
+// time.
 func (f *flow) count(ok bool) {
 	observer := f.ensemble.config.Observer
 	if !ok { // twice, as Triton does and its clients expect
@@ -322,7 +322,7 @@ func (f *flow) count(ok bool) {
 	input, infer, output := f.costs.Input.Load(), f.costs.Infer.Load(), f.costs.Output.Load()
 	now := backend.Now()
 	report := backend.Report{Executed: true, End: now, ComputeEnd: now - output, ComputeStart: now - output - infer, Start: now - output - infer - input}
-	if c := f.request.Costs; c != nil { // it is a step itself
+	if c := f.request.Costs; c != nil { // the request is a step of another ensemble
 		c.Add(input, infer, output)
 	}
 	observer.Executed(&scheduler.Execution{

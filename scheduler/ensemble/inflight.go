@@ -4,24 +4,24 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nereid-serving/nereid/scheduler/linked"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // patienceTurn is how long a step waits for its turn at most.
 const patienceTurn = 300 * time.Second
 
-// inflightLimiter bounds how many requests of one step are under way at once, over all
-// requests of an ensemble. Its mu is locked after a flow's.
+// inflightLimiter limits the requests in flight of one step, over all requests of an ensemble. Its
+// mu is locked after a flow's.
 type inflightLimiter struct {
 	limit int // 0: none
 
 	mu       sync.Mutex
 	used     int
-	waiting  linked.List[*stepRun]
+	waiting  scheduler.List[*stepRun]
 	granting bool // a goroutine grants turns
 }
 
-// enter reports whether a step may go ahead now; otherwise it is granted later.
+// enter reports whether a step may proceed now; otherwise granted is called later.
 func (l *inflightLimiter) enter(run *stepRun) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,7 +39,7 @@ func (l *inflightLimiter) removeLocked(run *stepRun) {
 	run.queued = false
 }
 
-// withdraw takes a step out that waits, and reports whether it did.
+// withdraw removes a waiting step and reports whether it was waiting.
 func (l *inflightLimiter) withdraw(run *stepRun) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,8 +50,8 @@ func (l *inflightLimiter) withdraw(run *stepRun) bool {
 	return true
 }
 
-// free ends a step's turn, and begins that of the step that has waited longest.
-// Those that end at once are not granted one inside the other.
+// free ends a step's turn and starts that of the step that has waited longest. A loop, instead of
+// recursion, handles steps that end at once.
 func (l *inflightLimiter) free() {
 	l.mu.Lock()
 	l.used--

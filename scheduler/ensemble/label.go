@@ -2,23 +2,23 @@ package ensemble
 
 import "github.com/nereid-serving/nereid/infer"
 
-// The parameters of a step's response that choose the sequence of what is made from
-// it, and of an ensemble's response that tell the client that sequence.
+// Parameters of a step's response that choose a sequence for its outputs, and of an ensemble's
+// response that report the sequence to the client.
 const (
 	parameterSequence = "sequence_id"
 	parameterStart    = "sequence_start"
 	parameterEnd      = "sequence_end"
 )
 
-// sequenceLabel says to which sequence a tensor of an ensemble belongs.
+// sequenceLabel is the sequence that a tensor of an ensemble belongs to.
 type sequenceLabel struct {
 	correlation infer.CorrelationID
 	flags       uint32
-	chosen      bool // by a model, not the client
+	chosen      bool // by a model instead of the client
 }
 
-// overridden is the label of a response's tensors, given that of its request: the
-// parameters decide if there are any of these.
+// overridden returns the label of a response's tensors: that of its request, unless parameters
+// choose another.
 func (l *sequenceLabel) overridden(parameters []infer.Parameter) (*sequenceLabel, error) {
 	var chosen *sequenceLabel
 	for i := range parameters {
@@ -62,7 +62,7 @@ func (l *sequenceLabel) overridden(parameters []infer.Parameter) (*sequenceLabel
 	return chosen, nil
 }
 
-// parameters are those of a response of an ensemble.
+// parameters returns the parameters of an ensemble's response.
 func (l *sequenceLabel) parameters() []infer.Parameter {
 	id := infer.Parameter{Name: parameterSequence, Kind: infer.IntParameter, Int: int64(l.correlation.Number)}
 	if l.correlation.Text != "" {
@@ -75,8 +75,8 @@ func (l *sequenceLabel) parameters() []infer.Parameter {
 	}
 }
 
-// take has the request belong to the sequence of one of its inputs: a model's
-// choice counts for more than the client's, and the first for more than others.
+// take assigns the request to the sequence of one of its inputs. A model's choice takes precedence
+// over the client's, and an earlier input over later ones.
 func (run *stepRun) take(l *sequenceLabel) {
 	same := run.label == nil || run.label.correlation == l.correlation && run.label.flags == l.flags
 	if !same {

@@ -15,13 +15,13 @@ type output struct {
 	dims   []int64
 }
 
-// plan says which steps are to be run for a choice of outputs.
+// plan lists the steps that a choice of outputs needs.
 type plan struct {
 	outputs []output
 	needed  []bool     // steps
-	readers [][]reader // of each tensor: inputs of needed steps
-	takers  []int      // of each tensor: readers, and one if it is a wanted output
-	wanted  []bool     // tensors that are wanted outputs
+	readers [][]reader // inputs of needed steps, by tensor
+	takers  []int      // by tensor: readers, plus one for a wanted output
+	wanted  []bool     // wanted outputs, by tensor
 }
 
 // reader is an input of a step.
@@ -60,11 +60,10 @@ func (e *Scheduler) compile() {
 	for _, s := range e.config.Steps {
 		calls[s.Model]++
 	}
-	e.loose = slices.ContainsFunc(e.config.Steps, func(s Step) bool { return s.Decoupled && calls[s.Model] > 1 })
+	e.keepsNoSlots = slices.ContainsFunc(e.config.Steps, func(s Step) bool { return s.Decoupled && calls[s.Model] > 1 })
 }
 
-// plan returns what is to be done for the outputs of a request: all if none are
-// named.
+// plan returns the plan for the outputs of a request; no names mean all outputs.
 func (e *Scheduler) plan(outputs []string) *plan {
 	if len(outputs) == 0 {
 		return e.whole

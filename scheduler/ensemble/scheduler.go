@@ -9,18 +9,17 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// Scheduler executes the requests of one version of an ensemble. It has neither
-// instances nor goroutines.
+// Scheduler executes the requests of one version of an ensemble.
 type Scheduler struct {
-	config   Config
-	tensors  map[string]int // their numbers
-	steps    []step
-	inputs   []int // tensors
-	outputs  map[string]output
-	whole    *plan
-	widest   int  // inputs of all steps
-	loose    bool // see window
-	limiters []*inflightLimiter
+	config       Config
+	tensors      map[string]int // numbers by name
+	steps        []step
+	inputs       []int // tensors
+	outputs      map[string]output
+	whole        *plan
+	widest       int  // inputs of all steps
+	keepsNoSlots bool // see slotHolder
+	limiters     []*inflightLimiter
 
 	mu     sync.Mutex
 	census scheduler.Census
@@ -64,7 +63,7 @@ func (e *Scheduler) Submit(ctx context.Context, req *infer.Request, send infer.S
 	return nil
 }
 
-// accept takes a request in.
+// accept counts a request.
 func (e *Scheduler) accept(ctx context.Context, req *infer.Request, send infer.Sender) (*flow, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -76,7 +75,7 @@ func (e *Scheduler) accept(ctx context.Context, req *infer.Request, send infer.S
 	return newFlow(e, ctx, req, send), nil
 }
 
-// end takes a request out whose last response has been handed up.
+// end removes a request whose last response has been sent.
 func (e *Scheduler) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -402,15 +402,15 @@ func TestStepsKeepPlacesInTheWindow(t *testing.T) {
 		places(2)
 		k.answer("n", "OUT=x.")
 		places(1) // the client has it
-		time.Sleep(patienceWindow - time.Nanosecond)
+		time.Sleep(patienceSlots - time.Nanosecond)
 		k.answer("r", "OUT=c")
-		time.Sleep(patienceWindow)
+		time.Sleep(patienceSlots)
 		places(2) // something has moved
-		time.Sleep(patienceWindow)
+		time.Sleep(patienceSlots)
 		places(0) // nothing has: perhaps they wait for each other
 		k.answer("r", "OUT=d")
 		places(1) // the model waits again
-		time.Sleep(2 * patienceWindow)
+		time.Sleep(2 * patienceSlots)
 		places(0)
 		for range 3 {
 			k.answer("n", "OUT=x.")

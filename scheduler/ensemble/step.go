@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/panics"
-	"github.com/nereid-serving/nereid/scheduler/linked"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // stepRun is one request of a step.
@@ -18,27 +18,27 @@ type stepRun struct {
 	iteration int
 	request   infer.Request
 	label     *sequenceLabel
-	slot      infer.Memory // of what it is made from
+	slot      infer.Memory // of the response that its inputs come from
 
 	// Guarded by the flow's mu.
 	awaiter   backend.Awaiter
 	responded bool
 	over      bool
-	turn      bool // it need not wait for its turn
-	counted   bool // in its in-flight limiter
+	turn      bool // its turn has come
+	counted   bool // by the in-flight limiter
 
-	stop  func() bool // ends the watch over the context of a step that waits for its turn
+	stop  func() bool // ends the watch over the context while the step is held
 	timer *time.Timer
 
 	// Guarded by the in-flight limiter's mu.
-	linked.Neighbours[*stepRun] // in its queue
+	scheduler.Neighbours[*stepRun] // in its queue
 
 	queued bool
 }
 
 func (run *stepRun) limiter() *inflightLimiter { return run.flow.ensemble.limiters[run.step] }
 
-// prepareLocked makes the request of a step whose inputs are all there.
+// prepareLocked creates the request of a step whose inputs are complete.
 func (f *flow) prepareLocked(row *row, step, iteration int) {
 	s := &f.ensemble.steps[step]
 	run := &f.runs[step]
@@ -50,7 +50,7 @@ func (f *flow) prepareLocked(row *row, step, iteration int) {
 	r.Inputs = f.room(len(s.inputs))
 	whole := false
 	defer func() {
-		if !whole { // after a panic over a shape
+		if !whole { // after a panic caused by a shape
 			run.releaseLocked()
 		}
 	}()
@@ -89,8 +89,8 @@ func (f *flow) prepareLocked(row *row, step, iteration int) {
 	f.ready = append(f.ready, run)
 }
 
-// stay says which outputs of a step may stay on devices: those that only steps read which take
-// them there.
+// stay returns the outputs of a step that may stay on devices: only steps read them, and all of
+// these accept tensors on devices.
 func (f *flow) stay(step int) (places []infer.Place) {
 	s := &f.ensemble.steps[step]
 	for i, tensor := range s.outputs {
@@ -109,7 +109,7 @@ func (f *flow) stay(step int) (places []infer.Place) {
 	return places
 }
 
-// room returns room for a number of inputs.
+// room returns an empty slice with capacity for n inputs.
 func (f *flow) room(n int) []infer.Tensor {
 	used := len(f.slab)
 	if n > cap(f.slab)-used {
@@ -119,8 +119,7 @@ func (f *flow) room(n int) []infer.Tensor {
 	return f.slab[used : used : used+n]
 }
 
-// dispatchLocked submits a step that is ready, or has it wait for its turn. It
-// unlocks mu meanwhile.
+// dispatchLocked submits a ready step or holds it. It unlocks mu meanwhile.
 func (f *flow) dispatchLocked(run *stepRun) {
 	if f.err == nil && f.ctx.Err() != nil {
 		f.failLocked(&infer.Error{Code: infer.Cancelled})
@@ -146,7 +145,7 @@ func (f *flow) dispatchLocked(run *stepRun) {
 	})
 	f.mu.Lock()
 	switch {
-	case err != nil && run.over: // a panic behind its last response
+	case err != nil && run.over: // a panic after its last response
 	case err != nil:
 		f.failLocked(err)
 		f.endLocked(run)
@@ -155,8 +154,8 @@ func (f *flow) dispatchLocked(run *stepRun) {
 	}
 }
 
-// holdLocked has a step wait for its turn, at most for patienceTurn, and no
-// longer than its client waits.
+// holdLocked makes a step wait for its turn, until patienceTurn has passed or its client
+// disconnects.
 func (f *flow) holdLocked(run *stepRun) {
 	f.held = append(f.held, run)
 	leave := func() bool {
@@ -176,7 +175,7 @@ func (f *flow) holdLocked(run *stepRun) {
 	run.stop = context.AfterFunc(f.ctx, panics.Guard(e.config.Log, panics.Scheduler, func() { leave() }, nil))
 }
 
-// granted goes on with a step that has waited for its turn.
+// granted continues a step that was held.
 func (f *flow) granted(run *stepRun, counted bool) {
 	f.mu.Lock()
 	f.unholdLocked(run)
@@ -195,14 +194,14 @@ func (f *flow) unholdLocked(run *stepRun) {
 	}
 }
 
-// dropLocked gives up a step that is not submitted.
+// dropLocked gives up a step that has not been submitted.
 func (f *flow) dropLocked(run *stepRun) {
 	f.unholdLocked(run)
 	f.pending--
 	run.releaseLocked()
 }
 
-// endLocked takes account of a step that has ended.
+// endLocked records the end of a step.
 func (f *flow) endLocked(run *stepRun) {
 	run.over = true
 	f.inflight--
@@ -234,7 +233,7 @@ func (run *stepRun) respond(r *infer.Response) {
 	f := run.flow
 	final := r.Final
 	f.mu.Lock()
-	f.window.moves++
+	f.slots.moves++
 	switch {
 	case r.Err != nil:
 		f.failLocked(r.Err)
@@ -250,8 +249,7 @@ func (run *stepRun) respond(r *infer.Response) {
 	f.actLocked()
 }
 
-// receiveLocked takes the outputs of a response over. Those that are not there
-// become null.
+// receiveLocked takes over the outputs of a response. Missing outputs become null.
 func (f *flow) receiveLocked(run *stepRun, r *infer.Response) {
 	s := &f.ensemble.steps[run.step]
 	iteration := run.iteration
@@ -260,7 +258,7 @@ func (f *flow) receiveLocked(run *stepRun, r *infer.Response) {
 		iteration = f.made[run.step]
 		f.made[run.step]++
 	case run.responded:
-		return // its model was not decoupled when the ensemble was loaded
+		return // the model became decoupled after the ensemble was loaded
 	}
 	run.responded = true
 	label, err := run.label.overridden(r.Parameters)
@@ -281,7 +279,7 @@ func (f *flow) receiveLocked(run *stepRun, r *infer.Response) {
 		for j := range r.Outputs {
 			if t := &r.Outputs[j]; t.Name == l.Name {
 				v.state, v.tensor, v.batch = present, *t, batch
-				t.Name, t.Memory = "", nil // which r owns no more
+				t.Name, t.Memory = "", nil // now owned by the value
 				break
 			}
 		}

@@ -2,25 +2,23 @@ package ensemble
 
 import "github.com/nereid-serving/nereid/infer"
 
-// valueState says whether a tensor has a value.
 type valueState uint8
 
 const (
 	absent  valueState = 0
 	present valueState = 1
-	null    valueState = 2 // its maker has left it out
+	null    valueState = 2 // the step did not produce it
 )
 
-// value is what a tensor of an ensemble is in one iteration. The last taker gets the
-// flow's references.
+// value is the content of a tensor in one iteration. Its last taker gets the flow's references.
 type value struct {
 	state  valueState
-	made   bool // by a step
-	left   int  // takers that have not taken it
+	made   bool // produced by a step
+	left   int  // remaining takers
 	tensor infer.Tensor
-	batch  int64 // its first dimension, 0 where that is no batch's
+	batch  int64 // the batch dimension, 0 without one
 	label  *sequenceLabel
-	slot   infer.Memory // that it has in the window of a decoupled step's model
+	slot   infer.Memory // in the window of a decoupled step's model
 }
 
 func (v *value) release() {
@@ -34,9 +32,8 @@ func (v *value) release() {
 // batch dimension; batches is the consumer's.
 func (v *value) unlike(batches bool) bool { return batches != (v.batch != 0) }
 
-// converted returns the shape that a consumer unlike the producer gets, whose config
-// has dims: a batch dimension of one is added where the shape fits dims, or removed
-// where it does not.
+// converted returns the shape for a consumer that is unlike the producer and whose config has dims.
+// A batch dimension of one is added if the shape fits dims, or removed if it does not.
 func (v *value) converted(batches bool, dims []int64) []int64 {
 	shape := v.tensor.Shape
 	switch fit := infer.ShapeFits(shape, dims); {
@@ -48,14 +45,13 @@ func (v *value) converted(batches bool, dims []int64) []int64 {
 	return shape
 }
 
-// row holds the values of one iteration: the k-th response of a decoupled step and
-// all that is made from it. What clients send and what is made from that alone is
-// the first.
+// row holds the values of one iteration: a response of a decoupled step and everything computed
+// from it. The client's inputs, and everything computed from them alone, belong to the first.
 type row struct {
 	values  []value // by tensor
-	lacks   []int   // of each step: inputs without a value
-	outputs int     // wanted ones without a value
-	live    int     // values that some taker has not taken
+	lacks   []int   // inputs without a value, by step
+	outputs int     // wanted outputs without a value
+	live    int     // values with remaining takers
 }
 
 func (r *row) reset(f *flow) {
@@ -68,8 +64,8 @@ func (r *row) reset(f *flow) {
 	r.outputs = len(f.plan.outputs)
 }
 
-// rowLocked returns the row of an iteration. One whose values have all been taken
-// is dropped, and made anew for what follows from them.
+// rowLocked returns the row of an iteration. A row is dropped when its values have been taken, and
+// created again for the values that follow.
 func (f *flow) rowLocked(iteration int) *row {
 	if iteration == 0 {
 		return &f.first
@@ -86,7 +82,7 @@ func (f *flow) rowLocked(iteration int) *row {
 	return r
 }
 
-// take hands out a value with references of its own.
+// take returns a value with references of its own.
 func (r *row) take(tensor int) value {
 	v := &r.values[tensor]
 	taken := *v
@@ -102,8 +98,7 @@ func (r *row) take(tensor int) value {
 	return taken
 }
 
-// release gives up the values that have not been taken by all. A second call does
-// nothing.
+// release releases the remaining values. A second call has no effect.
 func (r *row) release() {
 	for i := range r.values {
 		if r.values[i].state != absent {

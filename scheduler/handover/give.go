@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Give gives an instance a batch. If the instance panics, which it does only before it
-// has the batch, the batch has failed: its instance goes on with the next one.
+// Give gives a batch to an instance. An instance panics only before it has the batch; then the
+// batch fails, and the instance continues with the next one.
 func Give(log zerolog.Logger, in backend.Instance, b *backend.Batch) {
 	for _, task := range b.Tasks {
 		task.Request.Trace.Given()
@@ -27,11 +27,11 @@ func Give(log zerolog.Logger, in backend.Instance, b *backend.Batch) {
 	}
 }
 
-// Returned notes in the traces of a batch's requests what became of the batch. A
-// scheduler's Done calls it before it does anything else with them.
+// Returned records the outcome of a batch in the traces of its requests. A scheduler's Done calls
+// it before anything else.
 func Returned(b *backend.Batch, report *backend.Report) {
 	for _, task := range b.Tasks {
-		if task == nil { // padding for which there was no memory
+		if task == nil { // padding without memory
 			continue
 		}
 		switch t := task.Request.Trace; {

@@ -7,19 +7,17 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Applicant has something to do for an instance that takes turns, and says what
-// when its turn has come: until then a batch can grow, requests leave their line
-// when their time is out, and those that wait are counted as waiting. It is called
-// with nothing locked.
+// Applicant is a scheduler that chooses its batch when its turn has come. Until then a batch can
+// grow, requests can expire, and queued requests count as pending. It is called with nothing
+// locked.
 type Applicant interface {
-	// Granted returns what an instance executes, as its turn has come; nil if there is
-	// nothing any more.
+	// Granted returns the batch for an instance whose turn has come, or nil.
 	Granted(in *Instance) *backend.Batch
-	// Settled is called when the instance has that, or has given its turn back.
+	// Settled is called when the instance has the batch, or has given its turn back.
 	Settled()
 }
 
-// Apply asks for a turn. bls are the BLS requests among what waits.
+// Apply asks for a turn. bls are the BLS requests that wait for it.
 func (in *Instance) Apply(by Applicant, bls []*infer.Request) {
 	l := in.limiter
 	l.mu.Lock()
@@ -29,9 +27,9 @@ func (in *Instance) Apply(by Applicant, bls []*infer.Request) {
 	l.allocate()
 }
 
-// Recall takes that back, unless the turn has come already: then nil is returned.
-// Others may be next: what is returned is to be called with nothing locked, whereas
-// recall may be called with a scheduler locked.
+// Recall withdraws the request for a turn, or returns nil if the turn has already come. The result
+// is called with nothing locked, as others may be next. Recall may be called with a scheduler
+// locked.
 func (in *Instance) Recall() (others func()) {
 	l := in.limiter
 	l.mu.Lock()
@@ -44,7 +42,7 @@ func (in *Instance) Recall() (others func()) {
 	return l.allocate
 }
 
-// Mention adds a BLS request to what waits for a turn: its callers may hold what the
+// Mention adds a BLS request that waits for the turn: its callers may hold resources that the
 // instance needs.
 func (in *Instance) Mention(req *infer.Request) {
 	l := in.limiter
@@ -62,7 +60,7 @@ func (in *Instance) Mention(req *infer.Request) {
 	l.allocate()
 }
 
-// grant has a candidate's batch executed, or the turn given back if there is none.
+// grant executes the batch of an applicant, or gives the turn back.
 func (in *Instance) grant(by Applicant) {
 	defer by.Settled() // also after a panic
 	if in.begin(by) {
@@ -70,7 +68,7 @@ func (in *Instance) grant(by Applicant) {
 	}
 }
 
-// begin asks a candidate what is to be executed.
+// begin asks an applicant for its batch.
 func (in *Instance) begin(by Applicant) bool {
 	var b *backend.Batch
 	l := in.limiter
@@ -88,8 +86,7 @@ func (in *Instance) begin(by Applicant) bool {
 	return b != nil
 }
 
-// LeastUsed returns the instance whose turn is next among members that take turns and of
-// which none is staged.
+// LeastUsed returns the instance whose turn is next. None of the members is staged.
 func LeastUsed[M interface{ Instance() backend.Instance }](members []M) *Instance {
 	var least *Instance
 	for _, m := range members {

@@ -13,13 +13,13 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
-// Events hands instances on that wait for their turn.
+// Events passes on the instances of a version, wrapped so that they wait for their turn.
 type Events struct {
 	limiter *Limiter
 	next    backend.Events
 
 	mu        sync.Mutex
-	instances map[backend.Instance]*Instance // by what is behind all wrappers
+	instances map[backend.Instance]*Instance // by innermost instance
 }
 
 // Available implements backend.Events.
@@ -51,15 +51,14 @@ func (e *Events) Lost(in backend.Instance, hopeless bool) {
 	e.next.Lost(l, hopeless)
 }
 
-// Forget drops what is known of an instance that has ended.
+// Forget drops an instance that has ended.
 func (e *Events) Forget(in backend.Instance) {
 	e.mu.Lock()
 	delete(e.instances, backend.Innermost(in))
 	e.mu.Unlock()
 }
 
-// Instance is an instance that waits for its turn with each batch. It takes none
-// ahead, so it is no Pipeliner.
+// Instance is an instance whose batches wait for their turn. It takes no batch ahead.
 type Instance struct {
 	inner    backend.Instance
 	limiter  *Limiter
@@ -69,12 +68,12 @@ type Instance struct {
 
 	// Guarded by the limiter's mu.
 	executions uint64
-	batch      *backend.Batch   // staged or running; nil while by waits for a turn
-	by         Applicant        // nil once it has had its turn
-	bls        []*infer.Request // the BLS requests that wait for by
-	at         int              // its place in staged
-	nested     bool             // its callers hold resources
-	staging    uint64           // which of all it was
+	batch      *backend.Batch   // staged or running; nil while an applicant waits
+	by         Applicant        // the waiting applicant
+	bls        []*infer.Request // BLS requests of the applicant
+	at         int              // its index in staged, or notStaged
+	nested     bool             // its callers hold resources that it needs
+	staging    uint64           // its number in the order of arrival
 }
 
 var (
@@ -83,17 +82,14 @@ var (
 	_ backend.Wrapper   = (*Instance)(nil)
 )
 
-// notStaged is the place of what has none.
 const notStaged = -1
 
 func (in *Instance) Name() string              { return in.inner.Name() }
 func (in *Instance) Wrapped() backend.Instance { return in.inner }
 
-// Ready asks the instance itself.
 func (in *Instance) Ready(ctx context.Context) error { return in.inner.Ready(ctx) }
 
-// Await implements backend.Awaiter: a batch that is not executed yet is not
-// waited for actively.
+// Await implements backend.Awaiter. It does not spin before the batch is executed.
 func (in *Instance) Await(done <-chan struct{}) {
 	if a, ok := in.inner.(backend.Awaiter); ok && in.running.Load() {
 		a.Await(done)
@@ -112,12 +108,12 @@ func (in *Instance) Execute(b *backend.Batch) {
 	in.batch = b
 	l.stageLocked(in)
 	l.mu.Unlock()
-	// A panic from here on is not one of Execute: the batch may be answered already.
+	// A panic from here on is not one of Execute: the batch may already be answered.
 	panics.Guard(l.log, panics.Scheduler, l.allocate, nil)()
 }
 
-// Cancel implements backend.Canceller. A batch that waits for its turn goes back
-// to the scheduler, which knows best what becomes of the rest of it.
+// Cancel implements backend.Canceller. A staged batch goes back to the scheduler, which decides
+// about its other requests.
 func (in *Instance) Cancel(task *backend.Task) {
 	if in.giveBack(task, backend.Report{Refused: true, Withdrawn: true}) {
 		return
@@ -127,8 +123,7 @@ func (in *Instance) Cancel(task *backend.Task) {
 	}
 }
 
-// cancelGone tells the instance of clients that went when their batch was staged
-// no more and the instance did not have it yet.
+// cancelGone tells the instance about clients that disconnected between staging and execution.
 func (in *Instance) cancelGone(tasks []*backend.Task) {
 	c, ok := in.inner.(backend.Canceller)
 	for _, task := range tasks {
@@ -138,8 +133,8 @@ func (in *Instance) cancelGone(tasks []*backend.Task) {
 	}
 }
 
-// giveBack ends the staging of the instance's batch, if it is staged and, unless
-// task is nil, has that task.
+// giveBack returns a staged batch to its scheduler, if the instance has one and, unless task is
+// nil, the batch contains the task.
 func (in *Instance) giveBack(task *backend.Task, report backend.Report) bool {
 	l := in.limiter
 	l.mu.Lock()
@@ -152,21 +147,20 @@ func (in *Instance) giveBack(task *backend.Task, report backend.Report) bool {
 	in.batch = nil
 	l.mu.Unlock()
 	b.Done(b, report)
-	l.allocate() // it may have been in the way of others
+	l.allocate() // it may have blocked others
 	return true
 }
 
-// execute hands over a batch whose turn has come.
+// execute gives the instance a batch whose turn has come.
 func (in *Instance) execute() {
-	tasks := in.batch.Tasks // it is this instance's until its Done
-	// A new Batch for each execution: the instance below may look at a batch after its
-	// Done.
+	tasks := in.batch.Tasks // the batch belongs to this instance until its Done
+	// A new Batch for each execution: the inner instance may read a batch after its Done.
 	handover.Give(in.limiter.log, in.inner, &backend.Batch{Tasks: tasks, Trial: in.batch.Trial, Done: in.done})
 	in.cancelGone(tasks)
 }
 
-// done ends the turn of an instance. What its scheduler has next for it is staged
-// before others are looked at.
+// done ends the turn of an instance. The scheduler stages its next batch before others are
+// considered.
 func (in *Instance) done(_ *backend.Batch, report backend.Report) {
 	l := in.limiter
 	l.mu.Lock()

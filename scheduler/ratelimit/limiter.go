@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Limiter is the rate limiter of a server. It is used by all versions of all models.
+// Limiter is the rate limiter of a server, shared by all versions of all models.
 type Limiter struct {
 	explicit []Resource
 
@@ -21,12 +21,12 @@ type Limiter struct {
 	capacity map[resource]int64
 	taken    map[resource]int64
 	staged   stagedHeap
-	stagings uint64                       // so far
-	holders  map[*infer.Request]*Instance // what holds resources, by the requests that it executes
+	stagings uint64                       // number of stagings so far
+	holders  map[*infer.Request]*Instance // instances that hold resources, by executing request
 }
 
-// New makes a limiter. Without any explicit resource there is as much of
-// each as the instance needs that needs most; else there is what they say.
+// New returns a limiter. Without explicit resources, the capacity of each resource is the largest
+// need of any instance.
 func New(explicit []Resource) *Limiter {
 	return &Limiter{
 		explicit: explicit, shares: make(map[*Share]struct{}), capacity: make(map[resource]int64),
@@ -34,35 +34,33 @@ func New(explicit []Resource) *Limiter {
 	}
 }
 
-// Usage is what the instances of a Limiter wait for and hold.
+// Usage describes the load of a Limiter.
 type Usage struct {
-	Staged  int // instances that wait for their turn
-	Taken   int // resources of which some is taken
-	Holders int // requests for whose execution resources are taken
+	Staged  int // instances waiting for their turn
+	Taken   int // resources in use
+	Holders int // executing requests that hold resources
 }
 
-// Usage returns what is waited for and held.
+// Usage returns the current load.
 func (l *Limiter) Usage() Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Usage{len(l.staged), len(l.taken), len(l.holders)}
 }
 
-// LogTo has the limiter log what goes wrong beside a request. A nil one has nothing to
-// log.
+// LogTo sets the logger. A nil Limiter ignores it.
 func (l *Limiter) LogTo(log zerolog.Logger) {
 	if l != nil {
 		l.log = log
 	}
 }
 
-// Events returns what stands between the instances of a version and their
-// scheduler.
+// Events returns the wrapper between the instances of a version and their scheduler.
 func (l *Limiter) Events(next backend.Events) *Events {
 	return &Events{limiter: l, next: next, instances: make(map[backend.Instance]*Instance)}
 }
 
-// stageLocked has an instance wait for its turn.
+// stageLocked stages an instance.
 func (l *Limiter) stageLocked(in *Instance) {
 	in.nested = l.heldForLocked(in, nil) > 0
 	l.stagings++
@@ -70,7 +68,7 @@ func (l *Limiter) stageLocked(in *Instance) {
 	heap.Push(&l.staged, in)
 }
 
-// allocate lets those execute whose turn it is.
+// allocate executes the instances whose turn has come.
 func (l *Limiter) allocate() {
 	for {
 		in, by := l.next()
@@ -85,8 +83,8 @@ func (l *Limiter) allocate() {
 	}
 }
 
-// next gives its turn to the instance that is next, nil if there is none for which
-// there is enough. The candidate that it has is to say what it executes.
+// next starts the turn of the next instance, or returns nil if its resources are not free. A
+// returned applicant chooses the batch.
 func (l *Limiter) next() (*Instance, Applicant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +100,7 @@ func (l *Limiter) next() (*Instance, Applicant) {
 	return in, in.by
 }
 
-// takeLocked gives an instance what it needs.
+// takeLocked takes the resources of an instance.
 func (l *Limiter) takeLocked(in *Instance) {
 	in.running.Store(true)
 	for _, n := range in.needs {
@@ -110,7 +108,7 @@ func (l *Limiter) takeLocked(in *Instance) {
 	}
 }
 
-// holdLocked notes what requests an instance holds its resources for.
+// holdLocked records the requests for which an instance holds resources.
 func (l *Limiter) holdLocked(in *Instance) {
 	if len(in.needs) > 0 {
 		for _, task := range in.batch.Tasks {
@@ -133,7 +131,7 @@ func (l *Limiter) releaseLocked(in *Instance) {
 	}
 }
 
-// fitsLocked reports whether what an instance needs is free.
+// fitsLocked reports whether the resources of an instance are free.
 func (l *Limiter) fitsLocked(in *Instance) bool {
 	for _, n := range in.needs {
 		free := l.capacity[n.resource] - l.taken[n.resource]
@@ -147,8 +145,8 @@ func (l *Limiter) fitsLocked(in *Instance) bool {
 	return true
 }
 
-// heldForLocked returns how much of a resource (nil: of all) the callers of what
-// waits for an instance's turn hold.
+// heldForLocked returns how much of a resource (nil: of all) the callers of the requests hold that
+// wait for the turn of an instance.
 func (l *Limiter) heldForLocked(in *Instance, of *resource) int64 {
 	if len(l.holders) == 0 {
 		return 0
@@ -188,7 +186,7 @@ func (l *Limiter) heldForLocked(in *Instance, of *resource) int64 {
 	return held
 }
 
-// stagedHeap is in the order in which instances take turns.
+// stagedHeap orders instances by their turns.
 type stagedHeap []*Instance
 
 func (h stagedHeap) Len() int { return len(h) }
@@ -204,9 +202,9 @@ func (h stagedHeap) Less(i, j int) bool {
 	return a.staging < b.staging
 }
 
-// score orders those that wait for a turn, the least first: executions, that which
-// is to come with them, times priority. Without the one to come, an instance that has
-// executed nothing would be before all others, also with a low priority.
+// score orders instances, the lowest first: executions including the next one, times priority.
+// Without the next one, an instance that has executed nothing would be first even with a low
+// priority.
 func (in *Instance) score() uint64 { return (in.executions + 1) * in.priority }
 
 func (h stagedHeap) Swap(i, j int) {
@@ -214,14 +212,12 @@ func (h stagedHeap) Swap(i, j int) {
 	h[i].at, h[j].at = i, j
 }
 
-// Push implements heap.Interface.
 func (h *stagedHeap) Push(x any) {
 	in := x.(*Instance)
 	in.at = len(*h)
 	*h = append(*h, in)
 }
 
-// Pop implements heap.Interface.
 func (h *stagedHeap) Pop() any {
 	last := len(*h) - 1
 	in := (*h)[last]

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Resource is how much there is of a resource of the rate limiter, on a device.
+// Resource is the capacity of a rate limiter resource on a device.
 type Resource struct {
 	Name   string
 	Count  int64
@@ -17,19 +17,19 @@ type Resource struct {
 // AnyDevice stands for all devices.
 const AnyDevice int32 = -1
 
-// resource is shared by instances: on a device, or everywhere.
+// resource identifies a resource that instances share: on a device, or globally.
 type resource struct {
 	name   string
-	device int32 // AnyDevice: a global one
+	device int32 // AnyDevice: global
 }
 
-// need is what an instance holds of a resource while it executes.
+// need is the amount of a resource that an instance holds while it executes.
 type need struct {
 	resource
 	count int64
 }
 
-// needsOf lists what an instance of a group needs.
+// needsOf returns the needs of an instance of a group.
 func needsOf(group *kserve.ModelInstanceGroup, device int32) []need {
 	most := make(map[resource]int64)
 	for _, r := range group.GetRateLimiter().GetResources() {
@@ -46,15 +46,14 @@ func needsOf(group *kserve.ModelInstanceGroup, device int32) []need {
 	return needs
 }
 
-// Share is what the instances of one version of a model may need.
+// Share is the reservation of one version of a model.
 type Share struct {
 	limiter *Limiter
 	most    map[resource]int64 // of one instance
 }
 
-// Reserve takes the needs of instances into account from now until Release. It
-// fails, with Triton's text, if one of them could never be met. A nil Limiter
-// reserves nothing.
+// Reserve adds the needs of instances until Release. It fails, with Triton's text, if a need could
+// never be met. A nil Limiter reserves nothing.
 func (l *Limiter) Reserve(groups []*kserve.ModelInstanceGroup) (*Share, error) {
 	if l == nil {
 		return nil, nil
@@ -88,7 +87,7 @@ func (l *Limiter) Reserve(groups []*kserve.ModelInstanceGroup) (*Share, error) {
 	return s, nil
 }
 
-// Release gives a share back, which may be nil.
+// Release ends a reservation, which may be nil.
 func (s *Share) Release() {
 	if s == nil {
 		return
@@ -100,7 +99,7 @@ func (s *Share) Release() {
 	l.mu.Unlock()
 }
 
-// checkLocked says why a share cannot be had.
+// checkLocked returns why a share cannot be granted.
 func (l *Limiter) checkLocked(s *Share) error {
 	global, local := make(map[string]bool), make(map[string]bool)
 	see := func(s *Share) {
@@ -133,31 +132,26 @@ func (l *Limiter) checkLocked(s *Share) error {
 	return nil
 }
 
-// explicitly returns how much there is of a resource where some are explicit:
-// the larger of what is said of the device and of all. Of a global one all that is
-// said counts, for whatever device.
+// explicitly returns the explicit capacity of a resource: the larger of the amounts for its device
+// and for all devices. For a global resource the amounts of all devices count.
 func (l *Limiter) explicitly(r resource) int64 {
-	type place struct {
-		name   string
-		device int32
-	}
-	least := make(map[place]int64) // of what is said twice
+	least := make(map[resource]int64) // of resources that are given twice
 	for _, e := range l.explicit {
-		at := place{e.Name, e.Device}
-		if count, twice := least[at]; !twice || e.Count < count {
-			least[at] = e.Count
+		given := resource{e.Name, e.Device}
+		if count, twice := least[given]; !twice || e.Count < count {
+			least[given] = e.Count
 		}
 	}
 	most := int64(0)
-	for at, count := range least {
-		if at.name == r.name && (r.device == AnyDevice || at.device == AnyDevice || at.device == r.device) {
+	for given, count := range least {
+		if given.name == r.name && (r.device == AnyDevice || given.device == AnyDevice || given.device == r.device) {
 			most = max(most, count)
 		}
 	}
 	return most
 }
 
-// capacitiesLocked computes how much there is of everything that is needed.
+// capacitiesLocked recomputes the capacity of every needed resource.
 func (l *Limiter) capacitiesLocked() {
 	clear(l.capacity)
 	for s := range l.shares {

@@ -9,28 +9,27 @@ import (
 // embedding is a pointer to a struct in which Member is embedded.
 type embedding interface{ member() *Member }
 
-// Roster knows the instances of one version of a model. M is the pointer to the
-// scheduler's own struct of an instance, in which Member is embedded.
+// Roster tracks the instances of one version of a model. M is a pointer to the scheduler's struct
+// for an instance, which embeds Member.
 type Roster[M embedding] struct {
 	create func() M
 
 	// Guarded by the scheduler's mu.
-	members []M // in the order in which they came; see MembersLocked
+	members []M // in the order of arrival; see MembersLocked
 	known   map[backend.Instance]M
-	retired map[backend.Instance]bool // drained, and not ended yet
-	came    int                       // members so far
+	retired map[backend.Instance]bool // drained, not ended yet
+	came    int                       // number of members so far
 	changes uint64
 
-	// Counted anew after each event: events are rare and members few, whereas each
-	// request may look at these.
+	// Recomputed after each event: events are rare, but each request may read these.
 	available int
 	serving   int
 	expects   bool
 	hopeless  backend.Instance
 }
 
-// New returns a Roster without members. create makes the scheduler's struct of an
-// instance; it is called with the scheduler's mu held.
+// New returns an empty Roster. create makes the scheduler's struct of an instance; it is called
+// with the scheduler's mu held.
 func New[M embedding](create func() M) Roster[M] {
 	return Roster[M]{
 		create: create, expects: true,
@@ -38,8 +37,8 @@ func New[M embedding](create func() M) Roster[M] {
 	}
 }
 
-// MeetLocked returns the member of an instance, which is added as lost if it is not
-// known. It returns false for an instance that is retired with nothing left.
+// MeetLocked returns the member of an instance, adding it as lost if it is unknown. It returns
+// false for a retired instance.
 func (r *Roster[M]) MeetLocked(in backend.Instance) (M, bool) {
 	m, known := r.known[in]
 	if known || r.retired[in] {
@@ -55,16 +54,15 @@ func (r *Roster[M]) MeetLocked(in backend.Instance) (M, bool) {
 	return m, true
 }
 
-// AvailableLocked notes that the instance of a member takes batches.
+// AvailableLocked records that a member accepts batches.
 func (r *Roster[M]) AvailableLocked(m M) {
 	own := m.member()
 	own.state = available
 	r.changedLocked(own)
 }
 
-// LostLocked notes that an instance takes no batches, and returns its member, which is
-// added if the instance is not known: instances may be lost before they have been
-// available. It returns false for an instance that is retired with nothing left.
+// LostLocked records that an instance accepts no batches, and returns its member, which is added if
+// it is unknown. It returns false for a retired instance.
 func (r *Roster[M]) LostLocked(in backend.Instance, forGood bool) (M, bool) {
 	m, ok := r.MeetLocked(in)
 	if !ok {
@@ -79,10 +77,9 @@ func (r *Roster[M]) LostLocked(in backend.Instance, forGood bool) (M, bool) {
 	return m, true
 }
 
-// RetireLocked notes that an instance gets nothing new any more, and returns its
-// member. The scheduler calls DrainLocked when the instance has nothing left. It
-// returns false for an instance that is not known, which has nothing: the scheduler
-// calls drained itself, with nothing locked.
+// RetireLocked records that an instance gets no new work, and returns its member. The scheduler
+// calls DrainLocked when the work of the instance has ended. For an unknown instance it returns
+// false, and the scheduler calls drained itself, with nothing locked.
 func (r *Roster[M]) RetireLocked(in backend.Instance, drained func()) (M, bool) {
 	m, known := r.known[in]
 	if !known {
@@ -96,9 +93,8 @@ func (r *Roster[M]) RetireLocked(in backend.Instance, drained func()) (M, bool) 
 	return m, true
 }
 
-// DrainLocked removes a retiring member that has nothing left, and returns what Retire
-// was given, which is to be called with nothing locked. It returns nil for any other
-// member, and for a member that has been removed.
+// DrainLocked removes a retiring member without work, and returns its callback, which is called
+// with nothing locked. It returns nil for any other member.
 func (r *Roster[M]) DrainLocked(m M) (drained func()) {
 	own := m.member()
 	if !own.retiring || own.drained == nil {
@@ -121,11 +117,10 @@ func (r *Roster[M]) DrainLocked(m M) (drained func()) {
 	return drained
 }
 
-// ForgetLocked forgets an instance that is retired with nothing left, and that has ended:
-// no event of it follows.
+// ForgetLocked forgets a retired instance that has ended: no event of it follows.
 func (r *Roster[M]) ForgetLocked(in backend.Instance) { delete(r.retired, in) }
 
-// changedLocked counts a change of a member, and what follows from it.
+// changedLocked counts a change of a member and recomputes the totals.
 func (r *Roster[M]) changedLocked(own *Member) {
 	own.changes++
 	r.changes++
@@ -151,26 +146,22 @@ func (r *Roster[M]) changedLocked(own *Member) {
 	}
 }
 
-// MembersLocked returns the members in the order in which they came. What it returns
-// is never written to and may be read after unlocking.
+// MembersLocked returns the members in the order of arrival. The slice is never written to and may
+// be read after unlocking.
 func (r *Roster[M]) MembersLocked() []M { return slices.Clip(r.members) }
 
-// CountAvailableLocked returns how many instances are available, retiring instances
-// among them.
+// CountAvailableLocked returns the number of available instances, including retiring ones.
 func (r *Roster[M]) CountAvailableLocked() int { return r.available }
 
-// ExpectsLocked reports whether an instance may become available soon: one is being
-// restarted, or none is known, as at the start of a version.
+// ExpectsLocked reports whether an instance may become available soon: one is being restarted, or
+// none is known yet.
 func (r *Roster[M]) ExpectsLocked() bool { return r.expects }
 
-// HopelessLocked returns an instance that is why no request can be executed soon: every
-// instance that is not retiring is hopeless. It returns nil if there is hope, also if
-// no instance is known.
+// HopelessLocked returns a hopeless instance if no request can be executed soon, otherwise nil.
 func (r *Roster[M]) HopelessLocked() backend.Instance { return r.hopeless }
 
-// ChangesLocked counts the events of all instances. It never becomes less.
+// ChangesLocked returns the number of events of all instances. It never decreases.
 func (r *Roster[M]) ChangesLocked() uint64 { return r.changes }
 
-// RememberedLocked returns how many retired instances have nothing left and have not
-// ended yet.
+// RememberedLocked returns the number of retired instances that have not ended yet.
 func (r *Roster[M]) RememberedLocked() int { return len(r.retired) }

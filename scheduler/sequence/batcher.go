@@ -14,36 +14,33 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
-	"github.com/nereid-serving/nereid/scheduler/linked"
 	"github.com/nereid-serving/nereid/scheduler/roster"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// DefaultIdle is how long a sequence lives without a request if nothing
-// else is said.
+// DefaultIdle is how long a sequence lives without a request by default.
 const DefaultIdle = time.Second
 
-// Config sets up a Batcher.
+// Config configures a Batcher.
 type Config struct {
 	Model    string                        // for error texts
-	Batching *kserve.ModelSequenceBatching // as the model's config has it
-	MaxBatch int                           // the model's max_batch_size; 0: inputs have no batch dimension
-	States   []State                       // of Batching.State, with their first values
-	Alike    *batching.Alike               // which requests can be in one batch
-	Outputs  []string                      // of the model's config: what clients get
-	// Decoupled is true if the model may answer a request any number of times.
+	Batching *kserve.ModelSequenceBatching // of the model's config
+	MaxBatch int                           // max_batch_size; 0: inputs have no batch dimension
+	States   []State                       // of Batching.State, with initial values
+	Alike    *batching.Alike               // which requests fit into one batch
+	Outputs  []string                      // outputs of the model's config
+	// Decoupled reports whether the model may send any number of responses.
 	Decoupled bool
-	MaxQueue  int // requests that may wait; default DefaultMaxQueue
+	MaxQueue  int // queued requests; default DefaultMaxQueue
 	Observer  scheduler.Observer
-	Graph     *waitgraph.Graph // shared with what its models can call; default one of its own
+	Graph     *waitgraph.Graph // shared with all models that can call each other; default: a new one
 	Log       zerolog.Logger
-	// Allocate lends memory for the padding of the Direct strategy; nil: it lies on
-	// the Go heap.
+	// Allocate lends memory for the padding of the Direct strategy; nil: the Go heap.
 	Allocate func(n int) ([]byte, infer.Memory, error)
-	// Memory is the account of states; nil: they are not charged.
+	// Memory is charged for states; nil charges nothing.
 	Memory *budget.Account
-	// For tests that are written for Triton: nothing is executed before so many
-	// requests wait in slots (Direct strategy), and so many in the backlog.
+	// For tests written for Triton: executions begin when this number of requests waits in slots
+	// (Direct strategy), and in the backlog.
 	HoldRequests, HoldBacklog int
 }
 
@@ -51,32 +48,32 @@ type Config struct {
 type Batcher struct {
 	config   Config
 	oldest   *kserve.ModelSequenceBatching_StrategyOldest // nil: Direct
-	slots    int                                          // of each instance
-	delay    int64                                        // ns, of Direct
-	fill     float32                                      // minimum_slot_utilization of Direct
-	idle     int64                                        // ns that a sequence may be idle
+	slots    int                                          // per instance
+	delay    int64                                        // ns; Direct
+	fill     float32                                      // minimum_slot_utilization; Direct
+	idle     int64                                        // ns; the longest time without a request
 	controls *controls
-	states   *states // nil if there is none
+	states   *states // nil without states
 
 	mu        sync.Mutex
 	census    scheduler.Census
 	ids       map[infer.CorrelationID]*sequence
-	generated uint64                 // ids given to requests that came without
-	backlog   linked.List[*sequence] // sequences without a slot, in the order in which they get one
-	expiring  sequenceDeadlines      // of those in the backlog that have one
-	// resting are those in ids that are not in the backlog, in the order of their
-	// last requests: the first is the next whose time is over.
-	resting   linked.List[*sequence]
-	alarm     *time.Timer // for the first of expiring and resting; nil before it was needed
-	rings     int64       // when it does, 0 if it is not set
+	generated uint64                    // the last id generated for a request without one
+	backlog   scheduler.List[*sequence] // sequences without a slot, first come, first served
+	expiring  sequenceDeadlines         // deadlines of sequences in the backlog
+	// resting are the known sequences outside the backlog, ordered by their last requests: the
+	// first is the next to expire.
+	resting   scheduler.List[*sequence]
+	alarm     *time.Timer // for the first of expiring and resting; nil before its first use
+	rings     int64       // when alarm fires; 0: not set
 	instances roster.Roster[*lane]
 	free      freeSlots
-	joined    map[*infer.Request]*episode // that the batchers of lanes have (Oldest)
-	held      bool                        // by HoldRequests and HoldBacklog
-	waiting   int                         // requests that no instance has
+	joined    map[*infer.Request]*episode // requests in the batchers of lanes (Oldest)
+	held      bool                        // because of HoldRequests or HoldBacklog
+	waiting   int                         // requests without an instance
 }
 
-// New makes a scheduler without instances.
+// New returns a scheduler without instances.
 func New(config Config) *Batcher {
 	if config.MaxQueue <= 0 {
 		config.MaxQueue = scheduler.DefaultMaxQueue
@@ -135,8 +132,7 @@ func (s *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 	return nil
 }
 
-// begin takes the request in and returns the instance that it has been handed
-// to, nil if it waits.
+// begin accepts the request and returns the instance that has it, or nil while it is queued.
 func (s *Batcher) begin(r *episode) (backend.Instance, error) {
 	req := r.own
 	switch {
@@ -169,7 +165,7 @@ func (s *Batcher) begin(r *episode) (backend.Instance, error) {
 	return nil, nil
 }
 
-// acceptLocked puts a request into its sequence, which may begin with it.
+// acceptLocked adds a request to its sequence, which may begin with it.
 func (s *Batcher) acceptLocked(r *episode, then *followUp) error {
 	req := r.own
 	if req.Correlation.IsZero() { // iterative
@@ -200,7 +196,7 @@ func (s *Batcher) acceptLocked(r *episode, then *followUp) error {
 	return nil
 }
 
-// joinLocked puts a request at the end of a sequence.
+// joinLocked appends a request to a sequence.
 func (s *Batcher) joinLocked(r *episode, seq *sequence, then *followUp) {
 	seq.pushBack(r)
 	s.waiting++
@@ -211,7 +207,7 @@ func (s *Batcher) joinLocked(r *episode, seq *sequence, then *followUp) {
 		s.touchLocked(seq)
 	}
 	if seq.slot == nil && !seq.backlogged && seq.awaits == nil {
-		s.placeLocked(seq, then)
+		s.assignSlotLocked(seq, then)
 	} else if seq.slot != nil {
 		s.advanceLocked(seq.slot, then)
 	}
@@ -226,7 +222,7 @@ func (s *Batcher) needsStart(id infer.CorrelationID) *infer.Error {
 		"inference request for sequence %s to model '%s' must specify the START flag on the first request of the sequence", idText(id), s.config.Model)
 }
 
-// idText prints a correlation id as error texts do.
+// idText formats a correlation id for error texts.
 func idText(id infer.CorrelationID) string {
 	if id.Text != "" {
 		return id.Text
@@ -234,8 +230,8 @@ func idText(id infer.CorrelationID) string {
 	return strconv.FormatUint(id.Number, 10)
 }
 
-// Stop implements Scheduler. While requests are in flight, those of sequences that
-// have begun are served; no sequence begins.
+// Stop implements Scheduler. While requests are in flight, sequences that have begun are served; no
+// sequence begins.
 func (s *Batcher) Stop(ctx context.Context) error {
 	var then followUp
 	s.mu.Lock()
@@ -257,9 +253,9 @@ func (s *Batcher) Stop(ctx context.Context) error {
 	return scheduler.Wait(ctx, s.census.Drained())
 }
 
-// drainedLocked ends what goes on by itself.
+// drainedLocked stops all timers and releases all states.
 func (s *Batcher) drainedLocked() {
-	for _, seq := range s.ids { // which no request ends any more
+	for _, seq := range s.ids { // no request will end them
 		s.unchargeLocked(seq.values)
 	}
 	if s.alarm != nil {
@@ -280,15 +276,14 @@ func (s *Batcher) Drain(ctx context.Context) error {
 	return scheduler.Wait(ctx, quiet)
 }
 
-// InFlight implements Scheduler. A sequence of which no request is in flight does
-// not count.
+// InFlight implements Scheduler. Sequences without a request in flight do not count.
 func (s *Batcher) InFlight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.census.InFlightLocked()
 }
 
-// outLocked counts a request that is in flight no more.
+// outLocked counts a request that is no longer in flight.
 func (s *Batcher) outLocked() {
 	if s.census.LeaveLocked() {
 		s.drainedLocked()

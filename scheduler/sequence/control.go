@@ -9,13 +9,13 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// controls makes the control tensors of a model.
+// controls creates the control tensors of a model.
 type controls struct {
 	list  []control
 	shape []int64
 }
 
-// control is one control tensor. Tensors of all requests share its bytes.
+// control is one control tensor. All requests share its bytes.
 type control struct {
 	kind     kserve.ModelSequenceBatching_Control_Kind
 	name     string
@@ -46,7 +46,7 @@ func newControls(inputs []*kserve.ModelSequenceBatching_ControlInput, batching b
 			case len(bools) == 2:
 				made.dataType = infer.Bool
 				made.off, made.on = []byte{oneIf(bools[0])}, []byte{oneIf(bools[1])}
-			default: // refused where the config is checked
+			default: // the check of the config rejects it
 				continue
 			}
 			c.list = append(c.list, made)
@@ -62,8 +62,8 @@ func oneIf(yes bool) byte {
 	return 0
 }
 
-// append adds the control tensors of a request with these flags. An input
-// of the same name is replaced. Buf may be where a number is written.
+// append adds the control tensors of a request with these flags, replacing inputs of the same name.
+// A number is written into buf.
 func (c *controls) append(inputs []infer.Tensor, flags uint32, ready bool, id infer.CorrelationID, buf *[8]byte) []infer.Tensor {
 	for i := range c.list {
 		x := &c.list[i]
@@ -90,8 +90,8 @@ func (c *controls) append(inputs []infer.Tensor, flags uint32, ready bool, id in
 	return inputs
 }
 
-// correlation gives the bytes of a correlation id: the low ones of a number, or
-// the text with its length.
+// correlation returns the bytes of a correlation id: the low bytes of a number, or a text after its
+// length.
 func (x *control) correlation(id infer.CorrelationID, buf *[8]byte) []byte {
 	if x.dataType != infer.Bytes {
 		binary.LittleEndian.PutUint64(buf[:], id.Number)
@@ -105,7 +105,7 @@ func (x *control) correlation(id infer.CorrelationID, buf *[8]byte) []byte {
 	return append(b, text...)
 }
 
-// override adds a tensor to inputs, in the place of one of the same name.
+// override adds a tensor to inputs, replacing one of the same name.
 func override(inputs []infer.Tensor, t infer.Tensor) []infer.Tensor {
 	for i := range inputs {
 		if inputs[i].Name == t.Name {
@@ -116,7 +116,7 @@ func override(inputs []infer.Tensor, t infer.Tensor) []infer.Tensor {
 	return append(inputs, t)
 }
 
-// extra is how many inputs a request gets beside its own, at most.
+// extra returns the largest number of inputs that are added to a request.
 func (s *Batcher) extra() int {
 	n := len(s.controls.list)
 	if s.states != nil {
@@ -125,8 +125,7 @@ func (s *Batcher) extra() int {
 	return n
 }
 
-// injectLocked makes what an instance gets of a request that is taken from its
-// sequence.
+// injectLocked makes the instance's request from a request that is taken from its sequence.
 func (s *Batcher) injectLocked(r *episode, seq *sequence) {
 	r.request = *r.own
 	req := &r.request

@@ -11,33 +11,32 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
-// directLane is what the Direct strategy keeps for an instance.
+// directLane is the state of an instance with the Direct strategy.
 type directLane struct {
 	executes *slotBatch // nil: it is idle
-	forming  bool       // the slots are looked at
-	refuses  bool       // it has refused a batch, and is about to be lost
+	forming  bool       // formLocked is running
+	refuses  bool       // it has refused a batch and is about to be lost
 	timer    *time.Timer
-	zeros    zeros // of the largest padding so far, while it is not idle
+	zeros    zeros // for padding, while it is not idle
 }
 
-// slotBatch is what an instance executes at once: requests of its slots, in
-// their order, with padding for slots that have none below the last one that has.
+// slotBatch is a batch of one request per slot, in the order of the slots. Empty slots below the
+// last used one are padded.
 type slotBatch struct {
 	lane      *lane
 	batch     backend.Batch
 	episodes  []*episode
-	positions []int // of episodes among the tasks
+	positions []int // indices of episodes among the tasks
 	execution scheduler.Execution
-	zeros     infer.Memory // what its padding lies in, nil on the heap
-	denied    error        // there is no memory for its padding
-	// open counts episodes whose answers the next batch waits for, as they bring
-	// the states that it begins with.
+	zeros     infer.Memory // memory of the padding; nil on the heap
+	denied    error        // error of the allocation of padding
+	// open counts the responses that the next batch waits for, because they carry the states that
+	// it begins with.
 	open     int
-	returned bool // from the instance
+	returned bool // by the instance
 }
 
-// formLocked makes the next batch of an instance, if it is idle and there is
-// reason to.
+// formLocked forms the next batch of an idle instance, if one is due.
 func (s *Batcher) formLocked(l *lane, then *followUp) {
 	if !l.AvailableLocked() || l.executes != nil || l.forming || l.refuses || s.held {
 		return
@@ -45,7 +44,7 @@ func (s *Batcher) formLocked(l *lane, then *followUp) {
 	l.forming = true
 	defer func() { l.forming = false }()
 	ready, highest := 0, 0
-	var oldest *episode // the others are like it, so that it does not wait for ever
+	var oldest *episode // the batch is formed around it, so that it does not wait forever
 	for i, at := range l.slots {
 		if r := s.nextLocked(at, then); r != nil {
 			ready++
@@ -94,7 +93,7 @@ func (b *slotBatch) add(r *episode, task *backend.Task) {
 	b.batch.Tasks = append(b.batch.Tasks, task)
 }
 
-// waitLocked has the slots looked at again later.
+// waitLocked calls formLocked later.
 func (l *lane) waitLocked(s *Batcher, wait time.Duration) {
 	if l.timer != nil {
 		l.timer.Reset(wait)
@@ -109,9 +108,9 @@ func (l *lane) waitLocked(s *Batcher, wait time.Duration) {
 	}, nil)
 }
 
-// pad fills the places of a batch that no request has. Padding has the shapes of a request
-// of the batch, holds zeros, and is not READY. All of them have
-// the same zeros: what a model writes there, another empty slot may read.
+// pad fills the empty slots of a batch. Padding has the shapes of a request in the batch, contains
+// zeros, and is not READY. All padding shares the same zeros: if a model writes into one empty
+// slot, it may read the change in another.
 func (s *Batcher) pad(b *slotBatch, like *infer.Request) error {
 	if len(b.episodes) == len(b.batch.Tasks) {
 		return nil
@@ -149,8 +148,7 @@ func (s *Batcher) pad(b *slotBatch, like *infer.Request) error {
 	return nil
 }
 
-// executed is the batch's Done: it counts, and gives the instance its next
-// batch.
+// executed is the Done of the batch: it counts the execution and gives the instance its next batch.
 func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
 	s := b.episodes[0].owner
 	handover.Returned(&b.batch, &report)
@@ -183,7 +181,7 @@ func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
 	then.run(s)
 }
 
-// failed gives the positions of tasks as positions among the episodes.
+// failed converts indices of tasks to indices of episodes.
 func (b *slotBatch) failed(tasks []int) []int {
 	if len(tasks) == 0 || len(b.episodes) == len(b.batch.Tasks) {
 		return tasks
@@ -208,8 +206,8 @@ func rescheduled(again []*backend.Task, task *backend.Task) bool {
 	return false
 }
 
-// nextBatchLocked goes on behind a batch, if it has returned and what the next
-// one needs of it is there.
+// nextBatchLocked forms the next batch of an instance when the last one has returned and its states
+// have arrived.
 func (s *Batcher) nextBatchLocked(b *slotBatch, then *followUp) {
 	l := b.lane
 	if !b.returned || b.open > 0 || l.executes != b {
@@ -221,7 +219,7 @@ func (s *Batcher) nextBatchLocked(b *slotBatch, then *followUp) {
 	s.drainLocked(l, then)
 }
 
-// answeredLocked notes that an episode of a batch has been answered.
+// answeredLocked records that an episode of a batch has its last response.
 func (s *Batcher) answeredLocked(r *episode, then *followUp) {
 	b := r.batch
 	r.batch = nil
@@ -231,8 +229,7 @@ func (s *Batcher) answeredLocked(r *episode, then *followUp) {
 	}
 }
 
-// refusedLocked puts the episodes of a batch back that an instance has not looked
-// at: it was lost, or has given the batch back and goes on.
+// refusedLocked queues the episodes of a batch again that an instance has refused or returned.
 func (s *Batcher) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
 	l := b.lane
 	var homeless []*sequence
@@ -243,7 +240,7 @@ func (s *Batcher) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
 			homeless = append(homeless, r.seq)
 		}
 	}
-	if l.executes == b { // else it is lost
+	if l.executes == b { // otherwise the instance is lost
 		l.executes, l.refuses = nil, !withdrawn
 	}
 	s.returnLocked(homeless, then)

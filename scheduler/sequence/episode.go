@@ -10,48 +10,46 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/handover"
-	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
 // episode is one request of a sequence.
 type episode struct {
-	handover.Recipient
+	handover.Delivery
 	owner *Batcher
-	own   *infer.Request // as it came
-	// request is what the instance gets: the same with control tensors and state,
-	// made when the request is taken from its slot.
+	own   *infer.Request // as the client sent it
+	// request is own with control tensors and states, created when it is taken from its slot.
 	request infer.Request
 	task    backend.Task
 	timing  scheduler.Timing
-	expires int64 // ns of Now, unless its sequence has a slot then; 0: never
+	expires int64 // ns of Now, unless its sequence has a slot by then; 0: never
 
 	// Guarded by the scheduler's mu.
-	linked.Neighbours[*episode] // in the sequence's queue
+	scheduler.Neighbours[*episode] // in the sequence's queue
 
 	seq      *sequence
 	state    episodeState
-	at       *lane      // whose instance has it, or had it last
-	batch    *slotBatch // that it is part of
-	fresh    bool       // the instance's process had nothing of its sequence before
+	at       *lane      // of its current or last instance
+	batch    *slotBatch // its batch (Direct)
+	fresh    bool       // the first of its sequence for the instance's process
 	values   *stateValues
-	id       [8]byte              // the correlation id as a control tensor's bytes
-	moves    uint32               // how often it was taken from a slot
-	slot     *slot                // that it was taken from, until the slot can go on (Oldest)
-	returned bool                 // the instance is done with it, whether or not it is answered (Oldest)
-	inner    *scheduler.Submitted // in its lane's batcher (Oldest)
-	life     uint32               // of the instance that it was taken for (Oldest)
+	id       [8]byte              // bytes of the correlation id's control tensor
+	moves    uint32               // number of times it was taken from a slot
+	slot     *slot                // its slot, until the next request can follow (Oldest)
+	returned bool                 // by the instance, answered or not (Oldest)
+	inner    *scheduler.Submitted // its request in the lane's batcher (Oldest)
+	life     uint32               // of its instance (Oldest)
 }
 
 type episodeState uint8
 
 const (
 	waiting   episodeState = 0 // in its sequence's queue
-	executing episodeState = 1 // an instance has it, or its batcher
+	executing episodeState = 1 // an instance or the lane's batcher has it
 	ended     episodeState = 2
 )
 
 func (s *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *episode {
-	r := &episode{owner: s, own: req, Recipient: handover.Recipient{Send: send, Log: &s.config.Log}}
+	r := &episode{owner: s, own: req, Delivery: handover.Delivery{Send: send, Log: &s.config.Log}}
 	r.task = backend.Task{Context: ctx, Request: &r.request, Send: r.deliver}
 	t := backend.Now()
 	r.timing = scheduler.Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
@@ -62,8 +60,7 @@ func (s *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer
 	return r
 }
 
-// deliver hands a response up, without the states in it, and notices the last
-// one.
+// deliver sends a response without its states, and notices the last one.
 func (r *episode) deliver(response *infer.Response) {
 	if s := r.owner; s.states != nil {
 		err := panics.Run(s.config.Log, panics.Request, func() error { return s.keep(r, response) })
@@ -71,12 +68,12 @@ func (r *episode) deliver(response *infer.Response) {
 			response.Outputs, response.Err = nil, infer.AsError(err)
 		}
 	}
-	if r.Tell(r.owner.config.Graph, response) {
+	if r.Respond(r.owner.config.Graph, response) {
 		r.owner.end(r)
 	}
 }
 
-// end takes a request out whose last response has been handed up.
+// end removes a request whose last response has been sent.
 func (s *Batcher) end(r *episode) {
 	var then followUp
 	s.mu.Lock()
@@ -88,18 +85,18 @@ func (s *Batcher) end(r *episode) {
 	if seq := r.seq; seq != nil && seq.awaits == r {
 		seq.awaits = nil
 		if seq.First != nil && seq.slot == nil && !seq.backlogged {
-			s.placeLocked(seq, &then)
+			s.assignSlotLocked(seq, &then)
 		}
 	}
 	s.outLocked()
 	s.mu.Unlock()
-	r.Dismiss()
+	r.Finish()
 	then.run(s)
 }
 
-// cancel ends a request whose client has gone, with all of its sequence, if it
-// is next in its slot, or its sequence has none; where another one is before it,
-// that is done when its turn comes. The model is told of a request that it has.
+// cancel ends the whole sequence of a request whose client has disconnected, if the request is next
+// in its slot or the sequence has no slot. Behind another request, it does so when its turn comes.
+// A model that has the request is told.
 func (s *Batcher) cancel(r *episode) {
 	var then followUp
 	s.mu.Lock()
@@ -123,18 +120,18 @@ func (s *Batcher) cancel(r *episode) {
 	then.run(s)
 }
 
-// failure is a request that is answered with an error instead of being executed.
+// failure is a request that gets an error instead of an execution.
 type failure struct {
 	request *episode
 	reason  scheduler.Reason
 	err     error
 }
 
-// followUp is what follows from a change: it is done when nothing is locked.
+// followUp collects the consequences of a change, which run after unlocking.
 type followUp struct {
-	pending int // how many requests fewer wait for an instance
+	pending int // requests that no longer wait
 	batches []*slotBatch
-	joins   []*episode // that go to the batchers of their lanes
+	joins   []*episode // requests for the batchers of their lanes
 	failed  []failure
 	drained []func()
 }
@@ -150,7 +147,7 @@ func (f *followUp) run(s *Batcher) {
 		}
 		handover.Give(s.config.Log, b.lane.Instance(), &b.batch)
 		for _, r := range b.episodes {
-			if r.task.Context.Err() != nil { // the instance may not have had it when its client went
+			if r.task.Context.Err() != nil { // cancel may have come before the instance had it
 				s.cancel(r)
 			}
 		}
@@ -167,8 +164,7 @@ func (f *followUp) run(s *Batcher) {
 	}
 }
 
-// fail answers a request that has been taken from its queue, or was never
-// in one.
+// fail answers a request that is in no queue.
 func (f *followUp) fail(r *episode, reason scheduler.Reason, err error) {
 	f.failed = append(f.failed, failure{r, reason, err})
 }

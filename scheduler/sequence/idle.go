@@ -35,10 +35,10 @@ func (d *sequenceDeadlines) Pop() any {
 	return last
 }
 
-// touchLocked begins a sequence's idle time anew.
+// touchLocked restarts the idle time of a sequence.
 func (s *Batcher) touchLocked(seq *sequence) {
 	seq.touched = backend.Now()
-	if seq.backlogged { // never idle
+	if seq.backlogged { // not idle
 		return
 	}
 	s.unrestLocked(seq)
@@ -47,8 +47,8 @@ func (s *Batcher) touchLocked(seq *sequence) {
 	s.setAlarmLocked(seq.touched)
 }
 
-// patienceLocked is how long a sequence may be idle. When nothing more can come,
-// a sequence in a slot gives it up for the backlog.
+// patienceLocked returns how long a sequence may be idle. When no request can follow, an idle
+// sequence leaves its slot to the backlog.
 func (s *Batcher) patienceLocked() int64 {
 	if s.census.StoppedLocked() && s.backlog.First != nil {
 		return 0
@@ -63,9 +63,8 @@ func (s *Batcher) unrestLocked(seq *sequence) {
 	}
 }
 
-// expireAtLocked notes when a request of a sequence in the backlog fails; the
-// earliest counts for all of the sequence. 0 means never; of a sequence that is
-// in the backlog no more it takes the deadline away.
+// expireAtLocked sets the deadline of a sequence in the backlog to the earliest of its requests; 0
+// means none. It removes the deadline of a sequence outside the backlog.
 func (s *Batcher) expireAtLocked(seq *sequence, at int64) {
 	switch {
 	case !seq.backlogged:
@@ -86,9 +85,8 @@ func (s *Batcher) expireAtLocked(seq *sequence, at int64) {
 	}
 }
 
-// setAlarmLocked sees to it that the alarm rings when something is over. One
-// that rings too early does no harm, so it is set anew only if it has to be
-// earlier.
+// setAlarmLocked sets the timer for the next deadline or the end of an idle time. An early alarm
+// does no harm, so the timer only moves forward.
 func (s *Batcher) setAlarmLocked(now int64) {
 	next := int64(0)
 	if s.resting.First != nil {
@@ -109,7 +107,7 @@ func (s *Batcher) setAlarmLocked(now int64) {
 	}
 }
 
-// ring ends what is over.
+// ring ends expired sequences.
 func (s *Batcher) ring() {
 	var then followUp
 	s.mu.Lock()

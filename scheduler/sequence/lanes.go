@@ -17,9 +17,9 @@ func (s *Batcher) Available(in backend.Instance) {
 		s.mu.Unlock()
 		return
 	}
-	left := s.busyLocked(l) // what came back to the batcher behind Lost
-	// The lane becomes available below alone: until then no request is submitted to its
-	// batcher, which is called with nothing locked.
+	left := s.busyLocked(l) // requests that came back after Lost
+	// Until the lane becomes available below, no request is submitted to its batcher, which is
+	// called with nothing locked.
 	s.mu.Unlock()
 	for _, r := range left {
 		s.reclaim(r)
@@ -46,7 +46,6 @@ func (s *Batcher) Available(in backend.Instance) {
 	then.run(s)
 }
 
-// newLane makes the lane of an instance.
 func (s *Batcher) newLane() *lane {
 	l := &lane{owner: s}
 	if s.oldest != nil {
@@ -55,7 +54,7 @@ func (s *Batcher) newLane() *lane {
 	return l
 }
 
-// fillLocked gives free slots to the sequences of the backlog.
+// fillLocked moves sequences from the backlog to free slots.
 func (s *Batcher) fillLocked(then *followUp) {
 	for s.backlog.First != nil {
 		at := s.takeSlotLocked()
@@ -64,14 +63,13 @@ func (s *Batcher) fillLocked(then *followUp) {
 		}
 		next := s.backlog.First
 		s.leaveBacklogLocked(next)
-		s.seatLocked(next, at, then)
+		s.occupyLocked(next, at, then)
 	}
 }
 
-// Lost implements backend.Events. What a process knew of its sequences is lost
-// with it, unless the states of the model are kept here. Sequences that it had
-// begun have ended, then: what waits of them fails, and clients are told to begin
-// anew. All others find another slot.
+// Lost implements backend.Events. A process takes the knowledge of its sequences with it, unless
+// the states of the model are kept here. Sequences that it had begun have ended: their queued
+// requests fail and clients must start again. All others move to another slot.
 func (s *Batcher) Lost(in backend.Instance, hopeless bool) {
 	var then followUp
 	s.mu.Lock()
@@ -83,7 +81,7 @@ func (s *Batcher) Lost(in backend.Instance, hopeless bool) {
 	l.refuses = false
 	l.life++
 	inner := s.busyLocked(l)
-	// What it had has been answered, or comes back: then it had not begun that.
+	// Its requests have been answered, or come back because it had not begun them.
 	if b := l.executes; b != nil {
 		notBegun(b.episodes)
 	}
@@ -123,8 +121,8 @@ func (s *Batcher) Lost(in backend.Instance, hopeless bool) {
 	s.config.Graph.Recheck(waiting)
 }
 
-// notBegun says of the requests of a list that the process has not begun them:
-// they come back, and it knows nothing of sequences that begin with one.
+// notBegun records that the process has not begun these requests: they come back, and it knows
+// nothing about sequences that begin with one of them.
 func notBegun(list []*episode) {
 	for _, r := range list {
 		if r.state == ended {
@@ -137,7 +135,7 @@ func notBegun(list []*episode) {
 	}
 }
 
-// refuseAllLocked answers all that has no slot if there is no hope for one.
+// refuseAllLocked fails the backlog if every instance is hopeless.
 func (s *Batcher) refuseAllLocked(then *followUp) {
 	lost := s.instances.HopelessLocked()
 	for seq := s.backlog.First; seq != nil && lost != nil; seq = s.backlog.First {
@@ -146,7 +144,7 @@ func (s *Batcher) refuseAllLocked(then *followUp) {
 	}
 }
 
-// loseLocked ends a sequence whose process has died, up to where it begins anew.
+// loseLocked ends a sequence whose process has died, up to the next START.
 func (s *Batcher) loseLocked(seq *sequence, in backend.Instance, then *followUp) {
 	for seq.First != nil && !seq.First.starts() {
 		r := seq.pop()
@@ -159,9 +157,8 @@ func (s *Batcher) loseLocked(seq *sequence, in backend.Instance, then *followUp)
 	}
 }
 
-// returnLocked puts sequences that have lost their slots in front of the
-// backlog; they are given last first. Those of which nothing waits are placed
-// when a request comes.
+// returnLocked puts sequences that have lost their slots in front of the backlog; they are given
+// last first. Sequences without queued requests get a slot when a request comes.
 func (s *Batcher) returnLocked(homeless []*sequence, then *followUp) {
 	for _, seq := range homeless {
 		if seq.backlogged || seq.slot != nil || seq.First == nil || seq.awaits != nil {
@@ -177,9 +174,8 @@ func (s *Batcher) returnLocked(homeless []*sequence, then *followUp) {
 	s.fillLocked(then)
 }
 
-// putBackLocked puts a request that an instance has not looked at first in line
-// again, and reports whether its sequence needs a slot. A request without a client
-// ends its sequence, as it does with cancel.
+// putBackLocked queues a request in front that an instance has not begun, and reports whether its
+// sequence needs a slot. If its client has disconnected, the sequence ends.
 func (s *Batcher) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	seq := r.seq
 	if seq.awaits == r {
@@ -187,9 +183,9 @@ func (s *Batcher) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	}
 	seq.pushFront(r)
 	s.waiting++
-	s.config.Observer.Pending(1) // before an instance takes it
+	s.config.Observer.Pending(1) // before an instance takes the request
 	switch {
-	case r.task.Context.Err() != nil: // cancel found it with the instance
+	case r.task.Context.Err() != nil: // its cancellation went to the instance
 		s.dropLocked(seq, then)
 		return false
 	case seq.slot != nil:
@@ -199,14 +195,13 @@ func (s *Batcher) putBackLocked(r *episode, then *followUp) (homeless bool) {
 		return false
 	case r.fresh || s.states != nil || r.starts():
 		return true
-	default: // the process that has its beginning is lost
+	default: // the process that had its beginning is lost
 		s.loseLocked(seq, r.at.Instance(), then)
 		return seq.First != nil
 	}
 }
 
-// Retire implements Scheduler. Sequences that have a slot of the instance keep
-// it until they end; no other gets one.
+// Retire implements Scheduler. Sequences in slots of the instance keep them until they end.
 func (s *Batcher) Retire(in backend.Instance, drained func()) (answered bool) {
 	var then followUp
 	s.mu.Lock()
@@ -226,8 +221,8 @@ func (s *Batcher) Retire(in backend.Instance, drained func()) (answered bool) {
 	return answered
 }
 
-// answeredLocked reports whether an instance has no sequence, and its last requests have had
-// their last responses.
+// answeredLocked reports whether an instance has no sequence and all its requests have had their
+// last responses.
 func (l *lane) answeredLocked() bool {
 	for _, at := range l.slots {
 		if at.seq != nil || at.busy != nil && !at.busy.Answered() {
@@ -244,7 +239,7 @@ func (s *Batcher) Forget(in backend.Instance) {
 	s.instances.ForgetLocked(in)
 }
 
-// drainLocked forgets a retired lane that has nothing left. It may be said again.
+// drainLocked removes a retiring lane without work. A second call has no effect.
 func (s *Batcher) drainLocked(l *lane, then *followUp) {
 	if !l.RetiringLocked() || l.executes != nil {
 		return

@@ -8,9 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// newInner makes the batcher of a lane. It has one request of each of its slots at
-// a time: the next one when that has been released, and, if it brings the states
-// that the next begins with, answered.
+// newInner returns the batcher of a lane. It has one request of each slot at a time. The next
+// follows when the first has been released and, if its response carries states, answered.
 func (s *Batcher) newInner() *scheduler.Batcher {
 	b := &batching.Rules{
 		MaxSize: int64(s.config.MaxBatch), Alike: s.config.Alike, PreserveOrder: s.oldest.GetPreserveOrdering(),
@@ -28,8 +27,8 @@ func (s *Batcher) newInner() *scheduler.Batcher {
 	})
 }
 
-// submitLocked has the next request of a slot go to the lane's batcher, if that
-// has none of the slot.
+// submitLocked submits the next request of a slot to the lane's batcher, unless that has one
+// already.
 func (s *Batcher) submitLocked(at *slot, then *followUp) {
 	if at.busy != nil || !at.lane.AvailableLocked() {
 		return
@@ -44,9 +43,9 @@ func (s *Batcher) submitLocked(at *slot, then *followUp) {
 	then.joins = append(then.joins, r)
 }
 
-// join gives a request to the batcher of its lane.
+// join submits a request to the batcher of its lane.
 func (s *Batcher) join(r *episode) {
-	if r.BLS != nil { // the batcher notes the BLS request from here on
+	if r.BLS != nil { // the batcher enters it again
 		s.config.Graph.Leave(r.BLS)
 	}
 	inner := r.at.inner.Prepare(r.task.Context, &r.request, r.deliver, r.timing)
@@ -56,7 +55,7 @@ func (s *Batcher) join(r *episode) {
 	if err := inner.Enter(); err != nil {
 		var then followUp
 		s.mu.Lock()
-		if r.fresh && r.seq.First == nil { // nothing has come of it
+		if r.fresh && r.seq.First == nil { // the sequence has no other request
 			s.closeLocked(r.seq, &then)
 		}
 		s.mu.Unlock()
@@ -68,18 +67,18 @@ func (s *Batcher) join(r *episode) {
 	s.mu.Lock()
 	lost := r.life != r.at.life
 	s.mu.Unlock()
-	if lost { // while it was on its way
+	if lost { // lost while the request was on its way
 		s.reclaim(r)
 	}
 }
 
-// returned notes that the batcher of a lane is done with a request. again says
-// that its model wants to get it once more.
+// returned records that the batcher of a lane is done with a request. again says that the model has
+// rescheduled it.
 func (s *Batcher) returned(req *infer.Request, again bool) {
 	var then followUp
 	s.mu.Lock()
 	r := s.joined[req]
-	if r == nil { // it has been taken back
+	if r == nil { // taken back
 		s.mu.Unlock()
 		return
 	}
@@ -100,8 +99,8 @@ func (s *Batcher) returned(req *infer.Request, again bool) {
 	then.run(s)
 }
 
-// slotGoesOnLocked lets the next request of a slot go behind one that the batcher
-// had, if that has returned and what the next one needs of it is there.
+// slotGoesOnLocked submits the next request of a slot when the previous one has returned and its
+// states have arrived.
 func (s *Batcher) slotGoesOnLocked(r *episode, then *followUp) {
 	at := r.slot
 	if at == nil || !r.returned || s.states != nil && !s.config.Decoupled && r.state != ended {
@@ -112,7 +111,7 @@ func (s *Batcher) slotGoesOnLocked(r *episode, then *followUp) {
 	s.drainLocked(at.lane, then)
 }
 
-// busyLocked lists what the batcher of a lane has.
+// busyLocked returns the requests in the batcher of a lane.
 func (s *Batcher) busyLocked(l *lane) []*episode {
 	var list []*episode
 	for _, at := range l.slots {
@@ -123,9 +122,8 @@ func (s *Batcher) busyLocked(l *lane) []*episode {
 	return list
 }
 
-// reclaim takes a request back from the batcher of a lane that has lost its
-// instance, if it waits there. It waits for another slot then, or fails if the
-// process that was lost had begun its sequence.
+// reclaim takes a queued request back from the batcher of a lane that has lost its instance. It
+// waits for another slot, or fails if the lost process had begun its sequence.
 func (s *Batcher) reclaim(r *episode) {
 	s.mu.Lock()
 	inner := r.inner
@@ -144,7 +142,7 @@ func (s *Batcher) reclaim(r *episode) {
 	switch seq := r.seq; {
 	case s.putBackLocked(r, &then):
 		s.returnLocked([]*sequence{seq}, &then)
-	case seq.slot != nil: // another one, or Lost is about to take it
+	case seq.slot != nil: // a new slot, or Lost is about to take the old one
 		s.advanceLocked(seq.slot, &then)
 	}
 	s.mu.Unlock()

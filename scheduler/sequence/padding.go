@@ -5,17 +5,17 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// heapZeros is up to what size zeros lie on the heap: they travel inside frames.
+// heapZeros is the largest size of zeros on the heap: they travel inside frames.
 const heapZeros = 256
 
-// zeros are what the empty slots of batches get, for all of their inputs and at
-// once: a block of the pool, which an instance sees without a copy.
+// zeros are shared by all inputs of all empty slots: a block of the pool, which an instance reads
+// without a copy.
 type zeros struct {
 	data   []byte
 	memory infer.Memory // nil on the heap
 }
 
-// grow makes sure that there are n of them.
+// grow ensures that there are at least n zeros.
 func (z *zeros) grow(n int, allocate func(int) ([]byte, infer.Memory, error)) error {
 	if n <= len(z.data) {
 		return nil
@@ -42,14 +42,14 @@ func (z *zeros) drop() {
 	*z = zeros{}
 }
 
-// restLocked gives the lane's zeros back to the pool if it is idle.
+// restLocked releases the zeros of an idle lane.
 func (l *lane) restLocked() {
 	if l.executes == nil && l.zeros.memory != nil {
 		l.zeros.drop()
 	}
 }
 
-// paddingSize returns the bytes of an input that has the shape of in and no values.
+// paddingSize returns the size of an input with the shape of in and no values.
 func paddingSize(in *infer.Tensor) int {
 	if in.DataType != infer.Bytes {
 		return len(in.Data)
@@ -58,7 +58,7 @@ func paddingSize(in *infer.Tensor) int {
 	return int(elements) * 4 // of empty strings
 }
 
-// deny answers a batch for whose padding there is no memory.
+// deny fails a batch whose padding could not be allocated.
 func (b *slotBatch) deny() {
 	now := backend.Now()
 	b.executed(&b.batch, backend.Report{Start: now, ComputeStart: now, ComputeEnd: now, End: now, Err: b.denied})

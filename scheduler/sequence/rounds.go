@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// releasedLocked notes that an instance is done with a request, whether or not it
-// has been answered. again says that its model wants to get it once more.
+// releasedLocked records that an instance is done with a request, answered or not. again says that
+// the model has rescheduled it.
 func (s *Batcher) releasedLocked(r *episode, again bool, then *followUp) {
 	switch {
 	case again:
@@ -17,10 +17,9 @@ func (s *Batcher) releasedLocked(r *episode, again bool, then *followUp) {
 	}
 }
 
-// againLocked lets a request wait again, at the end of its sequence. Where that
-// is not possible its client gets an error.
+// againLocked appends a rescheduled request to its sequence, or fails it if that is impossible.
 func (s *Batcher) againLocked(r *episode, then *followUp) {
-	if r.state == ended { // its backend has said both
+	if r.state == ended { // its backend has also answered it
 		return
 	}
 	if b := r.batch; b != nil {

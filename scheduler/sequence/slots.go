@@ -5,30 +5,28 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
-	"github.com/nereid-serving/nereid/scheduler/linked"
 	"github.com/nereid-serving/nereid/scheduler/roster"
 )
 
-// sequence is what is known of one correlation id from START to the end of its
-// last request's wait.
+// sequence is the state of one correlation id, from START until its last queued request is taken.
 type sequence struct {
-	linked.List[*episode]        // what waits of it
-	linked.Neighbours[*sequence] // in the idle list, or in the backlog
+	scheduler.List[*episode]        // its queued requests
+	scheduler.Neighbours[*sequence] // in resting, or in the backlog
 
 	id         infer.CorrelationID
-	known      bool // requests find it by its id
+	known      bool // found by its id
 	backlogged bool
-	closing    bool     // its slot becomes free when nothing of it waits
-	begun      bool     // its slot's process has had a request of it
-	awaits     *episode // comes back from a lost instance: nothing is executed before it
-	slot       *slot    // nil: it has none
-	moves      uint32   // how often it got one
+	closing    bool     // it leaves its slot when no request is queued
+	begun      bool     // its slot's process has had one of its requests
+	awaits     *episode // comes back from a lost instance, and is executed first
+	slot       *slot    // nil without one
+	moves      uint32   // number of slots so far
 	values     *stateValues
 
-	touched  int64 // when its last request came
-	resting  bool  // in the idle list
-	deadline int64 // when its requests fail if it is in the backlog; 0: never
-	heapAt   int   // in the heap of deadlines, -1: not there
+	touched  int64 // when its last request arrived
+	resting  bool  // in Batcher.resting
+	deadline int64 // in the backlog; 0: none
+	heapAt   int   // index in the heap of deadlines; -1: not there
 }
 
 func (q *sequence) pushBack(r *episode) {
@@ -41,7 +39,7 @@ func (q *sequence) pushFront(r *episode) {
 	q.List.PushFront(r)
 }
 
-// pop takes the first request, nil if there is none.
+// pop removes and returns the first request, or returns nil.
 func (q *sequence) pop() *episode {
 	r := q.First
 	if r != nil {
@@ -50,29 +48,27 @@ func (q *sequence) pop() *episode {
 	return r
 }
 
-// lane is an instance of the roster with its slots. Sequences that have a slot of a
-// retiring instance keep it until they end; no other sequence gets one.
+// lane is an instance with its slots.
 type lane struct {
 	roster.Member
 	owner *Batcher
 	slots []*slot
 	directLane
-	inner *scheduler.Batcher // of Oldest, nil with Direct
-	life  uint32             // how often the instance was lost
+	inner *scheduler.Batcher // nil with Direct
+	life  uint32             // number of losses
 }
 
-// slot is one place for a sequence.
+// slot serves one sequence at a time.
 type slot struct {
 	lane   *lane
 	number int
-	seq    *sequence // nil: it is free
-	isFree bool      // it is among the free ones of the scheduler
-	busy   *episode  // that was taken from it and has not come back (Oldest)
+	seq    *sequence // nil if free
+	isFree bool      // it is in Batcher.free
+	busy   *episode  // taken from it and not returned (Oldest)
 }
 
-// freeSlots are the slots that a sequence can begin in: the lowest number first,
-// and of equal ones that of the instance that came first. Those of a lane
-// that have never been used are not in it: see Batcher.takeSlotLocked.
+// freeSlots is a heap of free slots, ordered by number, then by the age of their instances. Slots
+// are added after their first use: see Batcher.takeSlotLocked.
 type freeSlots []*slot
 
 func (f freeSlots) Len() int { return len(f) }
@@ -89,10 +85,9 @@ func (f *freeSlots) Pop() any {
 	return last
 }
 
-// takeSlotLocked returns the lowest free slot, nil if there is none. Slots are
-// made when they are needed first.
+// takeSlotLocked returns the lowest free slot, or nil. A slot is created at its first use.
 func (s *Batcher) takeSlotLocked() *slot {
-	for len(s.free) > 0 && !s.free[0].lane.ServesLocked() { // put back when the lane is available again
+	for len(s.free) > 0 && !s.free[0].lane.ServesLocked() { // Available adds it again
 		heap.Pop(&s.free).(*slot).isFree = false
 	}
 	var from *lane
@@ -116,10 +111,9 @@ func (s *Batcher) takeSlotLocked() *slot {
 	return made
 }
 
-// placeLocked gives a sequence a slot, or a place in the backlog.
-func (s *Batcher) placeLocked(seq *sequence, then *followUp) {
+func (s *Batcher) assignSlotLocked(seq *sequence, then *followUp) {
 	if at := s.takeSlotLocked(); at != nil {
-		s.seatLocked(seq, at, then)
+		s.occupyLocked(seq, at, then)
 		return
 	}
 	seq.backlogged = true
@@ -130,15 +124,14 @@ func (s *Batcher) placeLocked(seq *sequence, then *followUp) {
 	}
 }
 
-// seatLocked gives a slot to a sequence that is not in the backlog.
-func (s *Batcher) seatLocked(seq *sequence, at *slot, then *followUp) {
+// occupyLocked gives a slot to a sequence that is not in the backlog.
+func (s *Batcher) occupyLocked(seq *sequence, at *slot, then *followUp) {
 	at.seq, seq.slot = seq, at
 	seq.moves++
 	s.advanceLocked(at, then)
 }
 
-// vacateLocked takes a sequence from its slot, which goes to the next one of the
-// backlog.
+// vacateLocked removes a sequence from its slot, which goes to the next one in the backlog.
 func (s *Batcher) vacateLocked(seq *sequence, then *followUp) {
 	at := seq.slot
 	seq.slot, at.seq, seq.begun = nil, nil, false
@@ -149,15 +142,14 @@ func (s *Batcher) vacateLocked(seq *sequence, then *followUp) {
 	case s.backlog.First != nil:
 		next := s.backlog.First
 		s.leaveBacklogLocked(next)
-		s.seatLocked(next, at, then)
+		s.occupyLocked(next, at, then)
 	case !at.isFree:
 		at.isFree = true
 		heap.Push(&s.free, at)
 	}
 }
 
-// leaveBacklogLocked takes a sequence out of the backlog. Its idle time begins
-// anew: a sequence in the backlog has not been idle.
+// leaveBacklogLocked removes a sequence from the backlog. Its idle time restarts.
 func (s *Batcher) leaveBacklogLocked(seq *sequence) {
 	s.backlog.Remove(seq)
 	seq.backlogged = false
@@ -167,8 +159,8 @@ func (s *Batcher) leaveBacklogLocked(seq *sequence) {
 	}
 }
 
-// takeLocked takes the first request of a slot's sequence to have it executed.
-// The slot goes to another sequence if this was the last one.
+// takeLocked takes the first request of a slot's sequence for execution. If it is the last one, the
+// slot goes to another sequence.
 func (s *Batcher) takeLocked(at *slot, then *followUp) *episode {
 	seq := at.seq
 	r := seq.pop()
@@ -185,26 +177,26 @@ func (s *Batcher) takeLocked(at *slot, then *followUp) *episode {
 	return r
 }
 
-// nextLocked returns the first request of a slot that is to be executed, nil if
-// there is none. A sequence whose next request was cancelled is dropped whole.
+// nextLocked returns the next request of a slot, or nil. A sequence whose next request is cancelled
+// is dropped.
 func (s *Batcher) nextLocked(at *slot, then *followUp) *episode {
 	for at.seq != nil && at.seq.First != nil {
 		r := at.seq.First
 		if r.task.Context.Err() == nil {
 			return r
 		}
-		s.dropLocked(at.seq, then) // the slot may have another one now
+		s.dropLocked(at.seq, then) // the slot may have another sequence now
 	}
 	return nil
 }
 
-// dropLocked ends a sequence whose client has gone.
+// dropLocked ends a sequence whose client has disconnected.
 func (s *Batcher) dropLocked(seq *sequence, then *followUp) {
 	s.failLocked(seq, scheduler.Canceled, &infer.Error{Code: infer.Cancelled}, then)
 	s.closeLocked(seq, then)
 }
 
-// failLocked answers all that waits in a sequence with an error.
+// failLocked fails all queued requests of a sequence.
 func (s *Batcher) failLocked(seq *sequence, reason scheduler.Reason, err error, then *followUp) {
 	for r := seq.pop(); r != nil; r = seq.pop() {
 		s.waiting--
@@ -213,8 +205,8 @@ func (s *Batcher) failLocked(seq *sequence, reason scheduler.Reason, err error, 
 	}
 }
 
-// closeLocked ends a sequence, as far as clients know at once, and its slot when
-// nothing of it waits.
+// closeLocked ends a sequence. Clients can reuse its id at once; its slot becomes free when no
+// request is queued.
 func (s *Batcher) closeLocked(seq *sequence, then *followUp) {
 	s.forgetLocked(seq)
 	seq.closing = true
@@ -227,7 +219,7 @@ func (s *Batcher) closeLocked(seq *sequence, then *followUp) {
 	}
 }
 
-// forgetLocked has the sequence's id begin a new one from now on.
+// forgetLocked detaches a sequence from its id: the next request with the id begins a new one.
 func (s *Batcher) forgetLocked(seq *sequence) {
 	if seq.known {
 		seq.known = false
@@ -237,7 +229,7 @@ func (s *Batcher) forgetLocked(seq *sequence) {
 	}
 }
 
-// advanceLocked has what waits in a slot executed, if that is possible now.
+// advanceLocked executes the queued requests of a slot, if possible.
 func (s *Batcher) advanceLocked(at *slot, then *followUp) {
 	switch {
 	case s.held:
@@ -248,8 +240,7 @@ func (s *Batcher) advanceLocked(at *slot, then *followUp) {
 	}
 }
 
-// releaseHoldLocked lets executions begin that the configuration holds back, if
-// enough waits.
+// releaseHoldLocked ends the hold of Config.HoldRequests and HoldBacklog when enough requests wait.
 func (s *Batcher) releaseHoldLocked(then *followUp) {
 	if !s.held {
 		return
@@ -266,7 +257,7 @@ func (s *Batcher) releaseHoldLocked(then *followUp) {
 	s.endHoldLocked(then)
 }
 
-// endHoldLocked lets executions begin.
+// endHoldLocked ends the hold.
 func (s *Batcher) endHoldLocked(then *followUp) {
 	if !s.held {
 		return

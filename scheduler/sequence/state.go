@@ -7,22 +7,22 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// State is one implicit state of a model: what it answers as Output comes back
-// as Input with the next request of the sequence.
+// State is one implicit state of a model: the value of Output in a response is the value of Input
+// in the next request of the sequence.
 type State struct {
 	Input, Output string
 	DataType      infer.DataType
-	// Shape and Data are what a sequence begins with. Data is shared by all
-	// sequences and does not change. The batch dimension is not in Shape.
+	// Shape and Data are the initial value. All sequences share Data, which does not change. Shape
+	// has no batch dimension.
 	Shape []int64
 	Data  []byte
 }
 
-// states are those of a model.
+// states are the implicit states of a model.
 type states struct {
-	list    []infer.Tensor // with the names of inputs, and the first values
+	list    []infer.Tensor // named as inputs, with initial values
 	outputs []string
-	shown   []bool // the output is one of the model's, too
+	shown   []bool // the output is also an output of the model
 }
 
 func newStates(list []State, batching bool, outputs []string) *states {
@@ -42,30 +42,27 @@ func newStates(list []State, batching bool, outputs []string) *states {
 	return s
 }
 
-// stateValues are the states of a sequence from a START on. The bytes are its
-// own: a response's memory may be a stub's, which lends a few thousand tensors at
-// most and ends with the process.
+// stateValues are the states of a sequence since its last START. The bytes are copies: a response's
+// memory may belong to a stub, which lends a few thousand tensors at most and ends with its
+// process.
 //
-// A request is executed with the values of now. The bytes that those replaced are
-// used again for those that come, unless the model is decoupled, whose answers
-// may come while another request is executed.
+// A request executes with the values in now. The bytes of the previous values are reused, unless
+// the model is decoupled: its responses may arrive while another request executes.
 //
-// The bytes are charged as long as the id of the sequence is known, for as long may
-// a client leave them lying. What a sequence that has ended still needs goes with
-// its last request.
+// The bytes are charged while the id of the sequence is known, because a client may leave it idle
+// for that long. The states of a sequence that has ended last until its last request.
 type stateValues struct {
 	now     []infer.Tensor
 	spare   [][]byte
 	charged int64
-	gone    bool // nothing is charged any more
+	gone    bool // the sequence has ended; nothing is charged
 }
 
 func (s *states) begin() *stateValues {
 	return &stateValues{now: slices.Clone(s.list), spare: make([][]byte, len(s.list))}
 }
 
-// append adds the states to inputs; those that a sequence begins with if values
-// is nil.
+// append adds the states to inputs; nil stands for the initial values.
 func (s *states) append(inputs []infer.Tensor, values *stateValues) []infer.Tensor {
 	list := s.list
 	if values != nil {
@@ -77,7 +74,7 @@ func (s *states) append(inputs []infer.Tensor, values *stateValues) []infer.Tens
 	return inputs
 }
 
-// wanted adds the states to the outputs that a client has asked for.
+// wanted adds the states to the outputs that a client requests.
 func (s *states) wanted(outputs []string) []string {
 	all := slices.Clone(outputs)
 	for _, name := range s.outputs {
@@ -88,9 +85,8 @@ func (s *states) wanted(outputs []string) []string {
 	return all
 }
 
-// keep takes the new states from a response, and those that its client has not
-// asked for out of it. Where there is no memory for them, the states stay what they
-// were and the request fails.
+// keep stores the states of a response, and removes those that the client has not requested.
+// Without memory the states do not change and the request fails.
 func (s *Batcher) keep(r *episode, response *infer.Response) error {
 	if err := s.chargeStates(r.values, response); err != nil {
 		for i := range response.Outputs {
@@ -117,8 +113,7 @@ func (s *Batcher) keep(r *episode, response *infer.Response) error {
 	return nil
 }
 
-// chargeStates charges for what a response's states need beyond what those before
-// them had.
+// chargeStates charges the growth of the states in a response.
 func (s *Batcher) chargeStates(values *stateValues, response *infer.Response) error {
 	if s.config.Memory == nil {
 		return nil
@@ -150,8 +145,7 @@ func (s *Batcher) chargeStates(values *stateValues, response *infer.Response) er
 	return nil
 }
 
-// unchargeLocked gives back what is charged for the states of a sequence that is over.
-// Callers hold s.mu.
+// unchargeLocked refunds the states of a sequence that has ended.
 func (s *Batcher) unchargeLocked(values *stateValues) {
 	if values == nil || values.gone {
 		return
@@ -178,7 +172,7 @@ func (s *Batcher) update(values *stateValues, at int, t *infer.Tensor) {
 	defer s.mu.Unlock()
 	now := &values.now[at]
 	first := &s.states.list[at]
-	if len(now.Data) == 0 || len(first.Data) == 0 || &now.Data[0] != &first.Data[0] { // not what all begin with
+	if len(now.Data) == 0 || len(first.Data) == 0 || &now.Data[0] != &first.Data[0] { // not the initial value
 		values.spare[at] = now.Data
 	}
 	*now = infer.Tensor{Name: now.Name, DataType: t.DataType, Shape: slices.Clone(t.Shape), Data: data}

@@ -11,8 +11,7 @@ import (
 
 var errNoNumber = errors.New("want a number that its type can hold")
 
-// element writes one value of a type as a tensor holds it; a string with its
-// length before it.
+// element encodes one value of a type as tensors do; a string follows its length.
 func element(d infer.DataType, text string) ([]byte, error) {
 	var bits uint64
 	size := d.Size()
@@ -73,8 +72,7 @@ func element(d infer.DataType, text string) ([]byte, error) {
 	return binary.LittleEndian.AppendUint64(nil, bits)[:size:size], nil
 }
 
-// halfOf rounds to IEEE half precision, ties to even. ok is false where a finite
-// number is too large.
+// halfOf rounds to IEEE half precision, ties to even. ok is false if a finite number is too large.
 func halfOf(f float32) (half uint16, ok bool) {
 	sign := uint16(math.Float32bits(f)>>16) & 0x8000
 	a := math.Abs(float64(f))
@@ -83,7 +81,7 @@ func halfOf(f float32) (half uint16, ok bool) {
 		return 0x7e00, true
 	case math.IsInf(a, 0):
 		return sign | 0x7c00, true
-	case a < 1.0/(1<<14): // below the least normal number: multiples of 2^-24
+	case a < 1.0/(1<<14): // subnormal: multiples of 2^-24
 		return sign | uint16(math.RoundToEven(a*(1<<24))), true
 	}
 	fraction, exponent := math.Frexp(a)                 // fraction in [0.5, 1)

@@ -8,12 +8,10 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Allocator lends memory for the bytes of one tensor: n bytes with one
-// reference, whose content is undefined. The error reaches clients.
+// Allocator lends n bytes of undefined content, with one reference. Its error reaches clients.
 type Allocator func(n int) ([]byte, infer.Memory, error)
 
-// Events stands between the instances of a version and its scheduler, which gets
-// instances that stack the batches they are given.
+// Events wraps the instances of a version for their scheduler, so that they stack batches.
 type Events struct {
 	plan     *Plan
 	allocate Allocator
@@ -26,8 +24,8 @@ type Events struct {
 
 var _ backend.Events = (*Events)(nil)
 
-// NewEvents puts the stacking in front of next. The account is charged for texts of merged
-// requests; nil charges nothing.
+// NewEvents returns Events that pass instances to next. The account, which may be nil, is charged
+// for texts of merged requests.
 func NewEvents(plan *Plan, allocate Allocator, account *budget.Account, next backend.Events) *Events {
 	return &Events{plan: plan, allocate: allocate, account: account, next: next, all: make(map[backend.Instance]*instance)}
 }
@@ -44,7 +42,7 @@ func (e *Events) of(in backend.Instance) *instance {
 	return s
 }
 
-// Forget drops an instance that is gone for good.
+// Forget drops an instance that has ended.
 func (e *Events) Forget(in backend.Instance) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -54,8 +52,8 @@ func (e *Events) Forget(in backend.Instance) {
 // Available implements backend.Events.
 func (e *Events) Available(in backend.Instance) { e.next.Available(e.of(in)) }
 
-// Lost implements backend.Events. A batch whose inputs are still being copied is
-// handed to the lost instance first, which gives it back.
+// Lost implements backend.Events. A batch that is still being merged first goes to the lost
+// instance, which refuses it.
 func (e *Events) Lost(in backend.Instance, hopeless bool) {
 	s := e.of(in)
 	s.settle()

@@ -10,16 +10,16 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// everybody is the context of a batch: it ends when those of all its tasks have.
+// everybody is the context of a batch: it ends when the contexts of all its tasks have ended.
 type everybody struct {
 	tasks []*backend.Task
 	log   zerolog.Logger
 
 	mu   sync.Mutex
 	done chan struct{} // nil until Done is called
-	stop []func() bool // end the watches over the tasks
-	left int           // tasks whose contexts have not ended, while they are watched
-	over bool          // the batch has been answered
+	stop []func() bool // end the watches over the contexts
+	left int           // watched contexts that have not ended
+	over bool          // the batch is answered
 }
 
 var _ context.Context = (*everybody)(nil)
@@ -40,7 +40,7 @@ func (e *everybody) Err() error {
 	return context.Canceled
 }
 
-// Done implements context.Context. No request is watched before it is called.
+// Done implements context.Context. The contexts are watched from its first call on.
 func (e *everybody) Done() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,7 +58,7 @@ func (e *everybody) Done() <-chan struct{} {
 	return e.done
 }
 
-// gone counts a task whose context has ended.
+// gone counts a context that has ended.
 func (e *everybody) gone() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,7 +67,7 @@ func (e *everybody) gone() {
 	}
 }
 
-// close ends the watch: the batch has been answered.
+// close ends the watches.
 func (e *everybody) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

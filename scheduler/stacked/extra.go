@@ -8,9 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// extra makes a batch_input, without its name. Its values are those that
-// Triton's backends give: of each request, not of each row, but for the shapes
-// of items.
+// extra creates a batch_input, without its name. As in Triton's backends, its values describe each
+// request, not each row, except for the shapes of items.
 func (g *group) extra(e *extra) (infer.Tensor, error) {
 	parts, err := g.parts(e.source)
 	if err != nil {
@@ -33,7 +32,7 @@ func (g *group) extra(e *extra) (infer.Tensor, error) {
 		if t.Data, t.Memory, err = g.memoryOf(4 * most); err != nil {
 			return t, err
 		}
-		clear(t.Data) // nothing of others is to be seen in it
+		clear(t.Data) // it may contain bytes of other requests
 		return t, nil
 	}
 	var values []int64

@@ -7,17 +7,16 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// A padded input may become so many times as large as what it is made of, beside
-// a small size that is always allowed. A request that would make it larger goes into another
-// batch: the shapes of one client must cost the others neither their responses nor
-// their memory.
+// A padded input may be mostPadding times as large as its parts, and in any case smallElements
+// large. A request that would make it larger goes into another batch: the shapes of one client must
+// not cost the others their responses or their memory.
 const (
 	mostPadding   = 16
 	smallElements = 1 << 16
 )
 
-// Strategy keeps requests in different batches that cannot be stacked, or only
-// with far too much padding. Other, which may be nil, is asked as well.
+// Strategy separates requests that cannot be stacked, or only with excessive padding. It also
+// applies other, which may be nil.
 func (p *Plan) Strategy(other backend.Strategy) backend.Strategy {
 	if len(p.inputs) == 0 {
 		return other
@@ -38,30 +37,29 @@ func (f fitting) Begin() func(*infer.Request) bool {
 	}
 	b := &extents{plan: f.plan}
 	return func(r *infer.Request) bool {
-		// Both are asked about the first one, which is in whatever they say.
+		// Both see the first request, which is in the batch in any case.
 		fits := b.add(r)
 		return (others == nil || others(r)) && fits
 	}
 }
 
-// extents are those of a batch that is being formed.
+// extents describes the padded inputs of a batch that is being formed.
 type extents struct {
 	plan   *Plan
 	any    bool
-	closed bool // its only request goes with no other
+	closed bool // its only request fits no other
 	rows   int64
 	inputs map[string]extent
 }
 
-// extent is that of one padded input: the largest of each dimension of an item,
-// and how many elements it is made of.
+// extent is the largest size of an item of a padded input in each dimension, and the number of
+// elements without padding.
 type extent struct {
 	item     []int64
 	elements int64
 }
 
-// add reports whether a request fits, and if so, or if it is the first, takes it
-// into account.
+// add reports whether a request fits. It counts the request if so, or if it is the first.
 func (e *extents) add(r *infer.Request) bool {
 	first := !e.any
 	e.any = true
@@ -77,7 +75,7 @@ func (e *extents) add(r *infer.Request) bool {
 			continue
 		}
 		for _, d := range t.Shape {
-			fits = fits && d <= math.MaxInt32 // which batch_input can tell
+			fits = fits && d <= math.MaxInt32 // the limit of a batch_input
 		}
 		if in.join != joinPadded {
 			continue
@@ -95,8 +93,8 @@ func (e *extents) add(r *infer.Request) bool {
 	return fits
 }
 
-// with is the extent with the items of one tensor more, of so many rows in all.
-// It reports whether that is reasonable.
+// with returns the extent after another tensor is added, for a total of rows, and reports whether
+// the padding is acceptable.
 func (x extent) with(t *infer.Tensor, rows int64) (extent, bool) {
 	made, ok := infer.Elements(t.Shape)
 	item := append([]int64{rows}, t.Shape[1:]...)

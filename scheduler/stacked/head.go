@@ -12,18 +12,16 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// requestsParameter is the parameter of a stacked request that says what its
-// requests have of their own.
+// requestsParameter is the parameter of a stacked request that describes the individual requests.
 const requestsParameter = "batch_requests"
 
-// noted reports whether a request has something that gets lost in a batch.
+// noted reports whether a request has data that would be lost in a batch.
 func noted(r *infer.Request) bool {
 	return r.ID != "" || len(r.Parameters) > 0 || !r.Correlation.IsZero() || r.Flags != 0
 }
 
-// head fills in all but the inputs: what the requests have in common stays as it
-// is, what differs is left out and stands in requestsParameter. An error says that there is no
-// memory for that.
+// head fills in everything except the inputs. Values that all requests share are kept; others go
+// into requestsParameter. The error is a lack of memory.
 func (g *group) head() error {
 	r := &g.request
 	*r = *g.tasks[0].Request
@@ -39,7 +37,7 @@ func (g *group) head() error {
 		if i == 0 {
 			continue
 		}
-		r.Caller = nil // several have one of their own
+		r.Caller = nil // each has its own
 		if part.ID != r.ID {
 			r.ID = ""
 		}
@@ -74,8 +72,7 @@ func (g *group) head() error {
 	return nil
 }
 
-// notes returns what each request has of its own, as JSON. The account is charged for it
-// until the group ends.
+// notes describes each request, as JSON. The account is charged until the group ends.
 func (g *group) notes() (string, error) {
 	n := 0
 	g.writeNotes(func(piece string) { n += len(piece) })
@@ -91,7 +88,7 @@ func (g *group) notes() (string, error) {
 	return text.String(), nil
 }
 
-// writeNotes passes the text of notes to put, piece by piece.
+// writeNotes passes the text of notes to put in pieces.
 func (g *group) writeNotes(put func(piece string)) {
 	for i, task := range g.tasks {
 		r := task.Request
@@ -126,8 +123,8 @@ func (g *group) writeNotes(put func(piece string)) {
 	put("]")
 }
 
-// writeParameters passes parameters to put as a JSON object, sorted by name. Of those with the
-// same name the last counts.
+// writeParameters passes parameters to put as a JSON object, sorted by name. Of equal names the
+// last one counts.
 func writeParameters(parameters []infer.Parameter, put func(piece string)) {
 	sorted := make([]*infer.Parameter, len(parameters)) // bound: the parameters of a request, which are charged
 	for i := range parameters {
@@ -147,7 +144,7 @@ func writeParameters(parameters []infer.Parameter, put func(piece string)) {
 			infer.QuoteJSON(p.String, put)
 			continue
 		}
-		text, _ := json.Marshal(valueOf(p)) // never refused
+		text, _ := json.Marshal(valueOf(p)) // it cannot fail
 		put(string(text))                   // bound: one number
 	}
 	put("}")
@@ -162,7 +159,7 @@ func valueOf(p *infer.Parameter) any {
 		return p.Bool
 	case infer.DoubleParameter:
 		if math.IsNaN(p.Double) || math.IsInf(p.Double, 0) {
-			return fmt.Sprint(p.Double) // JSON has no number for it
+			return fmt.Sprint(p.Double) // not a JSON number
 		}
 		return p.Double
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// copyAside is from how many bytes on a batch is merged by a goroutine of its
-// own: the scheduler's goroutine has other work to do.
+// copyAside is the size from which a batch is merged by a separate goroutine, to free the
+// scheduler's.
 const copyAside = 1 << 20
 
-// instance is an instance whose batches are merged before they reach it. It is
-// no backend.Pipeliner: while a batch is executed there is none ahead.
+// instance merges the batches of an inner instance. It is no backend.Pipeliner: it takes no batch
+// ahead.
 type instance struct {
 	inner    backend.Instance
 	plan     *Plan
@@ -23,8 +23,8 @@ type instance struct {
 	account  *budget.Account
 
 	mu      sync.Mutex
-	groups  map[*group]struct{} // that have not been answered
-	merging int                 // by goroutines of their own
+	groups  map[*group]struct{} // not answered yet
+	merging int                 // running merges in separate goroutines
 	settled sync.Cond           // merging is 0
 }
 
@@ -75,7 +75,7 @@ func (s *instance) Execute(b *backend.Batch) {
 	}, nil)
 }
 
-// merged counts a goroutine that merges no more.
+// merged counts a goroutine that has finished merging.
 func (s *instance) merged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *instance) merged() {
 	}
 }
 
-// settle waits until the instance has what it was given.
+// settle waits until all merges have finished.
 func (s *instance) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +93,8 @@ func (s *instance) settle() {
 	}
 }
 
-// Cancel implements backend.Canceller. The model is told when no client waits for
-// any response of the batch.
+// Cancel implements backend.Canceller. The model is told when the clients of the whole batch have
+// disconnected.
 func (s *instance) Cancel(task *backend.Task) {
 	s.mu.Lock()
 	var of *group
@@ -108,7 +108,7 @@ func (s *instance) Cancel(task *backend.Task) {
 	switch c, ok := s.inner.(backend.Canceller); {
 	case !ok:
 	case of == nil:
-		c.Cancel(task) // it is a batch by itself
+		c.Cancel(task) // a batch of one
 	default:
 		of.cancel(c)
 	}
@@ -123,16 +123,16 @@ func inputBytes(b *backend.Batch) (n int) {
 	return n
 }
 
-// group is a batch on its way through the instance as one task.
+// group is a batch that passes through the instance as one task.
 type group struct {
 	instance *instance
 	batch    *backend.Batch     // the scheduler's
 	tasks    []*backend.Task    // its tasks
 	rows     []int64            // of each
 	total    int64              // rows
-	padded   map[string][]int64 // shapes of the merged inputs that are padded
+	padded   map[string][]int64 // shapes of padded inputs
 	memory   []infer.Memory     // of the merged inputs
-	charge   budget.Charge      // for the notes
+	charge   budget.Charge      // of the notes
 	begin    int64              // ns of CLOCK_MONOTONIC
 
 	context everybody
@@ -142,8 +142,8 @@ type group struct {
 	merged  backend.Batch
 
 	mu     sync.Mutex
-	handed bool // to the instance
-	over   bool // nothing is to come from it
+	handed bool // the instance has it
+	over   bool // no response follows
 }
 
 func (s *instance) newGroup(b *backend.Batch) *group {
@@ -167,7 +167,7 @@ func (g *group) has(task *backend.Task) bool {
 	return false
 }
 
-// run merges the batch and hands it to the instance.
+// run merges the batch and executes it.
 func (g *group) run() {
 	if err := panics.Run(g.instance.plan.log, panics.Request, g.merge); err != nil {
 		g.end()
@@ -185,19 +185,19 @@ func (g *group) run() {
 	g.handed = true
 	over := g.over
 	g.mu.Unlock()
-	// The instance could not be told of clients that have left meanwhile.
+	// The instance could not be told about clients that disconnected meanwhile.
 	if c, ok := g.instance.inner.(backend.Canceller); ok && !over && g.context.Err() != nil {
 		g.apart(func() { c.Cancel(&g.task) })
 	}
 }
 
-// apart calls f, whose panic is not one of Execute: that would have the batch answered
+// apart calls f. A panic in f must not look like one of Execute, or the batch would be answered
 // again.
 func (g *group) apart(f func()) {
 	panics.Guard(g.instance.plan.log, panics.Request, f, nil)()
 }
 
-// cancel tells the instance if everybody has left.
+// cancel tells the instance if all clients have disconnected.
 func (g *group) cancel(c backend.Canceller) {
 	if g.context.Err() == nil {
 		return
@@ -212,7 +212,7 @@ func (g *group) cancel(c backend.Canceller) {
 
 // done is the merged batch's Done.
 func (g *group) done(_ *backend.Batch, r backend.Report) {
-	if r.Refused || len(r.Rescheduled) > 0 { // there is no response to come
+	if r.Refused || len(r.Rescheduled) > 0 { // no response follows
 		g.end()
 	}
 	for _, task := range g.tasks {
@@ -230,12 +230,12 @@ func (g *group) done(_ *backend.Batch, r backend.Report) {
 		}
 	}
 	if !r.Refused {
-		r.Start = min(r.Start, g.begin) // merging is a part of making the inputs
+		r.Start = min(r.Start, g.begin) // merging counts as preparing the inputs
 	}
 	g.batch.Done(g.batch, r)
 }
 
-// end gives back what the group holds.
+// end releases the memory of the group.
 func (g *group) end() {
 	g.mu.Lock()
 	over := g.over
@@ -256,7 +256,7 @@ func (g *group) end() {
 	g.context.close()
 }
 
-// deliver hands a response of the model to everybody.
+// deliver passes a response of the model to all tasks.
 func (g *group) deliver(r *infer.Response) {
 	responses := make([]*infer.Response, len(g.tasks))
 	final := r.Final

@@ -6,18 +6,17 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// smallTensor is up to how many bytes a tensor lies on the Go heap, as it
-// travels inside the frame.
+// smallTensor is the largest size of a tensor on the Go heap; it travels inside the frame.
 const smallTensor = 4 << 10
 
-// memoryOf returns n bytes for a merged tensor, which the group holds.
+// memoryOf returns n bytes for a merged tensor. The group holds a reference.
 func (g *group) memoryOf(n int64) ([]byte, infer.Memory, error) {
 	if int64(int(n)) != n {
 		return nil, nil, infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes", n)
 	}
 	data, memory, err := g.instance.lend(int(n))
 	if err != nil {
-		// Whatever it is, no client has asked for so much: it may be the padding.
+		// Unavailable in any case: no client asked for this size, which may include padding.
 		return nil, nil, infer.Errorf(infer.Unavailable, "batch of %d requests to model '%s' cannot be stacked: %v", len(g.tasks), g.instance.plan.model, err)
 	}
 	if memory != nil {
@@ -38,13 +37,12 @@ func (s *instance) lend(n int) ([]byte, infer.Memory, error) {
 	return data[:n], memory, nil
 }
 
-// fault is an error about a batch that cannot be merged. Batches are formed of
-// requests that can, so it does not occur with a scheduler that does its work.
+// fault is the error for a batch that cannot be merged. A correct scheduler forms no such batch.
 func (g *group) fault(format string, args ...any) error {
 	return infer.Errorf(infer.Internal, "requests of model '%s' cannot be stacked: "+format, append([]any{g.instance.plan.model}, args...)...)
 }
 
-// merge makes the one request.
+// merge creates the merged request.
 func (g *group) merge() error {
 	if err := g.count(); err != nil {
 		return err
@@ -64,7 +62,7 @@ func (g *group) merge() error {
 	for i := range g.instance.plan.extras {
 		e := &g.instance.plan.extras[i]
 		if first.Input(e.source) == nil {
-			continue // it is optional
+			continue // the input is optional
 		}
 		t, err := g.extra(e)
 		if err != nil {
@@ -78,7 +76,7 @@ func (g *group) merge() error {
 	return nil
 }
 
-// count takes the rows of each request from its inputs.
+// count reads the number of rows of each request from its inputs.
 func (g *group) count() error {
 	g.rows = make([]int64, len(g.tasks))
 	first := g.tasks[0].Request
@@ -118,14 +116,14 @@ func (g *group) parts(name string) ([]*infer.Tensor, error) {
 			return nil, g.fault("input '%s' is %s%s and %s%s", name, parts[0].DataType, infer.ShapeString(parts[0].Shape), t.DataType, infer.ShapeString(t.Shape))
 		}
 		if t.Shape[0] == 0 && len(t.Data) > 0 {
-			t = &infer.Tensor{DataType: t.DataType, Shape: t.Shape} // no batch has the bytes of one item
+			t = &infer.Tensor{DataType: t.DataType, Shape: t.Shape} // an empty item has no bytes in a batch
 		}
 		parts[i] = t
 	}
 	return parts, nil
 }
 
-// join makes one tensor of all of a name.
+// join merges all tensors of a name.
 func (g *group) join(name string) (infer.Tensor, error) {
 	parts, err := g.parts(name)
 	if err != nil {
@@ -157,8 +155,7 @@ func (g *group) join(name string) (infer.Tensor, error) {
 	return out, g.concatenate(parts, &out)
 }
 
-// concatenate puts the bytes one behind the other; those of one alone stay where
-// they are.
+// concatenate copies the bytes of the parts in sequence. A single part is used as it is.
 func (g *group) concatenate(parts []*infer.Tensor, out *infer.Tensor) error {
 	if len(parts) == 1 {
 		out.Data, out.Memory = parts[0].Data, parts[0].Memory

@@ -8,8 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// pad fills every item up to the largest extent that one of the batch has in
-// each dimension.
+// pad extends every item to the largest extent in each dimension.
 func (g *group) pad(parts []*infer.Tensor, out *infer.Tensor) error {
 	shape := make([]int64, len(parts[0].Shape))
 	shape[0] = g.total
@@ -57,7 +56,7 @@ func (g *group) pad(parts []*infer.Tensor, out *infer.Tensor) error {
 	return nil
 }
 
-// padStrings is pad for elements of different lengths.
+// padStrings is pad for strings.
 func (g *group) padStrings(parts []*infer.Tensor, out *infer.Tensor, elements int64, fill []byte) error {
 	if fill == nil {
 		fill = make([]byte, 4) // an empty string
@@ -96,8 +95,7 @@ func (g *group) padStrings(parts []*infer.Tensor, out *infer.Tensor, elements in
 	return nil
 }
 
-// stringBytes returns how many bytes the first n elements of data take, or all
-// that are left if they are fewer.
+// stringBytes returns the size of the first n elements of data, or of all if there are fewer.
 func stringBytes(data []byte, n int64) int {
 	at := 0
 	for range n {
@@ -113,7 +111,7 @@ func stringBytes(data []byte, n int64) int {
 	return at
 }
 
-// repeat fills to with copies of one element; nil is zeros.
+// repeat fills to with copies of one element; nil means zeros.
 func repeat(to, element []byte) {
 	if element == nil {
 		clear(to)
@@ -124,12 +122,11 @@ func repeat(to, element []byte) {
 	}
 }
 
-// eachRun walks an item of shape large in whose corner an item of shape small
-// lies, row by row, and says of each run of elements how long it is and whether
-// it is of the small one.
+// eachRun visits an item of shape large, with an item of shape small in its corner, row by row. It
+// reports the length of each run of elements, and whether the run belongs to the small item.
 func eachRun(large, small []int64, visit func(inside bool, n int64)) {
 	if slices.Contains(large, 0) {
-		return // it has no elements, however many rows
+		return // no elements
 	}
 	switch {
 	case len(large) == 0:

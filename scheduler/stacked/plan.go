@@ -8,39 +8,39 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Parameters of config.pbtxt that are about stacking.
+// Parameters of config.pbtxt for stacking.
 const (
 	modeParameter   = "BATCH_MODE"
 	raggedParameter = "BATCH_RAGGED"
 	padParameter    = "BATCH_PAD_VALUE"
 )
 
-// join is how the inputs of one name become one.
+// join says how the inputs of one name are merged.
 type join uint8
 
 const (
-	joinRows   join = 1 // along the batch dimension; all else is equal
-	joinFlat   join = 2 // as one dimension of elements
-	joinPadded join = 3 // along the batch dimension, each item filled up to the largest
+	joinRows   join = 1 // along the batch dimension; other dimensions are equal
+	joinFlat   join = 2 // into one dimension of elements
+	joinPadded join = 3 // along the batch dimension, items padded to the largest
 )
 
-// Plan is how the batches of one model are stacked. It does not change.
+// Plan says how the batches of one model are stacked. It does not change.
 type Plan struct {
 	model   string
 	log     zerolog.Logger
 	ragged  join              // of inputs with allow_ragged_batch
-	inputs  map[string]*input // those with allow_ragged_batch
+	inputs  map[string]*input // inputs with allow_ragged_batch
 	extras  []extra           // batch_input
 	scatter map[string]*scatter
 }
 
-// input is one whose items may differ in shape within a batch.
+// input is an input whose items may differ in shape within a batch.
 type input struct {
 	join join
-	pad  []byte // one element, with its length if it is a string; nil: zeros
+	pad  []byte // one encoded element; nil: zeros
 }
 
-// extra is an input that tells of another one's shapes.
+// extra is an input that describes the shapes of another.
 type extra struct {
 	kind    kserve.BatchInput_Kind
 	float   bool // FP32, else INT32
@@ -48,18 +48,17 @@ type extra struct {
 	targets []string
 }
 
-// scatter says that an output has items whose variable dimensions are those of
-// an input.
+// scatter describes an output whose variable dimensions are those of an input.
 type scatter struct {
 	source string
-	dims   []int64 // of an item, -1 where the source's counts
+	dims   []int64 // of an item; -1: taken from the source
 }
 
-// LogTo has the instances of the plan log to log what goes wrong beside a request.
+// LogTo sets the logger of the instances.
 func (p *Plan) LogTo(log zerolog.Logger) { p.log = log }
 
-// Asked reports whether a config asks for stacked batches, and what it says
-// instead if it has the parameter with another value, which is the model's own.
+// Asked reports whether a config requests stacked batches. If the parameter has another value,
+// which only concerns the model, it is returned as other.
 func Asked(config *kserve.ModelConfig) (yes bool, other string) {
 	p, ok := config.GetParameters()[modeParameter]
 	switch {
@@ -71,8 +70,7 @@ func Asked(config *kserve.ModelConfig) (yes bool, other string) {
 	return false, p.GetStringValue()
 }
 
-// NewPlan reads a normalised config. It is nil if batches are not to be stacked.
-// The error is InvalidArg.
+// NewPlan returns the plan of a normalised config, nil without stacking. The error is InvalidArg.
 func NewPlan(config *kserve.ModelConfig) (*Plan, error) {
 	if yes, _ := Asked(config); !yes {
 		return nil, nil
@@ -104,7 +102,7 @@ func NewPlan(config *kserve.ModelConfig) (*Plan, error) {
 	dims := map[string][]int64{}
 	for _, in := range config.GetInput() {
 		if _, again := dims[in.GetName()]; again {
-			continue // of names that the config repeats the first counts
+			continue // the first of equal names counts
 		}
 		dims[in.GetName()] = seen(in)
 		if !in.GetAllowRaggedBatch() {
@@ -159,7 +157,7 @@ func NewPlan(config *kserve.ModelConfig) (*Plan, error) {
 	return p, nil
 }
 
-// seen returns the dimensions that a model sees of a tensor of its config.
+// seen returns the dims of a tensor as the model sees it.
 func seen(t interface {
 	GetDims() []int64
 	GetReshape() *kserve.ModelTensorReshape
@@ -170,7 +168,6 @@ func seen(t interface {
 	return t.GetDims()
 }
 
-// joinOf returns how an input is joined.
 func (p *Plan) joinOf(name string) join {
 	if in := p.inputs[name]; in != nil {
 		return in.join
@@ -178,8 +175,7 @@ func (p *Plan) joinOf(name string) join {
 	return joinRows
 }
 
-// alone reports whether a request that is a batch by itself reaches the model as
-// it is.
+// alone reports whether a batch of this request alone reaches the model unchanged.
 func (p *Plan) alone(r *infer.Request) bool {
 	if len(p.extras) > 0 || len(p.scatter) > 0 || noted(r) {
 		return false

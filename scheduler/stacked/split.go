@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// split makes each task's response of one of the model, which it releases.
+// split creates the response of each task from one of the model, which it releases.
 func (g *group) split(r *infer.Response) []*infer.Response {
 	defer r.Release()
 	responses := make([]*infer.Response, len(g.tasks))
@@ -28,7 +28,7 @@ func (g *group) split(r *infer.Response) []*infer.Response {
 	return share(r, responses)
 }
 
-// share has responses keep what r keeps, whose strings they have.
+// share lets the responses retain the memory of r's strings.
 func share(r *infer.Response, responses []*infer.Response) []*infer.Response {
 	if r.Held != nil {
 		for i := range responses {
@@ -39,7 +39,7 @@ func share(r *infer.Response, responses []*infer.Response) []*infer.Response {
 	return responses
 }
 
-// fail answers everybody with an error.
+// fail creates an error response for each task.
 func (g *group) fail(responses []*infer.Response, err *infer.Error, final bool) []*infer.Response {
 	for i := range responses {
 		own := *err
@@ -48,7 +48,7 @@ func (g *group) fail(responses []*infer.Response, err *infer.Error, final bool) 
 	return responses
 }
 
-// scatter gives each response whose request asked for it its part of an output.
+// scatter adds its part of an output to each response whose request wants it.
 func (g *group) scatter(out *infer.Tensor, responses []*infer.Response) *infer.Error {
 	pieces, err := g.pieces(out)
 	defer func() {
@@ -71,14 +71,14 @@ func (g *group) scatter(out *infer.Tensor, responses []*infer.Response) *infer.E
 	return nil
 }
 
-// mismatch says that an output does not fit the batch.
+// mismatch is the error for an output that does not fit the batch.
 func (g *group) mismatch(out *infer.Tensor, format string, args ...any) *infer.Error {
 	return infer.Errorf(infer.Internal, "output '%s' of model '%s' has shape %s, which does not fit a stacked batch: "+format,
 		append([]any{out.Name, g.instance.plan.model, infer.ShapeString(out.Shape)}, args...)...)
 }
 
-// pieces cuts an output. The pieces have no references of their own, but for those that
-// had to be copied: the caller releases their Memory, after an error too.
+// pieces splits an output. The caller releases the Memory of pieces that were copied, even after an
+// error; the others have no reference of their own.
 func (g *group) pieces(out *infer.Tensor) ([]infer.Tensor, *infer.Error) {
 	pieces := make([]infer.Tensor, len(g.tasks))
 	for i := range pieces {
@@ -104,7 +104,7 @@ func (g *group) pieces(out *infer.Tensor) ([]infer.Tensor, *infer.Error) {
 	return pieces, g.cut(out, pieces)
 }
 
-// cut takes the pieces' bytes one behind the other.
+// cut assigns consecutive bytes to the pieces.
 func (g *group) cut(out *infer.Tensor, pieces []infer.Tensor) *infer.Error {
 	rest := out.Data
 	for i := range pieces {
@@ -128,7 +128,7 @@ func (g *group) cut(out *infer.Tensor, pieces []infer.Tensor) *infer.Error {
 	return nil
 }
 
-// shapesOf gives the pieces of an output the shapes that batch_output says.
+// shapesOf sets the shapes of the pieces according to batch_output.
 func (g *group) shapesOf(s *scatter, out *infer.Tensor, pieces []infer.Tensor) *infer.Error {
 	for i, task := range g.tasks {
 		shape := fill(s.dims, g.rows[i], task.Request.Input(s.source).Shape)
@@ -143,8 +143,8 @@ func (g *group) shapesOf(s *scatter, out *infer.Tensor, pieces []infer.Tensor) *
 	return nil
 }
 
-// largest is the shape that an output has if its items are as large as those of
-// a padded input; nil if that was not padded.
+// largest returns the shape of an output whose items are as large as those of a padded input; nil
+// without padding.
 func (g *group) largest(s *scatter) []int64 {
 	if shape := g.padded[s.source]; shape != nil {
 		return fill(s.dims, g.total, shape)
@@ -152,8 +152,7 @@ func (g *group) largest(s *scatter) []int64 {
 	return nil
 }
 
-// fill makes a shape of so many rows, whose variable dimensions are those of
-// another.
+// fill returns the shape of an output with this number of rows. Variable dimensions come from of.
 func fill(dims []int64, rows int64, of []int64) []int64 {
 	shape := append([]int64{rows}, dims...)
 	for i := range dims {
@@ -168,8 +167,7 @@ func fill(dims []int64, rows int64, of []int64) []int64 {
 	return shape
 }
 
-// trim takes from a padded output what is each request's. What has been padded
-// is copied.
+// trim removes the padding from an output. Padded pieces are copied.
 func (g *group) trim(out *infer.Tensor, pieces []infer.Tensor) *infer.Error {
 	rest, width := out.Data, int64(out.DataType.Size())
 	take := func(n int64) []byte {

@@ -9,22 +9,20 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Patience is how long nothing may happen between requests that seem to wait
-// for each other before one of them is refused, where that is likely and not
-// certain. Whatever else looks for a standstill waits as long.
+// Patience is how long nothing may change among requests that probably wait for each other before
+// one of them is rejected. Other searches for a standstill wait as long.
 const Patience = 5 * time.Second
 
-// Check refuses a request that a model has made and that is queued, if it can
-// never be executed: every instance of its model executes something that waits,
-// directly or not, for this very request. The others go on then.
+// Check rejects a queued BLS request that can never be executed: every instance of its model
+// executes something that waits, directly or indirectly, for this request. The others can then
+// continue.
 //
-// Certain is what an execution waits for that has not returned. A model that
-// went on in the background, after its execution had returned, holds no
-// instance, and need not wait for what it calls; most do, though. What is
-// a deadlock on that assumption is refused when nothing of it has moved for the
-// graph's patience, in a response.
+// A deadlock is certain if all its executions have not returned. After its execution a model may
+// continue in the background; it then holds no instance and need not wait for its calls, although
+// most models do. Such a probable deadlock is rejected, by a response, if nothing in it has changed
+// for the graph's patience.
 func (g *Graph) Check(q *BLSRequest) error {
-	if g.hopeful(q.by.Station()) {
+	if g.hopeful(q.by.Instances()) {
 		return nil
 	}
 	g.searching.Lock()
@@ -47,21 +45,20 @@ func (g *Graph) Check(q *BLSRequest) error {
 	return found.refusal(q)
 }
 
-// Suspects reports whether a queued BLS request would never be executed if all that
-// goes on in the background waited for its own BLS requests.
+// Suspects reports whether a queued BLS request is part of a probable deadlock.
 func (g *Graph) Suspects(q *BLSRequest) bool {
 	g.searching.Lock()
 	defer g.searching.Unlock()
 	return g.find(q, true) != nil
 }
 
-// suspect has a likely deadlock looked at again later.
+// suspect examines a probable deadlock again later.
 func (g *Graph) suspect(q *BLSRequest, suspected *search) {
 	panics.AfterFunc(g.log, panics.Scheduler, g.patience, func() { g.look(q, suspected)() }, nil)
 }
 
-// look takes a BLS request out of its queue if nothing of a likely deadlock has moved, and
-// returns what answers it, with nothing locked.
+// look rejects a BLS request if nothing in a probable deadlock has changed. The result answers it
+// and is called with nothing locked.
 func (g *Graph) look(q *BLSRequest, suspected *search) (answer func()) {
 	g.searching.Lock()
 	defer g.searching.Unlock()
@@ -74,15 +71,15 @@ func (g *Graph) look(q *BLSRequest, suspected *search) (answer func()) {
 	return func() {}
 }
 
-// Recheck looks at BLS requests that wait where an instance has been lost for good.
+// Recheck examines queued BLS requests after an instance has become hopeless.
 func (g *Graph) Recheck(waiting []*BLSRequest) {
 	for _, q := range waiting {
 		g.certain(q)()
 	}
 }
 
-// certain takes a BLS request out of its queue that can never be executed, and returns what
-// answers it, with nothing locked.
+// certain rejects a BLS request that can never be executed. The result answers it and is called
+// with nothing locked.
 func (g *Graph) certain(q *BLSRequest) (answer func()) {
 	g.searching.Lock()
 	defer g.searching.Unlock()
@@ -92,7 +89,7 @@ func (g *Graph) certain(q *BLSRequest) (answer func()) {
 	return func() {}
 }
 
-// take takes a BLS request from its queue and returns what answers it, with nothing
+// take removes a BLS request from its queue. The result answers it and is called with nothing
 // locked.
 func (g *Graph) take(found *search, q *BLSRequest) (answer func()) {
 	if !q.by.TakeBack() {
@@ -102,15 +99,15 @@ func (g *Graph) take(found *search, q *BLSRequest) (answer func()) {
 	return func() { q.by.Refuse(found.refusal(q)) }
 }
 
-// refusal is the error of a BLS request that is refused.
+// refusal returns the error of a rejected BLS request.
 func (s *search) refusal(q *BLSRequest) *infer.Error {
 	names := s.cycle(q)
 	return infer.Errorf(infer.Unavailable, "Model '%s' cannot be called: every instance of it waits for this call (%s)",
 		names[0], strings.Join(names, " → "))
 }
 
-// cycle names the models on a shortest way from the instances that a BLS
-// request waits for to itself.
+// cycle returns the names of the models on a shortest path from the instances that a BLS request
+// waits for back to the request.
 func (s *search) cycle(q *BLSRequest) []string {
 	type step struct {
 		run    *run

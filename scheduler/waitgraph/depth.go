@@ -6,12 +6,12 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// MaxDepth is how deep models may call models: a request that a model makes
-// while it executes one of this Depth is refused.
+// MaxDepth is the depth up to which models may call models: a BLS request made while executing a
+// request of this Depth is rejected.
 const MaxDepth = 64
 
-// CheckDepth refuses the BLS request of a model that calls itself for ever, perhaps
-// through others.
+// CheckDepth rejects the BLS request of a model that calls itself without end, perhaps through
+// others.
 func CheckDepth(req *infer.Request) error {
 	if req.Depth() <= MaxDepth {
 		return nil
@@ -20,10 +20,10 @@ func CheckDepth(req *infer.Request) error {
 		req.Model, MaxDepth, Chain(req))
 }
 
-// shownEnds is how many names are shown at each end of a long chain.
+// shownEnds is how many names of a long chain are shown at each end.
 const shownEnds = 4
 
-// Chain names the models that a request comes from, outermost first, and its own.
+// Chain returns the names of the models behind a request, outermost first, ending with its own.
 func Chain(req *infer.Request) string {
 	names := []string{req.Model}
 	for req != nil && req.Caller != nil {

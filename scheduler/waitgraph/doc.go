@@ -1,26 +1,25 @@
 // Package waitgraph finds BLS requests that wait for themselves.
 //
-// A model can make requests of its own while it executes (BLS), so a request can
-// wait for the very execution that made it. A Graph, which all schedulers share
-// whose models can call each other, knows the open BLS requests from
-// Enter to Leave. Where each is the schedulers know; the Graph asks them:
+// A model can make requests while it executes (BLS), so a request can wait for the execution that
+// made it. All schedulers whose models can call each other share a Graph. It holds the open BLS
+// requests, from Enter to Leave, and asks the schedulers for their positions:
 //
-//	instance ──executes──▶ batch ──has made──▶ BLS request ──┬─ queued ───▶ any instance of its Station
-//	                                                         └─ executed ─▶ the instance that has it
+//	instance ──executes──▶ batch ──has made──▶ BLS request ──┬─ queued ────▶ any instance of its InstanceSet
+//	                                                         └─ executing ─▶ the instance that has it
 //
-// An instance waits for all open BLS requests of what it executes, a queued BLS request
-// for any instance of its Station. A BLS request has hope if something it waits for has
-// hope, and BLS requests without hope wait in circles: Check and Recheck refuse them.
+// An instance waits for all open BLS requests of the batch that it executes. A queued BLS request
+// waits for any instance of its InstanceSet. A BLS request has hope if something it waits for has
+// hope. Check and Recheck reject BLS requests without hope, because those wait in a cycle.
 //
-// The schedulers are looked at one by one and may change meanwhile. So what a search
-// has found is looked at a second time: Place and the changes of a Station count
-// every move, and what was so twice without a move between was so at one time.
+// The schedulers are examined one after another and may change meanwhile, so a search examines its
+// result a second time. Position and the changes of an InstanceSet count every move: facts that
+// were true twice without a move in between were true at one time.
 //
-// Locks: Graph.searching, before a scheduler's lock, before Graph.mu. A Graph calls
-// the methods of Waiter, Station and Batch, which take their scheduler's lock, with
-// searching held and mu free. Enter, Leave, Responded and Rescheduled take mu alone
-// and may be called with a scheduler locked; Check, Recheck and Suspects may not.
+// Locks: Graph.searching, then a scheduler's lock, then Graph.mu. A Graph calls the methods of
+// Waiter, InstanceSet and Batch, which take their scheduler's lock, with searching held and mu
+// free. Enter, Leave, Responded and Rescheduled take mu alone and may be called with a scheduler
+// locked; Check, Recheck and Suspects may not.
 //
-// Memory: Enter allocates one BLSRequest. Requests of clients touch no Graph, and a
-// BLS request that finds an idle instance is never searched for.
+// Memory: Enter allocates one BLSRequest. Requests of clients use no Graph, and no search runs for
+// a BLS request that finds an idle instance.
 package waitgraph

@@ -10,23 +10,22 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Graph knows the open BLS requests: the requests that models have made of their own,
-// from when they come until their last response.
+// Graph holds the open BLS requests, from their arrival to their last response.
 type Graph struct {
 	log      zerolog.Logger
-	patience time.Duration // 0: what is only likely is not refused
+	patience time.Duration // 0: probable deadlocks are not rejected
 
 	searching sync.Mutex // held during a search
 
 	mu   sync.Mutex
-	made map[*infer.Request]*BLSRequest // the first of the open BLS requests of each request
+	made map[*infer.Request]*BLSRequest // by the request that made them: the first of a list
 }
 
 // BLSRequest is a request that a model has made: a node of the graph, and an edge from the
-// execution that has made it.
+// execution that made it.
 type BLSRequest struct {
 	by    Waiter
-	outer *infer.Request // one of those that the calling execution is about
+	outer *infer.Request // a request of the calling execution
 	sent  atomic.Uint32  // responses
 
 	// Guarded by the graph's mu.
@@ -35,14 +34,13 @@ type BLSRequest struct {
 	before, after *BLSRequest
 }
 
-// New makes a Graph that knows of no BLS request. Patience is how long it waits
-// before it refuses a BLS request that only seems to wait for itself; 0: it refuses none of those.
+// New returns an empty Graph. Probable deadlocks are rejected after the time of patience; 0: never.
 func New(log zerolog.Logger, patience time.Duration) *Graph {
 	return &Graph{log: log, patience: patience, made: make(map[*infer.Request]*BLSRequest)}
 }
 
-// Enter notes a request that a model makes, if it is known in which execution. It
-// puts the BLSRequest where by has it, before others can find it.
+// Enter adds a request that a model makes, if its execution is known. It stores the BLSRequest in
+// to before others can find it.
 func (g *Graph) Enter(by Waiter, caller *infer.Caller, to **BLSRequest) {
 	if len(caller.Requests) == 0 {
 		return
@@ -58,7 +56,7 @@ func (g *Graph) Enter(by Waiter, caller *infer.Caller, to **BLSRequest) {
 	g.made[q.outer] = q
 }
 
-// Leave forgets a BLS request that has ended. It may be said again.
+// Leave removes a BLS request that has ended. A second call has no effect.
 func (g *Graph) Leave(q *BLSRequest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,8 +78,8 @@ func (g *Graph) Leave(q *BLSRequest) {
 	q.before, q.after = nil, nil
 }
 
-// Responded notes a response of a BLS request that is on its way to the caller, and
-// forgets the BLS request if that is the last one.
+// Responded counts a response that is on its way to the caller. The last one removes the BLS
+// request.
 func (g *Graph) Responded(q *BLSRequest, last bool) {
 	q.sent.Add(1)
 	if last {
@@ -89,11 +87,11 @@ func (g *Graph) Responded(q *BLSRequest, last bool) {
 	}
 }
 
-// Responses returns how many responses a BLS request has had.
+// Responses returns the number of responses of a BLS request.
 func (q *BLSRequest) Responses() uint32 { return q.sent.Load() }
 
-// Rescheduled notes that the execution of a request has ended although the request
-// has not: nothing that it has made holds its next execution.
+// Rescheduled records that the execution of a request has ended although the request has not: its
+// BLS requests do not hold its next execution.
 func (g *Graph) Rescheduled(outer *infer.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,8 +100,8 @@ func (g *Graph) Rescheduled(outer *infer.Request) {
 	}
 }
 
-// waits reports whether the requests of a batch have open BLS requests that they
-// wait for: those that hold its instance, or all.
+// waits reports whether the requests of a batch wait for open BLS requests: those that hold its
+// instance, or all.
 func (g *Graph) waits(b Batch, all bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -120,7 +118,7 @@ func (g *Graph) waits(b Batch, all bool) bool {
 	return false
 }
 
-// open lists the open BLS requests that waits tells of.
+// open returns the open BLS requests that waits reports.
 func (g *Graph) open(b Batch, all bool) []*BLSRequest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,7 +133,7 @@ func (g *Graph) open(b Batch, all bool) []*BLSRequest {
 	return list
 }
 
-// Open returns how many requests have open BLS requests.
+// Open returns the number of requests with open BLS requests.
 func (g *Graph) Open() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

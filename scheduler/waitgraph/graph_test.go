@@ -10,67 +10,67 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// room is the scheduler of a model with one instance: the first of what waits is
+// fakeScheduler is the scheduler of a model with one instance: the first of what waits is
 // executed.
-type room struct {
+type fakeScheduler struct {
 	name    string
-	waits   []*guest
+	waits   []*fakeRequest
 	changes uint64
 }
 
-// guest is a request in a room, and the batch that it is.
-type guest struct {
-	room    *room
-	request *infer.Request
-	task    *backend.Task
-	bls     *BLSRequest
-	refused error
+// fakeRequest is a request in a fakeScheduler, and the batch that it is.
+type fakeRequest struct {
+	scheduler *fakeScheduler
+	request   *infer.Request
+	task      *backend.Task
+	bls       *BLSRequest
+	refused   error
 }
 
-func (r *room) Look() ([]Place, uint64, bool) {
-	if len(r.waits) == 0 {
-		return nil, r.changes, true
+func (s *fakeScheduler) Look() ([]Position, uint64, bool) {
+	if len(s.waits) == 0 {
+		return nil, s.changes, true
 	}
-	return []Place{r.waits[0].Where()}, r.changes, false
+	return []Position{s.waits[0].Position()}, s.changes, false
 }
 
-func (g *guest) Model() string            { return g.room.name }
-func (g *guest) Station() Station         { return g.room }
-func (g *guest) Out()                     {}
-func (g *guest) Refuse(err error)         { g.refused = err }
-func (g *guest) Members() []*backend.Task { return []*backend.Task{g.task} }
+func (g *fakeRequest) Model() string            { return g.scheduler.name }
+func (g *fakeRequest) Instances() InstanceSet   { return g.scheduler }
+func (g *fakeRequest) Out()                     {}
+func (g *fakeRequest) Refuse(err error)         { g.refused = err }
+func (g *fakeRequest) Members() []*backend.Task { return []*backend.Task{g.task} }
 
-func (g *guest) Where() Place {
-	p := Place{Batch: g}
-	switch at := slices.Index(g.room.waits, g); {
+func (g *fakeRequest) Position() Position {
+	p := Position{Batch: g}
+	switch at := slices.Index(g.scheduler.waits, g); {
 	case at == 0:
-		p.Where, p.Turns = Executed, 1
+		p.State, p.Executions = Executing, 1
 	case at > 0:
-		p.Where = Queued
+		p.State = Queued
 	}
 	if g.bls != nil {
-		p.Sent = g.bls.Responses()
+		p.Responses = g.bls.Responses()
 	}
 	return p
 }
 
-func (g *guest) TakeBack() bool {
-	at := slices.Index(g.room.waits, g)
+func (g *fakeRequest) TakeBack() bool {
+	at := slices.Index(g.scheduler.waits, g)
 	if at > 0 {
-		g.room.waits = slices.Delete(g.room.waits, at, at+1)
+		g.scheduler.waits = slices.Delete(g.scheduler.waits, at, at+1)
 	}
 	return at > 0
 }
 
-// ask puts a request into a room, which the execution of by has made; nil: a client.
-func ask(graph *Graph, in *room, by *guest) (*guest, error) {
-	g := &guest{room: in, request: &infer.Request{Model: in.name}}
+// ask puts a request into a fakeScheduler, which the execution of by has made; nil: a client.
+func ask(graph *Graph, in *fakeScheduler, by *fakeRequest) (*fakeRequest, error) {
+	g := &fakeRequest{scheduler: in, request: &infer.Request{Model: in.name}}
 	g.task = &backend.Task{Request: g.request}
 	if by == nil {
 		in.waits = append(in.waits, g)
 		return g, nil
 	}
-	g.request.Caller = infer.NewCaller(by.room.name, 1, []*infer.Request{by.request}, true)
+	g.request.Caller = infer.NewCaller(by.scheduler.name, 1, []*infer.Request{by.request}, true)
 	graph.Enter(g, g.request.Caller, &g.bls)
 	in.waits = append(in.waits, g)
 	if len(in.waits) == 1 {
@@ -83,7 +83,7 @@ func ask(graph *Graph, in *room, by *guest) (*guest, error) {
 // schedulers are the simplest ones that there are.
 func TestCheckRefusesTheBLSRequestThatClosesACircle(t *testing.T) {
 	graph := New(zerolog.Nop(), 0)
-	a, b, c := &room{name: "a"}, &room{name: "b"}, &room{name: "c"}
+	a, b, c := &fakeScheduler{name: "a"}, &fakeScheduler{name: "b"}, &fakeScheduler{name: "c"}
 	first, _ := ask(graph, a, nil)
 	second, err := ask(graph, b, first)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestCheckRefusesTheBLSRequestThatClosesACircle(t *testing.T) {
 // by something else than a BLS request.
 func TestRecheckRefusesWhatLostItsLastHope(t *testing.T) {
 	graph := New(zerolog.Nop(), 0)
-	a, b := &room{name: "a"}, &room{name: "b"}
+	a, b := &fakeScheduler{name: "a"}, &fakeScheduler{name: "b"}
 	other, _ := ask(graph, b, nil)
 	first, _ := ask(graph, a, nil)
 	second, err := ask(graph, b, first)

@@ -2,18 +2,18 @@ package waitgraph
 
 import "slices"
 
-// hopeful reports at a glance whether an instance will be free: most are.
-func (g *Graph) hopeful(at Station) bool {
-	places, _, free := at.Look()
-	return free || slices.ContainsFunc(places, func(p Place) bool { return !g.waits(p.Batch, true) })
+// hopeful reports quickly whether an instance will be free, which is usual.
+func (g *Graph) hopeful(at InstanceSet) bool {
+	positions, _, free := at.Look()
+	return free || slices.ContainsFunc(positions, func(p Position) bool { return !g.waits(p.Batch, true) })
 }
 
-// find looks for a deadlock that a queued BLS request is part of, nil if there is none.
-// The schedulers are looked at one by one, so what is found is found once more:
-// facts that were so twice, without a change between, were so at one time.
+// find returns a deadlock that includes a queued BLS request, or nil. The schedulers are examined
+// one after another, so the result is examined again: facts that were true twice without a change
+// in between were true at one time.
 func (g *Graph) find(q *BLSRequest, suspicious bool) *search {
 	for {
-		s := &search{graph: g, suspicious: suspicious, sites: make(map[Station]*site), runs: make(map[Batch]*run)}
+		s := &search{graph: g, suspicious: suspicious, sites: make(map[InstanceSet]*site), runs: make(map[Batch]*run)}
 		from := s.locate(q)
 		if from.at == nil {
 			return nil
@@ -29,67 +29,65 @@ func (g *Graph) find(q *BLSRequest, suspicious bool) *search {
 	}
 }
 
-// search is one look at which executions wait for which.
+// search is one examination of which executions wait for which.
 type search struct {
 	graph *Graph
-	// suspicious has requests whose execution has returned wait for its BLS requests.
+	// suspicious makes executions that have returned wait for their BLS requests.
 	suspicious bool
 	root       *site
-	sites      map[Station]*site
+	sites      map[InstanceSet]*site
 	runs       map[Batch]*run
 }
 
-// site is a station as it was seen.
+// site is a set of instances as it was seen.
 type site struct {
-	station Station
+	set     InstanceSet
 	changes uint64
 	hopeful bool
-	runs    []*run // one for each instance, if there was no other hope
+	runs    []*run // one for each instance, if none is free
 }
 
-// run is a batch that is executed, or goes on after its execution, as it was
-// seen.
+// run is a batch that is executed, or continues after its execution, as it was seen.
 type run struct {
-	Place
+	Position
 	hopeful bool
 	waits   []wait
 }
 
-// wait is an open BLS request of a run, with where it is: queued at a site, a run
-// itself, or neither if it need not be waited for.
+// wait is an open BLS request of a run. It is queued at a site, or in a run, or neither if it need
+// not be waited for.
 type wait struct {
-	request *BLSRequest
-	place   Place
-	at      *site
-	in      *run
+	request  *BLSRequest
+	position Position
+	at       *site
+	in       *run
 }
 
-// locate finds out where a BLS request is, and what that place waits for.
+// locate finds the position of a BLS request and the dependencies of that position.
 func (s *search) locate(q *BLSRequest) wait {
-	w := wait{request: q, place: q.by.Where()}
-	switch w.place.Where {
+	w := wait{request: q, position: q.by.Position()}
+	switch w.position.State {
 	case Queued:
-		w.at = s.site(q.by.Station())
-	case Executed:
-		w.in = s.run(w.place.Batch.Where())
+		w.at = s.site(q.by.Instances())
+	case Executing:
+		w.in = s.run(w.position.Batch.Position())
 	case Elsewhere:
-		if s.suspicious && w.place.Batch != nil {
-			w.in = s.run(w.place.Batch.Where())
+		if s.suspicious && w.position.Batch != nil {
+			w.in = s.run(w.position.Batch.Position())
 		}
 	}
 	return w
 }
 
-// site looks at a station. If all its instances execute what waits for
-// something, it looks at that, too.
-func (s *search) site(d Station) *site {
+// site examines a set of instances. If all of them execute requests that wait, it follows those.
+func (s *search) site(d InstanceSet) *site {
 	if seen := s.sites[d]; seen != nil {
 		return seen
 	}
-	places, changes, free := d.Look()
-	found := &site{station: d, changes: changes, hopeful: free}
+	positions, changes, free := d.Look()
+	found := &site{set: d, changes: changes, hopeful: free}
 	s.sites[d] = found
-	for _, p := range places {
+	for _, p := range positions {
 		if found.hopeful {
 			break
 		}
@@ -98,18 +96,18 @@ func (s *search) site(d Station) *site {
 	if found.hopeful {
 		return found
 	}
-	for _, p := range places {
+	for _, p := range positions {
 		found.runs = append(found.runs, s.run(p))
 	}
 	return found
 }
 
-// run looks at what the requests of a batch wait for.
-func (s *search) run(p Place) *run {
+// run examines the BLS requests of a batch.
+func (s *search) run(p Position) *run {
 	if seen := s.runs[p.Batch]; seen != nil {
 		return seen
 	}
-	found := &run{Place: p}
+	found := &run{Position: p}
 	s.runs[p.Batch] = found
 	for _, q := range s.graph.open(p.Batch, s.suspicious) {
 		found.waits = append(found.waits, s.locate(q))
@@ -117,8 +115,8 @@ func (s *search) run(p Place) *run {
 	return found
 }
 
-// solve marks the executions that can end as hopeful: first those that wait for nothing,
-// then those that wait for hopeful ones only. The others wait in circles.
+// solve marks the executions that can end as hopeful, starting with those without open BLS
+// requests. The remaining ones wait in cycles.
 func (s *search) solve() {
 	for changed := true; changed; {
 		changed = false
@@ -139,13 +137,13 @@ func (w wait) hopeless() bool {
 	return w.at != nil && !w.at.hopeful || w.in != nil && !w.in.hopeful
 }
 
-// holds reports whether all that has no hope is still as it was seen.
+// holds reports whether everything without hope is still as it was seen.
 func (s *search) holds() bool {
 	for _, at := range s.sites {
 		if at.hopeful {
 			continue
 		}
-		if places, changes, free := at.station.Look(); free || changes != at.changes || len(places) != len(at.runs) {
+		if positions, changes, free := at.set.Look(); free || changes != at.changes || len(positions) != len(at.runs) {
 			return false
 		}
 	}
@@ -153,11 +151,11 @@ func (s *search) holds() bool {
 		if r.hopeful {
 			continue
 		}
-		if r.Batch.Where() != r.Place {
+		if r.Batch.Position() != r.Position {
 			return false
 		}
 		for _, w := range r.waits {
-			if w.hopeless() && (!s.graph.isOpen(w.request, s.suspicious) || w.request.by.Where() != w.place) {
+			if w.hopeless() && (!s.graph.isOpen(w.request, s.suspicious) || w.request.by.Position() != w.position) {
 				return false
 			}
 		}

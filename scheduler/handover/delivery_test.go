@@ -44,7 +44,7 @@ func TestEnterGraphNotesBLSRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := waitgraph.New(silent, 0)
-			r := &Recipient{Log: &silent}
+			r := &Delivery{Log: &silent}
 			err := r.EnterGraph(g, known{}, test.req)
 			if (err != nil) != (test.refused != "") || err != nil && !strings.HasPrefix(err.Error(), test.refused) {
 				t.Errorf("got error %v, want %q", err, test.refused)
@@ -65,7 +65,7 @@ func TestEnterGraphNotesBLSRequests(t *testing.T) {
 func TestTellHandsResponsesUp(t *testing.T) {
 	g := waitgraph.New(silent, 0)
 	var got []string
-	r := &Recipient{Log: &silent}
+	r := &Delivery{Log: &silent}
 	r.Send = func(response *infer.Response) {
 		got = append(got, fmt.Sprintf("final %v, %d sent, %d open", response.Final, r.BLS.Responses(), g.Open()))
 	}
@@ -73,7 +73,7 @@ func TestTellHandsResponsesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, final := range []bool{false, false, true} {
-		if last := r.Tell(g, &infer.Response{Final: final}); last != final {
+		if last := r.Respond(g, &infer.Response{Final: final}); last != final {
 			t.Errorf("the response with Final %v: got last = %v", final, last)
 		}
 	}
@@ -87,8 +87,8 @@ func TestTellHandsResponsesUp(t *testing.T) {
 func TestTellWhenTheSenderPanics(t *testing.T) {
 	before := countPanics(panics.Request)
 	sent := 0
-	r := &Recipient{Log: &silent, Send: func(*infer.Response) { sent++; panic("no client today") }}
-	if r.Tell(nil, &infer.Response{}) || !r.Tell(nil, &infer.Response{Final: true}) {
+	r := &Delivery{Log: &silent, Send: func(*infer.Response) { sent++; panic("no client today") }}
+	if r.Respond(nil, &infer.Response{}) || !r.Respond(nil, &infer.Response{Final: true}) {
 		t.Error("the last response is not told from the others")
 	}
 	if n := countPanics(panics.Request) - before; sent != 2 || n != 2 {
@@ -98,12 +98,12 @@ func TestTellWhenTheSenderPanics(t *testing.T) {
 
 func TestTellAllocatesNothing(t *testing.T) {
 	g := waitgraph.New(silent, 0)
-	r := &Recipient{Log: &silent, Send: func(*infer.Response) {}}
+	r := &Delivery{Log: &silent, Send: func(*infer.Response) {}}
 	if err := r.EnterGraph(g, known{}, bls(1)); err != nil {
 		t.Fatal(err)
 	}
 	response := &infer.Response{}
-	if n := testing.AllocsPerRun(100, func() { r.Tell(g, response) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { r.Respond(g, response) }); n != 0 {
 		t.Errorf("got %v allocations, want none", n)
 	}
 }
@@ -134,7 +134,7 @@ func TestAwaitReturnsWithTheLastResponse(t *testing.T) {
 				defer leave()
 				var said []string
 				say := func(word string) { said = append(said, word) } // one at a time: each step settles
-				r := &Recipient{Log: &silent, Done: make(chan struct{}, 1)}
+				r := &Delivery{Log: &silent, Done: make(chan struct{}, 1)}
 				in := spinning{await: func(done <-chan struct{}) {
 					if done != r.Done {
 						t.Error("the instance is given another channel")
@@ -152,7 +152,7 @@ func TestAwaitReturnsWithTheLastResponse(t *testing.T) {
 					case "leave":
 						leave()
 					case "dismiss":
-						r.Dismiss()
+						r.Finish()
 					}
 					synctest.Wait()
 				}
@@ -163,7 +163,7 @@ func TestAwaitReturnsWithTheLastResponse(t *testing.T) {
 					t.Errorf("got %q, want %q", got, test.want)
 				}
 				if !returned {
-					r.Dismiss()
+					r.Finish()
 				}
 				synctest.Wait()
 				if !returned {
@@ -176,13 +176,13 @@ func TestAwaitReturnsWithTheLastResponse(t *testing.T) {
 
 // TestAwaitWithoutAnInstance is the wait of a request that is queued.
 func TestAwaitWithoutAnInstance(t *testing.T) {
-	r := &Recipient{Log: &silent, Done: make(chan struct{}, 1)}
-	r.Dismiss()
+	r := &Delivery{Log: &silent, Done: make(chan struct{}, 1)}
+	r.Finish()
 	r.Await(t.Context(), &infer.Request{}, nil, func() { t.Error("a request that has ended is cancelled") })
 }
 
 // TestWatchEndsWithTheRequest: cancel is called once if the context ends first, and not
-// after Dismiss.
+// after Finish.
 func TestWatchEndsWithTheRequest(t *testing.T) {
 	for name, test := range map[string]struct {
 		steps    string
@@ -202,7 +202,7 @@ func TestWatchEndsWithTheRequest(t *testing.T) {
 				defer leave()
 				before := countPanics(panics.Scheduler)
 				canceled, breaks := 0, false
-				r := &Recipient{Log: &silent}
+				r := &Delivery{Log: &silent}
 				watch := func() {
 					r.WatchLocked(ctx, func() {
 						canceled++
@@ -221,7 +221,7 @@ func TestWatchEndsWithTheRequest(t *testing.T) {
 					case "leave":
 						leave()
 					case "dismiss":
-						r.Dismiss()
+						r.Finish()
 					case "watch":
 						watch()
 					}

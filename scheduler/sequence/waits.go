@@ -6,13 +6,13 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// A BLS request waits for the instance of its slot, or, in the
-// backlog, for any. What the batcher of a lane has, the batcher knows.
+// A BLS request waits for the instance of its slot or, in the backlog, for any instance. For
+// requests in the batcher of a lane, that batcher implements the interfaces of waitgraph.
 
 func (r *episode) Model() string { return r.owner.config.Model }
 
-// Station implements waitgraph.Waiter.
-func (r *episode) Station() waitgraph.Station {
+// InstanceSet implements waitgraph.Waiter.
+func (r *episode) Instances() waitgraph.InstanceSet {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,27 +23,27 @@ func (r *episode) Station() waitgraph.Station {
 }
 
 // Where implements waitgraph.Waiter.
-func (r *episode) Where() waitgraph.Place {
+func (r *episode) Position() waitgraph.Position {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := waitgraph.Place{Turns: r.moves}
+	p := waitgraph.Position{Executions: r.moves}
 	if r.seq != nil {
-		p.Turns += r.seq.moves
+		p.Executions += r.seq.moves
 	}
 	if r.batch != nil {
 		p.Batch = r.batch
 	}
 	if r.BLS != nil {
-		p.Sent = r.BLS.Responses()
+		p.Responses = r.BLS.Responses()
 	}
 	switch {
 	case r.state == ended || r.state == waiting && r.task.Context.Err() != nil:
-		p.Where = waitgraph.Over
+		p.State = waitgraph.Ended
 	case r.state == waiting && r.seq != nil:
-		p.Where = waitgraph.Queued
+		p.State = waitgraph.Queued
 	case r.batch != nil && r.batch.lane.executes == r.batch:
-		p.Where = waitgraph.Executed
+		p.State = waitgraph.Executing
 	}
 	return p
 }
@@ -87,58 +87,57 @@ func (b *slotBatch) Model() string            { return b.episodes[0].owner.confi
 func (b *slotBatch) Members() []*backend.Task { return b.batch.Tasks }
 
 // Where implements waitgraph.Batch.
-func (b *slotBatch) Where() waitgraph.Place {
+func (b *slotBatch) Position() waitgraph.Position {
 	s := b.episodes[0].owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return b.placeLocked()
+	return b.positionLocked()
 }
 
-func (b *slotBatch) placeLocked() waitgraph.Place {
-	p := waitgraph.Place{Batch: b}
+func (b *slotBatch) positionLocked() waitgraph.Position {
+	p := waitgraph.Position{Batch: b}
 	for _, r := range b.episodes {
 		if r.BLS != nil {
-			p.Sent += r.BLS.Responses()
+			p.Responses += r.BLS.Responses()
 		}
 	}
 	if b.lane.executes == b {
-		p.Where = waitgraph.Executed
+		p.State = waitgraph.Executing
 	}
 	return p
 }
 
-// Look implements waitgraph.Station: what the sequences of a lane wait for.
-func (l *lane) Look() (places []waitgraph.Place, changes uint64, free bool) {
+// Look implements waitgraph.InstanceSet for the sequences of a lane.
+func (l *lane) Look() (positions []waitgraph.Position, changes uint64, free bool) {
 	l.owner.mu.Lock()
 	available, hopeless := l.AvailableLocked(), l.HopelessLocked()
 	executes, changes := l.executes, l.ChangesLocked()
 	if executes != nil {
-		places = append(places, executes.placeLocked())
+		positions = append(positions, executes.positionLocked())
 	}
 	l.owner.mu.Unlock()
 	switch {
 	case !available:
 		return nil, changes, !hopeless
 	case l.inner != nil:
-		places, more, free := l.inner.Look()
-		return places, changes + more, free
+		positions, more, free := l.inner.Look()
+		return positions, changes + more, free
 	case executes == nil:
 		return nil, changes, true
 	}
-	return places, changes, false
+	return positions, changes, false
 }
 
-// Look implements waitgraph.Station: what the sequences of the backlog wait for. A
-// retiring lane, idle or not, gives none of its slots to them.
-func (s *Batcher) Look() (places []waitgraph.Place, changes uint64, free bool) {
+// Look implements waitgraph.InstanceSet for the backlog. A retiring lane gives it no slots.
+func (s *Batcher) Look() (positions []waitgraph.Position, changes uint64, free bool) {
 	s.mu.Lock()
 	lanes, changes, expects := s.instances.MembersLocked(), s.instances.ChangesLocked(), s.instances.ExpectsLocked()
 	s.mu.Unlock()
 	if expects {
 		return nil, changes, true
 	}
-	// The lanes are looked at one by one. A lane that retires meanwhile is counted in
-	// ChangesLocked, and Retire has the graph look again.
+	// The lanes are examined one after another. A lane that retires meanwhile changes
+	// ChangesLocked, and Retire repeats the search.
 	for _, l := range lanes {
 		if l.retires() {
 			continue
@@ -147,10 +146,10 @@ func (s *Batcher) Look() (places []waitgraph.Place, changes uint64, free bool) {
 		if yes {
 			return nil, changes, true
 		}
-		places = append(places, some...)
+		positions = append(positions, some...)
 		changes += more
 	}
-	return places, changes, false
+	return positions, changes, false
 }
 
 func (l *lane) retires() bool {
@@ -159,7 +158,7 @@ func (l *lane) retires() bool {
 	return l.RetiringLocked()
 }
 
-// waitingBLSLocked lists the BLS requests that wait, if they are asked for.
+// waitingBLSLocked returns the queued BLS requests, if wanted.
 func (s *Batcher) waitingBLSLocked(wanted bool) []*waitgraph.BLSRequest {
 	if !wanted {
 		return nil

@@ -1,22 +1,17 @@
-// Package linked is a list whose members carry their own links: nothing is
-// allocated, and a member leaves from anywhere in constant time.
-//
-// A list and the links of its members have no lock: the owner of the list guards
-// both. A member is in one list at a time.
-package linked
+package scheduler
 
-// List holds what waits, in order. The zero value is empty. A loop from First
-// reads After before it removes a member.
+// List is a doubly linked list whose members carry their own links: it allocates nothing, and any
+// member can be removed in constant time. A member is in one list at a time. The zero value is
+// empty, and the owner's lock guards it. A loop reads After before it removes a member.
 type List[M Member[M]] struct{ First, Last M }
 
-// Member is a pointer to a struct that embeds Neighbours.
 type Member[M any] interface {
 	comparable
 	beside() *Neighbours[M]
 }
 
-// Neighbours are the members before and after one, nil at the ends and outside of
-// any list.
+// Neighbours links a member to its list; a struct embeds it. Both are nil at the ends, and outside
+// of lists.
 type Neighbours[M any] struct{ Before, After M }
 
 func (n *Neighbours[M]) beside() *Neighbours[M] { return n }
