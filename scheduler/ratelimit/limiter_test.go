@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit/transcript"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler/handover"
 )
@@ -98,9 +99,9 @@ func (w *turns) give(name, by string) {
 	w.upper.up[name].Execute(&backend.Batch{
 		Tasks: []*backend.Task{{Context: w.t.Context(), Request: r}},
 		Done: func(_ *backend.Batch, report backend.Report) {
-			word := name
+			word := name + " ended"
 			if report.Refused {
-				word += " refused"
+				word = name + " refused"
 			}
 			if report.Withdrawn {
 				word += " withdrawn"
@@ -129,65 +130,67 @@ func (w *turns) running() string {
 	return strings.Join(names, " ")
 }
 
-func TestLimiterGivesResourcesByPriority(t *testing.T) {
-	one := `resources [ { name: "R" count: 1 } ]`
-	for name, test := range map[string]struct {
-		explicit  []Resource
-		instances map[string]string
-		// Steps are a list of "+a" (a is given a batch), "+a<b" (by b's execution),
-		// "-a" (its execution ends) and "?a" (it is cancelled); after each comes, in
-		// brackets, who executes.
-		steps string
-		ended string
-	}{
-		"nothing is needed":       {nil, map[string]string{"a": "", "b": ""}, "+a [a] +b [a b] -a [b]", "a"},
-		"one after the other":     {nil, map[string]string{"a": one, "b": one}, "+a [a] +b [a] -a [b] -b []", "a b"},
-		"two at once":             {[]Resource{{"R", 2, AnyDevice}}, map[string]string{"a": one, "b": one, "c": one}, "+a [a] +b [a b] +c [a b] -b [a c]", "b"},
-		"of other devices":        {[]Resource{{"R", 1, AnyDevice}, {"R", 3, 0}}, map[string]string{"a": one, "b": one, "c": one}, "+a [a] +b [a b] +c [a b c]", ""},
-		"who has executed least":  {nil, map[string]string{"a": one, "b": one}, "+a [a] -a [] +a [a] +b [a] -a [b] +a [b] -b [a] +b [a] -a [b]", "a a b a"},
-		"half as many turns":      {nil, map[string]string{"a": one, "b": one + " priority: 2"}, "+a [a] +b [a] -a [b] +a [b] -b [a] +b [a] -a [b] +a [b] -b [a] +b [a] -a [b]", ""},
-		"the head is in the way":  {nil, map[string]string{"a": one, "b": one, "c": `resources [ { name: "S" count: 1 } ]`}, "+a [a] +c [a c] -c [a] +b [a] +c [a] -a [b c]", "c a"},
-		"global ones":             {nil, map[string]string{"a": `resources [ { name: "G" global: true count: 1 } ]`, "b": `resources [ { name: "G" global: true count: 1 } ]`}, "+a [a] +b [a] -a [b]", "a"},
-		"a part is free":          {nil, map[string]string{"a": `resources [ { name: "R" count: 2 }, { name: "S" count: 1 } ]`, "b": one}, "+b [b] +a [b] -b [a]", "b"},
-		"cancelled":               {nil, map[string]string{"a": one, "b": one, "c": one}, "+a [a] +b [a] +c [a] ?b [a] -a [c]", "b refused withdrawn a"},
-		"the head is cancelled":   {nil, map[string]string{"a": one, "b": one, "c": ""}, "+a [a] +c [a c] -c [a] +b [a] +c [a] ?b [a c]", "c b refused withdrawn"},
-		"a call of its holder's":  {nil, map[string]string{"a": one, "b": one}, "+a [a] +b<a [a b] -b [a] -a []", "b a"},
-		"a call past the head":    {nil, map[string]string{"a": one, "b": one, "c": ""}, "+a [a] +b [a] +c<a [a c] -c [a] -a [b]", "c a"},
-		"a call of a call":        {nil, map[string]string{"a": one, "b": "", "c": one}, "+a [a] +b<a [a b] +c<b [a b c]", ""},
-		"a call of who has none":  {nil, map[string]string{"a": one, "b": "", "c": one}, "+b [b] +a [a b] +c<b [a b] -a [b c]", "a"},
-		"a call that needs more":  {nil, map[string]string{"a": one, "b": `resources [ { name: "R" count: 3 } ]`, "c": one, "d": one}, "+a [a] +c [a c] +b<a [a c] +d [a c] -c [a b] -b [a d]", "c b"},
-		"a holder that has ended": {nil, map[string]string{"a": one, "b": one, "c": one}, "+a [a] -a [] +c [c] +b<a [c] -c [b]", "a c"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newTurns(t, test.explicit, test.instances)
-			rest := test.steps
-			for n := 1; rest != ""; n++ {
-				var step, want string
-				step, rest, _ = strings.Cut(rest, " [")
-				want, rest, _ = strings.Cut(rest, "]")
-				rest = strings.TrimSpace(rest)
-				who, by, _ := strings.Cut(step[1:], "<")
-				switch step[0] {
-				case '+':
-					w.give(who, by)
-				case '-':
-					w.end(who, backend.Report{Executed: true})
-				case '?':
-					w.upper.up[who].(backend.Canceller).Cancel(&backend.Task{})
-					task := w.limiter.staged[w.upper.up[who].(*Instance).at].batch.Tasks[0]
-					w.upper.up[who].(backend.Canceller).Cancel(task)
+// TestTranscripts plays testdata. "resource R 2 -1" makes an amount explicit for a device, and
+// "instance a" adds an instance with its rate_limiter. Then instances are given batches, whose requests
+// another execution may make ("give a by b"), end them, or have them cancelled.
+func TestTranscripts(t *testing.T) {
+	transcript.Play(t, "testdata/*.txt", func(t *testing.T) func(string) []string {
+		var explicit []Resource
+		groups := map[string]string{}
+		var w *turns
+		began, ended := map[string]int{}, 0
+		return func(line string) (effects []string) {
+			word, rest, _ := strings.Cut(line, " ")
+			name, rest, _ := strings.Cut(rest, " ")
+			switch word {
+			case "resource":
+				r := Resource{Name: name}
+				if _, err := fmt.Sscan(rest, &r.Count, &r.Device); err != nil {
+					t.Fatal(err)
 				}
-				if got := w.running(); got != want {
-					t.Fatalf("after step %d, %s: %q execute, want %q", n, step, got, want)
+				explicit = append(explicit, r)
+				return nil
+			case "instance":
+				groups[name] = rest
+				return nil
+			}
+			if w == nil {
+				w = newTurns(t, explicit, groups)
+				t.Cleanup(w.checkResources)
+			}
+			w.step(word, name, strings.TrimPrefix(rest, "by "))
+			effects = append(effects, w.ended[ended:]...)
+			ended = len(w.ended)
+			for _, name := range slices.Sorted(maps.Keys(w.seats)) {
+				if s := w.seats[name]; s.begun > began[name] {
+					began[name] = s.begun
+					effects = append(effects, name+" executes")
 				}
 			}
-			if got := strings.Join(w.ended, " "); test.ended != "" && got != test.ended {
-				t.Errorf("ended are %q, want %q", got, test.ended)
-			}
-			if len(w.limiter.taken) > 0 && w.running() == "" {
-				t.Errorf("nobody executes, and taken are %v", w.limiter.taken)
-			}
-		})
+			return effects
+		}
+	})
+}
+
+func (w *turns) step(word, name, by string) {
+	switch word {
+	case "give":
+		w.give(name, by)
+	case "end":
+		w.end(name, backend.Report{Executed: true})
+	case "cancel":
+		in := w.upper.up[name].(*Instance)
+		in.Cancel(&backend.Task{}) // of no batch
+		in.Cancel(w.limiter.staged[in.at].batch.Tasks[0])
+	default:
+		w.t.Fatalf("unknown step %q", word)
+	}
+}
+
+// checkResources wants no resource taken when no instance executes.
+func (w *turns) checkResources() {
+	if len(w.limiter.taken) > 0 && w.running() == "" {
+		w.t.Errorf("no instance executes, and taken are %v", w.limiter.taken)
 	}
 }
 

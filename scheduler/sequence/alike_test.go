@@ -19,7 +19,7 @@ func TestDirectPadsOtherShapes(t *testing.T) {
 		config.Batching.ControlInput = []*kserve.ModelSequenceBatching_ControlInput{{Name: "READY", Control: []*kserve.ModelSequenceBatching_Control{{
 			Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_READY, BoolFalseTrue: []bool{false, true},
 		}}}}
-		c := newClassroom(t, config)
+		c := newFixture(t, config)
 		c.run("up i")
 		send := func(id string, number uint64, n int, flags string) {
 			c.send(&infer.Request{ID: id, Correlation: infer.CorrelationID{Number: number}, Flags: sequenceFlags[flags], BatchSize: 1, Inputs: []infer.Tensor{

@@ -37,14 +37,14 @@ func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 			} {
 				t.Run(c.name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						m := newClassroom(t, strategy.config(c.slots))
+						m := newFixture(t, strategy.config(c.slots))
 						for _, in := range c.instances {
 							m.run("up " + in)
 						}
 						m.run("send a 1 S; has i a")
 						p := m.send(&infer.Request{
 							ID: "b", Model: "m", Correlation: infer.CorrelationID{Number: c.id}, Flags: c.flags, BatchSize: 1,
-							Caller: infer.NewCaller("m", 1, []*infer.Request{m.pupils["a"].seen}, true),
+							Caller: infer.NewCaller("m", 1, []*infer.Request{m.clients["a"].seen}, true),
 						})
 						got := ""
 						if p.refused != nil {
@@ -83,13 +83,13 @@ func TestRetiringInstanceIsNoHope(t *testing.T) {
 		for _, first := range []string{"call", "retire"} {
 			t.Run(name+", "+first+" first", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					m := newClassroom(t, config())
+					m := newFixture(t, config())
 					m.run("up i; up j; send a 1 S; has i a; send s 2 S; has j s; end j; got s")
-					var p *pupil
+					var p *client
 					call := func() {
 						p = m.send(&infer.Request{
 							ID: "b", Model: "m", Correlation: infer.CorrelationID{Number: 3}, Flags: infer.SequenceStart | infer.SequenceEnd, BatchSize: 1,
-							Caller: infer.NewCaller("m", 1, []*infer.Request{m.pupils["a"].seen}, true),
+							Caller: infer.NewCaller("m", 1, []*infer.Request{m.clients["a"].seen}, true),
 						})
 					}
 					if first == "call" {
@@ -123,14 +123,14 @@ func TestRetiringInstanceIsNoHope(t *testing.T) {
 // which calls it back.
 func TestSequenceCallsThroughAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newClassroom(t, direct(2, 0, 0))
+		m := newFixture(t, direct(2, 0, 0))
 		var counts tally
 		other := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
 		in := backendtest.NewHeld("other_0")
 		other.Available(in)
 		m.run("up i; send a 1 S; has i a")
 		var last *infer.Response
-		if err := other.Submit(context.Background(), &infer.Request{Model: "other", Caller: infer.NewCaller("m", 1, []*infer.Request{m.pupils["a"].seen}, true)},
+		if err := other.Submit(context.Background(), &infer.Request{Model: "other", Caller: infer.NewCaller("m", 1, []*infer.Request{m.clients["a"].seen}, true)},
 			func(r *infer.Response) { last = r }); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestRoundsEndWhatTheyWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := direct(1, 0, 0)
 		config.Batching.IterativeSequence = true
-		m := newClassroom(t, config)
+		m := newFixture(t, config)
 		var counts tally
 		other := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
 		in := backendtest.NewHeld("other_0")
@@ -167,7 +167,7 @@ func TestRoundsEndWhatTheyWaitedFor(t *testing.T) {
 		m.run("up i; send a 1 S; has i a")
 		for _, req := range []*infer.Request{
 			{ID: "client's"},
-			{ID: "call", Caller: infer.NewCaller("m", 1, []*infer.Request{m.pupils["a"].seen}, true)},
+			{ID: "call", Caller: infer.NewCaller("m", 1, []*infer.Request{m.clients["a"].seen}, true)},
 		} {
 			if err := other.Submit(context.Background(), req, func(*infer.Response) {}); err != nil {
 				t.Fatal(err)

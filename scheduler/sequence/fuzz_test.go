@@ -37,7 +37,7 @@ func playSequence(t *testing.T, kind byte, script []byte) {
 	if kind&8 != 0 {
 		config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}
 	}
-	c := newClassroom(t, config)
+	c := newFixture(t, config)
 	names := []string{"i", "j"}
 	c.run("up i; up j")
 	generation := map[infer.CorrelationID]int{}
@@ -85,7 +85,7 @@ func playSequence(t *testing.T, kind byte, script []byte) {
 				c.finish(i, backend.Report{Executed: true}, func() *infer.Response { return &infer.Response{Final: true} })
 			}
 		case what == 12:
-			for _, p := range c.pupils {
+			for _, p := range c.clients {
 				if int(op&3) == int(p.own.Correlation.Number)-1 && p.own.ID != "" && n%3 == 0 {
 					p.cancel()
 				}
@@ -120,7 +120,7 @@ func playSequence(t *testing.T, kind byte, script []byte) {
 }
 
 // checkBatch looks at what an instance executes, once.
-func checkBatch(t *testing.T, c *classroom, name string, looked map[string]bool, of map[string]string, begun map[string]int, rounds bool) {
+func checkBatch(t *testing.T, c *fixture, name string, looked map[string]bool, of map[string]string, begun map[string]int, rounds bool) {
 	t.Helper()
 	b := c.instance(name).has()
 	if b == nil || looked[name] {

@@ -42,7 +42,7 @@ func large(id string, sequence uint64, flags uint32, n int) *infer.Request {
 
 // inTheLastSlot has sequences begin in all four slots, and a request of n bytes of
 // the last one, alone.
-func inTheLastSlot(c *classroom, n int) {
+func inTheLastSlot(c *fixture, n int) {
 	c.run("up i; send a 1 S; send b 2 S; send c 3 S; send d 4 S; end i; end i")
 	c.send(large("e", 4, 0, n))
 	synctest.Wait()
@@ -56,7 +56,7 @@ func TestPaddingIsLentOnce(t *testing.T) {
 		pool := &paddingPool{}
 		config := direct(4, 0, 0)
 		config.Allocate = pool.allocate
-		c := newClassroom(t, config)
+		c := newFixture(t, config)
 		inTheLastSlot(c, size)
 		c.run("has i . . . e")
 		tasks := c.instance("i").has().Tasks
@@ -105,7 +105,7 @@ func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 		pool := &paddingPool{err: infer.Errorf(infer.Unavailable, "no memory")}
 		config := direct(4, 0, 0)
 		config.Allocate = pool.allocate
-		c := newClassroom(t, config)
+		c := newFixture(t, config)
 		inTheLastSlot(c, 1<<20)
 		c.run("got e Unavailable: no memory; send f 4 -; has i . . . f; end i; got f")
 		c.leave()
@@ -120,7 +120,7 @@ func TestStatesAreCharged(t *testing.T) {
 		config := direct(2, 0, 0)
 		config.Memory = account
 		config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.Uint8, Shape: []int64{1}, Data: []byte{42}}}
-		c := newClassroom(t, config)
+		c := newFixture(t, config)
 		c.run("up i")
 		answer := func(n int) *lent {
 			memory := &lent{references: 1}
@@ -154,12 +154,12 @@ func TestStatesAreCharged(t *testing.T) {
 		if refused.references != 0 {
 			t.Errorf("the answer has %d references", refused.references)
 		}
-		if e := infer.AsError(c.pupils["d"].final.Err); e == nil || e.Code != infer.Unavailable {
+		if e := infer.AsError(c.clients["d"].final.Err); e == nil || e.Code != infer.Unavailable {
 			t.Errorf("17 MiB of state: got %v, want it Unavailable", e)
 		}
 		charged(2 << 20)
 		c.run("send e 1 -; has i e")
-		if got := c.pupils["e"].seen.Input("IN").Data; len(got) != 1<<20 {
+		if got := c.clients["e"].seen.Input("IN").Data; len(got) != 1<<20 {
 			t.Errorf("the next request has a state of %d bytes, want that of before", len(got))
 		}
 		answer(1 << 20)

@@ -81,7 +81,7 @@ func TestStateFollowsItsSequence(t *testing.T) {
 					{Input: "HIDDEN_IN", Output: "HIDDEN", DataType: infer.Int32, Shape: []int64{1}, Data: first},
 					{Input: "SHOWN_IN", Output: "SHOWN", DataType: infer.Bytes, Shape: []int64{0}},
 				}
-				c := newClassroom(t, config)
+				c := newFixture(t, config)
 				c.run("up i")
 				// answer has the model answer a request with a new state.
 				answer := func(id string, hidden []byte, shown string) (memory *lent) {
@@ -108,7 +108,7 @@ func TestStateFollowsItsSequence(t *testing.T) {
 				}
 				saw := func(id string, hidden []byte, dataType infer.DataType, shape []int64, shown string) {
 					t.Helper()
-					r := c.pupils[id].seen
+					r := c.clients[id].seen
 					h, s := r.Input("HIDDEN_IN"), r.Input("SHOWN_IN")
 					if !bytes.Equal(h.Data, hidden) || h.DataType != dataType || !slices.Equal(h.Shape, shape) {
 						t.Errorf("request %s saw %v %v %v, want %v %v %v", id, h.DataType, h.Shape, h.Data, dataType, shape, hidden)
@@ -120,7 +120,7 @@ func TestStateFollowsItsSequence(t *testing.T) {
 				c.run("send a 1 S; has i a")
 				saw("a", first, infer.Int32, []int64{1, 1}, "")
 				memory := answer("a", []byte{9, 8}, "one")
-				if got := c.pupils["a"].final.Outputs; len(got) != 2 || got[0].Name != "OUT" || got[1].Name != "SHOWN" || memory.references != 1 {
+				if got := c.clients["a"].final.Outputs; len(got) != 2 || got[0].Name != "OUT" || got[1].Name != "SHOWN" || memory.references != 1 {
 					t.Errorf("the client got %v, references %d", got, memory.references)
 				}
 				c.run("send b 1 -; has i b; send other 2 S")
@@ -134,11 +134,11 @@ func TestStateFollowsItsSequence(t *testing.T) {
 				// A client that asks for one output gets it alone; the state is kept.
 				c.send(&infer.Request{ID: "c", Correlation: infer.CorrelationID{Number: 1}, BatchSize: 1, Outputs: []string{"OUT"}})
 				saw("c", []byte{7}, infer.Int8, []int64{1, 1}, "three")
-				if want := c.pupils["c"].seen.Outputs; !slices.Equal(want, []string{"OUT", "HIDDEN", "SHOWN"}) {
+				if want := c.clients["c"].seen.Outputs; !slices.Equal(want, []string{"OUT", "HIDDEN", "SHOWN"}) {
 					t.Errorf("the instance was asked for %v", want)
 				}
 				memory = answer("c", []byte{5, 5, 5, 5, 5}, "four")
-				if got := c.pupils["c"].final.Outputs; len(got) != 1 || memory.references != 0 {
+				if got := c.clients["c"].final.Outputs; len(got) != 1 || memory.references != 0 {
 					t.Errorf("the client got %v, references %d", got, memory.references)
 				}
 				// An error leaves the state, a START begins anew.
@@ -164,7 +164,7 @@ func TestPaddingGetsInitialStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := direct(2, 0, 0)
 		config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.Int8, Shape: []int64{1}, Data: []byte{42}}}
-		c := newClassroom(t, config)
+		c := newFixture(t, config)
 		c.run("up i; send a 1 S; send b 2 S; end i; has i . b")
 		if padding := c.instance("i").has().Tasks[0].Request; padding.Input("IN").Data[0] != 42 {
 			t.Errorf("padding has %v", padding.Inputs)

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// classroom is a scheduler of sequences whose instances do what a script says.
+// fixture is a scheduler of sequences whose instances do what a script says.
 // Its steps:
 //
 //	up i            the instance i comes up
@@ -40,28 +40,28 @@ import (
 //	waits r
 //	refused r text  the last one sent was refused
 //	drained i, live n
-type classroom struct {
+type fixture struct {
 	*Batcher
 	t         testing.TB
-	counts    pupilCounter
+	counts    batchCounter
 	log       strings.Builder
-	view      sync.Mutex // of what instances have and pupils got: timers change it, too
-	instances map[string]*teacher
-	pupils    map[string]*pupil
+	view      sync.Mutex // of what instances have and clients got: timers change it, too
+	instances map[string]*fakeInstance
+	clients   map[string]*client
 	drained   map[string]bool
 }
 
-type pupilCounter struct {
+type batchCounter struct {
 	tally
 	sizes []int64
 }
 
-func (c *pupilCounter) Executed(e *scheduler.Execution) {
+func (c *batchCounter) Executed(e *scheduler.Execution) {
 	c.tally.Executed(e)
 	c.sizes = append(c.sizes, int64(len(e.Requests))+e.Padding)
 }
 
-type pupil struct {
+type client struct {
 	own     *infer.Request
 	seen    *infer.Request // by the instance, last
 	refused error
@@ -70,45 +70,45 @@ type pupil struct {
 	task    *backend.Task
 }
 
-// teacher is an instance that executes until the script ends it.
-type teacher struct {
-	name  string
-	room  *classroom
-	batch *backend.Batch
+// fakeInstance is an instance that executes until the script ends it.
+type fakeInstance struct {
+	name    string
+	fixture *fixture
+	batch   *backend.Batch
 	// more is what it was given while it had something, which may not be.
 	more bool
 	dead bool
 }
 
-func (i *teacher) Name() string                { return i.name }
-func (i *teacher) Ready(context.Context) error { return nil }
-func (i *teacher) Execute(b *backend.Batch) {
+func (i *fakeInstance) Name() string                { return i.name }
+func (i *fakeInstance) Ready(context.Context) error { return nil }
+func (i *fakeInstance) Execute(b *backend.Batch) {
 	if i.dead {
 		b.Done(b, backend.Report{Refused: true})
 		return
 	}
-	i.room.view.Lock()
-	defer i.room.view.Unlock()
+	i.fixture.view.Lock()
+	defer i.fixture.view.Unlock()
 	i.more = i.more || i.batch != nil
 	i.batch = b
 	for _, task := range b.Tasks {
-		if p := i.room.pupils[task.Request.ID]; p != nil {
+		if p := i.fixture.clients[task.Request.ID]; p != nil {
 			p.seen, p.task = task.Request, task
 		}
 	}
 }
 
 // take returns what the instance executes and has it execute nothing.
-func (i *teacher) take() *backend.Batch {
-	i.room.view.Lock()
-	defer i.room.view.Unlock()
+func (i *fakeInstance) take() *backend.Batch {
+	i.fixture.view.Lock()
+	defer i.fixture.view.Unlock()
 	b := i.batch
 	i.batch = nil
 	return b
 }
 
-func newClassroom(t testing.TB, config Config) *classroom {
-	c := &classroom{t: t, instances: map[string]*teacher{}, pupils: map[string]*pupil{}, drained: map[string]bool{}}
+func newFixture(t testing.TB, config Config) *fixture {
+	c := &fixture{t: t, instances: map[string]*fakeInstance{}, clients: map[string]*client{}, drained: map[string]bool{}}
 	config.Model, config.Observer, config.Log = "m", &c.counts, zerolog.New(&c.log)
 	if config.Batching == nil {
 		config.Batching = &kserve.ModelSequenceBatching{}
@@ -117,9 +117,9 @@ func newClassroom(t testing.TB, config Config) *classroom {
 	return c
 }
 
-func (c *classroom) instance(name string) *teacher {
+func (c *fixture) instance(name string) *fakeInstance {
 	if c.instances[name] == nil {
-		c.instances[name] = &teacher{name: name, room: c}
+		c.instances[name] = &fakeInstance{name: name, fixture: c}
 	}
 	return c.instances[name]
 }
@@ -137,10 +137,10 @@ func correlation(text string) infer.CorrelationID {
 	return infer.CorrelationID{Text: text}
 }
 
-func (c *classroom) send(req *infer.Request) *pupil {
+func (c *fixture) send(req *infer.Request) *client {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &pupil{own: req, cancel: cancel}
-	c.pupils[req.ID] = p
+	p := &client{own: req, cancel: cancel}
+	c.clients[req.ID] = p
 	p.refused = c.Submit(ctx, req, func(r *infer.Response) {
 		c.view.Lock()
 		defer c.view.Unlock()
@@ -155,7 +155,7 @@ func (c *classroom) send(req *infer.Request) *pupil {
 }
 
 // finish ends what an instance executes.
-func (c *classroom) finish(i *teacher, report backend.Report, answer func() *infer.Response) {
+func (c *fixture) finish(i *fakeInstance, report backend.Report, answer func() *infer.Response) {
 	c.t.Helper()
 	b := i.take()
 	if b == nil {
@@ -169,7 +169,7 @@ func (c *classroom) finish(i *teacher, report backend.Report, answer func() *inf
 	}
 }
 
-func (c *classroom) run(script ...string) {
+func (c *fixture) run(script ...string) {
 	c.t.Helper()
 	for _, line := range script {
 		for _, step := range strings.Split(line, "; ") {
@@ -182,7 +182,7 @@ func (c *classroom) run(script ...string) {
 	}
 }
 
-func (c *classroom) step(line string) {
+func (c *fixture) step(line string) {
 	c.t.Helper()
 	f := append(strings.Fields(line), "", "", "", "")
 	name := f[1]
@@ -223,12 +223,12 @@ func (c *classroom) step(line string) {
 	case "return":
 		c.finish(c.instance(name), backend.Report{Executed: true}, nil)
 	case "answer":
-		c.pupils[name].task.Send(ok())
+		c.clients[name].task.Send(ok())
 	case "again":
 		i := c.instance(name)
 		c.finish(i, backend.Report{Executed: true, Rescheduled: i.has().Tasks}, nil)
 	case "cancel":
-		c.pupils[name].cancel()
+		c.clients[name].cancel()
 	case "wait":
 		d, err := time.ParseDuration(name)
 		if err != nil {
@@ -247,7 +247,7 @@ func (c *classroom) step(line string) {
 }
 
 // see compares.
-func (c *classroom) see(line string, f []string) {
+func (c *fixture) see(line string, f []string) {
 	c.t.Helper()
 	name := f[1]
 	c.mu.Lock()
@@ -273,7 +273,7 @@ func (c *classroom) see(line string, f []string) {
 		}
 	case "got":
 		_, want, _ := strings.Cut(line, " "+name)
-		p := c.pupils[name]
+		p := c.clients[name]
 		if p.final == nil {
 			c.t.Errorf("request %s has no answer (refused: %v)", name, p.refused)
 			return
@@ -286,12 +286,12 @@ func (c *classroom) see(line string, f []string) {
 			c.t.Errorf("request %s was answered with error %q, want %q", name, got, want)
 		}
 	case "waits":
-		if p := c.pupils[name]; p.final != nil || p.refused != nil {
+		if p := c.clients[name]; p.final != nil || p.refused != nil {
 			c.t.Errorf("request %s does not wait: %+v, %v", name, p.final, p.refused)
 		}
 	case "refused":
 		_, want, _ := strings.Cut(line, " "+name+" ")
-		if p := c.pupils[name]; p.refused == nil || infer.AsError(p.refused).Status() != want {
+		if p := c.clients[name]; p.refused == nil || infer.AsError(p.refused).Status() != want {
 			c.t.Errorf("request %s was refused with %v, want %s", name, p.refused, want)
 		}
 	case "drained":
@@ -308,7 +308,7 @@ func (c *classroom) see(line string, f []string) {
 }
 
 // leave ends all that is executed or waits, and wants nothing left.
-func (c *classroom) leave() {
+func (c *fixture) leave() {
 	c.t.Helper()
 	for moved := true; moved; {
 		moved = false
@@ -328,7 +328,7 @@ func (c *classroom) leave() {
 	}
 	c.view.Lock()
 	defer c.view.Unlock()
-	for id, p := range c.pupils {
+	for id, p := range c.clients {
 		if p.final == nil && p.refused == nil {
 			c.t.Errorf("request %s was never answered", id)
 		}
@@ -363,34 +363,15 @@ func (c *classroom) leave() {
 }
 
 // waits reports whether requests wait for an instance.
-func (c *classroom) waits() bool {
+func (c *fixture) waits() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.waiting > 0
 }
 
 // has returns what the instance executes.
-func (i *teacher) has() *backend.Batch {
-	i.room.view.Lock()
-	defer i.room.view.Unlock()
+func (i *fakeInstance) has() *backend.Batch {
+	i.fixture.view.Lock()
+	defer i.fixture.view.Unlock()
 	return i.batch
-}
-
-// story runs a script in a bubble.
-type story struct {
-	name   string
-	config Config
-	script []string
-}
-
-func tell(t *testing.T, stories []story) {
-	for _, x := range stories {
-		t.Run(x.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newClassroom(t, x.config)
-				c.run(x.script...)
-				c.leave()
-			})
-		})
-	}
 }

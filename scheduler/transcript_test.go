@@ -1,0 +1,147 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit/transcript"
+	"github.com/nereid-serving/nereid/scheduler/batching"
+)
+
+// TestTranscripts plays testdata. A case begins with the config of a model and its instances, then
+// come requests at their times, and at last "end". An effect is a batch that an instance begins, an
+// error, or a rejection, each with its time in ms.
+func TestTranscripts(t *testing.T) {
+	transcript.Play(t, "testdata/*.txt", func(t *testing.T) func(string) []string {
+		s := &scripted{t: t, tale: &tale{begun: time.Now()}}
+		return s.step
+	})
+}
+
+// scripted is a batcher whose requests stand in a script.
+type scripted struct {
+	t     *testing.T
+	tale  *tale
+	rules *batching.Rules
+	*Batcher
+	told int // lines of tale that have been returned
+}
+
+func (s *scripted) step(line string) []string {
+	word, rest, _ := strings.Cut(line, " ")
+	switch word {
+	case "config":
+		s.rules = batching.NewRules(parseConfig(s.t, rest))
+	case "instances":
+		s.start(rest)
+	case "end":
+		s.end()
+	default:
+		at, err := time.ParseDuration(word)
+		if err != nil {
+			s.t.Fatalf("unknown step %q", line)
+		}
+		time.Sleep(time.Until(s.tale.begun.Add(at)))
+		synctest.Wait()
+		s.request(rest)
+	}
+	lines := s.tale.all()
+	effects := lines[s.told:]
+	s.told = len(lines)
+	return effects
+}
+
+// start reads "2 lasting=10ms volume=3": two instances that take 10 ms for each batch.
+func (s *scripted) start(line string) {
+	number, options, _ := strings.Cut(line, " ")
+	var lasting time.Duration
+	for option := range strings.FieldsSeq(options) {
+		name, value, _ := strings.Cut(option, "=")
+		n, _ := strconv.Atoi(value)
+		switch name {
+		case "lasting":
+			lasting, _ = time.ParseDuration(value)
+		case "start_with":
+			s.rules.StartWith = n
+		case "volume":
+			s.rules.Strategy = bytesAtMost(n)
+		case "strategy":
+			s.rules.Strategy, _ = batching.Single(nil)
+		}
+	}
+	s.Batcher = NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}, Batching: s.rules})
+	n, _ := strconv.Atoi(number)
+	for i := range n {
+		s.Available(&teller{name: fmt.Sprint(i), lasts: lasting, tale: s.tale})
+	}
+}
+
+// request reads ids of requests, and fields that apply to all of them.
+func (s *scripted) request(line string) {
+	var ids []string
+	request := infer.Request{BatchSize: 1}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	s.t.Cleanup(cancel)
+	for field := range strings.FieldsSeq(line) {
+		name, value, named := strings.Cut(field, "=")
+		n, _ := strconv.Atoi(value)
+		duration, _ := time.ParseDuration(value)
+		switch {
+		case !named:
+			ids = append(ids, field)
+		case name == "size":
+			request.BatchSize = int64(n)
+		case name == "priority":
+			request.Priority = uint64(n)
+		case name == "timeout":
+			request.TimeoutMicros = uint64(duration.Microseconds())
+		case name == "gone":
+			time.AfterFunc(time.Until(s.tale.begun.Add(duration)), cancel)
+		case name == "input":
+			request.Inputs = append(request.Inputs, parseInput(value))
+		}
+	}
+	for _, id := range ids {
+		own := request
+		own.ID = id
+		err := s.Submit(ctx, &own, func(r *infer.Response) {
+			if r.Err != nil {
+				s.tale.tell("%s failed: %s", id, strings.TrimSuffix(r.Err.Status(), ": "))
+			}
+		})
+		if err != nil {
+			s.tale.tell("%s rejected: %v", id, err)
+		}
+		synctest.Wait()
+	}
+}
+
+// end waits until every request has been answered.
+func (s *scripted) end() {
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	if s.InFlight() != 0 || s.waiting.length != 0 {
+		s.t.Errorf("at the end: %d in flight, %d wait", s.InFlight(), s.waiting.length)
+	}
+	if err := s.Stop(s.t.Context()); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// parseInput reads "A:3,4", with content "S:1=x", and adds a batch dimension.
+func parseInput(text string) infer.Tensor {
+	name, shape, _ := strings.Cut(text, ":")
+	shape, content, _ := strings.Cut(shape, "=")
+	in := infer.Tensor{Name: name, Shape: []int64{1}, Data: []byte(content)}
+	for dim := range strings.SplitSeq(shape, ",") {
+		n, _ := strconv.ParseInt(dim, 10, 64)
+		in.Shape = append(in.Shape, n)
+	}
+	return in
+}
