@@ -2,22 +2,20 @@ package infer
 
 import "encoding/binary"
 
-// BytesScan is what walking a tensor of type Bytes found.
+// BytesScan is the result of walking a tensor of type Bytes.
 type BytesScan struct {
 	Count int // whole elements
-	// Common is the length that all elements have, -1 if they differ or there
-	// are none.
+	// Common is the length of all elements, -1 if they differ or there is no element.
 	Common int
-	// Rest is how many bytes are left after the last whole element: 0 if the
-	// tensor is well formed, less than 4 if a length is cut off.
+	// Rest is the number of bytes after the last whole element: 0 if the tensor is well formed,
+	// less than 4 if a length is cut off.
 	Rest int
-	// Want is, if Rest is 4 or more, the length that the last element claims.
+	// Want is the claimed length of the last element, if Rest is at least 4.
 	Want uint32
 }
 
-// ScanBytes walks the elements of a tensor of type Bytes, at most limit of
-// them. Each length is loaded once, so data may be changed meanwhile by the process that
-// shares it.
+// ScanBytes walks at most limit elements of a tensor of type Bytes. Each length is loaded once, so
+// a process that shares data may change it meanwhile.
 func ScanBytes(data []byte, limit int) BytesScan {
 	s := BytesScan{Common: -1}
 	differ := false

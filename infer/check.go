@@ -5,17 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what a request may say, as the frames that carry it to a model have
-// them.
+// Limits of the frames that carry a request to a model.
 const (
 	MaxRank    = 64       // dimensions of a tensor: numpy's own limit
-	MaxTensors = 65_534   // inputs of a request, and outputs that it names
+	MaxTensors = 65_534   // inputs of a request, and requested outputs
 	MaxText    = 64 << 20 // bytes of a request's strings together
 )
 
-// Check refuses a request that a model could not be told of: a string that is no
-// UTF-8, or more of something than a frame can hold. The error names the field.
-// Bytes of tensors may be anything.
+// Check rejects a request that a frame cannot carry: strings that are not UTF-8, or more data than
+// the limits allow. The error names the field. Bytes of tensors may have any value.
 func (r *Request) Check() error {
 	if !utf8.ValidString(r.ID) {
 		return Errorf(InvalidArg, "the request's 'id' is not valid UTF-8: %s", quoted(r.ID))
@@ -49,7 +47,7 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// quoted returns the beginning of a string that is no UTF-8, with escapes.
+// quoted returns the beginning of a string that is not UTF-8, with escapes.
 func quoted(s string) string {
 	const most = 64
 	if len(s) > most {

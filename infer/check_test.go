@@ -15,7 +15,7 @@ func TestCheckNamesTheField(t *testing.T) {
 	}
 	for _, test := range []struct {
 		request Request
-		want    string // in the error; "" is none
+		want    string // in the error; "": no error
 	}{
 		{Request{}, ""},
 		{Request{ID: "grün", Correlation: CorrelationID{Text: "\U0001f600"}, Parameters: text("ключ", "\x00")}, ""},

@@ -2,15 +2,14 @@ package infer
 
 import "sync/atomic"
 
-// Costs adds up what the executions for a request cost, in ns. Several may run
-// at once.
+// Costs adds up the costs of all executions for a request, in ns. Executions may run concurrently.
 type Costs struct {
-	Input  atomic.Int64 // until the models had their inputs
-	Infer  atomic.Int64 // until they had answered
-	Output atomic.Int64 // until their responses had been handed up
+	Input  atomic.Int64 // preparing the inputs of the models
+	Infer  atomic.Int64 // running the models
+	Output atomic.Int64 // sending their responses
 }
 
-// Add takes account of one execution.
+// Add adds one execution.
 func (c *Costs) Add(input, infer, output int64) {
 	c.Input.Add(input)
 	c.Infer.Add(infer)

@@ -23,11 +23,11 @@ const (
 	BF16    DataType = 14
 )
 
-// dataTypes has a row for each DataType, in the order of their numbers.
+// dataTypes has a row for each DataType, by number.
 var dataTypes = [...]struct {
-	protocol string // as it stands in requests and responses
-	config   string // as it stands in config.pbtxt
-	size     int    // bytes of one element, 0 where elements have no fixed size
+	protocol string // in requests and responses
+	config   string // in config.pbtxt
+	size     int    // bytes of one element, 0 without a fixed size
 }{
 	Invalid: {"<invalid>", "TYPE_INVALID", 0},
 	Bool:    {"BOOL", "TYPE_BOOL", 1},
@@ -57,11 +57,11 @@ var byProtocolName = func() map[string]DataType {
 // ParseDataType returns the type that the protocol calls name, or Invalid.
 func ParseDataType(name string) DataType { return byProtocolName[name] }
 
-// Valid reports whether d is a type that a tensor can have.
+// Valid reports whether a tensor can have type d.
 func (d DataType) Valid() bool { return d > Invalid && int(d) < len(dataTypes) }
 
-// Size returns the bytes of one element: 0 for Bytes, whose elements carry
-// their own length, and for Invalid.
+// Size returns the bytes of one element: 0 for Bytes, whose elements have their own lengths, and
+// for Invalid.
 func (d DataType) Size() int {
 	if !d.Valid() {
 		return 0
@@ -69,8 +69,7 @@ func (d DataType) Size() int {
 	return dataTypes[d].size
 }
 
-// String returns the protocol's name, such as "FP32" or "BYTES"; anything
-// unknown is "<invalid>".
+// String returns the protocol's name, such as "FP32" or "BYTES", or "<invalid>".
 func (d DataType) String() string {
 	if !d.Valid() {
 		return dataTypes[Invalid].protocol

@@ -7,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Code classifies a failure. The numbers are those of TritonError in
-// model.py and cross the wire to the stubs.
+// Code classifies a failure. The numbers are those of TritonError in model.py; stubs use them too.
 type Code uint8
 
 // The codes. The front ends map them to statuses: httpStatus in server/rest, statusOf in
@@ -35,8 +34,7 @@ var codeNames = [...]string{
 	Cancelled:     "Cancelled",
 }
 
-// String returns the text that stands before the colon where a status is
-// printed, as in "Internal: <message>".
+// String returns the text before the colon of a printed status, as in "Internal: <message>".
 func (c Code) String() string {
 	if int(c) >= len(codeNames) {
 		return codeNames[Unknown]
@@ -47,24 +45,24 @@ func (c Code) String() string {
 // Valid reports whether c is one of the codes above.
 func (c Code) Valid() bool { return int(c) < len(codeNames) }
 
-// Error is a failure as a client sees it: a code and one complete message.
+// Error is a failure as clients see it: a code and a complete message.
 type Error struct {
 	Code    Code
 	Message string
-	// Detail is the message with what clients are not told, such as paths and bytes of files: for logs and
-	// operators. "" means that clients are told all.
+	// Detail is the message for logs and operators, with data that clients must not see, such as
+	// paths. "" means that it equals Message.
 	Detail string
-	// NoRoom is true of an Unavailable whose reason is the server's own memory for requests:
-	// gRPC has a status for that.
+	// NoRoom marks an Unavailable error caused by the server's memory limit: gRPC has a status for
+	// that.
 	NoRoom bool
 }
 
-// MaxEcho bounds each text that an error repeats, in bytes.
+// MaxEcho is the largest size of each text that an error repeats, in bytes.
 const MaxEcho = 4 << 10
 
-// Errorf returns an Error of the given code. Strings, byte slices and texts of errors among
-// args are cut to MaxEcho bytes, so that a client cannot have large texts repeated to it; the
-// message of another Error stays whole.
+// Errorf returns an Error of the given code. It cuts strings, byte slices and texts of errors among
+// args to MaxEcho bytes, so that a client cannot have large texts repeated to it. The message of
+// another Error is not cut.
 func Errorf(code Code, format string, args ...any) *Error {
 	for i, arg := range args {
 		switch v := arg.(type) {
@@ -78,7 +76,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 			}
 		case *Error:
 		case error:
-			if text := fmt.Sprint(v); len(text) > MaxEcho { // which survives a panic of Error
+			if text := fmt.Sprint(v); len(text) > MaxEcho { // Sprint survives a panic of Error
 				args[i] = Cut(text, MaxEcho)
 			}
 		}
@@ -86,8 +84,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Cut returns text, or as many whole characters of it as fit into most bytes together with an
-// ellipsis.
+// Cut returns text, shortened to most bytes including an ellipsis, at a character boundary.
 func Cut[T string | []byte](text T, most int) string {
 	const ellipsis = "…"
 	if len(text) <= most {
@@ -103,11 +100,11 @@ func Cut[T string | []byte](text T, most int) string {
 // Error returns the message alone; clients never see the code in the text.
 func (e *Error) Error() string { return e.Message }
 
-// Status returns the printed status, "<code>: <message>", which stands in load
-// failures and in the repository index.
+// Status returns the printed status, "<code>: <message>", for load failures and the repository
+// index.
 func (e *Error) Status() string { return e.Code.String() + ": " + e.Message }
 
-// Detailed returns the error as operators see it.
+// Detailed returns the error for operators.
 func (e *Error) Detailed() *Error {
 	if e.Detail == "" {
 		return e
@@ -115,17 +112,16 @@ func (e *Error) Detailed() *Error {
 	return &Error{Code: e.Code, Message: e.Detail, NoRoom: e.NoRoom}
 }
 
-// Detail returns the text of an error as operators see it.
+// Detail returns the text of an error for operators.
 func Detail(err error) string {
 	var e *Error
 	if !errors.As(err, &e) || e.Detail == "" {
 		return err.Error()
 	}
-	return strings.Replace(err.Error(), e.Message, e.Detail, 1) // the error may stand behind more text
+	return strings.Replace(err.Error(), e.Message, e.Detail, 1) // more text may precede the error
 }
 
-// AsError returns err as an Error: itself if it is or wraps one, else an
-// Internal one with its text.
+// AsError returns err as an Error: the one it is or wraps, otherwise an Internal one with its text.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil

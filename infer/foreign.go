@@ -2,23 +2,22 @@ package infer
 
 import "context"
 
-// Foreign is Memory whose bytes this process does not touch where they lie, such as a
-// client's region of shared memory: the client may change them at any moment, or make
-// them vanish. A Tensor in foreign memory has a size and no Data.
+// Foreign is Memory that this process does not access in place, such as a client's region of shared
+// memory: the client may change or remove it at any time. A Tensor in foreign memory has a size and
+// no Data.
 //
-// A package that needs the bytes has them copied (Localize). No other access is offered,
-// so that none can go unguarded.
+// Copying (Localize) is the only access, so that no access can be unguarded.
 type Foreign interface {
 	Memory
-	// Size returns how many bytes there are. It does not change.
+	// Size returns the number of bytes. It does not change.
 	Size() int64
-	// Copy returns the bytes in memory of the server, which is charged until the caller
-	// releases it. It fails with an *Error if they have vanished or there is no room.
-	// Where that waits for another process it ends with ctx, with Cancelled.
+	// Copy returns the bytes in memory of the server, which is charged until the caller releases
+	// it. It fails with an *Error if the bytes have vanished or there is no room, and with
+	// Cancelled if ctx ends while it waits for another process.
 	Copy(ctx context.Context) ([]byte, Memory, error)
 }
 
-// Foreign returns the foreign memory that t lies in, nil for all other tensors.
+// Foreign returns the foreign memory of t, or nil.
 func (t *Tensor) Foreign() Foreign {
 	if t.Data != nil || t.Memory == nil {
 		return nil
@@ -27,7 +26,7 @@ func (t *Tensor) Foreign() Foreign {
 	return f
 }
 
-// Size returns the tensor's bytes, wherever they lie.
+// Size returns the tensor's size in bytes.
 func (t *Tensor) Size() int64 {
 	if f := t.Foreign(); f != nil {
 		return f.Size()
@@ -35,9 +34,8 @@ func (t *Tensor) Size() int64 {
 	return int64(len(t.Data))
 }
 
-// Localize copies a tensor that lies in foreign memory into memory of the server, which
-// takes the place of the tensor's reference to the foreign one. After an error the tensor
-// is what it was. Other tensors stay as they are.
+// Localize copies a tensor from foreign memory into memory of the server, which replaces the
+// tensor's reference. After an error the tensor is unchanged. Other tensors are not changed.
 func (t *Tensor) Localize(ctx context.Context) error {
 	f := t.Foreign()
 	if f == nil {
@@ -52,8 +50,8 @@ func (t *Tensor) Localize(ctx context.Context) error {
 	return nil
 }
 
-// Localize copies each input that lies in foreign memory, until one fails. The inputs
-// stay the caller's, who releases what they lie in by then.
+// Localize copies each input that lies in foreign memory, until one fails. The inputs stay the
+// caller's, who releases them.
 func (r *Request) Localize(ctx context.Context) error {
 	for i := range r.Inputs {
 		if err := r.Inputs[i].Localize(ctx); err != nil {

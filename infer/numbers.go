@@ -2,8 +2,7 @@ package infer
 
 import "strconv"
 
-// Stol reads the decimal number that text begins with, as C's function of that
-// name does, which Triton uses.
+// Stol parses the decimal number at the beginning of text, like the C++ function that Triton uses.
 func Stol(text string) (int64, error) {
 	i := 0
 	for i < len(text) && (text[i] == ' ' || text[i] >= '\t' && text[i] <= '\r') {
@@ -22,7 +21,7 @@ func Stol(text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text[begin:i], 10, 64)
 	if err != nil {
-		return 0, Errorf(InvalidArg, "stol") // out of range; Triton says no more
+		return 0, Errorf(InvalidArg, "stol") // out of range; Triton has the same text
 	}
 	return n, nil
 }

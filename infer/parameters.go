@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// ParametersSize returns how many bytes AppendParameters appends.
+// ParametersSize returns the number of bytes that AppendParameters appends.
 func ParametersSize(parameters []Parameter) int {
 	if len(parameters) == 0 {
 		return 0
@@ -25,8 +25,8 @@ func ParametersSize(parameters []Parameter) int {
 	return n
 }
 
-// AppendParameters appends parameters as the JSON object that processes of models are sent, and send; nothing
-// if there are none. Names may repeat.
+// AppendParameters appends parameters as the JSON object that model processes exchange; nothing if
+// there are no parameters. Names may repeat.
 func AppendParameters(b []byte, parameters []Parameter) []byte {
 	if len(parameters) == 0 {
 		return b
@@ -47,7 +47,6 @@ func AppendParameters(b []byte, parameters []Parameter) []byte {
 	return append(b, '}')
 }
 
-// appendJSONScalar appends the value of a parameter that is not a string.
 func appendJSONScalar(b []byte, p *Parameter) []byte {
 	switch p.Kind {
 	case IntParameter:
@@ -60,8 +59,8 @@ func appendJSONScalar(b []byte, p *Parameter) []byte {
 	return append(b, "null"...)
 }
 
-// appendJSONDouble writes whole numbers with ".0", so that they stay doubles,
-// and what JSON does not know as Python writes it.
+// appendJSONDouble writes whole numbers with ".0", so that they stay doubles, and values unknown to
+// JSON as Python does.
 func appendJSONDouble(b []byte, v float64) []byte {
 	switch {
 	case math.IsNaN(v):
@@ -76,7 +75,7 @@ func appendJSONDouble(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
-// appendJSONString appends s as it is between quotes where it is plain, else as QuoteJSON writes it.
+// appendJSONString appends a plain string between quotes, and other strings as QuoteJSON does.
 func appendJSONString(b []byte, s string) []byte {
 	if !plain(s) {
 		return appendQuoted(b, s)
@@ -112,11 +111,11 @@ func quotedSize(s string) (n int) {
 	return n
 }
 
-// QuoteJSON passes s as a JSON string to put, piece by piece and without an allocation. The
-// pieces together equal the output of json.Marshal.
+// QuoteJSON passes s as a JSON string to put, in pieces and without allocation. The pieces together
+// equal the output of json.Marshal.
 func QuoteJSON(s string, put func(piece string)) {
 	put(`"`)
-	from := 0 // s[from:i] waits to be put
+	from := 0 // s[from:i] has not been put
 	for i := 0; i < len(s); {
 		escape, size := "", 1
 		if c := s[i]; c < utf8.RuneSelf {
@@ -147,7 +146,7 @@ func QuoteJSON(s string, put func(piece string)) {
 	put(`"`)
 }
 
-// escapes has the ASCII characters that JSON, or HTML, does not take as they are.
+// escapes has the escape sequences of ASCII characters that are special in JSON or HTML.
 var escapes = func() (table [utf8.RuneSelf]string) {
 	const hex = "0123456789abcdef"
 	for c := range table {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestParametersOfAllKinds reads what was written, in its order.
+// TestParametersOfAllKinds reads parameters back in their order.
 func TestParametersOfAllKinds(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"a":1,"a":"x","b":true,"c":1.0,"d":-9223372036854775808,"e":1e400}`: "",
@@ -72,7 +72,7 @@ func TestStringsAreQuotedAsJSON(t *testing.T) {
 	}
 }
 
-// FuzzParameters reads arbitrary texts; what it can read it reads again from what it writes. And it reads arbitrary parameters as they were
+// FuzzParameters parses arbitrary texts, and parses parsed parameters again after encoding them. It also parses arbitrary parameters as they were
 // written, with a double that JSON does not know among them and without.
 func FuzzParameters(f *testing.F) {
 	for _, seed := range []string{

@@ -7,13 +7,13 @@ import (
 	"math"
 )
 
-// ParseParameters reads what AppendParameters writes: a JSON object of parameters, in its order; names may repeat. No text
-// is no parameter.
+// ParseParameters parses the output of AppendParameters: a JSON object of parameters, in its order,
+// whose names may repeat. An empty text has no parameters.
 func ParseParameters(text []byte) ([]Parameter, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
-	// Where a text is no JSON it may have doubles that JSON does not know.
+	// An invalid text may contain doubles that JSON does not know.
 	var doubles map[int64]float64
 	if !json.Valid(text) {
 		text, doubles = liftDoubles(text)
@@ -33,7 +33,7 @@ func ParseParameters(text []byte) ([]Parameter, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := Parameter{Name: name.(string)} // the decoder lets nothing else pass
+		p := Parameter{Name: name.(string)} // the decoder allows nothing else
 		switch v := value.(type) {
 		case string:
 			p.Kind, p.String = StringParameter, v
@@ -68,14 +68,15 @@ func unknownValue(name string, value any) error {
 	return fmt.Errorf("parameter %q is %v, want a string, a number or a bool", name, value)
 }
 
-// unknownDoubles are the doubles that JSON does not know, as appendJSONDouble writes them.
+// unknownDoubles are the doubles unknown to JSON, as appendJSONDouble writes them.
 var unknownDoubles = []struct {
 	word  string
 	value float64
 }{{"NaN", math.NaN()}, {"Infinity", math.Inf(1)}, {"-Infinity", math.Inf(-1)}}
 
-// liftDoubles puts null in the place of each unknown double that stands outside of strings, and returns the doubles by the offset in the
-// new text at which their null ends. So no string, whatever a client has written into it, is taken for a double, and no null of the old text either.
+// liftDoubles replaces each unknown double outside strings by null, and returns the doubles by the
+// offset at which their null ends. So neither strings nor nulls of the old text are mistaken for
+// doubles.
 func liftDoubles(text []byte) ([]byte, map[int64]float64) {
 	var b []byte
 	doubles := map[int64]float64{}

@@ -2,21 +2,21 @@ package infer
 
 import "context"
 
-// Place says that an output is wanted in foreign memory, at the beginning of the range, or that
-// it may stay on the device that its model has made it on.
+// Place is where an output is wanted: at the beginning of a range of foreign memory, or on the
+// device of its model.
 type Place struct {
 	Output string // "", with OnDevice, means all
-	// OnDevice says that the receiver of the response can pass on a tensor that lies on a device. Memory is nil.
+	// OnDevice allows a tensor on a device, which the receiver can pass on. Memory is nil.
 	OnDevice bool
-	// Memory is the range. Like a request's inputs it stays the caller's, and valid until
-	// Infer returns.
+	// Memory is the range. It stays the caller's, and is valid until Infer returns.
 	Memory Foreign
 }
 
-// Anywhere are the Places of a request whose outputs may all stay on devices. It is not changed.
+// Anywhere are the Places of a request whose outputs may all stay on devices. It must not be
+// changed.
 var Anywhere = []Place{{OnDevice: true}}
 
-// StaysOnDevice reports whether places say that an output may stay on its device.
+// StaysOnDevice reports whether an output may stay on its device.
 func StaysOnDevice(places []Place, output string) bool {
 	for i := range places {
 		if p := &places[i]; p.OnDevice && (p.Output == "" || p.Output == output) {
@@ -26,11 +26,11 @@ func StaysOnDevice(places []Place, output string) bool {
 	return false
 }
 
-// Written is the Memory of an output that its backend has put where Request.Places wants it.
-// The output has a size and no Data; the front end only tells its client that it is there.
+// Written is the Memory of an output that its backend has written to its Place. The output has a
+// size and no Data; the front end only reports it to its client.
 type Written struct {
-	Foreign       // of the Place
-	Bytes   int64 // at the beginning of the range; the rest of it is as it was
+	Foreign       // the range of the Place
+	Bytes   int64 // written at the beginning of the range
 }
 
 // Size implements Foreign.
@@ -45,7 +45,7 @@ func (w *Written) Copy(ctx context.Context) ([]byte, Memory, error) {
 	return data[:w.Bytes], memory, nil
 }
 
-// InPlace reports whether an output lies where its client wants it.
+// InPlace reports whether an output was written to its Place.
 func (t *Tensor) InPlace() bool {
 	_, ok := t.Memory.(*Written)
 	return ok

@@ -13,10 +13,10 @@ const (
 	SequenceEnd   uint32 = 2
 )
 
-// LatestVersion asks for the highest version that is ready.
+// LatestVersion requests the highest version that is ready.
 const LatestVersion int64 = -1
 
-// ParameterKind says which field of a Parameter holds its value.
+// ParameterKind selects the field of a Parameter that holds its value.
 type ParameterKind uint8
 
 // The kinds of parameters.
@@ -27,8 +27,8 @@ const (
 	DoubleParameter ParameterKind = 4
 )
 
-// Parameter is one custom parameter of a request or a response. Names may
-// repeat; the order is the sender's.
+// Parameter is a custom parameter of a request or a response. Names may repeat; the order is the
+// sender's.
 type Parameter struct {
 	Name   string
 	Kind   ParameterKind
@@ -38,8 +38,7 @@ type Parameter struct {
 	Double float64
 }
 
-// CorrelationID ties the requests of a sequence together. It is a number or a
-// text; the zero value means none.
+// CorrelationID identifies a sequence by a number or a text. The zero value identifies none.
 type CorrelationID struct {
 	Number uint64
 	Text   string
@@ -48,86 +47,75 @@ type CorrelationID struct {
 // IsZero reports whether there is no correlation id.
 func (c CorrelationID) IsZero() bool { return c.Number == 0 && c.Text == "" }
 
-// Request is one inference, as it was asked for.
+// Request is one inference request.
 type Request struct {
 	Model         string
 	Version       int64 // LatestVersion, or a version number
 	ID            string
 	Correlation   CorrelationID
-	Flags         uint32 // SequenceStart | SequenceEnd; models may set more, which only models read
+	Flags         uint32 // SequenceStart | SequenceEnd, and bits that only models use
 	Priority      uint64 // 0 is the model's default, 1 the highest
-	TimeoutMicros uint64 // 0 is none
+	TimeoutMicros uint64 // 0: none
 	Parameters    []Parameter
 	Inputs        []Tensor
 	Outputs       []string // names that were asked for; empty means all
-	// Places says of outputs that were asked for where their client wants them; nil mostly. A
-	// backend may put an output there itself (Written), and need not.
+	// Places says where the client wants outputs; usually nil. A backend may write an output there
+	// itself (Written).
 	Places []Place
 
-	// Caller is the execution that makes this request; nil for a client's.
+	// Caller is the execution that makes this request; nil for a client's request.
 	Caller *Caller
-	// Made is when a model made this request, ns of CLOCK_MONOTONIC, from when on its
-	// timeout counts; 0: when it comes to a scheduler. It may be the model's word.
+	// Made is when a model made this request, in ns of CLOCK_MONOTONIC; its timeout starts then. 0:
+	// it starts when a scheduler gets the request. The model may have chosen the value.
 	Made int64
-	// Costs is where the maker of this request for another one wants its
-	// executions added up; nil mostly.
+	// Costs, if not nil, adds up the executions for an ensemble's request.
 	Costs *Costs
-	// Trace is the record of this request; nil if it is not traced.
+	// Trace is the trace of this request; usually nil.
 	Trace *trace.Trace
 
-	// Raw marks a request whose single input came without name, type or shape:
-	// Inputs holds one Tensor with Data alone, and validation deduces the rest. Data has
-	// RawRoom bytes of capacity behind it.
+	// Raw marks a request whose single input has only Data, with RawRoom bytes of capacity behind
+	// it. Validation adds name, type and shape.
 	Raw bool
-	// Replayed marks a request of a recording that is sent again: it is not recorded. Front ends set it where
-	// requests are recorded.
-	Replayed bool
-	// BatchSize is the first dimension of the inputs of a batching model, else
-	// 0. Validation sets it.
+	// BatchSize is the first dimension of the inputs of a batching model, else 0. Validation sets
+	// it.
 	BatchSize int64
-	// Entered is called by Infer when the request has its place in the scheduler,
-	// or not at all; it may be nil.
+	// Entered, if not nil, is called by Infer when the scheduler has accepted the request. It may
+	// not be called at all.
 	Entered func()
 
-	// Padding marks a request without a client: it fills a place in a batch,
-	// and none of its outputs is wanted.
+	// Padding marks a request without a client that fills an empty slot of a batch. Its outputs are
+	// dropped.
 	Padding bool
-	// Parts are the requests that a scheduler has merged into this one; nil mostly.
+	// Parts are the requests that a scheduler has merged into this one; usually nil.
 	Parts []*Request
 }
 
-// RawRoom is the size of the length before an element of Bytes. A raw request has as much room
-// behind its bytes.
+// RawRoom is the size of the length before an element of Bytes.
 const RawRoom = 4
 
-// ReplayHeader is the header, or metadata, that marks requests as Replayed, with the key of the
-// directory of records.
-const ReplayHeader = "nereid-replay"
-
-// Caller says in which execution a model makes a request of its own (BLS).
+// Caller is the execution in which a model makes a BLS request.
 type Caller struct {
 	Model   string
 	Version int64
-	// Requests are those that the execution is about; there is at least one if
-	// the backend knows the execution. They may have been answered meanwhile.
+	// Requests are the requests of the execution; at least one if the backend knows the execution.
+	// They may have been answered meanwhile.
 	Requests []*Request
-	// Holding is true if the execution holds its instance and does not end before
-	// this request has, as far as the backend can know.
+	// Holding reports whether the execution holds its instance until this request has ended, as far
+	// as the backend can know.
 	Holding bool
-	// Backend is what the backend that made the Caller keeps with it; no other package
-	// looks at it.
+	// Backend is data of the backend that made the Caller.
 	Backend any
 
 	depth int
 }
 
-// NewCaller makes a Caller. In the place of a merged request it keeps those that
-// were merged, as the packages above know them.
+// NewCaller returns a Caller. It replaces a merged request by its parts, which the packages above
+// know.
 func NewCaller(model string, version int64, requests []*Request, holding bool) *Caller {
 	for i, r := range requests {
 		if len(r.Parts) > 0 {
 			requests = slices.Replace(slices.Clone(requests), i, i+1, r.Parts...)
-			break // such a request is a batch by itself
+			break // a merged request is alone in its batch
 		}
 	}
 	c := &Caller{Model: model, Version: version, Requests: requests, Holding: holding, depth: 1}
@@ -137,7 +125,7 @@ func NewCaller(model string, version int64, requests []*Request, holding bool) *
 	return c
 }
 
-// Depth counts the executions around a request: 0 for a client's, one more than
+// Depth returns the number of nested executions around a request: 0 for a client's, one more than
 // that of its callers for a model's.
 func (r *Request) Depth() int {
 	if r.Caller == nil {
@@ -156,8 +144,8 @@ func (r *Request) Input(name string) *Tensor {
 	return nil
 }
 
-// LogPrefix is what many error texts begin with: "[request id: <id>] ", with
-// "<id_unknown>" where the request has none.
+// LogPrefix returns the beginning of many error texts: "[request id: <id>] ", with "<id_unknown>"
+// if the request has no id.
 func (r *Request) LogPrefix() string {
 	id := r.ID
 	if id == "" {
@@ -166,28 +154,25 @@ func (r *Request) LogPrefix() string {
 	return "[request id: " + id + "] "
 }
 
-// Sender receives the responses of one request. It is never called for one
-// request from two goroutines at once, and not again after a response whose
-// Final is set. It owns the response and must not block for long.
+// Sender receives the responses of one request. It is never called concurrently, nor after a
+// response with Final set. It owns the response and must not block for long.
 type Sender func(*Response)
 
-// Handler runs inferences.
+// Handler executes inferences.
 type Handler interface {
-	// Infer runs req and hands its responses to send. It returns when the last
-	// one has been handed over, or at once with an error, an *Error mostly, if
-	// the request was refused: then send was not called and nothing was counted.
+	// Infer executes req and passes its responses to send. It returns after the last response, or
+	// at once with an error, usually an *Error, if the request was rejected: then send was not
+	// called and nothing was counted.
 	//
-	// The request's tensors stay the caller's: they must not change, and their
-	// Memory must stay valid, until Infer returns. Packages that need bytes for
-	// longer retain them. When ctx ends, a request that waits is answered with
-	// Cancelled; a running one is told so and ends as its model decides.
+	// The request's tensors stay the caller's: they must not change, and their Memory must stay
+	// valid, until Infer returns. When ctx ends, a queued request is answered with Cancelled; an
+	// executing one is told and ends as its model decides.
 	Infer(ctx context.Context, req *Request, send Sender) error
 }
 
-// Submitter runs inferences for callers that do not wait.
+// Submitter executes inferences for callers that do not wait.
 type Submitter interface {
-	// Submit is Handler's Infer, but returns when the request has been accepted,
-	// perhaps after send has been called, or fails as Infer does. The request's
-	// tensors must stay valid until the last response.
+	// Submit is Handler.Infer, but returns when the request has been accepted, perhaps after send
+	// has been called. The request's tensors must stay valid until the last response.
 	Submit(ctx context.Context, req *Request, send Sender) error
 }

@@ -1,6 +1,6 @@
 package infer
 
-// Response is what a model makes of a request; a decoupled model may send any number.
+// Response is a model's response to a request; a decoupled model may send any number.
 type Response struct {
 	Model      string
 	Version    int64
@@ -8,20 +8,19 @@ type Response struct {
 	Parameters []Parameter
 	Outputs    []Tensor
 	Err        *Error // if set, Outputs and Parameters are empty
-	// Empty marks the end of a stream that carries no response of its own: a final
-	// flag which the model sent without a response.
+	// Empty marks a final flag that the model sent without a response.
 	Empty bool
-	Final bool // nothing follows for this request
-	// Slot is, if not nil, the response's place in the window of its request: the
-	// backend lets the model send another one when it is released. A response
-	// with a slot need not be waited for by a Sender that is full of them.
+	Final bool // the last response of its request
+	// Slot, if not nil, is the response's slot in the window of its request. Its release allows the
+	// model to send another response. A Sender with too many responses need not wait if they have
+	// slots.
 	Slot Memory
-	// Held is, if not nil, the memory of the response's strings, error and own fields. A response
-	// that shares these with another one retains it.
+	// Held, if not nil, is the memory of the response's strings and error. A response that shares
+	// them retains it.
 	Held Memory
 }
 
-// Release gives up the response's references to its outputs' bytes, its slot and its own memory.
+// Release releases the outputs, the slot and the memory of the response.
 func (r *Response) Release() {
 	if r.Slot != nil {
 		r.Slot.Release()
@@ -34,5 +33,5 @@ func (r *Response) Release() {
 	}
 }
 
-// ErrorResponse returns the final response that reports err.
+// ErrorResponse returns a final response with err.
 func ErrorResponse(err error) *Response { return &Response{Err: AsError(err), Final: true} }

@@ -5,27 +5,26 @@ import (
 	"strconv"
 )
 
-// Memory is the owner of bytes that do not lie on the Go heap: a block of a
-// pool, or Foreign. Retain and Release may be called from any
-// goroutine; the bytes are valid until as many Releases as Retains, and one
-// more for the reference that came with them.
+// Memory owns bytes outside the Go heap: a block of a pool, or Foreign. Retain and Release may be
+// called from any goroutine. The bytes are valid until Release has been called once more often than
+// Retain.
 type Memory interface {
 	Retain()
 	Release()
 }
 
-// Tensor is a named array. Data is row-major and little-endian; elements of
-// Bytes are each a 4-byte length and that many bytes, without padding (the
-// binary tensor data extension of the KServe protocol v2).
+// Tensor is a named array. Data is row-major and little-endian. Elements of Bytes consist of a
+// 4-byte length and their bytes, without padding (the binary tensor data extension of the KServe
+// protocol v2).
 type Tensor struct {
 	Name     string
 	DataType DataType
 	Shape    []int64
-	Data     []byte // nil of a tensor in Foreign memory; Size tells the bytes of any
-	Memory   Memory // owner of Data, nil for the Go heap
+	Data     []byte // nil in Foreign memory; see Size
+	Memory   Memory // owner of Data; nil for the Go heap
 }
 
-// Retain keeps the tensor's bytes valid until a further Release.
+// Retain keeps the tensor's bytes valid until another Release.
 func (t *Tensor) Retain() {
 	if t.Memory != nil {
 		t.Memory.Retain()
@@ -39,10 +38,8 @@ func (t *Tensor) Release() {
 	}
 }
 
-// ElementCount multiplies the dimensions of shape. ok is false where a
-// dimension is negative or the product overflows int64. A shape without
-// dimensions counts 0 elements, as the protocol's servers count it; use
-// Elements for a tensor that a model made, whose scalars count 1.
+// ElementCount is Elements, but returns 0 for a shape without dimensions, as servers of the
+// protocol do for tensors of clients. Scalars of models have one element.
 func ElementCount(shape []int64) (n int64, ok bool) {
 	if len(shape) == 0 {
 		return 0, true
@@ -50,9 +47,8 @@ func ElementCount(shape []int64) (n int64, ok bool) {
 	return Elements(shape)
 }
 
-// Elements multiplies the dimensions of shape; a scalar has one element. ok is
-// false where a dimension is negative or the product overflows int64. A zero
-// anywhere makes the product zero, whatever the other dimensions are.
+// Elements returns the product of the dimensions; a scalar has one element. ok is false if a
+// dimension is negative or the product overflows int64. A zero anywhere makes the product zero.
 func Elements(shape []int64) (n int64, ok bool) {
 	n = 1
 	overflow := false
@@ -74,8 +70,8 @@ func Elements(shape []int64) (n int64, ok bool) {
 	return n, !overflow
 }
 
-// ByteSize returns the bytes of a tensor of fixed-size elements; ok is false on
-// overflow, on negative dimensions and for types without a fixed size.
+// ByteSize returns the size of a tensor with fixed-size elements. ok is false on overflow, for
+// negative dimensions and for types without a fixed size.
 func ByteSize(d DataType, shape []int64) (n int64, ok bool) {
 	size := int64(d.Size())
 	if size == 0 {
@@ -88,8 +84,7 @@ func ByteSize(d DataType, shape []int64) (n int64, ok bool) {
 	return n * size, true
 }
 
-// ShapeFits reports whether a shape is one that a config's dims allow, where -1
-// allows any number.
+// ShapeFits reports whether a shape matches the dims of a config, where -1 allows any number.
 func ShapeFits(shape, dims []int64) bool {
 	if len(shape) != len(dims) {
 		return false
@@ -102,7 +97,7 @@ func ShapeFits(shape, dims []int64) bool {
 	return true
 }
 
-// ShapeString prints a shape as error texts do: "[1,16]".
+// ShapeString formats a shape for error texts: "[1,16]".
 func ShapeString(shape []int64) string {
 	b := make([]byte, 0, 2+4*len(shape))
 	b = append(b, '[')

@@ -2,8 +2,8 @@ package infer
 
 import "github.com/nereid-serving/nereid/infer/trace"
 
-// Queued notes in the request's trace, if it has one, that a scheduler has it since at,
-// ns of CLOCK_MONOTONIC. No input lies in foreign memory.
+// Queued records in the request's trace that a scheduler has it since at, in ns of CLOCK_MONOTONIC.
+// No input lies in foreign memory.
 func (r *Request) Queued(at int64) {
 	if r.Trace != nil {
 		r.queued(at)
@@ -16,7 +16,7 @@ func (r *Request) queued(at int64) {
 	}
 }
 
-// Responded notes in the request's trace, if it has one, that a response goes up.
+// Responded records a response in the request's trace.
 func (r *Request) Responded(response *Response) {
 	if r.Trace != nil {
 		record(r.Trace, trace.BackendOutput, response.Outputs)

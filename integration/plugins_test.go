@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/sdk/wire"
+	"github.com/nereid-serving/nereid/ipc"
 )
 
 // buildPlugin builds the backend of testdata/plugins/many, with the race detector if the tests have it.
@@ -241,7 +241,7 @@ func TestPluginsArePlacedOnDevices(t *testing.T) {
 func TestPluginsThatCannotBeLoaded(t *testing.T) {
 	script := func(line string) string { return "#!/bin/sh\necho '" + line + "'\nexec sleep 600\n" }
 	backends := writeFiles(t, map[string]string{
-		"old/nereid_old": script(wire.Line(wire.Version - 1)), "new/nereid_new": script(wire.Line(wire.Version + 1)),
+		"old/nereid_old": script(ipc.PluginLine(ipc.PluginVersion - 1)), "new/nereid_new": script(ipc.PluginLine(ipc.PluginVersion + 1)),
 		"other/nereid_other": script("usage: other"), "silent/nereid_silent": "#!/bin/sh\nexec sleep 600\n", "ends/nereid_ends": "#!/bin/sh\necho why it ends >&2\nexit 3\n",
 		"mode/nereid_mode": "#!/bin/sh\n",
 	})

@@ -109,7 +109,7 @@ var mayImport = map[string][]string{
 
 	"backend":                     {"infer", "kserve"},
 	"backend/backendtest":         {"backend", "infer"},
-	"backend/native":              {"backend", "backend/process", "backend/process/launch", "backend/process/settings", "panics", "infer", "kserve", "sdk/wire"},
+	"backend/native":              {"backend", "backend/process", "backend/process/launch", "backend/process/settings", "panics", "infer", "ipc", "kserve"},
 	"backend/placement":           {"infer", "kserve"},
 	"backend/process":             {"backend", "backend/placement", "backend/process/bls", "backend/process/cores", "backend/process/frames", "backend/process/hostcalls", "backend/process/launch", "backend/process/mapping", "backend/process/cudaipc", "backend/process/output", "panics", "infer", "ipc", "kserve", "budget", "metrics", "shm"},
 	"backend/process/bls":         {"backend", "backend/process/frames", "backend/process/cudaipc", "panics", "infer", "ipc", "budget", "shm"},
@@ -139,9 +139,8 @@ var mayImport = map[string][]string{
 	"sdk/engine":             {"backend", "panics", "infer", "kserve", "metrics", "sdk", "sdk/internal/execution"},
 	"sdk/internal/execution": {"backend", "panics", "infer", "infer/trace"},
 	"sdk/linked":             {"backend", "backend/placement", "backend/process/cores", "panics", "infer", "kserve", "metrics", "sdk", "sdk/engine"},
-	"sdk/plugin":             {"backend", "panics", "infer", "ipc", "ipc/peer", "metrics", "sdk", "sdk/engine", "sdk/wire"},
+	"sdk/plugin":             {"backend", "panics", "infer", "ipc", "ipc/peer", "metrics", "sdk", "sdk/engine"},
 	"sdk/conformance":        {"backend", "panics", "infer", "kserve", "models/config", "sdk", "sdk/linked"},
-	"sdk/wire":               {},
 
 	"stub":                        {},
 	"pyutils":                     {},

@@ -21,7 +21,7 @@ func BenchmarkSuccess(b *testing.B) {
 	}
 }
 
-// counted is a client that counts what it gets.
+// counted is a client that counts bytes.
 type counted struct {
 	header http.Header
 	bytes  int

@@ -2,18 +2,18 @@ package metrics
 
 import "time"
 
-// CacheFigures are what the response cache says of itself.
+// CacheFigures are the figures of the response cache.
 type CacheFigures struct {
 	Used, Size                       int64 // bytes
 	Entries                          int
 	Lookups, Hits, Misses, Evictions uint64
-	LookupTime, InsertionTime        time.Duration // in all
+	LookupTime, InsertionTime        time.Duration // total
 }
 
-// Cache shows the figures of the server's response cache, which it asks for when
-// the metrics are read. It is for the time before models make metrics.
+// Cache shows the figures of the server's response cache, which are requested for each page. It is
+// called before models make metrics.
 func (r *Registry) Cache(figures func() CacheFigures) {
-	// Triton describes four counts alike.
+	// Triton has one text for four counters.
 	const counts = "Number of cache lookups in response cache"
 	for _, g := range []struct {
 		name, help string

@@ -12,12 +12,12 @@ import (
 
 const counter, gauge = "counter", "gauge"
 
-// family is a family of one sample for each model.
+// family has one sample for each model.
 type family struct {
 	name, help string
 	kind       string
 	duration   bool // left out with the duration counters
-	version    bool // of the version alone, not of what a GPU executes
+	version    bool // not shown for single GPUs
 	value      func(*Model) float64
 }
 
@@ -44,15 +44,15 @@ var families = []family{
 		gauge, false, true, func(m *Model) float64 { return time.Duration(m.loadNanos.Load()).Seconds() }},
 }
 
-// Triton gives the compute counters and summaries the same texts.
+// Triton uses the same texts for counters and summaries.
 const (
 	inputHelp  = "Cumulative compute input duration in microseconds (does not include cached requests)"
 	inferHelp  = "Cumulative compute inference duration in microseconds (does not include cached requests)"
 	outputHelp = "Cumulative inference compute output duration in microseconds (does not include cached requests)"
 )
 
-// cacheFamilies are those of models whose responses are cached. They are left out
-// with the duration counters, all of them, as in Triton.
+// cacheFamilies are shown for models with a response cache. Like Triton, NoCounters hides all of
+// them.
 var cacheFamilies = []struct {
 	name, help string
 	value      func(*cacheCounters) *atomic.Int64
@@ -67,7 +67,7 @@ var cacheFamilies = []struct {
 		func(c *cacheCounters) *atomic.Int64 { return &c.miss }},
 }
 
-// cacheSummaries are that of hits and that of misses.
+// cacheSummaries are the summaries of hits and of misses.
 var cacheSummaries = [...]struct{ name, help string }{
 	{"nv_cache_hit_summary_per_model", "Summary of cache hit counts/durations per model, in microseconds."},
 	{"nv_cache_miss_summary_per_model", "Summary of cache miss counts/durations per model, in microseconds."},
@@ -92,7 +92,7 @@ const (
 // reasonOrder has the reasons sorted by their labels.
 var reasonOrder = [...]Reason{ReasonBackend, ReasonCanceled, ReasonOther, ReasonRejected}
 
-// modelFamilies are those of models that are written without the library.
+// modelFamilies returns the families of models that are written without the library.
 func modelFamilies(config *Config) (list []ownFamily) {
 	for _, f := range families {
 		if f.duration && config.NoCounters {
@@ -128,13 +128,13 @@ func modelFamilies(config *Config) (list []ownFamily) {
 	return list
 }
 
-// distributions has the library collect what it counts itself: summaries and the histogram of first
-// responses. It describes nothing in advance: models differ in their labels.
+// distributions collects the metrics that the library counts: summaries and the histogram of first
+// responses. It describes nothing in advance, because models differ in their labels.
 type distributions Registry
 
 func (*distributions) Describe(chan<- *prometheus.Desc) {}
 
-// Collect runs in a goroutine of the library's.
+// Collect runs in a goroutine of the library.
 func (d *distributions) Collect(out chan<- prometheus.Metric) {
 	for _, m := range (*Registry)(d).shown() {
 		panics.Guard(d.config.Log, panics.Server, func() { m.collect(out) }, nil)()

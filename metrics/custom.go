@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
-// Kind is the kind of a custom metric, in the numbers of pb_utils.MetricKind.
+// Kind is the kind of a custom metric, numbered as in pb_utils.MetricKind.
 type Kind int
 
 // The kinds of custom metrics.
@@ -22,7 +22,7 @@ const (
 	Histogram Kind = 2
 )
 
-// Operation is what a model does to a custom metric. The numbers cross the wire.
+// Operation is a change of a custom metric. The numbers cross the wire.
 type Operation uint32
 
 // The operations on custom metrics.
@@ -32,8 +32,7 @@ const (
 	Observe   Operation = 3
 )
 
-// Limits of one custom family and metric. What the series of a model may be in
-// number is in Config.
+// Limits of one custom family and metric. Config limits the number of series.
 const (
 	maxCustomName        = 1 << 10  // bytes of a family's name
 	maxCustomDescription = 64 << 10 // bytes
@@ -42,25 +41,24 @@ const (
 	maxCustomBuckets     = 1 << 10  // of a histogram
 )
 
-// The number of custom series, if the config does not say.
+// Default limits of the number of custom series.
 const (
 	DefaultModelSeries = 10_000
 	DefaultSeries      = 100_000
 )
 
-// DefaultModelBytes is how many bytes the names, descriptions, labels and buckets of one
-// model's custom metrics may have, if the config does not say.
+// DefaultModelBytes is the default limit of the names, descriptions, labels and buckets of one
+// model's custom metrics.
 const DefaultModelBytes = 32 << 20
 
-// ErrMisuse says that a stub asked for what no stub asks for: its own classes
-// keep models from it.
+// ErrMisuse is the error for a request that a stub's own classes never send.
 var ErrMisuse = errors.New("custom metrics are misused")
 
 func misuse(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrMisuse}, args...)...)
 }
 
-// custom are the families that models make.
+// custom contains the families of models.
 type custom struct {
 	off           bool
 	perModel, all int // series
@@ -70,11 +68,11 @@ type custom struct {
 	mu       sync.Mutex
 	families map[string]*customFamily
 	accounts map[string]*account // by the model's name
-	series   int                 // in all, as their cost counts them
+	series   int                 // total cost
 }
 
-// customFamily is a family that at least one MetricFamily object refers to, or that an
-// unloaded model has left behind.
+// customFamily is a family that a MetricFamily object refers to, or that an unloaded model has
+// left.
 type customFamily struct {
 	name, description string
 	kind              Kind
@@ -82,30 +80,29 @@ type customFamily struct {
 	series            map[string]*series // by their labels
 }
 
-// account is what the lives of one model hold together.
+// account is the total of all lives of one model.
 type account struct {
 	model      string
 	cost       int // series
 	bytes      int
 	lives      int
-	series     map[*series]int // how often each is held
+	series     map[*series]int // number of holds
 	families   map[*customFamily]int
-	kept       map[*series]bool // which were left behind by a model that was unloaded
+	kept       map[*series]bool // left by an unloaded model
 	keptFamily map[*customFamily]bool
 }
 
-// Holder holds the custom metrics of one life of a stub, by the numbers that the
-// stub gives them, which grow. Its methods are not for concurrent use; different
-// holders are.
+// Holder holds the custom metrics of one life of a stub, by increasing numbers that the stub
+// chooses. Its methods are not for concurrent use; different holders are.
 //
-// A series is shown as long as an instance holds it. An instance that makes a family of the
-// same name and kind, and a metric of the same labels, shares it.
+// A series is shown while an instance holds it. Instances that create equal families and labels
+// share it.
 type Holder struct {
 	custom   *custom
 	account  *account
 	families map[uint64]*heldFamily
 	metrics  map[uint64]*series
-	newest   uint64 // the highest number of a metric so far
+	newest   uint64 // the highest number of a metric
 	ended    bool
 }
 
@@ -114,7 +111,7 @@ type heldFamily struct {
 	metrics []uint64
 }
 
-// Custom returns what holds the custom metrics of a new life of a model's stub.
+// Custom returns a Holder for a new life of a model's stub.
 func (r *Registry) Custom(model string) *Holder {
 	c := r.custom
 	c.mu.Lock()
@@ -131,16 +128,16 @@ func (r *Registry) Custom(model string) *Holder {
 	return &Holder{custom: c, account: a, families: make(map[uint64]*heldFamily), metrics: make(map[uint64]*series)}
 }
 
-// Refusal is what a model is told about a family or a metric that it cannot
-// have; where Triton has a text, it is that.
+// Refusal is the error that a model gets for a family or a metric; it is Triton's text if there is
+// one.
 type Refusal struct{ Text string }
 
 func (e *Refusal) Error() string { return e.Text }
 
 func refused(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
 
-// NewFamily makes a family, or refers to the one of that name, whose description
-// stays. The error is a *Refusal or ErrMisuse.
+// NewFamily creates a family, or refers to an existing one, which keeps its description. The error
+// is a *Refusal or ErrMisuse.
 func (h *Holder) NewFamily(number uint64, name, description string, kind Kind) error {
 	c, a := h.custom, h.account
 	switch {
@@ -183,9 +180,9 @@ func (h *Holder) NewFamily(number uint64, name, description string, kind Kind) e
 	return nil
 }
 
-// NewMetric makes a metric of a family, or refers to the series with these
-// labels. Labels are pairs of name and value, their names differ. Only histograms
-// have buckets, the upper bounds of each. Errors are as of NewFamily.
+// NewMetric creates a metric of a family, or refers to the series with these labels. Labels are
+// pairs of name and value with distinct names. Only histograms have buckets, given by their upper
+// bounds. Errors are those of NewFamily.
 func (h *Holder) NewMetric(family, number uint64, labels [][2]string, buckets []float64) error {
 	c, a := h.custom, h.account
 	f := h.families[family]
@@ -236,8 +233,7 @@ func (h *Holder) NewMetric(family, number uint64, labels [][2]string, buckets []
 	return nil
 }
 
-// DropFamily ends a family object and all its metrics. One that is unknown is
-// ErrMisuse.
+// DropFamily ends a family object and all its metrics. An unknown family is ErrMisuse.
 func (h *Holder) DropFamily(number uint64) error {
 	f := h.families[number]
 	if f == nil {
@@ -255,9 +251,9 @@ func (h *Holder) DropFamily(number uint64) error {
 	return nil
 }
 
-// Apply changes a metric. What a metric of its kind cannot do is ErrMisuse, as is
-// a number that was never given. A metric that was dropped is left alone: another
-// thread of the model may not have known.
+// Apply changes a metric. Operations that its kind does not allow, and numbers that were never
+// used, are ErrMisuse. A dropped metric is ignored: another thread of the model may not know about
+// the drop.
 func (h *Holder) Apply(number uint64, operation Operation, value float64) error {
 	s := h.metrics[number]
 	if s == nil {
@@ -272,8 +268,7 @@ func (h *Holder) Apply(number uint64, operation Operation, value float64) error 
 	return nil
 }
 
-// Value returns what a counter or a gauge is at now; known is false for a metric
-// that was dropped.
+// Value returns the value of a counter or a gauge. known is false for a dropped metric.
 func (h *Holder) Value(number uint64) (value float64, known bool, err error) {
 	s := h.metrics[number]
 	switch {
@@ -287,9 +282,9 @@ func (h *Holder) Value(number uint64) (value float64, known bool, err error) {
 	return s.value(), true, nil
 }
 
-// End ends the life. If the model was unloaded as it should be, what it had not
-// dropped stays and counts on after a reload, as in Triton; else it goes, unless
-// others hold it too. End may be called again.
+// End ends the life. After a regular unload, series that were not dropped stay and continue after a
+// reload, as in Triton. Otherwise they are removed, unless others hold them too. A second call has
+// no effect.
 func (h *Holder) End(keep bool) {
 	c, a := h.custom, h.account
 	c.mu.Lock()
@@ -340,7 +335,7 @@ func (c *custom) releaseFamilyLocked(a *account, f *customFamily) {
 	}
 }
 
-// take charges an account for what it did not hold yet.
+// take charges an account for additional cost and bytes.
 func (a *account) take(cost, bytes int, c *custom) error {
 	if a.cost+cost > c.perModel {
 		return refused("%s", a.limit(a.cost, "series of custom metrics", c.perModel))
@@ -358,10 +353,10 @@ func (a *account) limit(found int, what string, most int) string {
 	return fmt.Sprintf("model '%s' has %d %s, more would be beyond the limit (--metrics-config=custom_series_per_model=%d)", a.model, found, what, most)
 }
 
-// bytes is what a family weighs.
+// bytes returns the charge for a family.
 func (f *customFamily) bytes() int { return len(f.name) + len(f.description) + 256 }
 
-// checkLabels sorts labels and refuses names that Prometheus refuses.
+// checkLabels sorts labels and rejects names that Prometheus does not allow.
 func checkLabels(kind Kind, labels [][2]string) error {
 	if len(labels) > maxCustomLabels {
 		return refused("a metric has %d labels, at most %d can be", len(labels), maxCustomLabels)
@@ -372,7 +367,7 @@ func checkLabels(kind Kind, labels [][2]string) error {
 		switch {
 		case len(name) > maxCustomLabel || len(value) > maxCustomLabel:
 			return refused("a label of a metric has a name of %d bytes and a value of %d, at most %d can be", len(name), len(value), maxCustomLabel)
-		case !validLabel(name), kind == Histogram && name == "le": // it is that of the buckets
+		case !validLabel(name), kind == Histogram && name == "le": // the label of the buckets
 			return refused("Invalid label name")
 		case !utf8.ValidString(value):
 			return misuse("value of label %q is no UTF-8", name)
@@ -395,13 +390,13 @@ func checkBuckets(buckets []float64) error {
 	return nil
 }
 
-// validName reports whether Prometheus takes name for a family: letters, digits,
-// "_" and ":", no digit first and not "__".
+// validName reports whether Prometheus allows a name of a family: letters, digits, "_" and ":", no
+// digit first and no leading "__".
 func validName(name string) bool {
 	return validWord(name, true)
 }
 
-// validLabel is validName for labels, which have no ":".
+// validLabel is validName for labels, without ":".
 func validLabel(name string) bool {
 	return validWord(name, false)
 }

@@ -139,7 +139,7 @@ func TestCustomMetricsRefuseBadNames(t *testing.T) {
 	off.End(true)
 }
 
-// TestCustomMetricsNameMisuse asks for what the stub's own classes never ask for.
+// TestCustomMetricsNameMisuse makes requests that the stub's own classes never make.
 func TestCustomMetricsNameMisuse(t *testing.T) {
 	h := New(Config{}).Custom("m")
 	must(t, h.NewFamily(1, "c", "", Counter))
@@ -296,7 +296,7 @@ func TestCustomMetricsCountUnderStorm(t *testing.T) {
 	}
 }
 
-// TestBytesOfAModelAreThoseOfTheConfig: what is dropped makes room.
+// TestBytesOfAModelAreThoseOfTheConfig: dropped metrics make room.
 func TestBytesOfAModelAreThoseOfTheConfig(t *testing.T) {
 	h := New(Config{ModelBytes: 1000}).Custom("m")
 	must(t, h.NewFamily(1, "f", strings.Repeat("d", 500), Gauge))

@@ -1,37 +1,35 @@
-// Package metrics holds every metric of the server: its name, help text and labels. The
-// families that begin with nv_ are Triton's, those that begin with nereid_ are this
-// server's own. It also holds the custom metrics that models make, which share the page.
+// Package metrics defines every metric of the server: its name, help text and labels. Families that
+// begin with nv_ are Triton's, families that begin with nereid_ are this server's. Models can add
+// custom metrics to the same page.
 //
-//	model.go       one Model for each version that is loaded: requests, executions, times
-//	cache.go       hits and misses of a version, and the cache's own figures
+//	model.go       one Model for each loaded version: requests, executions, times
+//	cache.go       the response cache
 //	custom.go      families of models; a Holder for each life of a stub
 //	stages.go      histograms of the stages of a version's requests
-//	processes.go   what the processes of instances take, read again like machine.go's
-//	machine.go     processors and memory, read again when they are older than Config.Interval
-//	gpus.go        GPUs, likewise
-//	reading.go     what is read again when it is older
-//	collect.go      the families of models
-//	exposition.go   the page, in the format of package exposition
+//	processes.go   processes of instances
+//	machine.go     processors and memory
+//	gpus.go        GPUs
+//	reading.go     values that are read again after Config.Interval
+//	collect.go     the families of models
+//	exposition.go  the page, in the format of package exposition
 //
-// Lives: a Registry lives as long as its server. Model returns the counters of a version
-// and Model.Close takes them off the page; loads of the same labels share one Model. A
-// series of a custom metric lives until no life holds it, and one that an unloaded model
-// has left behind counts on when the model is loaded again, as in Triton.
+// A Registry lives as long as its server. Model returns the counters of a version and Model.Close
+// removes them; loads with the same labels share one Model. A series of a custom metric lives until
+// no life holds it. A series of an unloaded model continues when the model is loaded again, as in
+// Triton.
 //
-// The page: what grows with models is written by the registry itself, from labels that were put
-// together at the load; the rest is gathered by the library. A family of ours has samples of those
-// versions alone that have something to say in it, while Triton's have all from the load on.
+// The registry itself writes all families whose size grows with the number of models, from labels
+// that were formatted at load time. The Prometheus library gathers the rest. Our families only have
+// samples of versions with data, while Triton's have samples of all versions.
 //
-// Locks: Registry.mu guards which models are shown, custom.mu which families and series
-// there are and how many lives hold each; a histogram, machine and each reading have their own. Each is
-// held alone, and none while a line is written: a slow reader of the page delays no model, and holds
-// one piece of the page.
+// Locks: Registry.mu guards the list of models; custom.mu guards families, series and their
+// holders. A histogram, machine and each reading have their own lock. No two locks are held at
+// once, and none while a line is written, so a slow reader of the page delays no model.
 //
-// Callers: any goroutine may count and render. A Holder is called by one goroutine at a
-// time, which backend/process sees to by the receive lock of its channel. Gauge is called
-// before the first model makes a metric, since it reserves the name without a lock.
+// Any goroutine may count and render. A Holder is used by one goroutine at a time: backend/process
+// holds the receive lock of its channel. Gauge is called before the first model makes a metric,
+// because it reserves the name without a lock.
 //
-// Memory: counting is atomic additions and allocates nothing; a histogram takes its
-// lock, a summary the library's. What models can make is bounded: Config.ModelSeries,
-// Config.Series and Config.ModelBytes.
+// Memory: counting is atomic and does not allocate; histograms and summaries take a lock.
+// Config.ModelSeries, Config.Series and Config.ModelBytes limit the metrics of models.
 package metrics

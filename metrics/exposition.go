@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Handler renders all metrics in the text format of Prometheus. It writes the page piece by
-// piece, and holds no lock meanwhile: a client that reads slowly holds one piece.
+// Handler renders all metrics in the text format of Prometheus. It writes the page in pieces and
+// holds no lock meanwhile.
 func (r *Registry) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		rest, err := r.gatherer.Gather()
@@ -26,12 +26,12 @@ func (r *Registry) Handler() http.Handler {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		page := exposition.NewPage(w)
 		r.write(page, rest)
-		_ = page.Flush() // the client has gone, if anything
+		_ = page.Flush() // an error means that the client has disconnected
 	})
 }
 
-// write merges what the registry writes itself, which is all that grows with models, with the
-// families that the library has gathered. Both are sorted by name.
+// write merges the registry's own families with those that the library has gathered, sorted by
+// name.
 func (r *Registry) write(page *exposition.Page, rest []*dto.MetricFamily) {
 	now := r.view()
 	for _, f := range r.own {
@@ -52,20 +52,19 @@ func (r *Registry) write(page *exposition.Page, rest []*dto.MetricFamily) {
 	r.custom.write(page)
 }
 
-// ownFamily is a family that is written without the library: its collectors make some ten
-// allocations for each sample.
+// ownFamily is written without the library, whose collectors need about ten allocations per sample.
 type ownFamily struct {
 	name, help, kind string
 	write            func(*exposition.Page, *view)
 }
 
-// add keeps the families sorted. It is for the time before the page is read.
+// add adds families in sorted order, before the page is read.
 func (r *Registry) add(families ...ownFamily) {
 	r.own = append(r.own, families...)
 	slices.SortFunc(r.own, func(a, b ownFamily) int { return strings.Compare(a.name, b.name) })
 }
 
-// view is what a page shows.
+// view is the data of one page.
 type view struct {
 	models    []*Model
 	processes processRows
@@ -79,8 +78,8 @@ func (r *Registry) view() *view {
 	return now
 }
 
-// shown returns the versions and their GPUs as the library would sort them: by the number of labels, then by
-// their values. The list is made anew after a change, and is not changed then.
+// shown returns the versions and their GPUs in the order of the library: by the number of labels,
+// then by their values. The list is rebuilt after a change and never modified.
 func (r *Registry) shown() []*Model {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +95,7 @@ func (r *Registry) shown() []*Model {
 	return r.order
 }
 
-// writeGathered writes a family that the library has gathered.
+// writeGathered writes a family of the library.
 func writeGathered(page *exposition.Page, f *dto.MetricFamily) {
 	page.Family(f.GetName(), f.GetHelp(), strings.ToLower(f.GetType().String()))
 	for _, m := range f.GetMetric() {
@@ -129,7 +128,7 @@ func writeGathered(page *exposition.Page, f *dto.MetricFamily) {
 	}
 }
 
-// aboveAll is the label of the last bucket.
+// aboveAll is the label of the +Inf bucket.
 var aboveAll = exposition.Last("le", math.Inf(1))
 
 var kindNames = [...]string{Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
@@ -145,7 +144,7 @@ func (c *custom) write(page *exposition.Page) {
 		}
 		c.mu.Lock()
 		f := c.families[name]
-		if f == nil { // it has gone meanwhile
+		if f == nil { // removed meanwhile
 			c.mu.Unlock()
 			continue
 		}
@@ -170,11 +169,10 @@ func (c *custom) write(page *exposition.Page) {
 	}
 }
 
-// Sample is one line of the page. Labels are as between its braces.
+// Sample is one line of the page, with its labels as between braces.
 type Sample struct{ Labels, Number string }
 
-// Samples returns the counters and gauges of a family that models make, in the order of the
-// page.
+// Samples returns the counters and gauges of a custom family, in the order of the page.
 func (r *Registry) Samples(family string) []Sample {
 	c := r.custom
 	c.mu.Lock()

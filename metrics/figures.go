@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Figures are what a version has done since it was loaded, over all its GPUs.
+// Figures are the totals of a version since its load, over all GPUs.
 type Figures struct {
 	Model, Namespace string
 	Version          int64
 	Succeeded        int64
-	Failed           map[string]int64 // by the label of the reason, those above 0
+	Failed           map[string]int64 // by the label of the reason, if above 0
 	Inferences       int64
 	Executions       int64
-	Pending          int64 // requests that wait for an instance now
+	Pending          int64 // requests without an instance
 	Load             time.Duration
 	CacheHits        int64
 	CacheMisses      int64
 	Stages           *Stages // nil without histograms of stages
 }
 
-// Stages are the histograms of a version, in the order of the fields of Durations.
+// Stages are the histograms of a version, in the order of Durations.
 type Stages [len(stages)]Times
 
-// Times counts durations by the buckets of StageBounds; the last count is of those above.
+// Times counts durations by the buckets of StageBounds; the last count is above all of them.
 type Times struct {
 	Counts [len(stageBounds) + 1]uint64
 	Sum    time.Duration
@@ -40,8 +40,8 @@ func StageBounds() []time.Duration {
 	return bounds
 }
 
-// Figures lists the versions that count, by namespace, model and version. Versions that differ in
-// their tags alone are added up. It takes no lock that counting takes.
+// Figures returns the figures of all versions, by namespace, model and version. Versions that
+// differ only in their tags are added up. It takes no lock that counting takes.
 func (r *Registry) Figures() []Figures {
 	r.mu.Lock()
 	var models []*Model
@@ -81,7 +81,7 @@ func (m *Model) addTo(f *Figures) {
 	f.Executions += m.executions.Load()
 	f.Pending += m.pending.Load()
 	f.Load = max(f.Load, time.Duration(m.loadNanos.Load()))
-	if c := m.cache.Load(); c != nil && !m.onGPU { // a GPU's is its version's
+	if c := m.cache.Load(); c != nil && !m.onGPU { // a GPU shares that of its version
 		f.CacheHits += c.hits.Load()
 		f.CacheMisses += c.misses.Load()
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// GPU is how busy a GPU is. What is not known is nil, and is not shown.
+// GPU describes the load of a GPU. Unknown values are nil and not shown.
 type GPU struct {
 	UUID        string
 	Utilization *float64 // share of 1
@@ -18,7 +18,7 @@ type GPU struct {
 	Energy      *float64 // joules since the server was started
 }
 
-// gpuLabel is the label of a GPU, also on the metrics of models that have instances there.
+// gpuLabel is the label for a GPU.
 const gpuLabel = "gpu_uuid"
 
 // gpuFamilies have one sample for each GPU.
@@ -38,14 +38,14 @@ var gpuFamilies = [...]struct {
 	},
 }
 
-// gpus shows how busy the GPUs are.
+// gpus collects the metrics of GPUs.
 type gpus struct {
 	reading reading[[]GPU]
 	log     zerolog.Logger
 }
 
-// GPUs shows how busy the GPUs are. list is called when the metrics are read, unless its
-// last result is younger than Config.Interval. It is for the time before models make metrics.
+// GPUs shows the load of the GPUs. list is called for a page, unless its last result is younger
+// than Config.Interval. It is called before models make metrics.
 func (r *Registry) GPUs(list func() []GPU) {
 	for _, f := range gpuFamilies {
 		r.custom.reserved[f.name] = true
@@ -53,10 +53,10 @@ func (r *Registry) GPUs(list func() []GPU) {
 	r.gatherer.MustRegister(&gpus{reading[[]GPU]{make: list, interval: r.config.Interval}, r.config.Log})
 }
 
-// Describe describes nothing in advance, as distributions does.
+// Describe describes nothing in advance, like distributions.
 func (*gpus) Describe(chan<- *prometheus.Desc) {}
 
-// Collect runs in a goroutine of the library's.
+// Collect runs in a goroutine of the library.
 func (g *gpus) Collect(out chan<- prometheus.Metric) {
 	panics.Guard(g.log, panics.Server, func() {
 		for _, one := range g.reading.now() {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestGPUsAreShownByTheirUUID: with what is known of each, and read again when the interval
+// TestGPUsAreShownByTheirUUID: with the known values of each, and read again when the interval
 // has passed.
 func TestGPUsAreShownByTheirUUID(t *testing.T) {
 	number := func(v float64) *float64 { return &v }

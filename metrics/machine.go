@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,19 +14,17 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// machine shows the machine's processors and memory, from /proc/stat and
-// /proc/meminfo (proc(5)).
+// machine collects the machine's processors and memory, from /proc/stat and /proc/meminfo
+// (proc(5)).
 type machine struct {
-	interval time.Duration
-	log      zerolog.Logger
+	utilization reading[float64]
+	log         zerolog.Logger
 
-	mu          sync.Mutex
-	read        time.Time
-	busy, idle  uint64
-	utilization float64
+	// Of the previous reading; used by utilization alone, with its lock held.
+	busy, idle uint64
+	share      float64
 }
 
-// machineNames are the families below.
 var machineNames = [...]string{"nv_cpu_utilization", "nv_cpu_memory_total_bytes", "nv_cpu_memory_used_bytes"}
 
 var (
@@ -37,8 +34,9 @@ var (
 )
 
 func newMachine(interval time.Duration, log zerolog.Logger) *machine {
-	m := &machine{interval: interval, log: log}
-	m.utilizationNow(time.Now())
+	m := &machine{log: log}
+	m.utilization = reading[float64]{make: m.measure, interval: interval}
+	m.utilization.now()
 	return m
 }
 
@@ -48,13 +46,13 @@ func (*machine) Describe(out chan<- *prometheus.Desc) {
 	out <- memoryUsed
 }
 
-// Collect runs in a goroutine of the library's.
+// Collect runs in a goroutine of the library.
 func (m *machine) Collect(out chan<- prometheus.Metric) {
 	panics.Guard(m.log, panics.Server, func() { m.collect(out) }, nil)()
 }
 
 func (m *machine) collect(out chan<- prometheus.Metric) {
-	out <- prometheus.MustNewConstMetric(cpuUtilization, prometheus.GaugeValue, m.utilizationNow(time.Now()))
+	out <- prometheus.MustNewConstMetric(cpuUtilization, prometheus.GaugeValue, m.utilization.now())
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return
@@ -64,27 +62,21 @@ func (m *machine) collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(memoryUsed, prometheus.GaugeValue, float64(total-min(available, total)))
 }
 
-// utilizationNow returns the share of time in which the processors were busy
-// since the reading before, which is at least an interval old.
-func (m *machine) utilizationNow(now time.Time) float64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if now.Sub(m.read) < m.interval {
-		return m.utilization
-	}
+// measure returns the share of busy processor time since the previous reading.
+func (m *machine) measure() float64 {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return m.utilization
+		return m.share
 	}
 	busy, idle := processors(text)
-	if !m.read.IsZero() && busy+idle > m.busy+m.idle && busy >= m.busy {
-		m.utilization = float64(busy-m.busy) / float64(busy+idle-m.busy-m.idle)
+	if m.busy+m.idle > 0 && busy+idle > m.busy+m.idle && busy >= m.busy {
+		m.share = float64(busy-m.busy) / float64(busy+idle-m.busy-m.idle)
 	}
-	m.read, m.busy, m.idle = now, busy, idle
-	return m.utilization
+	m.busy, m.idle = busy, idle
+	return m.share
 }
 
-// processors reads the first line of /proc/stat, in clock ticks.
+// processors parses the first line of /proc/stat, in clock ticks.
 func processors(stat []byte) (busy, idle uint64) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	for i, field := range strings.Fields(string(line)) {
@@ -99,7 +91,7 @@ func processors(stat []byte) (busy, idle uint64) {
 	return busy, idle
 }
 
-// memory reads what /proc/meminfo says, in bytes.
+// memory parses /proc/meminfo, in bytes.
 func memory(meminfo []byte) (total, available uint64) {
 	lines := bufio.NewScanner(bytes.NewReader(meminfo))
 	for lines.Scan() {

@@ -127,7 +127,7 @@ func TestCacheCountersAreShownForCachedModels(t *testing.T) {
 }
 
 // TestALoadMayChangeWhatIsShown: while the load before is still there, one of the
-// same version may have other tags, or a cache where there was none.
+// same version may have other tags, or a new cache.
 func TestALoadMayChangeWhatIsShown(t *testing.T) {
 	r := New(Config{})
 	before := r.Model("m", 1, ModelOptions{})

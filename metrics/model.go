@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
-// Reason is why a request failed, as the label of the failure counter says it.
+// Reason is the reason of a failed request, shown as a label.
 type Reason uint8
 
 // The reasons of failures.
@@ -29,19 +29,18 @@ const (
 
 var reasonLabels = [...]string{"REJECTED", "CANCELED", "BACKEND", "OTHER"}
 
-// Durations are one successful request's, in nanoseconds.
+// Durations are the times of one successful request, in nanoseconds.
 type Durations struct{ Total, Queue, Input, Infer, Output int64 }
 
-// Model counts for one version of a model. Its methods are safe for concurrent
-// use.
+// Model counts for one version of a model. Its methods are safe for concurrent use.
 type Model struct {
 	registry      *Registry
 	key           modelKey
-	onGPU         bool // it counts for one GPU alone
+	onGPU         bool // it counts for one GPU
 	labels        prometheus.Labels
-	full          string                    // the labels as the page has them
-	values        []string                  // of the labels, in that order
-	failureLabels [len(reasonLabels)]string // with each reason, in the order of reasonOrder
+	full          string                    // labels as on the page
+	values        []string                  // values of the labels, in that order
+	failureLabels [len(reasonLabels)]string // with reasons, in the order of reasonOrder
 	users         int                       // under registry.mu
 	gpus          map[string]*Model         // by UUID, under registry.mu; nil mostly
 
@@ -51,35 +50,34 @@ type Model struct {
 	pending                            atomic.Int64
 	loadNanos                          atomic.Int64
 
-	// summaries are in the order of Durations; nil if not wanted. That of whole
-	// requests is not for a model with a cache, as in Triton.
+	// summaries are in the order of Durations; nil if disabled. As in Triton, the summary of whole
+	// requests is not shown for a model with a cache.
 	summaries []prometheus.Summary
-	first     prometheus.Histogram // nil if not wanted
-	stages    *[len(stages)]stage  // nil if not wanted
+	first     prometheus.Histogram // nil if disabled
+	stages    *[len(stages)]stage  // nil if disabled
 	cache     atomic.Pointer[cacheCounters]
 }
 
-// cacheCounters are those of a version whose responses are cached.
+// cacheCounters count for a version with a response cache.
 type cacheCounters struct {
 	hits, misses, hit, miss atomic.Int64 // counts, and µs
-	// Summaries of µs, nil if not wanted.
+	// Summaries in µs; nil if disabled.
 	hitSummary, missSummary prometheus.Summary
 }
 
-// ModelOptions are what a model's config says of its metrics.
+// ModelOptions are the settings of a model's config for its metrics.
 type ModelOptions struct {
-	Namespace string            // shown as a label if there is one
-	Tags      map[string]string // shown as labels with "_" before the name
-	// FirstResponse are the bounds of the first-response histogram's buckets in
-	// ms, in any order; empty is 100, 500, 2000, 5000.
+	Namespace string            // a label, unless empty
+	Tags      map[string]string // labels, with "_" before each name
+	// FirstResponse are the bounds of the first-response histogram's buckets in ms, in any order;
+	// empty is 100, 500, 2000, 5000.
 	FirstResponse []float64
-	// Cache is true if its responses are cached.
+	// Cache reports whether the model's responses are cached.
 	Cache bool
 }
 
-// Model returns the counters of a version. Its samples are shown until each
-// caller has called Close; two loads of one version at the same time count
-// together if they have the same tags.
+// Model returns the counters of a version. Its samples are shown until each caller has called
+// Close. Concurrent loads of one version share them if they have the same tags.
 func (r *Registry) Model(name string, version int64, options ModelOptions) *Model {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,10 +96,10 @@ func (r *Registry) Model(name string, version int64, options ModelOptions) *Mode
 	return m
 }
 
-// OnGPU returns the counters of what instances on a GPU execute, which have its UUID as a
-// label. They are shown as long as those of m, beside them. What is not of an instance counts
-// in m: requests that wait or fail before they are executed, loads, first responses, the
-// response cache. Without a UUID all of it does.
+// OnGPU returns the counters for executions on a GPU, which have its UUID as a label and are shown
+// beside those of m. Figures that do not belong to an instance count in m: queued requests,
+// failures before an execution, loads, first responses and the response cache. Without a UUID
+// everything counts in m.
 func (m *Model) OnGPU(uuid string) *Model {
 	if uuid == "" {
 		return m
@@ -127,9 +125,8 @@ func (m *Model) OnGPU(uuid string) *Model {
 	return g
 }
 
-// tagLabels makes tags labels, sorted by their names. What cannot stand in a name
-// becomes "_", as one bad name would spoil the page for its reader; where
-// two tags have the same name then, the first counts.
+// tagLabels converts tags to labels, sorted by name. Characters that a name cannot contain become
+// "_", because one bad name would spoil the page. Of equal names the first tag counts.
 func tagLabels(tags map[string]string) [][2]string {
 	var labels [][2]string
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
@@ -139,7 +136,7 @@ func tagLabels(tags map[string]string) [][2]string {
 			}
 			return '_'
 		}, tag)
-		name = "_" + strings.TrimLeft(name, "_") // two in front are Prometheus's own
+		name = "_" + strings.TrimLeft(name, "_") // a leading "__" is reserved
 		if !slices.ContainsFunc(labels, func(l [2]string) bool { return l[0] == name }) {
 			labels = append(labels, [2]string{name, strings.ToValidUTF8(tags[tag], "\uFFFD")})
 		}
@@ -175,7 +172,7 @@ func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions
 	return m
 }
 
-// writeLabels puts the labels down as the page has them: sorted by their names.
+// writeLabels formats the labels for the page, sorted by name.
 func (m *Model) writeLabels() {
 	pairs := func(labels prometheus.Labels) (list [][2]string) {
 		for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -195,7 +192,7 @@ func (m *Model) writeLabels() {
 	}
 }
 
-// newSummaries are in the order of Durations, nil if not wanted.
+// newSummaries returns summaries in the order of Durations, nil if disabled.
 func (r *Registry) newSummaries(labels prometheus.Labels) (list []prometheus.Summary) {
 	if r.config.Summaries {
 		for _, s := range summaries {
@@ -234,10 +231,10 @@ func (m *Model) Close() {
 // Loaded records how long the load took.
 func (m *Model) Loaded(d time.Duration) { m.loadNanos.Store(int64(d)) }
 
-// Pending changes the number of requests that wait for an instance.
+// Pending changes the number of requests without an instance.
 func (m *Model) Pending(change int) { m.pending.Add(int64(change)) }
 
-// Success counts a request that succeeded with batch inferences.
+// Success counts a successful request with batch inferences.
 func (m *Model) Success(batch int64, d Durations) {
 	if !m.registry.config.NoCounters {
 		m.success.Add(1)
@@ -265,8 +262,7 @@ func (m *Model) Success(batch int64, d Durations) {
 	}
 }
 
-// CacheHit counts a request that the cache has answered; lookup is how long the
-// cache took.
+// CacheHit counts a request that the cache has answered. lookup is the time in the cache.
 func (m *Model) CacheHit(total, queue, lookup int64) {
 	c := m.cache.Load()
 	if !m.registry.config.NoCounters {
@@ -285,8 +281,8 @@ func (m *Model) CacheHit(total, queue, lookup int64) {
 	}
 }
 
-// CacheMiss counts a request that the cache could not answer; took is how long it
-// took for that, and to store the response.
+// CacheMiss counts a request that the cache could not answer. took is the time of the lookup and of
+// storing the response.
 func (m *Model) CacheMiss(took int64) {
 	c := m.cache.Load()
 	if !m.registry.config.NoCounters {
@@ -299,10 +295,10 @@ func (m *Model) CacheMiss(took int64) {
 	}
 }
 
-// TimesFirst reports whether FirstResponse does anything.
+// TimesFirst reports whether FirstResponse has an effect.
 func (m *Model) TimesFirst() bool { return m.first != nil }
 
-// FirstResponse counts the first response to a request, ns after it came.
+// FirstResponse counts the first response to a request, ns after its arrival.
 func (m *Model) FirstResponse(ns int64) {
 	if m.first != nil {
 		m.first.Observe(float64(ns / 1e6))

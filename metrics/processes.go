@@ -9,19 +9,19 @@ import (
 	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
-// Process is what the process of an instance takes.
+// Process describes the resources of an instance's process.
 type Process struct {
 	Model     string
-	Namespace string // shown as a label if there is one
+	Namespace string // a label, unless empty
 	Version   int64
 	Instance  string
-	Device    int32         // 1 + the number of its GPU, 0: it has none
-	GPU       string        // its UUID, shown as a label if there is one
-	CPU       time.Duration // of all its threads, since it was started
-	Resident  int64         // bytes, what it shares with others among them
-	Arena     int64         // bytes of shared memory that are real for its outputs
-	Lent      int64         // bytes of devices' memory that it has lent
-	Holds     []Bytes       // memory for requests that the server holds for it
+	Device    int32         // 1 + the number of its GPU; 0: no GPU
+	GPU       string        // its UUID, a label unless empty
+	CPU       time.Duration // of all threads, since its start
+	Resident  int64         // bytes, including shared memory
+	Arena     int64         // allocated bytes of shared memory for its outputs
+	Lent      int64         // bytes of device memory that it lends
+	Holds     []Bytes       // memory that the server holds for its requests
 }
 
 // Bytes is memory of one kind.
@@ -37,19 +37,19 @@ var processNames = [...]string{
 	"nereid_model_memory_limit_bytes",
 }
 
-// processRow is what an instance or a version has in two families, with its labels as the page has them.
+// processRow has the values of an instance or a version in up to two families.
 type processRow struct {
 	labels        string
 	first, second int64
 }
 
-// processRows are what the page shows of processes: CPU time in ns and resident memory of instances, arenas
-// and lent memory of versions; memory that versions hold and its bound, by kinds.
+// processRows has the data of processes on the page. Instances: CPU time in ns and resident memory.
+// Versions: arena and lent memory. Holds: held memory and its limit, by kind.
 type processRows struct{ instances, versions, holds []processRow }
 
-// Processes shows what the processes of instances take. list is called when the metrics
-// are read, unless its last result is younger than Config.Interval; what it returns is put into another
-// order. It is for the time before models make metrics.
+// Processes shows the resources of processes. list is called for a page, unless its last result is
+// younger than Config.Interval; the result is sorted in place. It is called before models make
+// metrics.
 func (r *Registry) Processes(list func() []Process) {
 	r.processes = &reading[processRows]{make: func() processRows { return sumUp(list()) }, interval: r.config.Interval}
 	r.add(
@@ -72,7 +72,7 @@ func (r *Registry) Processes(list func() []Process) {
 		}},
 		ownFamily{processNames[3], "Memory of devices that a version's processes have made to lend tensors to others", gauge, func(page *exposition.Page, now *view) {
 			for _, row := range now.processes.versions {
-				if row.second > 0 { // most models have no device
+				if row.second > 0 { // not for most models
 					page.Sample("", row.labels, "", float64(row.second))
 				}
 			}
@@ -92,14 +92,14 @@ func (r *Registry) Processes(list func() []Process) {
 	)
 }
 
-// sumUp adds up what has equal labels: two loads of a version may live at the same time, and a series
-// must not come twice.
+// sumUp adds up processes with equal labels: two loads of a version may coexist, and a series must
+// be unique.
 func sumUp(list []Process) (rows processRows) {
 	slices.SortFunc(list, func(a, b Process) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Version, b.Version),
 			cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.GPU, b.GPU))
 	})
-	holds := 0 // where the rows of the version begin
+	holds := 0 // index of the version's first row
 	for i := range list {
 		p := &list[i]
 		same := i > 0 && list[i-1].Namespace == p.Namespace && list[i-1].Model == p.Model && list[i-1].Version == p.Version
@@ -130,11 +130,11 @@ func sumUp(list []Process) (rows processRows) {
 	return rows
 }
 
-// processLabels are sorted by their names; those without a value are left out.
+// processLabels formats labels sorted by name, without empty ones.
 func processLabels(p *Process, instance, gpu, kind string) string {
 	pairs := [...][2]string{
 		{gpuLabel, gpu},
-		{"instance_name", instance}, // not "instance", which is Prometheus's own name for what it scrapes
+		{"instance_name", instance}, // not "instance", which Prometheus sets to its target
 		{"kind", kind},
 		{"model", p.Model},
 		{"namespace", p.Namespace},

@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// reading is a value that is made anew for a page when it is older than the interval, so that
-// reading the page often costs no more.
+// reading is a value that is read again for a page when it is older than the interval.
 type reading[T any] struct {
 	make     func() T
 	interval time.Duration
 
-	mu   sync.Mutex // held while the value is made: pages that are read at once make it once
+	mu   sync.Mutex // held while the value is read: concurrent pages share one reading
 	read time.Time
 	last T
 }
 
-// now returns the value, which is not changed.
+// now returns the value, which must not be modified.
 func (r *reading[T]) now() T {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,43 +16,42 @@ const (
 	restartsName       = "nereid_stub_restarts_total"
 )
 
-// Config says which metrics there are.
+// Config selects the metrics.
 type Config struct {
-	// NoCounters leaves out the duration counters and those of caches, and stops
-	// all counting of requests, as Triton's counter_latencies=false does.
+	// NoCounters omits the counters of durations and caches, and stops counting requests, like
+	// Triton's counter_latencies=false.
 	NoCounters bool
-	// Summaries and Histograms are summary_latencies and histogram_latencies.
+	// Summaries and Histograms are Triton's summary_latencies and histogram_latencies.
 	Summaries, Histograms bool
-	// NoStages leaves out the histograms of the stages of requests.
+	// NoStages omits the histograms of the stages of requests.
 	NoStages bool
-	// AllBuckets gives each of these all buckets that are counted, in place of a choice.
+	// AllBuckets shows all buckets of these histograms instead of a selection.
 	AllBuckets bool
-	// Quantiles of the summaries with the error allowed; nil is DefaultQuantiles.
+	// Quantiles maps the quantiles of summaries to their allowed errors; default DefaultQuantiles.
 	Quantiles map[float64]float64
-	// CPU adds the machine's utilisation and memory.
+	// CPU adds the machine's utilization and memory.
 	CPU bool
-	// GPU adds how busy the GPUs are, if there are any.
+	// GPU adds the load of GPUs.
 	GPU bool
-	// Interval is how old the figures of the machine, of GPUs and of processes may be.
+	// Interval is the largest age of the figures of the machine, of GPUs and of processes.
 	Interval time.Duration
-	// PinnedPoolBytes is shown as the size of the pool of pinned memory.
+	// PinnedPoolBytes is the displayed size of the pinned memory pool.
 	PinnedPoolBytes int64
-	// NoCustom refuses the metrics that models make, for a server without a metrics endpoint.
+	// NoCustom rejects custom metrics, for a server without a metrics endpoint.
 	NoCustom bool
-	// ModelSeries and Series bound the series that one model, and all of them, may
-	// make; a histogram counts as many as it shows. 0 is DefaultModelSeries and
-	// DefaultSeries.
+	// ModelSeries and Series limit the custom series of one model and of all models; a histogram
+	// counts once per displayed sample. The defaults are DefaultModelSeries and DefaultSeries.
 	ModelSeries, Series int
-	// ModelBytes bounds what names, descriptions, labels and buckets of one model's
-	// metrics have; 0 is DefaultModelBytes.
+	// ModelBytes limits the names, descriptions, labels and buckets of one model's custom metrics;
+	// default DefaultModelBytes.
 	ModelBytes int
-	Log        zerolog.Logger // of what cannot be rendered
+	Log        zerolog.Logger // for metrics that cannot be rendered
 }
 
-// DefaultQuantiles are what summaries show if nothing else is said.
+// DefaultQuantiles are the default quantiles of summaries.
 var DefaultQuantiles = map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.95: 0.001, 0.99: 0.001, 0.999: 0.001}
 
-// Registry holds all metrics of one server. It is safe for concurrent use.
+// Registry contains all metrics of one server. It is safe for concurrent use.
 type Registry struct {
 	config    Config
 	gatherer  *prometheus.Registry
@@ -62,11 +61,11 @@ type Registry struct {
 	errors    *prometheus.CounterVec
 	custom    *custom
 	own       []ownFamily           // by name
-	processes *reading[processRows] // nil: there are none to show
+	processes *reading[processRows] // nil without processes
 
 	mu     sync.Mutex
 	models map[modelKey]*Model
-	order  []*Model // what the page shows of them; nil: to be made, as models have changed
+	order  []*Model // order on the page; nil after a change
 }
 
 type modelKey struct {
@@ -133,9 +132,8 @@ func New(config Config) *Registry {
 	return r
 }
 
-// Gauge adds a figure that is asked for when the metrics are read, with labels and
-// their values in turn. It panics if the name is taken with these labels. It is for
-// the time before models make metrics.
+// Gauge adds a metric that is read for each page, with labels and their values in turn. It panics
+// if the name is taken with these labels. It is called before models make metrics.
 func (r *Registry) Gauge(name, help string, value func() float64, labels ...string) {
 	r.custom.reserved[name] = true
 	pairs := make(prometheus.Labels)
@@ -145,26 +143,24 @@ func (r *Registry) Gauge(name, help string, value func() float64, labels ...stri
 	r.gatherer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: pairs}, value))
 }
 
-// Counter is as Gauge, for a figure that never falls.
+// Counter is Gauge for a value that never falls.
 func (r *Registry) Counter(name, help string, value func() float64) {
 	r.custom.reserved[name] = true
 	r.gatherer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
 }
 
-// StubStarted counts a stub process that became ready.
 func (r *Registry) StubStarted(model string) { r.starts.WithLabelValues(model).Inc() }
 
-// StubLost counts a stub process that ended without being told to, by the cause.
+// StubLost counts a stub process that ended without being told to, by cause.
 func (r *Registry) StubLost(model, cause string) { r.losses.WithLabelValues(model, cause).Inc() }
 
-// StubRestarted counts a stub process that became ready in place of one that was lost.
+// StubRestarted counts a stub process that replaced a lost one.
 func (r *Registry) StubRestarted(model string) { r.restarts.WithLabelValues(model).Inc() }
 
-// ProtocolError counts a stub that broke the named rule of the protocol.
+// ProtocolError counts a violation of the named rule of the protocol.
 func (r *Registry) ProtocolError(rule string) { r.errors.WithLabelValues(rule).Inc() }
 
-// ownNames are the names that models cannot use, as the server's own samples
-// have them.
+// ownNames returns the names of the server's own samples, which models cannot use.
 func ownNames(config *Config) map[string]bool {
 	names := map[string]bool{
 		internalErrorsName: true, restartsName: true,

@@ -16,8 +16,8 @@ type RepositoryFigures struct {
 	ListingAge   time.Duration // since the last complete listing began
 }
 
-// Repository shows the figures of a model repository in an object store, which it asks for when the metrics are read. The
-// URL is without credentials. It is for the time before models make metrics.
+// Repository shows the figures of a model repository in an object store, which are requested for
+// each page. The URL has no credentials. It is called before models make metrics.
 func (r *Registry) Repository(url string, figures func() RepositoryFigures) {
 	for _, c := range []struct {
 		name, help string

@@ -7,22 +7,21 @@ import (
 	"sync/atomic"
 )
 
-// series is one custom metric with its labels.
+// series is a custom metric with its labels.
 type series struct {
 	family *customFamily
-	labels string // as the exposition shows them, without braces
+	labels string // formatted, without braces
 	refs   int    // under custom.mu
 
-	number    atomic.Uint64 // bits of what a counter or gauge is at
-	histogram *histogram    // nil for these
+	number    atomic.Uint64 // value of a counter or gauge, as bits
+	histogram *histogram    // nil for counters and gauges
 }
 
-// histogram counts observations by their size.
 type histogram struct {
-	bounds []float64 // upper ones, ascending, without +Inf
+	bounds []float64 // upper bounds, ascending, without +Inf
 
 	mu     sync.Mutex
-	counts []uint64 // one more than bounds
+	counts []uint64 // one more than bounds, for +Inf
 	sum    float64
 }
 
@@ -37,7 +36,7 @@ func newSeries(f *customFamily, labels string, buckets []float64) *series {
 	return s
 }
 
-// cost is how many samples the exposition shows.
+// cost returns the number of samples on the page.
 func (s *series) cost() int {
 	if s.histogram == nil {
 		return 1
@@ -45,7 +44,7 @@ func (s *series) cost() int {
 	return len(s.histogram.bounds) + 3
 }
 
-// bytes is what a series weighs.
+// bytes returns the charge for a series.
 func (s *series) bytes() int {
 	n := len(s.labels) + 256
 	if s.histogram != nil {
@@ -54,10 +53,10 @@ func (s *series) bytes() int {
 	return n
 }
 
-// apply reports whether the kind allows the operation.
+// apply applies an operation, and reports whether the kind allows it.
 func (s *series) apply(operation Operation, value float64) bool {
 	switch {
-	case operation == Increment && (s.family.kind == Gauge || s.family.kind == Counter && !(value < 0)): // NaN is let through
+	case operation == Increment && (s.family.kind == Gauge || s.family.kind == Counter && !(value < 0)): // NaN is allowed
 		for {
 			old := s.number.Load()
 			if s.number.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+value)) {
@@ -77,14 +76,14 @@ func (s *series) apply(operation Operation, value float64) bool {
 func (s *series) value() float64 { return math.Float64frombits(s.number.Load()) }
 
 func (h *histogram) observe(value float64) {
-	at := sort.SearchFloat64s(h.bounds, value) // the first bound that is not below; NaN is above all
+	at := sort.SearchFloat64s(h.bounds, value) // NaN is above all bounds
 	h.mu.Lock()
 	h.counts[at]++
 	h.sum += value
 	h.mu.Unlock()
 }
 
-// read returns the counts of the buckets, each with those below it.
+// read returns cumulative counts of the buckets.
 func (h *histogram) read() (cumulative []uint64, sum float64) {
 	h.mu.Lock()
 	cumulative, sum = append(cumulative, h.counts...), h.sum

@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
-// stages are the histograms of each version, in the order of the fields of Durations.
+// stages are the histograms of each version, in the order of Durations.
 var stages = [...]struct {
 	name, help string
 	shown      []int // buckets; nil: all
@@ -25,8 +25,8 @@ var stageBounds = [...]int64{
 	1e9, 2.5e9, 5e9, 10e9, 30e9, 60e9,
 }
 
-// stage counts the times of one stage. Requests count at the same time and take no lock,
-// so a page may show a sum that is one request ahead of its buckets.
+// stage counts the times of one stage without a lock, so a page may show a sum that is one request
+// ahead of its buckets.
 type stage struct {
 	counts [len(stageBounds) + 1]atomic.Uint64
 	ns     atomic.Int64
@@ -34,27 +34,28 @@ type stage struct {
 
 func (s *stage) observe(ns int64) {
 	at := 0
-	for at < len(stageBounds) && ns > stageBounds[at] { // mostly short: the first are the likely ones
+	for at < len(stageBounds) && ns > stageBounds[at] { // most times are short
 		at++
 	}
 	s.counts[at].Add(1)
 	s.ns.Add(max(ns, 0))
 }
 
-// coarse are the buckets of stageBounds that most stages show, and roughest those of the stages that
-// are short unless tensors are large.
+// coarse are the buckets that most stages show; roughest those of stages that are short unless
+// tensors are large.
 var (
 	coarse   = []int{1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 18}
 	roughest = []int{2, 4, 7, 10, 13}
 )
 
-// stageFamilies write the histograms. All versions have the same buckets, so that they can be added up.
+// stageFamilies returns the histograms. All versions have the same buckets, so they can be added
+// up.
 func stageFamilies(config *Config) (list []ownFamily) {
 	if config.NoStages {
 		return nil
 	}
 	for i, s := range stages {
-		var last [len(stageBounds)]string // of the buckets that are shown
+		var last [len(stageBounds)]string // labels of the displayed buckets
 		shown := s.shown
 		if shown == nil || config.AllBuckets {
 			shown = everyBucket()
@@ -80,8 +81,7 @@ func everyBucket() (list []int) {
 	return list
 }
 
-// write shows the histogram, unless nothing has been counted: of many models most are idle. The counts are
-// read once, as requests go on.
+// write writes the histogram unless it is empty. It reads each count once, as requests continue.
 func (s *stage) write(page *exposition.Page, labels string, last *[len(stageBounds)]string) {
 	var upTo [len(stageBounds)]uint64
 	all := uint64(0)

@@ -184,7 +184,7 @@ def numpy_to_triton_type(data_type: Any) -> Optional[int]:
 
 
 def triton_string_to_numpy(triton_type_string: str) -> Any:
-    """The numpy type of a config's data type such as TYPE_FP32; KeyError if there is none."""
+    """The numpy type of a config's data type such as TYPE_FP32; KeyError for other names."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 

@@ -34,7 +34,7 @@ func FuzzBatcher(f *testing.F) {
 	})
 }
 
-// TestRandomBatchesReachEveryCase makes sure that what is tried at random happens.
+// TestRandomBatchesReachEveryCase checks that the random choices reach every case.
 func TestRandomBatchesReachEveryCase(t *testing.T) {
 	var total served
 	for seed := range uint64(150) {
@@ -75,7 +75,7 @@ type serving struct {
 	batching *batching.Rules
 	d        *Batcher
 	limiter  *ratelimit.Limiter // nil: instances do not take turns
-	events   backend.Events     // d, or what is before it
+	events   backend.Events     // d, or the limiter in front of it
 	counts   counter
 
 	mu        sync.Mutex
@@ -192,7 +192,7 @@ func (s *serving) check(b *backend.Batch) {
 }
 
 // waits reports whether nothing has happened yet to a request that has come
-// before one that is executed: its client is still there, and it has not expired.
+// before an executed request: its client is still connected, and it has not expired.
 func (s *serving) waits(c *client) bool {
 	deadline := batching.Micros(c.request.TimeoutMicros)
 	return deadline == 0 && s.batching.Policy.GetDefaultTimeoutMicroseconds() == 0 && c.request.ID[0] != 'x'
@@ -406,7 +406,7 @@ func (s *serving) wantNobodyForgotten() {
 	}
 }
 
-// finish lets everything end, and looks at what has become of all.
+// finish lets everything end, and checks the outcome of each request.
 func (s *serving) finish() {
 	for _, w := range s.instances {
 		if w.down {

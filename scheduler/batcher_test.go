@@ -92,7 +92,7 @@ func TestBatcherUsesAllInstances(t *testing.T) {
 // punctual is an instance that answers at once, and says when.
 type punctual struct {
 	name  string
-	order *[]string // of those who executed
+	order *[]string // names of executing instances
 }
 
 func (p punctual) Name() string              { return p.name }
@@ -180,7 +180,7 @@ func TestBatcherCancelsRunningAndWaiting(t *testing.T) {
 	})
 }
 
-// TestBatcherWhenAnInstanceIsLost: what the instance refuses is executed by its
+// TestBatcherWhenAnInstanceIsLost: a refused batch is executed by the instance's
 // next life, and nothing is lost or executed twice.
 func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -347,7 +347,7 @@ func TestBatcherHandsOverAhead(t *testing.T) {
 		}
 		a.ahead.Store(true)
 		b.ahead.Store(true)
-		send("3") // must not overtake the one that waits
+		send("3") // must not overtake request 2
 		time.Sleep(1100 * time.Millisecond)
 		synctest.Wait()
 		for _, id := range []string{"4", "5", "6"} {

@@ -49,7 +49,7 @@ func clients64(b *testing.B, infer func(client, i int)) {
 	}
 }
 
-// BenchmarkClients is what a request costs the scheduler at 64 clients, with
+// BenchmarkClients measures the cost of a request to the scheduler with 64 clients,
 // many loaded models, which the clients ask in turn.
 func BenchmarkClients(b *testing.B) {
 	for _, kind := range []string{"default", "dynamic", "dynamic, all rules"} {

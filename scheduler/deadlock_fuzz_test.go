@@ -69,7 +69,7 @@ func (p *play) pick(n int) int {
 	return b % n
 }
 
-// among picks a request of those that fit.
+// among picks one of the requests that fit.
 func (p *play) among(fits func(id string, r *asked) bool) string {
 	var ids []string
 	for _, id := range slices.Sorted(maps.Keys(p.asked)) {
@@ -85,7 +85,7 @@ func (p *play) among(fits func(id string, r *asked) bool) string {
 
 func (p *play) executed(_ string, r *asked) bool { return r.executed() }
 
-// done is what can end: it is executed and waits for nothing.
+// done reports whether a request can end: it is executed and waits for nothing.
 func (p *play) done(_ string, r *asked) bool { return r.executed() && !p.calls(r.batch, false) }
 
 func (p *play) background(id string, r *asked) bool {
@@ -158,7 +158,7 @@ func (p *play) run() {
 	p.endAll()
 }
 
-// endAll ends everything, what goes on in the background first.
+// endAll ends everything, background executions first.
 func (p *play) endAll() {
 	for {
 		if id := p.among(p.background); id != "" {
@@ -236,8 +236,8 @@ func (p *play) has(instance string) (batches []string) {
 }
 
 // simulate lets everything end that can and returns the requests that do not.
-// Requests in more are queued as well. If all is true, what goes on in the
-// background waits for what it has called.
+// Requests in more are queued as well. If all is true, background
+// executions wait for their calls.
 func (p *play) simulate(all bool, more ...string) []string {
 	open := make(map[string]bool)
 	queues := make(map[string][]string)

@@ -63,7 +63,7 @@ func TestGraphRefusesWhatCannotBeExecuted(t *testing.T) {
 }
 
 // TestGraphLetsOthersWait is a table of what looks like a deadlock, or like a
-// cycle, and is none: every request is executed.
+// cycle and is not: every request is executed.
 func TestGraphLetsOthersWait(t *testing.T) {
 	for _, c := range []struct {
 		name, models string
@@ -121,7 +121,7 @@ func TestGraphWhenAnInstanceIsLostForGood(t *testing.T) {
 	w.finish()
 }
 
-// TestGraphIsPatientWithTheBackground has what goes on after its execution call
+// TestGraphIsPatientWithTheBackground has a model that continues after its execution call
 // a model whose only instance waits for it. It may not be waiting for that call,
 // so it is refused only when nothing has happened for a while.
 func TestGraphIsPatientWithTheBackground(t *testing.T) {

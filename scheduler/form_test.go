@@ -66,7 +66,7 @@ func ids(b *backend.Batch) string {
 	return strings.Join(list, "+")
 }
 
-// TestTimeoutRunsSinceTheRequestWasMade: the time-out of what a model asks for runs from
+// TestTimeoutRunsSinceTheRequestWasMade: the timeout of a model's request runs from
 // when the model asked. A clock that is ahead does not make it longer.
 func TestTimeoutRunsSinceTheRequestWasMade(t *testing.T) {
 	const config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 20000 allow_timeout_override: true } }"

@@ -13,7 +13,7 @@ type listed struct {
 	number int
 }
 
-// TestListBehavesLikeASlice does what it likes with a list and a slice, which stay the same.
+// TestListBehavesLikeASlice applies random operations to a list and a slice, which stay equal.
 func TestListBehavesLikeASlice(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var l List[*listed]

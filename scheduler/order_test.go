@@ -112,7 +112,7 @@ func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
 func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		reads  bool // the first client reads what it gets
+		reads  bool // the first client reads its responses
 		leaves bool // it goes
 		want   string
 	}{
@@ -247,7 +247,7 @@ func TestOrderOfOneClient(t *testing.T) {
 	})
 }
 
-// TestCallsKeepNoOrder: what a model calls is answered at once, as its
+// TestCallsKeepNoOrder: a BLS request is answered at once, as its
 // caller may be the one that it would wait for.
 func TestCallsKeepNoOrder(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})

@@ -20,14 +20,14 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// placedTeller is a teller that needs one R.
-type placedTeller struct {
+// limitedTeller is a teller that needs one R.
+type limitedTeller struct {
 	teller
 	group *kserve.ModelInstanceGroup
 }
 
-func (p *placedTeller) Group() *kserve.ModelInstanceGroup { return p.group }
-func (p *placedTeller) Device() int32                     { return 0 }
+func (p *limitedTeller) Group() *kserve.ModelInstanceGroup { return p.group }
+func (p *limitedTeller) Device() int32                     { return 0 }
 
 // sharing are models that share one R, each with an instance that executes for
 // 400 ms, by their names.
@@ -54,7 +54,7 @@ func newSharing(t *testing.T, configs map[string]string) *sharing {
 		s.counts[name] = &counter{}
 		d := NewBatcher(BatcherConfig{Model: name, Observer: s.counts[name], Graph: graph, Batching: batching.NewRules(parseConfig(t, config))})
 		s.models[name] = d
-		l.Events(d).Available(&placedTeller{teller{name: name, lasts: 400 * time.Millisecond, tale: s.tale}, group})
+		l.Events(d).Available(&limitedTeller{teller{name: name, lasts: 400 * time.Millisecond, tale: s.tale}, group})
 	}
 	return s
 }
@@ -87,7 +87,7 @@ func (s *sharing) want(want string) {
 	}
 }
 
-// TestBatchesFillUntilTheirTurn has two models share a resource: what comes while
+// TestBatchesFillUntilTheirTurn has two models share a resource: requests that come while
 // one executes is in the other's next batch.
 func TestBatchesFillUntilTheirTurn(t *testing.T) {
 	const batches = "max_batch_size: 4 dynamic_batching { }"
@@ -150,7 +150,7 @@ func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
 				first, _ := b.idle[0].Instance().(*ratelimit.Instance)
 				s.ask(t.Context(), &infer.Request{ID: "a1"})
 				s.ask(t.Context(), &infer.Request{ID: "b1"})
-				spare := &placedTeller{teller{name: "spare", lasts: time.Second, tale: s.tale}, first.Wrapped().(*placedTeller).group}
+				spare := &limitedTeller{teller{name: "spare", lasts: time.Second, tale: s.tale}, first.Wrapped().(*limitedTeller).group}
 				s.limiter.Events(b).Available(spare)
 				if how == "lost" {
 					b.Lost(first, false)
@@ -178,11 +178,11 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 		}
 		var counts [2]counter
 		var models [2]*Batcher
-		var instances [2]*placedInstance
+		var instances [2]*limitedInstance
 		var events [2]*ratelimit.Events
 		for i := range models {
 			models[i] = NewBatcher(BatcherConfig{Observer: &counts[i]})
-			instances[i] = &placedInstance{Instance: backendtest.NewInstance(string('a'+rune(i)), time.Second), group: one}
+			instances[i] = &limitedInstance{Instance: backendtest.NewInstance(string('a'+rune(i)), time.Second), group: one}
 			events[i] = l.Events(models[i])
 			events[i].Available(instances[i])
 		}
@@ -220,14 +220,14 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 			t.Errorf("executed are %s", got)
 		}
 
-		// An instance that is lost gives back what was staged; another one takes it.
+		// A lost instance returns its staged batch; another one takes it.
 		send(t.Context(), 0, "a2") // is staged behind b3
 		events[0].Lost(instances[0], false)
 		synctest.Wait()
 		if n := counts[0].pending.Load(); n != 1 {
 			t.Errorf("%d wait, want 1", n)
 		}
-		spare := &placedInstance{Instance: backendtest.NewInstance("c", time.Second), group: one}
+		spare := &limitedInstance{Instance: backendtest.NewInstance("c", time.Second), group: one}
 		events[0].Available(spare)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -240,14 +240,14 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 	})
 }
 
-// placedInstance is one of a group.
-type placedInstance struct {
+// limitedInstance is one of a group.
+type limitedInstance struct {
 	*backendtest.Instance
 	group *kserve.ModelInstanceGroup
 }
 
-func (p *placedInstance) Group() *kserve.ModelInstanceGroup { return p.group }
-func (p *placedInstance) Device() int32                     { return 0 }
+func (p *limitedInstance) Group() *kserve.ModelInstanceGroup { return p.group }
+func (p *limitedInstance) Device() int32                     { return 0 }
 
 // instanceGroup reads a group in the text form of a config.
 func instanceGroup(t testing.TB, text string) *kserve.ModelInstanceGroup {

@@ -27,7 +27,7 @@ type pipe struct {
 	mu      sync.Mutex
 	batches []*backend.Batch
 	asked   *backend.Batch // late: to be skipped
-	order   []string       // ids of what was executed
+	order   []string       // ids of executed requests
 	asks    atomic.Int64   // calls of Withdraw
 	// handed, if not nil, is called before Execute returns.
 	handed func(id string)
@@ -288,7 +288,7 @@ func TestBatcherServesWhatWasSkipped(t *testing.T) {
 }
 
 // TestBatcherDoesNotExecuteForNobody ends the context of a request that comes
-// back, and of one that waits, before an instance could begin it.
+// back, and of a queued batch, before an instance could begin it.
 func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter

@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// world is a few models that share a graph, whose instances do what a test says
+// world is a few models that share a graph, whose instances act as a test says
 // step by step. It is used by one goroutine at a time.
 type world struct {
 	t         testing.TB
@@ -169,7 +169,7 @@ func (w *world) answer(b *backend.Batch) {
 	}
 }
 
-// lose takes an instance down; what it executes fails.
+// lose takes an instance down; its executing batch fails.
 func (w *world) lose(instance string, hopeless bool) {
 	a := w.instances[instance]
 	a.down = true
@@ -282,7 +282,7 @@ func (w *world) finish() {
 		r.cancel()
 	}
 	for name, d := range w.models {
-		// What was cancelled is counted out after its answer, by another goroutine.
+		// A cancelled request leaves the count after its answer, in another goroutine.
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 		err := d.Drain(ctx)
 		cancel()

@@ -10,24 +10,25 @@ import (
 // New initializes a backend. It is called once in each process that runs the backend, before its first model.
 type New func(env *BackendEnv) (Backend, error)
 
-// BackendEnv is what a backend knows of its server.
+// BackendEnv describes the server to a backend.
 type BackendEnv struct {
 	Name      string
-	Directory string // where its files lie; "" if it is linked in
-	// Settings are those of --backend-config for all backends, under those for this one.
+	Directory string // of its files; "" if it is linked in
+	// Settings merges --backend-config for all backends with those for this one, which take
+	// precedence.
 	Settings map[string]string
-	// Message has the settings as Triton's backends get them, JSON: {"cmdline":{…}}.
+	// Message has the settings in the form of Triton's backends, JSON: {"cmdline":{…}}.
 	Message string
 	Log     *slog.Logger
 }
 
-// Attributes say how a backend wants to be run.
+// Attributes describe how a backend should be run.
 type Attributes struct {
-	// Groups are the instance groups of models whose config has none, in the order of preference; KIND_GPU is passed over where there
-	// are no GPUs. Counts and GPUs that a group of a config leaves open are those of its kind here. Of plugins they are not known
-	// when a config is read, and have no effect.
+	// Groups are the instance groups of models whose config has none, in order of preference.
+	// KIND_GPU is skipped without GPUs. A group of a config takes missing counts and GPUs from the
+	// group of its kind. They have no effect for plugins.
 	Groups []Group
-	// ParallelInstances: instances of one model may be made at the same time.
+	// ParallelInstances allows instances of one model to be created concurrently.
 	ParallelInstances bool
 }
 
@@ -38,41 +39,44 @@ type Group struct {
 	GPUs  []int32
 }
 
-// Backend makes models. Different models are made at the same time.
+// Backend creates models. Different models are created concurrently.
 type Backend interface {
 	Attributes() Attributes
-	// NewModel is called once for each version that is loaded. An error ends the load, and reaches clients.
+	// NewModel is called once for each loaded version. An error fails the load and reaches clients.
 	NewModel(env *ModelEnv) (Model, error)
-	// Close comes last, when all models are closed.
+	// Close is called when all models are closed.
 	Close()
 }
 
-// Model makes instances.
+// Model creates instances.
 type Model interface {
-	// NewInstance is called once for each instance, one after another unless the backend's attributes allow
-	// otherwise, for passive ones too.
+	// NewInstance is called once for each instance, also for passive ones, and sequentially unless
+	// the backend's attributes allow otherwise.
 	NewInstance(env *InstanceEnv) (Instance, error)
-	// Close comes when all instances are closed.
+	// Close is called when all instances are closed.
 	Close()
 }
 
 // Instance executes requests.
 type Instance interface {
-	// Execute takes all requests or, returning an error, none: docs/backends.md, "Ownership". It is called for one batch at a
-	// time, in the order of the batch; other instances execute at the same time. ctx ends with the instance's life.
+	// Execute takes all requests or, returning an error, none: docs/backends.md, "Ownership". It is
+	// called for one batch at a time, while other instances execute concurrently. ctx ends with the
+	// instance's life.
 	Execute(ctx context.Context, requests []*Request) error
-	// Close comes when no Execute is under way; requests that the instance still has must be answered before it returns.
+	// Close is called when no Execute is running. Requests that the instance still has must be
+	// answered before it returns.
 	Close()
 }
 
-// Readier is an Instance that says itself whether it is ready. Ready may be called beside Execute.
+// Readier is an Instance that reports its own readiness. Ready may be called during Execute.
 type Readier interface {
 	Ready(ctx context.Context) error
 }
 
-// Strategist is a Model that decides which requests share a batch. It is asked in linked-in backends alone.
+// Strategist is a Model that decides which requests share a batch. Only linked-in backends are
+// asked.
 type Strategist interface {
-	// BeginBatch is asked when a batch is begun; the function that it returns is asked about each request that could join. Neither
-	// may block: the scheduler is locked.
+	// BeginBatch is called for each new batch; the function that it returns is called for each
+	// request that could join. Neither may block: the scheduler is locked.
 	BeginBatch() (include func(bytes int64) bool)
 }

@@ -1,5 +1,6 @@
-// Package sdk is what authors of backends in Go write against. A backend executes models, as Triton's C++ backends do, with the same
-// hooks in the same order and the same rules of ownership; docs/backends.md tells them, and how a backend is run.
+// Package sdk is the interface for backends in Go. A backend executes models, as Triton's C++
+// backends do, with the same hooks in the same order and the same rules of ownership.
+// docs/backends.md describes them.
 //
 //	New ─▶ Backend ─▶ NewModel ─▶ NewInstance ─▶ Execute … ─▶ Instance.Close ─▶ Model.Close ─▶ Backend.Close
 //
@@ -11,12 +12,14 @@
 //	   ├─ Factory ─────▶ ResponseFactory, which outlives the request
 //	   └─ Release
 //
-// Execute that returns an error has taken nothing, and all of its requests get that error. If it returns nil it has taken all: each gets exactly one
-// final response, or flag, and is released once, now or later. What breaks that is named in the server's log, and contained.
+// If Execute returns an error it has taken no request, and all of them get that error. If it
+// returns nil it has taken all: each gets exactly one final response, or flag, and is released
+// once, now or later. The server logs violations by name and contains them.
 //
-// Who may call what: the hooks of one instance are called by one goroutine, that of the instance, but for Ready. Requests may be answered by
-// any goroutine. Goroutines that a backend starts are its own: it waits for them in Close, and a panic in one ends the process.
+// One goroutine per instance calls its hooks, except Ready. Requests may be answered by any
+// goroutine. A backend waits for its own goroutines in Close; a panic in one of them ends the
+// process.
 //
-// Memory: bytes of inputs are valid until the release of their request, and never written. Bytes of outputs are the backend's until Send. The
-// package keeps nothing itself; package engine runs what is written against it.
+// Memory: bytes of inputs are valid until the release of their request and must not be written.
+// Bytes of outputs belong to the backend until Send.
 package sdk

@@ -7,16 +7,16 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Now returns nanoseconds of the one clock that times of statistics are read from.
+// Now returns nanoseconds of the clock for times of statistics.
 func Now() int64 { return backend.Now() }
 
-// ModelEnv is what a model version knows of itself and its server. Its methods and fields may be used by any
-// goroutine, until Model.Close has returned.
+// ModelEnv describes a model version and its server. Its methods and fields may be used by any
+// goroutine until Model.Close has returned.
 type ModelEnv struct {
 	Name      string
 	Version   int64
 	Directory string // of the model; Directory/Version has the files of this version
-	// AutoComplete: the config may be completed, by SetConfig.
+	// AutoComplete allows SetConfig.
 	AutoComplete bool
 	Backend      *BackendEnv
 	Server       Server
@@ -26,7 +26,7 @@ type ModelEnv struct {
 	host ModelHost
 }
 
-// ModelHost is what stands behind a ModelEnv. Package engine implements it; tests of backends may.
+// ModelHost implements a ModelEnv. Package engine has one; tests of backends may have their own.
 type ModelHost interface {
 	Config() *kserve.ModelConfig
 	ConfigJSON() []byte
@@ -34,29 +34,30 @@ type ModelHost interface {
 	ReportMemory(bytes int64)
 }
 
-// NewModelEnv returns a copy of env with host behind it. Backends do not call it, but their tests may.
+// NewModelEnv returns a copy of env with this host. Only tests of backends call it.
 func NewModelEnv(env ModelEnv, host ModelHost) *ModelEnv {
 	env.host = host
 	return &env
 }
 
-// Config returns the model's config, normalised. In NewModel it is what its user has written, or SetConfig has made
-// of it; for instances it is the final one. It is not changed: SetConfig takes a changed copy (proto.Clone).
+// Config returns the model's normalised config. In NewModel it is the user's config, or that of
+// SetConfig; for instances it is the final one. It must not be modified: SetConfig takes a modified
+// copy (proto.Clone).
 func (e *ModelEnv) Config() *kserve.ModelConfig { return e.host.Config() }
 
 // ConfigJSON returns the config as JSON, in the form of the config endpoint.
 func (e *ModelEnv) ConfigJSON() []byte { return e.host.ConfigJSON() }
 
-// SetConfig completes the config. It may be called inside NewModel alone, and where AutoComplete is true. Of the
-// config that is given, the server takes max_batch_size, inputs and outputs; the scheduler if the user has chosen none; and
-// whether the model is decoupled. What is wrong with it ends the load after NewModel has returned.
+// SetConfig completes the config. It may be called in NewModel if AutoComplete is true. The server
+// takes max_batch_size, inputs, outputs and decoupled from it, and the scheduler if the user has
+// chosen none. An invalid config fails the load after NewModel has returned.
 func (e *ModelEnv) SetConfig(config *kserve.ModelConfig) error { return e.host.SetConfig(config) }
 
-// ReportMemory tells how many bytes of the machine's memory the model keeps, for its statistics. Each call takes the
-// place of the one before.
+// ReportMemory reports how many bytes of the machine's memory the model keeps, for its statistics.
+// Each call replaces the previous one.
 func (e *ModelEnv) ReportMemory(bytes int64) { e.host.ReportMemory(bytes) }
 
-// InstanceEnv is what an instance knows of itself.
+// InstanceEnv describes an instance.
 type InstanceEnv struct {
 	Name             string
 	Kind             string // "CPU", "GPU" or "MODEL"
@@ -70,13 +71,13 @@ type InstanceEnv struct {
 	Log              *slog.Logger
 }
 
-// SecondaryDevice is one of the devices that a group's config names beside its own.
+// SecondaryDevice is another device in a group's config.
 type SecondaryDevice struct {
 	Kind   string
 	Device int64
 }
 
-// Times are those of an execution, in ns of Now and in order.
+// Times are the times of an execution, in ns of Now and ascending.
 type Times struct {
 	ExecStart    int64 // Execute was called
 	ComputeStart int64 // the computation had its inputs
@@ -84,19 +85,19 @@ type Times struct {
 	ExecEnd      int64 // the responses had been sent
 }
 
-// Statistics takes what an instance reports of its executions. The times of the batch are shown; those of its first request
-// if none were reported; and of a backend that reports nothing, those between the call of Execute and its return, all of it as
-// computation. The server counts requests and batch sizes itself. A request whose response is an error has failed, unless the
-// backend reports otherwise.
+// Statistics receives an instance's reports of its executions. The times of the batch are shown;
+// without them those of its first request; without any report those of the call of Execute, all of
+// it as computation. The server counts requests and batch sizes itself. A request whose response is
+// an error has failed, unless the backend reports otherwise.
 //
-// What Execute reports counts. What is reported after it has returned comes too late, except of sequence models, whose
-// executions end with the release of their requests.
+// Reports are accepted until Execute returns; for sequence models until all requests are released.
 type Statistics interface {
 	// Request reports one request, before its release.
 	Request(request *Request, success bool, times Times) error
-	// Batch reports the batch that is executed: how many items it had, and when.
+	// Batch reports the executed batch: its number of items and its times.
 	Batch(size int, times Times) error
-	// Response reports one response of a decoupled model, for response_stats: its index among those of its request, when it was begun, when its output was begun (0: it
-	// has none), when it was sent, and its error.
+	// Response reports one response of a decoupled model, for response_stats: its index among the
+	// responses of its request, when it was begun, when its output was begun (0: no output), when
+	// it was sent, and its error.
 	Response(factory *ResponseFactory, index int, start, outputStart, end int64, err error) error
 }

@@ -53,7 +53,7 @@ type squaresInstance struct{ env *sdk.InstanceEnv }
 
 func (in *squaresInstance) Close() {}
 
-// Execute takes all requests: what goes wrong with one is its own answer.
+// Execute takes all requests: an error of one is its own answer.
 func (in *squaresInstance) Execute(_ context.Context, requests []*sdk.Request) error {
 	for _, r := range requests {
 		in.answer(r)
@@ -97,7 +97,7 @@ func Example() {
 	_ = initialize
 }
 
-// An instance of a decoupled model that counts beside Execute: it is free for the next batch meanwhile, and Close waits for what it has begun.
+// An instance of a decoupled model that counts beside Execute: it is free for the next batch meanwhile, and Close waits for unfinished requests.
 type counter struct{ running sync.WaitGroup }
 
 func (c *counter) Execute(_ context.Context, requests []*sdk.Request) error {
@@ -135,7 +135,7 @@ func ExampleResponseFactory() {
 	instance.Close()
 }
 
-// A model that calls another passes its input on without a copy, and gives back what it gets.
+// A model that calls another passes its input on without a copy, and returns the response.
 func ExampleServer() {
 	call := func(ctx context.Context, env *sdk.ModelEnv, r *sdk.Request) (*sdk.InferResponse, error) {
 		input, err := r.Input("INPUT0")

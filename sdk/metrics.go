@@ -20,7 +20,7 @@ type Metrics interface {
 type MetricFamily interface {
 	// NewMetric makes a metric, or shares the one with these labels. Only histograms have buckets: their upper bounds, ascending.
 	NewMetric(labels map[string]string, buckets ...float64) (Metric, error)
-	// Close ends the family and its metrics. What is not closed is shown until the model is unloaded, and counts on after a reload.
+	// Close ends the family and its metrics. An open family is shown until the model is unloaded, and continues after a reload.
 	Close() error
 }
 

@@ -44,7 +44,7 @@ func (r *Request) Flags() uint32 { return r.own().Infer().Flags }
 // Priority returns the request's priority: 1 is the highest, 0 the model's default.
 func (r *Request) Priority() uint64 { return r.own().Infer().Priority }
 
-// TimeoutMicros returns the timeout that the client gave, in µs; 0 is none.
+// TimeoutMicros returns the timeout that the client gave, in µs; 0: no timeout.
 func (r *Request) TimeoutMicros() uint64 { return r.own().Infer().TimeoutMicros }
 
 // Trace identifies the trace of a request, for what its backend sends to other services.
@@ -146,7 +146,7 @@ func (in *Input) Shape() []int64 { return in.own().Tensor().Shape }
 // the request has been released.
 func (in *Input) Data() []byte { return in.own().Data() }
 
-// Elements returns the elements of an input of BYTES, as parts of Data. It fails if Data is no sequence of lengths and bytes.
+// Elements returns the elements of an input of BYTES, as parts of Data. It fails if Data is malformed.
 func (in *Input) Elements() ([][]byte, error) {
 	data := in.Data()
 	var elements [][]byte

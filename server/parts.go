@@ -45,7 +45,7 @@ type Parts struct {
 	Traces *tracing.Tracer
 	// Samples returns the samples of a metric of models, for load reports; nil: no metrics.
 	Samples func(family string) []metrics.Sample
-	// IsReplayKey reports whether a value of infer.ReplayHeader keeps a request out of the
+	// IsReplayKey reports whether a value of ReplayHeader keeps a request out of the
 	// recording. If nil, requests are not recorded, and front ends ignore the header.
 	IsReplayKey func(value string) bool
 	// Logging shows and changes the log settings; required.

@@ -20,8 +20,8 @@ import (
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/panics"
-	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
 // endLimit is how long a process that has closed its stdout may take to end by itself, so that its exit status can be told.
@@ -59,9 +59,9 @@ func (p *program) Start(ctx context.Context, instance string, files *process.Fil
 // greet starts the process and has go-plugin make the handshake.
 func (p *program) greet(r *runner) error {
 	client := plugin.NewClient(&plugin.ClientConfig{
-		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: wire.CookieKey, MagicCookieValue: wire.CookieValue},
-		VersionedPlugins: map[int]plugin.PluginSet{wire.Version: {}},
-		AllowedProtocols: []plugin.Protocol{wire.Protocol},
+		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: ipc.PluginCookieKey, MagicCookieValue: ipc.PluginCookieValue},
+		VersionedPlugins: map[int]plugin.PluginSet{ipc.PluginVersion: {}},
+		AllowedProtocols: []plugin.Protocol{ipc.PluginProtocol},
 		StartTimeout:     math.MaxInt64, // Start has a limit instead
 		SkipHostEnv:      true,          // the runner adds it
 		Logger:           newLogger(p.log),
@@ -80,7 +80,7 @@ func (p *program) greet(r *runner) error {
 // chosen are the variables of go-plugin that plugins read: the cookie and the versions.
 func chosen(all []string) (variables []string) {
 	for _, v := range all {
-		if strings.HasPrefix(v, wire.CookieKey+"=") || strings.HasPrefix(v, wire.VersionsEnv+"=") {
+		if strings.HasPrefix(v, ipc.PluginCookieKey+"=") || strings.HasPrefix(v, ipc.PluginVersionsEnv+"=") {
 			variables = append(variables, v)
 		}
 	}
@@ -151,14 +151,14 @@ func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string,
 	}
 	built, err := strconv.Atoi(fields[1])
 	switch {
-	case fields[4] != wire.Protocol:
-		return infer.Unsupported, fmt.Sprintf("is one of another program: its protocol is %q, want %q", cut(fields[4]), wire.Protocol), false
+	case fields[4] != ipc.PluginProtocol:
+		return infer.Unsupported, fmt.Sprintf("is one of another program: its protocol is %q, want %q", cut(fields[4]), ipc.PluginProtocol), false
 	case err != nil || fields[0] != strconv.Itoa(plugin.CoreProtocolVersion):
-		return infer.Unsupported, fmt.Sprintf("made the handshake %q, want one as %q", cut(line), wire.Line(wire.Version)), false
-	case built < wire.Version:
-		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: build it anew with the SDK of this server", built, wire.Version), false
-	case built > wire.Version:
-		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: build it with the SDK of this server, or use a newer server", built, wire.Version), false
+		return infer.Unsupported, fmt.Sprintf("made the handshake %q, want one as %q", cut(line), ipc.PluginLine(ipc.PluginVersion)), false
+	case built < ipc.PluginVersion:
+		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: build it anew with the SDK of this server", built, ipc.PluginVersion), false
+	case built > ipc.PluginVersion:
+		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: build it with the SDK of this server, or use a newer server", built, ipc.PluginVersion), false
 	}
 	return infer.Internal, fmt.Sprintf("ended its handshake %q too early", cut(line)), false
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/sdk/wire"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -132,14 +131,14 @@ const takes = "exec >/proc/self/fd/9 2>/proc/self/fd/10\n"
 // the line.
 func TestAHandshakeThatIsMade(t *testing.T) {
 	t.Setenv("PLUGIN_UNIX_SOCKET_DIR", "of another")
-	t.Setenv(wire.FilesEnv, "of another")
+	t.Setenv(ipc.PluginFilesEnv, "of another")
 	t.Setenv("TMPDIR", t.TempDir())
-	g := newGreeted(t, "#!/bin/sh\necho '"+wire.Line(wire.Version)+"'\n"+takes+"env\necho descriptors /proc/self/fd/*\necho end\nexec sleep 600\n")
+	g := newGreeted(t, "#!/bin/sh\necho '"+ipc.PluginLine(ipc.PluginVersion)+"'\n"+takes+"env\necho descriptors /proc/self/fd/*\necho end\nexec sleep 600\n")
 	if err := g.start(t, t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got := g.printed(t, "end\n")
-	for _, want := range []string{wire.CookieKey + "=" + wire.CookieValue + "\n", wire.VersionsEnv + "=" + strconv.Itoa(wire.Version) + "\n", wire.FilesEnv + "=3,4,5,6,7,8,9,10\n", "fd/10"} {
+	for _, want := range []string{ipc.PluginCookieKey + "=" + ipc.PluginCookieValue + "\n", ipc.PluginVersionsEnv + "=" + strconv.Itoa(ipc.PluginVersion) + "\n", ipc.PluginFilesEnv + "=3,4,5,6,7,8,9,10\n", "fd/10"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}
@@ -156,7 +155,7 @@ func TestAHandshakeThatIsMade(t *testing.T) {
 // TestAPluginThatKeepsItsPipe never takes its outputs: what reads the pipe ends with the time limit, which goroutines that are
 // left behind would tell.
 func TestAPluginThatKeepsItsPipe(t *testing.T) {
-	g := newGreeted(t, "#!/bin/sh\necho '"+wire.Line(wire.Version)+"'\ntrap '' PIPE\nwhile echo more 2>/dev/null; do :; done\necho broken >&2\nexec sleep 600\n")
+	g := newGreeted(t, "#!/bin/sh\necho '"+ipc.PluginLine(ipc.PluginVersion)+"'\ntrap '' PIPE\nwhile echo more 2>/dev/null; do :; done\necho broken >&2\nexec sleep 600\n")
 	g.taking = 100 * time.Millisecond
 	if err := g.start(t, t.Context()); err != nil {
 		t.Fatal(err)
@@ -182,8 +181,8 @@ func TestHandshakesThatFail(t *testing.T) {
 		{"crashes", "kill -SEGV $$", infer.Internal, "was ended by SIGSEGV before its handshake", ""},
 		{"is silent", "exec 1>&-; exec sleep 600", infer.Internal, "closed its stdout before its handshake", ""},
 		{"hangs", "exec sleep 600", infer.Internal, "did not make its handshake within 1s (setting start-timeout-seconds)", ""},
-		{"older", "echo '" + wire.Line(0) + "'; exec sleep 600", infer.Unsupported, "was built for version 0 of the protocol of plugins, this server has version 3: build it anew with the SDK of this server", ""},
-		{"newer", "echo '" + wire.Line(4) + "'; exec sleep 600", infer.Unsupported, "was built for version 4 of the protocol of plugins, this server has version 3: build it with the SDK of this server, or use a newer server", ""},
+		{"older", "echo '" + ipc.PluginLine(0) + "'; exec sleep 600", infer.Unsupported, "was built for version 0 of the protocol of plugins, this server has version 3: build it anew with the SDK of this server", ""},
+		{"newer", "echo '" + ipc.PluginLine(4) + "'; exec sleep 600", infer.Unsupported, "was built for version 4 of the protocol of plugins, this server has version 3: build it with the SDK of this server, or use a newer server", ""},
 		{"of another program", "echo '1|1|unix|/tmp/x|grpc'; exec sleep 600", infer.Unsupported, `is one of another program: its protocol is "grpc", want "nereid"`, ""},
 		{"of another core", "echo '9|1|unix|none|nereid'; exec sleep 600", infer.Unsupported, `made the handshake "9|1|unix|none|nereid", want one as "1|3|unix|none|nereid"`, ""},
 		{"of no version", "echo '1|one|unix|none|nereid'; exec sleep 600", infer.Unsupported, `made the handshake "1|one|unix|none|nereid", want`, ""},

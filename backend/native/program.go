@@ -11,8 +11,8 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
 // program describes the processes of one model version.
@@ -45,27 +45,27 @@ func (p *program) Close() {}
 
 // completeBody is the body of AUTO_COMPLETE.
 type completeBody struct {
-	wire.Backend
-	wire.Model
+	ipc.PluginBackend
+	ipc.PluginModel
 	process.Surroundings
 }
 
 // initializeBody is the body of INITIALIZE. The initialization's parts stand here, as embedded ones are found one level deep.
 type initializeBody struct {
-	wire.Backend
-	wire.Model
-	wire.Instance
+	ipc.PluginBackend
+	ipc.PluginModel
+	ipc.PluginInstance
 	process.Tensors
 	process.Surroundings
 	process.Windows
 }
 
-func (p *program) wireBackend() wire.Backend {
-	return wire.Backend{Name: p.name, Directory: filepath.Dir(p.path), Settings: p.known.values, Message: p.known.message}
+func (p *program) wireBackend() ipc.PluginBackend {
+	return ipc.PluginBackend{Name: p.name, Directory: filepath.Dir(p.path), Settings: p.known.values, Message: p.known.message}
 }
 
-func (p *program) wireModel(config []byte, complete bool) wire.Model {
-	return wire.Model{
+func (p *program) wireModel(config []byte, complete bool) ipc.PluginModel {
+	return ipc.PluginModel{
 		Name: p.env.Name, Version: p.env.Version, Directory: p.env.Directory, Config: string(config), AutoComplete: complete,
 	}
 }
@@ -78,20 +78,20 @@ func (p *program) Complete(config []byte, surroundings process.Surroundings) any
 // Initialize implements process.Program.
 func (p *program) Initialize(at process.Placement, i process.Initialization) any {
 	return &initializeBody{
-		Backend: p.wireBackend(), Model: p.wireModel(at.Config, false), Instance: wireInstance(at),
+		PluginBackend: p.wireBackend(), PluginModel: p.wireModel(at.Config, false), PluginInstance: wireInstance(at),
 		Tensors: i.Tensors, Surroundings: i.Surroundings, Windows: i.Windows,
 	}
 }
 
-func wireInstance(at process.Placement) wire.Instance {
-	in := wire.Instance{
+func wireInstance(at process.Placement) ipc.PluginInstance {
+	in := ipc.PluginInstance{
 		Name: at.Instance, Kind: at.Kind, Profiles: at.Group.GetProfile(), Passive: at.Group.GetPassive(), HostPolicy: at.HostPolicy,
 	}
 	if device, err := strconv.ParseInt(at.Device, 10, 32); err == nil {
 		in.Device = int32(device)
 	}
 	for _, s := range at.Group.GetSecondaryDevices() {
-		in.Secondary = append(in.Secondary, wire.SecondaryDevice{Kind: s.GetKind().String(), Device: s.GetDeviceId()})
+		in.Secondary = append(in.Secondary, ipc.PluginSecondaryDevice{Kind: s.GetKind().String(), Device: s.GetDeviceId()})
 	}
 	return in
 }

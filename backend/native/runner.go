@@ -16,8 +16,8 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/panics"
-	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
 // runner is what go-plugin starts, reads and would kill: one process, whose stdout is a pipe until its handshake is over.
@@ -43,7 +43,7 @@ var _ pluginrunner.Runner = (*runner)(nil)
 const mostSaid = 64 << 10
 
 // taken are the variables that a plugin has from this server alone, whatever this process has itself.
-var taken = []string{wire.CookieKey + "=", wire.FilesEnv + "=", "PLUGIN_"}
+var taken = []string{ipc.PluginCookieKey + "=", ipc.PluginFilesEnv + "=", "PLUGIN_"}
 
 func newRunner(p *program, files *process.Files) *runner {
 	r := &runner{program: p, files: files}
@@ -82,7 +82,7 @@ func (r *runner) Start(context.Context) error {
 	started, err := children.Bear(func() (*launch.Process, error) {
 		return launch.Start(launch.Command{
 			Argv: []string{r.program.path}, Files: inherit,
-			Environment: append(r.environment, wire.FilesEnv+"="+strings.Join(numbers, ",")),
+			Environment: append(r.environment, ipc.PluginFilesEnv+"="+strings.Join(numbers, ",")),
 		}, children.NewMark())
 	})
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/bench/measure"
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/sdk/plugin"
-	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
 // settings are the flags.
@@ -31,7 +31,7 @@ type settings struct {
 }
 
 func main() {
-	if os.Getenv(wire.CookieKey) != "" {
+	if os.Getenv(ipc.PluginCookieKey) != "" {
 		plugin.Serve(newPassOn)
 	}
 	s := settings{sizes: measure.Numbers{16, 64 << 10, 1 << 20, 16 << 20}, batches: measure.Numbers{1, 8}}

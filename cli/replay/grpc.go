@@ -75,7 +75,7 @@ func (s *grpcSender) send(ctx context.Context, r *recording.Record) ([]recording
 		q.Outputs = append(q.Outputs, &kserve.ModelInferRequest_InferRequestedOutputTensor{Name: name})
 	}
 	if s.key != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, infer.ReplayHeader, s.key)
+		ctx = metadata.AppendToOutgoingContext(ctx, recording.Header, s.key)
 	}
 	if r.Decoupled {
 		return s.stream(ctx, q, mostAnswered(r))

@@ -59,7 +59,7 @@ func (s *httpSender) send(ctx context.Context, r *recording.Record) ([]recording
 	}
 	q.Header.Set("Content-Type", "application/octet-stream")
 	if s.key != "" {
-		q.Header.Set(infer.ReplayHeader, s.key)
+		q.Header.Set(recording.Header, s.key)
 	}
 	q.Header.Set(lengthHeader, strconv.Itoa(len(head)))
 	reply, err := s.client.Do(q)

@@ -6,16 +6,15 @@ import (
 	"encoding/json"
 )
 
-// TraceID is the number of a trace in a W3C context, and SpanID that of a part of it.
+// TraceID identifies a trace in a W3C context, SpanID a part of it.
 type (
 	TraceID [16]byte
 	SpanID  [8]byte
 )
 
-// IsZero reports whether there is no number.
 func (id TraceID) IsZero() bool { return id == TraceID{} }
 
-// NewTraceID makes a number that no other trace has.
+// NewTraceID returns a random TraceID.
 func NewTraceID() (id TraceID) {
 	_, _ = rand.Read(id[:]) // it never fails
 	return id
@@ -27,7 +26,7 @@ func NewSpanID() (id SpanID) {
 	return id
 }
 
-// context returns the W3C context in which t's model is, as JSON; "" if there is none.
+// context returns the W3C context in which t's model is, as JSON, or "".
 func (t *Trace) context() string {
 	c := &t.tree.config
 	if c.TraceID.IsZero() {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Tensor is a tensor as traces show it.
+// Tensor is a tensor in a trace.
 type Tensor struct {
 	Name     string
 	DataType string // "FP32", "BYTES"
@@ -14,11 +14,9 @@ type Tensor struct {
 	Data     string // elements separated by commas, those of BYTES in quotation marks; "" for FP16 and BF16
 }
 
-// WantsTensors reports whether Tensor records anything.
 func (t *Trace) WantsTensors() bool { return t != nil && t.tree.config.Tensors }
 
-// Tensor notes a tensor of the request, unless Memory has no room for its text. The bytes
-// are read before it returns.
+// Tensor records a tensor of the request, unless Memory has no room for its text.
 func (t *Trace) Tensor(name Name, tensor, dataType string, shape []int64, data []byte) {
 	if !t.WantsTensors() {
 		return
@@ -46,29 +44,28 @@ func (t *Trace) Tensor(name Name, tensor, dataType string, shape []int64, data [
 	tree.give(most - kept)
 }
 
-// copies is how often a text is in memory at most: as it is printed, in its entry, and as
-// JSON until its trace has been kept.
+// copies is the largest number of copies of a text in memory: printed, in its entry, and as JSON.
 const copies = 3
 
-// entrySize is more than an entry has beside its text, in memory or as JSON.
+// entrySize bounds the size of an entry without its text, in memory or as JSON.
 const entrySize = 64
 
-// sizes are the bytes of an element, and those of its longest text with a comma.
+// sizes are the bytes of an element and of its longest text with a comma.
 var sizes = map[string]struct{ element, text int }{
 	"BOOL": {1, 4}, "UINT8": {1, 4}, "INT8": {1, 5}, "UINT16": {2, 6}, "INT16": {2, 7}, "UINT32": {4, 11}, "INT32": {4, 12},
 	"UINT64": {8, 21}, "INT64": {8, 21}, "FP32": {4, 16}, "FP64": {8, 25},
 }
 
-// longest bounds the text of n bytes of a tensor.
+// longest bounds the size of the text of n bytes of a tensor.
 func longest(dataType string, n int) int {
 	if dataType == "BYTES" {
-		return n // an element's length takes more than two quotation marks and a comma
+		return n // a length is longer than two quotes and a comma
 	}
 	s := sizes[dataType]
 	return n / max(s.element, 1) * s.text
 }
 
-// text prints the elements of a tensor.
+// text formats the elements of a tensor.
 func text(dataType string, data []byte) string {
 	if dataType == "BYTES" {
 		return texts(data)
@@ -113,7 +110,7 @@ func appendElement(b []byte, dataType string, data []byte) []byte {
 	}
 }
 
-// texts prints elements that carry their length. What is cut off is left out.
+// texts formats elements that have their own length. An incomplete element is left out.
 func texts(data []byte) string {
 	b := make([]byte, 0, len(data))
 	for len(data) >= 4 {

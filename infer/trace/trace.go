@@ -5,8 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Trace is the record of one request. Its methods may be called from any goroutine, and
-// on nil.
+// Trace is the record of one request. Its methods may be called from any goroutine, and on nil.
 type Trace struct {
 	tree   *Tree
 	parent *Trace
@@ -18,35 +17,33 @@ type Trace struct {
 	activities                             int
 }
 
-// record is what Record shows.
 type record = Record
 
-// Record is what has been recorded of one request.
+// Record contains the entries of one request.
 type Record struct {
 	ID       uint64
 	ParentID uint64 // 0: a client's request
-	// Model, Version and RequestID are known from the entry Start on.
+	// Model, Version and RequestID are set by Begin.
 	Model     string
 	Version   int64
 	RequestID string
-	// Span names the request in the contexts that its model hands on; zero in trees
-	// whose Config has no TraceID.
+	// Span identifies the request in the contexts that its model passes on; zero without a TraceID.
 	Span    SpanID
 	Entries []Entry
 }
 
-// Entry is something that happened. In files each one is an object of its own.
+// Entry is one event.
 type Entry struct {
 	Name   Name
 	At     int64   // ns of the Config's clock
-	Tensor *Tensor // of the names that begin with TENSOR_, else nil
-	Own    bool    // a backend has reported it: its name is the backend's choice
+	Tensor *Tensor // for names that begin with TENSOR_
+	Own    bool    // reported by a backend, which chose its name
 }
 
-// Name says what happened, in Triton's words.
+// Name is the name of an event, in Triton's words.
 type Name string
 
-// The entries. Model has no time: it says which model a request has reached.
+// The names. Model has no time: it names the model of a request.
 const (
 	Model Name = ""
 
@@ -72,8 +69,7 @@ const (
 	BackendOutput Name = "TENSOR_BACKEND_OUTPUT"
 )
 
-// Child makes the trace of a request that is made for t's. It counts for the tree when it
-// begins; nil if t is.
+// Child returns the trace of a request made on behalf of t's request. It joins the tree in Begin.
 func (t *Trace) Child() *Trace {
 	if t == nil {
 		return nil
@@ -81,7 +77,7 @@ func (t *Trace) Child() *Trace {
 	return &Trace{tree: t.tree, parent: t}
 }
 
-// Begin notes that a version of a model has the request, since at.
+// Begin records that a version of a model has the request, since at.
 func (t *Trace) Begin(model string, version int64, request string, at int64) {
 	if t == nil {
 		return
@@ -104,8 +100,8 @@ func (t *Trace) Begin(model string, version int64, request string, at int64) {
 	}
 }
 
-// Queued notes that a scheduler has the request, since at, and reports whether it is the
-// first to say so.
+// Queued records that a scheduler has the request, since at, and reports whether this is the first
+// time.
 func (t *Trace) Queued(at int64) bool {
 	if t == nil {
 		return false
@@ -120,7 +116,7 @@ func (t *Trace) Queued(at int64) bool {
 	return true
 }
 
-// Given notes that an instance has the request, or is about to get it.
+// Given records that an instance has the request, or is about to get it.
 func (t *Trace) Given() {
 	if t == nil {
 		return
@@ -130,8 +126,8 @@ func (t *Trace) Given() {
 	t.given = t.recordingLocked()
 }
 
-// Executed notes that the instance has executed the request: when it took it, when the
-// model had its inputs, when the model had answered and when all was done.
+// Executed records the times of an execution: its start, when the inputs were ready, when the model
+// had answered, and its end.
 func (t *Trace) Executed(start, inputEnd, outputStart, end int64) {
 	if t == nil {
 		return
@@ -149,19 +145,19 @@ func (t *Trace) Executed(start, inputEnd, outputStart, end int64) {
 	tree.unlock()
 }
 
-// What backends may report of one request.
+// Limits of the activities of one request.
 const (
 	mostActivities   = 1000
 	mostActivityName = 256 // bytes
 )
 
-// ActivityName reports whether Activity takes a name.
+// ActivityName reports whether Activity accepts a name.
 func ActivityName(name string) bool {
 	return name != "" && len(name) <= mostActivityName && utf8.ValidString(name)
 }
 
-// Activity notes what a backend has done for the request, at a time that is moved into that of the request. Beyond
-// mostActivities, or without room in Memory, it is left out. ActivityName takes the name.
+// Activity records an activity of a backend. Its time is clamped to the time of the request. Beyond
+// mostActivities, or without room in Memory, it is left out.
 func (t *Trace) Activity(name string, at int64) {
 	if t == nil || !t.tree.config.Timestamps {
 		return
@@ -187,7 +183,7 @@ func (t *Trace) Activity(name string, at int64) {
 	}
 }
 
-// Returned notes that the instance has given the request back without a look at it.
+// Returned records that the instance has not begun the request and has given it back.
 func (t *Trace) Returned() {
 	if t == nil {
 		return
@@ -199,7 +195,7 @@ func (t *Trace) Returned() {
 	tree.unlock()
 }
 
-// Responded notes that a response goes up. The last one ends the request.
+// Responded records a response. The last one ends the request.
 func (t *Trace) Responded(last bool) {
 	if t == nil {
 		return
@@ -217,7 +213,7 @@ func (t *Trace) Responded(last bool) {
 	tree.unlock()
 }
 
-// Refused ends a request that its model's version has not accepted.
+// Refused ends a request that its version has not accepted.
 func (t *Trace) Refused() {
 	if t == nil {
 		return
@@ -229,12 +225,12 @@ func (t *Trace) Refused() {
 	tree.unlock()
 }
 
-// Stamp notes what the front end does now, in the trace that New has made.
+// Stamp records an event of the front end, now.
 func (t *Trace) Stamp(name Name) {
 	t.StampAt(name, 0)
 }
 
-// StampAt is Stamp for something that was at another time; 0 is now.
+// StampAt is Stamp for another time; 0 is now.
 func (t *Trace) StampAt(name Name, at int64) {
 	if t == nil {
 		return
@@ -244,7 +240,7 @@ func (t *Trace) StampAt(name Name, at int64) {
 	t.tree.frontLocked(t, name, at)
 }
 
-// Finish says that the front end is done with the request.
+// Finish records that the front end is done with the request.
 func (t *Trace) Finish() {
 	if t == nil {
 		return
@@ -258,8 +254,8 @@ func (t *Trace) Finish() {
 	tree.unlock()
 }
 
-// Text is what a model is given, so that it can name the trace for requests of its own:
-// the number of the trace, and the W3C context as JSON if there is one.
+// Text identifies the trace to a model: its number, followed by the W3C context as JSON if there is
+// one.
 func (t *Trace) Text() string {
 	if t == nil {
 		return ""
@@ -267,7 +263,7 @@ func (t *Trace) Text() string {
 	return strconv.FormatUint(t.ID, 10) + t.context()
 }
 
-// Is reports whether a model means this trace by text, which Text has made.
+// Is reports whether text, made by Text, means this trace.
 func (t *Trace) Is(text []byte) bool {
 	if t == nil || len(text) == 0 {
 		return false
@@ -280,7 +276,6 @@ func (t *Trace) Is(text []byte) bool {
 	return len(rest) == 0 || rest[0] == '{'
 }
 
-// recordingLocked reports whether the request is under way.
 func (t *Trace) recordingLocked() bool { return t.begun && !t.ended }
 
 func (t *Trace) stampLocked(name Name, at int64) {
@@ -289,7 +284,7 @@ func (t *Trace) stampLocked(name Name, at int64) {
 	}
 }
 
-// endLocked ends the request if nothing more comes of it.
+// endLocked ends the request if no event follows.
 func (t *Trace) endLocked() {
 	if !t.recordingLocked() || !t.responded || t.given {
 		return

@@ -28,7 +28,7 @@ func (r *recording) root(change func(*trace.Config)) *trace.Trace {
 	return trace.New(c)
 }
 
-// shown prints the records of a complete tree; nil if there is none.
+// shown prints the records of a complete tree, or of nil.
 func (r *recording) shown(t *testing.T) []string {
 	t.Helper()
 	select {
@@ -237,7 +237,7 @@ func TestTreesAreForManyGoroutines(t *testing.T) {
 	}
 }
 
-// account is a Memory of so many bytes.
+// account is a Memory with this number of bytes.
 type account struct{ left int64 }
 
 func (a *account) Take(n int64) bool {

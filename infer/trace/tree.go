@@ -5,51 +5,49 @@ import (
 	"sync/atomic"
 )
 
-// Config says what is recorded of a request of a client.
+// Config selects the recorded data of a client's request.
 type Config struct {
 	Timestamps bool // Triton's level TIMESTAMPS
 	Tensors    bool // Triton's level TENSORS
-	// FrontEndLast puts the entries of the front end behind all others of the request,
-	// where Triton has those of gRPC.
+	// FrontEndLast puts the entries of the front end after all others, as Triton does for gRPC.
 	FrontEndLast bool
 
-	// TraceID and State are of the W3C context that models are to hand on; without a
-	// TraceID there is none. Parent is the client's span, zero if it has named none.
+	// TraceID and State are the W3C context for models; none without a TraceID. Parent is the
+	// client's span, or zero.
 	TraceID TraceID
 	Parent  SpanID
 	State   string
 
-	Memory Memory // for texts of tensors and names of activities; nil: there is room for all
+	Memory Memory // for texts; nil: unlimited
 
-	IDs  *atomic.Uint64 // the number of the last trace that has begun
-	Now  func() int64   // ns of the clock that schedulers and backends use
-	Done func(*Tree)    // called once, when the tree is complete; its receiver calls Release
+	IDs  *atomic.Uint64 // the last number of a trace
+	Now  func() int64   // ns of the clock of schedulers and backends
+	Done func(*Tree)    // called once for the complete tree; the receiver calls Release
 }
 
-// Memory is the account of what texts take, in bytes. Its methods do not wait.
+// Memory is the account of texts, in bytes. Its methods do not wait.
 type Memory interface {
-	Take(n int64) bool // whether there is room
+	Take(n int64) bool // reports whether there is room
 	Give(n int64)
 }
 
-// Tree is one request of a client with all requests that were made for it.
+// Tree is a client's request with all requests made on its behalf.
 type Tree struct {
 	config Config
 
 	mu        sync.Mutex
-	traces    []*Trace // the client's request first, the others as they began
-	late      []Entry  // of the front end, with FrontEndLast
-	open      int      // begun traces that have not ended, and one more until Finish
+	traces    []*Trace // the client's request first, then in the order of Begin
+	late      []Entry  // entries of the front end, with FrontEndLast
+	open      int      // unfinished traces, plus one until Finish
 	finished  bool     // the front end has called Finish
 	responded bool     // the client's request has a response
 	complete  bool
-	taken     int64 // of Memory
-	omitted   int   // tensors for which Memory had no room
-	left      int   // activities for which there was none, or that were too many
+	taken     int64 // taken from Memory
+	omitted   int   // tensors without room in Memory
+	left      int   // activities without room, or too many
 }
 
-// New makes the tree of a request that a client has sent, and returns the trace of that
-// request. The front end calls Finish once.
+// New returns the trace of a client's request in a new tree. The front end calls Finish once.
 func New(config Config) *Trace {
 	tree := &Tree{config: config, open: 1}
 	t := &Trace{tree: tree}
@@ -57,10 +55,9 @@ func New(config Config) *Trace {
 	return t
 }
 
-// Config returns what the tree was made with.
 func (tree *Tree) Config() *Config { return &tree.config }
 
-// Records are the requests of a tree that is complete: the client's first.
+// Records returns the records of a complete tree: the client's request first.
 func (tree *Tree) Records() []*Record {
 	records := make([]*Record, len(tree.traces))
 	for i, t := range tree.traces {
@@ -69,15 +66,13 @@ func (tree *Tree) Records() []*Record {
 	return records
 }
 
-// Omitted returns how many tensors are not recorded for want of memory, of a tree that is
-// complete.
+// Omitted returns the number of tensors that were not recorded for lack of memory.
 func (tree *Tree) Omitted() int { return tree.omitted }
 
-// LeftOut returns how many activities are not recorded for want of memory or because they were too many, of a tree that is
-// complete.
+// LeftOut returns the number of activities that were not recorded.
 func (tree *Tree) LeftOut() int { return tree.left }
 
-// Release gives the memory of texts back, of a tree that is complete.
+// Release refunds the memory of texts.
 func (tree *Tree) Release() {
 	tree.give(tree.taken)
 	tree.taken = 0
@@ -99,7 +94,7 @@ func (tree *Tree) enterLocked(t *Trace) {
 	tree.traces = append(tree.traces, t)
 }
 
-// frontLocked notes what the front end does; at is 0 for now.
+// frontLocked records an event of the front end; at 0 is now.
 func (tree *Tree) frontLocked(t *Trace, name Name, at int64) {
 	if tree.complete || !tree.config.Timestamps {
 		return
@@ -114,7 +109,7 @@ func (tree *Tree) frontLocked(t *Trace, name Name, at int64) {
 	t.Entries = append(t.Entries, Entry{Name: name, At: at})
 }
 
-// unlock unlocks mu, and tells Done if the tree is complete now.
+// unlock unlocks mu, and calls Done if the tree is complete.
 func (tree *Tree) unlock() {
 	over := tree.open == 0 && !tree.complete
 	if over {

@@ -17,7 +17,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/peer"
-	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
 const (
@@ -158,7 +157,7 @@ type hostile struct {
 // runHostile is the whole life of the plugin.
 func runHostile() error {
 	var fds []int
-	for field := range strings.SplitSeq(os.Getenv(wire.FilesEnv), ",") {
+	for field := range strings.SplitSeq(os.Getenv(ipc.PluginFilesEnv), ",") {
 		fd, err := strconv.Atoi(field)
 		if err != nil {
 			return err
@@ -167,7 +166,7 @@ func runHostile() error {
 		fds = append(fds, fd)
 	}
 	file := func(i int) *os.File { return os.NewFile(uintptr(fds[i]), "inherited") }
-	fmt.Println(wire.Line(wire.Version))
+	fmt.Println(ipc.PluginLine(ipc.PluginVersion))
 	for i, fd := range fds[len(fds)-2:] {
 		if err := unix.Dup3(fd, 1+i, 0); err != nil {
 			return err
@@ -213,7 +212,7 @@ func (h *hostile) say(kind ipc.Kind, id uint64, fields map[string]any) {
 // open acts on AUTO_COMPLETE and INITIALIZE.
 func (h *hostile) open(m peer.Message) error {
 	var told struct {
-		wire.Model
+		ipc.PluginModel
 		Decoupled bool  `msgpack:"decoupled"`
 		Default   int64 `msgpack:"default_bytes"`
 		Growth    int64 `msgpack:"growth_bytes"`

@@ -24,10 +24,10 @@ type Exhausted struct{ Text string }
 
 func (e *Exhausted) Error() string { return e.Text }
 
-// Arena takes blocks for the bytes that this side sends, lends them to the server and keeps what comes back. Sizes are
+// Arena allocates blocks for outgoing bytes, lends them to the server and reuses returned ones. Sizes are
 // classes of whole pages, four to the octave, so at most a fifth of a block is wasted. A block keeps its class and its place;
 // free ones of a class are reused last in, first out, because memory that was touched a moment ago is many times
-// cheaper than fresh memory. Only if the file has no place left are free neighbours joined and cut anew.
+// cheaper than fresh memory. Only if the file has no room left are free neighbours joined and cut again.
 //
 //	        place: in the file, sparse, cheap       memory: real, counted in backed
 //	taken   the next bytes behind top               reserved before use, in steps of growth
@@ -37,10 +37,10 @@ type Arena struct {
 	sizes Sizes
 	end   int64
 
-	mu     sync.Mutex
-	places []place            // by index
-	unused []uint32           // indices whose place has been joined with others
-	free   map[int64][]uint32 // by size, hollow ones first
+	mu      sync.Mutex
+	extents []extent           // by index
+	unused  []uint32           // indices whose place has been joined with others
+	free    map[int64][]uint32 // by size, hollow ones first
 	// Places below top have been taken, and memory up to reserved has been reserved.
 	top, reserved int64
 	backed        int64 // bytes of real memory
@@ -55,7 +55,7 @@ type Arena struct {
 }
 
 // place is where a block lies; its index and generation make the ticket.
-type place struct {
+type extent struct {
 	offset, size int64
 	references   uint32 // of the Block and of each descriptor that is out
 	generation   uint32
@@ -144,7 +144,7 @@ func (a *Arena) Take(n int64) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &a.places[index]
+	p := &a.extents[index]
 	p.references = 1
 	a.used += p.size
 	a.mostUsed = max(a.mostUsed, a.used)
@@ -171,7 +171,7 @@ func (a *Arena) Lend(b *Block) (ticket uint64, err error) {
 		}
 	}
 	a.outstanding++
-	p := &a.places[b.index]
+	p := &a.extents[b.index]
 	p.references++
 	return uint64(b.index) | uint64(p.generation)<<32, nil
 }
@@ -234,7 +234,7 @@ func (p *Peer) patience() time.Duration {
 	return a.since.Add(trimAfter).Sub(now)
 }
 
-// collectLocked learns what has come back. An error ends the connection.
+// collectLocked reads returned tickets. An error ends the connection.
 //
 // Ordering: the server stores a ticket in its place before the count, and reuses the place only when ours says that it
 // has been collected.
@@ -251,7 +251,7 @@ func (a *Arena) collectLocked() error {
 	for ; a.collected != returned; a.collected++ {
 		ticket := a.peer.down.Uint64(shm.ReturnRingOffset + 8*int(a.collected%shm.ReturnRingSlots)).Load()
 		index := uint32(ticket)
-		if int(index) >= len(a.places) || a.places[index].generation != uint32(ticket>>32) || a.places[index].references == 0 || a.outstanding == 0 {
+		if int(index) >= len(a.extents) || a.extents[index].generation != uint32(ticket>>32) || a.extents[index].references == 0 || a.outstanding == 0 {
 			err := ipc.Broken("return", "ticket %#x came back and was not out", ticket)
 			a.peer.fail(err)
 			return err
@@ -264,7 +264,7 @@ func (a *Arena) collectLocked() error {
 }
 
 func (a *Arena) dropLocked(index uint32) {
-	p := &a.places[index]
+	p := &a.extents[index]
 	if p.references--; p.references > 0 {
 		return
 	}
@@ -277,14 +277,14 @@ func (a *Arena) dropLocked(index uint32) {
 func (a *Arena) findLocked(size int64) (uint32, error) {
 	if free := a.free[size]; len(free) > 0 {
 		index := free[len(free)-1]
-		p := &a.places[index]
+		p := &a.extents[index]
 		if p.hollow {
 			if _, err := a.reserveLocked(p.offset, size, size); err != nil {
 				return 0, err
 			}
 			p.hollow = false
 		}
-		// Memory may have been taken from free places meanwhile, and what is free was joined never.
+		// Memory may have been taken from free places meanwhile, and free neighbours are never joined in advance.
 		free = a.free[size]
 		a.free[size] = free[:len(free)-1]
 		return index, nil
@@ -309,12 +309,12 @@ func (a *Arena) enterLocked(offset, size int64) uint32 {
 	if last := len(a.unused) - 1; last >= 0 {
 		index := a.unused[last]
 		a.unused = a.unused[:last]
-		p := &a.places[index]
+		p := &a.extents[index]
 		p.offset, p.size, p.hollow = offset, size, false
 		return index
 	}
-	a.places = append(a.places, place{offset: offset, size: size})
-	return uint32(len(a.places) - 1)
+	a.extents = append(a.extents, extent{offset: offset, size: size})
+	return uint32(len(a.extents) - 1)
 }
 
 // cutLocked joins free neighbours, as there is no place behind the last block, and cuts one out of them.
@@ -323,9 +323,9 @@ func (a *Arena) cutLocked(size int64) (uint32, error) {
 	if run == nil {
 		return 0, a.exhausted(size, fmt.Sprintf("no place for %d bytes in a file of %d", size, a.end))
 	}
-	start, length := a.places[run[0]].offset, int64(0)
+	start, length := a.extents[run[0]].offset, int64(0)
 	for _, index := range run {
-		p := &a.places[index]
+		p := &a.extents[index]
 		length += p.size
 		a.free[p.size] = slices.DeleteFunc(a.free[p.size], func(other uint32) bool { return other == index })
 		if !p.hollow {
@@ -343,16 +343,16 @@ func (a *Arena) cutLocked(size int64) (uint32, error) {
 	return a.enterLocked(start, size), nil
 }
 
-// freeRunLocked returns free places, one behind the other, that have size bytes together; nil if there are none.
+// freeRunLocked returns free places, one behind the other, that have size bytes together, or nil.
 func (a *Arena) freeRunLocked(size int64) []uint32 {
 	var all []uint32
 	for _, indices := range a.free {
 		all = append(all, indices...)
 	}
-	slices.SortFunc(all, func(x, y uint32) int { return int(a.places[x].offset>>12) - int(a.places[y].offset>>12) })
+	slices.SortFunc(all, func(x, y uint32) int { return int(a.extents[x].offset>>12) - int(a.extents[y].offset>>12) })
 	first, length, end := 0, int64(0), int64(-1)
 	for i, index := range all {
-		p := &a.places[index]
+		p := &a.extents[index]
 		if p.offset != end {
 			first, length = i, 0
 		}
@@ -366,7 +366,7 @@ func (a *Arena) freeRunLocked(size int64) []uint32 {
 
 func (a *Arena) keepHollowLocked(offset, size int64) {
 	index := a.enterLocked(offset, size)
-	a.places[index].hollow = true
+	a.extents[index].hollow = true
 	a.free[size] = slices.Insert(a.free[size], 0, index)
 }
 

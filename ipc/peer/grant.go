@@ -8,10 +8,10 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// reserveLocked makes memory real: size bytes, or if they are not to be had the needed ones. It returns how many.
+// reserveLocked reserves size bytes, or only the needed ones if memory is short. It returns the number.
 func (a *Arena) reserveLocked(offset, size, needed int64) (int64, error) {
 	reason := ""
-	// A step ahead is welcome; what is needed is worth giving up free blocks, in the end all of them.
+	// A step ahead is optional; for the needed bytes free blocks are given up, in the end all of them.
 	for _, try := range []struct {
 		amount     int64
 		lastResort bool
@@ -42,7 +42,7 @@ func (a *Arena) reserveLocked(offset, size, needed int64) (int64, error) {
 	return 0, a.exhausted(needed, reason)
 }
 
-// grantedLocked reports whether so many bytes may be reserved. It asks the server if that has not allowed as many before, and
+// grantedLocked reports whether size bytes may be reserved. It asks the server if that has not allowed as many before, and
 // waits for the answer with mu held: no frame is sent, so the goroutine that reads need not take part.
 func (a *Arena) grantedLocked(total int64) bool {
 	granted, answered := a.peer.down.Uint64(shm.GrantOffset), a.peer.down.Uint64(shm.AskedOffset)
@@ -73,7 +73,7 @@ func (a *Arena) tellLocked(total int64) uint64 {
 	return a.asked
 }
 
-// giveBackLocked gives back about surplus bytes: what was reserved ahead, then free blocks, large and old ones first.
+// giveBackLocked gives back about surplus bytes: bytes reserved ahead, then free blocks, large and old ones first.
 func (a *Arena) giveBackLocked(surplus int64) {
 	if surplus <= 0 {
 		return
@@ -93,7 +93,7 @@ func (a *Arena) giveBackLocked(surplus int64) {
 			if surplus <= 0 {
 				return
 			}
-			if p := &a.places[index]; !p.hollow {
+			if p := &a.extents[index]; !p.hollow {
 				p.hollow = true
 				a.hollowOutLocked(p.offset, size)
 				surplus -= size
@@ -104,6 +104,6 @@ func (a *Arena) giveBackLocked(surplus int64) {
 
 func (a *Arena) hollowOutLocked(offset, size int64) {
 	a.backed -= size
-	// What the kernel refuses to take back stays real, and goes when the place is next given back.
+	// Memory that the kernel refuses to take back stays reserved until the block is given back again.
 	_ = a.peer.up.Discard(offset, size)
 }

@@ -33,14 +33,14 @@ type Loan struct {
 	ticket uint64
 	offset uint64
 	data   []byte
-	faults Faults // up to when the process had had so many, nothing was written
+	faults Faults // nothing was written before this number of faults
 	at     int    // in live
 	refs   atomic.Int32
 	// settled is of the goroutine that has called Settle.
 	settled bool
 }
 
-// Faults is a count of this process's page faults: what the author had written into inputs when it was taken, has been counted.
+// Faults is a number of page faults of this process: it includes all writes into inputs before it was read.
 type Faults int64
 
 func (l *loans) attach(p *Peer, file *os.File) (err error) {
@@ -127,7 +127,7 @@ func (l *Loan) End(now Faults) {
 }
 
 // Ticket returns the ticket, and where data, a part of the loan's bytes, lies in *requests*; ok is false if it lies elsewhere,
-// or may have been written when now was counted: then other processes see other bytes there. What is written later is seen by this process
+// or may have been written when now was counted: then other processes see other bytes there. Later writes are seen by this process
 // alone.
 func (l *Loan) Ticket(data []byte, now Faults) (ticket, offset uint64, ok bool) {
 	if !l.loans.private {
@@ -157,7 +157,7 @@ func (l *Loan) Release() {
 	l.loans.peer.GiveBack(l.ticket)
 }
 
-// written reports whether the author may have written into the loan, with so many faults of the process up to now.
+// written reports whether the author may have written into the loan, given the process's current number of faults.
 func (l *Loan) written(now Faults) bool {
 	if now == l.faults {
 		return false
@@ -185,7 +185,7 @@ func (l *loans) end(loan *Loan, now Faults) {
 }
 
 // drop drops the private pages of a loan, but for pages that another loan shows as well: tensors of one request may lie
-// side by side in one block. What is left goes with the last of them. The caller holds mu.
+// side by side in one block. The rest is unmapped with the last of them. The caller holds mu.
 func (l *loans) drop(loan *Loan) {
 	first := loan.offset / shm.PageSize * shm.PageSize
 	end := (loan.offset + uint64(len(loan.data)) + shm.PageSize - 1) / shm.PageSize * shm.PageSize

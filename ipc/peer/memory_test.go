@@ -16,7 +16,7 @@ import (
 // worth of bookkeeping, and returns them in random order: contents never mix and memory stays bounded.
 func TestBlocksComeBackAndAreReused(t *testing.T) {
 	var charged atomic.Int64
-	r := newRig(t, ipc.Config{
+	r := newFixture(t, ipc.Config{
 		MaxArena: 32 << 20, FreeArena: 1 << 20,
 		Charge: func(n int64) bool { charged.Add(n); return true }, Refund: func(n int64) { charged.Add(-n) },
 	}, nil, into(NewBox()))
@@ -77,7 +77,7 @@ func TestBlocksComeBackAndAreReused(t *testing.T) {
 // TestArenaSaysWhyThereIsNoMemory exhausts each limit.
 func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 	t.Run("maximum", func(t *testing.T) {
-		r := newRig(t, ipc.Config{}, nil, into(NewBox()))
+		r := newFixture(t, ipc.Config{}, nil, into(NewBox()))
 		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10, Max: 1 << 20})
 		first, err := arena.Take(900 << 10)
 		if err != nil {
@@ -92,7 +92,7 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		second.Release()
 	})
 	t.Run("account", func(t *testing.T) {
-		r := newRig(t, ipc.Config{MaxArena: 32 << 20, FreeArena: 64 << 10, Charge: func(int64) bool { return false }, Refund: func(int64) {}}, nil, into(NewBox()))
+		r := newFixture(t, ipc.Config{MaxArena: 32 << 20, FreeArena: 64 << 10, Charge: func(int64) bool { return false }, Refund: func(int64) {}}, nil, into(NewBox()))
 		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10, Max: 32 << 20})
 		block, err := arena.Take(32 << 10)
 		if err != nil {
@@ -102,7 +102,7 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		block.Release()
 	})
 	t.Run("file", func(t *testing.T) {
-		r := newRig(t, ipc.Config{UpSize: 64 << 20}, nil, into(NewBox()))
+		r := newFixture(t, ipc.Config{UpSize: 64 << 20}, nil, into(NewBox()))
 		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10})
 		wantExhausted(t, arena, 1<<40, "no place for")
 		// All places are of one size; a longer block is cut out of free neighbours.
@@ -135,7 +135,7 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		}
 	})
 	t.Run("descriptors", func(t *testing.T) {
-		r := newRig(t, ipc.Config{}, nil, into(NewBox()))
+		r := newFixture(t, ipc.Config{}, nil, into(NewBox()))
 		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10})
 		block, err := arena.Take(5000)
 		if err != nil {
@@ -170,7 +170,7 @@ func wantExhausted(t *testing.T, arena *Arena, n int64, reason string) {
 func TestIdlePeerGivesMemoryBack(t *testing.T) {
 	var charged atomic.Int64
 	box := NewBox()
-	r := newRig(t, ipc.Config{
+	r := newFixture(t, ipc.Config{
 		MaxArena: 32 << 20, FreeArena: 1 << 20,
 		Charge: func(n int64) bool { charged.Add(n); return true }, Refund: func(n int64) { charged.Add(-n) },
 	}, nil, into(box))
@@ -205,7 +205,7 @@ func TestIdlePeerGivesMemoryBack(t *testing.T) {
 
 // TestTicketThatWasNotOutEndsTheConnection returns a ticket twice.
 func TestTicketThatWasNotOutEndsTheConnection(t *testing.T) {
-	r := newRig(t, ipc.Config{}, nil, into(NewBox()))
+	r := newFixture(t, ipc.Config{}, nil, into(NewBox()))
 	arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10})
 	block, err := arena.Take(5000)
 	if err != nil {
@@ -229,11 +229,11 @@ func TestTicketThatWasNotOutEndsTheConnection(t *testing.T) {
 	}
 }
 
-// TestLoanShowsTheFileAgainAfterAWrite writes into a loan; the next one in the same block shows what the server has
+// TestLoanShowsTheFileAgainAfterAWrite writes into a loan; the next one in the same block shows the bytes that the server has
 // written, unless a neighbour is still looked at, with which the page goes.
 func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 	up := make(chan ipc.Frame, 16)
-	r := newRig(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, into(NewBox()))
+	r := newFixture(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, into(NewBox()))
 	const n = 3*shm.PageSize + 100
 	if err := r.requests.Reserve(0, 1<<20); err != nil {
 		t.Fatal(err)
@@ -293,7 +293,7 @@ func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 
 // TestACountOfFaultsServesSettledLoansAlone: a loan of which an author has a reference may be written after the count.
 func TestACountOfFaultsServesSettledLoansAlone(t *testing.T) {
-	r := newRig(t, ipc.Config{}, nil, into(NewBox()))
+	r := newFixture(t, ipc.Config{}, nil, into(NewBox()))
 	const n = 2 * shm.PageSize
 	if err := r.requests.Reserve(0, 1<<20); err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ type Peer struct {
 		sync.Mutex
 		boxes []*Box // of goroutines that do not read
 	}
-	spin Spin // of those that wait for anything but an answer to a question of theirs
+	spin Spin // of goroutines that do not wait for an answer
 
 	sending sync.Mutex // held by the goroutine that writes the up ring
 	out     *ipc.Producer
@@ -170,7 +170,7 @@ func (p *Peer) Close() {
 func (p *Peer) Done() <-chan struct{} { return p.ended.done }
 
 // Err returns why the connection has ended, nil as long as it has not: ErrGone, an *ipc.ProtocolError if the server has
-// broken the protocol, or what the system says.
+// broken the protocol, or an error of the system.
 func (p *Peer) Err() error {
 	if p.ended.yes.Load() {
 		return p.ended.err
@@ -195,7 +195,7 @@ func (p *Peer) BeginAhead(batch uint64) bool {
 	return p.withdrawn.Load() != batch
 }
 
-// Now returns CLOCK_MONOTONIC in ns, by which both sides stamp what they publish.
+// Now returns CLOCK_MONOTONIC in ns, the clock of both sides' timestamps.
 func Now() int64 { return epochNanos + int64(time.Since(epoch)) }
 
 var epoch, epochNanos = func() (time.Time, int64) {

@@ -24,7 +24,7 @@ func TestFramesOfAllSizesPassBothWays(t *testing.T) {
 			up := make(chan error, 1)
 			received := 0
 			box := NewBox()
-			r := newRig(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error {
+			r := newFixture(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error {
 				if f.ID != uint64(received) || f.Kind != ipc.Log || len(f.Body) != size(received) {
 					up <- fmt.Errorf("frame %d: got %s %d of %d bytes, want %d bytes", received, f.Kind, f.ID, len(f.Body), size(received))
 				}
@@ -79,7 +79,7 @@ func TestGoroutinesReadForOneAnother(t *testing.T) {
 	for i := range boxes {
 		boxes[i] = NewBox()
 	}
-	r := newRig(t, ipc.Config{}, func(c *ipc.Channel, f ipc.Frame) error { return c.Send(ipc.Result, f.ID, f.Body) }, func(m Message) *Box { return boxes[m.ID%goroutines] })
+	r := newFixture(t, ipc.Config{}, func(c *ipc.Channel, f ipc.Frame) error { return c.Send(ipc.Result, f.ID, f.Body) }, func(m Message) *Box { return boxes[m.ID%goroutines] })
 	var all sync.WaitGroup
 	for i, box := range boxes {
 		all.Go(func() {
@@ -107,7 +107,7 @@ func TestGoroutinesReadForOneAnother(t *testing.T) {
 // TestEndOfTheServerEndsEachWait has goroutines wait that read, and that do not.
 func TestEndOfTheServerEndsEachWait(t *testing.T) {
 	box := NewBox()
-	r := newRig(t, ipc.Config{}, nil, into(box))
+	r := newFixture(t, ipc.Config{}, nil, into(box))
 	errs := make(chan error, 3)
 	for range 3 {
 		go func() {
@@ -134,7 +134,7 @@ func TestEndOfTheServerEndsEachWait(t *testing.T) {
 // TestBatchesAheadAreSeenByOneSideAtLeast begins batches while they are withdrawn: never do both sides miss the
 // other's word.
 func TestBatchesAheadAreSeenByOneSideAtLeast(t *testing.T) {
-	r := newRig(t, ipc.Config{}, nil, into(NewBox()))
+	r := newFixture(t, ipc.Config{}, nil, into(NewBox()))
 	both := 0
 	for number := uint64(1); number <= 2000; number++ {
 		certain := make(chan bool, 1)
@@ -156,7 +156,7 @@ func TestBatchesAheadAreSeenByOneSideAtLeast(t *testing.T) {
 func TestLongBodiesTravelInBlocks(t *testing.T) {
 	box := NewBox()
 	up := make(chan ipc.Frame, 8)
-	r := newRig(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, into(box))
+	r := newFixture(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, into(box))
 	if err := r.peer.Send(ipc.Log, 1, make([]byte, ipc.MaxInlineBody+1)); err == nil {
 		t.Error("a body was spilled before there was an arena")
 	}
@@ -210,7 +210,7 @@ func TestLongBodiesTravelInBlocks(t *testing.T) {
 // unless they are many.
 func TestTicketsWaitForTheAnswer(t *testing.T) {
 	up := make(chan ipc.Frame, 200)
-	r := newRig(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, into(NewBox()))
+	r := newFixture(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, into(NewBox()))
 	r.peer.HoldTickets(true)
 	for ticket := range uint64(patientTickets) {
 		r.peer.GiveBack(ticket)
@@ -244,7 +244,7 @@ func TestTicketsWaitForTheAnswer(t *testing.T) {
 // TestRingThatCannotBeTrustedEndsTheConnection writes what no supervisor writes.
 func TestRingThatCannotBeTrustedEndsTheConnection(t *testing.T) {
 	box := NewBox()
-	r := newRig(t, ipc.Config{}, nil, into(box))
+	r := newFixture(t, ipc.Config{}, nil, into(box))
 	// The supervisor's own frame, of another life.
 	frame, err := r.channel.Begin(ipc.Cancel, 1, 8)
 	if err != nil {
@@ -262,7 +262,7 @@ func TestRingThatCannotBeTrustedEndsTheConnection(t *testing.T) {
 	}
 }
 
-// TestAttachRefusesOtherProtocols changes what the supervisor's file begins with.
+// TestAttachRefusesOtherProtocols changes the beginning of the supervisor's file.
 func TestAttachRefusesOtherProtocols(t *testing.T) {
 	for _, offset := range []int{shm.MagicOffset, shm.VersionOffset} {
 		down, err := shm.NewRegion(shm.Memfd{}, shm.DownSize, shm.ReadWrite)
@@ -319,12 +319,12 @@ func TestSpinOutlastsYieldsThatMadeTheFrame(t *testing.T) {
 	}
 }
 
-// TestAReadingOfTheClockGoesAlong: what a caller has read is when its frame was published, and when a look has seen a frame is told to the
+// TestAReadingOfTheClockGoesAlong: the caller's reading of the clock is when its frame was published, and when a look has seen a frame is told to the
 // goroutine that looked, and to no other.
 func TestAReadingOfTheClockGoesAlong(t *testing.T) {
 	posted := make(chan int64, 1)
 	box, others := NewBox(), NewBox()
-	r := newRig(t, ipc.Config{}, func(c *ipc.Channel, _ ipc.Frame) error {
+	r := newFixture(t, ipc.Config{}, func(c *ipc.Channel, _ ipc.Frame) error {
 		posted <- c.Posted()
 		return nil
 	}, func(m Message) *Box {

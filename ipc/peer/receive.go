@@ -15,7 +15,7 @@ import (
 
 // Box keeps messages for a goroutine that waits for them.
 type Box struct {
-	count    atomic.Int32 // of messages, for those who look without the lock: mostly there are none
+	count    atomic.Int32 // of messages, read without the lock; usually 0
 	mu       sync.Mutex
 	messages []Message
 	// wake receives a value when there is a message, or when the goroutine is to read by itself. One is enough: the
@@ -55,7 +55,7 @@ func (b *Box) Put(m Message) {
 	b.Nudge()
 }
 
-// Nudge wakes the goroutine that waits for the box, for it to look at everything anew.
+// Nudge wakes the goroutine that waits for the box, so that it checks its condition again.
 func (b *Box) Nudge() {
 	select {
 	case b.wake <- struct{}{}:
@@ -98,7 +98,7 @@ func (p *Peer) Receive(box *Box, spin *Spin, since int64) (Message, error) {
 			continue
 		}
 		p.leave(box)
-		p.handOn() // the nudge to read may have been the one that has come
+		p.handOn() // the nudge may have been one to read
 		if !ok {
 			return m, p.Err()
 		}
@@ -135,7 +135,7 @@ func (p *Peer) enlist(box *Box) {
 	p.waiting.Unlock()
 }
 
-// leave takes box off the list of those that wait.
+// leave removes box from the list of waiters.
 func (p *Peer) leave(box *Box) {
 	p.waiting.Lock()
 	if i := slices.Index(p.waiting.boxes, box); i >= 0 {
@@ -174,7 +174,7 @@ func (p *Peer) Look() {
 }
 
 // Attend reads for others, sleeping while nothing comes, until enough says that it is enough, which it is asked behind each message. box
-// is of the caller alone: Nudge makes it ask enough anew while another goroutine reads. The error is Err's.
+// is of the caller alone: Nudge makes it call enough again while another goroutine reads. The error is Err's.
 func (p *Peer) Attend(box *Box, enough func() bool) error {
 	enlisted := false
 	for !enough() {

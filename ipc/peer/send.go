@@ -21,7 +21,7 @@ const (
 var oneByte = []byte{1}
 
 // Fill sends a frame whose body of n bytes write writes; all of it. It waits while the ring is full. A long body travels
-// in a block: *Exhausted if there is none.
+// in a block, or returns *Exhausted.
 func (p *Peer) Fill(kind ipc.Kind, id uint64, n int, write func(body []byte)) error {
 	return p.FillAt(0, kind, id, n, write)
 }
@@ -143,7 +143,7 @@ func (p *Peer) ring() { _, _ = shm.RawWrite(uintptr(p.rung[1]), oneByte) }
 
 // tickets are those of loans that have ended and wait for a frame to carry them.
 type tickets struct {
-	count atomic.Int32 // of list, for those who look without the lock: mostly there are none
+	count atomic.Int32 // of list, read without the lock; usually 0
 	// held: they wait for the answer to the batch that is executed; strictly: however many they are.
 	held, strictly atomic.Bool
 

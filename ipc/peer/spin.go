@@ -41,7 +41,7 @@ func (s *Spin) waited(ns int64) {
 	s.average += (min(max(ns, 0), s.budget*longestWait) - s.average) >> 3
 }
 
-// slowed reports whether a yield of so many ns gave the core to a thread that keeps it. It did not if a frame is there that was published
+// slowed reports whether a yield of this duration gave the core to a thread that keeps it. It did not if a frame is there that was published
 // age ns ago, just now: the server and its client had the core, and made the frame.
 func slowed(yield int64, there bool, age int64) bool {
 	return yield > slowYield && !(there && age <= slowYield)

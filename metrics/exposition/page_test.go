@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// pieces keeps what is written, and fails after so many writes; 0: never.
+// pieces keeps the writes, and fails after a number of them; 0: never.
 type pieces struct {
 	list  []string
 	after int

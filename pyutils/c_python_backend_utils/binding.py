@@ -1,4 +1,4 @@
-"""What all classes that models see have in common: which arguments they take, and what one cannot do with them.
+"""Common parts of all classes that models see: the arguments they accept, and unsupported operations.
 
 Triton binds these classes with pybind11, so its conversions are part of the contract: text may come as bytes, any
 sequence is a list, an integer is whatever counts, and everything else is a TypeError with a list of signatures.
@@ -121,7 +121,7 @@ def as_list(value: object) -> list[Any]:
 
 
 def as_objects(value: object, cls: type[T]) -> list[Any]:
-    """Convert a list of objects of a bound class. None stays None: what it means differs between functions."""
+    """Convert a list of objects of a bound class. None stays None: its meaning differs between functions."""
     items = as_list(value)
     for item in items:
         if item is not None and not isinstance(item, cls):
@@ -185,7 +185,7 @@ class Unmakeable(Bound):
 
 
 def checked(**methods: str) -> Callable[[Type[T]], Type[T]]:
-    """Make methods without arguments, given with what they return, refuse other calls with Triton's text.
+    """Make methods without arguments, given with their results, reject other calls with Triton's text.
 
     That costs 0.1 µs with each call, so it is not for what every request needs: there Python itself refuses, with a
     TypeError in its own words.

@@ -16,7 +16,7 @@ _READY = ("(model_name: str, model_version: str = '') -> bool",)
 
 
 def load_model(*args: Any, **named: Any) -> None:
-    """Load the model `model_name`, or load it anew, and return when it serves.
+    """Load or reload the model `model_name`, and return when it serves.
 
     `config` is JSON that takes the place of its config.pbtxt; `files` maps names such as "file:1/model.py" to bytes.
     """

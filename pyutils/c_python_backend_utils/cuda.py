@@ -209,14 +209,14 @@ class Device:
         self._life = driver.life_of(context)[1]
 
     def check(self) -> None:
-        """Find out whether the context was reset, and made anew by another library: the new one has the old address."""
+        """Find out whether the context was reset, and created again by another library at the same address."""
         if not self.gone and _driver is self._driver:  # a process that was forked asks nothing
             code, life = self._driver.life_of(self.context)
             if code:
                 self._failed(code)
             elif life != self._life:
                 self._failed(_INVALID_CONTEXT)
-        if self.gone:  # what stands at the old addresses may belong to others
+        if self.gone:  # the old addresses may belong to others
             raise self._driver.error("cuCtxGetId", _INVALID_CONTEXT)
 
     def __enter__(self) -> Device:
@@ -227,7 +227,7 @@ class Device:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # There is nothing to be done about a failure: what was current before is the driver's to know.
+        # A failure cannot be handled: only the driver knows the previous context.
         self._driver.pop(_POPPED)
 
     def call(self, function: str, *arguments: Any) -> None:
@@ -282,7 +282,7 @@ class Device:
             self.call("cuStreamSynchronize", 0)
 
     def synchronize_all(self) -> None:
-        """Wait for what has been queued in all streams of the device by this process."""
+        """Wait for this process's work in all streams of the device."""
         with self:
             self.call("cuCtxSynchronize")
 
@@ -307,7 +307,7 @@ class Device:
         return bytes(handle.bytes)
 
     def open(self, handle: bytes) -> int:
-        """Open an allocation of another process. What is opened twice is closed twice."""
+        """Open an allocation of another process. Each opening needs its own close."""
         address = c_uint64()
         with self:
             opened = IpcHandle.from_buffer_copy(handle)
@@ -358,11 +358,11 @@ _mu = threading.RLock()
 #: call for each tensor.
 forks = [0]
 
-_driver: Driver | Unavailable | Forked | None = None  # an error, if it is known that there is none for this process
+_driver: Driver | Unavailable | Forked | None = None  # an error if this process has no driver
 
 
 def driver() -> Driver:
-    """The driver; Unavailable if there is none, Forked if this process cannot use it, CudaError if it fails."""
+    """Return the driver; Unavailable without a driver, Forked if this process cannot use it, CudaError if it fails."""
     global _driver  # noqa: PLW0603  # one driver in a process
     found = _driver
     if found is None:
@@ -384,7 +384,7 @@ def driver() -> Driver:
 
 
 def device(number: int) -> Device:
-    """A device, with its context made; Unavailable if there is none of this number."""
+    """Return a device with a context; Unavailable if no device has this number."""
     here = driver()
     found = here.devices.get(number)
     if found is not None:

@@ -161,7 +161,7 @@ class _Owner:
         self._form: Any = form
         self._forks = forks  # of the only process that may run it, -1 for any
 
-    # What it uses is bound here: at the end of the interpreter the names of the module may be gone.
+    # Its names are bound here: at the end of the interpreter the module's names may be gone.
     def __del__(self, _call: Any = _call_deleter, _now: list[int] = cuda.forks) -> None:
         if self._forks >= 0 and self._forks != _now[0]:
             return  # a child of the model's process, in which CUDA must not be called
@@ -273,7 +273,7 @@ def _call(source: Any, stream: int | None) -> tuple[Any, bool]:
 
 
 def _device(number: int) -> cuda.Device:
-    """The device that a tensor is on; what Triton says where there is none."""
+    """Return the device of a tensor, or Triton's value for tensors without one."""
     try:
         return cuda.device(number)
     except cuda.Forked as error:
@@ -319,7 +319,7 @@ def _triton_code(dtype: _DataType) -> int:
 # The capsule for numpy before 1.22. Its destructor is Python, which must not run while an exception is on its way:
 # a capsule that dies unconsumed at such a moment turns that exception into a SystemError.
 
-_exported: dict[int, tuple[object, ...]] = {}  # what must live, by the address of the structure
+_exported: dict[int, tuple[object, ...]] = {}  # objects that must stay alive, by the address of the structure
 
 
 def _forget(address: int) -> None:

@@ -65,12 +65,12 @@ _SIGNATURE = (
 
 @checked(code=f"{MODULE}.TritonError.__ErrorCode", message="str")
 class TritonError(Bound, metaclass=_ReadOnlyCodes):
-    """An error for one request: what the client reads, and a code."""
+    """An error for one request: the client's text, and a code."""
 
     __module__ = MODULE
     __slots__ = ("_code", "_given", "_message")
 
-    _code: int  # what is sent
+    _code: int  # as sent
     _given: int  # what code() says
     _message: Text
 

@@ -1,4 +1,4 @@
-"""What is done with a coroutine that is not awaited."""
+"""Handling of a coroutine that is not awaited."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class ResponseIterator(Bound):
         return response
 
     def cancel(self) -> None:
-        """Cancel the request. What was sent before, and the model's last response, still come."""
+        """Cancel the request. Responses sent before, and the model's last response, still arrive."""
         if not self._cancelled and not self._finished:
             self._cancelled = True
             self._source.cancel()
@@ -108,7 +108,7 @@ class ResponseIterator(Bound):
 
 
 def iterator_over(source: Source, *received: Arrival) -> ResponseIterator:
-    """Make the iterator over what has been received and what comes from source."""
+    """Make the iterator over received responses and those of source."""
     iterator = ResponseIterator.__new__(ResponseIterator)
     _fill(iterator, source, received)
     return iterator

@@ -1,4 +1,4 @@
-"""MetricFamily and Metric: what a model measures of itself, shown beside the server's own metrics."""
+"""MetricFamily and Metric: metrics of a model, shown beside the server's own metrics."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ _GET = "Failed to get metric value: "
 
 
 def refusal(prefix: str, reason: object) -> TritonModelException:
-    """Make the exception for what the server refuses, in Triton's form."""
+    """Make the exception for a call that the server rejects, in Triton's form."""
     instance = runtime.current().instance()
     return TritonModelException(f"{prefix}Failed to process the request for model '{instance}', message: {reason}")
 
 
 class _Family:
-    """What a family and its metrics have in common. It outlives the family, to tell the metrics that it is gone."""
+    """State that a family shares with its metrics. It outlives the family, so that metrics notice the end."""
 
     __slots__ = ("alive", "kind", "number", "runtime")
 
@@ -117,7 +117,7 @@ class Metric(Unmakeable):
             raise refusal(prefix, error) from None
 
     def value(self, *args: Any, **named: Any) -> float:
-        """What a counter or a gauge is at, with all that this and other processes have added."""
+        """The value of a counter or a gauge, including changes of other processes."""
         if args or named:
             raise incompatible("value", _VALUE, (self, *args), named)
         family = self._family

@@ -12,7 +12,7 @@ _UNSET = "TYPE_INVALID"
 
 
 class ModelConfig:
-    """What is known of a model's config, made of its JSON text.
+    """A model's config, parsed from its JSON text.
 
     All methods change the one dict that `as_dict` returns. Of that dict the server takes `max_batch_size`, `input`,
     `output`, the scheduling choice if the config has none, and whether the model is decoupled.

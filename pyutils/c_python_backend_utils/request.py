@@ -1,4 +1,4 @@
-"""InferenceRequest: what a model is asked, and what it may ask others."""
+"""InferenceRequest: requests to a model, and its own requests to others."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class InferenceRequest(Bound):
     _parameters: str  # JSON
     _preferred_memory: Optional[PreferredMemory]  # of a request that the model made
     _sender: Optional[InferenceResponseSender]  # None until the model asks for it, or the request was answered
-    _timeout: int  # µs, 0 is none
+    _timeout: int  # µs; 0: no timeout
     _trace: Union[InferenceTrace, str, None]  # a str is the server's, not asked for yet
     _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
 
@@ -212,7 +212,7 @@ class InferenceRequest(Bound):
             raise incompatible("set_flags", _SET_FLAGS, (self, *args), named) from None
 
     def timeout(self) -> int:
-        """The time-out in microseconds, 0 if there is none."""
+        """The timeout in microseconds, 0 without one."""
         return self._timeout
 
     def is_cancelled(self) -> bool:
@@ -295,7 +295,7 @@ def _flag(decoupled: object = False) -> object:
 
 
 def _correlation(value: object) -> Union[int, str]:
-    """Convert a correlation id; what is neither int nor str, or out of range, is no TypeError."""
+    """Convert a correlation id; other types and numbers out of range are not a TypeError."""
     if isinstance(value, int):
         if not 0 <= value <= _U64:
             raise uncastable(value)

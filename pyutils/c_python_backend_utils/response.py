@@ -31,7 +31,7 @@ class InferenceResponse(Bound):
     _parameters: str  # JSON
 
     # Called once for each request: the usual list of tensors is checked without a function call.
-    # Texts of errors tell apart what is given by position and by name; both ways of giving tensors are usual.
+    # Texts of errors distinguish positional from named arguments; tensors are often given either way.
     def __init__(self, first: Any = NOTHING, /, *rest: Any, output_tensors: Any = NOTHING, **named: Any) -> None:
         outputs = first
         if first is NOTHING:

@@ -1,4 +1,4 @@
-"""What the classes here need of the process around them. The stub hands it over once, at its start."""
+"""The interface of these classes to their process. The stub installs it once, at its start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Origin(Protocol):
 
 
 class Outlet(Protocol):
-    """Where the responses to one request go. What is sent is sent by one thread at a time."""
+    """The destination of the responses to one request. One thread sends at a time."""
 
     @property
     def decoupled(self) -> bool:
@@ -56,7 +56,7 @@ class Outlet(Protocol):
 
 
 class Runtime(Protocol):
-    """What the process offers."""
+    """Services of the process."""
 
     def log(self, level: int, file: str, line: int, message: str) -> None:
         """Log a message of the model; file is a base name. It neither fails nor waits for long."""
@@ -97,7 +97,7 @@ class Runtime(Protocol):
         """Change a metric in a way that its kind allows. It does not wait for the server."""
 
     def metric_value(self, metric: int) -> float:
-        """What a counter or a gauge is at, after all changes that this thread made."""
+        """The value of a counter or a gauge, after all changes of this thread."""
 
     # Requests and responses are not named by their types: their modules import this one.
 

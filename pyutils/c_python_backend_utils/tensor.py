@@ -38,7 +38,7 @@ _MOST_TOLD = 16
 
 
 def _unsupported(dtype: np.dtype) -> TritonModelException:
-    """Make Triton's exception, and tell the log once what it does not say, for the line that makes the Tensor."""
+    """Make Triton's exception, and log the missing details once for the line that makes the Tensor."""
     name = str(dtype)
     if name not in _told and len(_told) < _MOST_TOLD:
         _told.add(name)

@@ -22,7 +22,7 @@ Fake = Union[Callable[[InferenceRequest], Any], type, str, Path, Any]
 
 
 def ask(fake: Fake, name: str, request: InferenceRequest, client: Client, decoupled: bool) -> Source:
-    """Have a model, or what stands for it, execute a request."""
+    """Have a model, or a function that replaces it, execute a request."""
     if isinstance(fake, Model):
         if fake.decoupled and not decoupled:
             raise _several(name)

@@ -1,4 +1,4 @@
-"""Tensors and responses as they come out of a wire: copies of what was sent at that moment."""
+"""Tensors and responses as they come out of a wire: copies made when they are sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from triton_python_backend_utils import InferenceRequest, InferenceResponse, Ten
 
 
 def received(tensor: Tensor) -> Tensor:
-    """Send a tensor and receive it. What is sent again is what was sent first, as in a server."""
+    """Send a tensor and receive it. A tensor that is sent again has the bytes of the first time, as in a server."""
     if tensor._sent is None:
         data = tensor._data
         if data is None:
@@ -68,7 +68,7 @@ def received_request(request: InferenceRequest) -> InferenceRequest:
 
 
 def empty_response() -> InferenceResponse:
-    """What the final flag alone is to a model that asked another."""
+    """Return the response that a calling model sees for a final flag alone."""
     response = InferenceResponse()
     response._parameters = ""
     return response

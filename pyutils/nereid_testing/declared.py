@@ -1,4 +1,4 @@
-"""What a config says of inputs and outputs, and where a test or a model deviates from it.
+"""Inputs and outputs of a config, and deviations of a test or a model from it.
 
 A server that is not told to be strict lets odd outputs pass with a line in its log; a test is the place to find them.
 """
@@ -26,7 +26,7 @@ class Declared:
         self._batches = int(config["max_batch_size"] or 0) > 0
 
     def strange_input(self, names: Iterable[str]) -> str:
-        """What is wrong with the names of inputs: Triton's text and the names that there are; or ""."""
+        """Return the fault in the names of inputs: Triton's text and the existing names; or ""."""
         return _strange("input", names, self._inputs, self._model)
 
     def strange_output(self, names: Iterable[str]) -> str:
@@ -34,7 +34,7 @@ class Declared:
         return _strange("output", names, list(self._outputs), self._model)
 
     def odd(self, response: InferenceResponse) -> str:
-        """What is wrong with the outputs of a response, or ""."""
+        """Return the fault in the outputs of a response, or ""."""
         if not self._outputs or response.has_error():
             return ""
         for tensor in response.output_tensors():

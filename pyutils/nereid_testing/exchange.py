@@ -84,7 +84,7 @@ class Exchange:
             return self._changed.wait_for(lambda: self._over, max(0.0, deadline - time.monotonic()))
 
     def responses(self) -> list[InferenceResponse]:
-        """What the client has received."""
+        """Return the responses that the client has received."""
         with self._changed:
             return [response for response, _ in self._sent if response is not None]
 
@@ -123,7 +123,7 @@ class Exchanges:
             self._exchanges[request._handle] = exchange
 
     def of(self, request: InferenceRequest, instance: str) -> Exchange | None:
-        """Return the exchange of a request, made for that instance if there was none; None without a handle."""
+        """Return the exchange of a request, creating a missing one for that instance; None without a handle."""
         handle = request._handle
         if not handle:
             return None

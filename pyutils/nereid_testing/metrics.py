@@ -16,7 +16,7 @@ Labels = "frozenset[tuple[str, str]]"
 
 @dataclass
 class Histogram:
-    """What a histogram has counted: `buckets` holds, by upper bound, how many values were not above it."""
+    """The counts of a histogram: `buckets` maps upper bounds to the number of values not above them."""
 
     count: int = 0
     sum: float = 0.0

@@ -37,7 +37,7 @@ current: contextvars.ContextVar[Model] = contextvars.ContextVar("nereid_testing.
 
 
 class Fault(AssertionError):
-    """The model did what a server refuses; the text is the one that clients would get."""
+    """A server would reject the model's action; the text is the one that clients would get."""
 
 
 class Model:
@@ -271,7 +271,7 @@ class Model:
         return again
 
     def _check(self, result: Any, requests: list[InferenceRequest]) -> None:
-        """Refuse what is no answer to a batch."""
+        """Reject a value that does not answer a batch."""
         if result is None:
             return
         if self.decoupled:
@@ -346,7 +346,7 @@ def complete(model: Any, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def imported(directory: Path, version: int, file: str) -> Any:
-    """Import a version's file as a server does: what lies beside it is found, relatively and by name."""
+    """Import a version's file as a server does: files beside it can be imported, relatively and by name."""
     path = directory / str(version) / file
     if not path.is_file():
         raise FileNotFoundError(f"Python model file not found in '{path}'")

@@ -30,7 +30,7 @@ _LEVELS = ("INFO", "WARNING", "ERROR", "VERBOSE")
 
 @dataclass(frozen=True)
 class LogLine:
-    """What a model has logged: `level` is INFO, WARNING, ERROR or VERBOSE."""
+    """A log message of a model: `level` is INFO, WARNING, ERROR or VERBOSE."""
 
     level: str
     message: str
@@ -87,7 +87,7 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Finalize the models, the last one first, and forget what they have imported from beside them.
+        """Finalize the models, the last one first, and unload modules imported from their folders.
 
         What the first of them raises is raised here, unless the test has failed already: that must stay in sight.
         """
@@ -160,11 +160,11 @@ class Server:
         return loaded
 
     def metric(self, family: str, labels: Mapping[str, str] | None = None) -> float | Histogram:
-        """The value of a metric that a model has made; KeyError if there is none."""
+        """Return the value of a model's metric; KeyError if there is no such metric."""
         return self._metrics.read(family, labels or {})
 
     def responses(self, request: InferenceRequest) -> list[InferenceResponse]:
-        """What the model has sent for a request of `Model.request` with which the test itself has called `execute`."""
+        """Return the responses to a request of `Model.request` with which the test itself has called `execute`."""
         exchange = self._exchange(request)
         return [] if exchange is None else exchange.responses()
 
@@ -199,7 +199,7 @@ class Server:
         return iterator_over(source, first) if decoupled else first[0]
 
     def _standing_for(self, name: str) -> Fake:
-        """What stands for a model that can be asked."""
+        """Return the model, or its replacement, for a BLS request."""
         fake = self.models.get(name)
         if fake is None:
             raise Refused(f"Request for unknown model: '{name}' is not found")

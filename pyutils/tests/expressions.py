@@ -82,7 +82,7 @@ def done() -> Any:
 
 
 def namespace(pb_utils: Any, c: Any) -> dict[str, Any]:
-    """The names that expressions use; made anew for each, as some change what they are given."""
+    """The names that expressions use; created for each, as some change their arguments."""
 
     def req(**changes: Any) -> Any:
         return pb_utils.InferenceRequest(**{"inputs": [], "requested_output_names": [], "model_name": "m", **changes})

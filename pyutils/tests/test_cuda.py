@@ -21,7 +21,7 @@ from fakecuda import Fake
 from producer import Bare, Context, Older, OnDevice
 from triton_python_backend_utils import Tensor, TritonModelException
 
-# Other tests of this process may have left threads; what is forked here does not need them.
+# Other tests of this process may have left threads; forked processes do not need them.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 CODES = [code for code, pair in enumerate(DLPACK) if pair is not None]
@@ -538,7 +538,7 @@ class TestFailures:
 
 
 def test_models_are_tested_without_a_server(tmp_path: Any) -> None:
-    """The stand-in for a server copies what a model gives it, as a server does."""
+    """The stand-in for a server copies a model's tensors, as a server does."""
     from nereid_testing import Server, outputs
 
     version = tmp_path / "doubles" / "1"

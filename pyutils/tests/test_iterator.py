@@ -1,4 +1,4 @@
-"""ResponseIterator: what is given when, and what it asks of its source."""
+"""ResponseIterator: the order of responses, and calls of its source."""
 
 from __future__ import annotations
 

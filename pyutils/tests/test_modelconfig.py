@@ -1,4 +1,4 @@
-"""ModelConfig: what a model may change of its config, and the texts of what it may not."""
+"""ModelConfig: allowed changes of a config, and the texts of forbidden ones."""
 
 from __future__ import annotations
 

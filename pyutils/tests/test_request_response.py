@@ -1,4 +1,4 @@
-"""InferenceRequest, InferenceResponse, TritonError and what they take."""
+"""InferenceRequest, InferenceResponse, TritonError and their arguments."""
 
 from __future__ import annotations
 

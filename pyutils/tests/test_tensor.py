@@ -1,4 +1,4 @@
-"""Tensor: what can be made into one, what is kept, what comes out of it."""
+"""Tensor: accepted values, kept bytes, results."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Double:
 
 
 class Tell:
-    """Says what it has been given."""
+    """Describes its requests."""
 
     def initialize(self, args: dict[str, str]) -> None:
         self.args = args

@@ -10,7 +10,7 @@ import (
 )
 
 // TestShorterTimeoutIsTheDeadline: a request's own timeout counts if the policy lets it and
-// it is the shorter one; a deadline that no clock reaches is none.
+// it is shorter; a deadline that no clock reaches is no deadline.
 func TestShorterTimeoutIsTheDeadline(t *testing.T) {
 	const now = 1_000_000
 	for _, c := range []struct {

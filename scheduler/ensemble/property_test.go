@@ -20,7 +20,7 @@ import (
 func randomEnsemble(r *rand.Rand) Config {
 	type tensor struct {
 		name   string
-		origin int // the decoupled step that it comes from, from 1; 0 is none
+		origin int // the decoupled step that it comes from, from 1; 0: no step
 	}
 	var tensors []tensor
 	c := Config{Model: "e"}
@@ -65,7 +65,7 @@ func randomEnsemble(r *rand.Rand) Config {
 	return c
 }
 
-// made is what a model answers, given its inputs as text: a few outputs may be
+// made returns the response of a model to its inputs, as text: a few outputs may be
 // missing, and a decoupled one answers any number of times. It depends on nothing
 // else, so that the reference can say the same.
 func made(s *Step, inputs string) []map[string]string {
@@ -91,7 +91,7 @@ func made(s *Step, inputs string) []map[string]string {
 }
 
 // reference evaluates an ensemble in the simplest way: a tensor is the list of its
-// values, and what is made from it is a list as long. It returns the responses as
+// values, and results from it are lists of the same length. It returns the responses as
 // text, sorted, without the one that only ends a stream.
 func reference(c *Config, inputs map[string]string) []string {
 	const nothing = "\x00"
@@ -99,7 +99,7 @@ func reference(c *Config, inputs map[string]string) []string {
 	for _, in := range c.Inputs {
 		values[in] = []string{inputs[in]}
 	}
-	for i := range c.Steps { // in their order each reads what is there already
+	for i := range c.Steps { // in their order, each reads existing values
 		s := &c.Steps[i]
 		for k := range values[s.Inputs[0].Tensor] {
 			var given []string

@@ -13,7 +13,7 @@ import (
 
 // TestStepsFollowTheirInputs follows requests step by step: "ask" sends one (with the
 // outputs in brackets), "calls" lists the requests that models have and have not
-// answered, "m: OUT=1." has a model answer, "said" lists what the client heard.
+// answered, "m: OUT=1." has a model answer, "said" lists the client's responses.
 func TestStepsFollowTheirInputs(t *testing.T) {
 	chain := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 	fork := parseEnsemble("A", "B C", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B", "o(IN=X)->OUT=C")
@@ -134,7 +134,7 @@ func (k *troupe) step(ctx context.Context, gone func(), e *Scheduler, line strin
 	}
 }
 
-// TestStepsGetWhatTheRequestSays: what steps get of the request, and what they ask for.
+// TestStepsGetWhatTheRequestSays: the fields of a step's request.
 func TestStepsGetWhatTheRequestSays(t *testing.T) {
 	k := newTroupe(t)
 	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X,OUT1=Y", "n(IN=X)->OUT=B")
@@ -259,7 +259,7 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 		name                  string
 		ensemble, first, then bool // which have a batch dimension
 		dims                  []int64
-		in, mid, out          []int64 // what the first, the second step and the client get
+		in, mid, out          []int64 // inputs of the first and second step, output
 	}{
 		{"nobody", false, false, false, []int64{-1}, []int64{3}, []int64{3}, []int64{3}},
 		{"everybody", true, true, true, []int64{-1}, []int64{3}, []int64{3}, []int64{3}},
@@ -304,7 +304,7 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 	}
 }
 
-// TestInflightLimitSpansRequests: no more than so many requests of a step are under way,
+// TestInflightLimitSpansRequests: the requests of a step in flight stay below the limit,
 // over all requests of the ensemble.
 func TestInflightLimitSpansRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -379,8 +379,8 @@ func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 	k.settled(e)
 }
 
-// TestStepsKeepPlacesInTheWindow: what is made from a response of a stream keeps its place,
-// as long as that cannot be in the way of what it waits for.
+// TestStepsKeepPlacesInTheWindow: results of a response of a stream keep its slot,
+// as long as the slot cannot block the models that they wait for.
 func TestStepsKeepPlacesInTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
@@ -458,7 +458,7 @@ func TestFailedRequestsGiveUpPlaces(t *testing.T) {
 	})
 }
 
-// TestStopRefusesAndDrainWaits: Stop refuses what comes and waits for what is inside, Drain
+// TestStopRefusesAndDrainWaits: Stop rejects new requests and waits for those in flight, Drain
 // only waits.
 func TestStopRefusesAndDrainWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

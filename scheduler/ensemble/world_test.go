@@ -280,7 +280,7 @@ func (k *troupe) ask(ctx context.Context, e *Scheduler, outputs []string, inputs
 	}
 }
 
-// said returns what the client has heard since it was asked last.
+// said returns the client's responses since the last call.
 func (k *troupe) said() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

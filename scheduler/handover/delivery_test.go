@@ -20,7 +20,7 @@ var silent = zerolog.Nop()
 // known is a request as a scheduler knows it, which is asked nothing here.
 type known struct{ waitgraph.Waiter }
 
-// bls returns a BLS request that is made so many executions deep.
+// bls returns a BLS request at this depth.
 func bls(depth int) *infer.Request {
 	req := &infer.Request{}
 	for range depth {
@@ -121,7 +121,7 @@ func (s spinning) Await(done <-chan struct{}) { s.await(done) }
 func TestAwaitReturnsWithTheLastResponse(t *testing.T) {
 	for name, test := range map[string]struct {
 		steps string // what happens while the request waits
-		want  string // what was called, in its order
+		want  string // calls in their order
 	}{
 		"the response":                     {"dismiss", "entered, awaits"},
 		"the client leaves":                {"leave dismiss", "entered, awaits, cancel"},

@@ -40,7 +40,7 @@ func (s *seat) Cancel(t *backend.Task)            { s.told = append(s.told, t) }
 func (s *seat) Ahead() bool                       { return true }
 func (s *seat) Withdraw()                         {}
 
-// seats keeps what a limiter hands on, by name.
+// seats are the instances that a limiter passes on, by name.
 type seats struct {
 	up   map[string]backend.Instance
 	down []string
@@ -194,7 +194,7 @@ func (w *turns) checkResources() {
 	}
 }
 
-// What is below a limiter is reached where it makes sense.
+// A limited instance passes calls on to its inner instance.
 func TestLimitedInstanceReachesWhatItLimits(t *testing.T) {
 	w := newTurns(t, nil, map[string]string{"a": `resources [ { name: "R" count: 1 } ]`, "b": `resources [ { name: "R" count: 1 } ]`})
 	a, b := w.upper.up["a"], w.upper.up["b"]
@@ -222,7 +222,7 @@ func TestLimitedInstanceReachesWhatItLimits(t *testing.T) {
 		}
 	}})
 
-	// One that is lost gives back what waits; what it executed is its own affair.
+	// A lost instance returns its staged batch; an executing batch is its own affair.
 	w.events.Lost(w.seats["b"], false)
 	w.events.Lost(w.seats["a"], true)
 	if got := fmt.Sprint(w.upper.down, w.ended); got != "[bfalse atrue] [b refused]" {
@@ -319,7 +319,7 @@ func TestTurnsComeFromDone(t *testing.T) {
 	}
 }
 
-// play lets all instances have turns, until so many have ended and none executes.
+// play lets all instances take turns until this number has ended and none executes.
 // It returns whose turns they were.
 func (w *turns) play(turns int) (order []string) {
 	left, t := turns, w.t

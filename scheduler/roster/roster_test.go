@@ -16,8 +16,8 @@ func (n named) Name() string              { return string(n) }
 func (named) Ready(context.Context) error { return nil }
 func (named) Execute(*backend.Batch)      {}
 
-// place is what the scheduler of these tests keeps of an instance.
-type place struct {
+// entry is the scheduler's record of an instance in these tests.
+type entry struct {
 	Member
 	slots int
 }
@@ -48,7 +48,7 @@ func TestRosterFollowsEvents(t *testing.T) {
 		"hopeless beside an available one":  {script: "doom a; up b", members: "a! b+", available: 1},
 		"hopeless beside one that restarts": {script: "doom a; lose b", members: "a! b-", expects: true},
 		"several hopeless":                  {script: "up b; up a; doom a; doom b", members: "b! a!", hopeless: "b"},
-		"back to its place":                 {script: "up a; up b; lose a; up a", members: "a+ b+", available: 2},
+		"back to its entry":                 {script: "up a; up b; lose a; up a", members: "a+ b+", available: 2},
 
 		"retiring":                              {script: "up a; retire a", members: "a+~", available: 1},
 		"retiring beside a hopeless one":        {script: "up a; doom b; retire a", members: "a+~ b!", available: 1, hopeless: "b"},
@@ -70,14 +70,14 @@ func TestRosterFollowsEvents(t *testing.T) {
 		"another serves":                        {script: "up a; up b; retire a; drain a", members: "b+", available: 1, remembered: 1, drained: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := New(func() *place { return &place{slots: 3} })
+			r := New(func() *entry { return &entry{slots: 3} })
 			var drained []string
-			all := map[string]*place{}
+			all := map[string]*entry{}
 			last := uint64(0)
 			for step := range strings.SplitSeq(test.script, "; ") {
 				verb, of, _ := strings.Cut(step, " ")
 				in := named(of)
-				var p *place
+				var p *entry
 				var known bool
 				switch verb {
 				case "meet":
@@ -131,7 +131,7 @@ func TestRosterFollowsEvents(t *testing.T) {
 	}
 }
 
-func standings(members []*place) []string {
+func standings(members []*entry) []string {
 	var list []string
 	for _, m := range members {
 		text := m.Instance().Name()
@@ -156,7 +156,7 @@ func standings(members []*place) []string {
 
 // TestMembersStayAsTheyWere: a list that was taken with the lock held is read without.
 func TestMembersStayAsTheyWere(t *testing.T) {
-	r := New(func() *place { return &place{} })
+	r := New(func() *entry { return &entry{} })
 	for _, name := range []named{"a", "b"} {
 		p, _ := r.MeetLocked(name)
 		r.AvailableLocked(p)
@@ -176,9 +176,9 @@ func TestMembersStayAsTheyWere(t *testing.T) {
 	}
 }
 
-// TestRequestsAllocateNothing: what each request may ask is a look.
+// TestRequestsAllocateNothing: the methods on the path of a request do not allocate.
 func TestRequestsAllocateNothing(t *testing.T) {
-	r := New(func() *place { return &place{} })
+	r := New(func() *entry { return &entry{} })
 	p, _ := r.MeetLocked(named("a"))
 	r.AvailableLocked(p)
 	n := testing.AllocsPerRun(100, func() {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestDirectPadsOtherShapes has requests of two shapes in the slots of an
-// instance: those like the one that has waited longest are executed, the others
+// instance: requests like the longest waiting one are executed, the others
 // are padded there.
 func TestDirectPadsOtherShapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

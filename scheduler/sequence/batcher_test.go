@@ -30,7 +30,7 @@ func TestSequenceConflictIsLogged(t *testing.T) {
 	})
 }
 
-// What a retired instance says at its end does not bring it back.
+// TestSequenceForgetsRetiredInstances: events of a retired instance do not bring it back.
 func TestSequenceForgetsRetiredInstances(t *testing.T) {
 	s := New(Config{Model: "m", Observer: &tally{}, Batching: direct(1, 0, 0).Batching})
 	for _, known := range []bool{true, false} {

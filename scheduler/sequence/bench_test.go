@@ -76,7 +76,7 @@ func BenchmarkSequences(b *testing.B) {
 			}
 			per := float64(heapInUse()-before) / live
 			if c.name == "backlog" {
-				// Nothing more is executed: what is measured is who waits.
+				// Nothing more is executed: only queued requests are measured.
 				b.ReportMetric(per, "B/sequence")
 				return
 			}
@@ -107,7 +107,7 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestIdleSequencesCostLittle bounds what a sequence that lives and has nothing to do
+// TestIdleSequencesCostLittle bounds the memory of a sequence that lives and has nothing to do
 // costs.
 func TestIdleSequencesCostLittle(t *testing.T) {
 	const live, most = 10_000, 800

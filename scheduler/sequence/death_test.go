@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// taker is an instance that keeps what it is given.
+// taker is an instance that keeps its batches.
 type taker struct {
 	name string
 	got  []*backend.Batch

@@ -17,7 +17,7 @@ import (
 )
 
 // quiet is a context that has ended once it is told so, without telling anybody:
-// whoever watches it has not got round to it yet.
+// the goroutine that watches it has not run yet.
 type quiet struct {
 	context.Context
 	ended atomic.Bool
@@ -31,7 +31,7 @@ func (c *quiet) Err() error {
 	return nil
 }
 
-// TestSequenceDrainsOnce: what a retired instance would have executed last is
+// TestSequenceDrainsOnce: the last request of a retired instance is
 // found to be nobody's when its turn comes.
 func TestSequenceDrainsOnce(t *testing.T) {
 	bothStrategies(t, func(t *testing.T, c Config) {
@@ -84,8 +84,8 @@ func TestSequenceTellsOfUnansweredRequests(t *testing.T) {
 	}
 }
 
-// hesitant is an instance that has what it is given only when Execute returns.
-// What it is told of earlier it does not know.
+// hesitant is an instance that has a batch only when Execute returns.
+// It does not know batches that it is told of earlier.
 type hesitant struct {
 	before func()
 

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// FuzzSequence plays what a script of bytes says, and wants each request answered
+// FuzzSequence plays a script of bytes, and wants each request answered
 // once, those of a sequence in their order, one of each in a batch, and nothing
 // left at the end.
 func FuzzSequence(f *testing.F) {
@@ -195,7 +195,7 @@ func TestStormAnswersEverySequence(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 					in := instances[0]
 					in.Refuse.Store(true)
-					time.Sleep(10 * time.Millisecond) // what it has ends
+					time.Sleep(10 * time.Millisecond) // its batch ends
 					s.Lost(in, false)
 					time.Sleep(10 * time.Millisecond)
 					in.Refuse.Store(false)

@@ -34,7 +34,7 @@ func (p *paddingPool) held() (n int) {
 	return n
 }
 
-// large is a request of a sequence with an input of so many bytes.
+// large is a request of a sequence with an input of n bytes.
 func large(id string, sequence uint64, flags uint32, n int) *infer.Request {
 	return &infer.Request{ID: id, Correlation: infer.CorrelationID{Number: sequence}, Flags: flags, BatchSize: 1,
 		Inputs: []infer.Tensor{{Name: "X", DataType: infer.Uint8, Shape: []int64{1, int64(n)}, Data: bytes.Repeat([]byte{1}, n)}}}
@@ -98,7 +98,7 @@ func TestPaddingIsLentOnce(t *testing.T) {
 	})
 }
 
-// TestPaddingWithoutMemoryRefusesOneRequest: the request is refused that needs so much
+// TestPaddingWithoutMemoryRefusesOneRequest: the request is rejected that needs the large
 // padding, and its sequence goes on.
 func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -141,7 +141,7 @@ func TestStateFollowsItsSequence(t *testing.T) {
 				if got := c.clients["c"].final.Outputs; len(got) != 1 || memory.references != 0 {
 					t.Errorf("the client got %v, references %d", got, memory.references)
 				}
-				// An error leaves the state, a START begins anew.
+				// An error leaves the state, a START resets it.
 				c.run("send d 1 -; fail i; send e 1 -")
 				saw("e", []byte{5, 5, 5, 5, 5}, infer.Int8, []int64{1, 5}, "four")
 				c.run("restart i; send f 1 -; up i; has i f") // a state outlives the process

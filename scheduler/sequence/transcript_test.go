@@ -68,7 +68,7 @@ func parseConfig(t *testing.T, line string) Config {
 	return config
 }
 
-// witness reports what has changed in a fixture.
+// witness reports the changes in a fixture.
 type witness struct {
 	*fixture
 	batches   map[string]*backend.Batch

@@ -18,27 +18,26 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// fixture is a scheduler of sequences whose instances do what a script says.
-// Its steps:
+// fixture is a scheduler of sequences whose instances act as a script says. Its steps:
 //
-//	up i            the instance i comes up
+//	up i            the instance i becomes available
 //	lose i, restart i   its process dies, for good or to come back
-//	staged i        the same, and it had not begun what it was given
+//	staged i        the same, and it had not begun its batch
 //	send r id flags [timeout]   request r of a sequence: flags of "S", "E", "SE", "-"
-//	end i           the instance answers what it executes
+//	end i           the instance answers its batch
 //	fail i          it fails
-//	again i         it releases all of it in order to get it once more
-//	return i        it returns from execute, answers come later: answer r
-//	cancel r        the client of r goes
+//	again i         it reschedules its whole batch
+//	return i        it returns from execute, responses come later: answer r
+//	cancel r        the client of r disconnects
 //	wait 20ms       nothing happens
 //	retire i, stop
 //
-// and what is to be seen then:
+// and its expectations:
 //
 //	has i a . b     it executes requests a and b, with padding between
-//	got r           it was answered; got r text: with that error
+//	got r           r was answered; got r text: with that error
 //	waits r
-//	refused r text  the last one sent was refused
+//	refused r text  the last request was rejected
 //	drained i, live n
 type fixture struct {
 	*Batcher
@@ -75,7 +74,7 @@ type fakeInstance struct {
 	name    string
 	fixture *fixture
 	batch   *backend.Batch
-	// more is what it was given while it had something, which may not be.
+	// more is true if it got a second batch meanwhile, which is a bug.
 	more bool
 	dead bool
 }
@@ -98,7 +97,7 @@ func (i *fakeInstance) Execute(b *backend.Batch) {
 	}
 }
 
-// take returns what the instance executes and has it execute nothing.
+// take removes and returns the batch of the instance.
 func (i *fakeInstance) take() *backend.Batch {
 	i.fixture.view.Lock()
 	defer i.fixture.view.Unlock()
@@ -200,7 +199,7 @@ func (c *fixture) step(line string) {
 			c.finish(i, backend.Report{Err: lost, Executed: true}, func() *infer.Response { return infer.ErrorResponse(lost) })
 		}
 		c.Lost(i, f[0] == "lose")
-	case "staged": // the same, but what it had waited for its turn
+	case "staged": // the same, but its batch waited for its turn
 		i := c.instance(name)
 		i.dead = true
 		b := i.take()
@@ -369,7 +368,7 @@ func (c *fixture) waits() bool {
 	return c.waiting > 0
 }
 
-// has returns what the instance executes.
+// has returns the batch of the instance.
 func (i *fakeInstance) has() *backend.Batch {
 	i.fixture.view.Lock()
 	defer i.fixture.view.Unlock()

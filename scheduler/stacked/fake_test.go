@@ -36,11 +36,11 @@ dynamic_batching { }
 parameters { key: "BATCH_MODE" value { string_value: "stacked" } }
 `
 
-// ledger lends memory and knows what has not come back.
+// ledger lends memory and counts unreturned bytes.
 type ledger struct {
 	mu    sync.Mutex
 	all   []*lent
-	limit int // of bytes of one tensor; 0 is none
+	limit int // bytes of one tensor; 0: no limit
 }
 
 type lent struct {
@@ -77,7 +77,7 @@ func (l *ledger) lend(what string) *lent {
 
 var errFull = infer.Errorf(infer.InvalidArg, "no memory today")
 
-// allocate is an Allocator. What it lends holds rubbish.
+// allocate is an Allocator. The memory has random content.
 func (l *ledger) allocate(n int) ([]byte, infer.Memory, error) {
 	if l.limit > 0 && n > l.limit {
 		return nil, nil, errFull
@@ -147,8 +147,8 @@ type sched struct {
 func (s *sched) Available(in backend.Instance)    { s.up = append(s.up, in) }
 func (s *sched) Lost(in backend.Instance, _ bool) { s.down = append(s.down, in) }
 
-// rig is a stacked instance with what stands around it.
-type rig struct {
+// fixture is a stacked instance with fake neighbours.
+type fixture struct {
 	t       testing.TB
 	ledger  ledger
 	model   *model
@@ -158,20 +158,20 @@ type rig struct {
 	in      backend.Instance
 }
 
-func newRig(t testing.TB, config string, execute func(*infer.Request) *infer.Response) *rig {
+func newFixture(t testing.TB, config string, execute func(*infer.Request) *infer.Response) *fixture {
 	t.Helper()
 	plan, err := NewPlan(configOf(t, stackedConfig+config))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, model: &model{execute: execute}, account: budget.New(budget.Config{Limit: 64 << 20})}
+	r := &fixture{t: t, model: &model{execute: execute}, account: budget.New(budget.Config{Limit: 64 << 20})}
 	r.events = NewEvents(plan, r.ledger.allocate, r.account, &r.sched)
 	r.events.Available(r.model)
 	r.in = r.sched.up[0]
 	return r
 }
 
-// answered is a task and what has come of it.
+// answered is a task with its outcome.
 type answered struct {
 	backend.Task
 	cancel    context.CancelFunc
@@ -185,7 +185,7 @@ type batch struct {
 	reports []backend.Report
 }
 
-func (r *rig) batch(requests ...*infer.Request) *batch {
+func (r *fixture) batch(requests ...*infer.Request) *batch {
 	b := &batch{}
 	for _, req := range requests {
 		a := &answered{}
@@ -206,7 +206,7 @@ func (r *rig) batch(requests ...*infer.Request) *batch {
 }
 
 // run executes requests as one batch and waits for it.
-func (r *rig) run(requests ...*infer.Request) *batch {
+func (r *fixture) run(requests ...*infer.Request) *batch {
 	b := r.batch(requests...)
 	r.in.Execute(&b.Batch)
 	r.in.(*instance).settle()
@@ -215,7 +215,7 @@ func (r *rig) run(requests ...*infer.Request) *batch {
 
 // release gives back all that the tasks have got, and checks that nothing is
 // left, as it must be after that.
-func (r *rig) release(b *batch) {
+func (r *fixture) release(b *batch) {
 	r.t.Helper()
 	for _, a := range b.tasks {
 		for _, response := range a.responses {

@@ -77,7 +77,7 @@ func TestFitsAsksTheOther(t *testing.T) {
 // TestPaddingWithoutElementsIsFree: items without elements cost no time, whatever their
 // shapes say.
 func TestPaddingWithoutElementsIsFree(t *testing.T) {
-	r := newRig(t, `input { name: "X" data_type: TYPE_INT32 dims: [ -1, -1 ] allow_ragged_batch: true } parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`,
+	r := newFixture(t, `input { name: "X" data_type: TYPE_INT32 dims: [ -1, -1 ] allow_ragged_batch: true } parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`,
 		func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
 	r.release(r.run(request(ints("X", dims(1, 1<<40, 0))), request(ints("X", dims(1, 1, 0)))))
 }

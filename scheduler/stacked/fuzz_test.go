@@ -43,7 +43,7 @@ batch_input { kind: BATCH_ITEM_SHAPE target_name: "SHAPES" data_type: TYPE_INT32
 			fmt.Sprintf(tensors, "allow_ragged_batch: true") + scatter,
 			fmt.Sprintf(tensors, "allow_ragged_batch: true") + scatter + `parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`,
 		}[way]
-		r := newRig(t, config, nil)
+		r := newFixture(t, config, nil)
 		r.model.execute = echo(&r.ledger, map[string]string{"N": "N_OUT", "S": "S_OUT"})
 		requests := make([]*infer.Request, n)
 		var first []int64
@@ -51,7 +51,7 @@ batch_input { kind: BATCH_ITEM_SHAPE target_name: "SHAPES" data_type: TYPE_INT32
 			rows := int64(next(4))
 			item := []int64{int64(next(5)), int64(next(4)), int64(next(6))}
 			if wide {
-				item[1] *= 700 // beyond what lies on the heap
+				item[1] *= 700 // too large for the heap
 			}
 			if first == nil || way != 0 {
 				first = item
@@ -84,7 +84,7 @@ batch_input { kind: BATCH_ITEM_SHAPE target_name: "SHAPES" data_type: TYPE_INT32
 	})
 }
 
-// FuzzSplit splits what a model might send: nothing is read that is not there,
+// FuzzSplit splits arbitrary outputs: no byte outside them is read,
 // and nothing is left.
 func FuzzSplit(f *testing.F) {
 	f.Add(int64(2), int64(2), uint8(13), strs("a", "b", "c", "d"))
@@ -105,7 +105,7 @@ func FuzzSplit(f *testing.F) {
 			if scattered {
 				config += `batch_output { target_name: "Y" source_input: "X" }`
 			}
-			r := newRig(t, config, nil)
+			r := newFixture(t, config, nil)
 			b := r.run(request(ints("X", dims(1, 2), 1, 2)), request(ints("X", dims(2, 1), 3, 4)))
 			r.model.open[0].Send(&infer.Response{Final: true, Outputs: []infer.Tensor{
 				{Name: "Y", DataType: d, Shape: dims(rows, width), Data: data, Memory: r.ledger.lend("Y")},

@@ -35,7 +35,7 @@ func TestReportsCountMergingAsInputs(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t, "", nil)
+			r := newFixture(t, "", nil)
 			r.model.report = test.report
 			b := r.run(one(), one())
 			if len(b.reports) != 1 {
@@ -53,7 +53,7 @@ func TestReportsCountMergingAsInputs(t *testing.T) {
 // TestRefusedBatchLeavesNothing: a batch that was not looked at leaves nothing, and can be given
 // to another instance.
 func TestRefusedBatchLeavesNothing(t *testing.T) {
-	r := newRig(t, "", nil)
+	r := newFixture(t, "", nil)
 	r.model.rejected = true
 	large := func() *infer.Request {
 		return request(infer.Tensor{Name: "X", DataType: infer.Uint8, Shape: dims(1, 8000), Data: make([]byte, 8000)})
@@ -77,7 +77,7 @@ func TestRefusedBatchLeavesNothing(t *testing.T) {
 // TestCancelTellsTheModelAfterTheLast: the model is told when the last client leaves, not
 // before.
 func TestCancelTellsTheModelAfterTheLast(t *testing.T) {
-	r := newRig(t, "", nil)
+	r := newFixture(t, "", nil)
 	c := r.in.(backend.Canceller)
 	b := r.run(one(), one(), one())
 	merged := r.model.open[0]
@@ -101,7 +101,7 @@ func TestCancelTellsTheModelAfterTheLast(t *testing.T) {
 // TestCancelWhileMergingIsToldLater: of a client that leaves while the inputs are copied the
 // model hears when the instance has the batch.
 func TestCancelWhileMergingIsToldLater(t *testing.T) {
-	r := newRig(t, "", nil)
+	r := newFixture(t, "", nil)
 	c := r.in.(backend.Canceller)
 	s := r.in.(*instance)
 	data := make([]byte, copyAside)
@@ -145,7 +145,7 @@ func TestCancelWhileMergingIsToldLater(t *testing.T) {
 
 // TestDoneIsQuietWhenAnswered: what watches the clients ends with the batch.
 func TestDoneIsQuietWhenAnswered(t *testing.T) {
-	r := newRig(t, "", nil)
+	r := newFixture(t, "", nil)
 	b := r.run(one(), one())
 	done := r.model.open[0].Context.Done()
 	r.model.open[0].Send(&infer.Response{Final: true})
@@ -164,7 +164,7 @@ func TestDoneIsQuietWhenAnswered(t *testing.T) {
 type plain struct{ backend.Instance }
 
 func TestInstanceShowsWhatItStandsBefore(t *testing.T) {
-	r := newRig(t, "", nil)
+	r := newFixture(t, "", nil)
 	if r.in.Name() != "m_0" || r.in.Ready(t.Context()) == nil {
 		t.Errorf("name %q, ready %v", r.in.Name(), r.in.Ready(t.Context()))
 	}
@@ -186,7 +186,7 @@ func TestInstanceShowsWhatItStandsBefore(t *testing.T) {
 
 // TestAloneIsNotTouched: a request that is a batch by itself is not touched at all.
 func TestAloneIsNotTouched(t *testing.T) {
-	r := newRig(t, "", nil)
+	r := newFixture(t, "", nil)
 	b := r.run(one())
 	if r.model.open[0] != b.Tasks[0] {
 		t.Error("the instance got another task")

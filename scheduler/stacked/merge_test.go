@@ -152,7 +152,7 @@ func TestMergeConcatenatesAndPads(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t, test.config, func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
+			r := newFixture(t, test.config, func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
 			b := r.run(test.requests...)
 			defer r.release(b)
 			if test.err != "" {
@@ -180,7 +180,7 @@ func TestMergeConcatenatesAndPads(t *testing.T) {
 // TestMergeOfLargeInputs merges what needs memory, in the goroutine and beside it.
 func TestMergeOfLargeInputs(t *testing.T) {
 	for _, rows := range []int64{8, copyAside / 1024} {
-		r := newRig(t, "", nil)
+		r := newFixture(t, "", nil)
 		large := func(fill byte) *infer.Request {
 			data := make([]byte, rows*1024)
 			for i := range data {
@@ -216,7 +216,7 @@ func TestMergeOfLargeInputs(t *testing.T) {
 func TestNoCopyOfOne(t *testing.T) {
 	ragged := `input { name: "X" data_type: TYPE_UINT8 dims: [ -1 ] allow_ragged_batch: true }`
 	for _, config := range []string{"", ragged, ragged + `parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`} {
-		r := newRig(t, config, nil)
+		r := newFixture(t, config, nil)
 		in := infer.Tensor{Name: "X", DataType: infer.Uint8, Shape: dims(1, 1<<20), Data: make([]byte, 1<<20), Memory: r.ledger.lend("a client's input")}
 		b := r.run(request(in))
 		got := r.model.got[0].Inputs[0]
@@ -230,7 +230,7 @@ func TestNoCopyOfOne(t *testing.T) {
 }
 
 func TestNoMemoryFailsTheBatch(t *testing.T) {
-	r := newRig(t, "", nil)
+	r := newFixture(t, "", nil)
 	r.ledger.limit = 1000
 	large := func() *infer.Request {
 		return request(
@@ -250,7 +250,7 @@ func TestNoMemoryFailsTheBatch(t *testing.T) {
 // TestAPanicOfWhoeverIsTold: Execute does not panic when its batch has been done, since
 // its caller would answer the batch again.
 func TestAPanicOfWhoeverIsTold(t *testing.T) {
-	r := newRig(t, "", nil)
+	r := newFixture(t, "", nil)
 	r.ledger.limit = 1000
 	large := func() *infer.Request {
 		return request(
@@ -356,7 +356,7 @@ func TestHeadJoinsWhatRequestsShare(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
+			r := newFixture(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
 			before := make([]infer.Request, len(test.requests))
 			for i, req := range test.requests {
 				before[i] = *req
@@ -389,7 +389,7 @@ func TestHeadJoinsWhatRequestsShare(t *testing.T) {
 
 // TestNotesOfStrangeNumbers: JSON has no NaN.
 func TestNotesOfStrangeNumbers(t *testing.T) {
-	r := newRig(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
+	r := newFixture(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
 	req := request(ints("X", dims(1), 1))
 	nan := 0.0
 	nan /= nan
@@ -404,7 +404,7 @@ func TestNotesOfStrangeNumbers(t *testing.T) {
 // TestNotesAreWhatJSONMarshals compares the text for strange parameters, of which some repeat.
 func TestNotesAreWhatJSONMarshals(t *testing.T) {
 	strange := "\x00\x1f\"\\<>&\u2028\xffü\n"
-	r := newRig(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
+	r := newFixture(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
 	req := request(ints("X", dims(1), 1))
 	req.ID, req.Correlation.Text = "<", strange
 	req.Parameters = []infer.Parameter{
@@ -430,9 +430,9 @@ func TestNotesAreCharged(t *testing.T) {
 		size    int
 		refused bool
 	}{{1 << 10, false}, {4 << 20, true}} {
-		var r *rig
+		var r *fixture
 		var during int64
-		r = newRig(t, "", func(*infer.Request) *infer.Response {
+		r = newFixture(t, "", func(*infer.Request) *infer.Response {
 			during = r.account.Used(budget.Frames)
 			return &infer.Response{Final: true}
 		})
@@ -453,10 +453,10 @@ func TestNotesAreCharged(t *testing.T) {
 	}
 }
 
-// TestCallersOfAStackedBatch: what the model asks for is asked for by the
+// TestCallersOfAStackedBatch: the model's BLS requests are made by the
 // requests that the scheduler knows.
 func TestCallersOfAStackedBatch(t *testing.T) {
-	r := newRig(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
+	r := newFixture(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
 	deep := request(ints("X", dims(1), 1))
 	deep.Caller = infer.NewCaller("outer", 1, []*infer.Request{request(ints("X", dims(1), 1))}, true)
 	a, b := request(ints("X", dims(1), 1)), deep

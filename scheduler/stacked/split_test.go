@@ -144,7 +144,7 @@ batch_output { target_name: "T" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_inpu
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t, test.config, nil)
+			r := newFixture(t, test.config, nil)
 			r.model.execute = func(*infer.Request) *infer.Response {
 				response := &infer.Response{Final: true, Outputs: slices.Clone(test.outputs), Parameters: []infer.Parameter{{Name: "p"}}}
 				for i := range response.Outputs {
@@ -179,7 +179,7 @@ batch_output { target_name: "T" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_inpu
 // TestSplitIsByView: the clients' outputs are the model's bytes, for which they
 // answer one by one.
 func TestSplitIsByView(t *testing.T) {
-	r := newRig(t, "", nil)
+	r := newFixture(t, "", nil)
 	x := func() *infer.Request { return request(ints("X", dims(1), 1)) }
 	b := r.run(x(), x(), x())
 	data := bytes.Repeat([]byte{7}, 3<<20)
@@ -204,7 +204,7 @@ func TestSplitIsByView(t *testing.T) {
 // Allocator, whose error every client gets.
 func TestTrimmedOutputsAreCharged(t *testing.T) {
 	for _, limit := range []int{0, 5000} {
-		r := newRig(t, `
+		r := newFixture(t, `
 input { name: "X" data_type: TYPE_STRING dims: [ -1 ] allow_ragged_batch: true }
 output { name: "Y" data_type: TYPE_STRING dims: [ -1 ] }
 output { name: "Z" data_type: TYPE_STRING dims: [ -1 ] }
@@ -248,7 +248,7 @@ parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`, nil)
 
 // TestErrorsOfTheModel reach everybody, each with an error of its own.
 func TestErrorsOfTheModel(t *testing.T) {
-	r := newRig(t, "", func(*infer.Request) *infer.Response {
+	r := newFixture(t, "", func(*infer.Request) *infer.Response {
 		return &infer.Response{Final: true, Err: infer.Errorf(infer.Unsupported, "not these")}
 	})
 	r.model.report.Failed = []int{0}
@@ -270,7 +270,7 @@ func TestErrorsOfTheModel(t *testing.T) {
 // TestLateFinalReachesEveryTask: a response sender may send the answer first and the final flag
 // later.
 func TestLateFinalReachesEveryTask(t *testing.T) {
-	r := newRig(t, "", nil)
+	r := newFixture(t, "", nil)
 	b := r.run(request(ints("X", dims(1), 1)), request(ints("X", dims(1), 1)))
 	r.model.open[0].Send(&infer.Response{Outputs: []infer.Tensor{ints("Y", dims(2), 1, 2)}})
 	r.model.open[0].Send(&infer.Response{Empty: true, Final: true})

@@ -26,7 +26,7 @@ type worker struct {
 
 	mu   sync.Mutex
 	up   bool
-	work chan *backend.Batch // one at a time, and one that comes late; closed by the test's end
+	work chan *backend.Batch // one at a time, and a late one; closed at the end of the test
 }
 
 func (w *worker) Name() string                { return w.name }

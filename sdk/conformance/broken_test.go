@@ -28,7 +28,7 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
 dynamic_batching { }
 `
 
-// parrot is a backend whose outputs are its inputs, and which keeps all rules, but for what a test replaces.
+// parrot is a backend whose outputs are its inputs, and which follows all rules except where a test replaces a method.
 type parrot struct {
 	newModel    func(p *parrot) (sdk.Model, error)
 	newInstance func(p *parrot) (sdk.Instance, error)
@@ -154,7 +154,7 @@ func TestRulesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range report.Results {
-		if r.Status != Passed && r.Rule != ruleProcess { // there is none
+		if r.Status != Passed && r.Rule != ruleProcess { // it does not apply
 			t.Errorf("%s: got %s (%v), want it passed", r.Rule, r.Status, r.Why)
 		}
 	}
@@ -255,7 +255,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 				p.bytes[0]++
 			}
 			for _, r := range requests {
-				if sent := reply(r); p.instances == 1 { // of two, one would write to what the other has
+				if sent := reply(r); p.instances == 1 { // one of two would write to the other's output
 					p.bytes = sent
 				}
 				_ = r.Release(sdk.ReleaseAll)
@@ -382,7 +382,7 @@ func TestRequestsAreAsTheCompletedConfigSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range report.Results {
-		if r.Status != Passed && r.Rule != ruleProcess { // there is none
+		if r.Status != Passed && r.Rule != ruleProcess { // it does not apply
 			t.Errorf("%s: got %s (%v), want it passed", r.Rule, r.Status, r.Why)
 		}
 	}

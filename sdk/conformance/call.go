@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// call is one batch that an instance has been given, and what it has made of it.
+// call is one batch of an instance, with its outcome.
 type call struct {
 	in       backend.Instance
 	requests []*asked
@@ -114,7 +114,7 @@ func (c *call) unreleasedLocked() (n int) {
 				ours[response.Outputs[o].Memory]++
 			}
 		}
-		if slices.ContainsFunc(r.loans, func(l *loan) bool { return l.references.Load() > 1+ours[l] }) {
+		if slices.ContainsFunc(r.loans, func(l *countedMemory) bool { return l.references.Load() > 1+ours[l] }) {
 			n++
 		}
 	}
@@ -124,7 +124,7 @@ func (c *call) unreleasedLocked() (n int) {
 // look is how often a release is looked for, which comes without a call.
 const look = 2 * time.Millisecond
 
-// wait waits for everything. It returns what has not come in time, "" if nothing is missing.
+// wait waits for all events, and returns a description of the missing ones, or "".
 func (c *call) wait(limit time.Duration) string {
 	end := time.NewTimer(limit)
 	defer end.Stop()

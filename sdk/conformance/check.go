@@ -190,7 +190,7 @@ func (c *check) looked(each *call, i int, scenario string) {
 	}
 }
 
-// output says what is wrong with an output.
+// output returns the fault of an output, or "".
 func (c *check) output(r *infer.Request, t *infer.Tensor) string {
 	at := slices.IndexFunc(c.config.Output, func(o *kserve.ModelOutput) bool { return o.Name == t.Name })
 	if at < 0 {
@@ -229,7 +229,7 @@ func (c *call) answered() bool {
 	return c.open == 0 && c.done > 0
 }
 
-// faults files what the engine has said of the backend.
+// faults files the engine's reports about the backend.
 func (c *check) faults(s *session, scenario string) {
 	for _, fault := range s.journal.take(s.backend) {
 		c.violated(ruleOf(fault), scenario, fault)

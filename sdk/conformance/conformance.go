@@ -21,11 +21,11 @@ import (
 type Model struct {
 	// Directory is the model's, with config.pbtxt and version directories.
 	Directory string
-	// Config is the text of a config.pbtxt, in the place of that file; "" is the file.
+	// Config is the text of a config.pbtxt, instead of that file; "": the file.
 	Config string
 	// Inputs makes the inputs of request n: equal ones for equal n. nil: they are made of the config.
 	Inputs func(n int) []infer.Tensor
-	// Host answers what the backend asks of its server; nil: the server has no other models.
+	// Host answers the backend's calls of its server; nil: the server has no other models.
 	Host backend.Host
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// alone is a server without other models: what a backend asks of it is refused with the texts of a real one.
+// alone is a server without other models: it rejects calls with the texts of a real one.
 type alone struct{}
 
 func unknown(model string) error {

@@ -8,10 +8,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// journal keeps what is logged as a warning or worse. It is the log of the backend under test.
+// journal keeps warnings and errors. It is the log of the backend under test.
 type journal struct {
 	mu    sync.Mutex
-	lines []string // what has not been taken
+	lines []string // not taken yet
 }
 
 // Write takes a line of zerolog's.
@@ -35,7 +35,7 @@ func (j *journal) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	return len(line), nil
 }
 
-// take returns what was logged about the backend's faults since the call before. Package engine names the backend
+// take returns the log lines about the backend's faults since the last call. Package engine names the backend
 // first in each.
 func (j *journal) take(backend string) (faults []string) {
 	j.mu.Lock()

@@ -16,19 +16,19 @@ import (
 // anySize is how many elements there are where a config allows any number.
 const anySize = 3
 
-// loan counts the references to an input's bytes: one is the suite's.
-type loan struct{ references atomic.Int64 }
+// countedMemory counts the references to an input's bytes: one is the suite's.
+type countedMemory struct{ references atomic.Int64 }
 
 // Retain implements infer.Memory.
-func (l *loan) Retain() { l.references.Add(1) }
+func (l *countedMemory) Retain() { l.references.Add(1) }
 
 // Release implements infer.Memory.
-func (l *loan) Release() { l.references.Add(-1) }
+func (l *countedMemory) Release() { l.references.Add(-1) }
 
 // asked is a request of the suite.
 type asked struct {
 	request *infer.Request
-	loans   []*loan
+	loans   []*countedMemory
 	sum     uint64 // of all input bytes
 }
 
@@ -51,7 +51,7 @@ func (c *check) request(n int, free int64) *asked {
 	}
 	a := &asked{request: r}
 	for i := range r.Inputs {
-		l := &loan{}
+		l := &countedMemory{}
 		l.references.Store(1)
 		r.Inputs[i].Memory = l
 		a.loans = append(a.loans, l)
@@ -60,7 +60,7 @@ func (c *check) request(n int, free int64) *asked {
 	return a
 }
 
-// version is the one that is opened: the suite needs no version directory but that which the backend reads.
+// version is the opened version: the suite needs no version directory, only the backend may.
 func (c *check) version() int64 { return 1 }
 
 // tensor makes an input as its config wants it.

@@ -22,7 +22,7 @@ const (
 	ruleGoroutines = "goroutines"
 )
 
-// rules says what each rule demands, in the order of reports.
+// rules describes each rule, in the order of reports.
 var rules = []struct{ name, says string }{
 	{ruleHooks, "New, NewModel and NewInstance succeed with this model, and again after it was unloaded"},
 	{rulePanics, "no hook panics, or ends its goroutine"},
@@ -42,7 +42,7 @@ var rules = []struct{ name, says string }{
 	{ruleGoroutines, "nothing goes on after the backend was closed"},
 }
 
-// faults are parts of the sentences in which package engine names what a backend does wrong, with the rule that is broken.
+// faults maps parts of package engine's sentences about violations to the broken rules.
 var faults = []struct{ part, rule string }{
 	{"panicked", rulePanics},
 	{"ended its goroutine", rulePanics},
@@ -56,7 +56,7 @@ var faults = []struct{ part, rule string }{
 	{"had not been released", ruleReleases},
 }
 
-// ruleOf is the rule that a sentence of the engine is about. What it says beside those above is about responses.
+// ruleOf returns the rule for a sentence of the engine. Sentences not listed above are about responses.
 func ruleOf(sentence string) string {
 	for _, f := range faults {
 		if strings.Contains(sentence, f.part) {

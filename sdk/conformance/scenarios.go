@@ -92,7 +92,7 @@ func (c *check) empty(s *session) {
 }
 
 // missing sends a request that lacks an input, as optional ones may be; a server would refuse it for others.
-// It is there for what a backend does with its own errors.
+// It shows how a backend handles its own errors.
 func (c *check) missing(s *session) {
 	lacking := c.request(0, anySize)
 	if len(lacking.request.Inputs) == 0 {

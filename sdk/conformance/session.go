@@ -28,7 +28,7 @@ type session struct {
 	lives     lives
 }
 
-// open starts the backend and loads the model with so many instances. After an error nothing is left.
+// open starts the backend and loads the model with a number of instances. After an error nothing is left.
 func (c *check) open(count int32) (_ *session, err error) {
 	s := &session{journal: &journal{}, backend: c.written.Backend, limit: c.options.Limit}
 	b, closeBackend, err := c.way.Open(s.backend, zerolog.New(s.journal).With().Logger())
@@ -52,7 +52,7 @@ func (c *check) open(count int32) (_ *session, err error) {
 	return s, nil
 }
 
-// load does what a server does to load a version.
+// load loads a version as a server does.
 func (s *session) load(ctx context.Context, c *check, b backend.Backend, count int32) (err error) {
 	written := proto.Clone(c.written).(*kserve.ModelConfig)
 	kind := kserve.ModelInstanceGroup_KIND_CPU

@@ -16,7 +16,7 @@ type Way interface {
 	InProcess() bool
 }
 
-// Linked runs a backend in this process, as servers run those that are linked in.
+// Linked runs a backend in this process, as servers run linked-in backends.
 func Linked(open sdk.New) Way { return inProcess{open} }
 
 type inProcess struct{ open sdk.New }

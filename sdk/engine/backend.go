@@ -13,39 +13,44 @@ import (
 	"github.com/nereid-serving/nereid/sdk/internal/execution"
 )
 
-// Window bounds what is out of one request of a decoupled model; its zero values are 64 responses and 8 MiB.
+// Window limits the responses of one request of a decoupled model that are on their way; its zero
+// values are 64 responses and 8 MiB.
 type Window = execution.Window
 
-// SmallOutput is up to how many bytes an output lies on the Go heap; Environment.Allocate lends memory for larger ones.
+// SmallOutput is the largest size of an output on the Go heap; Environment.Allocate lends memory
+// for others.
 const SmallOutput = execution.SmallOutput
 
-// Environment is what a backend runs in: this process, as a server or a plugin has it.
+// Environment is the environment of a backend: a server's process or a plugin's.
 type Environment struct {
 	Name      string
-	Directory string            // where the backend's files lie; "" if it is linked in
-	Settings  map[string]string // of --backend-config, merged; they are copied
-	Message   string            // the same as Triton's backends get it
-	// Log takes a message of the backend's own, and where its code stands. Enabled says which levels are worth
-	// a message; nil: all.
+	Directory string            // of the backend's files; "" if it is linked in
+	Settings  map[string]string // of --backend-config, merged; copied
+	Message   string            // in the form of Triton's backends
+	// Log takes a message of the backend, with the position of its code. Enabled reports whether a
+	// level is logged; nil: all are.
 	Log     func(level slog.Level, file string, line int, message string)
 	Enabled func(level slog.Level) bool
-	// Own takes what the engine has to say of the backend: faults and panics.
+	// Own logs faults and panics of the backend.
 	Own zerolog.Logger
 	// Allocate lends memory for an output, with one reference; nil: outputs lie on the Go heap.
 	Allocate func(bytes int64) ([]byte, infer.Memory, error)
-	// AnswersFirst: what Execute has answered is handed to the senders of its tasks before Batch.Done is called, and not after it.
+	// AnswersFirst passes responses of Execute to the senders of its tasks before Batch.Done
+	// instead of after it.
 	AnswersFirst bool
-	// Later is told, by the instance's goroutine, that Execute has returned and Done comes later, as requests have not been released; what was
-	// answered goes up right behind it. nil: nobody wants to know.
+	// Later, if not nil, is called by the instance's goroutine when Execute has returned and Done
+	// comes later, because requests have not been released. The responses of Execute follow at
+	// once.
 	Later func()
-	// Trace returns what trace.Trace.Text gives of a request; nil: the request has its trace itself.
+	// Trace returns the trace.Trace.Text of a request; nil: the request has its trace itself.
 	Trace func(*infer.Request) string
-	// Activity takes what the author reports of a request that is traced, at ns of CLOCK_MONOTONIC; nil: the request has its trace itself.
+	// Activity takes an author's report about a traced request, at ns of CLOCK_MONOTONIC; nil: the
+	// request has its trace itself.
 	Activity func(r *infer.Request, name string, at int64)
 	Window   Window
 }
 
-// Backend is an author's backend that has been initialized.
+// Backend is an initialized backend.
 type Backend struct {
 	env        Environment
 	backend    sdk.Backend
@@ -53,7 +58,7 @@ type Backend struct {
 	attributes sdk.Attributes
 }
 
-// Open initializes a backend. After an error nothing is left of it.
+// Open initializes a backend. After an error nothing remains.
 func Open(initialize sdk.New, env Environment) (*Backend, error) {
 	settings := make(map[string]string, len(env.Settings))
 	maps.Copy(settings, env.Settings)
@@ -83,7 +88,7 @@ func Open(initialize sdk.New, env Environment) (*Backend, error) {
 // Name returns the backend's name.
 func (b *Backend) Name() string { return b.env.Name }
 
-// Attributes returns what the backend says of itself.
+// Attributes returns the backend's attributes.
 func (b *Backend) Attributes() sdk.Attributes { return b.attributes }
 
 // Close ends the backend. All of its models have been closed.
@@ -107,8 +112,8 @@ func (b *Backend) hook(name, of string, f func() error) (err error) {
 	return nil
 }
 
-// apart is hook for functions that the caller's goroutine must survive: an author's function may end its own, by runtime.Goexit, which is
-// an error as a panic is.
+// apart is hook for functions that the caller's goroutine must survive: an author's function may
+// end its own goroutine by runtime.Goexit, which is an error like a panic.
 func (b *Backend) apart(name, of string, f func() error) error {
 	outcome := make(chan error, 1) // one value, from the goroutine
 	panics.Go(b.env.Own, panics.Models, func() {
@@ -126,14 +131,14 @@ func (b *Backend) apart(name, of string, f func() error) error {
 	return <-outcome
 }
 
-// gone logs that an author's function has ended its goroutine and returns what clients are told.
+// gone logs that an author's function has ended its goroutine, and returns the text for clients.
 func (b *Backend) gone(hook, of string) *infer.Error {
 	err := b.fault(hook, of, "ended its goroutine")
 	b.env.Own.Error().Msg(err.Message)
 	return err
 }
 
-// fault is what clients are told of an author's function that did not return.
+// fault returns the text for clients about an author's function that did not return.
 func (b *Backend) fault(hook, of, what string) *infer.Error {
 	where := "backend '" + b.env.Name + "'"
 	if of != "" {
@@ -142,7 +147,7 @@ func (b *Backend) fault(hook, of, what string) *infer.Error {
 	return infer.Errorf(infer.Internal, "%s: %s %s", where, hook, what)
 }
 
-// panicked logs a panic of an author's function and returns what clients are told.
+// panicked logs a panic of an author's function, and returns the text for clients.
 func (b *Backend) panicked(hook, of string, value any) *infer.Error {
 	err := b.fault(hook, of, "panicked")
 	b.env.Own.Error().Str("error", text(value)).Bytes("stack", stack()).Msg(err.Message)

@@ -63,7 +63,7 @@ func BenchmarkIdentity(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("%s-%d", c.name, c.bytes), func(b *testing.B) {
 			a := &author{execute: c.execute}
-			r := start(b, a, with(""), func(_ *rig, env *Environment) { env.Allocate = nil })
+			r := start(b, a, with(""), func(_ *fixture, env *Environment) { env.Allocate = nil })
 			got := make(chan struct{}, 1)
 			task := &backend.Task{Context: context.Background(), Send: func(*infer.Response) { got <- struct{}{} }, Request: &infer.Request{
 				Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{c.bytes / 4}, Data: make([]byte, c.bytes), Memory: free{}}},
@@ -92,7 +92,7 @@ type countingAuthor struct{ author }
 
 func (*countingAuthor) NewModel(*sdk.ModelEnv) (sdk.Model, error) { return &countingStrategist{}, nil }
 
-// BenchmarkStrategy is what one question costs the scheduler that asks, beside what the same functions cost when they are called
+// BenchmarkStrategy measures one question of the scheduler, beside the cost of the same functions when they are called
 // in its goroutine: a batch of four is five questions.
 func BenchmarkStrategy(b *testing.B) {
 	back, err := Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &countingAuthor{}, nil }, Environment{Name: "b"})

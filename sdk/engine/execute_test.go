@@ -47,7 +47,7 @@ func TestExecuteAnswersABatch(t *testing.T) {
 func TestDoneComesBeforeTheAnswersOfExecute(t *testing.T) {
 	for name, first := range map[string]bool{"done": false, "answers": true} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, &author{execute: identity}, with(""), func(_ *rig, env *Environment) { env.AnswersFirst = first })
+			r := start(t, &author{execute: identity}, with(""), func(_ *fixture, env *Environment) { env.AnswersFirst = first })
 			var order []string // written by the instance's goroutine
 			c := ask(t, 1)
 			send := c.task.Send
@@ -133,7 +133,7 @@ func TestFaultsAreNamedAndContained(t *testing.T) {
 	for name, test := range map[string]struct {
 		execute   func(t *testing.T, r *sdk.Request) error
 		decoupled bool
-		want      string // what the client gets: an error or "ok"
+		want      string // the client's error, or "ok"
 		fault     string // in the log
 	}{
 		"sent twice": {execute: func(t *testing.T, r *sdk.Request) error {
@@ -229,7 +229,7 @@ func TestFaultsAreNamedAndContained(t *testing.T) {
 	}
 }
 
-// final returns the final response, nil while there is none. More than one is an error.
+// final returns the final response, or nil. More than one is an error.
 func (c *client) final() (last *infer.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -417,7 +417,7 @@ func TestErrorsOfHooks(t *testing.T) {
 // TestRequestsTellWhatTheyAre, in Triton's words where there is an error.
 func TestRequestsTellWhatTheyAre(t *testing.T) {
 	var r *sdk.Request
-	rig := start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {
+	fixture := start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {
 		r = requests[0]
 		texts := func(err error, want string) {
 			t.Helper()
@@ -472,7 +472,7 @@ func TestRequestsTellWhatTheyAre(t *testing.T) {
 	q := c.task.Request
 	q.Correlation.Text, q.Flags, q.TimeoutMicros, q.Priority = "s", infer.SequenceStart|infer.SequenceEnd, 9, 2
 	q.Parameters, q.Outputs = []infer.Parameter{{Name: "p", Kind: infer.IntParameter, Int: 7}}, []string{"OUT"}
-	<-rig.execute(c)
+	<-fixture.execute(c)
 	got := c.wait(1)[0]
 	if text := fmt.Sprint(got.Parameters); text != "[{p 1 text 0 false 0} {p 2  3 false 0} {p 2  4 false 0} {p 3  0 true 0} {p 4  0 false 1.5}]" {
 		t.Errorf("got parameters %s", text)

@@ -27,7 +27,7 @@ func (e trap) Error() string {
 	panic("no text today")
 }
 
-// TestErrorsOfAllKinds has an author fail by errors that are none, have no text, no valid code or no UTF-8: each reaches its client, and the instance serves on.
+// TestErrorsOfAllKinds has an author return nil errors, and errors that have no text, no valid code or no UTF-8: each reaches its client, and the instance serves on.
 func TestErrorsOfAllKinds(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
@@ -171,7 +171,7 @@ func TestCallsThatCannotBe(t *testing.T) {
 	c.wait(1)
 	h.running.Wait()
 	testkit.Eventually(t, patience, func() bool {
-		runtime.GC() // what the function was given is dropped
+		runtime.GC() // the arguments of the function are dropped
 		return got.Load() == 3 && memory.refs.Load() == 1
 	})
 	c.wantInput(1)

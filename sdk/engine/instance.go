@@ -24,7 +24,7 @@ type Placement struct {
 	SecondaryDevices []sdk.SecondaryDevice
 	Passive          bool
 	HostPolicy       string // JSON
-	// Next waits for the next batch and returns it, nil if there is none any more; it is called by the instance's goroutine, for
+	// Next waits for the next batch and returns it, or nil at the end; it is called by the instance's goroutine, for
 	// Execute to be called without a change of goroutine. at is when it came, if Next has looked at the clock and returned at once, and
 	// counts as the time at which Execute is called; 0: Next has not. A nil Next: batches come by Execute.
 	Next func() (b *backend.Batch, at int64)
@@ -36,7 +36,7 @@ type Instance struct {
 	name    string
 	log     string // for texts
 	env     *sdk.InstanceEnv
-	custody *execution.Custody
+	tracker *execution.Tracker
 	next    func() (*backend.Batch, int64) // Placement.Next
 
 	life   context.Context
@@ -144,7 +144,7 @@ func (m *Model) newInstance(p Placement) *Instance {
 	if p.Kind == "GPU" {
 		gpu = 1 + p.Device
 	}
-	in.custody = execution.New(execution.Config{
+	in.tracker = execution.New(execution.Config{
 		Backend: b.env.Name, Model: m.version.Name, Instance: p.Name, Life: in.life,
 		Decoupled: m.decoupled(), Sequences: sequences != nil, Iterative: sequences.GetIterativeSequence(),
 		Outputs: outputs, Allocate: b.env.Allocate, AnswersFirst: b.env.AnswersFirst, Later: b.env.Later, Trace: b.env.Trace, Activity: b.env.Activity, Window: b.env.Window, GPU: gpu,
@@ -152,7 +152,7 @@ func (m *Model) newInstance(p Placement) *Instance {
 	})
 	in.env = &sdk.InstanceEnv{
 		Name: p.Name, Kind: p.Kind, Device: p.Device, Profiles: slices.Clone(p.Profiles), SecondaryDevices: slices.Clone(p.SecondaryDevices),
-		Passive: p.Passive, HostPolicy: p.HostPolicy, Model: m.env, Log: m.env.Log, Statistics: &statistics{in.custody, m.version.Responses},
+		Passive: p.Passive, HostPolicy: p.HostPolicy, Model: m.env, Log: m.env.Log, Statistics: &statistics{in.tracker, m.version.Responses},
 	}
 	return in
 }
@@ -193,13 +193,13 @@ func (in *Instance) run() {
 			in.execute(w)
 		}
 		in.closing = true
-		in.custody.Settle(in.hurry)
+		in.tracker.Settle(in.hurry)
 		_ = in.model.backend.hook("Instance.Close", in.log, func() error {
 			in.instance.Close()
 			return nil
 		})
 	}
-	in.custody.End()
+	in.tracker.End()
 	in.cancel()
 	finished = true
 	in.end()
@@ -211,7 +211,7 @@ func (in *Instance) end() {
 	close(in.ended)
 }
 
-// take waits for the next batch; false if there is none any more.
+// take waits for the next batch; false at the end.
 func (in *Instance) take() (w work, ok bool) {
 	if in.next == nil {
 		w, ok = <-in.batches
@@ -221,7 +221,7 @@ func (in *Instance) take() (w work, ok bool) {
 	return work{b, at, at}, b != nil
 }
 
-// lent is what the author gets of a batch of one request.
+// lent is the author's view of a batch of one request.
 type lent struct {
 	requests [1]execution.Request
 	list     [1]*sdk.Request
@@ -240,7 +240,7 @@ func (in *Instance) execute(w work) {
 	for i := range requests {
 		list[i] = (*sdk.Request)(&requests[i])
 	}
-	b := in.custody.Begin(w.batch, requests, w.begun, w.started)
+	b := in.tracker.Begin(w.batch, requests, w.begun, w.started)
 	returned := false
 	defer func() {
 		if returned {
@@ -303,7 +303,7 @@ func (in *Instance) Ready(ctx context.Context) error {
 func (in *Instance) Cancel(task *backend.Task) { in.model.calls.cancelFor(task) }
 
 // Open counts the requests that the instance has kept after their Execute.
-func (in *Instance) Open() int { return in.custody.Open() }
+func (in *Instance) Open() int { return in.tracker.Open() }
 
 // leave lets the goroutine end after the batches that it has.
 func (in *Instance) leave() {
@@ -320,7 +320,7 @@ const closeGrace = time.Second
 
 // Close executes the batches that the instance has, waits for the answers to requests that it has kept, and closes it; it is called
 // once. When ctx ends, so does the context of Execute; if the author's
-// code does not return then, what it has is answered with an error, and its goroutine is left behind: the error says so.
+// code does not return then, its requests are answered with an error, and its goroutine is left behind: the error says so.
 func (in *Instance) Close(ctx context.Context) error {
 	in.leave()
 	select {
@@ -338,13 +338,13 @@ func (in *Instance) Close(ctx context.Context) error {
 	case <-grace.C:
 	}
 	failure := infer.Errorf(infer.Unavailable, "%s was closed while it executed the request", in.log)
-	in.custody.Break(failure)
-	in.custody.End()
+	in.tracker.Break(failure)
+	in.tracker.End()
 	in.model.backend.env.Own.Error().Msgf("backend '%s', %s does not return: its goroutine is left behind", in.model.backend.env.Name, in.log)
 	return fmt.Errorf("%s does not return: %w", in.log, context.Cause(ctx))
 }
 
-// Hurry ends the wait for requests that the instance has kept: when its batches are executed it is closed, and what is left of these requests
+// Hurry ends the wait for requests that the instance has kept: when its batches are executed it is closed, and the remaining ones
 // is answered with an error.
 func (in *Instance) Hurry() { in.once.Do(func() { close(in.hurry) }) }
 
@@ -353,7 +353,7 @@ func (in *Instance) Ended() <-chan struct{} { return in.ended }
 
 // statistics implements sdk.Statistics.
 type statistics struct {
-	custody   *execution.Custody
+	tracker   *execution.Tracker
 	responses func(backend.ResponseReport)
 }
 
@@ -364,7 +364,7 @@ func (s *statistics) Request(r *sdk.Request, success bool, t sdk.Times) error {
 
 // Batch implements sdk.Statistics.
 func (s *statistics) Batch(_ int, t sdk.Times) error {
-	return s.custody.Report(t.ExecStart, t.ComputeStart, t.ComputeEnd, t.ExecEnd)
+	return s.tracker.Report(t.ExecStart, t.ComputeStart, t.ComputeEnd, t.ExecEnd)
 }
 
 // Response implements sdk.Statistics.

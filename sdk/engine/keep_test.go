@@ -37,7 +37,7 @@ func (k *kept) execute(_ context.Context, requests []*sdk.Request) error {
 	return nil
 }
 
-// take returns what is kept, and keeps it no more.
+// take removes and returns the kept requests.
 func (k *kept) take() []*sdk.Request {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -300,7 +300,7 @@ func TestSendWaitsForRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var sent sync.WaitGroup
 			k := &kept{}
-			r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *rig, env *Environment) { env.Window = test.window })
+			r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *fixture, env *Environment) { env.Window = test.window })
 			c := ask(t, 1)
 			c.keep = true
 			<-r.execute(c)
@@ -328,7 +328,7 @@ func TestSendWaitsForRoom(t *testing.T) {
 // TestCancelledRequestsDoNotWait: with the client gone Send drops what does not fit, and says so; the final response goes up.
 func TestCancelledRequestsDoNotWait(t *testing.T) {
 	k := &kept{}
-	r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *rig, env *Environment) { env.Window.Responses = 1 })
+	r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *fixture, env *Environment) { env.Window.Responses = 1 })
 	c := ask(t, 1)
 	c.keep = true
 	<-r.execute(c)
@@ -437,7 +437,7 @@ func TestIterativeSequences(t *testing.T) {
 	b.wantInput(1)
 }
 
-// TestStatistics: those of the batch, then of the first request, then what was measured.
+// TestStatistics: those of the batch, then of the first request, then the measured ones.
 func TestStatistics(t *testing.T) {
 	at := func(n int64) sdk.Times {
 		return sdk.Times{ExecStart: n, ComputeStart: n + 1, ComputeEnd: n + 2, ExecEnd: n + 3}
@@ -467,7 +467,7 @@ func TestStatistics(t *testing.T) {
 		}, -1, "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var r *rig
+			var r *fixture
 			var now int64
 			r = start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {
 				now = sdk.Now()
@@ -521,7 +521,7 @@ func TestASendThatWaitsEndsWithItsInstance(t *testing.T) {
 		mustNot(t, answer(q, 0))
 		failed <- answer(q, 0)
 		return nil
-	}}, with(decoupled), func(_ *rig, env *Environment) { env.Window.Responses = 1 })
+	}}, with(decoupled), func(_ *fixture, env *Environment) { env.Window.Responses = 1 })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -545,7 +545,7 @@ func TestASendThatWaitsEndsWithItsInstance(t *testing.T) {
 	r.backend.Close()
 }
 
-// TestARequestTakesTwoAllocations: one for what its author has, one for what is known of it.
+// TestARequestTakesTwoAllocations: one for the author's part, one for the internal part.
 func TestARequestTakesTwoAllocations(t *testing.T) {
 	r := start(t, &author{execute: forward}, with(""))
 	got := make(chan struct{}, 1)

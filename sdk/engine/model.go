@@ -21,7 +21,7 @@ type Version struct {
 	Name      string
 	Version   int64
 	Directory string       // of the model
-	Host      backend.Host // for what the model asks of its server; nil: it is refused
+	Host      backend.Host // for calls of the model; nil: they are rejected
 	Metrics   Metrics      // for its custom metrics; nil: they are refused
 	// Memory is told how many bytes the model says that it keeps; nil: nobody wants to know.
 	Memory func(bytes int64)
@@ -191,7 +191,7 @@ func (m *Model) closeModel(made sdk.Model) {
 // be called then. No instance is made any more.
 func (m *Model) Ended() <-chan struct{} { return m.alive.ended() }
 
-// alive counts what has begun and not ended.
+// alive counts unfinished calls.
 type alive struct {
 	mu   sync.Mutex
 	n    int

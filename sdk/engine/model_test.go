@@ -66,7 +66,7 @@ func TestConfigIsCompleted(t *testing.T) {
 	})
 }
 
-// TestHooksThatHang are left behind when the load is given up; what they make later is closed.
+// TestHooksThatHang are left behind when the load is given up; instances that they make later are closed.
 func TestHooksThatHang(t *testing.T) {
 	for _, hook := range []string{"NewModel", "NewInstance"} {
 		t.Run(hook, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestInstancesAreMadeOneAfterAnother(t *testing.T) {
 func TestCustomMetrics(t *testing.T) {
 	registry := metrics.New(metrics.Config{})
 	holder := registry.Custom("m")
-	r := start(t, &author{execute: identity}, with(""), func(r *rig, _ *Environment) { r.metrics = holder })
+	r := start(t, &author{execute: identity}, with(""), func(r *fixture, _ *Environment) { r.metrics = holder })
 	m := r.author().Model.Metrics
 	counters, err := m.NewFamily(sdk.Counter, "calls", "Calls.")
 	mustNot(t, err)
@@ -196,7 +196,7 @@ func TestCustomMetrics(t *testing.T) {
 
 // TestLog: messages carry the place in the author's code, and attributes behind them.
 func TestLog(t *testing.T) {
-	r := start(t, &author{execute: identity}, with(""), func(_ *rig, env *Environment) {
+	r := start(t, &author{execute: identity}, with(""), func(_ *fixture, env *Environment) {
 		env.Enabled = func(level slog.Level) bool { return level > slog.LevelDebug }
 	})
 	log := r.author().Log

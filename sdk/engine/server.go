@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk/internal/execution"
 )
 
-// server is what a model may ask of its server. It implements sdk.Server.
+// server implements sdk.Server for a model.
 type server struct{ model *Model }
 
 // call is one request that a model makes (BLS), until its last response.
@@ -21,18 +21,18 @@ type call struct {
 	of      *Model
 	request infer.Request
 	cancel  context.CancelFunc
-	batch   *execution.Batch // for which it is made; nil if that is not known
+	batch   *execution.Batch // of its caller; nil if unknown
 	// memory of inputs that are passed on.
 	memory []infer.Memory
 	await  func(done <-chan struct{}) // RemoteHost.Await, nil of other hosts
 
 	mu      sync.Mutex
 	queue   []*infer.Response
-	arrived chan struct{} // has a value after queue has got something
-	dropped bool          // nobody takes responses any more
+	arrived chan struct{} // has a value after queue has grown
+	dropped bool          // responses are dropped
 }
 
-// calls are those of a model that are cancelled with the clients of the batch that they are made for.
+// calls are cancelled with the clients of the batches that they are made for.
 type calls struct {
 	mu  sync.Mutex
 	all map[*call]struct{}
@@ -53,7 +53,7 @@ func (c *calls) remove(one *call) {
 	delete(c.all, one)
 }
 
-// cancelFor cancels the calls that were made for a task's batch, if no client waits for any of it.
+// cancelFor cancels the calls of a task's batch if no client waits for any request of it.
 func (c *calls) cancelFor(task *backend.Task) {
 	c.mu.Lock()
 	var gone []*call
@@ -70,7 +70,8 @@ func (c *calls) cancelFor(task *backend.Task) {
 	}
 }
 
-// begin checks a request, finds out in which execution it is made and hands it over. waits says that the caller waits for it.
+// begin checks a request, finds its execution and submits it. waits says that the caller waits for
+// it.
 func (s *server) begin(ctx context.Context, q *sdk.InferRequest, stream, waits bool) (*call, error) {
 	m := s.model
 	host := m.version.Host
@@ -146,7 +147,7 @@ type RemoteHost interface {
 	Await(done <-chan struct{})
 }
 
-// callers says for which requests the call is made.
+// callers returns the requests for which the call is made.
 func (c *call) callers(ctx context.Context, q *sdk.InferRequest, waits bool) {
 	var requests []*infer.Request
 	executing := false
@@ -381,7 +382,8 @@ func (s *server) InferStream(ctx context.Context, q *sdk.InferRequest) iter.Seq2
 	}
 }
 
-// response is what the author gets. If it is dropped without Release, that is made up for.
+// response is the author's view of a response. If it is dropped without Release, it is released
+// later.
 func (s *server) response(r *infer.Response) *sdk.InferResponse {
 	own := sdk.InferResponse{
 		ID: r.ID, Model: r.Model, Version: r.Version, Parameters: r.Parameters, Err: r.Err, Final: r.Final, Empty: r.Empty,

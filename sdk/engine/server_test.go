@@ -89,12 +89,12 @@ func echo(memory *counted) called {
 }
 
 // calling starts a backend whose Execute is the test's, with a host.
-func calling(t *testing.T, h *fakeHost, execute func(ctx context.Context, s sdk.Server, r *sdk.Request)) *rig {
-	var r *rig
+func calling(t *testing.T, h *fakeHost, execute func(ctx context.Context, s sdk.Server, r *sdk.Request)) *fixture {
+	var r *fixture
 	r = start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {
 		execute(ctx, r.author().Model.Server, requests[0])
 		return identity(ctx, requests)
-	}}, with(""), func(r *rig, _ *Environment) { r.host = h })
+	}}, with(""), func(r *fixture, _ *Environment) { r.host = h })
 	return r
 }
 
@@ -134,7 +134,7 @@ func TestModelsCallOthers(t *testing.T) {
 	}
 }
 
-// TestCallsThatFail: what goes wrong is the error of Infer.
+// TestCallsThatFail: Infer returns the error.
 func TestCallsThatFail(t *testing.T) {
 	h := &fakeHost{
 		models: map[string]called{
@@ -170,7 +170,7 @@ func TestCallsThatFail(t *testing.T) {
 	h.running.Wait()
 }
 
-// TestStreams: responses come in order, until the loop is left; the request is cancelled then, and what comes late is released.
+// TestStreams: responses come in order, until the loop is left; the request is cancelled then, and late responses are released.
 func TestStreams(t *testing.T) {
 	memory := newCounted(t)
 	cancelled := make(chan struct{})
@@ -266,19 +266,19 @@ func TestAsynchronousCalls(t *testing.T) {
 func TestCallsAreCancelled(t *testing.T) {
 	for name, test := range map[string]struct {
 		make   func(ctx context.Context, q *sdk.Request) (context.Context, *sdk.InferRequest)
-		cancel func(r *rig, a, b *client)
+		cancel func(r *fixture, a, b *client)
 	}{
 		"with the request": {
 			func(_ context.Context, q *sdk.Request) (context.Context, *sdk.InferRequest) {
 				return context.Background(), &sdk.InferRequest{Model: "waits", From: q}
 			},
-			func(_ *rig, a, _ *client) { a.cancel() },
+			func(_ *fixture, a, _ *client) { a.cancel() },
 		},
 		"with the batch": {
 			func(ctx context.Context, _ *sdk.Request) (context.Context, *sdk.InferRequest) {
 				return ctx, &sdk.InferRequest{Model: "waits"}
 			},
-			func(r *rig, a, b *client) {
+			func(r *fixture, a, b *client) {
 				a.cancel()
 				r.instance.Cancel(a.task) // the other one waits
 				b.cancel()

@@ -28,7 +28,7 @@ func (m *Model) Strategy() backend.Strategy {
 // the model. A coroutine (iter.Pull) would be cheaper, but ends the process where an author or a caller has locked its goroutine to a thread.
 //
 // Questions come one at a time, as their callers hold the scheduler's lock. Each is sent on asked and answered on answered, so the author's
-// functions see what the caller did before, and the caller what they did.
+// functions see the caller's earlier writes, and the caller theirs.
 type strategy struct {
 	model  *Model
 	author sdk.Strategist

@@ -17,19 +17,19 @@ import (
 	"github.com/nereid-serving/nereid/sdk/engine"
 )
 
-// Config is what a server gives a backend that is linked into it. The zero value is usable.
+// Config configures a linked-in backend. The zero value is usable.
 type Config struct {
-	// Settings returns those of --backend-config, merged, and the same as Triton's backends get it; it is called when the first model
-	// wants the backend. nil: there are none.
+	// Settings returns the merged settings of --backend-config, and the same as Triton's backends
+	// get them. It is called when the first model uses the backend. nil: no settings.
 	Settings func() (values map[string]string, message string)
 	// Allocate lends memory for outputs of more than engine.SmallOutput bytes, with one reference; nil: the Go heap.
 	Allocate func(bytes int) ([]byte, infer.Memory, error)
-	// Metrics has the custom metrics of models; nil: they are refused.
+	// Metrics counts the custom metrics of models; nil: they are rejected.
 	Metrics  *metrics.Registry
-	Policies cores.HostPolicies // which instances are told of
-	// MaxInstances bounds the instances of a model; 0: 4096.
+	Policies cores.HostPolicies // reported to instances
+	// MaxInstances limits the instances of a model; 0: 4096.
 	MaxInstances int
-	// UnloadTimeout bounds the end of a model; 0: no limit.
+	// UnloadTimeout limits the end of a model; 0: no limit.
 	UnloadTimeout time.Duration
 	Log           zerolog.Logger // the zero value writes nothing
 }
@@ -48,7 +48,7 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// New makes a backend, which is initialized when its first model is opened. The caller closes it.
+// New returns a backend that is initialized when its first model is opened. The caller closes it.
 func New(name string, initialize sdk.New, config Config) *Backend {
 	if config.MaxInstances <= 0 {
 		config.MaxInstances = 4096
@@ -79,7 +79,7 @@ func (b *Backend) count(n int) {
 	b.models += n
 }
 
-// open initializes the backend, once. A failure is not remembered: the next model tries again.
+// open initializes the backend once. After a failure, the next model tries again.
 func (b *Backend) open() (*engine.Backend, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,8 +104,8 @@ func (b *Backend) open() (*engine.Backend, error) {
 	return opened, nil
 }
 
-// Groups returns the instance groups that the backend prefers, and initializes it for that; none if that fails, which its first
-// model is told.
+// Groups initializes the backend and returns its preferred instance groups; none after a failure,
+// which the first model reports.
 func (b *Backend) Groups() []*kserve.ModelInstanceGroup {
 	opened, err := b.open()
 	if err != nil {
@@ -118,14 +118,16 @@ func (b *Backend) Groups() []*kserve.ModelInstanceGroup {
 	return groups
 }
 
-// parallel reports whether instances of one model are made at the same time. The backend has been opened.
+// parallel reports whether instances of one model are created concurrently. The backend has been
+// opened.
 func (b *Backend) parallel() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.opened != nil && b.opened.Attributes().ParallelInstances
 }
 
-// Close ends the backend. All of its models have been closed; where the code of one has not returned, the author's backend is not.
+// Close ends the backend after all of its models. If the code of one has not returned, the author's
+// backend is not closed.
 func (b *Backend) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,17 +1,20 @@
-// Package linked has backends that are written against package sdk and linked into the server's own process.
+// Package linked runs backends that are linked into the server's own process.
 //
 //	Backend          initialized when its first model is opened; closed with the server
-//	└─ Model         a version; implements backend.Model, and what of its companions makes sense here
-//	   └─ Instance   an engine.Instance with its place
+//	└─ Model         a version; implements backend.Model and applicable optional interfaces
+//	   └─ Instance   an engine.Instance with its placement
 //
-// An instance is available from Start, or Grow, until End or Close, and never lost in between: what goes wrong in it is an error of its batch. Nothing
-// here can end code that does not return: it is left behind, with its goroutine, and the log says so.
+// An instance is available from Start or Grow until End or Close, and is never lost: an error only
+// affects its batch. Code that does not return cannot be ended: it is left behind with its
+// goroutine, and logged.
 //
-// Callers: package models, by the interfaces of package backend. The author's hooks are called by package engine.
+// Package models calls the package by the interfaces of package backend; package engine calls the
+// author's hooks. Goroutines create and close instances concurrently, and wait for instances that
+// did not return.
 //
-// Goroutines: one for each instance that is made or closed beside others, and one that waits for instances that did not return at Close.
+// Locks: Backend.mu is held while the author's New and Close run. Model.mu is held alone and
+// briefly.
 //
-// Locks: Backend.mu is held while the author's New and Close run. Model.mu is held alone, for a few instructions.
-//
-// Memory: as in package engine. A model of which nothing came up keeps no metrics; one that was unloaded leaves them, to count on after a reload.
+// Memory: as in package engine. A model without an instance keeps no metrics. Those of an unloaded
+// model continue after a reload.
 package linked

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 const patience = 10 * time.Second
 
-// author is a backend that notes what is asked of it.
+// author is a backend that records calls.
 type author struct {
 	attributes sdk.Attributes
 	breaks     string        // the hook, or the instance, that fails
@@ -47,7 +47,7 @@ func (a *author) note(format string, args ...any) error {
 	return nil
 }
 
-// heard returns what was noted since the last call.
+// heard returns the calls since the last time.
 func (a *author) heard() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +105,7 @@ func (in *authorInstance) Execute(_ context.Context, requests []*sdk.Request) er
 	return errors.New("executed by " + in.env.Name)
 }
 
-// events notes what a scheduler is told.
+// events records the events for a scheduler.
 type events struct {
 	mu        sync.Mutex
 	available []string

@@ -24,7 +24,7 @@ type Model struct {
 	backend *Backend
 	env     backend.Env
 	engine  *engine.Model
-	metrics *metrics.Holder // nil if there are none
+	metrics *metrics.Holder // nil without metrics
 
 	events backend.Events // set by Start
 	made   bool           // Complete or Start of engine has returned; used by one goroutine at a time
@@ -257,7 +257,7 @@ func (m *Model) end() {
 	}
 }
 
-// endNow closes the author's model. Metrics of one that has not come up are not kept.
+// endNow closes the author's model. Metrics of a model that has not come up are not kept.
 func (m *Model) endNow() {
 	m.engine.Close()
 	if m.metrics != nil {

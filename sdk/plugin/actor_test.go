@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// actor is the backend that the processes of these tests run: the name of a model says what it does.
+// actor is the backend that the processes of these tests run: the name of a model selects its behaviour.
 type actor struct{ env *sdk.BackendEnv }
 
 type actorModel struct {

@@ -38,7 +38,7 @@ func (a *answers) free() {
 	spareAnswers.Put(a)
 }
 
-// add gathers a response. What cannot be sent becomes an error. It reports whether the frame is the last of the request.
+// add gathers a response. A response that cannot be sent becomes an error. It reports whether the frame is the last of the request.
 func (a *answers) add(s *session, handle uint64, r *infer.Response) {
 	one := answer{ResponseHead: ipc.ResponseHead{Handle: handle}}
 	if r.Final {
@@ -151,7 +151,7 @@ func (a *answers) sendExecuted(s *session, at int64, number uint64, times *backe
 	})
 }
 
-// publish sends the frame. Without it, what was lent for it is taken back.
+// publish sends the frame. Without it, lent memory is taken back.
 func (a *answers) publish(s *session, at int64, kind ipc.Kind, id uint64, prefix int, write func([]byte)) error {
 	err := s.peer.FillAt(at, kind, id, a.size(prefix), write)
 	if err != nil {

@@ -24,7 +24,7 @@ func TestAnswersDoNotWaitForWhatFollowsThem(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newFixture(t)
 			m := r.start(name, change)
 			for _, n := range []int{4, 100_000} {
 				request := r.request(pattern(n, 1))
@@ -57,7 +57,7 @@ func TestAnswersDoNotWaitForWhatFollowsThem(t *testing.T) {
 
 // TestDecoupledSenderWaitsForMemory sends more than the arena holds, less than a window: the next output is there when a client has read one.
 func TestDecoupledSenderWaitsForMemory(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.settings["shm-max-byte-size"] = "4194304"
 	m := r.start("floods", func(c *kserve.ModelConfig) {
 		c.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
@@ -76,9 +76,9 @@ func TestDecoupledSenderWaitsForMemory(t *testing.T) {
 	}
 }
 
-// TestRequestsCountAsTheAuthorSays has requests counted by what the author reports, whatever their clients get.
+// TestRequestsCountAsTheAuthorSays counts requests by the author's reports, independently of their responses.
 func TestRequestsCountAsTheAuthorSays(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("counts", nil)
 	var requests []*infer.Request
 	for _, first := range []byte{0, 1, 0, 2} {

@@ -25,7 +25,7 @@ type execution struct {
 
 	mu       sync.Mutex
 	held     []held        // what EXECUTED will carry
-	taken    bool          // EXECUTED is about to be sent, or waits for releases: what is answered from now on travels by itself
+	taken    bool          // EXECUTED is about to be sent, or waits for releases: later answers have their own frames
 	settled  bool          // EXECUTED has been sent
 	answered int64         // then: when it was published, by a clock that was read just before; 0: it was not
 	waiter   chan struct{} // closed then; nil unless the next batch waits for it
@@ -53,7 +53,7 @@ type task struct {
 	shapes    [4]int64     // the first dimensions of the inputs
 	loans     []*peer.Loan // of the inputs, held until EXECUTED is sent
 
-	window window
+	window heldSlots
 }
 
 // begin makes a batch of an EXECUTE frame. nil: it was not understood, and has been answered.
@@ -180,7 +180,7 @@ func (s *session) tensor(d *ipc.Descriptor, body []byte) (t infer.Tensor, loan *
 	return t, loan, err
 }
 
-// seen returns the time at which the author's Execute is called, given when the frame was seen: what comes between takes less than a
+// seen returns the time at which the author's Execute is called, given when the frame was seen: the work in between takes less than a
 // microsecond, unless there are many requests, or inputs that had to be copied. Then it is 0, for the clock to be read.
 func (e *execution) seen(at int64) int64 {
 	if len(e.tasks) > 1 {
@@ -256,7 +256,7 @@ func (s *session) skip(m peer.Message) {
 	}
 }
 
-// send implements backend.Task.Send. What is the whole answer to a request of a model that is not decoupled travels in EXECUTED, if that is sent
+// send implements backend.Task.Send. The whole answer to a request of a model that is not decoupled travels in EXECUTED, if that is sent
 // next.
 func (t *task) send(r *infer.Response) {
 	e := t.execution
@@ -340,7 +340,7 @@ func done(b *backend.Batch, report backend.Report) {
 	b.Tasks[0].Context.(*requestContext).task.execution.done(report)
 }
 
-// done sends what has been answered to the server.
+// done sends the answers to the server.
 func (e *execution) done(report backend.Report) {
 	s := e.session
 	e.mu.Lock()
@@ -348,7 +348,7 @@ func (e *execution) done(report backend.Report) {
 	e.held, e.taken = nil, true
 	e.mu.Unlock()
 	a := newAnswers()
-	// One count tells what may be passed on, and what is to be dropped when the loans end below: of settled loans it is the last word.
+	// One count decides which loans are passed on and which are dropped below: for settled loans it is final.
 	if e.settle(answers) {
 		a.faults = s.peer.Faults()
 	}

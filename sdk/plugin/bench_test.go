@@ -13,7 +13,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	for _, model := range []string{"identity", "copies"} {
 		for _, size := range []int{4, 1 << 20, 16 << 20} {
 			b.Run(fmt.Sprintf("%s/%d", model, size), func(b *testing.B) {
-				r := newRig(b)
+				r := newFixture(b)
 				m := r.start(model, nil)
 				defer m.close()
 				request := r.request(pattern(size, 1))

@@ -14,14 +14,14 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// calls are what the author asks of the server beside inferences. A call is a CALL frame, answered by RESULT whenever it is done. It
+// calls are the author's calls of the server, except inferences. A call is a CALL frame, answered by RESULT whenever it is done. It
 // implements engine.Metrics.
 type calls struct {
 	session *session
 
 	mu    sync.Mutex
 	last  uint64
-	boxes map[uint64]*peer.Box // of those that wait for a RESULT
+	boxes map[uint64]*peer.Box // of calls that wait for a RESULT
 }
 
 func (c *calls) init(s *session) { c.session, c.boxes = s, make(map[uint64]*peer.Box) }
@@ -113,7 +113,7 @@ func (c *calls) response(r backend.ResponseReport) {
 	_ = c.session.sendMap(ipc.Call, 0, &responseCall{"response", r.Index, r.Start, r.OutputStart, r.End, uint8(r.Outcome)})
 }
 
-// activity reports what the author has done for a request. An error is the connection's.
+// activity reports an author's activity for a request. An error is the connection's.
 func (c *calls) activity(r *infer.Request, name string, at int64) {
 	if text := traceOf(r); text != "" {
 		_ = c.session.sendMap(ipc.Call, 0, &activityCall{"activity", text, name, at})
@@ -233,6 +233,6 @@ func (h *host) Await(done <-chan struct{}) {
 	enough := func() bool { return len(done) > 0 }
 	s.peer.Linger(&s.answerSpin, enough)
 	if !enough() {
-		s.deputy.needAnswers()
+		s.standby.needAnswers()
 	}
 }

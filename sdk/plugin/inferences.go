@@ -35,7 +35,7 @@ type inference struct {
 	stream  bool
 	send    infer.Sender
 	stop    func() bool  // takes back that the context's end is heard of
-	taken   atomic.Int32 // responses that have left the author's hands, and were not asked for anew
+	taken   atomic.Int32 // responses released by the author and not yet replaced by DEMAND
 }
 
 // none reports whether nothing is under way.
@@ -98,7 +98,7 @@ func (one *inference) cancel() {
 // Retain implements infer.Memory: an inference is the slot of each response of a stream.
 func (one *inference) Retain() {}
 
-// Release is called when a response of a stream has been taken: enough of them are asked for anew.
+// Release is called when a response of a stream has been taken. After enough of them, more are requested.
 func (one *inference) Release() {
 	if one.taken.Add(1)%(mostDemand/2) == 0 && one.session.inferences.get(one.number) != nil {
 		one.word(ipc.Demand, mostDemand/2)
@@ -257,7 +257,7 @@ func origin(r *infer.Request) (batch uint64, trace string) {
 	return e.number, traceOf(first)
 }
 
-// traceOf returns what EXECUTE says of the trace of a request, "" if there is none.
+// traceOf returns the trace of a request in EXECUTE, or "".
 func traceOf(r *infer.Request) string {
 	if r.Caller == nil {
 		return ""

@@ -32,7 +32,7 @@ type levels struct {
 	Verbose int  `msgpack:"verbose"`
 }
 
-// logs sends what the server wants to hear.
+// logs sends messages of the levels that the server logs.
 type logs struct {
 	peer   *peer.Peer
 	wanted [4]atomic.Bool // by level
@@ -100,7 +100,7 @@ func (l *logs) complain(batch uint64, text string) {
 	l.send(logBody{Level: levelError, File: "plugin", Message: text, Own: true, Batch: batch})
 }
 
-// WriteLevel implements zerolog.LevelWriter, for what the engine says of the backend.
+// WriteLevel implements zerolog.LevelWriter, for the engine's reports about the backend.
 func (l *logs) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	body := logBody{Level: levelInfo, File: "plugin", Own: true}
 	switch {

@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/sdk/wire"
+	"github.com/nereid-serving/nereid/ipc"
 )
 
 // TestMain makes this binary a plugin where a server starts it.
 func TestMain(m *testing.M) {
-	if os.Getenv(wire.CookieKey) == wire.CookieValue {
+	if os.Getenv(ipc.PluginCookieKey) == ipc.PluginCookieValue {
 		Serve(newActor)
 	}
 	// A process with the race detector sleeps for a second before it exits, unless it is told not to.

@@ -27,7 +27,7 @@ func limitMemory() {
 	}
 }
 
-// cgroupLimit returns the least memory.max of a process's cgroup (version 2) and those around it, 0 if there is none.
+// cgroupLimit returns the least memory.max of a process's cgroup (version 2) and its ancestors, or 0.
 func cgroupLimit(root, membership string) (most int64) {
 	for line := range strings.Lines(membership) {
 		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")

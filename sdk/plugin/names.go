@@ -20,7 +20,7 @@ const (
 type names struct {
 	peer *peer.Peer
 
-	// received is what the server's indices mean. The goroutine that reads replaces it; frames are taken apart by others.
+	// received maps the server's indices to names. The reading goroutine replaces it; other goroutines decode frames.
 	received atomic.Pointer[[]string]
 
 	sent atomic.Pointer[map[string]uint16] // the indices that this side uses; replaced, never changed

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// mostCancelled bounds the handles of cancelled requests that are remembered: what the server says may be about requests that have been
+// mostCancelled bounds the handles of cancelled requests that are remembered: frames of the server may be about requests that have been
 // answered.
 const mostCancelled = 4096
 
@@ -78,7 +78,7 @@ func (c *cancelled) forget(handle uint64) {
 	delete(c.handles, handle)
 	if gone, ok := c.watched[handle]; ok {
 		delete(c.watched, handle)
-		close(gone) // nobody waits for the answer any more, and whoever waits for that goes on
+		close(gone) // nobody waits for the answer any more
 	}
 	c.countLocked()
 }
@@ -119,9 +119,9 @@ func (o *open) remove(handle uint64) {
 	delete(o.tasks, handle)
 }
 
-// window is what is out of one request of a decoupled model. The engine counts it and keeps the author waiting; here are the places of
-// the responses, which are given up as CREDIT comes.
-type window struct {
+// heldSlots are the slots of responses of one decoupled request. The engine counts them and delays
+// the author; CREDIT releases them.
+type heldSlots struct {
 	mu    sync.Mutex
 	slots []slot
 	bytes int64
@@ -135,7 +135,7 @@ type slot struct {
 }
 
 // enter takes a response's place, and reports whether the window is full with it.
-func (w *window) enter(s *session, r *infer.Response) (full bool) {
+func (w *heldSlots) enter(s *session, r *infer.Response) (full bool) {
 	if r.Slot == nil {
 		return false
 	}
@@ -154,7 +154,7 @@ func (w *window) enter(s *session, r *infer.Response) (full bool) {
 }
 
 // credit gives up the places of responses that have left the server, the oldest first.
-func (w *window) credit(responses uint32) {
+func (w *heldSlots) credit(responses uint32) {
 	w.mu.Lock()
 	n := min(int(responses), len(w.slots))
 	gone := append([]slot(nil), w.slots[:n]...)
@@ -169,22 +169,22 @@ func (w *window) credit(responses uint32) {
 	}
 }
 
-// await looks for CREDIT for a moment, and has the deputy do it after that.
-func (w *window) await(s *session) {
+// await looks for CREDIT for a moment, and has the standby do it after that.
+func (w *heldSlots) await(s *session) {
 	s.peer.Linger(&s.answerSpin, w.hasRoom)
 	if !w.hasRoom() {
-		s.deputy.need(w.hasRoom)
+		s.standby.need(w.hasRoom)
 	}
 }
 
-func (w *window) hasRoom() bool {
+func (w *heldSlots) hasRoom() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.full || w.over
 }
 
 // end gives up all places: nothing more is sent.
-func (w *window) end() {
+func (w *heldSlots) end() {
 	w.mu.Lock()
 	gone := w.slots
 	w.slots, w.over = nil, true

@@ -11,16 +11,16 @@ const mostInline = 28 << 10
 
 // outgoing are the tensors of one frame in the making.
 type outgoing struct {
-	tensors []placed
-	inline  int           // bytes of those that travel in the frame, each rounded up
+	tensors []located
+	inline  int           // bytes of tensors inside the frame, each rounded up
 	lent    []uint64      // tickets in the arena
 	blocks  []*peer.Block // that were taken here; lent until the frame is out
-	// faults was counted after all tensors had been sent by their author, for those that are passed on; 0: it was not yet.
+	// faults is the count after the author has sent all tensors, for inputs that are passed on; 0: not counted yet.
 	faults peer.Faults
 }
 
-// placed is a tensor with a place.
-type placed struct {
+// located is a tensor with its descriptor.
+type located struct {
 	ipc.Descriptor
 	data []byte // what travels in the frame
 }
@@ -43,8 +43,8 @@ func (o *outgoing) place(s *session, t *infer.Tensor) error {
 	if err != nil {
 		return err
 	}
-	p := placed{Descriptor: ipc.Descriptor{Name: name, Type: uint8(t.DataType), Length: uint64(len(t.Data)), Shape: t.Shape}}
-	// By size first: what is small is cheaper in the frame, wherever it lies.
+	p := located{Descriptor: ipc.Descriptor{Name: name, Type: uint8(t.DataType), Length: uint64(len(t.Data)), Shape: t.Shape}}
+	// By size first: small tensors are cheaper in the frame, wherever they lie.
 	if n := roundInline(len(t.Data)); len(t.Data) <= ipc.MaxInline && o.inline+n <= mostInline {
 		p.Region, p.data = ipc.InFrame, t.Data
 		o.inline += n
@@ -82,7 +82,7 @@ func (o *outgoing) place(s *session, t *infer.Tensor) error {
 	return nil
 }
 
-// retract takes back what was placed behind the first tensors.
+// retract takes back the tensors after the first ones.
 func (o *outgoing) retract(s *session, tensors int) {
 	for i := len(o.tensors) - 1; i >= tensors; i-- {
 		switch p := &o.tensors[i]; p.Region {
@@ -99,7 +99,7 @@ func (o *outgoing) retract(s *session, tensors int) {
 
 // put writes the descriptors of the first n tensors that have not been written yet, and the bytes that travel in the frame: at says where in
 // body the next of them are to lie. It returns the rest of b and the next at.
-func put(tensors []placed, b, body []byte, at int) ([]byte, int) {
+func put(tensors []located, b, body []byte, at int) ([]byte, int) {
 	for i := range tensors {
 		p := &tensors[i]
 		if p.Region == ipc.InFrame {

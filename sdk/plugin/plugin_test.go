@@ -20,14 +20,14 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
 // TestIdentityOfAllSizes passes inputs on, copies them, and answers after Execute has returned; a next life of a block
 // never shows what an earlier one held.
 func TestIdentityOfAllSizes(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for _, name := range []string{"identity", "copies", "later"} {
 		m := r.start(name, nil)
 		for _, n := range []int{0, 4, 4096, 4097, 70_000, 1 << 20, 16 << 20} {
@@ -44,7 +44,7 @@ func TestIdentityOfAllSizes(t *testing.T) {
 // TestWritesIntoInputsStayPrivate has the author write into its input: the server's bytes stay as they are, and so do those
 // of the next request in the same block.
 func TestWritesIntoInputsStayPrivate(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("writes", nil)
 	request := r.request(pattern(100_000, 1))
 	want := pattern(100_000, 1)
@@ -64,7 +64,7 @@ func TestWritesIntoInputsStayPrivate(t *testing.T) {
 
 // TestBatchIsAnsweredRequestByRequest executes batches whose inputs are small, long, and more than a frame holds.
 func TestBatchIsAnsweredRequestByRequest(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("identity", nil)
 	for _, sizes := range [][]int{{4, 5, 6}, {4, 5000, 100_000}, {4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000}} {
 		var requests []*infer.Request
@@ -82,9 +82,9 @@ func TestBatchIsAnsweredRequestByRequest(t *testing.T) {
 	}
 }
 
-// TestRequestArrivesWhole has the author say what it sees of a request.
+// TestRequestArrivesWhole has the author describe a request.
 func TestRequestArrivesWhole(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("describes", nil)
 	request := r.request([]byte{1})
 	request.ID, request.Flags, request.TimeoutMicros, request.Priority, request.Outputs = "ürgent", 3, 77, 1<<63, []string{"OUT0"}
@@ -106,7 +106,7 @@ func TestRequestArrivesWhole(t *testing.T) {
 
 // TestFailuresReachTheClients has the author fail in each way; the process goes on, unless it exits.
 func TestFailuresReachTheClients(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for _, test := range []struct {
 		model string
 		code  infer.Code
@@ -144,11 +144,11 @@ func TestFailuresReachTheClients(t *testing.T) {
 // TestModelThatIsRefusedSaysWhy refuses in New and in NewModel, with and without AUTO_COMPLETE.
 func TestModelThatIsRefusedSaysWhy(t *testing.T) {
 	for _, complete := range []bool{false, true} {
-		r := newRig(t)
+		r := newFixture(t)
 		if _, err := r.open(configOf("refuses", nil), complete); err == nil || !strings.Contains(err.Error(), "the model is refused") {
 			t.Errorf("complete %v: got error %v", complete, err)
 		}
-		wet := newRig(t)
+		wet := newFixture(t)
 		wet.settings["refuse"] = "rain"
 		if _, err := wet.open(configOf("identity", nil), complete); err == nil || !strings.Contains(err.Error(), "not today: rain") {
 			t.Errorf("complete %v: got error %v", complete, err)
@@ -158,7 +158,7 @@ func TestModelThatIsRefusedSaysWhy(t *testing.T) {
 
 // TestConfigIsCompletedByTheProcessThatExecutes completes the config, and executes in the same process.
 func TestConfigIsCompletedByTheProcessThatExecutes(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m, err := r.open(configOf("completes", nil), true)
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestConfigIsCompletedByTheProcessThatExecutes(t *testing.T) {
 // TestDecoupledModelStreams sends more responses than a window holds; the server reads them one by one, so credit is
 // needed again and again.
 func TestDecoupledModelStreams(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("repeats", func(c *kserve.ModelConfig) {
 		c.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
 	})
@@ -200,7 +200,7 @@ func TestDecoupledModelStreams(t *testing.T) {
 // TestCancellationIsSeen cancels a request whose author waits for that, and one whose author polls, while Execute holds the goroutine
 // that reads.
 func TestCancellationIsSeen(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for model, text := range map[string]string{"waits": "the client has gone: true", "polls": "seen at last"} {
 		m := r.start(model, nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -218,7 +218,7 @@ func TestCancellationIsSeen(t *testing.T) {
 // TestContextsOfAnsweredRequests has an author derive contexts of a request that is cancelled and answered at once, of one that
 // is answered, and of one whose context nobody asked for before: the process lives on, and they end.
 func TestContextsOfAnsweredRequests(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("derives", nil)
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -244,7 +244,7 @@ func TestContextsOfAnsweredRequests(t *testing.T) {
 
 // TestTimesAreTheAuthors has an author report the times of a batch.
 func TestTimesAreTheAuthors(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("times", nil)
 	e := m.execute(t.Context(), r.request([]byte{1}))
 	e.next(0).Release()
@@ -256,7 +256,7 @@ func TestTimesAreTheAuthors(t *testing.T) {
 
 // TestReadinessIsTheAuthors asks a model that says that it is not ready, and one that says nothing.
 func TestReadinessIsTheAuthors(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("asks", nil)
 	if err := m.instance.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "stage fright") {
 		t.Errorf("got error %v, want the author's", err)
@@ -270,7 +270,7 @@ func TestReadinessIsTheAuthors(t *testing.T) {
 
 // TestMetricsAreTheServers changes a metric of the server's and reads it.
 func TestMetricsAreTheServers(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("measures", nil)
 	// More than a process has: what its model reports is counted on top.
 	if bytes := m.model.(backend.MemoryReporter).ReportMemory(); bytes < 5<<40 {
@@ -347,7 +347,7 @@ func TestOtherModelsAreCalled(t *testing.T) {
 		for _, apart := range []bool{false, true} {
 			for _, n := range []int{4, 100_000} {
 				t.Run(fmt.Sprintf("%s/%v/%d", test.model, apart, n), func(t *testing.T) {
-					r := newRig(t)
+					r := newFixture(t)
 					r.host = &answering{t: t, responses: test.responses, decoupled: test.stream, apart: apart}
 					m := r.start(test.model, nil)
 					for seed := range 3 {
@@ -370,7 +370,7 @@ func TestOtherModelsAreCalled(t *testing.T) {
 
 // TestServerIsAsked asks which models there are.
 func TestServerIsAsked(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.host = &answering{t: t, decoupled: true}
 	m := r.start("asks-server", nil)
 	const want = "decoupled true <nil>, ready true <nil>, unknown Not found no model 'nobody', load Unavailable not now, unload Unsupported never"
@@ -382,7 +382,7 @@ func TestServerIsAsked(t *testing.T) {
 
 // TestServerThatGoesTakesItsPluginsAlong kills nothing: the supervisor closes, and no process is left (testkit.Main looks).
 func TestServerThatGoesTakesItsPluginsAlong(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("waits", nil)
 	e := m.execute(t.Context(), r.request([]byte{1}))
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.printed.String(), "waiting") })
@@ -414,16 +414,16 @@ func TestProgramStartedByHandSaysWhatItIs(t *testing.T) {
 	}
 	// With the cookie and no files it says which are missing.
 	wrong := exec.Command(self)
-	wrong.Env = append(os.Environ(), wire.CookieKey+"="+wire.CookieValue)
+	wrong.Env = append(os.Environ(), ipc.PluginCookieKey+"="+ipc.PluginCookieValue)
 	said, err = wrong.CombinedOutput()
-	if !errors.As(err, &exit) || exit.ExitCode() != exitLost || !strings.Contains(string(said), wire.FilesEnv) {
+	if !errors.As(err, &exit) || exit.ExitCode() != exitLost || !strings.Contains(string(said), ipc.PluginFilesEnv) {
 		t.Errorf("got error %v and %q", err, said)
 	}
 }
 
 // TestRequestIsGivenBackToBeExecutedAgain releases a request in order to get it once more.
 func TestRequestIsGivenBackToBeExecutedAgain(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("again", func(c *kserve.ModelConfig) {
 		c.SchedulingChoice = &kserve.ModelConfig_SequenceBatching{SequenceBatching: &kserve.ModelSequenceBatching{IterativeSequence: true}}
 	})
@@ -440,7 +440,7 @@ func TestRequestIsGivenBackToBeExecutedAgain(t *testing.T) {
 
 // TestRequestThatIsDroppedIsAnswered has the author forget a request: it is answered, and named in the log, though the process is idle.
 func TestRequestThatIsDroppedIsAnswered(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("drops", nil)
 	if response := m.infer(r.request(pattern(100_000, 1))); response.Err == nil || !response.Final {
 		t.Errorf("got %+v, want an error", response)
@@ -450,7 +450,7 @@ func TestRequestThatIsDroppedIsAnswered(t *testing.T) {
 
 // TestIdlePluginSleeps counts how often the kernel has run the plugin's threads: while nothing is asked of it, never.
 func TestIdlePluginSleeps(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("identity", nil)
 	m.wantBytes(m.infer(r.request(pattern(100_000, 1))), pattern(100_000, 1))
 	pid := pluginOf(t)
@@ -515,9 +515,9 @@ func switches(t *testing.T, pid int) (text string) {
 	return text
 }
 
-// TestActivitiesAreTracedByTheServer has an author report what it does for a request that is traced, and for one that is not.
+// TestActivitiesAreTracedByTheServer has an author report activities for a traced request, and for an untraced one.
 func TestActivitiesAreTracedByTheServer(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	m := r.start("acts", nil)
 	m.infer(r.request([]byte{1})).Release()
 	request := r.request([]byte{1})

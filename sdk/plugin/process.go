@@ -11,7 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/peer"
 	"github.com/nereid-serving/nereid/sdk"
-	"github.com/nereid-serving/nereid/sdk/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,7 +25,7 @@ const (
 // Serve runs a backend as a plugin of the server that has started this process, and ends the process. Main calls it, before it writes
 // anything to stdout.
 func Serve(initialize sdk.New) {
-	if os.Getenv(wire.CookieKey) != wire.CookieValue {
+	if os.Getenv(ipc.PluginCookieKey) != ipc.PluginCookieValue {
 		fmt.Fprintf(os.Stderr, "%s is a backend of Nereid, which starts it by itself: put it at <backend-directory>/<name>/nereid_<name>, "+
 			"name the backend in the config of a model, and start the server with --backend-directory\n", os.Args[0])
 		os.Exit(exitNotStarted)
@@ -35,18 +34,18 @@ func Serve(initialize sdk.New) {
 }
 
 func serve(initialize sdk.New) int {
-	fds, err := descriptors(os.Getenv(wire.FilesEnv))
+	fds, err := descriptors(os.Getenv(ipc.PluginFilesEnv))
 	if err == nil {
 		err = settle(fds)
 	}
 	if err == nil {
-		err = greet(os.Getenv(wire.VersionsEnv), fds)
+		err = greet(os.Getenv(ipc.PluginVersionsEnv), fds)
 	}
 	if err != nil {
 		return complain(err)
 	}
-	// What the author starts is no plugin.
-	for _, name := range []string{wire.CookieKey, wire.FilesEnv, wire.VersionsEnv} {
+	// Programs that the author starts are no plugins.
+	for _, name := range []string{ipc.PluginCookieKey, ipc.PluginFilesEnv, ipc.PluginVersionsEnv} {
 		_ = os.Unsetenv(name)
 	}
 	s := newSession(initialize)
@@ -76,7 +75,7 @@ func complain(err error) int {
 	return exitLost
 }
 
-// inherited are the descriptors that the process is told, in the order of wire.FilesEnv.
+// inherited are the descriptors that the process is told, in the order of ipc.PluginFilesEnv.
 type inherited struct {
 	files  peer.Files
 	others []int // of Files
@@ -89,13 +88,13 @@ func descriptors(list string) (*inherited, error) {
 	for field := range strings.SplitSeq(list, ",") {
 		fd, err := strconv.Atoi(field)
 		if err != nil || fd < 3 {
-			return nil, fmt.Errorf("%s is %q, want the numbers of descriptors with commas between", wire.FilesEnv, list)
+			return nil, fmt.Errorf("%s is %q, want the numbers of descriptors with commas between", ipc.PluginFilesEnv, list)
 		}
 		fds = append(fds, fd)
 	}
 	// Six, perhaps the socket for regions, and two for output.
 	if len(fds) != 8 && len(fds) != 9 {
-		return nil, fmt.Errorf("%s has %d descriptors, want 8 or 9: the server speaks another version", wire.FilesEnv, len(fds))
+		return nil, fmt.Errorf("%s has %d descriptors, want 8 or 9: the server speaks another version", ipc.PluginFilesEnv, len(fds))
 	}
 	for _, fd := range fds {
 		unix.CloseOnExec(fd)
@@ -119,7 +118,7 @@ func settle(fds *inherited) error {
 		}
 	}
 	arm(fds.life)
-	// Caught rather than ignored, which programs that the author starts would inherit. What is caught goes nowhere.
+	// Caught rather than ignored, which programs that the author starts would inherit.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM)
 	// Descriptors of clients' regions are not wanted: each MAP is refused.
 	for _, fd := range fds.others {
@@ -156,13 +155,13 @@ func greet(versions string, fds *inherited) error {
 	common := false
 	for field := range strings.SplitSeq(versions, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(field))
-		common = common || err == nil && n == wire.Version
+		common = common || err == nil && n == ipc.PluginVersion
 	}
-	if _, err := fmt.Println(wire.Line(wire.Version)); err != nil {
+	if _, err := fmt.Println(ipc.PluginLine(ipc.PluginVersion)); err != nil {
 		return fmt.Errorf("say the line of the handshake: %w", err)
 	}
 	if !common {
-		return fmt.Errorf("the server speaks versions %q, this backend was built with %d: build it with the sdk of that server", versions, wire.Version)
+		return fmt.Errorf("the server speaks versions %q, this backend was built with %d: build it with the sdk of that server", versions, ipc.PluginVersion)
 	}
 	for i, fd := range fds.output {
 		if err := unix.Dup3(fd, 1+i, 0); err != nil {

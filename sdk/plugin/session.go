@@ -18,7 +18,6 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/engine"
-	"github.com/nereid-serving/nereid/sdk/wire"
 )
 
 // settings are what AUTO_COMPLETE and INITIALIZE say beside package wire.
@@ -43,14 +42,14 @@ type session struct {
 	logs       *logs
 	own        zerolog.Logger // of faults of the backend
 	box        *peer.Box      // EXECUTE, INITIALIZE, FINALIZE, AUTO_COMPLETE
-	deputy     *deputy
+	standby    *standby
 	answerSpin peer.Spin // of waits for answers of the server; used by the goroutine that reads
 
 	// Set by AUTO_COMPLETE or INITIALIZE, whichever is first, before the backend is opened.
 	arena   *peer.Arena
 	backend *engine.Backend
 	opened  *engine.Model
-	model   wire.Model
+	model   ipc.PluginModel
 
 	// Set by INITIALIZE, before the instance is made.
 	told      atomic.Bool
@@ -93,8 +92,8 @@ func (s *session) attach(fds *inherited) error {
 	}
 	s.logs.peer = s.peer
 	s.logs.settle(levels{Info: true, Warning: true, Error: true})
-	s.deputy = newDeputy(s.peer, s.inferences.none, s.openRequests)
-	panics.Go(s.own, panics.Life, s.deputy.run, nil)
+	s.standby = newStandby(s.peer, s.inferences.none, s.openRequests)
+	panics.Go(s.own, panics.Life, s.standby.run, nil)
 	executable, _ := os.Executable()
 	return s.sendMap(ipc.Hello, uint64(os.Getpid()), map[string]any{"python": "", "numpy": "", "executable": executable, "prefix": ""})
 }
@@ -203,7 +202,7 @@ func (s *session) route(m peer.Message) *peer.Box {
 	return nil
 }
 
-// routeTold is route for what comes behind INITIALIZE alone.
+// routeTold is route for frames that only follow INITIALIZE.
 func (s *session) routeTold(m peer.Message) error {
 	if !s.told.Load() {
 		return errors.New("it came before INITIALIZE")
@@ -227,7 +226,7 @@ func (s *session) routeTold(m peer.Message) error {
 		}
 		responses, _, err := ipc.ParseCredit(m.Body)
 		if err != nil {
-			// What it was worth is not known, and the author might wait for it for ever.
+			// Its value is unknown, and the author might wait for it forever.
 			t.giveUp(detail(err))
 			return detail(err)
 		}
@@ -301,9 +300,9 @@ func sentence(err error) string {
 }
 
 // opening reads what AUTO_COMPLETE and INITIALIZE have in common, and opens the backend with the first of them.
-func (s *session) opening(m peer.Message, more *settings) (wire.Model, error) {
-	var b wire.Backend
-	var model wire.Model
+func (s *session) opening(m peer.Message, more *settings) (ipc.PluginModel, error) {
+	var b ipc.PluginBackend
+	var model ipc.PluginModel
 	for _, into := range []any{&b, &model, more} {
 		if err := decode(m, into); err != nil {
 			return model, fmt.Errorf("%s is not understood: %w", m.Kind, err)
@@ -359,7 +358,7 @@ func (s *session) start(m peer.Message) bool {
 
 func (s *session) starting(m peer.Message) error {
 	var more settings
-	var at wire.Instance
+	var at ipc.PluginInstance
 	config, err := s.opening(m, &more)
 	if err != nil {
 		return err
@@ -393,7 +392,7 @@ const (
 	memoryLookLast  = 10 * time.Millisecond
 )
 
-// allocate lends memory for an output. Of a decoupled model it waits while there is none and clients still read responses, whose memory
+// allocate lends memory for an output. For a decoupled model it waits for memory while clients still read responses, whose memory
 // comes back; what else there is wrong with it is an error.
 func (s *session) allocate(n int64) ([]byte, infer.Memory, error) {
 	block, err := s.arena.Take(n)
@@ -425,7 +424,7 @@ func (s *session) openRequests() int {
 	}
 }
 
-// later implements engine.Environment.Later: EXECUTED waits for the author's releases, and what he has answered does not.
+// later implements engine.Environment.Later: EXECUTED waits for the author's releases, responses do not.
 func (s *session) later() {
 	e := s.current
 	e.mu.Lock()
@@ -435,7 +434,7 @@ func (s *session) later() {
 
 // next implements engine.Placement.Next: it reads until a batch is to be executed; nil at FINALIZE and when the connection has ended.
 func (s *session) next() (b *backend.Batch, at int64) {
-	// A reading of the clock goes with what is done: the wait begins when the answer was published, and the look that saw the frame is
+	// The times are exact: the wait begins when the answer was published, and the look that saw the frame is
 	// when the author's Execute is called.
 	var since int64
 	if !s.up {
@@ -453,7 +452,7 @@ func (s *session) next() (b *backend.Batch, at int64) {
 		}
 		since = s.current.answered
 		s.current = nil
-		s.deputy.end()
+		s.standby.end()
 	}
 	for {
 		m, err := s.peer.Receive(s.box, nil, since)
@@ -468,12 +467,12 @@ func (s *session) next() (b *backend.Batch, at int64) {
 				continue
 			}
 			if s.current = s.begin(m); s.current != nil {
-				s.deputy.begin()
+				s.standby.begin()
 				return &s.current.batch, s.current.seen(m.Seen)
 			}
 		case ipc.Finalize:
 			s.running.Store(false)
-			// The server waits no longer. An author may just be releasing what is answered.
+			// The server waits no longer. An author may be releasing answered requests.
 			panics.AfterFunc(s.own, panics.Life, settleGrace, s.instance.Hurry, nil)
 			return nil, 0
 		default:

@@ -46,7 +46,8 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	}
 	t := g.sample(ctx, q.Infer.Model, waited, received)
 	defer t.Finish()
-	q.Infer.Trace, q.Infer.Replayed = t, g.isReplayed(ctx)
+	q.Infer.Trace = t
+	ctx = g.markReplayed(ctx)
 	q.Forwarded, q.Refusal = g.forwarded(ctx)
 	if err := q.Build(g.allocate, g.regions); err != nil {
 		return err
@@ -64,9 +65,12 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	return stream.SendMsg(encoded)
 }
 
-// isReplayed reports whether an RPC's requests are replayed ones, which are not recorded.
-func (g *FrontEnd) isReplayed(ctx context.Context) bool {
-	return g.isReplayKey != nil && slices.ContainsFunc(metadata.ValueFromIncomingContext(ctx, infer.ReplayHeader), g.isReplayKey)
+// markReplayed returns the context for the requests of an RPC, which may belong to a recording.
+func (g *FrontEnd) markReplayed(ctx context.Context) context.Context {
+	if g.isReplayKey != nil && slices.ContainsFunc(metadata.ValueFromIncomingContext(ctx, server.ReplayHeader), g.isReplayKey) {
+		return server.Replayed(ctx)
+	}
+	return ctx
 }
 
 // tellCancellation logs, at the verbose level and in Triton's words, that the client has cancelled

@@ -58,7 +58,7 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer g.tellCancellation(stream.Context(), "ModelStreamInferHandler")()
-	s := &inferStream{g: g, stream: stream, ctx: ctx, holder: call.holder(), overdue: call.client()}
+	s := &inferStream{g: g, stream: stream, ctx: g.markReplayed(ctx), holder: call.holder(), overdue: call.client()}
 	for _, v := range metadata.ValueFromIncomingContext(ctx, errorKey) {
 		s.errors = v == "true"
 	}
@@ -157,7 +157,7 @@ func (s *inferStream) start(q *message.Request, err error, waited, received int6
 	if err == nil {
 		origin.Trace = s.g.sample(s.ctx, origin.Model, waited, received)
 		s.traces.add(origin.Trace)
-		q.Infer.Trace, q.Infer.Replayed = origin.Trace, s.g.isReplayed(s.ctx)
+		q.Infer.Trace = origin.Trace
 	}
 	if err == nil {
 		err = s.g.protect(func() error { return q.Build(s.g.allocate, s.g.regions) })

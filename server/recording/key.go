@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"syscall"
+
+	"github.com/nereid-serving/nereid/server"
 )
 
 // keyFile is the file in a directory of records whose text marks requests as replays. Only readers
@@ -44,7 +46,10 @@ func readKey(path string) (string, error) {
 	return string(text), nil // bound: 64 bytes
 }
 
-// Key returns the value of infer.ReplayHeader for requests of a recording, or "". Path is the
+// Header is server.ReplayHeader, for clients that replay.
+const Header = server.ReplayHeader
+
+// Key returns the value of server.ReplayHeader for requests of a recording, or "". Path is the
 // directory of the records, the folder of a model in it, or a record.
 func Key(path string) string {
 	path, err := filepath.Abs(path)
@@ -60,7 +65,7 @@ func Key(path string) string {
 	return ""
 }
 
-// IsKey reports whether a value of infer.ReplayHeader is the key of the recorder's directory.
+// IsKey reports whether a value of server.ReplayHeader is the key of the recorder's directory.
 func (r *Recorder) IsKey(value string) bool {
 	return subtle.ConstantTimeCompare([]byte(value), []byte(r.key)) == 1 // bound: a header
 }

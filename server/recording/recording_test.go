@@ -153,6 +153,11 @@ func tensor(name string, data ...byte) infer.Tensor {
 // recorded records one request to a model with this answer, and reads the files.
 func recorded(t *testing.T, config Config, req *infer.Request, answer func(req *infer.Request, send infer.Sender) error) []*Record {
 	t.Helper()
+	return recordedIn(t.Context(), t, config, req, answer)
+}
+
+func recordedIn(ctx context.Context, t *testing.T, config Config, req *infer.Request, answer func(req *infer.Request, send infer.Sender) error) []*Record {
+	t.Helper()
 	config.Directory, config.Log = filepath.Join(t.TempDir(), "records"), zerolog.Nop()
 	r, err := New(config)
 	if err != nil {
@@ -163,7 +168,7 @@ func recorded(t *testing.T, config Config, req *infer.Request, answer func(req *
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = target.Infer(t.Context(), req, func(r *infer.Response) { r.Release() })
+	_ = target.Infer(ctx, req, func(r *infer.Response) { r.Release() })
 	r.Close()
 	if n := r.waiting.Load(); n != 0 {
 		t.Errorf("%d bytes are charged in the end", n)
@@ -191,7 +196,7 @@ func readAll(t *testing.T, directory string) (list []*Record) {
 func TestReplayedRequestsAreNotRecorded(t *testing.T) {
 	reached := 0
 	answer := func(*infer.Request, infer.Sender) error { reached++; return nil }
-	if list := recorded(t, Config{}, &infer.Request{Model: "m", Replayed: true}, answer); len(list) != 0 || reached != 1 {
+	if list := recordedIn(server.Replayed(t.Context()), t, Config{}, &infer.Request{Model: "m"}, answer); len(list) != 0 || reached != 1 {
 		t.Errorf("got %d records of %d requests, want none of 1", len(list), reached)
 	}
 }

@@ -45,7 +45,7 @@ type target struct {
 
 // Infer implements models.Target.
 func (t *target) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	if req.Replayed {
+	if server.IsReplayed(ctx) {
 		return t.Target.Infer(ctx, req, send)
 	}
 	p := t.recorder.begin(ctx, req, t.Info())

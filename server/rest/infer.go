@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
+	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
@@ -25,11 +26,6 @@ func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, versio
 	defer t.Finish()
 	q := h.inferences.NewRequest(found, model, version)
 	q.Record(t)
-	if h.isReplayKey != nil {
-		if key, _ := r.Header(infer.ReplayHeader); h.isReplayKey(key) {
-			q.Replayed()
-		}
-	}
 	defer q.Release()
 	err = h.infer(q, t, w, r)
 	q.Reuse()
@@ -110,5 +106,11 @@ func worthPacking(r *http1.Request, coding http1.Coding, head []byte, blobs [][]
 func (h *Endpoints) execute(q *inference.Request, r *http1.Request) error {
 	r.Watch()
 	defer r.Unwatch()
-	return q.Infer(r.Context(), h.core)
+	ctx := r.Context()
+	if h.isReplayKey != nil {
+		if key, _ := r.Header(server.ReplayHeader); h.isReplayKey(key) {
+			ctx = server.Replayed(ctx)
+		}
+	}
+	return q.Infer(ctx, h.core)
 }

@@ -82,7 +82,7 @@ class Copier:
         return self._refused
 
     def _open(self, number: int, ordinal: int, handle: str) -> Dict[str, Any]:
-        """Open what a client has registered. Errors are the driver's words alone, which the client is told."""
+        """Open a client's registered memory. Errors have the driver's text, which the client sees."""
         try:
             uuid = self._driver.uuid(ordinal)
             self._use(uuid)

@@ -38,7 +38,7 @@ class Device(NamedTuple):
     capability: Tuple[int, int]
 
     def told(self) -> Dict[str, Any]:
-        """What the server is told."""
+        """The text for the server."""
         major, minor = self.capability
         return {
             "number": self.number, "name": self.name, "uuid": self.uuid, "memory": self.memory,

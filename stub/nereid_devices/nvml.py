@@ -1,4 +1,4 @@
-"""Measures devices by NVML. What a device or a driver does not tell is left out of its sample."""
+"""Measures devices by NVML. Unsupported values are left out of the sample."""
 
 import ctypes
 from typing import Any, Dict, Optional
@@ -41,7 +41,7 @@ class Nvml:
         self._handles: Dict[str, ctypes.c_void_p] = {}
 
     def sample(self, uuid: str, bus: str) -> Dict[str, float]:
-        """What is known of a device now: shares of 1, bytes, watts, joules."""
+        """Return the current values of a device: shares of 1, bytes, watts, joules."""
         handle = self._handles.get(uuid) or self._find(uuid, bus)
         if handle is None:
             return {}
@@ -64,7 +64,7 @@ class Nvml:
             sample["utilization"] = rates.gpu / 100
 
     def _memory(self, sample: Dict[str, float], handle: ctypes.c_void_p) -> None:
-        """Memory in use. The newer function leaves out what the driver keeps for itself."""
+        """Memory in use. The newer function excludes the driver's own memory."""
         newer = _Memory2(version=_MEMORY_2)
         older = _Memory()
         if self._call("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(newer)) == 0:

@@ -22,7 +22,7 @@
                         ├ readiness  is_ready, beside execute
                         ├ debugger breakpoints, with --dev (terminal: whose it is; imports: what the model has imported)
                         ├ bytecode where compiled code of models goes
-                        ├ windows  what of the shared files is mapped
+                        ├ mappings  the mapped parts of shared files
                         └ failure  the text of an exception
 
 Importing this package starts nothing and opens nothing: a template process imports it once and forks stubs.

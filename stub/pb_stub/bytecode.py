@@ -24,7 +24,7 @@ _FOLDER = "__pycache__"
 
 
 def keep(root: str, folders: list[str]) -> None:
-    """Keep what is compiled of folders and all below them under root, which is ours, for the next start."""
+    """Cache compiled files of folders and all below them under root, which is ours, for the next start."""
     sys.dont_write_bytecode = True
     if sys.flags.dont_write_bytecode or sys.pycache_prefix is not None:
         sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)

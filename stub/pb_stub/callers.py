@@ -1,4 +1,4 @@
-"""For which batch the model's code works: what it asks of other models is done on behalf of that batch."""
+"""The batch that the model's code works for: its requests to other models are made on behalf of that batch."""
 
 from __future__ import annotations
 

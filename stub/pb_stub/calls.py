@@ -1,4 +1,4 @@
-"""What a model asks of its server beside inferences: models to load, metrics of its own.
+"""Calls of a model to its server except inferences: models to load, its own metrics.
 
 A call is a CALL frame, answered by RESULT whenever it is done; any thread may make one, and many may be under way. A
 change of a metric is a METRIC frame without an answer. Frames keep their order, so a value read after a change of the
@@ -47,7 +47,7 @@ class Calls:
         self._open = True
 
     def keep(self) -> None:
-        """Drop no family any more: `finalize` has returned, and what the model has left stays with the server."""
+        """Drop no family from now on: `finalize` has returned, and the remaining families stay with the server."""
         self._keeping = True
 
     def route(self, frame: bytes) -> Mailbox[bytes] | None:

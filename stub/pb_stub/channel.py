@@ -115,8 +115,8 @@ class Channel:
         self.spin = Spin(0)
 
         self._sending = threading.Lock()
-        # Idents of the threads that hold _sending or wait for it, marked before they do: what comes in between may find
-        # the lock taken by the very thread that it has interrupted.
+        # Idents of the threads that hold _sending or wait for it, marked before they do: code that runs in between
+        # may find the lock taken by the thread that it has interrupted.
         self._senders: set[int] = set()
         self._tail = 0
         self._rung: int | None = None  # the value of the peer's sleep word that has been rung for
@@ -209,7 +209,7 @@ class Channel:
             self._stop_reading()
 
     def _drain(self) -> None:
-        """Read what is there. The caller holds _reading."""
+        """Read all published frames. The caller holds _reading."""
         while self.down64[_TAIL] != self._head:
             frame = self._wait(self.spin)
             to = self.route(frame)
@@ -244,7 +244,7 @@ class Channel:
             self._stop_reading()
 
     def heard(self) -> bool:
-        """Read what the bell has announced; False if another thread reads, which then hears it too."""
+        """Read the frames that the bell has announced; False if another thread reads, which then hears it too."""
         if self._foreign or not self._reading.acquire(False):
             return False
         try:
@@ -295,7 +295,7 @@ class Channel:
             raise lost(error) from error
 
     def pause(self) -> None:
-        """Wait for a moment, for what comes without a frame or a bell, in a call of the model."""
+        """Wait briefly for an event without a frame or a bell, in a call of the model."""
         if self._handlers.within and self._handlers.due():
             self._handlers.leave()
         self.moment()
@@ -476,7 +476,7 @@ class Channel:
             self._ring()
 
     def _write_deferred(self) -> None:
-        """Write what waits, before what is published after it: a descriptor follows the LEND of its allocation.
+        """Write waiting frames before later ones: a descriptor follows the LEND of its allocation.
 
         The caller holds _sending, under which they are taken too: a thread that took one before could be overtaken.
         """
@@ -494,7 +494,7 @@ class Channel:
         tail = self._tail
         at = tail % _SIZE
         left = _SIZE - at
-        # What is left after a frame is nothing or room for a header, so that there can always be a PAD.
+        # The rest after a frame is empty or has room for a header, so that a PAD always fits.
         if padded != left and padded + _HEADER > left:
             self._make_room(tail + left)
             pad = messages.HEADER.pack(left, messages.PAD, 0, self.life, 0, 0)

@@ -70,7 +70,7 @@ class EventLoop:
                 self._fewer.notify()
 
     def stop(self) -> None:
-        """End the loop; what is pending is dropped."""
+        """End the loop; pending tasks are dropped."""
         self._stopping = True
         self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -89,7 +89,7 @@ async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseExcept
 
 
 class _OldCoroutine:
-    """What a plain generator is to asyncio up to Python 3.11."""
+    """A plain generator as asyncio accepts it up to Python 3.11."""
 
     def __init__(self, generator: Generator[Any, Any, Any]) -> None:
         self._generator = generator

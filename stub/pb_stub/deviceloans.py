@@ -1,4 +1,4 @@
-"""What other processes have lent to this one on devices: the twin of `loans`, of blocks of the host.
+"""Device memory lent by other processes: the twin of `loans`, for blocks of the host.
 
 A tensor that came is a Borrowed: its allocation is opened when the model first looks, once for all tensors in it, and
 closed when the supervisor has said FREED and no tensor is left. If another process reads the bytes too, the model gets
@@ -54,7 +54,7 @@ class Opening:
             try:
                 device.check()
             except cuda.CudaError:
-                with self._mu:  # the context was reset, and has closed what was open
+                with self._mu:  # the context was reset, which has closed its allocations
                     if self._device is device:
                         self._device, self._address = None, 0
                 device = None
@@ -165,7 +165,7 @@ class Borrowed(DeviceMemory):
 
 
 class ClientBorrowed(Borrowed):
-    """The bytes of a client, its own again when the response has left: what the model keeps is copied before."""
+    """The bytes of a client, its own again after the response: bytes that the model keeps are copied before."""
 
     __slots__ = ("__weakref__", "_alive", "_lost")
 
@@ -213,7 +213,7 @@ class ClientBorrowed(Borrowed):
 
 
 def _told(look: Callable[[], _T]) -> _T:
-    """Call a function of an allocation, with Triton's text for what cannot be opened."""
+    """Call a function of an allocation, with Triton's text for one that cannot be opened."""
     try:
         return look()
     except cuda.CudaError as error:
@@ -221,7 +221,7 @@ def _told(look: Callable[[], _T]) -> _T:
 
 
 class Borrowings:
-    """What other stubs have lent to this one."""
+    """Device memory lent by other stubs."""
 
     def __init__(self, channel: Channel, pool: DevicePool) -> None:
         self.channel = channel

@@ -98,11 +98,11 @@ class DevicePool:
 
     def __init__(self, channel: Channel, pool: Pool) -> None:
         self._channel = channel
-        self._pool = pool  # counts what is at the supervisor
+        self._pool = pool  # counts tickets at the supervisor
         self._alone = Alone()
         self._growing = threading.Lock()
         self._numbers = itertools.count(1)
-        self._lent = 0  # allocations, with those that are being made
+        self._lent = 0  # allocations, including unfinished ones
         self._out = 0  # tickets
         self._chunks: list[_Chunk] = []
         self._entries: list[_Entry] = []
@@ -149,7 +149,7 @@ class DevicePool:
             return DeviceBlock(index, entry, size, self._dropped)
 
     def settle(self, block: DeviceBlock) -> None:
-        """Wait for what the model may still have queued for a block, before it becomes another tensor's."""
+        """Wait for the model's queued work on a block, before another tensor uses it."""
         if not self._channel.foreign:
             with contextlib.suppress(cuda.CudaError):  # nothing runs there any more
                 block.device.synchronize_all()
@@ -165,7 +165,7 @@ class DevicePool:
             return block.index | ELSEWHERE | entry.generation << 32
 
     def address_of(self, number: int) -> tuple[cuda.Device, int, int] | None:
-        """Device, address and bytes of an allocation of ours; None if there is none of this number."""
+        """Return device, address and bytes of our allocation of this number, or None."""
         with self._alone:
             for chunk in self._chunks:
                 if chunk.number == number:
@@ -192,7 +192,7 @@ class DevicePool:
         try:
             return self._trim()
         except PoolExhausted:
-            return None  # a signal handler waits for the server; what it has interrupted is not to be touched
+            return None  # a signal handler waits for the server; the interrupted state must not be touched
 
     def _trim(self) -> int | None:
         with self._alone:
@@ -200,7 +200,7 @@ class DevicePool:
             now = time.monotonic()
             soonest = None
             kept: dict[int, int] = {}
-            # What is used, and what was used last, is kept; and each allocation has its own time.
+            # Used and recently used allocations are kept, each for its own time.
             for chunk in sorted(self._chunks, key=lambda chunk: (not chunk.taken, -chunk.used)):
                 size = kept.get(chunk.device.number, 0) + chunk.size
                 left = chunk.used + TRIM_AFTER_SECONDS - now
@@ -229,7 +229,7 @@ class DevicePool:
             pass  # the device is lost, and the memory with it
 
     def _collect(self) -> None:
-        """Learn what has come back, and which blocks have died."""
+        """Process returned tickets and dead blocks."""
         self._pool.collect()
         returned = self._pool.returned
         while returned:

@@ -1,4 +1,4 @@
-"""The end of a forked stub, which leaves alone what it shares with its template.
+"""The end of a forked stub, which does not touch the state shared with its template.
 
 An interpreter that ends takes all modules down: it writes into every object, and the kernel copies each page that the
 template and other stubs share. That is ten times the memory that a small model's stub has of its own, and more

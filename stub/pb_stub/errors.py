@@ -1,4 +1,4 @@
-"""What can go wrong between a stub and its supervisor.
+"""Errors between a stub and its supervisor.
 
 StubError
 ├── ProtocolError    the ring, or what lies beside it, cannot be trusted any more
@@ -20,7 +20,7 @@ class ProtocolError(StubError):
 
 
 class NotUnderstood(StubError):
-    """A frame whose borders are known says what this stub does not understand. What it is about fails, and no more."""
+    """A complete frame has a body that this stub does not understand. Only the requests in it fail."""
 
 
 class Gone(StubError):

@@ -102,7 +102,7 @@ class Execution:
         del frame  # the requests hold it, as long as they need it
         self._senders.unanswered.clear()
         count = len(requests)
-        mine = requests[:]  # the model may do with its list what it likes
+        mine = requests[:]  # the model may modify its list
         self._inferences.batch = batch
         answers = Answers(channel, self._loans, self._pool, self._undeclared)
         text = trace = place = ""
@@ -210,7 +210,7 @@ class Execution:
             if error is None:
                 complain(self._logs, text, number)
             if error is None and self._decoupled:
-                senders.blame(batch, text)  # what it has answered, or others will, is none the worse for it
+                senders.blame(batch, text)  # requests answered elsewhere are not affected
             else:
                 senders.fail_each(batch, text)
             return
@@ -229,7 +229,7 @@ class Execution:
             senders.fail_each([request], text)
 
     def _answer(self, answers: Answers, number: int, result: Any, mine: list[InferenceRequest]) -> None:
-        """Check what execute returned and gather it; what it does not answer is left open.
+        """Check the result of execute and gather it; unanswered requests stay open.
 
         What is wrong with one response is told to its client alone; of a batch of one, the batch has failed.
         """
@@ -276,7 +276,7 @@ class Execution:
                 answers.reschedule(request._handle)
 
     def _check(self, result: Any, mine: list[InferenceRequest]) -> None:
-        """Refuse what is no answer to a batch."""
+        """Reject a result that does not answer a batch."""
         if self._decoupled:
             raise Refused(
                 f"Python model '{self._instance}' is using the decoupled mode and the execute function "
@@ -291,7 +291,7 @@ class Execution:
             )
 
     def _wrong(self, request: InferenceRequest, response: Any) -> str:
-        """What is wrong with an element of the list that execute returned, "" if nothing is."""
+        """Return the fault of an element in the result of execute, or ""."""
         sender = request._sender
         if sender is not None and sender._release & RESCHEDULE:
             return (
@@ -314,7 +314,7 @@ class Execution:
 
 
 def publish_failed(channel: Channel, batch: int, start: int, end: int, text: str) -> None:
-    """Answer a whole batch with an error; one that is too long is cut."""
+    """Answer a whole batch with an error; a long text is cut."""
     raw = text.encode("utf-8", "backslashreplace")
     try:
         channel.publish(messages.executed_failed(channel.life, batch, start, end, channel.take_tickets(), raw))

@@ -57,7 +57,7 @@ class _Future(asyncio.Future):  # type: ignore[type-arg]  # subscripted only fro
 
 
 class Inbox:
-    """What comes to one event loop. While it expects something it listens to the bell, in its own thread.
+    """Events for one event loop. While it expects a frame it listens to the bell, in its own thread.
 
     If another thread reads, the loop does not wait for the bell, which would wake both: it is called with what comes.
     """
@@ -147,7 +147,7 @@ class Inbox:
         return True
 
     def _empty(self) -> None:
-        self._called = False  # first of all: what comes from here on calls again
+        self._called = False  # first of all: later arrivals call again
         while self._arrived:
             function, argument = self._arrived.popleft()
             function(argument)
@@ -157,7 +157,7 @@ _here = threading.local()
 
 
 def inbox_here(inferences: Requests) -> Inbox:
-    """The inbox of the loop that runs in this thread; RuntimeError if there is none."""
+    """Return the inbox of the loop that runs in this thread; RuntimeError without a loop."""
     loop = asyncio.get_running_loop()
     inbox: Inbox | None = getattr(_here, "inbox", None)
     if inbox is None or inbox.loop is not loop:
@@ -196,7 +196,7 @@ class Answer:
         future.answer = None
         self._inbox.done()
         if not future.done():
-            # In the loop's thread: the one that has read the frame reads for others, too.
+            # In the loop's thread: the thread that read the frame reads for others, too.
             arrival = self._inferences.brought(self.device, arrival)
             try:
                 future.set_result(self._result(arrival))

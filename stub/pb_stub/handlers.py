@@ -1,4 +1,4 @@
-"""Signal handlers of the model. They run at once, but what they raise comes out in the model's own code alone.
+"""Signal handlers of the model. They run at once, but their exceptions are only raised in the model's own code.
 
 Python runs handlers between any two steps of the main thread's code. An exception there would leave a lock of the stub
 taken, or a frame half written. So every handler is wrapped, and what it raises while the stub's own code runs is kept:
@@ -44,7 +44,7 @@ class Handlers:
 
     def __init__(self) -> None:
         self.pending: BaseException | None = None
-        self._trace: TracebackType | None = None  # of what is pending, when it was raised first
+        self._trace: TracebackType | None = None  # of the pending exception, when it was first raised
         #: Whether the pending exception is for the call that the model has made, and has not returned from.
         self.within = False
         #: Code that waits for the bell, and that catches Interrupted around its call.
@@ -86,7 +86,7 @@ class Handlers:
         return self.within and self.pending is not None and _thread.get_ident() == self._main
 
     def leave(self) -> None:
-        """Raise what is pending, from code that can be left."""
+        """Raise a pending exception, from code that can be left."""
         error = self.take()
         if error is not None:
             try:
@@ -95,14 +95,14 @@ class Handlers:
                 del error  # or exception and frame would hold each other, and with them the loans of the model's frames
 
     def take(self) -> BaseException | None:
-        """Take what is pending."""
+        """Take the pending exception."""
         error, self.pending = self.pending, None
         self._trace = None
         self.within = False
         return error
 
     def _keep(self, error: BaseException, handled: BaseException | None) -> None:
-        """Keep what a handler has raised, without the exception that the interrupted code of the stub was handling.
+        """Keep the exception of a handler, without the exception that the interrupted code of the stub was handling.
 
         That one may be what the last batch failed with, and would hold the one before it, and so on.
         """
@@ -139,7 +139,7 @@ class Handlers:
                     raise
                 self._keep(error, handled)
             finally:
-                handled = None  # the traceback of what is kept holds this frame
+                handled = None  # the traceback of the kept exception holds this frame
         if self.pending is None:
             return
         if raises:

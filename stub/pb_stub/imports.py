@@ -39,7 +39,7 @@ class Imports:
     def __init__(self, channel: Channel, root: str, directory: str) -> None:
         self._channel = channel
         paths = sysconfig.get_paths()
-        # What lies there is the interpreter's or the stub's.
+        # Its files are the interpreter's or the stub's.
         others = {paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__), root}
         self._others = tuple(os.path.join(os.path.realpath(path), "") for path in others)
         self._model = os.path.join(os.path.realpath(os.path.dirname(directory)), "")
@@ -49,13 +49,13 @@ class Imports:
         self._told: set[str] = set()
 
     def attend(self, model: Model) -> None:
-        """Report what is imported by now, and from now on what each call of the model's code imports."""
+        """Report the imported modules, and from now on those that each call of the model's code imports."""
         self.report()
         for name in ("complete", "make", "initialize", "execute"):
             setattr(model, name, self._reporting(getattr(model, name)))
 
     def report(self, error: BaseException | None = None) -> None:
-        """Report what is new; with an exception, the files that it came from, and those that an import has missed."""
+        """Report new modules; with an exception, the files that it came from, and those that an import has missed."""
         if self._channel.foreign:
             return
         files = [*self._modules(), *(self._blamed(error) if error is not None else ())]
@@ -89,7 +89,7 @@ class Imports:
         self._count = len(modules)
         for name in modules.keys() - self._names:
             self._names.add(name)
-            try:  # past a __getattr__ of the module, which may import what it stands for
+            try:  # past a __getattr__ of the module, which may import other modules
                 file = object.__getattribute__(modules[name], "__dict__").get("__file__")
             except AttributeError:
                 continue
@@ -144,7 +144,7 @@ class Imports:
         """Whether a file is one that the user writes, and the server does not look at by itself."""
         directory = os.path.dirname(path)
         kinds = self._kinds.get(directory)
-        if kinds is None:  # an editable install is the user's, what was installed is not
+        if kinds is None:  # an editable install belongs to the user, other installed files do not
             real = os.path.join(os.path.realpath(directory), "")
             if real.startswith(self._others) or not _INSTALLED.isdisjoint(real.split(os.sep)):
                 kinds = ()

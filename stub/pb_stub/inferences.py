@@ -82,7 +82,7 @@ class Inferences:
     _reader: Reader
     _model: bytes  # name and version of the stub's own, which requests for `execute` are for
     _version: int
-    _spin: Spin  # of those who wait for an answer
+    _spin: Spin  # of threads that wait for an answer
     _decoupled: bool
     _executing: int  # the thread
 
@@ -159,7 +159,7 @@ class Inferences:
             answer.refuse(refusal)
         return answer.future
 
-    # For those who wait.
+    # For waiters.
 
     def begin(self, request: InferenceRequest, waiting: Waiting, decoupled: bool) -> InferenceResponse | None:
         """Send a request; returns the answer if it cannot be sent."""
@@ -183,7 +183,7 @@ class Inferences:
                 return failed(str(error))
             raise
         if self._channel.executing:
-            self._channel.release_tickets()  # or what was received in a long execute would stay until its end
+            self._channel.release_tickets()  # or frames received in a long execute would stay until its end
         return None
 
     def receive(self, box: Mailbox[bytes]) -> bytes:
@@ -421,7 +421,7 @@ class Stream:
     def __init__(self, inferences: Inferences) -> None:
         self._inferences = inferences
         self._soon = False  # an event loop takes responses
-        self._taken = 0  # responses that have been taken and not been asked for anew
+        self._taken = 0  # responses taken and not yet replaced by DEMAND
         self._wakers: list[tuple[Inbox, Future[None]]] = []
         self.box: Mailbox[bytes] = SimpleQueue()
         self.number = 0

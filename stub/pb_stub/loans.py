@@ -23,7 +23,7 @@ import numpy as np
 
 from . import layout
 from .channel import Channel
-from .windows import Window, Windows
+from .mappings import FileMapping, FileMappings
 
 ZERO_COPY_MIN = 65536
 COPIES_AFTER_WRITE = 64
@@ -40,7 +40,7 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 class Loan:
     """One block, or a part of one, under a ticket. It goes back when this object dies."""
 
-    __slots__ = ("_faults", "_loans", "_name", "offset", "size", "ticket", "window")
+    __slots__ = ("_faults", "_loans", "_name", "mapping", "offset", "size", "ticket")
 
     def __init__(self, loans: Loans, ticket: int, offset: int, size: int) -> None:
         self._loans = loans
@@ -49,27 +49,27 @@ class Loan:
         self.ticket = ticket
         self.offset = offset  # in the file
         self.size = size
-        self.window: Window | None = None  # that an array over the mapping itself is or was made of
+        self.mapping: FileMapping | None = None  # that an array over the mapping itself is or was made of
 
     def array(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         """Make a private, writable array of the bytes as they came."""
         loans = self._loans
-        if self.window is not None:
+        if self.mapping is not None:
             return self._copy(None, dtype, shape)
-        window = loans.window(self.offset, self.size)
-        if window is None or self.offset % dtype.itemsize or not loans.lends_views(name, self):
-            return self._copy(window, dtype, shape)
-        self.window = window
+        mapping = loans.mapping(self.offset, self.size)
+        if mapping is None or self.offset % dtype.itemsize or not loans.lends_views(name, self):
+            return self._copy(mapping, dtype, shape)
+        self.mapping = mapping
         self._name = name
         self._faults = loans.faults()
-        array: np.ndarray = np.ndarray(shape, dtype, window.map, self.offset - window.start)
+        array: np.ndarray = np.ndarray(shape, dtype, mapping.map, self.offset - mapping.start)
         loans.keep(array, self)
         return array
 
-    def _copy(self, window: Window | None, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    def _copy(self, mapping: FileMapping | None, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         array: np.ndarray
-        if window is not None:
-            array = np.ndarray(shape, dtype, window.map, self.offset - window.start).copy()
+        if mapping is not None:
+            array = np.ndarray(shape, dtype, mapping.map, self.offset - mapping.start).copy()
         else:
             buffer = bytearray(self.size)
             self._loans.read_into(buffer, self.offset)
@@ -78,18 +78,18 @@ class Loan:
 
     def read(self) -> bytes:
         """Copy the bytes as they came."""
-        window = self._loans.window(self.offset, self.size) if self.window is None else None
-        if window is not None:
-            at = self.offset - window.start
-            return window.map[at : at + self.size]
+        mapping = self._loans.mapping(self.offset, self.size) if self.mapping is None else None
+        if mapping is not None:
+            at = self.offset - mapping.start
+            return mapping.map[at : at + self.size]
         buffer = bytearray(self.size)
         self._loans.read_into(buffer, self.offset)
         return bytes(buffer)
 
     def written(self) -> bool:
         """Whether the model may have written into the array over the mapping."""
-        window, loans = self.window, self._loans
-        return window is not None and loans.faults() != self._faults and loans.private(window, self.offset, self.size)
+        mapping, loans = self.mapping, self._loans
+        return mapping is not None and loans.faults() != self._faults and loans.private(mapping, self.offset, self.size)
 
     def __del__(self) -> None:
         loans = self._loans
@@ -117,8 +117,8 @@ class Loans:
         self._fd = fd
         self.size = size = os.fstat(fd).st_size
         self.pagemap = self._pagemap = _open_pagemap()
-        self._windows = Windows(size, self._map)
-        self.window = self._windows.over
+        self._mappings = FileMappings(size, self._map)
+        self.mapping = self._mappings.over
         # The watchers by id of their array. No set: they hash as their arrays, which do not.
         self._roots: dict[int, _Root] = {}
         self._copying: dict[str, int] = {}  # by name of the input: times still to copy
@@ -175,19 +175,19 @@ class Loans:
         if root is None:
             return None
         loan = root.loan
-        assert loan.window is not None
-        return loan, array.__array_interface__["data"][0] - loan.window.address + loan.window.start
+        assert loan.mapping is not None
+        return loan, array.__array_interface__["data"][0] - loan.mapping.address + loan.mapping.start
 
     @staticmethod
     def faults() -> int:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return usage.ru_minflt + usage.ru_majflt  # a page that was swapped out makes a major one of a first write
 
-    def private(self, window: Window, offset: int, size: int) -> bool:
+    def private(self, mapping: FileMapping, offset: int, size: int) -> bool:
         """Whether a page of the range belongs to this process alone."""
         if self._pagemap is None:
             return True
-        address = window.address + offset - window.start
+        address = mapping.address + offset - mapping.start
         first = address // _PAGE
         last = (address + size - 1) // _PAGE
         try:
@@ -203,22 +203,22 @@ class Loans:
     def clean(self, loan: Loan) -> None:
         """Drop the private pages of a loan without arrays, but not the pages that another array shows."""
         self._copying[loan._name] = COPIES_AFTER_WRITE
-        window = loan.window
-        assert window is not None
+        mapping = loan.mapping
+        assert mapping is not None
         offset = loan.offset
         start = offset // _PAGE * _PAGE
         end = -(-(offset + loan.size) // _PAGE) * _PAGE
-        # Tensors of one request may lie side by side in one block. What is left goes with the last of them.
+        # Tensors of one request may lie side by side in one block. The rest is released with the last of them.
         for root in list(self._roots.values()):
             other = root.loan
-            if other.window is not window:
+            if other.mapping is not mapping:
                 continue  # whose pages are others
             if other.offset <= offset and other.offset + other.size > start:
                 start += _PAGE
             elif other.offset > offset and other.offset < end:
                 end -= _PAGE
         if start < end:
-            window.map.madvise(mmap.MADV_DONTNEED, start - window.start, end - start)
+            mapping.map.madvise(mmap.MADV_DONTNEED, start - mapping.start, end - start)
 
 
 def _open_pagemap() -> int | None:

@@ -14,7 +14,7 @@ _CUT = 8000
 
 
 class Logs:
-    """Sends what the supervisor wants to hear; before `start`, and in forked children, all goes to stderr."""
+    """Sends messages of the supervisor's levels; before `start`, and in forked children, all go to stderr."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

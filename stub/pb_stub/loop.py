@@ -22,6 +22,7 @@ from .handlers import Handlers
 from .inferences import Inferences
 from .loans import Loans
 from .logs import Logs
+from .mappings import limits
 from .messages import AutoComplete, Initialize, Settings
 from .model import CALLERS, Model, NotCompleted
 from .names import Names
@@ -33,7 +34,6 @@ from .senders import Senders
 from .service import Service
 from .spin import Spin
 from .undeclared import Undeclared
-from .windows import limits
 
 if TYPE_CHECKING:
     from .devicepool import DevicePool
@@ -116,7 +116,7 @@ class Loop:
         complain(self._logs, text)
 
     def _next(self) -> bytes:
-        """Wait for a frame. The model has returned: what a handler raises from here on is the next execute's."""
+        """Wait for a frame. The model has returned: exceptions of handlers now belong to the next execute."""
         self._handlers.within = False
         return self._channel.receive(self._box)
 
@@ -157,7 +157,7 @@ class Loop:
             text = f"a frame of kind {kind} is not understood: {error}"
         complain(self._logs, text)
         if kind == messages.CREDIT and self._told:
-            # What it was worth is not known, and the sender might wait for it for ever.
+            # Its value is unknown, and the sender might wait for it forever.
             return self._senders.give_up(messages.HEADER.unpack_from(frame)[5], text)
         return None
 
@@ -209,7 +209,7 @@ class Loop:
         )
 
     def _elsewhere(self) -> OnDevice:
-        """What has to do with memory of devices, made at the first need: most models have none."""
+        """Return the object for memory of devices, made at first use: most models have no such memory."""
         if not self._devices:
             from .ondevice import OnDevice
 
@@ -253,7 +253,7 @@ class Loop:
         return model
 
     def _outlet(self, request: InferenceRequest) -> runtime.Outlet | None:
-        """What the runtime offers. Before INITIALIZE there are only requests that the model has made."""
+        """Return the outlet of a request. Before INITIALIZE there are only requests that the model has made."""
         return self._senders.outlet(request) if request._handle else None
 
     def _complete(self, frame: bytes) -> bool:
@@ -369,7 +369,7 @@ class Loop:
         except BaseException as error:
             text = failure.describe(error)
             self._complain_of_end(text, error)
-        process.collect()  # what the model has left in circles ends while the server still listens
+        process.collect()  # the model's reference cycles end while the server still listens
         leave_children(self._channel)
         channel = self._channel
         if self._devices:
@@ -377,7 +377,7 @@ class Loop:
         channel.publish(messages.finalized(channel.life, text))
 
     def _linger(self, pool: DevicePool) -> None:
-        """Let other models open what was lent to them."""
+        """Let other models open lent memory."""
         self._channel.release_tickets()  # another process may wait for what this model has had of it
         out = pool.out()
         if out:
@@ -394,7 +394,7 @@ class _NotStarted(Exception):
 
 
 class _Runtime:
-    """What the API's classes ask of the stub."""
+    """The stub's services for the classes of the API."""
 
     def __init__(
         self,

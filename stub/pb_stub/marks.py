@@ -1,4 +1,4 @@
-"""The mark of a stub: a variable of its environment, by which what it has started is known to be its own.
+"""The mark of a stub: an environment variable that identifies the processes it has started.
 
 Programs get it with the environment. A process that is forked and starts no program shows the memory that its stub was
 started with, so a stub which is forked itself writes its mark over the one of the template there.
@@ -49,7 +49,7 @@ def write(where: tuple[int, int] | None, mark: str) -> None:
 
 
 def end_all() -> None:
-    """Kill what all stubs of the supervisor have started, as far as it has their marks.
+    """Kill the processes started by all stubs of the supervisor, as far as they have the marks.
 
     For a template whose supervisor has gone without a word: it may have been killed, and could not do it.
     """

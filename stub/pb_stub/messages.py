@@ -189,7 +189,7 @@ class LogSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a stub needs to know before it imports the model."""
+    """The settings that a stub needs before it imports the model."""
 
     path: str
     module: str
@@ -220,7 +220,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class AutoComplete:
-    """What the model is asked to complete."""
+    """The config that the model is asked to complete."""
 
     config: str
     model: str
@@ -234,7 +234,7 @@ class AutoComplete:
 
 @dataclass(frozen=True)
 class Initialize:
-    """What a stub needs to know before it initializes the model."""
+    """The data that a stub needs before it initializes the model."""
 
     args: dict[str, str]
     version: int  # of the model

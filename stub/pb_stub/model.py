@@ -68,7 +68,7 @@ class Model:
         self.has_is_ready = callable(getattr(self._instance, "is_ready", None))
 
     def execute(self, requests: list[InferenceRequest]) -> Any:
-        """Run `execute`; what it returns may be anything."""
+        """Run `execute`; its result may be anything."""
         try:
             execute = self._instance.execute
         except AttributeError:
@@ -93,7 +93,7 @@ class Model:
         return self._coroutines
 
     def is_ready(self) -> Any:
-        """Run `is_ready`; what it returns may be anything. Called in a thread of its own."""
+        """Run `is_ready`; its result may be anything. Called in a thread of its own."""
         ask = getattr(self._instance, "is_ready", None)
         if not callable(ask):  # it has been taken away since initialize
             return True

@@ -1,4 +1,4 @@
-"""Tensors that stay on a device: what this stub lends (devicepool), and what others have lent to it (deviceloans).
+"""Tensors that stay on a device: lent by this stub (devicepool), and lent to it (deviceloans).
 
 OnDevice joins the two for the rest of the stub, which makes one at the first need.
 """

@@ -54,7 +54,7 @@ class Outgoing:
         self._loans = loans
         self._pool = pool
         self._inline_size = 0  # of all tensor bytes inside the frame
-        self._lent: list[int] = []  # tickets of what lies in our arena
+        self._lent: list[int] = []  # tickets of blocks in our arena
         self._held: list[Loan] = []  # the loans that descriptors refer to
 
     def place(self, index: int, tensor: Tensor) -> Placed:
@@ -99,7 +99,7 @@ class Outgoing:
         return index, tensor._code, tensor._shape, layout.REGION_DEVICE, offset, data.nbytes, ticket, 0, number
 
     def _settle(self, tensor: Tensor) -> Any:
-        """Fix what is sent of a tensor, now and whenever it is sent again."""
+        """Fix the sent form of a tensor, now and whenever it is sent again."""
         data = tensor._data
         sent: Any
         if data is None:  # an input as it came
@@ -152,7 +152,7 @@ class Outgoing:
         self._held.clear()
 
     def retract(self, placed: list[Placed]) -> None:
-        """Take back what was placed last: the response that they are of is not sent, but others are."""
+        """Take back the last tensors: their response is not sent, but others are."""
         for output in placed:
             if output[3] in (layout.REGION_ARENA, layout.REGION_DEVICE):
                 self._lent.remove(output[6])

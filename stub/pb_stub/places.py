@@ -118,7 +118,7 @@ class Inputs(Protocol):
         """Whether inputs lie in a range of a file; None if the tensor is one of them, unchanged, and the very range."""
 
     def bytes_of(self, tensor: Tensor) -> np.ndarray | DeviceMemory | None:
-        """What is to be written of a tensor; None if that would have to be copied first."""
+        """Return the bytes of a tensor to be written; None if they would have to be copied first."""
 
 
 class Writable(Protocol):
@@ -143,7 +143,7 @@ class Places(Dict[str, int]):
         super().__init__(wanted)
         self._handle = handle
         self._inputs = inputs
-        self._gate = threading.Lock()  # between what is written and the end
+        self._gate = threading.Lock()  # between writes and the end
         self._over = False
         self._places: dict[str, tuple[Writable, int, int, int]] = {}
         self._stay: set[str] | None = set()  # None: all

@@ -31,7 +31,7 @@ from c_python_backend_utils.memory import DeviceMemory
 
 from . import layout
 from .channel import Channel, lost
-from .windows import CELL, Window, Windows
+from .mappings import CELL, FileMapping, FileMappings
 
 _PAGE = layout.PAGE
 _RETURNED = layout.RETURNED_AT // 8
@@ -82,33 +82,33 @@ def size_class(size: int) -> int:
 class Block:
     """A range of the arena, named by its offset in *up*. It goes back when the last reference to this object dies."""
 
-    __slots__ = ("_dropped", "index", "offset", "size", "window")
+    __slots__ = ("_dropped", "index", "mapping", "offset", "size")
 
-    def __init__(self, index: int, offset: int, size: int, window: Window | None, dropped: deque[int]) -> None:
+    def __init__(self, index: int, offset: int, size: int, mapping: FileMapping | None, dropped: deque[int]) -> None:
         self.index = index
         self.offset = offset
         self.size = size  # bytes in use
-        self.window = window
+        self.mapping = mapping
         self._dropped = dropped
 
     def fill(self, data: bytes) -> None:
         """Write the bytes of the block."""
-        window = self.window
-        assert window is not None
-        at = self.offset - window.start
-        window.map[at : at + len(data)] = data
+        mapping = self.mapping
+        assert mapping is not None
+        at = self.offset - mapping.start
+        mapping.map[at : at + len(data)] = data
 
     def address(self) -> int:
         """Where the block lies in this process, as long as it lives."""
-        window = self.window
-        assert window is not None
-        return window.address + self.offset - window.start
+        mapping = self.mapping
+        assert mapping is not None
+        return mapping.address + self.offset - mapping.start
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An array over the block."""
-        window = self.window
-        assert window is not None
-        array: np.ndarray = np.ndarray(shape, dtype, window.map, self.offset - window.start)
+        mapping = self.mapping
+        assert mapping is not None
+        array: np.ndarray = np.ndarray(shape, dtype, mapping.map, self.offset - mapping.start)
         return array
 
     def __del__(self) -> None:
@@ -135,7 +135,7 @@ class Alone:
 
 
 class Pool:
-    """Takes blocks, lends them to the supervisor, and keeps what comes back."""
+    """Allocates blocks, lends them to the supervisor, and reuses returned ones."""
 
     def __init__(self, channel: Channel, fd: int, default_bytes: int, growth_bytes: int, max_bytes: int) -> None:
         self._channel = channel
@@ -145,7 +145,7 @@ class Pool:
         self._default = default_bytes
         self._growth = size_class(growth_bytes)
         self._end = os.fstat(fd).st_size
-        self._windows = Windows(self._end, self._map)
+        self._mappings = FileMappings(self._end, self._map)
         self._max = max_bytes or self._end
         self._alone = Alone()
         self._dropped: deque[int] = deque()
@@ -184,10 +184,10 @@ class Pool:
             self.used += self._sizes[index]
             self._most_used = max(self._most_used, self.used)
             offset = self._offsets[index]
-            window = self._windows.over(offset, self._sizes[index])
-            block = Block(index, offset, size, window, self._dropped)
-            if window is None:
-                raise self._exhausted(self._sizes[index], self._windows.refused)
+            mapping = self._mappings.over(offset, self._sizes[index])
+            block = Block(index, offset, size, mapping, self._dropped)
+            if mapping is None:
+                raise self._exhausted(self._sizes[index], self._mappings.refused)
             return block
 
     def lend(self, block: Block) -> int:
@@ -213,7 +213,7 @@ class Pool:
             self._outstanding_elsewhere += 1
 
     def collect(self) -> None:
-        """Learn what has come back, for those who wait for it in `returned`."""
+        """Process returned tickets, for threads that wait in `returned`."""
         with self._alone:
             self._collect()
 
@@ -256,7 +256,7 @@ class Pool:
             return int((self._since + TRIM_AFTER_SECONDS - now) * 1000) + 1
 
     def _collect(self) -> None:
-        """Learn what has come back: tickets from the supervisor, and blocks whose tensors have died."""
+        """Process tickets returned by the supervisor, and blocks whose tensors have died."""
         returned = self._peer[_RETURNED]
         collected = self._collected
         if collected != returned:
@@ -365,9 +365,9 @@ class Pool:
         self._free.setdefault(size, []).insert(0, index)
 
     def _reserve(self, offset: int, size: int, needed: int) -> int:
-        """Make memory real: size bytes, or if they are not to be had, the needed ones. Returns how many."""
+        """Reserve size bytes, or only the needed ones if memory is short. Returns the number."""
         reason = ""
-        # A step ahead is welcome; what is needed is worth giving up free blocks, in the end all of them.
+        # A step ahead is optional; for the needed bytes free blocks are given up, in the end all of them.
         for amount, last_resort in ((size, False), (needed, False), (needed, True)):
             over = self.backed + amount - self._max
             if last_resort:
@@ -395,7 +395,7 @@ class Pool:
         raise self._exhausted(needed, reason)
 
     def _granted(self, total: int) -> bool:
-        """Whether so many bytes may be reserved, which the supervisor is asked if it has not allowed as many before."""
+        """Whether size bytes may be reserved. The supervisor is asked if it has not allowed that many before."""
         granted = self._peer[_GRANTED]
         if not granted or total <= granted:
             return True
@@ -422,7 +422,7 @@ class Pool:
         return self._asked
 
     def _give_back(self, surplus: int) -> None:
-        """Give back about surplus bytes: what was reserved ahead, then free blocks, large and old ones first."""
+        """Give back about surplus bytes: bytes reserved ahead, then free blocks, large and old ones first."""
         if surplus <= 0:
             return
         ahead = self._reserved - self._top
@@ -441,13 +441,13 @@ class Pool:
 
     def _hollow_out(self, offset: int, size: int) -> None:
         self.backed -= size
-        # By the window that a block of this place has; what was joined or reserved ahead may need several.
-        steps = size if self._windows.over(offset, size) else CELL
+        # By the mapping that a block of this place has; joined or reserved bytes may need several.
+        steps = size if self._mappings.over(offset, size) else CELL
         for at in range(offset, offset + size, steps):
             length = min(steps, offset + size - at)
-            window = self._windows.over(at, length)
-            if window is not None:  # else there is no room to say so, and it goes when the block is next given back
-                window.map.madvise(mmap.MADV_REMOVE, at - window.start, length)
+            mapping = self._mappings.over(at, length)
+            if mapping is not None:  # else there is no room to say so, and it goes when the block is next given back
+                mapping.map.madvise(mmap.MADV_REMOVE, at - mapping.start, length)
 
     def _map(self, start: int, size: int) -> mmap.mmap:
         return mmap.mmap(self._fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=start)

@@ -59,7 +59,7 @@ def bring(outputs: Iterable[Tensor], number: int, pool: DevicePool) -> None:
         except (cuda.CudaError, DeviceError, PoolExhausted) as error:
             _tell(number, error)
             continue
-        # What it was made of goes, with its ticket.
+        # Its source is released, with its ticket.
         tensor._data = Brought(pool, block)
         tensor._origin = None
         tensor._element = 0

@@ -1,4 +1,4 @@
-"""The process of a stub: how it begins, what the model sees of it, how it ends."""
+"""The process of a stub: its start, the model's view of it, its end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXIT_SECONDS = 5.0
 
 
 class Descriptors(NamedTuple):
-    """What a stub is started with, in the order of its command line."""
+    """The descriptors of a stub, in the order of its command line."""
 
     down: int
     up: int
@@ -106,7 +106,7 @@ def _out_of_the_way(fds: Descriptors) -> Descriptors:
 
 
 def closed() -> str:
-    """Name the descriptors that the model has closed, or put something else in the place of; "" if there is none."""
+    """Name the descriptors that the model has closed or replaced, or return ""."""
     gone = []
     for fd, (name, device, inode) in _files.items():
         try:
@@ -215,7 +215,7 @@ def leave(code: int) -> NoReturn:
     flush()
     if code == 0 and ending.is_short():
         ending.take_down()
-        # The last words of what has been taken down.
+        # The last output of dead processes.
         collect()
         flush()
         ending.leave(code)

@@ -32,8 +32,8 @@ from . import messages
 from .channel import Channel
 from .errors import NotUnderstood
 from .loans import _MAP_NORESERVE, Loan, Loans
+from .mappings import FileMapping
 from .places import Places, Target
-from .windows import Window
 
 if TYPE_CHECKING:
     from .deviceloans import ClientBorrowed
@@ -63,23 +63,23 @@ class ClientLoan(Loan):
             return kept
         return super().array(name, dtype, shape)
 
-    def _copy(self, _: Window | None, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-        return super()._copy(self._frozen_window(), dtype, shape)
+    def _copy(self, _: FileMapping | None, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        return super()._copy(self._frozen_mapping(), dtype, shape)
 
     def read(self) -> bytes:
         """Copy the bytes as they came."""
         if self._kept is not None:
             return self._kept
-        window = self._frozen_window()
-        if window is not None:
-            return window.map[self.offset : self.offset + self.size]
+        mapping = self._frozen_mapping()
+        if mapping is not None:
+            return mapping.map[self.offset : self.offset + self.size]
         buffer = bytearray(self.size)
         self._region.read_into(buffer, self.offset)
         return bytes(buffer)
 
-    def _frozen_window(self) -> Window | None:
-        """The window of a loan whose pages are this process's own: the file has other bytes, perhaps."""
-        return None if self.ticket in self._region.alive else self.window
+    def _frozen_mapping(self) -> FileMapping | None:
+        """The mapping of a loan whose pages are this process's own: the file has other bytes, perhaps."""
+        return None if self.ticket in self._region.alive else self.mapping
 
     def lies_in(self, file: tuple[int, int], begin: int, size: int) -> bool:
         """Whether a byte of a range of a file is one of these."""
@@ -100,20 +100,20 @@ class ClientLoan(Loan):
 
     def as_came(self) -> np.ndarray | None:
         """The bytes as they came, where they are mapped; None if they have to be read from the file."""
-        window = self.window or self._region.window(self.offset, self.size)
-        if window is None or self._kept is not None or self.written():
+        mapping = self.mapping or self._region.mapping(self.offset, self.size)
+        if mapping is None or self._kept is not None or self.written():
             return None
-        array: np.ndarray = np.ndarray((self.size,), np.uint8, window.map, self.offset - window.start)
+        array: np.ndarray = np.ndarray((self.size,), np.uint8, mapping.map, self.offset - mapping.start)
         return array
 
     def freeze(self) -> None:
         """Keep the bytes as they are for the arrays over them, and give the loan back: the client may go on."""
-        window = self.window
+        mapping = self.mapping
         try:
-            if window is None:
+            if mapping is None:
                 self._kept = self.read()
             else:
-                _own(window, self.offset, self.size)
+                _own(mapping, self.offset, self.size)
         except (OSError, TritonModelException):
             pass  # the file is too short: there is nothing left to keep
         self._return()
@@ -132,23 +132,23 @@ class ClientLoan(Loan):
         self._return()
 
 
-def _own(window: Window, offset: int, size: int) -> None:
+def _own(mapping: FileMapping, offset: int, size: int) -> None:
     """Make the pages of a range this process's own."""
     first = offset // _PAGE * _PAGE
-    end = min(-(-(offset + size) // _PAGE) * _PAGE, len(window.map))
+    end = min(-(-(offset + size) // _PAGE) * _PAGE, len(mapping.map))
     try:
-        window.map.madvise(_MADV_POPULATE_WRITE, first, end - first)
+        mapping.map.madvise(_MADV_POPULATE_WRITE, first, end - first)
     except OSError as error:
         if error.errno == errno.EFAULT:
             raise
-        pages: np.ndarray = np.ndarray((end - first,), np.uint8, window.map, first)[::_PAGE]
+        pages: np.ndarray = np.ndarray((end - first,), np.uint8, mapping.map, first)[::_PAGE]
         np.bitwise_or(pages, 0, out=pages)  # a write that changes nothing
 
 
 class Region(Loans):
-    """One region of a client: all of it is one window."""
+    """One region of a client: all of it is one mapping."""
 
-    # Not by Loans.__init__, which maps in windows, and has a descriptor of /proc that all regions share.
+    # Not by Loans.__init__, which maps in mappings, and has a descriptor of /proc that all regions share.
     def __init__(self, of: Regions, fd: int, start: int, size: int) -> None:
         """Map size bytes at start of the file. The descriptor is the region's, also after an error."""
         self._fd = fd
@@ -167,14 +167,14 @@ class Region(Loans):
         self.file = found.st_dev, found.st_ino
         private = mmap.MAP_PRIVATE | _MAP_NORESERVE
         mapped = mmap.mmap(fd, size, flags=private, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=start)
-        whole = Window(0, mapped)
+        whole = FileMapping(0, mapped)
 
         end = size
 
-        def over(offset: int, size: int) -> Window | None:
+        def over(offset: int, size: int) -> FileMapping | None:
             return whole if offset + size <= end else None
 
-        self.window = over  # no method, which would keep the region alive by a circle
+        self.mapping = over  # no method, which would keep the region alive by a circle
 
     def lends_views(self, name: str, loan: Loan) -> bool:
         first, last = loan.offset // _PAGE, (loan.offset + loan.size - 1) // _PAGE
@@ -243,7 +243,7 @@ class Regions:
         return origin.as_came() if isinstance(origin, ClientLoan) else None
 
     def freeze(self) -> None:
-        """Before a response is sent: what is left of inputs stays as it is, whatever their clients do."""
+        """Before a response is sent: the remaining inputs stay as they are, whatever their clients do."""
         for loan in self._living():
             loan.freeze()
 

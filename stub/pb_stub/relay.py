@@ -48,7 +48,7 @@ class Relay:
         self._calls: select.epoll | None = None
         os.register_at_fork(before=self._prepare, after_in_parent=self._keep, after_in_child=self._inherit)
 
-    # Forking. What goes wrong here must not keep the model from forking: the child cannot call others then.
+    # Forking. An error must not keep the model from forking: the child only cannot call others then.
 
     def _prepare(self) -> None:
         self._pairs[threading.get_ident()] = socket.socketpair()

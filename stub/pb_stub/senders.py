@@ -162,7 +162,7 @@ class Senders:
         return self.failure(_NOTHING_SENT) if self.unanswered.issuperset(handles) else ""
 
     def forget(self, requests: list[InferenceRequest]) -> None:
-        """Take account of a batch that was answered: what it has not left open is over."""
+        """Record the answer to a batch: requests that it has not left open are over."""
         for request in requests:
             if request._handle not in self._outlets:
                 self.cancelled.discard(request._handle)
@@ -211,7 +211,7 @@ class Senders:
                 assert isinstance(outlet, Outlet)
                 outlet.fail(text)
 
-    # What the supervisor says.
+    # Frames of the supervisor.
 
     def credit(self, handle: int, responses: int, size: int) -> Mailbox[bytes] | None:
         """Take account of responses that have left the server; returns the box of the sender that waits for that."""
@@ -268,7 +268,7 @@ class Outlet:
         #: What the client is told if the request is dropped, where that has been logged already.
         self.why = ""
         self._cancelled = False  # when it was over
-        self._gate = threading.Lock()  # between what is published and the end
+        self._gate = threading.Lock()  # between publishing and the end
         # Responses and bytes, counted by the thread that sends and by the one that reads.
         self._sent = (0, 0)
         self._credit = (0, 0)
@@ -288,7 +288,7 @@ class Outlet:
         return self.handle in senders.cancelled
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
-        """Send a response, FINAL, or both. What cannot be sent is an error for the client, if it was the last."""
+        """Send a response, FINAL, or both. If the last response cannot be sent, the client gets an error."""
         self.touched = _now()
         try:
             if response is None:
@@ -361,7 +361,7 @@ class Outlet:
         return responses - credit_responses >= senders.window_responses or size - credit_size >= senders.window_bytes
 
     def credit(self, responses: int, size: int) -> Mailbox[bytes] | None:
-        """Count what has left the server. For the thread that reads."""
+        """Count responses that have left the server. For the thread that reads."""
         credit_responses, credit_size = self._credit
         self._credit = credit_responses + responses, credit_size + size
         return self._box if self._waiting else None

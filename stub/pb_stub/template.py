@@ -38,7 +38,7 @@ EXIT_NO_NUMPY = 3
 _MOST_THREADS = 16
 
 
-class Places(NamedTuple):
+class Areas(NamedTuple):
     """Where in its memory a forked stub writes what `ps` and the supervisor are to see of it."""
 
     title: tuple[int, int] | None
@@ -61,7 +61,7 @@ def command(arguments: list[str]) -> NoReturn:
 
 
 class _Stub(NamedTuple):
-    """What a process is that was forked: the instance, and what it was started with."""
+    """The identity of a forked process: the instance, and its descriptors."""
 
     instance: str
     fds: Descriptors
@@ -89,7 +89,7 @@ def serve(supervisor: socket.socket, threads: Sequence[str] = ()) -> _Stub:
     except Exception as error:
         supervisor.send(_msgpack.pack({"error": f"{sys.executable}: {type(error).__name__}: {error}"}))
         sys.exit(EXIT_NO_NUMPY)
-    where = Places(title.area(), marks.area())
+    where = Areas(title.area(), marks.area())
     ending.share()
     gc.collect()
     gc.freeze()
@@ -152,8 +152,8 @@ def _receive(supervisor: socket.socket) -> tuple[bytes, list[int]]:
     return data, fds.tolist()
 
 
-def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Places) -> int | _Stub:
-    """Start a stub and return its pid. It reports through a pipe when it has become one, and returns what it is."""
+def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Areas) -> int | _Stub:
+    """Start a stub and return its pid. In the stub, report through a pipe and return its identity."""
     request = _msgpack.unpack(data)
     if not isinstance(request, dict) or not isinstance(request.get("instance"), str):
         raise _Bad("the request names no instance")
@@ -191,7 +191,7 @@ def _leads(stub: int) -> bool:
         return False
 
 
-def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], fds: list[int], where: Places) -> _Stub:
+def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], fds: list[int], where: Areas) -> _Stub:
     """The process between: its end makes the stub the supervisor's child, which goes on."""
     try:
         with warnings.catch_warnings():
@@ -218,7 +218,7 @@ def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], 
         os._exit(process.EXIT_LOST)
 
 
-def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[int], where: Places) -> None:
+def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[int], where: Areas) -> None:
     """Shed what belongs to the template."""
     supervisor.close()
     null = os.open(os.devnull, os.O_RDONLY)

@@ -65,7 +65,7 @@ def fail(root: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[str, Superv
 
 @pytest.fixture
 def counts(tmp_path: Path) -> Counts:
-    """Reads what the fake driver has counted."""
+    """Reads the counts of the fake driver."""
     return lambda: State(tmp_path / "counts")
 
 

@@ -72,7 +72,7 @@ class Fake:
         self.library.fakecuda_fail(faults.encode())
 
     def count(self, name: str) -> int:
-        """How often a function was called, or what a tally is at."""
+        """The number of calls of a function, or the value of a tally."""
         value = ctypes.c_uint64()
         assert self.library.fakecuda_state(name.encode(), ctypes.byref(value)), name
         return value.value
@@ -104,7 +104,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
 
 
 class State:
-    """What the processes count that FAKECUDA_STATE names this file to."""
+    """The counts of the processes whose FAKECUDA_STATE names this file."""
 
     def __init__(self, path: Path) -> None:
         raw = path.read_bytes() if path.exists() else b""

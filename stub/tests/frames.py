@@ -1,4 +1,4 @@
-"""What tests put into frames for a stub, and what they find in its frames.
+"""Encoding of frames for a stub, and decoding of its frames.
 
 Numbers and coding are the tests' own, and so is the coding in supervisor: a slip in the stub's cannot cancel itself out.
 """

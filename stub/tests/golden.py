@@ -1,4 +1,4 @@
-"""The frames of ipc/testdata that the stub encodes. Run as a program it writes them anew; Go's tests decode them."""
+"""The frames of ipc/testdata that the stub encodes. Run as a program it rewrites them; Go's tests decode them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pb_stub import layout, messages  # noqa: E402
 from pb_stub.batch import Answers, Reader  # noqa: E402
 from pb_stub.inferences import Inferences  # noqa: E402
 from pb_stub.loans import Loan  # noqa: E402
+from pb_stub.mappings import FileMapping  # noqa: E402
 from pb_stub.names import Names  # noqa: E402
 from pb_stub.outgoing import Outgoing  # noqa: E402
 from pb_stub.places import Places  # noqa: E402
 from pb_stub.pool import Block  # noqa: E402
 from pb_stub.regions import Regions  # noqa: E402
 from pb_stub.spin import Spin  # noqa: E402
-from pb_stub.windows import Window  # noqa: E402
 
 LIFE = 7
 WANTED = {"OUT0": 1, "OUT1": 2, "OUT2": 3, "OUT3": 4}
@@ -44,7 +44,7 @@ class Stand:
 
     def __init__(self) -> None:
         self.channel = self
-        self.window = Window(0, mmap.mmap(-1, 0x30000 + 8192))
+        self.window = FileMapping(0, mmap.mmap(-1, 0x30000 + 8192))
         self.tickets = [5 | 1 << 32, 6 | 2 << 32]
         self.dropped: Any = []
 
@@ -96,7 +96,7 @@ def executed() -> bytes:
 
 
 def response() -> bytes:
-    """What a decoupled model sends: one response with one small output."""
+    """A response of a decoupled model with one small output."""
     stand: Any = Stand()
     stand.tickets = [8 | 1 << 32]
     answers = Answers(stand, stand, stand)

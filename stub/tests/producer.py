@@ -214,7 +214,7 @@ class OnDevice:
         return self.capsule(self.versioned and max_version is not None)
 
     def order(self, stream: Any) -> None:
-        """Have a stream wait for what has been queued in ours."""
+        """Have a stream wait for the work queued in ours."""
         if self.stream is None or stream is None:
             return
         library = driver()

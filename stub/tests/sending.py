@@ -1,4 +1,4 @@
-"""What the tests of response senders share: texts, and models that answer by hand."""
+"""Texts and models for the tests of response senders."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def flags_of(responses: list[Response]) -> list[int]:
 
 
 def errors(stub: Supervisor) -> list[str]:
-    """What was logged as an error."""
+    """The logged errors."""
     return [line["message"] for line in stub.logs if line["level"] == 2]
 
 

@@ -51,7 +51,7 @@ def interpreters() -> list[str]:
 
 
 class Supervisor:
-    """Starts one stub and keeps accounts of what it lends and is lent."""
+    """Starts one stub and keeps accounts of loans in both directions."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Supervisor:
             self.pid = spawn(fds)
         for fd in (down, down_ro, requests_ro, bell_in, bell_out, lifeline):
             os.close(fd)
-        self.socket_link = f"socket:[{os.fstat(far.fileno()).st_ino}]"  # what the stub's end leads to
+        self.socket_link = f"socket:[{os.fstat(far.fileno()).st_ino}]"  # the target of the stub's end
         far.close()
         self.pidfd = pidfd_open(self.pid)
 
@@ -259,7 +259,7 @@ class Supervisor:
         return frame.fields()
 
     def ask(self, probe: int) -> None:
-        """Send READY?; `answer` takes what comes."""
+        """Send READY?; `answer` takes the answer."""
         self.send("READY?", probe)
 
     def answer(self, probe: int, timeout: float = 60.0) -> tuple[bool, str]:
@@ -293,7 +293,7 @@ class Supervisor:
         self.send("EXECUTE", self.batch, self.execute_body(requests))
 
     def finish_batch(self, timeout: float = 60.0) -> Executed:
-        """Wait for EXECUTED; what comes before it goes to `responses`."""
+        """Wait for EXECUTED; earlier frames go to `responses`."""
         frame = self.receive(timeout)
         while frame.kind == "RESPONSE":
             self.responses.append(self.response(frame))

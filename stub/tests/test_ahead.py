@@ -97,7 +97,7 @@ def test_only_what_may_be_withdrawn(start: Start) -> None:
 
 
 def test_a_frame_that_was_read_early(start: Start, tmp_path: Path) -> None:
-    """A model that asks is_cancelled has the ring read; what lies ahead can be withdrawn until its turn comes."""
+    """A model that calls is_cancelled has the ring read; a batch ahead can be withdrawn until its turn comes."""
     stub = start(SLOW)
     flag = tmp_path / "go on"
     stub.start_batch(Request(5, [("IN", np.zeros(4, np.uint8))], id=str(flag)))
@@ -114,7 +114,7 @@ def test_a_frame_that_was_read_early(start: Start, tmp_path: Path) -> None:
 
 
 def test_skipped_and_executed_batches_alternate(start: Start) -> None:
-    """Skipped and executed batches in turn: what is written into the block of a skipped batch meanwhile harms no other."""
+    """Skipped and executed batches in turn: writes into the block of a skipped batch meanwhile harm no other batch."""
     stub = start(
         model("""
             inputs = [request.inputs()[0].as_numpy() for request in requests]

@@ -1,4 +1,4 @@
-"""AUTO_COMPLETE: what a model makes of its config, and what becomes of the stub."""
+"""AUTO_COMPLETE: the completed config, and the stub afterwards."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class TestAfterwards:
     """
 
     def test_initialize(self, root: Path, tmp_path: Path) -> None:
-        """The same process goes on: the model is imported once, and what comes is as if it had not been asked."""
+        """The same process continues: the model is imported once, and later frames behave as without AUTO_COMPLETE."""
         path = supervisor.model(tmp_path, textwrap.dedent(self.SOURCE))
         mark = tmp_path / "mark"
         with Supervisor(root, environment={"MARK": str(mark)}) as stub:

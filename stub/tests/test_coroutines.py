@@ -40,7 +40,7 @@ class TestCoroutines:
         assert sorted((r.handle, r.flags) for r in stub.responses) == [(1, 3), (2, 3)]
 
     def test_decoupled_ones_return_nothing(self, start: Start, tmp_path: Path) -> None:
-        """What is answered, or will be by a thread, is none the worse for it; what is not gets the reason."""
+        """Requests answered already, or later by a thread, are not affected; others get the reason."""
         stub = start(
             self.asynchronous(
                 f"""
@@ -82,7 +82,7 @@ class TestCoroutines:
         ],
     )
     def test_exceptions(self, start: Start, statement: str) -> None:
-        """The whole traceback is logged, what is open gets an error, and the loop goes on."""
+        """The whole traceback is logged, open requests get an error, and the loop continues."""
         stub = start(
             self.asynchronous(
                 f"""
@@ -193,7 +193,7 @@ class TestCoroutines:
         assert by[4].error == BATCH_ERROR + "Expected a list in the execute return, found type '<class 'int'>'."
 
     def test_batch_is_known(self, start: Start) -> None:
-        """What a coroutine asks of others is asked for its batch."""
+        """Requests of a coroutine to other models belong to its batch."""
         stub = start(
             self.asynchronous(
                 """

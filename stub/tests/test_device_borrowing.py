@@ -13,7 +13,7 @@ from supervisor import Supervisor
 
 class TestBorrowing:
     def settled(self, stub: Supervisor) -> None:
-        """Have the stub say what it has to say of tickets, with answers if it has not said it before."""
+        """Have the stub return its tickets, with answers if it has not returned them before."""
         for _ in range(2):
             stub.execute(Request(9))
         assert stub.loans == {}, "tickets did not come back"

@@ -64,7 +64,7 @@ class TestLending:
         for output in outputs:
             stub.give_back(output.ticket)
         late = time.monotonic() + 30
-        # On the first device what is used goes on, and 40 MiB beside it are too many; on the second 40 MiB are kept.
+        # On the first device used memory stays, and 40 MiB more are too many; on the second 40 MiB are kept.
         while len(stub.unlent) < 4:  # it looks before it sleeps
             assert time.monotonic() < late, "nothing was freed"
             (output,) = stub.execute(*may_stay(SOME)).responses[0].outputs
@@ -131,7 +131,7 @@ class TritonPythonModel:
         stub = begin(DOUBLES, memory=40 << 20)
         large = np.arange(5 << 20, dtype=np.float32)  # 20 MiB: one block fits into 32 MiB, no second allocation
         first, second = (stub.execute(*may_stay(large)).responses[0].outputs[0] for _ in range(2))
-        # What the model has made takes its part: with 40 MiB there is none for the pool.
+        # The model's own memory counts: with 40 MiB the pool gets none.
         for output in first, second:
             assert output.region == 2 and output.data == (large * 2).tobytes()
             stub.give_back(output.ticket)

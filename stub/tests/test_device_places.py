@@ -157,7 +157,7 @@ def ask(stub: Supervisor, *inputs: Any, to: Any = (), how: str = "", **named: An
 
 
 def settled(stub: Supervisor) -> None:
-    """Have the stub say what it has to say of tickets."""
+    """Have the stub return its tickets."""
     for _ in range(2):
         stub.execute(Request(9))
     assert stub.loans == {}, "tickets did not come back"
@@ -243,7 +243,7 @@ class TritonPythonModel:
 
 
 class TestInputsInTheWay:
-    """What is written must not be seen by those who look at an input later."""
+    """Written outputs must not be visible to later readers of an input."""
 
     @pytest.mark.parametrize("by", [0, 1, -1, 300])
     def test_an_output_over_its_own_input(self, begin: Begin, client: Client, by: int) -> None:
@@ -277,7 +277,7 @@ class TestInputsInTheWay:
 
 
 class TestByTheHost:
-    """What is left to the server."""
+    """Outputs left to the server."""
 
     def test_a_client_that_has_ended(self, begin: Begin, client: Client, counts: Counts) -> None:
         stub = begin()

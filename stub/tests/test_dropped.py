@@ -80,7 +80,7 @@ class TestDropped:
         assert flags_of(stub.responses) == [PRESENT, FINAL]
 
     def test_long_afterwards(self, start: Start) -> None:
-        """Whoever holds the request or its sender can answer; the end of both ends the request."""
+        """A holder of the request or its sender can answer; the end of both ends the request."""
         stub = start(
             executing(
                 """

@@ -1,4 +1,4 @@
-"""EXECUTE and EXECUTED: what a model gets, and what becomes of what it returns."""
+"""EXECUTE and EXECUTED: a model's requests, and the handling of its results."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class TestTensors:
             np.testing.assert_array_equal(response[f"O{n}"], array * 2)
 
     def test_input_tensor_returned_itself(self, start: Start) -> None:
-        """What the model wrote into its array is not what came."""
+        """The model's writes into its array do not change the received bytes."""
         stub = start(
             model("""
                 x = requests[0].inputs()[0]
@@ -330,7 +330,7 @@ class TestWrongReturns:
         assert not stub.loans
 
     def test_one_wrong_response_of_several(self, start: Start) -> None:
-        """Its client alone is told; what the log says has the number of the batch."""
+        """Only its client is told; the log line has the number of the batch."""
         stub = start(model("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.full(100000, 7.0))]), 5]"))
         answer = stub.execute(Request(1), Request(2))
         good, bad = answer.responses
@@ -366,7 +366,7 @@ class TestWrongReturns:
         assert [log["batch"] for log in stub.logs] == [answer.batch] * 4
 
     def test_one_response_without_memory(self, start: Start) -> None:
-        """The others are sent; what was placed of it goes back."""
+        """The others are sent; blocks placed for it go back."""
         stub = start(
             model("""
                 small = pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.full(10000, 1.0))])
@@ -439,7 +439,7 @@ class TestExceptions:
         assert self.text(start, body).split("\n\nAt:\n")[0] == first
 
     def test_attributes_that_fail(self, start: Start) -> None:
-        """Of an exception only what it says is asked of the model's code, and the process lives on."""
+        """Only the text of an exception comes from the model's code, and the process lives on."""
         stub = start("""
             import sys
             class Meta(type):
@@ -597,7 +597,7 @@ class TestCancellation:
         assert stub.execute(Request(9)).responses[0]["OUT"].tolist() == [False, False, False]
 
     def test_finalize_that_comes_early(self, start: Start) -> None:
-        """A look into the ring may find what is for later."""
+        """Reading the ring may find frames for later."""
         stub = start(self.MODEL)
         stub.start_batch(Request(7, id="wait"))
         stub.send("FINALIZE")

@@ -143,7 +143,7 @@ class TestDescriptors:
 
 
 class TestFakeAlone:
-    """What a real driver leaves undefined, and the fake reports."""
+    """Cases that a real driver leaves undefined, and the fake reports."""
 
     @pytest.fixture
     def environment(self, tmp_path: Path) -> dict[str, str]:

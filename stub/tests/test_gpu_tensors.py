@@ -287,7 +287,7 @@ class TestJax:
 
 
 def run(script: str, **environment: str) -> str:
-    """Run a script in a process of its own; returns what it prints."""
+    """Run a script in its own process; returns its output."""
     search = os.pathsep.join(str(ROOT / folder) for folder in ("stub", "pyutils", "stub/tests"))
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],

@@ -95,7 +95,7 @@ class TestWhileTheStubIsIdle:
         assert stub.execute(Request(2)).responses[0]["OUT"].tolist() == [1]
 
     def test_of_many_the_newest_is_kept(self, start: Start) -> None:
-        """Neither log nor memory grows with them: the earlier ones are freed, what they hold included."""
+        """Neither log nor memory grows with them: the earlier ones are freed, with the objects that they hold."""
         stub = start(
             MODEL.replace('TimeoutError("too late")', "Late()").replace(
                 "np.array(self.marks, np.int32)", "np.array([len(alive)], np.int32)"
@@ -129,7 +129,7 @@ class Late(Exception):
         assert stub.logs[-1]["message"].count("in late") == 1
 
     def test_during_the_report_of_another(self, start: Start) -> None:
-        """The next batch fails with it, without what the batch before has failed with."""
+        """The next batch fails with it, without the failure of the batch before."""
         stub = start(
             MODEL.replace('TimeoutError("too late")', "Late()")
             + """

@@ -1,4 +1,4 @@
-"""How a model is imported, what it finds, and what it may be."""
+"""The import of a model, its search path, and allowed kinds of models."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestFiles:
         assert told(start(tell("[deep.value, again.value]", "from .plain import deep\nimport plain.deep as again"))) == [7, 7]
 
     def test_files_are_found_in_order(self, start: Start, tmp_path: Path) -> None:
-        """The version's directory, then the model's; what is installed goes before both."""
+        """The version's directory, then the model's; installed packages precede both."""
         for name in ("both", "above", "json"):
             self.put(tmp_path, f"{name}.py", "where = 'model'\n")
         for name in ("both", "json"):
@@ -132,7 +132,7 @@ class TestFiles:
             assert told(stub) == ["ü", str(path)]
 
     def test_what_is_compiled_is_kept(self, start: Start, root: Path, tmp_path: Path) -> None:
-        """In a folder of ours, and compiled anew only if the source has changed."""
+        """In a folder of ours, and recompiled only if the source has changed."""
         self.put(tmp_path, "1/package/__init__.py", "value = 1\n")
         beside = tmp_path / "m0" / "1" / "package" / "__init__.py"
         writing = {"PYTHONDONTWRITEBYTECODE": ""}

@@ -82,7 +82,7 @@ def test_no_report_without_dev(start: Start, tmp_path: Path) -> None:
 
 
 def test_installed_code_is_not_reported(start: Start, tmp_path: Path) -> None:
-    """What was installed does not change; an editable install does, by whichever way it is found."""
+    """Installed files do not change; an editable install does, however it is found."""
     code = Folder(tmp_path / "code")
     code.put("site-packages/installed.py")
     code.put("dist-packages/debian.py")
@@ -98,7 +98,7 @@ Fail = Callable[..., "tuple[str, Supervisor]"]
 
 
 def failed(root: Path, tmp_path: Path, source: str, code: Folder) -> tuple[str, set[str]]:
-    """Start a stub whose model does not come up, and return the error and what was reported."""
+    """Start a stub whose model does not come up, and return the error and the reports."""
     path = supervisor.model(tmp_path, textwrap.dedent(source))
     with Supervisor(root, environment=code.environment) as stub:
         stub.hello()
@@ -137,7 +137,7 @@ def test_an_import_that_fails_in_execute(start: Start, tmp_path: Path) -> None:
 
 
 def test_reports_are_bounded(start: Start, tmp_path: Path) -> None:
-    """Each fits into a frame, and there are so many files at most; a name that is no text is passed over."""
+    """Each fits into a frame, with a limited number of files; a name that is no text is skipped."""
     code = Folder(tmp_path / "code")
     code.put("helper.py")
     before = """
@@ -157,7 +157,7 @@ sys.modules["strange"] = 5
 
 
 def test_extension_modules_are_reported_wherever_they_lie(start: Start, root: Path, tmp_path: Path) -> None:
-    """Those of the model's own directory, too; the places of one that is missing; one that cannot be loaded."""
+    """Those of the model's own directory, too; the places of a missing one; one that fails to load."""
     code = Folder(tmp_path / "code")
     before = """
 import sys, types

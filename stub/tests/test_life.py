@@ -111,7 +111,7 @@ class TestWhatAModelSees:
         """)
 
     def test_a_module_of_the_model_named_as_ours(self, start: Start, tmp_path: Path) -> None:
-        """What a model calls its files is its own affair."""
+        """A model may choose the names of its files."""
         for name in ("pb_stub.py", "messages.py", "channel.py"):
             supervisor.model(tmp_path, "mine = 1", name="m0", file=name)
         stub = start("""
@@ -320,7 +320,7 @@ class TestEnds:
         assert stub.execute(Request(1, [("IN", np.zeros(1))])).status == 0
 
     def test_handlers_are_functions(self, start: Start) -> None:
-        """Otherwise than in Triton, where they are None: a forked child has to tell them from the model's own."""
+        """Unlike Triton, which has None here: a forked child has to distinguish them from the model's own."""
         start(
             "import signal\n"
             "for number in (signal.SIGINT, signal.SIGTERM):\n    assert signal.getsignal(number)(number, None) is None\n"
@@ -387,7 +387,7 @@ class TestEnds:
             np.testing.assert_array_equal(response["OUT"], array * 2)
 
     def test_closed_descriptors(self, start: Start) -> None:
-        """What cannot be survived is named."""
+        """A fatal fault is named."""
         stub = start("""
             import os
 

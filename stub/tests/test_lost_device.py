@@ -92,11 +92,11 @@ def test_where_the_model_computes(begin: Begin, lost: Lost, code: str, stays: bo
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("sole", [True, False])
 def test_where_it_has_borrowed(begin: Begin, lost: Lost, maker: Maker, code: str, sole: bool) -> None:
-    """What it holds is an error to look at, and goes back; allocations are forgotten."""
+    """Reading its tensors is an error, and they go back; allocations are forgotten."""
     stub = begin(KEEPS)
     stub.announce(1, maker.lent)
     stub.announce(2, maker.lent)
-    for number, how in ((1, ""), (1, "leave"), (2, "leave")):  # seen, unseen, unseen in what was never opened
+    for number, how in ((1, ""), (1, "leave"), (2, "leave")):  # seen, unseen, unseen in an unopened allocation
         assert stub.execute(Request(1, [maker.input(number, sole=sole)], id=how)).text == ""
     lost.say(code)
     for number in (1, 2):
@@ -180,7 +180,7 @@ def test_what_was_open_in_a_context_that_is_reset(begin: Begin, maker: Maker, ho
 
 
 def test_a_handle_of_its_own_does_not_cost_the_context(begin: Begin, maker: Maker) -> None:
-    """A process cannot open what it has made: the driver says of the handle what it says of a context that is no more."""
+    """A process cannot open its own allocation: the driver's error equals that for a context that has ended."""
     stub = begin(KEEPS.replace('Tensor("OUT", seen)', "on_device(np.zeros(9, np.float32))"))
     (output,) = stub.execute(Request(1, stays=[])).responses[0].outputs
     own = stub.lent[output.number]
@@ -195,7 +195,7 @@ def test_a_handle_of_its_own_does_not_cost_the_context(begin: Begin, maker: Make
 
 
 def test_memory_of_the_dead_does_not_cost_the_context(begin: Begin, maker: Maker) -> None:
-    """Opening what its maker has taken along says of the handle what other calls say of a context."""
+    """Opening memory of an ended process gives the error that other calls give for an ended context."""
     answer = "on_device(np.zeros(1100 * len(r.request_id()) + 9, np.float32))"
     stub = begin(KEEPS.replace('Tensor("OUT", seen)', answer))
     maker.process.communicate()

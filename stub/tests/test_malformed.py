@@ -1,4 +1,4 @@
-"""Frames whose borders are known and whose bodies are wrong: what they are about fails, and no more."""
+"""Complete frames with wrong bodies: only the requests in them fail."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_what_begins_a_life(root: Path, kind: str, body: bytes) -> None:
 
 
 def test_before_initialize(root: Path, tmp_path: Path) -> None:
-    """What has no place yet is answered, or passed over, and the model starts."""
+    """Early frames are answered, or skipped, and the model starts."""
     import textwrap
 
     with Supervisor(root) as stub:
@@ -322,7 +322,7 @@ class TestTheRing:
 
 
 def test_no_memory_for_a_frame(start: Start) -> None:
-    """What the stub itself cannot do without is no fault of the model, and the exit code says so."""
+    """A fault in the stub's own frames is not the model's fault, and the exit code says so."""
     stub = start("""
         import pb_stub.messages
 
@@ -339,7 +339,7 @@ def test_no_memory_for_a_frame(start: Start) -> None:
 
 
 def test_responses_that_do_not_fit(start: Start) -> None:
-    """A model that tampers with what is not its own fails its batch, and no more."""
+    """A model that tampers with the stub's objects fails only its batch."""
     stub = start("""
         import numpy as np
         import triton_python_backend_utils as pb_utils

@@ -14,7 +14,7 @@ from pb_stub.pool import size_class
 from supervisor import Supervisor
 from test_execute import BATCH_ERROR, IDENTITY, model
 
-BIG = 100000  # elements of 8 bytes: larger than what is copied at once
+BIG = 100000  # elements of 8 bytes: too large for one copy
 
 
 def eventually(stub: Supervisor, ok: Callable[[], bool]) -> None:
@@ -234,7 +234,7 @@ class TestArena:
         assert all((output.array() == number).all() for number, output in enumerate(regions))
 
     def test_quota_bounds_a_batch(self, start: Start) -> None:
-        """What does not fit is an error of that batch; what comes back makes room."""
+        """An output that does not fit fails its batch; returned blocks make room."""
         stub = start(self.COPY, max_bytes=4 << 20)
         big = np.zeros(3 << 20, np.uint8)
         assert stub.execute(Request(1, [("IN", big)])).status == 0
@@ -274,7 +274,7 @@ class TestArena:
         assert free[2] == free[1] and free[3] == free[0]
 
     def test_sizes_change(self, start: Start) -> None:
-        """Free blocks of other sizes are given up for one that is needed."""
+        """Free blocks of other sizes are given up for a needed one."""
         stub = start(self.COPY, max_bytes=8 << 20)
         for size in (1 << 20, 6 << 20, 5000, 3 << 20, 7 << 20, 100000, 7 << 20):
             array = np.arange(size, dtype=np.uint32).astype(np.uint8)

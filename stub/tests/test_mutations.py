@@ -37,7 +37,7 @@ CODES = bytes((0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xC4, 0xC6,
 
 
 class Publisher(Stand):
-    """A channel that takes what is sent, and counts what the stub complains of."""
+    """A channel that accepts frames, and counts the stub's complaints."""
 
     complaints = 0
 
@@ -79,7 +79,7 @@ def stub(fd: int) -> Loop:
 
 
 def decode(loop: Loop, frame: bytes) -> None:
-    """Do with a frame what the channel and the loop do."""
+    """Handle a frame as the channel and the loop do."""
     stand: Any = loop._channel
     stand.complaints = 0
     if frame[6] & messages.SPILLED:

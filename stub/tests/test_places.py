@@ -187,7 +187,7 @@ class TestWritten:
 
 
 class TestInTheArena:
-    """What is left to the supervisor."""
+    """Outputs left to the supervisor."""
 
     @pytest.mark.parametrize(
         ("made", "room"),
@@ -322,7 +322,7 @@ class TestInputsInTheWay:
 
 
 class TestEnd:
-    """What a thread writes while another one ends the request."""
+    """Writes of a thread while another one ends the request."""
 
     def test_the_end_waits_for_what_is_being_written(self) -> None:
         begun, go_on, ended = Event(), Event(), Event()

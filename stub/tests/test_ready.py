@@ -40,7 +40,7 @@ def test_while_idle(start: Start) -> None:
 
 
 def test_during_execute(start: Start, tmp_path: Path) -> None:
-    """And what comes meanwhile for the main thread waits for it."""
+    """And frames for the main thread wait for it meanwhile."""
     stub = start(model("return self.began"))
     stub.start_batch(Request(1))
     for probe in range(1, 10000):

@@ -83,7 +83,7 @@ def stub(start: Start, client: Client) -> Supervisor:
 
 
 def ask(stub: Supervisor, how: str = "", offset: int = 0, size: int = SIZE) -> tuple[int, int, bool]:
-    """What the model sees: the sum, how many mappings there are of the file, and whether it has got a copy."""
+    """The model's view: the sum, the number of mappings of the file, and whether it has a copy."""
     result = stub.execute(Request(1, [("IN", InRegion(1, offset, UINT8, (size,), size))], id=how))
     assert not result.text, result.text
     total, mapped, copied = result.responses[0]["OUT"].tolist()
@@ -128,7 +128,7 @@ class TestMapping:
     def test_unmapped_and_mapped_again(self, stub: Supervisor, client: Client) -> None:
         ask(stub)
         assert stub.unmap_region(1) == 2
-        assert stub.unmap_region(1) == 2  # also of one that is not there
+        assert stub.unmap_region(1) == 2  # also of an unknown one
         with pytest.raises(AssertionError, match="not mapped"):
             ask(stub)
         assert stub.map_region(2, client.fd, SIZE) == 0
@@ -180,7 +180,7 @@ class TestRefused:
 
 
 class TestOtherBytes:
-    """What the model writes, what it keeps, and what the client does."""
+    """Writes of the model, tensors that it keeps, and writes of the client."""
 
     def test_what_the_model_writes_is_its_own(self, stub: Supervisor, client: Client) -> None:
         assert ask(stub, "writes") == (SIZE, 1, False)

@@ -210,7 +210,7 @@ class TestDecoupled:
         assert [text.decode() for text in stub.responses[2]["OUT"].tolist()] == [CLOSED] * 4
 
     def test_buffers_are_used_again(self, start: Start) -> None:
-        """What is sent is copied before send returns; a tensor that was sent keeps its bytes."""
+        """Tensors are copied before send returns; a sent tensor keeps its bytes."""
         stub, _ = run(
             start,
             """
@@ -342,7 +342,7 @@ class TestWindow:
     )
 
     def window(self, stub: Supervisor, want: int) -> list[Response]:
-        """Take what comes, and see that it is no more than wanted."""
+        """Take the responses, and check that there are no more than wanted."""
         responses = [stub.next_response() for _ in range(want)]
         with pytest.raises(TimeoutError):
             stub.receive(0.3)
@@ -442,7 +442,7 @@ class TestWindow:
         assert stub.responses[-1]["OUT"].tolist() == [b"too late"]
 
     def test_send_waits_for_memory(self, start: Start) -> None:
-        """Without memory send waits for what comes back, and fails where nothing will."""
+        """Without memory send waits for returned blocks, and fails if none can return."""
         stub = start(
             executing(
                 """
@@ -508,7 +508,7 @@ class TestWindow:
 
 
 class TestNotDecoupled:
-    """§3.3: what may be mixed."""
+    """§3.3: allowed mixtures."""
 
     def test_send_final(self, start: Start) -> None:
         for value in ("None", "[None]"):

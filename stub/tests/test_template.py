@@ -1,4 +1,4 @@
-"""The template: it forks stubs on demand, which are like those that are started."""
+"""The template: it forks stubs on demand, which are like started ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Forked:
         os.close(writer)
 
     def end(self) -> tuple[int, str]:
-        """Wait for the end: the exit code, negative for a signal, and what it printed."""
+        """Wait for the end: the exit code, negative for a signal, and the output."""
         with os.fdopen(self.output, "rb") as stream:
             printed = stream.read().decode()
         _, status = os.waitpid(self.stub.pid, 0)
@@ -172,7 +172,7 @@ def test_the_end_is_the_interpreters_own(root: Path, tmp_path: Path, template: T
 
 
 def test_the_end_takes_down_what_the_model_made(root: Path, tmp_path: Path, template: Template) -> None:
-    """Globals go, private ones first; what is shared with the template stays, until the handlers of C run."""
+    """Globals go, private ones first; state shared with the template stays, until the handlers of C run."""
     (tmp_path / "c_handler.py").write_text(
         "import ctypes, os, sys\n"
         "@ctypes.CFUNCTYPE(None)\n"

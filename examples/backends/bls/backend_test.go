@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk/conformance"
 )
 
-// TestConformance tests the backend beside models that answer, and where there are none.
+// TestConformance tests the backend beside models that answer, and without them.
 func TestConformance(t *testing.T) {
 	const directory = "../../backend_models/bls_fp32"
 	t.Run("answers", func(t *testing.T) {

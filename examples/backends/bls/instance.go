@@ -44,7 +44,7 @@ func (i *instance) answer(ctx context.Context, request *sdk.Request) error {
 	}
 	sum, difference, err := i.ask(ctx, request)
 	if err == nil {
-		// What the models have answered is memory of the server's until Release.
+		// Responses of the models lie in the server's memory until Release.
 		defer sum.Release()
 		defer difference.Release()
 		if err = output(response, sum, 0); err == nil {
@@ -109,7 +109,7 @@ func copyOf(request *sdk.Request, model string) *sdk.InferRequest {
 	asked := &sdk.InferRequest{
 		Model: model, Version: sdk.LatestVersion, ID: request.ID(), Flags: request.Flags(), Outputs: request.Outputs(), From: request,
 	}
-	asked.CorrelationNumber, _ = request.CorrelationNumber() // an id is a number or a text: of the other kind there is none
+	asked.CorrelationNumber, _ = request.CorrelationNumber() // an id is a number or a text; the other one is empty
 	asked.CorrelationText, _ = request.CorrelationText()
 	for at := range request.InputCount() {
 		if input, err := request.InputAt(at); err == nil {

@@ -1,7 +1,7 @@
 // Package minimal is the least that a backend does: it executes models whose output OUT0 has the values of their
 // input IN0, four numbers of type INT32, and logs which requests came together.
 //
-// Begin here to learn the hooks; package recommended adds what a backend for others to use should have.
+// Start here to learn the hooks; package recommended shows a backend that is ready for other users.
 package minimal
 
 import (

@@ -12,7 +12,7 @@ import (
 // apiVersion is that of Triton's backend API whose rules package sdk keeps.
 const apiVersion = "1.19"
 
-// New initializes the backend, and logs what the server has told it.
+// New initializes the backend, and logs its environment.
 func New(env *sdk.BackendEnv) (sdk.Backend, error) {
 	env.Log.Info("TRITONBACKEND_Initialize: " + env.Name)
 	env.Log.Info("Triton TRITONBACKEND API version: " + apiVersion)

@@ -29,7 +29,7 @@ func (i *instance) Execute(ctx context.Context, requests []*sdk.Request) error {
 	request := requests[0]
 	executing := sdk.Now()
 	work, wait, err := read(request)
-	// The factory stays when the request has been released; it is how what comes later is sent.
+	// The factory stays when the request has been released; it sends the later responses.
 	factory := request.Factory()
 	if err == nil {
 		i.streams.Add(1)
@@ -106,7 +106,7 @@ func (i *instance) stream(factory *sdk.ResponseFactory, w work) {
 		case factory.Cancelled(): // no client waits for more
 			_ = factory.SendFlags(sdk.SendFinal)
 			return
-		case i.ctx.Err() != nil: // a client is not to take what it has for everything
+		case i.ctx.Err() != nil: // a client must not take a part for the whole
 			fail(factory, sdk.Errorf(sdk.Unavailable, "the model was unloaded after %d of %d responses", at, n))
 			return
 		}

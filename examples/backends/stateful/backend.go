@@ -1,5 +1,5 @@
 // Package stateful keeps the state of sequences in the backend: for each correlation id the last state of a small recurrent
-// cell, in the place of the ONNX models that Triton's backend of this name runs. (The server can keep states too: the
+// cell, instead of the ONNX models that Triton's backend of this name runs. (The server can keep states too: the
 // field "state" of sequence_batching. This package shows how a backend does it itself.)
 //
 //	request of a sequence ─▶ Input ─┐
@@ -11,7 +11,7 @@
 //
 // A model has sequence_batching with the strategy oldest, the controls START, END and CORRID, and these parameters, all strings:
 //
-//	cell_file_name                    the cell, a JSON file of the version directory, in the place of onnx_file_name
+//	cell_file_name                    the cell, a JSON file of the version directory, instead of onnx_file_name
 //	state_pairs                       "<<<InState, OutState>>> <<<…>>>": the names that the cell has for its states, one pair for each layer
 //	infer_end_requests                "0": requests with END are not computed, and answered without outputs
 //	max_candidate_sequence_use_ratio  how many sequences have a state at once, of max_candidate_sequences: "1" without it

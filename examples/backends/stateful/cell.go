@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// cell is what a model computes: recurrent layers, the output of each of which is the input of the next. Each has a state.
+// cell is a model: recurrent layers, each with a state. The output of a layer is the input of the next.
 type cell struct {
 	layers []layer
 }

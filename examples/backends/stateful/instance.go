@@ -63,7 +63,7 @@ func (i *instance) compute(requests []*sdk.Request, rows []row) {
 	}
 }
 
-// gather puts what is to be computed into rows.
+// gather collects the rows to be computed.
 func (i *instance) gather(requests []*sdk.Request, rows []row) {
 	i.inputs, i.before = i.inputs[:0], i.before[:0]
 	now, computed := time.Now(), 0
@@ -106,7 +106,7 @@ func padded(values []float32, n int) []float32 {
 	return values
 }
 
-// read reads what a request says of itself.
+// read reads the control inputs and the data of a request.
 func (i *instance) read(request *sdk.Request, r *row) (*sdk.Input, error) {
 	var err error
 	if r.start, err = i.model.start.read(request); err != nil {

@@ -14,7 +14,7 @@ type key struct {
 }
 
 // states has the state of each sequence of one instance. The server sends all requests of a sequence to the same one, and
-// an instance executes one batch at a time; the timer, which frees what has been idle for too long, runs beside it.
+// an instance executes one batch at a time; the timer, which frees idle states, runs beside it.
 type states struct {
 	most, size int
 	idle       time.Duration // 0: for ever
@@ -70,7 +70,7 @@ func (s *states) expire() {
 	}
 }
 
-// expireLocked frees what has been idle for too long; the memory is not kept for others. It returns when the next state may be so far.
+// expireLocked frees states that were idle for too long, with their memory. It returns when the next state may expire.
 func (s *states) expireLocked(now time.Time) (next time.Duration) {
 	next = s.idle
 	for k, old := range s.of {
@@ -94,7 +94,7 @@ func (s *states) close() {
 	s.of, s.free = nil, nil
 }
 
-// roomLocked finds memory for one state more; where there is none, it does not wait for the timer.
+// roomLocked finds memory for another state; without room it expires idle states at once.
 func (s *states) roomLocked(now time.Time) *state {
 	if len(s.of) >= s.most && s.idle > 0 {
 		s.expireLocked(now)

@@ -37,7 +37,7 @@ func (s *states) use(t *testing.T, number uint64, start bool) *state {
 	return found
 }
 
-// TestIdleStatesAreFreedByTime lets time pass without a request: what is idle goes, what is used stays.
+// TestIdleStatesAreFreedByTime lets time pass without a request: idle states go, used ones stay.
 func TestIdleStatesAreFreedByTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStates(4, 3, time.Second)
@@ -113,7 +113,7 @@ func TestControlsAreReadByTheirValues(t *testing.T) {
 	}
 }
 
-// TestLayersHaveAStateEach computes two sequences for two steps by two layers, whose weights make it easy to say what comes out.
+// TestLayersHaveAStateEach computes two sequences for two steps by two layers, whose weights make the outputs easy to predict.
 func TestLayersHaveAStateEach(t *testing.T) {
 	const first = `{"in_state": "A", "out_state": "B", "input_weights": [[1], [2]], "state_weights": [[1, 0], [0, 1]], "bias": [0, 0]}`
 	const second = `{"in_state": "C", "out_state": "D", "input_weights": [[0, 1]], "state_weights": [[0.5]], "bias": [0.25]}`

@@ -34,7 +34,7 @@ func newModel(t *testing.T, open sdk.New, parameters map[string]string) (sdk.Mod
 	return b.NewModel(sdk.NewModelEnv(sdk.ModelEnv{}, host{config: config}))
 }
 
-// executions counts the batches that 12 requests of so many bytes make.
+// executions counts the batches that 12 requests of this size form.
 func executions(t *testing.T, m sdk.Model, bytes int64) (batches int) {
 	t.Helper()
 	strategist, ok := m.(sdk.Strategist)

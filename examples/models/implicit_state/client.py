@@ -16,7 +16,7 @@ parser.add_argument("--grpc-port", type=int, default=8001, help="not needed")
 parser.add_argument("--metrics-port", type=int, default=8002, help="not needed")
 options = parser.parse_args()
 
-# What is sent, and the totals that have to come back.
+# Values to send, and the expected totals.
 sequences = {2001: ([1, 2, 3], [1, 3, 6]), 2002: ([10, 20, 30], [10, 30, 60])}
 
 with triton.InferenceServerClient(f"{options.host}:{options.http_port}") as client:

@@ -19,7 +19,7 @@ parser.add_argument("--grpc-port", type=int, default=8001)
 parser.add_argument("--metrics-port", type=int, default=8002, help="not needed")
 options = parser.parse_args()
 
-# What is sent, and the totals that have to come back. A correlation ID is a number or a text.
+# Values to send, and the expected totals. A correlation ID is a number or a text.
 sequences: dict[int | str, tuple[list[int], list[int]]] = {
     1001: ([1, 2, 3], [1, 3, 6]),
     "tea": ([10, 20, 30], [10, 30, 60]),

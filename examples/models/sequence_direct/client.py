@@ -41,7 +41,7 @@ with triton.InferenceServerClient(f"{options.host}:{options.grpc_port}") as clie
                 want = [sequence * (i + 1) * (i + 2) // 2 for i in range(LENGTH)]
                 if totals != want:
                     sys.exit(f"{model} example error: {totals}, want {want}")
-        # The server knows which sequences there are: one that has ended cannot go on.
+        # The server tracks sequences: a sequence that has ended cannot continue.
         try:
             send(model, sequences[0], 1, start=False, end=False)
         except triton.InferenceServerException as error:

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update-transcripts", false, "write the transcripts in testdata as they are")
 
-// Play plays the files that match pattern and compares the effects with the recorded ones.
+// Play plays the files that match pattern and compares the effects with those recorded.
 //
 //	# a comment
 //	= the name of a case

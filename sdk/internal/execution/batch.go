@@ -12,7 +12,7 @@ import (
 // Batch is one call of Execute, and what its requests leave after it. It knows the author's
 // Requests by no pointer, so that those that the author has dropped are found.
 type Batch struct {
-	custody *Custody
+	tracker *Tracker
 	batch   *backend.Batch
 	begun   int64 // the instance took the batch
 	started int64 // the author's Execute was called
@@ -58,12 +58,12 @@ type entry struct {
 	memory []infer.Memory // of the inputs, retained
 	few    [1]infer.Memory
 
-	// Guarded by the custody's mu; kept is changed with the batch's held, too.
-	kept           bool // it is in the custody's list
+	// Guarded by the tracker's mu; kept is changed with the batch's held, too.
+	kept           bool // it is in the tracker's list
 	pending        bool // it counts there as one without an answer
 	previous, next *entry
 
-	window *window // not changed; nil unless the model is decoupled
+	window *occupancy // not changed; nil unless the model is decoupled
 }
 
 // single is the batch of one request.
@@ -75,7 +75,7 @@ type single struct {
 // Begin takes a batch for an Execute that is about to be called, and fills in the author's
 // requests, as many as the batch has tasks. begun is when the instance took it, and started when the author's Execute is called,
 // CLOCK_MONOTONIC ns: readings of the caller's; 0: now.
-func (c *Custody) Begin(tasks *backend.Batch, requests []Request, begun, started int64) *Batch {
+func (c *Tracker) Begin(tasks *backend.Batch, requests []Request, begun, started int64) *Batch {
 	var b *Batch
 	if len(tasks.Tasks) == 1 {
 		one := &single{}
@@ -84,12 +84,12 @@ func (c *Custody) Begin(tasks *backend.Batch, requests []Request, begun, started
 	} else {
 		b = &Batch{entries: make([]entry, len(tasks.Tasks))}
 	}
-	b.custody, b.batch, b.executing, b.unreleased = c, tasks, true, int32(len(tasks.Tasks))
+	b.tracker, b.batch, b.executing, b.unreleased = c, tasks, true, int32(len(tasks.Tasks))
 	for i, task := range tasks.Tasks {
 		e, r := &b.entries[i], &requests[i]
 		e.batch, e.task, e.memory = b, task, e.few[:0]
 		if c.Decoupled {
-			e.window = &window{of: &c.Window}
+			e.window = &occupancy{of: &c.Window}
 		}
 		r.entry, r.request, r.task = e, task.Request, task.Context
 		r.inputs = r.few[:0]
@@ -116,10 +116,10 @@ func (c *Custody) Begin(tasks *backend.Batch, requests []Request, begun, started
 }
 
 // Returned settles what Execute has left: failure is its error, nil if it has taken all.
-// panicked says that the failure was a panic, after which what was answered is no fault.
+// panicked says that the failure was a panic, after which answers are no fault.
 func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool) {
 	ended := backend.Now()
-	c := b.custody
+	c := b.tracker
 	b.mu.Lock()
 	if !b.executing { // it has been given up by Break
 		b.mu.Unlock()
@@ -152,7 +152,7 @@ func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool
 		for i := range b.entries {
 			if e := &b.entries[i]; !e.completeLocked() {
 				left++
-				_ = c.keepLocked(e) // the custody ends after Execute has returned
+				_ = c.keepLocked(e) // the tracker ends after Execute has returned
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool
 
 // concludesLocked reports whether it is time for Done, which its caller calls then.
 func (b *Batch) concludesLocked() bool {
-	if b.executing || b.concluded || b.custody.Sequences && b.unreleased > 0 {
+	if b.executing || b.concluded || b.tracker.Sequences && b.unreleased > 0 {
 		return false
 	}
 	b.concluded = true
@@ -190,7 +190,7 @@ func (b *Batch) concludesLocked() bool {
 
 // conclude calls Done, at a time that the caller has just read from the clock; 0: it has not.
 func (b *Batch) conclude(at int64) {
-	c := b.custody
+	c := b.tracker
 	b.mu.Lock()
 	report := backend.Report{Start: b.times[0], ComputeStart: b.times[1], ComputeEnd: b.times[2], End: b.times[3], Executed: true, Reported: b.timed != byClock, GPU: c.GPU, Made: at}
 	if b.failure != nil {
@@ -214,7 +214,7 @@ func (b *Batch) conclude(at int64) {
 	c.done(b.batch, report)
 }
 
-// flush hands up what was held until Execute returned.
+// flush passes on the responses held until Execute returned.
 func (b *Batch) flush(e *entry) {
 	b.mu.Lock()
 	held := e.held
@@ -241,7 +241,7 @@ func (b *Batch) upLocked(e *entry, r *infer.Response) {
 	for {
 		b.mu.Unlock()
 		last := r.Final // read before the receiver has it
-		b.custody.send(e.task, r)
+		b.tracker.send(e.task, r)
 		if last {
 			return // there is no other, and e.task may be in other hands
 		}
@@ -276,7 +276,7 @@ func (b *Batch) giveUpLocked(e *entry) {
 // abandon ends a request that its instance will not end: it is answered with an error unless
 // it has been answered, and released.
 func (b *Batch) abandon(e *entry, when string) {
-	c := b.custody
+	c := b.tracker
 	b.mu.Lock()
 	var what string
 	switch {
@@ -313,10 +313,10 @@ func (b *Batch) abandon(e *entry, when string) {
 // watch finds out when the author has dropped all requests of a batch, one of which is not
 // complete.
 func (b *Batch) watch(first *Request) {
-	WhenDropped(b.custody.Log, first, (*Batch).dropped, b)
+	WhenDropped(b.tracker.Log, first, (*Batch).dropped, b)
 }
 
-// dropped ends what is left of a batch whose requests the author has dropped.
+// dropped ends the remaining requests of a batch that the author has dropped.
 func (b *Batch) dropped() {
 	for i := range b.entries {
 		e := &b.entries[i]
@@ -366,7 +366,7 @@ func (b *Batch) Has(task *backend.Task) bool {
 // batchKey is the key of a batch in its own context.
 type batchKey struct{}
 
-// Of returns the batch in whose Execute a context was made, nil if there is none.
+// Of returns the batch in whose Execute a context was made, or nil.
 func Of(ctx context.Context) *Batch {
 	b, _ := ctx.Value(batchKey{}).(*Batch)
 	return b
@@ -378,18 +378,18 @@ func (b *Batch) Context() context.Context { return (*batchContext)(b) }
 type batchContext Batch
 
 // Deadline implements context.Context.
-func (b *batchContext) Deadline() (time.Time, bool) { return b.custody.Life.Deadline() }
+func (b *batchContext) Deadline() (time.Time, bool) { return b.tracker.Life.Deadline() }
 
 // Done implements context.Context.
-func (b *batchContext) Done() <-chan struct{} { return b.custody.Life.Done() }
+func (b *batchContext) Done() <-chan struct{} { return b.tracker.Life.Done() }
 
 // Err implements context.Context.
-func (b *batchContext) Err() error { return b.custody.Life.Err() }
+func (b *batchContext) Err() error { return b.tracker.Life.Err() }
 
 // Value implements context.Context.
 func (b *batchContext) Value(key any) any {
 	if key == (batchKey{}) {
 		return (*Batch)(b)
 	}
-	return b.custody.Life.Value(key)
+	return b.tracker.Life.Value(key)
 }

@@ -1,11 +1,12 @@
-// Package execution knows what an instance of a backend has been lent: the requests of the batch that it executes, and
-// those that it keeps after Execute has returned. It holds the rules of ownership of docs/backends.md, and finds what breaks them.
+// Package execution tracks the requests that an instance of a backend has: those of the batch that
+// it executes, and those that it keeps after Execute has returned. It enforces the rules of
+// ownership of docs/backends.md and reports violations.
 //
-//	Custody          an instance; implements nothing, package engine calls it
-//	└─ Batch         one Execute, and what that leaves; knows its tasks and nothing of the author's
+//	Tracker          an instance; package engine calls it
+//	└─ Batch         one Execute and its remaining requests
 //	   └─ entry      one request: answered or not, released or not
 //	        ▲
-//	Request ─┴─ Input, Response, Factory    what the author has; package sdk shows them
+//	Request ─┴─ Input, Response, Factory    the author's view, shown by package sdk
 //
 // A request is lent by Begin, and complete when it has been answered and released, in either order:
 //
@@ -13,22 +14,24 @@
 //	lent ───────┤                  ├───▶ complete
 //	            └──── released ────┘
 //
-// An Execute that fails makes all of its requests complete. What its author drops without an end, or still has when the
-// instance is closed, is answered with an error, released and named in the log.
+// An Execute that fails completes all of its requests. A request that its author drops, or still
+// has when the instance is closed, is answered with an error, released and named in the log.
 //
-// Done of a batch is called when Execute has returned, and of sequence models when all requests have been released, too: the
-// next request of a sequence may come then. The last response to a request that is sent inside Execute is held until that has returned,
-// so that statistics are there before it; those of decoupled models are not.
+// Done of a batch is called when Execute has returned; for sequence models, when all requests have
+// been released too, because the next request of a sequence may follow. A last response sent inside
+// Execute is held until Execute has returned, so that statistics arrive first; not so for decoupled
+// models.
 //
-// Callers: Begin and Returned are called by the goroutine of the instance, one after the other; Request, Response and Factory
-// by any goroutine of the author's, one at a time for each; all else by any.
+// The goroutine of the instance calls Begin and Returned. Request, Response and Factory may be used
+// by any goroutine of the author's, one at a time for each.
 //
-// Goroutines: none, but the runtime's, which calls what WhenDropped was given.
+// Locks: Batch.mu, then Tracker.mu; occupancy.mu is a leaf. No response is passed on with a lock
+// held: while a goroutine does so, others leave theirs in the entry's queue, so that responses keep
+// their order.
 //
-// Locks: Batch.mu, then Custody.mu; window.mu is a leaf. Nothing is handed up while one is held: while a goroutine hands up a response, others leave
-// theirs in the entry's queue, so that responses keep their order.
-//
-// Memory: Begin retains the inputs, and the release of the request, or its end, releases them. What the author has lies in memory that
-// nothing here points to, but for responses on their way up: so the garbage collector finds what the author has dropped. Memory of an output
-// is the response's until it is sent, and then its receiver's; if it is dropped unsent, its memory goes back (WhenDropped).
+// Memory: Begin retains the inputs, and the release or the end of the request releases them. The
+// author's objects lie in memory that nothing here points to, except responses on their way, so
+// that the garbage collector finds those that the author has dropped. Memory of an output belongs
+// to the response until it is sent, then to its receiver; if it is dropped unsent, WhenDropped
+// releases it.
 package execution

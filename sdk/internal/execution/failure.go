@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Failure returns an author's error as clients get it, with a code that is one and in UTF-8; nil if there is none. A nil *Error in an
+// Failure returns an author's error as clients get it, with a code that is one and in UTF-8; or nil. A nil *Error in an
 // error counts as none. The error's methods are the author's: a panic in one is a failure without a text.
 func Failure(err error) (e *infer.Error) {
 	if err == nil {

@@ -57,7 +57,7 @@ func (r *Request) Context() context.Context { return r.task }
 // Cancelled reports whether no client waits for the answer any more.
 func (r *Request) Cancelled() bool { return r.task.Err() != nil }
 
-// Trace returns the number and the W3C context of the request's trace; false if there is none.
+// Trace returns the number and the W3C context of the request's trace; false without a trace.
 func (r *Request) Trace() (id uint64, context string, ok bool) {
 	text := r.text()
 	number, context := text, ""
@@ -68,15 +68,15 @@ func (r *Request) Trace() (id uint64, context string, ok bool) {
 	return id, context, err == nil
 }
 
-// text is what identifies the request's trace, "" if there is none.
+// text identifies the request's trace; "" without a trace.
 func (r *Request) text() string {
-	if of := r.entry.batch.custody.Trace; of != nil {
+	if of := r.entry.batch.tracker.Trace; of != nil {
 		return of(r.request)
 	}
 	return r.request.Trace.Text()
 }
 
-// Activity notes in the request's trace what the author has done; at is 0 for now.
+// Activity records an activity of the author in the request's trace; at is 0 for now.
 func (r *Request) Activity(name string, at int64) error {
 	if r.text() == "" {
 		return nil
@@ -90,13 +90,13 @@ func (r *Request) Activity(name string, at int64) error {
 	b.mu.Unlock()
 	if released {
 		const fault = "a trace activity was reported after the release of the request"
-		b.custody.fault(r.request, fault)
+		b.tracker.fault(r.request, fault)
 		return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
 	}
 	if at == 0 {
 		at = backend.Now()
 	}
-	if take := b.custody.Activity; take != nil {
+	if take := b.tracker.Activity; take != nil {
 		take(r.request, name, at)
 	} else {
 		r.request.Trace.Activity(name, at)
@@ -175,7 +175,7 @@ func (r *Request) Factory() *Factory { return &Factory{request: r} }
 // Release gives the request up.
 func (r *Request) Release(flags uint32) error {
 	e, b := r.entry, r.entry.batch
-	c := b.custody
+	c := b.tracker
 	b.mu.Lock()
 	var fault string
 	switch {
@@ -219,7 +219,7 @@ func (r *Request) Report(ok bool, start, computeStart, computeEnd, end int64) er
 	if e.released {
 		b.mu.Unlock()
 		const fault = "statistics were reported after the release of the request"
-		b.custody.fault(r.request, fault)
+		b.tracker.fault(r.request, fault)
 		return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
 	}
 	defer b.mu.Unlock()
@@ -232,7 +232,7 @@ func (r *Request) Report(ok bool, start, computeStart, computeEnd, end int64) er
 }
 
 // Report takes the times of the batch that is executed.
-func (c *Custody) Report(start, computeStart, computeEnd, end int64) error {
+func (c *Tracker) Report(start, computeStart, computeEnd, end int64) error {
 	if start > computeStart || computeStart > computeEnd || computeEnd > end {
 		return infer.Errorf(infer.InvalidArg, "times of an execution are %d, %d, %d and %d, want them in order", start, computeStart, computeEnd, end)
 	}

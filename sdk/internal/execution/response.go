@@ -13,7 +13,7 @@ const SendFinal uint32 = 1
 
 // Response is one response on its way from the author. It is for one goroutine at a time.
 type Response struct {
-	up      infer.Response // what is handed up
+	up      infer.Response // passed on by Send
 	request *Request
 	held    *holding // memory that is this response's until it is sent; nil mostly
 	// from are, for outputs that are forwarded, the inputs whose memory they have; nil of others, and behind the last one.
@@ -34,7 +34,7 @@ const used = 1
 type holding struct {
 	memory  []infer.Memory
 	given   atomic.Bool // to the receiver of the response, or back
-	custody *Custody
+	tracker *Tracker
 }
 
 // release gives the memory back, once.
@@ -77,7 +77,7 @@ func (p *Response) add(name string, dataType infer.DataType, shape []int64, size
 	if err := p.accepts(name, shape); err != nil {
 		return nil, err
 	}
-	c := p.request.entry.batch.custody
+	c := p.request.entry.batch.tracker
 	var data []byte
 	var memory infer.Memory
 	switch {
@@ -133,7 +133,7 @@ func (p *Response) Forward(name string, shape []int64, in *Input) error {
 	return nil
 }
 
-// retain retains the memory of what is forwarded. False: an input has been released.
+// retain retains the memory of forwarded tensors, or returns false if an input has been released.
 func (p *Response) retain() bool {
 	for i, in := range p.from {
 		if in == nil {
@@ -184,7 +184,7 @@ func (p *Response) accepts(name string, shape []int64) error {
 			return infer.Errorf(infer.AlreadyExists, "allocated buffer for output '%s' already exists", name)
 		}
 	}
-	if c := p.request.entry.batch.custody; !c.Outputs[name] {
+	if c := p.request.entry.batch.tracker; !c.Outputs[name] {
 		return infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", name, c.Model)
 	}
 	return nil
@@ -209,8 +209,8 @@ func (p *Response) append(name string, dataType infer.DataType, shape []int64, d
 // back when that is found.
 func (p *Response) hold(memory infer.Memory) {
 	if p.held == nil {
-		p.held = &holding{custody: p.request.entry.batch.custody}
-		WhenDropped(p.held.custody.Log, p, (*holding).release, p.held)
+		p.held = &holding{tracker: p.request.entry.batch.tracker}
+		WhenDropped(p.held.tracker.Log, p, (*holding).release, p.held)
 	}
 	p.held.memory = append(p.held.memory, memory)
 }
@@ -267,7 +267,7 @@ func (p *Response) Discard() {
 	}
 }
 
-// drop gives back what the response holds.
+// drop releases the memory of the response.
 func (p *Response) drop() {
 	p.held.release()
 	p.giveBack()
@@ -279,7 +279,7 @@ func (p *Response) Send(flags uint32, err error) error {
 	r := p.request
 	if p.state.Swap(used) != 0 {
 		const fault = "a response was sent that had been sent, or discarded, before"
-		r.entry.batch.custody.fault(r.request, fault)
+		r.entry.batch.tracker.fault(r.request, fault)
 		return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
 	}
 	if flags&^SendFinal != 0 {
@@ -292,7 +292,7 @@ func (p *Response) Send(flags uint32, err error) error {
 	}
 	if failure == nil && !p.retain() {
 		failure = infer.Errorf(infer.Internal, "%sa response was sent with the bytes of an input whose request had been released", r.request.LogPrefix())
-		r.entry.batch.custody.fault(r.request, "a response was sent with the bytes of an input whose request had been released; its client gets an error")
+		r.entry.batch.tracker.fault(r.request, "a response was sent with the bytes of an input whose request had been released; its client gets an error")
 	}
 	if failure != nil {
 		p.drop()
@@ -324,7 +324,7 @@ func checkStrings(outputs []infer.Tensor) *infer.Error {
 // send hands up what an author sends: p's response, or a flag alone (p is nil).
 func (r *Request) send(p *Response, up *infer.Response, bytes int64) error {
 	e, b := r.entry, r.entry.batch
-	c := b.custody
+	c := b.tracker
 	if e.window != nil && p != nil {
 		if !e.window.enter(r.task, bytes, up.Final) {
 			p.drop()
@@ -408,7 +408,7 @@ func (f *Factory) Send(flags uint32) error {
 func (f *Factory) used() error {
 	const fault = "a response factory was used after it had been closed"
 	r := f.request
-	r.entry.batch.custody.fault(r.request, fault)
+	r.entry.batch.tracker.fault(r.request, fault)
 	return infer.Errorf(infer.Internal, "%s%s", r.request.LogPrefix(), fault)
 }
 

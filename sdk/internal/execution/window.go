@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Window bounds what is out of one request of a decoupled model: responses that have been
-// sent and have not left the server. Send waits while it is full.
+// Window limits the responses of one request of a decoupled model that have been sent and have not
+// left the server. Send waits while it is full.
 type Window struct {
 	Responses int   // 0: 64
 	Bytes     int64 // of outputs; 0: 8 MiB
@@ -23,20 +23,20 @@ func (w Window) withDefaults() Window {
 	return w
 }
 
-// window counts what is out of one request.
-type window struct {
+// occupancy counts the responses of one request in its window.
+type occupancy struct {
 	of *Window
 
 	mu        sync.Mutex // a leaf
 	responses int
 	bytes     int64
-	over      bool          // the request has been answered: nothing waits any more
-	room      chan struct{} // closed when there is room; nil while nobody waits
+	over      bool          // the request has been answered: nothing waits
+	room      chan struct{} // closed when there is room; nil if nobody waits
 }
 
-// enter counts a response, once there is room for it. False: ctx has ended first. The last
+// enter counts a response once there is room for it, or returns false if ctx ends first. The last
 // response does not wait.
-func (w *window) enter(ctx context.Context, bytes int64, last bool) bool {
+func (w *occupancy) enter(ctx context.Context, bytes int64, last bool) bool {
 	for {
 		w.mu.Lock()
 		if last || w.over || w.responses < w.of.Responses && w.bytes < w.of.Bytes {
@@ -58,8 +58,7 @@ func (w *window) enter(ctx context.Context, bytes int64, last bool) bool {
 	}
 }
 
-// leave counts a response out.
-func (w *window) leave(bytes int64) {
+func (w *occupancy) leave(bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.responses--
@@ -67,8 +66,8 @@ func (w *window) leave(bytes int64) {
 	w.wakeLocked()
 }
 
-// end lets all go on that wait. There may be no window.
-func (w *window) end() {
+// end wakes all waiters. w may be nil.
+func (w *occupancy) end() {
 	if w == nil {
 		return
 	}
@@ -78,21 +77,21 @@ func (w *window) end() {
 	w.wakeLocked()
 }
 
-func (w *window) wakeLocked() {
+func (w *occupancy) wakeLocked() {
 	if w.room != nil {
 		close(w.room)
 		w.room = nil
 	}
 }
 
-// slot is the place of a response in its window. It implements infer.Memory.
+// slot is the slot of a response in its window. It implements infer.Memory.
 type slot struct {
-	window *window
+	window *occupancy
 	bytes  int64
 	refs   atomic.Int32
 }
 
-func newSlot(w *window, bytes int64) *slot {
+func newSlot(w *occupancy, bytes int64) *slot {
 	s := &slot{window: w, bytes: bytes}
 	s.refs.Store(1)
 	return s
@@ -101,7 +100,7 @@ func newSlot(w *window, bytes int64) *slot {
 // Retain adds a reference.
 func (s *slot) Retain() { s.refs.Add(1) }
 
-// Release gives a reference up. With the last one the response has left.
+// Release releases a reference. With the last one the response has left.
 func (s *slot) Release() {
 	if s.refs.Add(-1) == 0 {
 		s.window.leave(s.bytes)

@@ -102,9 +102,6 @@ func (c *Codec) NewRequest(found models.Target, model string, version int64) *Re
 // Record traces the request in t; nil traces nothing.
 func (q *Request) Record(t *trace.Trace) { q.req.Trace = t }
 
-// Replayed marks the request as a replay, which is not recorded.
-func (q *Request) Replayed() { q.req.Replayed = true }
-
 // Reuse states that no method of q has panicked: Release keeps its memory for a later request.
 func (q *Request) Reuse() { q.reusable = true }
 

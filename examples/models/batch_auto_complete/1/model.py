@@ -10,7 +10,7 @@ class TritonPythonModel:
 
     @staticmethod
     def auto_complete_config(config: pb_utils.ModelConfig) -> pb_utils.ModelConfig:
-        # What a config.pbtxt says stays as it is; what it leaves open is added.
+        # Values of config.pbtxt stay as they are; missing ones are added.
         known = config.as_dict()
         inputs = {tensor["name"] for tensor in known["input"]}
         outputs = {tensor["name"] for tensor in known["output"]}

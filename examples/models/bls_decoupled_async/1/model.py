@@ -22,7 +22,7 @@ class TritonPythonModel:
                 for _ in range(2)
             ]
 
-            # What is awaited are the iterators; going through them waits in the ordinary way.
+            # Only the iterators are awaited; iterating over them waits synchronously.
             total = np.zeros(1, np.int64)
             for answers in await asyncio.gather(*asked):
                 for answer in answers:

@@ -18,7 +18,7 @@ class TritonPythonModel:
                 inputs=[pb_utils.get_input_tensor_by_name(request, "IN")],
             )
 
-            # Sums have more bits than what is summed. The type of an output is that of its array,
+            # Sums have more bits than their terms. The type of an output is that of its array,
             # and config.pbtxt has to say the same.
             total = np.zeros(1, np.int64)
             for answer in inner.exec(decoupled=True):  # each as it comes

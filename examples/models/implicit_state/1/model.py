@@ -14,5 +14,5 @@ class TritonPythonModel:
     def add(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
         total = pb_utils.get_input_tensor_by_name(request, "TOTAL_IN").as_numpy()
         total = total + pb_utils.get_input_tensor_by_name(request, "INPUT").as_numpy()
-        # An output of the state's output_name is what the next request of the sequence gets.
+        # The next request of the sequence gets the output named output_name as its state.
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", total), pb_utils.Tensor("TOTAL_OUT", total)])

@@ -1,4 +1,4 @@
-"""Makes of an image file what a classifier wants, and asks the classifier."""
+"""Preprocesses an image file for a classifier, and calls the classifier."""
 
 from __future__ import annotations
 

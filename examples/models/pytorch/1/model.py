@@ -25,7 +25,7 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         self.net = None
-        # A model of your own would just import what it needs, and fail to load without it. This one loads all
+        # Your own model would simply import its packages, and fail to load without them. This one loads all
         # the same and answers with an error, so that the other examples are served where PyTorch is not installed.
         try:
             self.net = make_net()

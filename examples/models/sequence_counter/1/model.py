@@ -34,7 +34,7 @@ class TritonPythonModel:
         total = total + pb_utils.get_input_tensor_by_name(request, "INPUT").as_numpy()
 
         if flags & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END:
-            self.totals.pop(sequence, None)  # there, if a sequence starts anew with its last request
+            self.totals.pop(sequence, None)  # still there if a sequence restarts with its last request
         else:
             self.totals[sequence] = total
             self.totals.move_to_end(sequence)

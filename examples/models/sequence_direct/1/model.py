@@ -23,7 +23,7 @@ class TritonPythonModel:
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         responses = []
         for slot, request in enumerate(requests):
-            # A slot whose sequence has no request now is filled with one that is not ready. Its answer is dropped.
+            # A slot without a request is filled with a request that is not READY. Its response is dropped.
             if number(request, "READY"):
                 if number(request, "START"):
                     self.totals[slot] = 0

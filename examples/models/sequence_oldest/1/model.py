@@ -25,7 +25,7 @@ class TritonPythonModel:
         total = number(request, "INPUT")
         if not number(request, "START"):
             total += self.totals[sequence]
-        # What a client that went away has left is overwritten when its number is used again. A model with more to keep
+        # The state of a disconnected client is overwritten when its number is used again. A model with more state
         # than a number would forget it after max_sequence_idle_microseconds, as the server does.
         self.totals[sequence] = total
         if number(request, "END"):

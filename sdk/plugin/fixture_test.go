@@ -24,8 +24,8 @@ import (
 // patience bounds every wait of these tests: long enough for a busy machine.
 const patience = 60 * time.Second
 
-// rig hosts plugins with the real packages of the server.
-type rig struct {
+// fixture hosts plugins with the real packages of the server.
+type fixture struct {
 	t          testing.TB
 	pool       *shm.Pool
 	supervisor *process.Supervisor
@@ -39,7 +39,7 @@ type rig struct {
 	host       backend.Host
 }
 
-func newRig(t testing.TB) *rig {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	region, err := shm.NewRegionUpTo(shm.Memfd{}, 4<<30, 64<<20, shm.ReadWrite)
 	if err != nil {
@@ -49,7 +49,7 @@ func newRig(t testing.TB) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, pool: pool, settings: map[string]string{}, log: &testkit.Buffer{}, printed: &testkit.Buffer{}, registry: metrics.New(metrics.Config{})}
+	r := &fixture{t: t, pool: pool, settings: map[string]string{}, log: &testkit.Buffer{}, printed: &testkit.Buffer{}, registry: metrics.New(metrics.Config{})}
 	log := zerolog.New(r.log)
 	r.supervisor, err = process.New(process.Environment{
 		Requests: pool, Log: log, Stdout: r.printed, Stderr: r.printed, Metrics: r, ClientRegions: true,
@@ -82,13 +82,13 @@ func newRig(t testing.TB) *rig {
 
 // The metrics of the server, and the events of a model.
 
-func (r *rig) StubStarted(string)                  {}
-func (r *rig) StubLost(string, string)             {}
-func (r *rig) StubRestarted(string)                {}
-func (r *rig) Custom(model string) *metrics.Holder { return r.registry.Custom(model) }
-func (r *rig) Available(backend.Instance)          {}
-func (r *rig) Lost(backend.Instance, bool)         {}
-func (r *rig) ProtocolError(rule string) {
+func (r *fixture) StubStarted(string)                  {}
+func (r *fixture) StubLost(string, string)             {}
+func (r *fixture) StubRestarted(string)                {}
+func (r *fixture) Custom(model string) *metrics.Holder { return r.registry.Custom(model) }
+func (r *fixture) Available(backend.Instance)          {}
+func (r *fixture) Lost(backend.Instance, bool)         {}
+func (r *fixture) ProtocolError(rule string) {
 	r.mu.Lock()
 	r.broken = append(r.broken, rule)
 	r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *rig) ProtocolError(rule string) {
 
 // running is a model whose instance has been started.
 type running struct {
-	rig      *rig
+	fixture  *fixture
 	model    backend.Model
 	instance backend.Instance
 	folder   string // of the model
@@ -117,7 +117,7 @@ func configOf(name string, change func(*kserve.ModelConfig)) *kserve.ModelConfig
 }
 
 // open starts a model; the error is Start's. The config is completed before if complete is set.
-func (r *rig) open(config *kserve.ModelConfig, complete bool) (*running, error) {
+func (r *fixture) open(config *kserve.ModelConfig, complete bool) (*running, error) {
 	r.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *rig) open(config *kserve.ModelConfig, complete bool) (*running, error) 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m := &running{rig: r, model: model, folder: folder}
+	m := &running{fixture: r, model: model, folder: folder}
 	var once sync.Once
 	m.close = func() {
 		once.Do(func() {
@@ -166,7 +166,7 @@ func (r *rig) open(config *kserve.ModelConfig, complete bool) (*running, error) 
 }
 
 // start starts the model of that name.
-func (r *rig) start(name string, change func(*kserve.ModelConfig)) *running {
+func (r *fixture) start(name string, change func(*kserve.ModelConfig)) *running {
 	r.t.Helper()
 	m, err := r.open(configOf(name, change), false)
 	if err != nil {
@@ -184,7 +184,7 @@ func pattern(n, seed int) []byte {
 }
 
 // request makes a request with one input, in a block of the pool where it is long.
-func (r *rig) request(data []byte) *infer.Request {
+func (r *fixture) request(data []byte) *infer.Request {
 	r.t.Helper()
 	t := infer.Tensor{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1, int64(len(data))}, Data: data}
 	if len(data) > 4096 {
@@ -200,7 +200,7 @@ func (r *rig) request(data []byte) *infer.Request {
 
 // execution is a batch under way.
 type flight struct {
-	rig       *rig
+	fixture   *fixture
 	report    chan backend.Report
 	responses []chan *infer.Response
 	tasks     []*backend.Task
@@ -208,7 +208,7 @@ type flight struct {
 
 // execute hands a batch over. cancel ends the clients' wait; nil: they wait for ever.
 func (m *running) execute(ctx context.Context, requests ...*infer.Request) *flight {
-	e := &flight{rig: m.rig, report: make(chan backend.Report, 1)}
+	e := &flight{fixture: m.fixture, report: make(chan backend.Report, 1)}
 	batch := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) { e.report <- report }}
 	for _, request := range requests {
 		responses := make(chan *infer.Response, 10000)
@@ -222,35 +222,35 @@ func (m *running) execute(ctx context.Context, requests ...*infer.Request) *flig
 
 // next waits for a response to a request.
 func (e *flight) next(i int) *infer.Response {
-	e.rig.t.Helper()
+	e.fixture.t.Helper()
 	select {
 	case r := <-e.responses[i]:
 		return r
 	case <-time.After(patience):
-		e.rig.t.Fatalf("request %d was not answered within %v; log:\n%s\nprinted:\n%s", i, patience, e.rig.log, e.rig.printed)
+		e.fixture.t.Fatalf("request %d was not answered within %v; log:\n%s\nprinted:\n%s", i, patience, e.fixture.log, e.fixture.printed)
 		return nil
 	}
 }
 
 // done waits for the report.
 func (e *flight) done() backend.Report {
-	e.rig.t.Helper()
+	e.fixture.t.Helper()
 	select {
 	case report := <-e.report:
 		return report
 	case <-time.After(patience):
-		e.rig.t.Fatalf("the batch was not done within %v; log:\n%s\nprinted:\n%s", patience, e.rig.log, e.rig.printed)
+		e.fixture.t.Fatalf("the batch was not done within %v; log:\n%s\nprinted:\n%s", patience, e.fixture.log, e.fixture.printed)
 		return backend.Report{}
 	}
 }
 
 // infer executes one request and returns its response, which the caller releases. The request's inputs are released.
 func (m *running) infer(request *infer.Request) *infer.Response {
-	m.rig.t.Helper()
+	m.fixture.t.Helper()
 	e := m.execute(context.Background(), request)
 	r := e.next(0)
 	if report := e.done(); report.Refused {
-		m.rig.t.Fatal("the batch was refused")
+		m.fixture.t.Fatal("the batch was refused")
 	}
 	for i := range request.Inputs {
 		request.Inputs[i].Release()
@@ -260,12 +260,12 @@ func (m *running) infer(request *infer.Request) *infer.Response {
 
 // wantBytes wants a response with one output of these bytes, and releases it.
 func (m *running) wantBytes(r *infer.Response, want []byte) {
-	m.rig.t.Helper()
+	m.fixture.t.Helper()
 	defer r.Release()
 	if r.Err != nil || len(r.Outputs) != 1 {
-		m.rig.t.Fatalf("got error %v and %d outputs, want one; log:\n%s", r.Err, len(r.Outputs), m.rig.log)
+		m.fixture.t.Fatalf("got error %v and %d outputs, want one; log:\n%s", r.Err, len(r.Outputs), m.fixture.log)
 	}
 	if o := &r.Outputs[0]; o.Name != "OUT0" || !bytes.Equal(o.Data, want) {
-		m.rig.t.Errorf("got %s of %d bytes, want OUT0 of %d; they differ", o.Name, len(o.Data), len(want))
+		m.fixture.t.Errorf("got %s of %d bytes, want OUT0 of %d; they differ", o.Name, len(o.Data), len(want))
 	}
 }

@@ -121,11 +121,11 @@ func (c *counted) Release() {
 	}
 }
 
-// rig is an instance of an author's backend, and what its tests watch.
-type rig struct {
+// fixture is an instance of an author's backend, and what its tests watch.
+type fixture struct {
 	t        testing.TB
-	log      testkit.Buffer // what the engine says
-	said     testkit.Buffer // what the author logs
+	log      testkit.Buffer // messages of the engine
+	said     testkit.Buffer // messages of the author
 	backend  *Backend
 	model    *Model
 	instance *Instance
@@ -148,7 +148,7 @@ func with(fields string) string {
 }
 
 // start brings an instance up. The test ends it by close, or its end does.
-func start(t testing.TB, a *author, config string, change ...func(*rig, *Environment)) *rig {
+func start(t testing.TB, a *author, config string, change ...func(*fixture, *Environment)) *fixture {
 	t.Helper()
 	r, err := tryStart(t, a, config, change...)
 	if err != nil {
@@ -158,9 +158,9 @@ func start(t testing.TB, a *author, config string, change ...func(*rig, *Environ
 	return r
 }
 
-func tryStart(t testing.TB, a *author, config string, change ...func(*rig, *Environment)) (*rig, error) {
+func tryStart(t testing.TB, a *author, config string, change ...func(*fixture, *Environment)) (*fixture, error) {
 	t.Helper()
-	r := &rig{t: t}
+	r := &fixture{t: t}
 	env := Environment{
 		Name: "b", Own: zerolog.New(&r.log), Allocate: r.allocate,
 		Log: func(level slog.Level, file string, _ int, message string) {
@@ -193,7 +193,7 @@ func tryStart(t testing.TB, a *author, config string, change ...func(*rig, *Envi
 
 const patience = 10 * time.Second
 
-func (r *rig) close() {
+func (r *fixture) close() {
 	if err := r.instance.Close(context.Background()); err != nil {
 		r.t.Error(err)
 	}
@@ -202,7 +202,7 @@ func (r *rig) close() {
 	r.wantNoMemory()
 }
 
-func (r *rig) allocate(n int64) ([]byte, infer.Memory, error) {
+func (r *fixture) allocate(n int64) ([]byte, infer.Memory, error) {
 	c := newCounted(r.t)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +211,7 @@ func (r *rig) allocate(n int64) ([]byte, infer.Memory, error) {
 }
 
 // wantNoMemory wants all outputs to have been given back.
-func (r *rig) wantNoMemory() {
+func (r *fixture) wantNoMemory() {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,7 +252,7 @@ func ask(t testing.TB, values ...byte) *client {
 func (c *client) take(r *infer.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.keep { // what is released may not be looked at
+	if !c.keep { // released requests must not be read
 		own := *r
 		own.Outputs = slices.Clone(r.Outputs)
 		for i := range own.Outputs {
@@ -288,7 +288,7 @@ func (c *client) wantInput(refs int64) {
 }
 
 // execute has an instance execute requests, and returns the report of Done.
-func (r *rig) execute(clients ...*client) chan backend.Report {
+func (r *fixture) execute(clients ...*client) chan backend.Report {
 	done := make(chan backend.Report, 1)
 	b := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) { done <- report }}
 	for _, c := range clients {
@@ -329,5 +329,5 @@ func answer(r *sdk.Request, flags uint32) error {
 	return p.Send(flags, nil)
 }
 
-// author returns what the author's instance knows of itself.
-func (r *rig) author() *sdk.InstanceEnv { return r.instance.env }
+// author returns the environment of the author's instance.
+func (r *fixture) author() *sdk.InstanceEnv { return r.instance.env }

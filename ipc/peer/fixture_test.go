@@ -12,8 +12,8 @@ import (
 
 const patience = time.Minute
 
-// rig is both sides of a connection in one process: the supervisor's channel is the real one.
-type rig struct {
+// fixture is both sides of a connection in one process: the supervisor's channel is the real one.
+type fixture struct {
 	t        testing.TB
 	channel  *ipc.Channel
 	peer     *Peer
@@ -21,8 +21,8 @@ type rig struct {
 	stop     func()
 }
 
-// newRig joins both sides. What the supervisor receives goes to handle; nil: it is dropped.
-func newRig(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.Frame) error, route Route) *rig {
+// newFixture joins both sides. The supervisor's frames go to handle; nil: they are dropped.
+func newFixture(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.Frame) error, route Route) *fixture {
 	t.Helper()
 	config.Life = 7
 	if config.UpSize == 0 && config.MaxArena == 0 {
@@ -44,7 +44,7 @@ func newRig(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.Frame
 	if handle == nil {
 		handle = func(*ipc.Channel, ipc.Frame) error { return nil }
 	}
-	r := &rig{t: t, channel: channel, requests: requests}
+	r := &fixture{t: t, channel: channel, requests: requests}
 	if r.peer, err = Attach(Files{files.Down, files.Up, file, files.DownBell, files.UpBell}, route); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func newRig(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.Frame
 func into(box *Box) Route { return func(Message) *Box { return box } }
 
 // receive receives for box.
-func (r *rig) receive(box *Box) Message {
+func (r *fixture) receive(box *Box) Message {
 	r.t.Helper()
 	m, err := r.peer.Receive(box, nil, 0)
 	if err != nil {

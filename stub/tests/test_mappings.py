@@ -1,4 +1,4 @@
-"""What of the shared files is mapped, and what becomes of limits on memory."""
+"""The mapped parts of shared files, and limits on memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 from conftest import Start
 from frames import Request
-from pb_stub.windows import CELL
+from pb_stub.mappings import CELL
 from supervisor import Supervisor
 from test_execute import model
 

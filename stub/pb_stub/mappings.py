@@ -1,16 +1,16 @@
-"""Windows: the large, sparse files of the supervisor, mapped where they are used.
+"""Mappings of the supervisor's large, sparse files.
 
 A mapping counts against a limit on address space (RLIMIT_AS) whether memory lies behind it or not, and the files are as
-large as they may ever become. So a window is mapped for the first block in it, and stays: blocks come again, and memory
-that is mapped already is much cheaper.
+large as they may ever become. So a part is mapped for the first block in it, and stays mapped: blocks come again, and
+mapped memory is much cheaper.
 
-    file     |  cell  |  cell  |  cell  |
-    windows  |------ 0 --------|
-                      |------ 1 --------|      a block begins in one cell and ends in it or in the next
+    file      |  cell  |  cell  |  cell  |
+    mappings  |------ 0 --------|
+                       |------ 1 --------|      a block begins in one cell and ends in it or in the next
 
-Larger blocks have windows of their own, of as many cells as they need. Windows overlap. In a private mapping each has
-its own copies of the pages that were written through it: a loan is looked at through one window alone, from its
-beginning to its end.
+Larger blocks have mappings of their own, of as many cells as they need. Mappings overlap. A private mapping has its own
+copies of the pages that were written through it, so a loan is read through one mapping alone, from its beginning to its
+end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 CELL = 32 << 20
 
 
-class Window:
+class FileMapping:
     """A part of the file."""
 
     __slots__ = ("address", "map", "start")
@@ -36,35 +36,35 @@ class Window:
         self.address: int = np.ndarray((1,), np.uint8, mapped).__array_interface__["data"][0]
 
 
-class Windows:
-    """All windows of one file."""
+class FileMappings:
+    """All mappings of one file."""
 
     def __init__(self, size: int, make: Callable[[int, int], mmap.mmap]) -> None:
         self._size = size
         self._make = make
-        self._windows: dict[int | tuple[int, int], Window] = {}
+        self._mappings: dict[int | tuple[int, int], FileMapping] = {}
         self.refused = ""  # why the last one could not be made
 
-    def over(self, offset: int, size: int) -> Window | None:
-        """The window that a block is looked at through, always the same; None if it cannot be mapped."""
+    def over(self, offset: int, size: int) -> FileMapping | None:
+        """Return the mapping for a block, always the same; None if it cannot be mapped."""
         key = offset // CELL if size <= CELL else (offset // CELL, -(-size // CELL))
-        return self._windows.get(key) or self._open(key)
+        return self._mappings.get(key) or self._open(key)
 
-    def _open(self, key: int | tuple[int, int]) -> Window | None:
+    def _open(self, key: int | tuple[int, int]) -> FileMapping | None:
         first, cells = (key, 1) if isinstance(key, int) else key
         start = first * CELL
         length = min((cells + 1) * CELL, self._size - start)
         try:
-            window = Window(start, self._make(start, length))
+            mapping = FileMapping(start, self._make(start, length))
         except (OSError, MemoryError, ValueError) as error:
             self.refused = f"{getattr(error, 'strerror', None) or error}{limits(length)}"
             return None
-        self._windows[key] = window
-        return window
+        self._mappings[key] = mapping
+        return mapping
 
 
 def limits(wanted: int = 0) -> str:
-    """What the limits on this process's memory are, to be appended to an error that may come of them; "" if none is."""
+    """Return the limits on this process's memory, to be appended to an error that they may have caused; or ""."""
     try:
         with open("/proc/self/statm") as statm:
             fields = statm.read().split()

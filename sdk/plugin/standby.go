@@ -9,44 +9,46 @@ import (
 	"github.com/nereid-serving/nereid/ipc/peer"
 )
 
-// collectFirst is how long the deputy waits before it has garbage collected, where requests have been left open by an author who may have dropped
-// them: that is found by the collector alone, which an idle process does not run. It waits twice as long each time, up to collectLast.
+// collectFirst is the delay of a garbage collection while requests are open that the author may
+// have dropped: only the collector finds them, and an idle process does not run it. The delay
+// doubles up to collectLast.
 const (
 	collectFirst = time.Second
 	collectLast  = time.Minute
 )
 
-// deputyLook is the time between two looks at the execution. One that is on at two of them is not short: the ring is read beside it.
-const deputyLook = 10 * time.Millisecond
+// standbyInterval is the time between two looks at the execution. An execution seen twice is not
+// short: the standby then reads the ring.
+const standbyInterval = 10 * time.Millisecond
 
-// deputy is a goroutine that reads the ring where another one would not: while Execute takes long, and while callbacks of the author or its
-// waiting goroutines need what comes. While the instance waits for its next batch, that one reads. While nothing is executed the
-// deputy sleeps.
-type deputy struct {
+// standby is a goroutine that reads the ring while no other goroutine does: while Execute takes
+// long, and while the author's callbacks or waiting goroutines need frames. Between batches the
+// instance reads. While nothing is executed the standby sleeps.
+type standby struct {
 	peer *peer.Peer
 	box  *peer.Box
 
-	count     atomic.Uint64 // of executions that have begun
-	executing atomic.Uint64 // the number of the one that is on, 0: none is
-	asleep    atomic.Bool   // until it is woken
-	wake      chan struct{} // has a value when it is to look at everything
+	count     atomic.Uint64 // number of executions begun
+	executing atomic.Uint64 // the number of the running execution; 0: none
+	asleep    atomic.Bool   // waits for wake
+	wake      chan struct{} // has a value when there may be work
 
-	// answers: authors wait for answers to inferences, of which none are left when unasked says so.
+	// answers is true while authors wait for inferences; unasked reports that no inference is left.
 	answers atomic.Bool
 	unasked func() bool
-	// open counts the requests that were left open by Execute.
+	// open returns the number of requests that Execute has left open.
 	open func() int
 
 	mu     sync.Mutex
-	enough []func() bool // of each that needs the ring read for another reason, until it says so
+	enough []func() bool // conditions of other waiters
 }
 
-func newDeputy(p *peer.Peer, unasked func() bool, open func() int) *deputy {
-	return &deputy{peer: p, box: peer.NewBox(), wake: make(chan struct{}, 1), unasked: unasked, open: open}
+func newStandby(p *peer.Peer, unasked func() bool, open func() int) *standby {
+	return &standby{peer: p, box: peer.NewBox(), wake: make(chan struct{}, 1), unasked: unasked, open: open}
 }
 
 // begin is called before Execute.
-func (d *deputy) begin() {
+func (d *standby) begin() {
 	d.executing.Store(d.count.Add(1))
 	// Ordering: executing is stored before asleep is loaded; run stores asleep before it loads executing.
 	if d.asleep.Load() {
@@ -54,33 +56,32 @@ func (d *deputy) begin() {
 	}
 }
 
-// end is called when the batch has been answered.
-func (d *deputy) end() { d.executing.Store(0) }
+func (d *standby) end() { d.executing.Store(0) }
 
-// need has the ring read until enough says that it is enough, which is asked behind each message.
-func (d *deputy) need(enough func() bool) {
+// need reads the ring until enough, called after each message, returns true.
+func (d *standby) need(enough func() bool) {
 	d.mu.Lock()
 	d.enough = append(d.enough, enough)
 	d.mu.Unlock()
 	d.nudge()
 }
 
-// needAnswers has the ring read until there are no inferences. The caller's has begun.
-func (d *deputy) needAnswers() {
+// needAnswers reads the ring until there are no inferences. The caller's has begun.
+func (d *standby) needAnswers() {
 	if !d.answers.Swap(true) {
 		d.nudge()
 	}
 }
 
-func (d *deputy) nudge() {
+func (d *standby) nudge() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
 	}
 }
 
-// satisfied reports whether all have enough.
-func (d *deputy) satisfied() bool {
+// satisfied reports whether no waiter is left.
+func (d *standby) satisfied() bool {
 	if d.answers.Load() {
 		if !d.unasked() {
 			return false
@@ -106,10 +107,10 @@ func (d *deputy) satisfied() bool {
 }
 
 // run reads until the connection ends.
-func (d *deputy) run() {
+func (d *standby) run() {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
-	var before, seen uint64 // executions that had begun, and that was on, at the last look
+	var before, seen uint64 // executions begun, and the running one, at the last look
 	for {
 		on, begun := d.executing.Load(), d.count.Load()
 		if !d.satisfied() || on != 0 && on == seen {
@@ -127,7 +128,7 @@ func (d *deputy) run() {
 			on, begun = d.executing.Load(), d.count.Load()
 		}
 		before, seen = begun, on
-		tick.Reset(deputyLook)
+		tick.Reset(standbyInterval)
 		select {
 		case <-tick.C:
 		case <-d.wake:
@@ -137,8 +138,8 @@ func (d *deputy) run() {
 	}
 }
 
-// sleep sleeps until it is woken; false: the connection has ended.
-func (d *deputy) sleep() bool {
+// sleep waits for wake, or returns false if the connection has ended.
+func (d *standby) sleep() bool {
 	for wait := collectFirst; d.open() > 0; wait = min(2*wait, collectLast) {
 		select {
 		case <-time.After(wait):
