@@ -150,7 +150,7 @@ func (h *Holder) NewFamily(number uint64, name, description string, kind Kind) e
 	case len(name) > maxCustomName || len(description) > maxCustomDescription:
 		return refused("the name of a metric family has %d bytes and its description %d, at most %d and %d can be",
 			len(name), len(description), maxCustomName, maxCustomDescription)
-	case !validName(name):
+	case !validWord(name, true):
 		return refused("Invalid metric name")
 	case !utf8.ValidString(description):
 		return misuse("description is no UTF-8")
@@ -367,7 +367,7 @@ func checkLabels(kind Kind, labels [][2]string) error {
 		switch {
 		case len(name) > maxCustomLabel || len(value) > maxCustomLabel:
 			return refused("a label of a metric has a name of %d bytes and a value of %d, at most %d can be", len(name), len(value), maxCustomLabel)
-		case !validLabel(name), kind == Histogram && name == "le": // the label of the buckets
+		case !validWord(name, false), kind == Histogram && name == "le": // the label of the buckets
 			return refused("Invalid label name")
 		case !utf8.ValidString(value):
 			return misuse("value of label %q is no UTF-8", name)
@@ -390,17 +390,8 @@ func checkBuckets(buckets []float64) error {
 	return nil
 }
 
-// validName reports whether Prometheus allows a name of a family: letters, digits, "_" and ":", no
-// digit first and no leading "__".
-func validName(name string) bool {
-	return validWord(name, true)
-}
-
-// validLabel is validName for labels, without ":".
-func validLabel(name string) bool {
-	return validWord(name, false)
-}
-
+// validWord reports whether Prometheus allows a name of a family, or without colons of a label: letters,
+// digits and "_", no digit first and no leading "__".
 func validWord(name string, colon bool) bool {
 	for i := range len(name) {
 		c := name[i]

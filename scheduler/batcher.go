@@ -81,7 +81,7 @@ func NewBatcher(config BatcherConfig) *Batcher {
 	}
 	d := &Batcher{
 		config: config, rules: newRules(config.Batching), prefetches: true,
-		instances: roster.New(func() *member { return &member{} }), census: NewCensus(), rested: math.MinInt64 / 2,
+		instances: roster.New(func() *member { return &member{} }), rested: math.MinInt64 / 2,
 	}
 	levels := []batching.Policy{{}}
 	if b := config.Batching; b != nil {
@@ -258,9 +258,10 @@ func (d *Batcher) Stop(ctx context.Context) error {
 	if first, _ := d.census.StopLocked(); first {
 		d.hold = 0
 	}
+	quiet := d.census.QuietLocked()
 	d.mu.Unlock()
 	d.dispatch() // batches no longer wait for more requests
-	return Wait(ctx, d.census.Drained())
+	return Wait(ctx, quiet)
 }
 
 // Drain implements Scheduler.

@@ -220,28 +220,11 @@ func number(d infer.DataType, b []byte) (v float64, ok bool) {
 	case d == infer.FP32:
 		return float64(math.Float32frombits(le.Uint32(b))), true
 	case d == infer.BF16:
-		return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16)), true
+		return float64(infer.FromBF16(le.Uint16(b))), true
 	case d == infer.FP16:
-		return half(le.Uint16(b)), true
+		return float64(infer.FromFP16(le.Uint16(b))), true
 	}
 	return 0, false
-}
-
-// half is the value of an FP16.
-func half(bits uint16) float64 {
-	sign, exponent, fraction := 1.0, int(bits>>10&0x1f), float64(bits&0x3ff)
-	if bits&0x8000 != 0 {
-		sign = -1
-	}
-	switch {
-	case exponent == 0x1f && fraction != 0:
-		return math.NaN()
-	case exponent == 0x1f:
-		return math.Inf(int(sign))
-	case exponent == 0:
-		return sign * math.Ldexp(fraction, -24)
-	}
-	return sign * math.Ldexp(1024+fraction, exponent-25)
 }
 
 // maxShown bounds what is shown of a text, in bytes.

@@ -120,7 +120,7 @@ func TestValuesOfAllTypesAreShown(t *testing.T) {
 		}
 	}
 	for bits, want := range map[uint16]float64{0: 0, 0x3c00: 1, 0xc000: -2, 0x7bff: 65504, 1: math.Ldexp(1, -24), 0x7c00: math.Inf(1), 0xfc00: math.Inf(-1)} {
-		if got := half(bits); got != want {
+		if got := float64(infer.FromFP16(bits)); got != want {
 			t.Errorf("half %#x: got %v, want %v", bits, got, want)
 		}
 	}

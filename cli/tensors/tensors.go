@@ -103,27 +103,13 @@ func appendNumber(t *infer.Tensor, v float64, whole uint64) error {
 	case infer.FP64:
 		t.Data = le.AppendUint64(t.Data, math.Float64bits(v))
 	case infer.BF16:
-		t.Data = le.AppendUint16(t.Data, uint16(math.Float32bits(float32(v))>>16))
+		t.Data = le.AppendUint16(t.Data, infer.ToBF16(float32(v)))
 	case infer.FP16:
-		t.Data = le.AppendUint16(t.Data, half(float32(v)))
+		t.Data = le.AppendUint16(t.Data, infer.ToFP16(float32(v)))
 	default:
 		return fmt.Errorf("type %s has no numbers", t.DataType)
 	}
 	return nil
-}
-
-// half rounds a number to FP16, towards zero; what is too small is 0, what is too large is infinite.
-func half(v float32) uint16 {
-	b := math.Float32bits(v)
-	sign := uint16(b >> 16 & 0x8000)
-	exponent := int(b>>23&0xff) - 127 + 15
-	switch {
-	case exponent <= 0:
-		return sign
-	case exponent >= 31:
-		return sign | 0x7c00
-	}
-	return sign | uint16(exponent)<<10 | uint16(b>>13&0x3ff)
 }
 
 // Read appends the elements of an array of JSON, flat or nested.

@@ -7,15 +7,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestHalfRoundsTowardsZero has numbers of FP16 at the edges.
-func TestHalfRoundsTowardsZero(t *testing.T) {
-	for v, want := range map[float32]uint16{0: 0, 1: 0x3c00, -2: 0xc000, .5: 0x3800, 65504: 0x7bff, 1e9: 0x7c00, 1e-9: 0} {
-		if got := half(v); got != want {
-			t.Errorf("half(%v): got %#x, want %#x", v, got, want)
-		}
-	}
-}
-
 // TestValuesOfJSONBecomeElements reads arrays of several types, and refuses what does not fit.
 func TestValuesOfJSONBecomeElements(t *testing.T) {
 	for _, c := range []struct {

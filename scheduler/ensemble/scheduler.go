@@ -29,7 +29,7 @@ var _ scheduler.Scheduler = (*Scheduler)(nil)
 
 // New makes the scheduler of an ensemble.
 func New(config Config) *Scheduler {
-	e := &Scheduler{config: config, tensors: make(map[string]int), outputs: make(map[string]output), census: scheduler.NewCensus()}
+	e := &Scheduler{config: config, tensors: make(map[string]int), outputs: make(map[string]output)}
 	e.compile()
 	for range config.Steps {
 		e.limiters = append(e.limiters, &inflightLimiter{limit: config.MaxInflight})
@@ -101,8 +101,9 @@ func (e *Scheduler) Retire(_ backend.Instance, drained func()) (answered bool) {
 func (e *Scheduler) Stop(ctx context.Context) error {
 	e.mu.Lock()
 	e.census.StopLocked()
+	quiet := e.census.QuietLocked()
 	e.mu.Unlock()
-	return scheduler.Wait(ctx, e.census.Drained())
+	return scheduler.Wait(ctx, quiet)
 }
 
 // Drain implements Scheduler.

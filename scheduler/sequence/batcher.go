@@ -90,7 +90,6 @@ func New(config Config) *Batcher {
 		states:   newStates(config.States, config.MaxBatch > 0, config.Outputs),
 		ids:      make(map[infer.CorrelationID]*sequence),
 		held:     config.HoldRequests > 0 && config.Batching.GetOldest() == nil || config.HoldBacklog > 0,
-		census:   scheduler.NewCensus(),
 		joined:   make(map[*infer.Request]*episode),
 	}
 	s.instances = roster.New(s.newLane)
@@ -242,7 +241,7 @@ func (s *Batcher) Stop(ctx context.Context) error {
 		s.endHoldLocked(&then)
 		s.setAlarmLocked(backend.Now())
 	}
-	lanes := s.instances.MembersLocked()
+	lanes, quiet := s.instances.MembersLocked(), s.census.QuietLocked()
 	s.mu.Unlock()
 	then.run(s)
 	for _, l := range lanes {
@@ -250,7 +249,7 @@ func (s *Batcher) Stop(ctx context.Context) error {
 			l.inner.EndHold()
 		}
 	}
-	return scheduler.Wait(ctx, s.census.Drained())
+	return scheduler.Wait(ctx, quiet)
 }
 
 // drainedLocked stops all timers and releases all states.

@@ -2,6 +2,7 @@ package sequence
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -174,7 +175,7 @@ func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
 	s.mu.Lock()
 	b.returned = true
 	for _, r := range b.episodes {
-		s.releasedLocked(r, len(again) > 0 && rescheduled(again, &r.task), &then)
+		s.releasedLocked(r, slices.Contains(again, &r.task), &then)
 	}
 	s.nextBatchLocked(b, &then)
 	s.mu.Unlock()
@@ -188,22 +189,11 @@ func (b *slotBatch) failed(tasks []int) []int {
 	}
 	var list []int
 	for i, at := range b.positions {
-		for _, task := range tasks {
-			if task == at {
-				list = append(list, i)
-			}
+		if slices.Contains(tasks, at) {
+			list = append(list, i)
 		}
 	}
 	return list
-}
-
-func rescheduled(again []*backend.Task, task *backend.Task) bool {
-	for _, t := range again {
-		if t == task {
-			return true
-		}
-	}
-	return false
 }
 
 // nextBatchLocked forms the next batch of an instance when the last one has returned and its states

@@ -46,17 +46,13 @@ func element(d infer.DataType, text string) ([]byte, error) {
 		}
 		switch d {
 		case infer.FP16:
-			half, ok := halfOf(float32(f))
-			if !ok {
+			half := infer.ToFP16(float32(f))
+			if half&0x7fff == 0x7c00 && !math.IsInf(f, 0) { // too large
 				return nil, errNoNumber
 			}
 			bits = uint64(half)
 		case infer.BF16:
-			single := math.Float32bits(float32(f))
-			bits = uint64((single + 0x7fff + single>>16&1) >> 16) // to the nearest, ties to even
-			if math.IsNaN(f) {
-				bits = 0x7fc0
-			}
+			bits = uint64(infer.ToBF16(float32(f)))
 		default:
 			bits = uint64(math.Float32bits(float32(f)))
 		}
@@ -70,25 +66,4 @@ func element(d infer.DataType, text string) ([]byte, error) {
 		return nil, errors.New("it has no data type")
 	}
 	return binary.LittleEndian.AppendUint64(nil, bits)[:size:size], nil
-}
-
-// halfOf rounds to IEEE half precision, ties to even. ok is false if a finite number is too large.
-func halfOf(f float32) (half uint16, ok bool) {
-	sign := uint16(math.Float32bits(f)>>16) & 0x8000
-	a := math.Abs(float64(f))
-	switch {
-	case math.IsNaN(a):
-		return 0x7e00, true
-	case math.IsInf(a, 0):
-		return sign | 0x7c00, true
-	case a < 1.0/(1<<14): // subnormal: multiples of 2^-24
-		return sign | uint16(math.RoundToEven(a*(1<<24))), true
-	}
-	fraction, exponent := math.Frexp(a)                 // fraction in [0.5, 1)
-	m := uint16(math.RoundToEven(fraction * (1 << 11))) // in [1024, 2048]
-	bits := uint32(exponent+13)<<10 + uint32(m)         // m's leading one adds 1 to the exponent
-	if bits >= 0x7c00 {
-		return 0, false
-	}
-	return sign | uint16(bits), true
 }

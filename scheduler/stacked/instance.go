@@ -2,6 +2,7 @@ package stacked
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -99,7 +100,7 @@ func (s *instance) Cancel(task *backend.Task) {
 	s.mu.Lock()
 	var of *group
 	for g := range s.groups {
-		if g.has(task) {
+		if slices.Contains(g.tasks, task) {
 			of = g
 			break
 		}
@@ -147,7 +148,7 @@ type group struct {
 }
 
 func (s *instance) newGroup(b *backend.Batch) *group {
-	g := &group{instance: s, batch: b, tasks: append([]*backend.Task(nil), b.Tasks...), begin: backend.Now()}
+	g := &group{instance: s, batch: b, tasks: slices.Clone(b.Tasks), begin: backend.Now()}
 	g.context.tasks, g.context.log = g.tasks, s.plan.log
 	g.task = backend.Task{Context: &g.context, Request: &g.request, Send: g.deliver}
 	g.one[0] = &g.task
@@ -156,15 +157,6 @@ func (s *instance) newGroup(b *backend.Batch) *group {
 	}
 	g.merged = backend.Batch{Tasks: g.one[:], Trial: b.Trial, Done: g.done}
 	return g
-}
-
-func (g *group) has(task *backend.Task) bool {
-	for _, t := range g.tasks {
-		if t == task {
-			return true
-		}
-	}
-	return false
 }
 
 // run merges the batch and executes it.

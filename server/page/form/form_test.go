@@ -263,16 +263,16 @@ func TestCollectorEndsStreams(t *testing.T) {
 // TestHalvesAreExact converts all halves both ways, and numbers between them.
 func TestHalvesAreExact(t *testing.T) {
 	for h := range 1 << 16 {
-		v := fromHalf(uint16(h))
-		if back := toHalf(v); back != uint16(h) && v == v {
+		v := infer.FromFP16(uint16(h))
+		if back := infer.ToFP16(v); back != uint16(h) && v == v {
 			t.Fatalf("%#04x is %v, which is %#04x", h, v, back)
 		}
-		if b := toBrain(fromBrain(uint16(h))); b != uint16(h) && fromBrain(uint16(h)) == fromBrain(uint16(h)) {
+		if b := infer.ToBF16(infer.FromBF16(uint16(h))); b != uint16(h) && infer.FromBF16(uint16(h)) == infer.FromBF16(uint16(h)) {
 			t.Fatalf("bfloat16 %#04x comes back as %#04x", h, b)
 		}
 	}
 	for v, want := range map[float64]uint16{1 + 1.0/2048: 0x3c00, 1 + 3.0/2048: 0x3c02, 65519: 0x7bff, 65520: 0x7c00, math.Ldexp(1, -25): 0, math.Ldexp(1.5, -25): 1} {
-		if got := toHalf(float32(v)); got != want {
+		if got := infer.ToFP16(float32(v)); got != want {
 			t.Errorf("%v: got %#04x, want %#04x", v, got, want)
 		}
 	}

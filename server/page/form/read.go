@@ -157,9 +157,9 @@ func putUint(dst []byte, u uint64) {
 func putFloat(d infer.DataType, dst []byte, v float64) {
 	switch d {
 	case infer.FP16:
-		putUint(dst, uint64(toHalf(float32(v))))
+		putUint(dst, uint64(infer.ToFP16(float32(v))))
 	case infer.BF16:
-		putUint(dst, uint64(toBrain(float32(v))))
+		putUint(dst, uint64(infer.ToBF16(float32(v))))
 	case infer.FP32:
 		putUint(dst, uint64(math.Float32bits(float32(v))))
 	default:
