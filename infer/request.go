@@ -3,6 +3,7 @@ package infer
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/infer/trace"
 )
@@ -175,4 +176,18 @@ type Submitter interface {
 	// Submit is Handler.Infer, but returns when the request has been accepted, perhaps after send
 	// has been called. The request's tensors must stay valid until the last response.
 	Submit(ctx context.Context, req *Request, send Sender) error
+}
+
+// Costs adds up the costs of all executions for a request, in ns. Executions may run concurrently.
+type Costs struct {
+	Input  atomic.Int64 // preparing the inputs of the models
+	Infer  atomic.Int64 // running the models
+	Output atomic.Int64 // sending their responses
+}
+
+// Add adds one execution.
+func (c *Costs) Add(input, infer, output int64) {
+	c.Input.Add(input)
+	c.Infer.Add(infer)
+	c.Output.Add(output)
 }
