@@ -89,16 +89,16 @@ func TestBatcherUsesAllInstances(t *testing.T) {
 	})
 }
 
-// punctual is an instance that answers at once, and says when.
-type punctual struct {
+// instantInstance is an instance that answers at once, and says when.
+type instantInstance struct {
 	name  string
 	order *[]string // names of executing instances
 }
 
-func (p punctual) Name() string              { return p.name }
-func (punctual) Ready(context.Context) error { return nil }
+func (p instantInstance) Name() string              { return p.name }
+func (instantInstance) Ready(context.Context) error { return nil }
 
-func (p punctual) Execute(b *backend.Batch) {
+func (p instantInstance) Execute(b *backend.Batch) {
 	*p.order = append(*p.order, p.name)
 	b.Done(b, backend.Report{Executed: true, End: backend.Now()})
 	b.Tasks[0].Send(&infer.Response{Final: true})
@@ -112,7 +112,7 @@ func TestSlowRequestsGoRound(t *testing.T) {
 		var order []string
 		d := NewBatcher(BatcherConfig{Observer: &counter{}})
 		for _, name := range []string{"a", "b", "c"} {
-			d.Available(punctual{name, &order})
+			d.Available(instantInstance{name, &order})
 		}
 		for _, pause := range []time.Duration{0, restful, time.Second, time.Hour, restful - 1, time.Millisecond, 0, restful} {
 			time.Sleep(pause)

@@ -14,41 +14,41 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// teller is an instance that writes down when it is given which batch, and takes
+// timedInstance is an instance that writes down when it is given which batch, and takes
 // a while for each.
-type teller struct {
-	name  string
-	lasts time.Duration
-	tale  *tale
+type timedInstance struct {
+	name     string
+	lasts    time.Duration
+	timeline *timeline
 }
 
-// tale is what happened: "<ms> <what>", in order.
-type tale struct {
+// timeline is what happened: "<ms> <what>", in order.
+type timeline struct {
 	begun time.Time
 	mu    sync.Mutex
 	lines []string
 }
 
-func (t *tale) tell(format string, args ...any) {
+func (t *timeline) tell(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := time.Since(t.begun)
 	t.lines = append(t.lines, fmt.Sprintf("%v ", float64(at.Microseconds())/1000)+fmt.Sprintf(format, args...))
 }
 
-func (t *tale) all() []string {
+func (t *timeline) all() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lines
 }
 
-func (t *tale) String() string { return strings.Join(t.all(), "; ") }
+func (t *timeline) String() string { return strings.Join(t.all(), "; ") }
 
-func (t *teller) Name() string                { return t.name }
-func (t *teller) Ready(context.Context) error { return nil }
+func (t *timedInstance) Name() string                { return t.name }
+func (t *timedInstance) Ready(context.Context) error { return nil }
 
-func (t *teller) Execute(b *backend.Batch) {
-	t.tale.tell("%s", ids(b))
+func (t *timedInstance) Execute(b *backend.Batch) {
+	t.timeline.tell("%s", ids(b))
 	time.AfterFunc(t.lasts, func() {
 		b.Done(b, backend.Report{Executed: true})
 		for _, task := range b.Tasks {
@@ -84,9 +84,9 @@ func TestTimeoutRunsSinceTheRequestWasMade(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				told := &tale{begun: time.Now()}
+				told := &timeline{begun: time.Now()}
 				d := NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}, Batching: batching.NewRules(parseConfig(t, config))})
-				d.Available(&teller{name: "0", lasts: time.Millisecond, tale: told})
+				d.Available(&timedInstance{name: "0", lasts: time.Millisecond, timeline: told})
 				req := &infer.Request{ID: "r", BatchSize: 1, TimeoutMicros: uint64(c.timeout.Microseconds())}
 				if c.made != 0 {
 					req.Made = backend.Now() - int64(c.made)

@@ -19,18 +19,18 @@ import (
 // error, or a rejection, each with its time in ms.
 func TestTranscripts(t *testing.T) {
 	transcript.Play(t, "testdata/*.txt", func(t *testing.T) func(string) []string {
-		s := &scripted{t: t, tale: &tale{begun: time.Now()}}
+		s := &scripted{t: t, timeline: &timeline{begun: time.Now()}}
 		return s.step
 	})
 }
 
 // scripted is a batcher whose requests stand in a script.
 type scripted struct {
-	t     *testing.T
-	tale  *tale
-	rules *batching.Rules
+	t        *testing.T
+	timeline *timeline
+	rules    *batching.Rules
 	*Batcher
-	told int // lines of tale that have been returned
+	told int // lines of timeline that have been returned
 }
 
 func (s *scripted) step(line string) []string {
@@ -47,11 +47,11 @@ func (s *scripted) step(line string) []string {
 		if err != nil {
 			s.t.Fatalf("unknown step %q", line)
 		}
-		time.Sleep(time.Until(s.tale.begun.Add(at)))
+		time.Sleep(time.Until(s.timeline.begun.Add(at)))
 		synctest.Wait()
 		s.request(rest)
 	}
-	lines := s.tale.all()
+	lines := s.timeline.all()
 	effects := lines[s.told:]
 	s.told = len(lines)
 	return effects
@@ -78,7 +78,7 @@ func (s *scripted) start(line string) {
 	s.Batcher = NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}, Batching: s.rules})
 	n, _ := strconv.Atoi(number)
 	for i := range n {
-		s.Available(&teller{name: fmt.Sprint(i), lasts: lasting, tale: s.tale})
+		s.Available(&timedInstance{name: fmt.Sprint(i), lasts: lasting, timeline: s.timeline})
 	}
 }
 
@@ -102,7 +102,7 @@ func (s *scripted) request(line string) {
 		case name == "timeout":
 			request.TimeoutMicros = uint64(duration.Microseconds())
 		case name == "gone":
-			time.AfterFunc(time.Until(s.tale.begun.Add(duration)), cancel)
+			time.AfterFunc(time.Until(s.timeline.begun.Add(duration)), cancel)
 		case name == "input":
 			request.Inputs = append(request.Inputs, parseInput(value))
 		}
@@ -112,11 +112,11 @@ func (s *scripted) request(line string) {
 		own.ID = id
 		err := s.Submit(ctx, &own, func(r *infer.Response) {
 			if r.Err != nil {
-				s.tale.tell("%s failed: %s", id, strings.TrimSuffix(r.Err.Status(), ": "))
+				s.timeline.tell("%s failed: %s", id, strings.TrimSuffix(r.Err.Status(), ": "))
 			}
 		})
 		if err != nil {
-			s.tale.tell("%s rejected: %v", id, err)
+			s.timeline.tell("%s rejected: %v", id, err)
 		}
 		synctest.Wait()
 	}

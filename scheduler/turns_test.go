@@ -20,29 +20,29 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// limitedTeller is a teller that needs one R.
-type limitedTeller struct {
-	teller
+// limitedTimedInstance is a timedInstance that needs one R.
+type limitedTimedInstance struct {
+	timedInstance
 	group *kserve.ModelInstanceGroup
 }
 
-func (p *limitedTeller) Group() *kserve.ModelInstanceGroup { return p.group }
-func (p *limitedTeller) Device() int32                     { return 0 }
+func (p *limitedTimedInstance) Group() *kserve.ModelInstanceGroup { return p.group }
+func (p *limitedTimedInstance) Device() int32                     { return 0 }
 
 // sharing are models that share one R, each with an instance that executes for
 // 400 ms, by their names.
 type sharing struct {
-	t      *testing.T
-	tale   *tale
-	models map[string]*Batcher
-	counts map[string]*counter
+	t        *testing.T
+	timeline *timeline
+	models   map[string]*Batcher
+	counts   map[string]*counter
 
 	limiter *ratelimit.Limiter
 }
 
 // newSharing makes models with dynamic_batching as they say.
 func newSharing(t *testing.T, configs map[string]string) *sharing {
-	s := &sharing{t: t, tale: &tale{begun: time.Now()}, models: map[string]*Batcher{}, counts: map[string]*counter{}}
+	s := &sharing{t: t, timeline: &timeline{begun: time.Now()}, models: map[string]*Batcher{}, counts: map[string]*counter{}}
 	l := ratelimit.New(nil)
 	s.limiter = l
 	group := instanceGroup(t, `rate_limiter { resources [ { name: "R" count: 1 } ] }`)
@@ -54,7 +54,7 @@ func newSharing(t *testing.T, configs map[string]string) *sharing {
 		s.counts[name] = &counter{}
 		d := NewBatcher(BatcherConfig{Model: name, Observer: s.counts[name], Graph: graph, Batching: batching.NewRules(parseConfig(t, config))})
 		s.models[name] = d
-		l.Events(d).Available(&limitedTeller{teller{name: name, lasts: 400 * time.Millisecond, tale: s.tale}, group})
+		l.Events(d).Available(&limitedTimedInstance{timedInstance{name: name, lasts: 400 * time.Millisecond, timeline: s.timeline}, group})
 	}
 	return s
 }
@@ -64,7 +64,7 @@ func (s *sharing) ask(ctx context.Context, req *infer.Request) {
 	req.BatchSize = 1
 	err := s.models[req.ID[:1]].Submit(ctx, req, func(r *infer.Response) {
 		if r.Err != nil {
-			s.tale.tell("%s: %s", req.ID, r.Err.Code)
+			s.timeline.tell("%s: %s", req.ID, r.Err.Code)
 		}
 	})
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *sharing) want(want string) {
 	s.t.Helper()
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	if got := s.tale.String(); got != want {
+	if got := s.timeline.String(); got != want {
 		s.t.Errorf("got  %s\nwant %s", got, want)
 	}
 	for name, c := range s.counts {
@@ -150,12 +150,12 @@ func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
 				first, _ := b.idle[0].Instance().(*ratelimit.Instance)
 				s.ask(t.Context(), &infer.Request{ID: "a1"})
 				s.ask(t.Context(), &infer.Request{ID: "b1"})
-				spare := &limitedTeller{teller{name: "spare", lasts: time.Second, tale: s.tale}, first.Wrapped().(*limitedTeller).group}
+				spare := &limitedTimedInstance{timedInstance{name: "spare", lasts: time.Second, timeline: s.timeline}, first.Wrapped().(*limitedTimedInstance).group}
 				s.limiter.Events(b).Available(spare)
 				if how == "lost" {
 					b.Lost(first, false)
 				} else {
-					b.Retire(first, func() { s.tale.tell("drained") })
+					b.Retire(first, func() { s.timeline.tell("drained") })
 				}
 				want := "0 a1; 400 b1"
 				if how == "retired" {

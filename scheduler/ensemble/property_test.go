@@ -135,7 +135,7 @@ func reference(c *Config, inputs map[string]string) []string {
 
 // perform answers the request of a step as made says, after pauses; in trouble
 // some of the answers are errors.
-func (k *troupe) perform(c *Config, call *stepCall, r *rand.Rand, trouble bool) {
+func (k *fakeComposer) perform(c *Config, call *stepCall, r *rand.Rand, trouble bool) {
 	at := slices.IndexFunc(c.Steps, func(s Step) bool { return s.Model == call.model })
 	s := &c.Steps[at]
 	pause := func() { time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond) }
@@ -150,7 +150,7 @@ func (k *troupe) perform(c *Config, call *stepCall, r *rand.Rand, trouble bool) 
 			}
 		}
 		if s.Decoupled {
-			response.Slot = k.lease(true)
+			response.Slot = k.countedMemory(true)
 		}
 		if trouble && r.IntN(6) == 0 {
 			response.Release()
@@ -177,7 +177,7 @@ func TestRandomEnsemblesMatchTheReference(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 7))
 			config := randomEnsemble(r)
-			k := newTroupe(t)
+			k := newFakeComposer(t)
 			config.Composer, config.Observer = k, &tally{}
 			e := New(config)
 			trouble := seed%4 == 3

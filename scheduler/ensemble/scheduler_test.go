@@ -83,7 +83,7 @@ func TestStepsFollowTheirInputs(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := newTroupe(t)
+			k := newFakeComposer(t)
 			config := c.config
 			config.Composer, config.Observer = k, &tally{}
 			e := New(config)
@@ -97,7 +97,7 @@ func TestStepsFollowTheirInputs(t *testing.T) {
 	}
 }
 
-func (k *troupe) step(ctx context.Context, gone func(), e *Scheduler, line string) {
+func (k *fakeComposer) step(ctx context.Context, gone func(), e *Scheduler, line string) {
 	k.t.Helper()
 	word, rest, _ := strings.Cut(line, " ")
 	switch outputs, asks := strings.CutPrefix(word, "ask"); {
@@ -136,7 +136,7 @@ func (k *troupe) step(ctx context.Context, gone func(), e *Scheduler, line strin
 
 // TestStepsGetWhatTheRequestSays: the fields of a step's request.
 func TestStepsGetWhatTheRequestSays(t *testing.T) {
-	k := newTroupe(t)
+	k := newFakeComposer(t)
 	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X,OUT1=Y", "n(IN=X)->OUT=B")
 	config.Composer, config.Observer = k, &tally{}
 	e := New(config)
@@ -188,7 +188,7 @@ func TestResponsesChooseTheSequence(t *testing.T) {
 		{"an end that is a number", "sequence_end:=1", own, 0, "expect parameter 'sequence_end' to be TRITONSERVER_PARAMETER_BOOL"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := newTroupe(t)
+			k := newFakeComposer(t)
 			config := parseEnsemble("A", "Z", "m(IN=A)->OUT=X", "n(IN=A,IN1=X)->OUT=Y", "o(IN=Y)->OUT=Z")
 			config.Composer, config.Observer = k, &tally{}
 			e := New(config)
@@ -237,7 +237,7 @@ func TestResponsesTellTheSequenceOnce(t *testing.T) {
 		{[]string{"B", "C"}, "OUT=1,OUT1=1.", 3},
 		{[]string{"B", "C"}, "nothing.", 0},
 	} {
-		k := newTroupe(t)
+		k := newFakeComposer(t)
 		config := parseEnsemble("A", "A B C", "m(IN=A)->OUT=B,OUT1=C")
 		config.Composer, config.Observer = k, &tally{}
 		e := New(config)
@@ -268,7 +268,7 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 		{"no batch is made where the shape has it", false, true, true, []int64{-1, -1}, []int64{3}, []int64{3}, []int64{3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := newTroupe(t)
+			k := newFakeComposer(t)
 			k.batches["m"], k.batches["n"], k.dims = c.first, c.then, c.dims
 			config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 			config.Batches, config.Composer, config.Observer = c.ensemble, k, &tally{}
@@ -308,7 +308,7 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 // over all requests of the ensemble.
 func TestInflightLimitSpansRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newTroupe(t)
+		k := newFakeComposer(t)
 		config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 		config.MaxInflight, config.Composer, config.Observer = 2, k, &tally{}
 		e := New(config)
@@ -354,7 +354,7 @@ func TestInflightLimitSpansRequests(t *testing.T) {
 // TestFailedRequestsGiveUpTheirTurn: a request that fails does not wait for its turn
 // first, and thousands that fail at once do not fail one inside the other.
 func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
-	k := newTroupe(t)
+	k := newFakeComposer(t)
 	config := parseEnsemble("A", "B C", "m(IN=A)->OUT=B", "n(IN=A)->OUT=C")
 	config.MaxInflight, config.Composer, config.Observer = 1, k, &tally{}
 	e := New(config)
@@ -383,7 +383,7 @@ func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 // as long as the slot cannot block the models that they wait for.
 func TestStepsKeepPlacesInTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newTroupe(t)
+		k := newFakeComposer(t)
 		config := parseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 		config.Composer, config.Observer = k, &tally{}
 		e := New(config)
@@ -435,7 +435,7 @@ func TestStepsKeepPlacesInTheWindow(t *testing.T) {
 // that it is made from, which could not go on to its end.
 func TestFailedRequestsGiveUpPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newTroupe(t)
+		k := newFakeComposer(t)
 		config := parseEnsemble("A", "B X", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 		config.MaxInflight, config.Composer, config.Observer = 1, k, &tally{}
 		e := New(config)
@@ -462,7 +462,7 @@ func TestFailedRequestsGiveUpPlaces(t *testing.T) {
 // only waits.
 func TestStopRefusesAndDrainWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newTroupe(t)
+		k := newFakeComposer(t)
 		config := parseEnsemble("A", "B", "m(IN=A)->OUT=B")
 		config.Composer, config.Observer = k, &tally{}
 		e := New(config)
@@ -499,7 +499,7 @@ func TestStopRefusesAndDrainWaits(t *testing.T) {
 // TestInferWaitsForTheLastResponse waits for the last response.
 func TestInferWaitsForTheLastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newTroupe(t)
+		k := newFakeComposer(t)
 		config := parseEnsemble("A", "B", "m(IN=A)->OUT=B")
 		count := &tally{}
 		config.Composer, config.Observer = k, count
@@ -528,7 +528,7 @@ func TestInferWaitsForTheLastResponse(t *testing.T) {
 // after the other, until one of them takes too long.
 func TestInferAwaitsStepAfterStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newTroupe(t)
+		k := newFakeComposer(t)
 		config := parseEnsemble("A", "B", "l(IN=A)->OUT=W", "m(IN=W)->OUT=X", "n(IN=X)->OUT=Y", "o(IN=Y)->OUT=B")
 		config.Composer, config.Observer = k, &tally{}
 		e := New(config)

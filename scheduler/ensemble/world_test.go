@@ -40,9 +40,9 @@ func parseEnsemble(inputs, outputs string, steps ...string) Config {
 	return c
 }
 
-// troupe is the models that an ensemble calls. Requests wait until the test
+// fakeComposer is the models that an ensemble calls. Requests wait until the test
 // answers them.
-type troupe struct {
+type fakeComposer struct {
 	t testing.TB
 
 	mu      sync.Mutex
@@ -70,12 +70,12 @@ type stepCall struct {
 	send  infer.Sender
 }
 
-func newTroupe(t testing.TB) *troupe {
-	return &troupe{t: t, batches: make(map[string]bool), dims: []int64{-1}, refuse: make(map[string]error)}
+func newFakeComposer(t testing.TB) *fakeComposer {
+	return &fakeComposer{t: t, batches: make(map[string]bool), dims: []int64{-1}, refuse: make(map[string]error)}
 }
 
 // Hold implements Composer.
-func (k *troupe) Hold(model string, _ int64) (Composed, error) {
+func (k *fakeComposer) Hold(model string, _ int64) (Composed, error) {
 	if model == k.missing {
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", model)
 	}
@@ -86,12 +86,12 @@ func (k *troupe) Hold(model string, _ int64) (Composed, error) {
 }
 
 type member struct {
-	troupe *troupe
-	model  string
+	fakeComposer *fakeComposer
+	model        string
 }
 
 func (m *member) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
-	k := m.troupe
+	k := m.fakeComposer
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.refuse[m.model]; err != nil {
@@ -109,31 +109,31 @@ func (m *member) Submit(ctx context.Context, req *infer.Request, send infer.Send
 }
 
 // Await implements backend.Awaiter.
-func (m *member) Await(done <-chan struct{}) { m.troupe.spins(m.model, done) }
+func (m *member) Await(done <-chan struct{}) { m.fakeComposer.spins(m.model, done) }
 
-func (m *member) Batches() bool       { return m.troupe.batches[m.model] }
-func (m *member) Dims(string) []int64 { return m.troupe.dims }
+func (m *member) Batches() bool       { return m.fakeComposer.batches[m.model] }
+func (m *member) Dims(string) []int64 { return m.fakeComposer.dims }
 
-func (m *member) TakesDevices() bool { return m.troupe.devices }
+func (m *member) TakesDevices() bool { return m.fakeComposer.devices }
 func (m *member) Release() {
-	m.troupe.mu.Lock()
-	m.troupe.held--
-	m.troupe.mu.Unlock()
+	m.fakeComposer.mu.Lock()
+	m.fakeComposer.held--
+	m.fakeComposer.mu.Unlock()
 }
 
-// lease is memory whose references are counted.
-type lease struct {
-	troupe *troupe
-	place  bool
-	refs   int
+// countedMemory is memory whose references are counted.
+type countedMemory struct {
+	fakeComposer *fakeComposer
+	place        bool
+	refs         int
 }
 
-func (l *lease) Retain() { l.add(1) }
+func (l *countedMemory) Retain() { l.add(1) }
 
-func (l *lease) Release() { l.add(-1) }
+func (l *countedMemory) Release() { l.add(-1) }
 
-func (l *lease) add(n int) {
-	k := l.troupe
+func (l *countedMemory) add(n int) {
+	k := l.fakeComposer
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l.refs == 0 {
@@ -146,7 +146,7 @@ func (l *lease) add(n int) {
 	}
 }
 
-func (k *troupe) lease(place bool) *lease {
+func (k *fakeComposer) countedMemory(place bool) *countedMemory {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.lent++
@@ -154,16 +154,16 @@ func (k *troupe) lease(place bool) *lease {
 		k.places++
 		k.peak = max(k.peak, k.places)
 	}
-	return &lease{k, place, 1}
+	return &countedMemory{k, place, 1}
 }
 
 // tensor makes a tensor of text; "name=" is an empty one.
-func (k *troupe) tensor(name, text string) infer.Tensor {
-	return infer.Tensor{Name: name, DataType: infer.Uint8, Shape: []int64{int64(len(text))}, Data: []byte(text), Memory: k.lease(false)}
+func (k *fakeComposer) tensor(name, text string) infer.Tensor {
+	return infer.Tensor{Name: name, DataType: infer.Uint8, Shape: []int64{int64(len(text))}, Data: []byte(text), Memory: k.countedMemory(false)}
 }
 
 // take takes the first request that a model has got, which must be there.
-func (k *troupe) take(model string) *stepCall {
+func (k *fakeComposer) take(model string) *stepCall {
 	k.t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -176,7 +176,7 @@ func (k *troupe) take(model string) *stepCall {
 	return c
 }
 
-func (k *troupe) textLocked() string {
+func (k *fakeComposer) textLocked() string {
 	var list []string
 	for _, c := range k.calls {
 		list = append(list, c.model+"("+tensorsText(c.req.Inputs)+")")
@@ -194,7 +194,7 @@ func tensorsText(tensors []infer.Tensor) string {
 
 // answer has a model answer its first request: "OUT=1,OUT1=2", then "." if it is
 // the last one; "!text" is an error, "" nothing.
-func (k *troupe) answer(model, text string) {
+func (k *fakeComposer) answer(model, text string) {
 	k.t.Helper()
 	c := k.take(model)
 	r := &infer.Response{Final: strings.HasSuffix(text, ".")}
@@ -213,7 +213,7 @@ func (k *troupe) answer(model, text string) {
 	}
 	if !r.Final {
 		if !r.Empty {
-			r.Slot = k.lease(true)
+			r.Slot = k.countedMemory(true)
 		}
 		k.mu.Lock()
 		k.calls = slices.Insert(k.calls, 0, c)
@@ -241,7 +241,7 @@ func parseParameters(text string) (list []infer.Parameter) {
 }
 
 // heard is the Sender of a client.
-func (k *troupe) heard(r *infer.Response) {
+func (k *fakeComposer) heard(r *infer.Response) {
 	text := tensorsText(r.Outputs)
 	if r.Err != nil {
 		text = "!" + r.Err.Code.String() + ": " + r.Err.Message
@@ -260,7 +260,7 @@ func (k *troupe) heard(r *infer.Response) {
 }
 
 // ask sends a request whose inputs are "A=1 B=2".
-func (k *troupe) ask(ctx context.Context, e *Scheduler, outputs []string, inputs string) {
+func (k *fakeComposer) ask(ctx context.Context, e *Scheduler, outputs []string, inputs string) {
 	k.t.Helper()
 	req := &infer.Request{Model: "e", ID: "q", Outputs: outputs}
 	for _, pair := range strings.Fields(inputs) {
@@ -281,7 +281,7 @@ func (k *troupe) ask(ctx context.Context, e *Scheduler, outputs []string, inputs
 }
 
 // said returns the client's responses since the last call.
-func (k *troupe) said() string {
+func (k *fakeComposer) said() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	text := strings.Join(k.answers, " ")
@@ -290,7 +290,7 @@ func (k *troupe) said() string {
 }
 
 // settled wants nothing of the ensemble left.
-func (k *troupe) settled(e *Scheduler) {
+func (k *fakeComposer) settled(e *Scheduler) {
 	k.t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -18,9 +18,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
-// seat is an instance, at the limiter's other end, that executes until it is told
+// fakeInstance is an instance, at the limiter's other end, that executes until it is told
 // to stop.
-type seat struct {
+type fakeInstance struct {
 	name    string
 	group   *kserve.ModelInstanceGroup
 	device  int32
@@ -30,24 +30,24 @@ type seat struct {
 	told    []*backend.Task
 }
 
-func (s *seat) Name() string                      { return s.name }
-func (s *seat) Ready(context.Context) error       { return nil }
-func (s *seat) Group() *kserve.ModelInstanceGroup { return s.group }
-func (s *seat) Device() int32                     { return s.device }
-func (s *seat) Execute(b *backend.Batch)          { s.has, s.begun = b, s.begun+1 }
-func (s *seat) Await(<-chan struct{})             { s.awaited++ }
-func (s *seat) Cancel(t *backend.Task)            { s.told = append(s.told, t) }
-func (s *seat) Ahead() bool                       { return true }
-func (s *seat) Withdraw()                         {}
+func (s *fakeInstance) Name() string                      { return s.name }
+func (s *fakeInstance) Ready(context.Context) error       { return nil }
+func (s *fakeInstance) Group() *kserve.ModelInstanceGroup { return s.group }
+func (s *fakeInstance) Device() int32                     { return s.device }
+func (s *fakeInstance) Execute(b *backend.Batch)          { s.has, s.begun = b, s.begun+1 }
+func (s *fakeInstance) Await(<-chan struct{})             { s.awaited++ }
+func (s *fakeInstance) Cancel(t *backend.Task)            { s.told = append(s.told, t) }
+func (s *fakeInstance) Ahead() bool                       { return true }
+func (s *fakeInstance) Withdraw()                         {}
 
-// seats are the instances that a limiter passes on, by name.
-type seats struct {
+// fakeScheduler holds the instances that a limiter passes on, by name.
+type fakeScheduler struct {
 	up   map[string]backend.Instance
 	down []string
 }
 
-func (s *seats) Available(in backend.Instance) { s.up[in.Name()] = in }
-func (s *seats) Lost(in backend.Instance, hopeless bool) {
+func (s *fakeScheduler) Available(in backend.Instance) { s.up[in.Name()] = in }
+func (s *fakeScheduler) Lost(in backend.Instance, hopeless bool) {
 	s.down = append(s.down, fmt.Sprint(in.Name(), hopeless))
 }
 
@@ -66,8 +66,8 @@ type turns struct {
 	t        *testing.T
 	limiter  *Limiter
 	events   *Events
-	upper    *seats
-	seats    map[string]*seat
+	upper    *fakeScheduler
+	inner    map[string]*fakeInstance
 	requests map[string]*infer.Request // the last of each instance
 	ended    []string
 }
@@ -75,14 +75,14 @@ type turns struct {
 // newTurns makes instances with the rate_limiter that their texts say.
 func newTurns(t *testing.T, explicit []Resource, instances map[string]string) *turns {
 	l := New(explicit)
-	upper := &seats{up: make(map[string]backend.Instance)}
-	w := &turns{t: t, limiter: l, events: l.Events(upper), upper: upper, seats: map[string]*seat{}, requests: map[string]*infer.Request{}}
+	upper := &fakeScheduler{up: make(map[string]backend.Instance)}
+	w := &turns{t: t, limiter: l, events: l.Events(upper), upper: upper, inner: map[string]*fakeInstance{}, requests: map[string]*infer.Request{}}
 	for name, text := range instances {
-		s := &seat{name: name, group: groupOf(t, "rate_limiter { "+text+" }")}
+		s := &fakeInstance{name: name, group: groupOf(t, "rate_limiter { "+text+" }")}
 		if _, err := l.Reserve([]*kserve.ModelInstanceGroup{s.group}); err != nil {
 			t.Fatal(err)
 		}
-		w.seats[name] = s
+		w.inner[name] = s
 		w.events.Available(s)
 	}
 	return w
@@ -113,15 +113,15 @@ func (w *turns) give(name, by string) {
 
 // end ends what an instance executes.
 func (w *turns) end(name string, report backend.Report) {
-	b := w.seats[name].has
-	w.seats[name].has = nil
+	b := w.inner[name].has
+	w.inner[name].has = nil
 	b.Done(b, report)
 }
 
 // running lists who executes.
 func (w *turns) running() string {
 	var names []string
-	for name, s := range w.seats {
+	for name, s := range w.inner {
 		if s.has != nil {
 			names = append(names, name)
 		}
@@ -161,8 +161,8 @@ func TestTranscripts(t *testing.T) {
 			w.step(word, name, strings.TrimPrefix(rest, "by "))
 			effects = append(effects, w.ended[ended:]...)
 			ended = len(w.ended)
-			for _, name := range slices.Sorted(maps.Keys(w.seats)) {
-				if s := w.seats[name]; s.begun > began[name] {
+			for _, name := range slices.Sorted(maps.Keys(w.inner)) {
+				if s := w.inner[name]; s.begun > began[name] {
 					began[name] = s.begun
 					effects = append(effects, name+" executes")
 				}
@@ -201,20 +201,20 @@ func TestLimitedInstanceReachesWhatItLimits(t *testing.T) {
 	if _, ok := a.(backend.Pipeliner); ok {
 		t.Error("it takes batches ahead")
 	}
-	if backend.Innermost(a) != w.seats["a"] || a.Name() != "a" || a.Ready(t.Context()) != nil {
+	if backend.Innermost(a) != w.inner["a"] || a.Name() != "a" || a.Ready(t.Context()) != nil {
 		t.Error("it does not show what it stands before")
 	}
 	w.give("a", "")
 	w.give("b", "")
 	a.(backend.Awaiter).Await(nil)
 	b.(backend.Awaiter).Await(nil)
-	if w.seats["a"].awaited != 1 || w.seats["b"].awaited != 0 {
+	if w.inner["a"].awaited != 1 || w.inner["b"].awaited != 0 {
 		t.Error("what waits for its turn is awaited actively, or what executes is not")
 	}
 	task := &backend.Task{}
 	a.(backend.Canceller).Cancel(task)
-	if !slices.Equal(w.seats["a"].told, []*backend.Task{task}) {
-		t.Errorf("it is told of %v", w.seats["a"].told)
+	if !slices.Equal(w.inner["a"].told, []*backend.Task{task}) {
+		t.Errorf("it is told of %v", w.inner["a"].told)
 	}
 	a.Execute(&backend.Batch{Done: func(_ *backend.Batch, report backend.Report) {
 		if !report.Refused {
@@ -223,18 +223,18 @@ func TestLimitedInstanceReachesWhatItLimits(t *testing.T) {
 	}})
 
 	// A lost instance returns its staged batch; an executing batch is its own affair.
-	w.events.Lost(w.seats["b"], false)
-	w.events.Lost(w.seats["a"], true)
+	w.events.Lost(w.inner["b"], false)
+	w.events.Lost(w.inner["a"], true)
 	if got := fmt.Sprint(w.upper.down, w.ended); got != "[bfalse atrue] [b refused]" {
 		t.Errorf("got %s", got)
 	}
 	w.end("a", backend.Report{})
-	w.events.Available(w.seats["a"])
+	w.events.Available(w.inner["a"])
 	if w.upper.up["a"] != a {
 		t.Error("it came again as another one")
 	}
-	w.events.Forget(w.seats["a"])
-	w.events.Lost(w.seats["a"], true)
+	w.events.Forget(w.inner["a"])
+	w.events.Lost(w.inner["a"], true)
 	if len(w.upper.down) != 2 {
 		t.Errorf("one that is forgotten was lost: %v", w.upper.down)
 	}
@@ -307,7 +307,7 @@ func TestTurnsComeFromDone(t *testing.T) {
 	one := `resources [ { name: "R" count: 1 } ]`
 	w := newTurns(t, nil, map[string]string{"a": one, "b": one + " priority: 2", "c": one + " priority: 3"})
 	w.play(1100)
-	a, b, c := w.seats["a"].begun, w.seats["b"].begun, w.seats["c"].begun
+	a, b, c := w.inner["a"].begun, w.inner["b"].begun, w.inner["c"].begun
 	if a < 598 || a > 602 || b < 298 || b > 302 || c < 198 || c > 202 {
 		t.Errorf("a, b and c had %d, %d and %d turns, want 600, 300 and 200", a, b, c)
 	}
@@ -357,7 +357,7 @@ func (p *immediate) Execute(b *backend.Batch) {
 // BenchmarkLimited is the way of a batch through a limiter, on its way down and up.
 func BenchmarkLimited(b *testing.B) {
 	l := New(nil)
-	upper := &seats{up: make(map[string]backend.Instance)}
+	upper := &fakeScheduler{up: make(map[string]backend.Instance)}
 	l.Events(upper).Available(&immediate{infer.Response{Final: true}})
 	in := upper.up["immediate"]
 	batch := &backend.Batch{Tasks: []*backend.Task{{Context: b.Context(), Request: &infer.Request{}, Send: func(*infer.Response) {}}}, Done: func(*backend.Batch, backend.Report) {}}
@@ -367,16 +367,16 @@ func BenchmarkLimited(b *testing.B) {
 	}
 }
 
-// deafSeat cannot be told of clients that have gone.
-type deafSeat struct{ seat }
+// fakeWithoutCancel cannot be told of clients that have gone.
+type fakeWithoutCancel struct{ fakeInstance }
 
-func (*deafSeat) Cancel(*backend.Task) { panic("a bug of an instance") }
+func (*fakeWithoutCancel) Cancel(*backend.Task) { panic("a bug of an instance") }
 
 // TestAPanicBehindATurn: a batch that an instance has is not answered by its limiter's
 // caller as well, which a panic of Execute would say.
 func TestAPanicBehindATurn(t *testing.T) {
 	w := newTurns(t, nil, nil)
-	s := &deafSeat{seat{name: "deaf", group: groupOf(t, "")}}
+	s := &fakeWithoutCancel{fakeInstance{name: "deaf", group: groupOf(t, "")}}
 	w.events.Available(s)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -1,4 +1,4 @@
-"""Sends its input to the device, and from there twice through device_scale. What comes back lies on the device."""
+"""Sends its input to the device, and from there twice through device_scale. The response lies on the device."""
 
 import torch
 import triton_python_backend_utils as pb_utils
