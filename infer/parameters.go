@@ -14,9 +14,9 @@ func ParametersSize(parameters []Parameter) int {
 	n := 1 + 2*len(parameters) // braces, commas and colons
 	for i := range parameters {
 		p := &parameters[i]
-		n += quotedSize(p.Name)
+		n += jsonStringSize(p.Name)
 		if p.Kind == StringParameter {
-			n += quotedSize(p.String)
+			n += jsonStringSize(p.String)
 			continue
 		}
 		var room [32]byte
@@ -36,10 +36,10 @@ func AppendParameters(b []byte, parameters []Parameter) []byte {
 		p := &parameters[i]
 		b = append(b, sep)
 		sep = ','
-		b = appendQuoted(b, p.Name)
+		b = appendJSONString(b, p.Name)
 		b = append(b, ':')
 		if p.Kind == StringParameter {
-			b = appendQuoted(b, p.String)
+			b = appendJSONString(b, p.String)
 		} else {
 			b = appendJSONScalar(b, p)
 		}
@@ -73,6 +73,32 @@ func appendJSONDouble(b []byte, v float64) []byte {
 		return append(strconv.AppendFloat(b, v, 'f', -1, 64), ".0"...)
 	}
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
+}
+
+// appendJSONString appends a plain string between quotes, and other strings as QuoteJSON does.
+func appendJSONString(b []byte, s string) []byte {
+	if !plain(s) {
+		return appendQuoted(b, s)
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}
+
+func jsonStringSize(s string) int {
+	if !plain(s) {
+		return quotedSize(s)
+	}
+	return len(s) + 2
+}
+
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 func appendQuoted(b []byte, s string) []byte {
