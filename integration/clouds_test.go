@@ -43,7 +43,7 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
 }
 
 func cloudFlags(t *testing.T) (flags []string, ports map[string]int) {
-	free := freePorts(t, 2)
+	free := testkit.Ports(t, 2)
 	return []string{"--allow-sagemaker=true", fmt.Sprintf("--sagemaker-port=%d", free[0]), "--allow-vertex-ai=true",
 		fmt.Sprintf("--vertex-ai-port=%d", free[1])}, map[string]int{"S": free[0], "V": free[1]}
 }
@@ -171,7 +171,7 @@ func TestSageMakerGenerates(t *testing.T) {
 // TestVertexEnvironmentIsEnough: a container of Vertex AI has no flags.
 func TestVertexEnvironmentIsEnough(t *testing.T) {
 	repository := cloudRepository(t)
-	port := freePorts(t, 1)[0]
+	port := testkit.Port(t)
 	t.Setenv("AIP_MODE", "PREDICTION")
 	t.Setenv("AIP_HTTP_PORT", fmt.Sprint(port))
 	t.Setenv("AIP_STORAGE_URI", repository)
@@ -210,7 +210,7 @@ func TestCloudsThatCannotStartSayWhy(t *testing.T) {
 			for name, value := range tt.environment {
 				t.Setenv(name, value)
 			}
-			port := freePorts(t, 1)[0]
+			port := testkit.Port(t)
 			flags := append([]string{"--allow-vertex-ai=true", fmt.Sprintf("--vertex-ai-port=%d", port)}, strings.Fields(tt.flags)...)
 			s := launch(t, testkit.Python(t).Path, repository, flags...)
 			if status := s.wait(startLimit); status != 1 || !s.prints("failed to start Vertex AI service: "+tt.want) {

@@ -48,7 +48,7 @@ func takeSeat(t *testing.T, repository string, flags ...string) *seat {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ports := freePorts(t, 3)
+	ports := testkit.Ports(t, 3)
 	command := exec.Command(binary, append([]string{"serve", repository, "--backend-config=python,python-executable=" + testkit.Python(t).Path,
 		fmt.Sprintf("--http-port=%d", ports[0]), fmt.Sprintf("--grpc-port=%d", ports[1]), fmt.Sprintf("--metrics-port=%d", ports[2])}, flags...)...)
 	command.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir(), "TERM=xterm", "NO_COLOR=1")
@@ -188,7 +188,7 @@ func TestPlainLinesStayTritons(t *testing.T) {
 		check(t, s.log.String())
 	})
 	t.Run("no command at a terminal", func(t *testing.T) {
-		command := exec.Command(binary, append([]string{"--model-repository=" + repository, fmt.Sprintf("--http-port=%d", freePorts(t, 1)[0])}, plain...)...)
+		command := exec.Command(binary, append([]string{"--model-repository=" + repository, fmt.Sprintf("--http-port=%d", testkit.Port(t))}, plain...)...)
 		s := terminal.Start(t, command)
 		s.Await("Started HTTPService at", startLimit)
 		s.Type("\x03")
@@ -440,7 +440,7 @@ func TestBreakpointWithoutATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ports := freePorts(t, 1)
+	ports := testkit.Ports(t, 1)
 	command := exec.Command(binary, "serve", repository, "--dev", "--backend-config=python,python-executable="+testkit.Python(t).Path,
 		fmt.Sprintf("--http-port=%d", ports[0]), "--allow-grpc=false", "--allow-metrics=false")
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // and no terminal

@@ -39,7 +39,7 @@ func yardstick(t *testing.T) string {
 // startTriton starts a real Triton.
 func startTriton(t *testing.T, dir, repository string, flags ...string) *runningServer {
 	t.Helper()
-	ports := freePorts(t, 3)
+	ports := testkit.Ports(t, 3)
 	s := &runningServer{t: t, rival: true, log: &testkit.Buffer{}, http: ports[0], grpc: ports[1], metrics: ports[2], ended: make(chan error, 1)}
 	s.cmd = exec.Command(filepath.Join(dir, "tritonserver"), append([]string{
 		"--model-repository=" + repository, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1",

@@ -135,7 +135,7 @@ func TestImageServes(t *testing.T) {
 		if err := os.Symlink("../../mnt/models", filepath.Join(im.root, "opt/ml/model")); err != nil {
 			t.Fatal(err)
 		}
-		port := freePorts(t, 1)[0]
+		port := testkit.Port(t)
 		t.Setenv("IMAGE_ENV", fmt.Sprintf("SAGEMAKER_BIND_TO_PORT=%d SAGEMAKER_TRITON_ADDITIONAL_ARGS=--backend-config=python,python-executable=%s", port, python))
 		// The shell drops the flags of launchProgram: SageMaker gives none.
 		s := launchProgram(t, im.line("1000:1000", models, "nereid-entrypoint", "sh", "-c", "exec serve"), "", "/mnt/models")

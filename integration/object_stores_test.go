@@ -360,7 +360,7 @@ func TestStartWithoutAStore(t *testing.T) {
 		{0, "/repo", "--dev", "error: creating server: Internal - Repository.Develop (--dev) follows the sources in directories, and a repository is in an object store: copy the model into a directory and serve that"},
 	} {
 		store.set(false, test.refuse)
-		command := exec.Command(binary, "--model-repository="+b.url+test.path, "--allow-grpc=false", "--allow-metrics=false", "--http-ui=false", fmt.Sprintf("--http-port=%d", freePorts(t, 1)[0]), test.flag)
+		command := exec.Command(binary, "--model-repository="+b.url+test.path, "--allow-grpc=false", "--allow-metrics=false", "--http-ui=false", fmt.Sprintf("--http-port=%d", testkit.Port(t)), test.flag)
 		output, err := command.CombinedOutput()
 		if err == nil || !strings.Contains(string(output), test.want+"\n") {
 			t.Errorf("%s: got %v, %s; want %s", test.path, err, output, test.want)
@@ -381,7 +381,7 @@ func TestDeskWithAStore(t *testing.T) {
 	store.set(false, http.StatusForbidden)
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	output, err := exec.CommandContext(ctx, binary, "serve", b.url+"/repo", "--allow-grpc=false", "--allow-metrics=false", "--http-ui=false", fmt.Sprintf("--http-port=%d", freePorts(t, 1)[0])).CombinedOutput()
+	output, err := exec.CommandContext(ctx, binary, "serve", b.url+"/repo", "--allow-grpc=false", "--allow-metrics=false", "--http-ui=false", fmt.Sprintf("--http-port=%d", testkit.Port(t))).CombinedOutput()
 	if want := "error: creating server: Internal - Unable to create S3 filesystem client. Check account credentials."; err == nil || !strings.Contains(string(output), want) {
 		t.Errorf("a store that refuses: got %v, %s; want %s", err, output, want)
 	}

@@ -169,7 +169,7 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 func startOpenAI(t *testing.T, flags ...string) (s *runningServer, url string) {
 	t.Helper()
 	repository, backends := languageModels(t)
-	port := freePorts(t, 1)[0]
+	port := testkit.Port(t)
 	s = start(t, testkit.Python(t).Path, repository, append([]string{"--backend-directory=" + backends, fmt.Sprintf("--openai-port=%d", port)}, flags...)...)
 	return s, fmt.Sprintf("http://127.0.0.1:%d/v1", port)
 }
@@ -240,7 +240,7 @@ input [ { name: "PROMPT" data_type: TYPE_STRING dims: [ 1 ] } ]
 output [ { name: "ANSWER" data_type: TYPE_STRING dims: [ 1 ] } ]
 `,
 	})
-	port := freePorts(t, 1)[0]
+	port := testkit.Port(t)
 	s := start(t, testkit.Python(t).Path, repository, fmt.Sprintf("--openai-port=%d", port), "--openai-tensor=text_input=PROMPT",
 		"--openai-tensor=text_output=ANSWER", "--openai-restricted-api=inference,metrics:key=secret")
 	url := fmt.Sprintf("http://127.0.0.1:%d", port)

@@ -264,7 +264,7 @@ output [ { name: "PICTURE" data_type: TYPE_STRING dims: [ 1 ] }, { name: "PIXELS
 // TestPageInABrowser uses the page as a person does, in a real browser: looks at it in light and dark, makes requests by keyboard, sees
 // figures come, unloads and loads a model, all of it without an exception, a dialog, or anything that the policy refuses.
 func TestPageInABrowser(t *testing.T) {
-	port := freePorts(t, 1)[0]
+	port := testkit.Port(t)
 	url := fmt.Sprintf("http://127.0.0.1:%d", port)
 	b := openBrowser(t, url)
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{

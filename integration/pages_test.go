@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 var (
@@ -77,7 +79,7 @@ func newPageReader(t *testing.T) *pageReader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &pageReader{t: t, folder: t.TempDir(), openai: freePorts(t, 1)[0]}
+	r := &pageReader{t: t, folder: t.TempDir(), openai: testkit.Port(t)}
 	programs := t.TempDir()
 	if err := os.Symlink(binary, filepath.Join(programs, "nereid")); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func linkServer(t *testing.T, name string) string {
 // appended, one that an InferenceService repeats. The models come later than the server, by a link that another container makes.
 func TestKServesCommandLineServes(t *testing.T) {
 	t.Setenv("MODEL_INIT_MODE", "async")
-	root, port := filepath.Join(t.TempDir(), "models"), freePorts(t, 1)[0]
+	root, port := filepath.Join(t.TempDir(), "models"), testkit.Port(t)
 	s := launchProgram(t, []string{linkServer(t, "nereid-entrypoint"), "tritonserver"}, testkit.Python(t).Path, root,
 		"--model-store="+root, "--allow-grpc=true", "--allow-http=true", fmt.Sprintf("--http-port=%d", port))
 	s.http = port

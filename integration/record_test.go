@@ -185,7 +185,7 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 	certificate := filepath.Join(t.TempDir(), "server")
 	testkit.WriteCertificate(t, certificate+".crt", certificate+".key")
 	t.Setenv("SSL_CERT_FILE", certificate+".crt")
-	port := freePorts(t, 1)[0]
+	port := testkit.Port(t)
 	s = start(t, python, writeFiles(t, replayed("1")), fmt.Sprintf("--https-port=%d", port), "--https-server-cert="+certificate+".crt", "--https-server-key="+certificate+".key",
 		"--grpc-use-ssl=true", "--grpc-server-cert="+certificate+".crt", "--grpc-server-key="+certificate+".key")
 	https, grpcs := fmt.Sprintf("https://localhost:%d", port), fmt.Sprintf("https://localhost:%d", s.grpc)

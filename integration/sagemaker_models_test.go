@@ -69,7 +69,7 @@ ensemble_scheduling { step [ { model_name: "first" model_version: -1
 }
 
 func platformFlags(t *testing.T, more ...string) (flags []string, port int) {
-	port = freePorts(t, 1)[0]
+	port = testkit.Port(t)
 	return append([]string{"--model-control-mode=explicit", "--allow-sagemaker=true", fmt.Sprintf("--sagemaker-port=%d", port)}, more...), port
 }
 
@@ -257,7 +257,7 @@ func TestSageMakersUnloadByAnotherName(t *testing.T) {
 
 // TestSageMakersModelsNeedExplicitMode: with Triton's text. Restrictions are those of HTTP.
 func TestSageMakersModelsNeedExplicitMode(t *testing.T) {
-	base, port := platformModels(t), freePorts(t, 1)[0]
+	base, port := platformModels(t), testkit.Port(t)
 	start(t, testkit.Python(t).Path, cloudRepository(t), "--allow-sagemaker=true", fmt.Sprintf("--sagemaker-port=%d", port),
 		"--sagemaker-model-directory="+base, "--http-restricted-api=model-repository:key=value")
 	p := platform{t, base, port}

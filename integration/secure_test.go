@@ -19,7 +19,7 @@ func TestClientsAreServedOverTLS(t *testing.T) {
 	server, client := filepath.Join(dir, "server"), filepath.Join(dir, "client")
 	testkit.WriteCertificate(t, server+".crt", server+".key")
 	testkit.WriteCertificate(t, client+".crt", client+".key")
-	port := freePorts(t, 1)[0]
+	port := testkit.Port(t)
 	s := start(t, testkit.Python(t).Path, identityRepository(t),
 		fmt.Sprintf("--https-port=%d", port), "--https-server-cert="+server+".crt", "--https-server-key="+server+".key", "--https-root-cert="+client+".crt",
 		"--grpc-use-ssl-mutual=true", "--grpc-server-cert="+server+".crt", "--grpc-server-key="+server+".key", "--grpc-root-cert="+client+".crt")

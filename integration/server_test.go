@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -42,29 +40,6 @@ type runningServer struct {
 	down                bool
 }
 
-// freePorts finds ports that nothing listens on. They are below those that the
-// system gives to whoever connects or asks for any: nobody gets them meanwhile.
-func freePorts(t *testing.T, n int) []int {
-	t.Helper()
-	const first, end = 10_000, 32_768
-	var ports []int
-	var refusal error
-	for range 1000 {
-		port := first + rand.IntN(end-first)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			refusal = err
-			continue
-		}
-		defer l.Close()
-		if ports = append(ports, port); len(ports) == n {
-			return ports
-		}
-	}
-	t.Fatal(refusal)
-	return nil
-}
-
 // launch starts a server without waiting for anything.
 func launch(t *testing.T, python, repository string, flags ...string) *runningServer {
 	t.Helper()
@@ -85,7 +60,7 @@ func launchBehind(t *testing.T, program []string, python, repository string, fla
 // launchProgram is launch of any program that takes the flags of a server.
 func launchProgram(t *testing.T, program []string, python, repository string, flags ...string) *runningServer {
 	t.Helper()
-	ports := freePorts(t, 3)
+	ports := testkit.Ports(t, 3)
 	s := &runningServer{t: t, log: &testkit.Buffer{}, http: ports[0], grpc: ports[1], metrics: ports[2], ended: make(chan error, 1)}
 	arguments := []string{
 		"--model-repository=" + repository, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1",

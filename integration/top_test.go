@@ -203,7 +203,7 @@ func TestTopAsText(t *testing.T) {
 			t.Errorf("without the status: got\n%s\nwant %s", text, want)
 		}
 	}
-	s.metrics = freePorts(t, 1)[0]
+	s.metrics = testkit.Port(t)
 	text, _, status = s.top("--once", "--interval=100ms")
 	if !strings.Contains(text, "no metrics at ") || !regexp.MustCompile(`(?m)^beta +1 +READY +-`).MatchString(text) || status != 0 {
 		t.Errorf("without metrics: got status %d and\n%s", status, text)

@@ -154,7 +154,7 @@ var mayImport = map[string][]string{
 	"budget":                      {"infer"},
 	"objectstore":                 {"infer"},
 	"objectstore/providers":       {"objectstore"},
-	"objectstore/objectstoretest": {},
+	"objectstore/objectstoretest": {"internal"},
 	"panics":                      {},
 	"examples/backends":           {"kserve", "sdk", "sdk/plugin"},
 	"examples/backends/server":    everything,

@@ -30,7 +30,7 @@ func startNereid(ctx context.Context, s *settings) (*process, error) {
 	if python == "" {
 		python = measure.NewestPython()
 	}
-	ports, err := measure.FreePorts(2)
+	ports, err := measure.ReservePorts(2)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ type server struct {
 
 // start runs a server over a repository until it is ready. The prefix is a command line that takes another one.
 func (v rival) start(repository string, prefix []string, more ...string) (*server, error) {
-	ports, err := measure.FreePorts(3)
+	ports, err := measure.ReservePorts(3)
 	if err != nil {
 		return nil, err
 	}

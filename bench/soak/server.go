@@ -46,7 +46,7 @@ type server struct {
 
 // startServer starts it in a control group of its own, where one can be made.
 func startServer(ctx context.Context, s settings) (*server, error) {
-	ports, err := measure.FreePorts(4)
+	ports, err := measure.ReservePorts(4)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -123,11 +122,11 @@ instance_group [ { kind: KIND_CPU } ]
 
 // start runs a server until its model is ready, and returns how long that took.
 func (s *settings) start(repository, cache string) (took time.Duration, err error) {
-	port, err := freePort()
+	ports, err := measure.ReservePorts(1)
 	if err != nil {
 		return 0, err
 	}
-	command := exec.Command("bin/nereid", "--model-repository="+repository, "--http-address=127.0.0.1", fmt.Sprint("--http-port=", port),
+	command := exec.Command("bin/nereid", "--model-repository="+repository, "--http-address=127.0.0.1", "--http-port="+ports[0],
 		"--allow-grpc=false", "--allow-metrics=false", "--backend-config=python,python-executable="+s.python, "--backend-config=python,env-cache-directory="+cache)
 	log, err := os.CreateTemp("", "starts")
 	if err != nil {
@@ -146,7 +145,7 @@ func (s *settings) start(repository, cache string) (took time.Duration, err erro
 			err = ended
 		}
 	}()
-	for url := fmt.Sprintf("http://127.0.0.1:%d/v2/health/ready", port); time.Since(began) < patience; time.Sleep(time.Millisecond) {
+	for url := "http://127.0.0.1:" + ports[0] + "/v2/health/ready"; time.Since(began) < patience; time.Sleep(time.Millisecond) {
 		if response, err := http.Get(url); err == nil {
 			_ = response.Body.Close()
 			if response.StatusCode == http.StatusOK {
@@ -156,14 +155,4 @@ func (s *settings) start(repository, cache string) (took time.Duration, err erro
 	}
 	text, _ := os.ReadFile(log.Name())
 	return 0, fmt.Errorf("the server was not ready within %s:\n%s", patience, text)
-}
-
-// freePort returns a port that nothing listens on.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -96,11 +96,11 @@ func startCluster(t *testing.T) *cluster {
 	crt, private := write("server.crt", certificate), write("server.key", key)
 	tokens := write("tokens.csv", []byte("secret-of-the-test,admin,admin,system:masters\n"))
 
-	store := fmt.Sprintf("http://127.0.0.1:%d", freePort(t))
-	peers := fmt.Sprintf("http://127.0.0.1:%d", freePort(t))
+	store := fmt.Sprintf("http://127.0.0.1:%d", reservePort(t))
+	peers := fmt.Sprintf("http://127.0.0.1:%d", reservePort(t))
 	start(t, "etcd", filepath.Join(tools, "etcd"), "--data-dir="+filepath.Join(folder, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+store, "--advertise-client-urls="+store, "--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
-	port := freePort(t)
+	port := reservePort(t)
 	start(t, "kube-apiserver", filepath.Join(tools, "kube-apiserver"), "--etcd-servers="+store, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--cert-dir="+folder, "--tls-cert-file="+crt, "--tls-private-key-file="+private, "--token-auth-file="+tokens, "--authorization-mode=AlwaysAllow",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+crt, "--service-account-signing-key-file="+private,
@@ -128,7 +128,7 @@ func startCluster(t *testing.T) *cluster {
 		return err == nil && string(body) == "ok"
 	})
 	start(t, "kube-controller-manager", filepath.Join(tools, "kube-controller-manager"), "--kubeconfig="+c.kubeconfig, "--leader-elect=false", "--cert-dir="+folder,
-		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", freePort(t)), "--service-account-private-key-file="+private, "--horizontal-pod-autoscaler-sync-period=1s",
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", reservePort(t)), "--service-account-private-key-file="+private, "--horizontal-pod-autoscaler-sync-period=1s",
 		"--kube-api-qps=1000", "--kube-api-burst=1000",
 		"--controllers=deployment-controller,replicaset-controller,horizontal-pod-autoscaler-controller,disruption-controller,endpointslice-controller,serviceaccount-controller,garbage-collector-controller")
 	c.define(filepath.Join(tools, "crds"))

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -38,32 +37,47 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func freePort(t *testing.T) int {
+// reservePort returns a port of 127.0.0.1 that is reserved until the test ends.
+func reservePort(t *testing.T) int {
 	t.Helper()
-	port, err := unusedPort()
+	port, release, err := bindPort()
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(release)
 	return port
 }
 
-func unusedPort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// bindPort binds a socket that does not listen to a port that the kernel chooses. A server that sets
+// SO_REUSEADDR can listen there; the kernel gives the port to no other process until release.
+func bindPort() (port int, release func(), err error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	release = func() { _ = syscall.Close(fd) }
+	err = errors.Join(
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
+		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+	)
+	name, nameErr := syscall.Getsockname(fd)
+	if err = errors.Join(err, nameErr); err != nil {
+		release()
+		return 0, nil, err
+	}
+	return name.(*syscall.SockaddrInet4).Port, release, nil
 }
 
 // pod is the server of a rendered pod: its command line, as a process of this machine.
 type pod struct {
 	line  []string
 	ports map[string]int // by the flag's name
-	log   bytes.Buffer
-	lock  sync.Mutex
-	cmd   *exec.Cmd
-	ended chan error
+	// releases give the ports back when the process has ended.
+	releases []func()
+	log      bytes.Buffer
+	lock     sync.Mutex
+	cmd      *exec.Cmd
+	ended    chan error
 }
 
 func (p *pod) Write(text []byte) (int, error) {
@@ -119,9 +133,11 @@ func launch(arguments []string, repository string, more ...string) (*pod, error)
 	}
 	// Of flags that are given twice, the last one counts.
 	for _, name := range []string{"http-port", "grpc-port", "metrics-port"} {
-		if p.ports[name], err = unusedPort(); err != nil {
+		var release func()
+		if p.ports[name], release, err = bindPort(); err != nil {
 			return nil, err
 		}
+		p.releases = append(p.releases, release)
 		p.line = append(p.line, "--"+name+"="+strconv.Itoa(p.ports[name]))
 	}
 	p.line = append(p.line, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1")
@@ -134,7 +150,13 @@ func launch(arguments []string, repository string, more ...string) (*pod, error)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { p.ended <- p.cmd.Wait() }()
+	go func() {
+		err := p.cmd.Wait()
+		for _, release := range p.releases {
+			release()
+		}
+		p.ended <- err
+	}()
 	return p, nil
 }
 
@@ -258,7 +280,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 	})
 	defer open()
 
-	folder, port := t.TempDir(), freePort(t)
+	folder, port := t.TempDir(), reservePort(t)
 	config := filepath.Join(folder, "prometheus.yml")
 	text := fmt.Sprintf("scrape_configs:\n- job_name: pods\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n  static_configs:\n  - targets: ['127.0.0.1:%d']\n    labels: { namespace: serving, pod: test-nereid-7c9d86bd54-x2bqz }\n", p.ports["metrics-port"])
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -70,16 +69,6 @@ type said struct {
 	Exit    *int
 }
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-}
-
 // launch starts a server whose listed calls can fail; at first those of faults do.
 func launch(t *testing.T, calls []string, faults ...fault) *server {
 	t.Helper()
@@ -95,7 +84,7 @@ func launchWith(t *testing.T, flags, calls []string, faults ...fault) *server {
 	}
 	python := testkit.Python(t)
 	s := &server{t: t, log: filepath.Join(t.TempDir(), "log"), ended: make(chan struct{})}
-	web, rpc, metrics := freePort(t), freePort(t), freePort(t)
+	web, rpc, metrics := strconv.Itoa(testkit.Port(t)), strconv.Itoa(testkit.Port(t)), strconv.Itoa(testkit.Port(t))
 	s.http, s.rpc = "http://127.0.0.1:"+web, "127.0.0.1:"+rpc
 	arguments := append([]string{"testdata/inject.py"}, calls...)
 	arguments = append(arguments, "--", binary, "--model-repository=testdata/models", "--model-control-mode=explicit", "--load-model=m",

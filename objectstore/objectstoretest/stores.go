@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // Variable is the environment variable with the directory of the programs.
@@ -102,7 +103,7 @@ func S3(t testing.TB) *Store {
 	if err := os.WriteFile(config, []byte(identities), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := freePorts(t, 8)
+	p := testkit.Ports(t, 8)
 	s := newStore(t, fmt.Sprintf("127.0.0.1:%d", p[0]), "models")
 	s.URL = "s3://" + s.Address + "/" + s.Bucket
 	s.Environment = map[string]string{"AWS_ACCESS_KEY_ID": KeyID, "AWS_SECRET_ACCESS_KEY": SecretKey, "AWS_EC2_METADATA_DISABLED": "true"}
@@ -127,7 +128,7 @@ func S3(t testing.TB) *Store {
 func GCS(t testing.TB) *Store {
 	t.Helper()
 	program := find(t, "fake-gcs-server")
-	p := freePorts(t, 1)
+	p := testkit.Ports(t, 1)
 	s := newStore(t, fmt.Sprintf("127.0.0.1:%d", p[0]), "models")
 	s.URL = "gs://" + s.Bucket
 	s.Environment = map[string]string{"STORAGE_EMULATOR_HOST": s.Address}
@@ -154,7 +155,7 @@ const (
 func Azure(t testing.TB) *Store {
 	t.Helper()
 	program := find(t, "azurite-blob")
-	p := freePorts(t, 1)
+	p := testkit.Ports(t, 1)
 	s := newStore(t, fmt.Sprintf("127.0.0.1:%d", p[0]), "models")
 	s.URL = "as://" + AzureAccount + "/" + s.Bucket
 	s.Environment = map[string]string{"AZURE_STORAGE_KEY": AzureKey, "AZURE_STORAGE_SERVICE_ENDPOINT": "http://" + s.Address + "/" + AzureAccount}
@@ -235,24 +236,4 @@ func escape(key string) string {
 		components[i] = url.PathEscape(c)
 	}
 	return strings.Join(components, "/")
-}
-
-// freePorts finds ports without a listener, below those that the kernel gives to clients.
-func freePorts(t testing.TB, n int) []int {
-	t.Helper()
-	const first, end = 10_000, 22_000
-	var ports []int
-	for range 1000 {
-		port := first + rand.IntN(end-first)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		defer l.Close()
-		if ports = append(ports, port); len(ports) == n {
-			return ports
-		}
-	}
-	t.Fatalf("there are no %d free ports", n)
-	return nil
 }

@@ -1,0 +1,30 @@
+package testkit
+
+import (
+	"fmt"
+	"net"
+	"testing"
+)
+
+// TestPortIsReserved takes every port that the kernel gives out for a while: none is the reserved
+// one. A server can listen there, twice in a row.
+func TestPortIsReserved(t *testing.T) {
+	port := Port(t)
+	for range 200 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if got := l.Addr().(*net.TCPAddr).Port; got == port {
+			t.Fatalf("the kernel gave out port %d, which is reserved", port)
+		}
+	}
+	for range 2 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+	}
+}
