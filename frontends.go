@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -194,14 +192,12 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 }
 
 func (o *Options) httpConfig(all *connections.Budget) rest.Config {
-	h := o.HTTP
-	c := h.Limits
-	c.Address, c.Port, c.ReusePort, c.Connections = h.Address, h.Port, h.ReusePort, all
+	c := o.HTTP.Config
+	c.Connections = all
 	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
-	c.MaxInputBytes, c.ForwardPattern, c.Restricted = h.MaxInputBytes, h.ForwardPattern, restrictions(h.Restricted)
 	c.MaxGroupInstances, c.MaxLoadFiles = o.Limits.GroupInstances, o.Limits.LoadFiles
-	c.AllowOrigins, c.Addresses, c.Hosts = h.AllowOrigins, o.otherAddresses(), o.Page.Hosts
-	// Half of the time is for requests in flight, and for models.
+	c.Addresses, c.Hosts = o.otherAddresses(), o.Page.Hosts
+	// The other half of the time is for requests in flight, and for models.
 	c.ExitTimeout, c.DrainTime = o.exitTimeout(), min(c.DrainTime, o.exitTimeout()/2)
 	return c
 }
@@ -253,7 +249,7 @@ func (o *Options) openAIConfig(all *connections.Budget) openai.Config {
 	a := o.OpenAI
 	c := openai.Config{
 		REST: o.httpConfig(all), DefaultMaxTokens: a.DefaultMaxTokens, Format: a.Format, Tensors: a.Tensors, Tokenizer: a.Tokenizer, ChatTemplate: a.ChatTemplate,
-		Restricted: restrictions(a.Restricted), LoadsOnRequest: o.Repository.Control == ControlExplicit,
+		Restricted: a.Restricted, LoadsOnRequest: o.Repository.Control == ControlExplicit,
 	}
 	c.REST.Address, c.REST.Port, c.REST.ReusePort = o.openAIAddress(), a.Port, false
 	return c
@@ -262,7 +258,7 @@ func (o *Options) openAIConfig(all *connections.Budget) openai.Config {
 func (o *Options) metricsAddress() string { return cmp.Or(o.Metrics.Address, o.HTTP.Address) }
 
 func (o *Options) metricsConfig(all *connections.Budget) rest.Config {
-	c := o.HTTP.Limits
+	c := rest.Config{Config: o.HTTP.Config.Config}
 	c.Address, c.Port, c.Connections, c.DrainTime = o.metricsAddress(), o.Metrics.Port, all, 0
 	c.Hosts = o.Page.Hosts
 	return c
@@ -278,29 +274,12 @@ func (o *Options) pageConfig(all *connections.Budget) page.Config {
 }
 
 func (o *Options) grpcConfig(all *connections.Budget) grpc.Config {
-	g := o.GRPC
-	c := g.Limits
-	c.Address, c.Port, c.ReusePort, c.Connections = g.Address, g.Port, g.ReusePort, all
+	c := o.GRPC.Config
+	c.Connections = all
 	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
-	c.Restricted, c.ForwardPattern, c.Compression = restrictions(g.Restricted), g.ForwardPattern, g.Compression
-	c.TLS = grpc.TLS{
-		Enabled: g.UseTLS || g.MutualTLS, Mutual: g.MutualTLS, CertFile: g.CertFile, KeyFile: g.KeyFile, RootFile: g.RootCertFile,
-	}
-	c.KeepaliveTime, c.KeepaliveTimeout = g.KeepaliveTime, g.KeepaliveTimeout
-	c.PermitPingsWithoutCalls, c.MinPingInterval = g.KeepaliveWithoutCalls, g.MinPingInterval
-	c.MaxConnectionAge, c.MaxConnectionAgeGrace = g.MaxConnectionAge, g.MaxConnectionAgeGrace
-	c.MaxStreamResponses, c.ExitTimeout = g.ResponsePoolSize, o.exitTimeout()
-	c.MaxLoadFiles = o.Limits.LoadFiles
+	c.TLS.Enabled = c.TLS.Enabled || c.TLS.Mutual
+	c.MaxLoadFiles, c.ExitTimeout = o.Limits.LoadFiles, o.exitTimeout()
 	return c
-}
-
-// restrictions gives each group of endpoints the header that it asks for.
-func restrictions(byGroup map[string]Restriction) []server.Restriction {
-	var list []server.Restriction
-	for _, group := range slices.Sorted(maps.Keys(byGroup)) {
-		list = append(list, server.Restriction{Groups: []string{group}, Header: byGroup[group].Header, Value: byGroup[group].Value})
-	}
-	return list
 }
 
 func (o *Options) exitTimeout() time.Duration { return max(o.ExitTimeout, 0) }

@@ -118,24 +118,12 @@ type RepositoryOptions struct {
 	Mounts map[string]string
 }
 
-// Restriction is what a request must carry to use a group of endpoints.
-type Restriction struct {
-	Header, Value string
-}
-
-// HTTPOptions are about the HTTP endpoint.
+// HTTPOptions configure the HTTP endpoint. The limits and restrictions of Config also hold for the
+// other endpoints that speak HTTP. New sets ServerName, ServerVersion, Certificates, Hosts,
+// Addresses, MaxGroupInstances, MaxLoadFiles, Connections and ExitTimeout.
 type HTTPOptions struct {
-	Allow          bool
-	Address        string
-	Port           int // 0: the kernel chooses, and HTTPAddr tells
-	ReusePort      bool
-	MaxInputBytes  int64                  // --http-max-input-size: of JSON and of what is decompressed
-	ForwardPattern string                 // --http-header-forward-pattern: RE2; empty forwards nothing
-	Restricted     map[string]Restriction // --http-restricted-api, by group of endpoints
-	AllowOrigins   []string               // --http-cors-allow-origin: of pages that may use the endpoints from a browser; "*" is any
-	// Limits are sizes, counts and times that bound what clients may ask. The fields
-	// above and ExitTimeout take the place of those of the same name in it.
-	Limits rest.Config
+	Allow bool // --allow-http
+	rest.Config
 }
 
 // HTTPSOptions are about the HTTP endpoint through TLS, which stands beside the other or
@@ -150,27 +138,11 @@ type HTTPSOptions struct {
 	RootCertFile string // --https-root-cert: whose clients are accepted; "": clients show no certificate
 }
 
-// GRPCOptions are about the gRPC endpoint.
+// GRPCOptions configure the gRPC endpoint. New sets ServerName, ServerVersion, MaxLoadFiles,
+// Connections and ExitTimeout. TLS.Mutual implies TLS.Enabled.
 type GRPCOptions struct {
-	Allow            bool
-	Address          string
-	Port             int // 0: the kernel chooses, and GRPCAddr tells
-	ReusePort        bool
-	ForwardPattern   string
-	Restricted       map[string]Restriction // --grpc-restricted-protocol
-	ResponsePoolSize int                    // --grpc-max-response-pool-size: responses that a stream may have waiting
-	Compression      string                 // --grpc-infer-response-compression-level: none, low, medium, high
-	// Limits are as those of HTTPOptions.
-	Limits grpc.Config
-
-	UseTLS, MutualTLS               bool
-	CertFile, KeyFile, RootCertFile string        // PEM
-	KeepaliveTime                   time.Duration // --grpc-keepalive-time
-	KeepaliveTimeout                time.Duration // --grpc-keepalive-timeout
-	KeepaliveWithoutCalls           bool          // --grpc-keepalive-permit-without-calls
-	MinPingInterval                 time.Duration // --grpc-http2-min-recv-ping-interval-without-data
-	MaxConnectionAge                time.Duration // --grpc-max-connection-age: 0 is none
-	MaxConnectionAgeGrace           time.Duration // --grpc-max-connection-age-grace: 0 is none
+	Allow bool // --allow-grpc
+	grpc.Config
 }
 
 // SageMakerOptions are about the endpoint of Amazon SageMaker, at all addresses. Limits and
@@ -200,14 +172,14 @@ type VertexAIOptions struct {
 // HTTP.
 type OpenAIOptions struct {
 	Allow            bool
-	Address          string                 // --openai-address: that of HTTP if empty
-	Port             int                    // --openai-port; 0: the kernel chooses, and OpenAIAddr tells
-	DefaultMaxTokens int                    // --openai-default-max-tokens: 0 is 16
-	Format           string                 // --openai-backend: vllm or tensorrtllm; "" as the backend of each model says
-	Tokenizer        string                 // --openai-tokenizer: a folder or a tokenizer_config.json; its template makes prompts of chats
-	ChatTemplate     string                 // --openai-chat-template: a file that takes the place of the tokenizer's template
-	Tensors          map[string]string      // --openai-tensor: the models' names of tensors
-	Restricted       map[string]Restriction // --openai-restricted-api, by group of endpoints
+	Address          string               // --openai-address: that of HTTP if empty
+	Port             int                  // --openai-port; 0: the kernel chooses, and OpenAIAddr tells
+	DefaultMaxTokens int                  // --openai-default-max-tokens: 0 is 16
+	Format           string               // --openai-backend: vllm or tensorrtllm; "" as the backend of each model says
+	Tokenizer        string               // --openai-tokenizer: a folder or a tokenizer_config.json; its template makes prompts of chats
+	ChatTemplate     string               // --openai-chat-template: a file that takes the place of the tokenizer's template
+	Tensors          map[string]string    // --openai-tensor: the models' names of tensors
+	Restricted       []server.Restriction // --openai-restricted-api
 }
 
 // MetricsOptions are about the metrics endpoint. Its connections have the limits of
@@ -303,15 +275,8 @@ func Defaults() Options {
 			Control: ControlNone, PollInterval: 15 * time.Second, LoadThreads: 4, StrictReadiness: true,
 			AgentDirectory: "/opt/tritonserver/repoagents",
 		},
-		HTTP: HTTPOptions{
-			Allow: true, Address: "0.0.0.0", Port: 8000, MaxInputBytes: 64 << 20,
-			Limits: rest.Config{Config: http1.Config{DrainTime: 5 * time.Second}}.WithDefaults(),
-		},
-		GRPC: GRPCOptions{
-			Allow: true, Address: "0.0.0.0", Port: 8001, ResponsePoolSize: 1<<31 - 1, Compression: "none",
-			KeepaliveTime: 2 * time.Hour, KeepaliveTimeout: 20 * time.Second, MinPingInterval: 5 * time.Minute,
-			Limits: grpc.Config{}.WithDefaults(),
-		},
+		HTTP:     HTTPOptions{Allow: true, Config: rest.Config{Port: 8000, Config: http1.Config{DrainTime: 5 * time.Second}}.WithDefaults()},
+		GRPC:     GRPCOptions{Allow: true, Config: grpc.Config{Port: 8001}.WithDefaults()},
 		Metrics:  MetricsOptions{Allow: true, AllowStatus: true, Port: 8002, Series: metrics.Config{CPU: true, GPU: true, Interval: 2 * time.Second, PinnedPoolBytes: 256 << 20}},
 		Trace:    tracing.Config{Mode: tracing.Triton, Rate: 1000, Count: -1},
 		Backends: BackendOptions{Directory: "/opt/tritonserver/backends"},

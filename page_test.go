@@ -67,7 +67,7 @@ func TestPageIsForThisMachine(t *testing.T) {
 // connection of the browser still open.
 func TestPageIsServedBesideTheOthers(t *testing.T) {
 	o := options(t, repository(t, doubleModel))
-	o.Page.Allow, o.HTTP.Limits.DrainTime = true, time.Hour
+	o.Page.Allow, o.HTTP.DrainTime = true, time.Hour
 	s, stop, ended := serve(t, o)
 
 	client := &http.Client{Transport: &http.Transport{}}

@@ -65,7 +65,7 @@ func options(t testing.TB, repository string) nereid.Options {
 	o.HTTP.Address, o.HTTP.Port = "127.0.0.1", 0
 	o.GRPC.Address, o.GRPC.Port = "127.0.0.1", 0
 	o.Metrics.Port = 0
-	o.HTTP.Limits.DrainTime = 0 // the client's connection stays open
+	o.HTTP.DrainTime = 0 // the client's connection stays open
 	o.Backends.Settings = map[string]map[string]string{"python": {"python-executable": testkit.Python(t).Path}}
 	o.Logger = zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
 	return o

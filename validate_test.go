@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc"
 )
 
@@ -29,15 +30,15 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"Limits.GroupInstances is 2147483648", func(o *Options) { o.Limits.GroupInstances = 1 << 31 }},
 		{"Limits.Processes.Output.LineBytes is 16777217", func(o *Options) { o.Limits.Processes.Output.LineBytes = 16<<20 + 1 }},
 		{"Limits.Processes.Calls.Bytes is -1", func(o *Options) { o.Limits.Processes.Calls.Bytes = -1 }},
-		{"GRPC.StreamWindowBytes is 65535", func(o *Options) { o.GRPC.Limits.StreamWindowBytes = 65535 }},
+		{"GRPC.StreamWindowBytes is 65535", func(o *Options) { o.GRPC.StreamWindowBytes = 65535 }},
 		{"HostPolicies: ", func(o *Options) { o.HostPolicies = map[string]map[string]string{"p": {"what": "1"}} }},
 		{`Backends.Linked has the name "python"`, func(o *Options) { WithBackend("python", noBackend)(o) }},
 		{`Backends.Linked has the name "a/b"`, func(o *Options) { WithBackend("a/b", noBackend)(o) }},
 		{`Backends.Linked has no function for "x"`, func(o *Options) { WithBackend("x", nil)(o) }},
 		{"HTTP.Port is 65536", func(o *Options) { o.HTTP.Port = 65536 }},
 		{"HTTP.ForwardPattern: ", func(o *Options) { o.HTTP.ForwardPattern = "(" }},
-		{"HTTP.Restricted: ", func(o *Options) { o.HTTP.Restricted = map[string]Restriction{"what": {Header: "k", Value: "v"}} }},
-		{"HTTP.MaxHeaderBytes is -1", func(o *Options) { o.HTTP.Limits.MaxHeaderBytes = -1 }},
+		{"HTTP.Restricted: ", func(o *Options) { o.HTTP.Restricted = []server.Restriction{{Groups: []string{"what"}, Header: "k", Value: "v"}} }},
+		{"HTTP.MaxHeaderBytes is -1", func(o *Options) { o.HTTP.MaxHeaderBytes = -1 }},
 		{"GRPC.KeepaliveTime is -1", func(o *Options) { o.GRPC.KeepaliveTime = -1 }},
 		{"GRPC.Compression", func(o *Options) { o.GRPC.Compression = "much" }},
 		{"GRPC.Port is 8000", func(o *Options) { o.GRPC.Port = 8000 }},
@@ -71,7 +72,7 @@ func TestPortsThatTheKernelChooses(t *testing.T) {
 	if err := o.Validate(); err != nil {
 		t.Errorf("three ports 0: got error %v, want none", err)
 	}
-	o.GRPC.Allow, o.GRPC.Port, o.GRPC.Limits = false, -1, grpc.Config{MaxCalls: -1}
+	o.GRPC = GRPCOptions{Config: grpc.Config{Port: -1, MaxCalls: -1}}
 	if err := o.Validate(); err != nil {
 		t.Errorf("a wrong port of an endpoint that is off: got error %v, want none", err)
 	}

@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"cli/completion": {"cli/command"},
 	"cli/devserver":  {"panics", "cli/command", "cli/logs", "models/diagnosis"},
 	"cli/entry":      {},
-	"cli/flags":      {".", "backend/native", "backend/python", "cli/command", "cli/logs", "devices", "infer", "internal/spelling", "budget", "metrics", "models/cache", "models/repository", "server/openai", "server/page/admission", "server/rest/origins", "server/tracing"},
+	"cli/flags":      {".", "backend/native", "backend/python", "cli/command", "cli/logs", "devices", "infer", "internal/spelling", "budget", "metrics", "models/cache", "models/repository", "server", "server/openai", "server/page/admission", "server/rest/origins", "server/tracing"},
 	"cli/env":        {"cli/command", "conda", "conda/cache"},
 	"cli/notify":     {"panics"},
 	"cli/health":     {"cli/command"},

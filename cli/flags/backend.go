@@ -2,6 +2,7 @@ package flags
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid"
@@ -11,31 +12,26 @@ import (
 func backendFlags() []group {
 	return []group{
 		{title: "Backend", flags: []flag{
-			{"backend-directory", "<string>", "Directory of backends' libraries. Default: /opt/tritonserver/backends.",
-				setString(func(o *Options) *string { return &o.Backends.Directory })},
-			{"backend-config", "<<string>,<string>=<string>>", "<backend>,<key>=<value>: a setting of a backend; without " +
-				"<backend>, of all. May be given several times.",
-				setBackendConfig},
+			word("backend-directory", "Directory of plugins and Python-based backends.",
+				func(o *Options) *string { return &o.Backends.Directory }),
+			row("backend-config", "<<string>,<string>=<string>>", "<backend>,<key>=<value>: a setting of one backend; without <backend>, of all backends. May be given several times.",
+				setBackendConfig),
 		}},
 		{title: "Repository Agent", flags: []flag{
-			{"repoagent-directory", "<string>", "Directory of repository agents' libraries. " +
-				"Default: /opt/tritonserver/repoagents.",
-				setString(func(o *Options) *string { return &o.Repository.AgentDirectory })},
+			word("repoagent-directory", "Directory of repository agents.",
+				func(o *Options) *string { return &o.Repository.AgentDirectory }),
 		}},
 		{title: "Response Cache", flags: []flag{
-			{"cache-config", "<<string>,<string>=<string>>", "<cache>,<key>=<value>: a setting of the response cache, such " +
-				"as local,size=1048576. May be given several times.",
-				setCacheConfig},
-			{"cache-directory", "<string>", "Directory of caches' libraries. Default: /opt/tritonserver/caches.",
-				setString(func(o *Options) *string { return &o.Cache.Directory })},
+			row("cache-config", "<<string>,<string>=<string>>", "<cache>,<key>=<value>: a setting of the response cache, such as local,size=1048576. May be given several times.",
+				setCacheConfig),
+			word("cache-directory", "Directory of cache libraries.",
+				func(o *Options) *string { return &o.Cache.Directory }),
 		}},
 		{title: "Rate Limiter", flags: []flag{
-			{"rate-limit", "<string>", "\"execution_count\": instances wait for their turn by priority and use, and for " +
-				"their resources; \"off\": they run when they are ready. Default: off.",
-				setRateLimit},
-			{"rate-limit-resource", "<<string>:<integer>:<integer>>", "<resource>:<count>[:<device>]: how much of a resource " +
-				"there is, on each device or on one. May be given several times.",
-				addResource},
+			row("rate-limit", "<string>", "\"execution_count\": instances wait for their turn by priority and for their resources; \"off\": they run as soon as they are ready. Default: off.",
+				setRateLimit),
+			row("rate-limit-resource", "<<string>:<integer>:<integer>>", "<resource>:<count>[:<device>]: the available amount of a resource, on every device or on one. May be given several times.",
+				addResource),
 		}},
 		{title: "Memory/Device Management", flags: memoryFlags()},
 	}
@@ -43,47 +39,45 @@ func backendFlags() []group {
 
 func memoryFlags() []flag {
 	return []flag{
-		{"pinned-memory-pool-byte-size", "<integer>", "Memory that is pinned for GPUs. Default: 268435456.",
-			setWith(parseInt64, func(o *Options) *int64 { return &o.Metrics.Series.PinnedPoolBytes })},
-		{"cuda-memory-pool-byte-size", "<<integer>:<integer>>", "<device>:<bytes>: memory taken on a GPU. May be given " +
-			"several times.",
-			setPerDevice(parseUint64, func(o *Options) *map[int]uint64 { return &o.Memory.CUDAPoolBytes })},
-		{"cuda-virtual-address-size", "<<integer>:<integer>>", "<device>:<bytes>: room for each state that can grow on a " +
-			"GPU. May be given several times.",
-			setPerDevice(parseUint64, func(o *Options) *map[int]uint64 { return &o.Memory.CUDAVirtualAddressBytes })},
-		{"min-supported-compute-capability", "<float>", "GPUs below this are not used. Default: 6.0 where there is a CUDA driver, else 0.0.",
-			setWith(parseFloat, func(o *Options) *float64 { return &o.Backends.MinComputeCapability })},
-		{"buffer-manager-thread-count", "<integer>", "Threads that help to copy tensors. Default: 0.",
-			setInt(func(o *Options) *int { return &o.Threads.BufferManager })},
-		{"host-policy", "<<string>,<string>=<string>>", "<policy>,<key>=<value>: numa-node or cpu-cores of a policy. May be " +
-			"given several times.",
-			setHostPolicy},
-		{"model-load-gpu-limit", "<<device_id>:<fraction>>", "Refuse to load models on a GPU of which more than this " +
-			"fraction is taken. May be given several times.",
-			setPerDevice(parseFloat, func(o *Options) *map[int]float64 { return &o.Backends.LoadGPULimit })},
+		typed("pinned-memory-pool-byte-size", "<integer>", "Size of the pinned memory pool, in bytes.",
+			parseInt64, func(n int64) string { return strconv.FormatInt(n, 10) }, func(o *Options) *int64 { return &o.Metrics.Series.PinnedPoolBytes }),
+		row("cuda-memory-pool-byte-size", "<<integer>:<integer>>", "<device>:<bytes>: size of the memory pool on a GPU. May be given several times.",
+			setPerDevice(parseUint64, func(o *Options) *map[int]uint64 { return &o.Memory.CUDAPoolBytes })),
+		row("cuda-virtual-address-size", "<<integer>:<integer>>", "<device>:<bytes>: address space for each growable state on a GPU. May be given several times.",
+			setPerDevice(parseUint64, func(o *Options) *map[int]uint64 { return &o.Memory.CUDAVirtualAddressBytes })),
+		row("min-supported-compute-capability", "<float>", "Minimum compute capability of GPUs that are used. Default: 6.0 if a CUDA driver is present, else 0.0.",
+			setWith(parseFloat, func(o *Options) *float64 { return &o.Backends.MinComputeCapability })),
+		number("buffer-manager-thread-count", "Number of threads that copy tensors.",
+			func(o *Options) *int { return &o.Threads.BufferManager }),
+		row("host-policy", "<<string>,<string>=<string>>", "<policy>,<key>=<value>: numa-node or cpu-cores of a policy. May be given several times.",
+			setHostPolicy),
+		row("model-load-gpu-limit", "<<device_id>:<fraction>>", "<device>:<fraction>: reject loads on a GPU once this fraction of its memory is in use. May be given several times.",
+			setPerDevice(parseFloat, func(o *Options) *map[int]float64 { return &o.Backends.LoadGPULimit })),
 	}
 }
 
 // deprecatedFlags still work; each prints a warning that names its successor.
 func deprecatedFlags() []group {
 	return []group{{title: "DEPRECATED", flags: []flag{
-		{"strict-model-config", "<boolean>", "Instead: --disable-auto-complete-config.",
+		row("strict-model-config", "<boolean>", "Use --disable-auto-complete-config instead.",
 			func(p *parser, text string) error {
 				p.warn("'--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.")
 				strict, err := parseBool(text)
 				p.oldStrict = &strict
 				return err
-			}},
-		{"response-cache-byte-size", "<integer>", "Instead: --cache-config local,size=<bytes>.",
-			setOldCache},
-		{"trace-file", "<string>", "Instead: --trace-config triton,file=<path>.", setOldTraceFile},
-		{"trace-level", "<string>", "Instead: --trace-config level=<OFF|TIMESTAMPS|TENSORS>.", addOldTraceLevel},
-		{"trace-rate", "<integer>", "Instead: --trace-config rate=<n>.",
-			setOldTrace("rate", "rate=<rate value>")},
-		{"trace-count", "<integer>", "Instead: --trace-config count=<n>.",
-			setOldTrace("count", "count=<count value>")},
-		{"trace-log-frequency", "<integer>", "Instead: --trace-config triton,log-frequency=<n>.",
-			setOldTrace("log-frequency", "triton,log-frequency=<log frequency value>")},
+			}),
+		row("response-cache-byte-size", "<integer>", "Use --cache-config local,size=<bytes> instead.",
+			setOldCache),
+		row("trace-file", "<string>", "Use --trace-config triton,file=<path> instead.",
+			setOldTraceFile),
+		row("trace-level", "<string>", "Use --trace-config level=<OFF|TIMESTAMPS|TENSORS> instead.",
+			addOldTraceLevel),
+		row("trace-rate", "<integer>", "Use --trace-config rate=<n> instead.",
+			setOldTrace("rate", "rate=<rate value>")),
+		row("trace-count", "<integer>", "Use --trace-config count=<n> instead.",
+			setOldTrace("count", "count=<count value>")),
+		row("trace-log-frequency", "<integer>", "Use --trace-config triton,log-frequency=<n> instead.",
+			setOldTrace("log-frequency", "triton,log-frequency=<log frequency value>")),
 	}}}
 }
 

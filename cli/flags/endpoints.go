@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/openai"
 	"github.com/nereid-serving/nereid/server/page/admission"
 )
@@ -23,227 +24,204 @@ func endpointFlags() []group {
 		{title: "Vertex", flags: vertexFlags()},
 		{title: "Metrics", flags: metricsFlags()},
 		{title: "Tracing", flags: []flag{
-			{"trace-config", "<<string>,<string>=<string>>", "A trace setting: level, rate, count or mode " +
-				"(<key>=<value>), or one of a mode (triton,file=<path>, triton,log-frequency=<n>, " +
-				"opentelemetry,url=<url>, ...). May be given several times.",
-				setTraceConfig},
+			row("trace-config", "<<string>,<string>=<string>>", "Trace setting: level, rate, count or mode (<key>=<value>), or a setting of one mode (triton,file=<path>, triton,log-frequency=<n>, opentelemetry,url=<url>, ...). May be given several times.",
+				setTraceConfig),
 		}},
 	}
 }
 
 func httpFlags() []flag {
 	return []flag{
-		{"allow-http", "<boolean>", "Serve HTTP. Default: true.",
-			setBool(func(o *Options) *bool { return &o.HTTP.Allow })},
-		{"http-address", "<string>", "Address of the HTTP endpoint. Default: 0.0.0.0.",
-			setString(func(o *Options) *string { return &o.HTTP.Address })},
-		{"http-port", "<integer>", "Its port. Default: 8000.",
-			setInt(func(o *Options) *int { return &o.HTTP.Port })},
-		{"reuse-http-port", "<boolean>", "Share the port with other servers that say so too. Default: false.",
-			setBool(func(o *Options) *bool { return &o.HTTP.ReusePort })},
-		{"http-header-forward-pattern", "<string>", "Hand headers whose names this regular expression finds to the model, " +
-			"as parameters of the request. Default: none.",
-			setString(func(o *Options) *string { return &o.HTTP.ForwardPattern })},
-		{"http-thread-count", "<integer>", "Threads that serve HTTP. Default: 8.",
-			setInt(func(o *Options) *int { return &o.Threads.HTTP })},
-		{"http-max-input-size", "<integer>", "Most bytes of JSON in a request, and of what a compressed one expands to; " +
-			"binary tensors are not counted. Default: 67108864.",
-			setMaxInputSize},
-		{"http-restricted-api", "<<string>:<string>=<string>>", "<groups>:<header>=<value>: requests to these groups of " +
-			"endpoints must carry the header. The groups, separated by commas: " + strings.Join(endpointGroups, ", ") + ".",
-			setRestricted("api", func(o *Options) *map[string]nereid.Restriction { return &o.HTTP.Restricted })},
+		toggle("allow-http", "Serve HTTP.",
+			func(o *Options) *bool { return &o.HTTP.Allow }),
+		word("http-address", "Address of the HTTP endpoint.",
+			func(o *Options) *string { return &o.HTTP.Address }),
+		number("http-port", "Port of the HTTP endpoint.",
+			func(o *Options) *int { return &o.HTTP.Port }),
+		toggle("reuse-http-port", "Share the HTTP port with other servers that also set this flag.",
+			func(o *Options) *bool { return &o.HTTP.ReusePort }),
+		word("http-header-forward-pattern", "Pass headers whose names match this regular expression to the model, as request parameters. Default: none.",
+			func(o *Options) *string { return &o.HTTP.ForwardPattern }),
+		number("http-thread-count", "Number of HTTP threads.",
+			func(o *Options) *int { return &o.Threads.HTTP }),
+		typed("http-max-input-size", "<integer>", "Maximum size of the JSON of a request and of a decompressed body, in bytes. Binary tensors are not counted.",
+			parseMaxInputSize, func(n int64) string { return strconv.FormatInt(n, 10) }, func(o *Options) *int64 { return &o.HTTP.MaxInputBytes }),
+		row("http-restricted-api", "<<string>:<string>=<string>>", "<groups>:<header>=<value>: requests to these groups of endpoints must carry the header. Groups, separated by commas: "+strings.Join(endpointGroups, ", ")+".",
+			setRestricted("api", func(o *Options) *[]server.Restriction { return &o.HTTP.Restricted })),
 	}
 }
 
 // httpsFlags are additions to tritonserver's.
 func httpsFlags() []flag {
 	return []flag{
-		{"https-port", "<integer>", "Serve HTTP through TLS as well, at this port; with --allow-http=false, only so. Default: none.",
-			setInt(func(o *Options) *int {
+		row("https-port", "<integer>", "Also serve HTTP over TLS, at this port. With --allow-http=false, serve HTTPS only. Default: none.",
+			setWith(parseInt, func(o *Options) *int {
 				o.HTTPS.Allow = true
 				return &o.HTTPS.Port
-			})},
-		{"https-address", "<string>", "Address of that endpoint. Default: that of --http-address.",
-			setString(func(o *Options) *string { return &o.HTTPS.Address })},
-		{"https-server-cert", "<string>", "File with the server's certificate, PEM. It is read again when it changes, as the others are.",
-			setString(func(o *Options) *string { return &o.HTTPS.CertFile })},
-		{"https-server-key", "<string>", "File with its key, PEM.",
-			setString(func(o *Options) *string { return &o.HTTPS.KeyFile })},
-		{"https-root-cert", "<string>", "File with the certificate that clients' ones are checked against, PEM. " +
-			"Default: none, and clients show no certificate.",
-			setString(func(o *Options) *string { return &o.HTTPS.RootCertFile })},
+			})),
+		word("https-address", "Address of the HTTPS endpoint. Default: that of --http-address.",
+			func(o *Options) *string { return &o.HTTPS.Address }),
+		word("https-server-cert", "File with the server's certificate, PEM. All certificate files are reloaded when they change.",
+			func(o *Options) *string { return &o.HTTPS.CertFile }),
+		word("https-server-key", "File with the key of the certificate, PEM.",
+			func(o *Options) *string { return &o.HTTPS.KeyFile }),
+		word("https-root-cert", "File with the certificate authority of client certificates, PEM. Default: none; clients need no certificate.",
+			func(o *Options) *string { return &o.HTTPS.RootCertFile }),
 	}
 }
 
 func grpcFlags() []flag {
 	return []flag{
-		{"allow-grpc", "<boolean>", "Serve gRPC. Default: true.",
-			setBool(func(o *Options) *bool { return &o.GRPC.Allow })},
-		{"grpc-address", "<string>", "Address of the gRPC endpoint. Default: 0.0.0.0.",
-			setString(func(o *Options) *string { return &o.GRPC.Address })},
-		{"grpc-port", "<integer>", "Its port. Default: 8001.",
-			setInt(func(o *Options) *int { return &o.GRPC.Port })},
-		{"reuse-grpc-port", "<boolean>", "Share the port with other servers that say so too. Default: false.",
-			setBool(func(o *Options) *bool { return &o.GRPC.ReusePort })},
-		{"grpc-header-forward-pattern", "<string>", "As --http-header-forward-pattern, for gRPC metadata.",
-			setString(func(o *Options) *string { return &o.GRPC.ForwardPattern })},
-		{"grpc-infer-thread-count", "<integer>", "Threads that serve inference over gRPC, 2 to 128. Default: 2.",
-			setIntBetween(2, 128, "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
-				func(o *Options) *int { return &o.Threads.GRPCInfer })},
-		{"grpc-infer-allocation-pool-size", "<integer>", "Requests that are kept for reuse. Default: 8.",
-			setInt(func(o *Options) *int { return &o.Threads.AllocationPoolSize })},
-		{"grpc-max-response-pool-size", "<integer>", "Responses that may wait on one stream for a client that reads " +
-			"slowly. Default: 2147483647.",
-			setIntBetween(1, math.MaxInt32, "--grpc-max-response-pool-size must be greater than 0",
-				func(o *Options) *int { return &o.GRPC.ResponsePoolSize })},
-		{"grpc-use-ssl", "<boolean>", "Serve gRPC over TLS. Default: false.",
-			setBool(func(o *Options) *bool { return &o.GRPC.UseTLS })},
-		{"grpc-use-ssl-mutual", "<boolean>", "Over TLS, and only to clients with a certificate. Default: false.",
-			setBool(func(o *Options) *bool { return &o.GRPC.MutualTLS })},
-		{"grpc-server-cert", "<string>", "File with the server's certificate, PEM.",
-			setString(func(o *Options) *string { return &o.GRPC.CertFile })},
-		{"grpc-server-key", "<string>", "File with its key, PEM.",
-			setString(func(o *Options) *string { return &o.GRPC.KeyFile })},
-		{"grpc-root-cert", "<string>", "File with the certificate that clients' ones are checked against, PEM.",
-			setString(func(o *Options) *string { return &o.GRPC.RootCertFile })},
-		{"grpc-infer-response-compression-level", "<string>", "How responses are compressed: none, low, medium or high. " +
-			"Default: none.",
-			setCompression},
-		{"grpc-keepalive-time", "<integer>", "Milliseconds without traffic after which the server pings. Default: 7200000.",
-			setMillis(func(o *Options) *time.Duration { return &o.GRPC.KeepaliveTime })},
-		{"grpc-keepalive-timeout", "<integer>", "Milliseconds that it waits for the answer before it hangs up. " +
-			"Default: 20000.",
-			setMillis(func(o *Options) *time.Duration { return &o.GRPC.KeepaliveTimeout })},
-		{"grpc-keepalive-permit-without-calls", "<boolean>", "Ping while there are no calls too. Default: false.",
-			setBool(func(o *Options) *bool { return &o.GRPC.KeepaliveWithoutCalls })},
-		{"grpc-http2-max-pings-without-data", "<integer>", "Pings in a row without data between them; 0 is no limit. " +
-			"Default: 2.",
-			setInt(func(o *Options) *int { return &o.Threads.MaxPingsWithoutData })},
-		{"grpc-http2-min-recv-ping-interval-without-data", "<integer>", "Milliseconds that a client must leave between " +
-			"pings without data; a ping that comes earlier is a strike. Default: 300000.",
-			setMillis(func(o *Options) *time.Duration { return &o.GRPC.MinPingInterval })},
-		{"grpc-http2-max-ping-strikes", "<integer>", "Strikes before the server hangs up; 0 is no limit. Default: 2.",
-			setInt(func(o *Options) *int { return &o.Threads.MaxPingStrikes })},
-		{"grpc-max-connection-age", "<integer>", "Milliseconds that a connection may live. Default: no limit.",
-			setMillis(func(o *Options) *time.Duration { return &o.GRPC.MaxConnectionAge })},
-		{"grpc-max-connection-age-grace", "<integer>", "Milliseconds that its calls have to end after that. " +
-			"Default: no limit.",
-			setMillis(func(o *Options) *time.Duration { return &o.GRPC.MaxConnectionAgeGrace })},
-		{"grpc-restricted-protocol", "<<string>:<string>=<string>>", "As --http-restricted-api, for gRPC.",
-			setRestricted("protocol", func(o *Options) *map[string]nereid.Restriction { return &o.GRPC.Restricted })},
+		toggle("allow-grpc", "Serve gRPC.",
+			func(o *Options) *bool { return &o.GRPC.Allow }),
+		word("grpc-address", "Address of the gRPC endpoint.",
+			func(o *Options) *string { return &o.GRPC.Address }),
+		number("grpc-port", "Port of the gRPC endpoint.",
+			func(o *Options) *int { return &o.GRPC.Port }),
+		toggle("reuse-grpc-port", "Share the gRPC port with other servers that also set this flag.",
+			func(o *Options) *bool { return &o.GRPC.ReusePort }),
+		word("grpc-header-forward-pattern", "Like --http-header-forward-pattern, for gRPC metadata. Default: none.",
+			func(o *Options) *string { return &o.GRPC.ForwardPattern }),
+		numberWithin("grpc-infer-thread-count", "Number of gRPC inference threads, 2 to 128.", 2, 128, "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
+			func(o *Options) *int { return &o.Threads.GRPCInfer }),
+		number("grpc-infer-allocation-pool-size", "Number of requests kept for reuse.",
+			func(o *Options) *int { return &o.Threads.AllocationPoolSize }),
+		numberWithin("grpc-max-response-pool-size", "Maximum number of responses that wait on one stream for a slow client.", 1, math.MaxInt32, "--grpc-max-response-pool-size must be greater than 0",
+			func(o *Options) *int { return &o.GRPC.MaxStreamResponses }),
+		toggle("grpc-use-ssl", "Serve gRPC over TLS.",
+			func(o *Options) *bool { return &o.GRPC.TLS.Enabled }),
+		toggle("grpc-use-ssl-mutual", "Serve gRPC over TLS and require client certificates.",
+			func(o *Options) *bool { return &o.GRPC.TLS.Mutual }),
+		word("grpc-server-cert", "File with the server's certificate, PEM.",
+			func(o *Options) *string { return &o.GRPC.TLS.CertFile }),
+		word("grpc-server-key", "File with the key of the certificate, PEM.",
+			func(o *Options) *string { return &o.GRPC.TLS.KeyFile }),
+		word("grpc-root-cert", "File with the certificate authority of client certificates, PEM.",
+			func(o *Options) *string { return &o.GRPC.TLS.RootFile }),
+		row("grpc-infer-response-compression-level", "<string>", "Compression of responses: none, low, medium or high. Default: none.",
+			setCompression),
+		millis("grpc-keepalive-time", "Time without traffic before the server sends a ping, in milliseconds.",
+			func(o *Options) *time.Duration { return &o.GRPC.KeepaliveTime }),
+		millis("grpc-keepalive-timeout", "Time to wait for the reply to a ping before closing the connection, in milliseconds.",
+			func(o *Options) *time.Duration { return &o.GRPC.KeepaliveTimeout }),
+		toggle("grpc-keepalive-permit-without-calls", "Send pings even if no call is active.",
+			func(o *Options) *bool { return &o.GRPC.PermitPingsWithoutCalls }),
+		number("grpc-http2-max-pings-without-data", "Maximum number of consecutive pings without data between them; 0: no limit.",
+			func(o *Options) *int { return &o.Threads.MaxPingsWithoutData }),
+		millis("grpc-http2-min-recv-ping-interval-without-data", "Minimum time between pings of a client without data between them, in milliseconds. An earlier ping is a strike.",
+			func(o *Options) *time.Duration { return &o.GRPC.MinPingInterval }),
+		number("grpc-http2-max-ping-strikes", "Number of strikes before the server closes the connection; 0: no limit.",
+			func(o *Options) *int { return &o.Threads.MaxPingStrikes }),
+		millis("grpc-max-connection-age", "Maximum age of a connection, in milliseconds. Default: no limit.",
+			func(o *Options) *time.Duration { return &o.GRPC.MaxConnectionAge }),
+		millis("grpc-max-connection-age-grace", "Time for active calls to end after the maximum age, in milliseconds. Default: no limit.",
+			func(o *Options) *time.Duration { return &o.GRPC.MaxConnectionAgeGrace }),
+		row("grpc-restricted-protocol", "Like --http-restricted-api, for gRPC.", "As --http-restricted-api, for gRPC.",
+			setRestricted("protocol", func(o *Options) *[]server.Restriction { return &o.GRPC.Restricted })),
 	}
 }
 
 func sageMakerFlags() []flag {
 	return []flag{
-		{"allow-sagemaker", "<boolean>", "Serve SageMaker's protocol. Default: false.",
-			setBool(func(o *Options) *bool { return &o.SageMaker.Allow })},
-		{"sagemaker-port", "<integer>", "Its port. Default: 8080.",
-			setInt(func(o *Options) *int { return &o.SageMaker.Port })},
-		{"sagemaker-safe-port-range", "<<integer>-<integer>>", "Ports that the other endpoints may use.",
-			setSafePorts},
-		{"sagemaker-model-directory", "<string>", "Where the models lie that the platform loads. Default: /opt/ml/models.",
-			setString(func(o *Options) *string { return &o.SageMaker.ModelDirectory })},
-		{"sagemaker-thread-count", "<integer>", "Threads that serve it. Default: 8.",
-			setInt(func(o *Options) *int { return &o.Threads.SageMaker })},
+		toggle("allow-sagemaker", "Serve the SageMaker protocol.",
+			func(o *Options) *bool { return &o.SageMaker.Allow }),
+		number("sagemaker-port", "Port of the SageMaker endpoint.",
+			func(o *Options) *int { return &o.SageMaker.Port }),
+		row("sagemaker-safe-port-range", "<<integer>-<integer>>", "Range of ports that the other endpoints may use.",
+			setSafePorts),
+		word("sagemaker-model-directory", "Directory of the models that the platform loads.",
+			func(o *Options) *string { return &o.SageMaker.ModelDirectory }),
+		number("sagemaker-thread-count", "Number of SageMaker threads.",
+			func(o *Options) *int { return &o.Threads.SageMaker }),
 	}
 }
 
 func vertexFlags() []flag {
 	return []flag{
-		{"allow-vertex-ai", "<boolean>", "Serve Vertex AI's protocol. Default: true if AIP_MODE is PREDICTION.",
-			setBool(func(o *Options) *bool { return &o.VertexAI.Allow })},
-		{"vertex-ai-port", "<integer>", "Its port. Default: AIP_HTTP_PORT, or 8080.",
-			setInt(func(o *Options) *int { return &o.VertexAI.Port })},
-		{"vertex-ai-thread-count", "<integer>", "Threads that serve it. Default: 8.",
-			setInt(func(o *Options) *int { return &o.Threads.VertexAI })},
-		{"vertex-ai-default-model", "<string>", "The model of requests that name none.",
-			setString(func(o *Options) *string { return &o.VertexAI.DefaultModel })},
+		toggle("allow-vertex-ai", "Serve the Vertex AI protocol. Default: true if AIP_MODE is PREDICTION.",
+			func(o *Options) *bool { return &o.VertexAI.Allow }),
+		number("vertex-ai-port", "Port of the Vertex AI endpoint. Default: AIP_HTTP_PORT, or 8080.",
+			func(o *Options) *int { return &o.VertexAI.Port }),
+		number("vertex-ai-thread-count", "Number of Vertex AI threads.",
+			func(o *Options) *int { return &o.Threads.VertexAI }),
+		word("vertex-ai-default-model", "Model for requests that name no model.",
+			func(o *Options) *string { return &o.VertexAI.DefaultModel }),
 	}
 }
 
 // openAIFlags are those of Triton's OpenAI front end, which is a program of its own.
 func openAIFlags() []flag {
 	return []flag{
-		{"openai-port", "<integer>", "Serve clients of OpenAI's API at this port. Default: none.",
-			setInt(func(o *Options) *int {
+		row("openai-port", "<integer>", "Serve the OpenAI API at this port. Default: none.",
+			setWith(parseInt, func(o *Options) *int {
 				o.OpenAI.Allow = true
 				return &o.OpenAI.Port
-			})},
-		{"openai-address", "<string>", "Address of that endpoint. Default: that of --http-address.",
-			setString(func(o *Options) *string { return &o.OpenAI.Address })},
-		{"openai-backend", "<string>", "Form of the requests to all models: vllm or tensorrtllm. Default: vllm for models " +
-			"of the backend vllm, tensorrtllm for all others.",
-			setOpenAIFormat},
-		{"openai-default-max-tokens", "<integer>", "max_tokens of requests that do not say. Default: 16.",
-			setIntBetween(1, math.MaxInt32, "--openai-default-max-tokens must be greater than 0",
-				func(o *Options) *int { return &o.OpenAI.DefaultMaxTokens })},
-		{"openai-tokenizer", "<string>", "Directory of a tokenizer, or its tokenizer_config.json: its template makes prompts of chats, for all " +
-			"models. Default: none.",
-			setString(func(o *Options) *string { return &o.OpenAI.Tokenizer })},
-		{"openai-chat-template", "<string>", "File with a template that takes the place of the tokenizer's. Default: none, and without a " +
-			"tokenizer there are no chats.",
-			setString(func(o *Options) *string { return &o.OpenAI.ChatTemplate })},
-		{"openai-tensor", "<<string>=<string>>", "<tensor>=<name>: what models call a tensor of these requests, such as " +
-			"text_input=PROMPT. May be given several times.",
-			setOpenAITensor},
-		{"openai-restricted-api", "<<string>:<string>=<string>>", "As --http-restricted-api, for this endpoint. Its groups: " +
-			strings.Join(openai.Groups(), ", ") + ".",
-			setOpenAIRestricted},
+			})),
+		word("openai-address", "Address of the OpenAI endpoint. Default: that of --http-address.",
+			func(o *Options) *string { return &o.OpenAI.Address }),
+		row("openai-backend", "<string>", "Request format for all models: vllm or tensorrtllm. Default: vllm for models of the vllm backend, tensorrtllm for all others.",
+			setOpenAIFormat),
+		numberWithin("openai-default-max-tokens", "max_tokens of requests that do not set it.", 1, math.MaxInt32, "--openai-default-max-tokens must be greater than 0",
+			func(o *Options) *int { return &o.OpenAI.DefaultMaxTokens }),
+		word("openai-tokenizer", "Directory of a tokenizer, or its tokenizer_config.json. Its template renders the chats of all models. Default: none.",
+			func(o *Options) *string { return &o.OpenAI.Tokenizer }),
+		word("openai-chat-template", "File with a template that replaces the tokenizer's. Default: none; without a tokenizer, chats are rejected.",
+			func(o *Options) *string { return &o.OpenAI.ChatTemplate }),
+		row("openai-tensor", "<tensor>=<name>: the models' name for a tensor of OpenAI requests, such as text_input=PROMPT. May be given several times.", "<tensor>=<name>: what models call a tensor of these requests, such as text_input=PROMPT. May be given several times.",
+			setOpenAITensor),
+		row("openai-restricted-api", "<<string>:<string>=<string>>", "Like --http-restricted-api, for the OpenAI endpoint. Groups: "+
+			strings.Join(openai.Groups(), ", ")+".",
+			setOpenAIRestricted),
 	}
 }
 
 // pageFlags are about the page for browsers. An address or a port asks for it.
 func pageFlags() []flag {
 	return []flag{
-		{"http-ui", "<boolean>", "Serve a page for browsers: models, their states and figures, a form for requests. Default: true beside an HTTP endpoint, " +
-			"at 127.0.0.1, unless the port is in use.",
+		row("http-ui", "<boolean>", "Serve a web page that shows models, their states and statistics, and sends requests. Default: true at 127.0.0.1 if HTTP is served and the port is free.",
 			func(p *parser, text string) (err error) {
 				if p.o.Page.Allow, err = parseBool(text); err == nil {
 					p.o.Page.Dispensable = false
 				}
 				return err
-			}},
-		{"http-ui-address", "<string>", "Address of the page. Default: 127.0.0.1.",
+			}),
+		row("http-ui-address", "<string>", "Address of the web page. Default: 127.0.0.1.",
 			func(p *parser, text string) error {
 				p.o.Page.Address, p.o.Page.Dispensable = text, false
 				return nil
-			}},
-		{"http-ui-port", "<integer>", "Its port. Default: 8003.",
+			}),
+		row("http-ui-port", "<integer>", "Port of the web page. Default: 8003.",
 			func(p *parser, text string) (err error) {
 				p.o.Page.Port, err = parseInt(text)
 				p.o.Page.Dispensable = false
 				return err
-			}},
-		{"http-ui-host", "<string>", "A name by which browsers may reach the page, besides addresses and localhost. May be given several times. Default: none.",
+			}),
+		row("http-ui-host", "<string>", "Additional host name by which browsers may reach the web page; addresses and localhost are always allowed. May be given several times. Default: none.",
 			func(p *parser, text string) error {
 				p.o.Page.Hosts = append(p.o.Page.Hosts, text)
 				return admission.CheckHost(text)
-			}},
+			}),
 	}
 }
 
 func metricsFlags() []flag {
 	return []flag{
-		{"allow-metrics", "<boolean>", "Serve metrics. Default: true.",
-			setBool(func(o *Options) *bool { return &o.Metrics.Allow })},
-		{"allow-gpu-metrics", "<boolean>", "Among them those of GPUs. Default: true.",
-			setBool(func(o *Options) *bool { return &o.Metrics.Series.GPU })},
-		{"allow-cpu-metrics", "<boolean>", "Among them those of CPU and memory. Default: true.",
-			setBool(func(o *Options) *bool { return &o.Metrics.Series.CPU })},
-		{"allow-status", "<boolean>", "Serve the server's state at /status of the metrics endpoint, for nereid top: models, instances, " +
-			"errors with tracebacks, the last lines of the log. Default: true.",
-			setBool(func(o *Options) *bool { return &o.Metrics.AllowStatus })},
-		{"metrics-address", "<string>", "Address of the metrics endpoint. Default: that of --http-address.",
-			setString(func(o *Options) *string { return &o.Metrics.Address })},
-		{"metrics-port", "<integer>", "Its port. Default: 8002.",
-			setInt(func(o *Options) *int { return &o.Metrics.Port })},
-		{"metrics-interval-ms", "<integer>", "Milliseconds after which CPU and memory, also of the instances' processes, and GPUs are looked at again. Default: 2000.",
-			setWith(parseMillis64, func(o *Options) *time.Duration { return &o.Metrics.Series.Interval })},
-		{"metrics-config", "<<string>=<string>>", "What is measured: counter_latencies (default true), summary_latencies " +
-			"(false), histogram_latencies (false), stage_histograms (true; all: with every bucket), summary_quantiles (<quantile>:<error>, separated by commas); and how many " +
-			"series models may make: custom_series_per_model (10000), custom_series (100000), custom_bytes_per_model (33554432). May be given several times.",
-			setMetricsConfig},
+		toggle("allow-metrics", "Serve metrics.",
+			func(o *Options) *bool { return &o.Metrics.Allow }),
+		toggle("allow-gpu-metrics", "Include GPU metrics.",
+			func(o *Options) *bool { return &o.Metrics.Series.GPU }),
+		toggle("allow-cpu-metrics", "Include CPU and memory metrics.",
+			func(o *Options) *bool { return &o.Metrics.Series.CPU }),
+		toggle("allow-status", "Serve /status on the metrics endpoint, for nereid top: models, instances, errors with tracebacks and the last log lines.",
+			func(o *Options) *bool { return &o.Metrics.AllowStatus }),
+		word("metrics-address", "Address of the metrics endpoint. Default: that of --http-address.",
+			func(o *Options) *string { return &o.Metrics.Address }),
+		number("metrics-port", "Port of the metrics endpoint.",
+			func(o *Options) *int { return &o.Metrics.Port }),
+		typed("metrics-interval-ms", "<integer>", "Time between two measurements of CPUs, memory and GPUs, including those of instance processes, in milliseconds.",
+			parseMillis64, inMillis, func(o *Options) *time.Duration { return &o.Metrics.Series.Interval }),
+		row("metrics-config", "Metrics: counter_latencies (default true), summary_latencies (false), histogram_latencies (false), stage_histograms (true; all: with every bucket), summary_quantiles (<quantile>:<error>, separated by commas). Limits of custom metrics: custom_series_per_model (10000), custom_series (100000), custom_bytes_per_model (33554432). May be given several times.", "What is measured: counter_latencies (default true), summary_latencies (false), histogram_latencies (false), stage_histograms (true; all: with every bucket), summary_quantiles (<quantile>:<error>, separated by commas); and how many series models may make: custom_series_per_model (10000), custom_series (100000), custom_bytes_per_model (33554432). May be given several times.",
+			setMetricsConfig),
 	}
 }
 
@@ -255,7 +233,7 @@ var endpointGroups = []string{
 
 // setRestricted makes the setter for "<groups>:<header>=<value>"; what is "api"
 // or "protocol".
-func setRestricted(what string, field func(*Options) *map[string]nereid.Restriction) func(*parser, string) error {
+func setRestricted(what string, field func(*Options) *[]server.Restriction) func(*parser, string) error {
 	flag := map[string]string{"api": "--http-restricted-api", "protocol": "--grpc-restricted-protocol"}[what]
 	return setGroups(flag, what, func(name string) error {
 		if !slices.Contains(endpointGroups, name) {
@@ -267,28 +245,24 @@ func setRestricted(what string, field func(*Options) *map[string]nereid.Restrict
 
 func setOpenAIRestricted(p *parser, text string) error {
 	return setGroups("--openai-restricted-api", "api", openai.CheckGroup,
-		func(o *Options) *map[string]nereid.Restriction { return &o.OpenAI.Restricted })(p, text)
+		func(o *Options) *[]server.Restriction { return &o.OpenAI.Restricted })(p, text)
 }
 
-func setGroups(flag, what string, check func(string) error, field func(*Options) *map[string]nereid.Restriction) func(*parser, string) error {
+func setGroups(flag, what string, check func(string) error, field func(*Options) *[]server.Restriction) func(*parser, string) error {
 	return func(p *parser, text string) error {
 		s, ok := parseSetting(text, ":")
 		if !ok || s.name == "" {
 			return fmt.Errorf("%s option format is '<config name>:<setting>=<value>'. Got %s", flag, text)
 		}
-		restricted := *field(p.o)
-		if restricted == nil {
-			restricted = map[string]nereid.Restriction{}
-			*field(p.o) = restricted
-		}
-		for _, name := range strings.Split(s.name, ",") {
+		restricted := field(p.o)
+		for name := range strings.SplitSeq(s.name, ",") {
 			if err := check(name); err != nil {
 				return err
 			}
-			if _, twice := restricted[name]; twice {
+			if slices.ContainsFunc(*restricted, func(r server.Restriction) bool { return slices.Contains(r.Groups, name) }) {
 				return fmt.Errorf("restricted %s '%s' can not be specified in multiple config groups", what, name)
 			}
-			restricted[name] = nereid.Restriction{Header: s.key, Value: s.value}
+			*restricted = append(*restricted, server.Restriction{Groups: []string{name}, Header: s.key, Value: s.value})
 		}
 		return nil
 	}
@@ -317,16 +291,12 @@ func setOpenAITensor(p *parser, text string) error {
 	return nil
 }
 
-func setMaxInputSize(p *parser, text string) error {
+func parseMaxInputSize(text string) (int64, error) {
 	n, err := parseInt64(text)
-	switch {
-	case err != nil:
-		return err
-	case n <= 0:
-		return errors.New("--http-max-input-size must be greater than 0")
+	if err == nil && n <= 0 {
+		err = errors.New("--http-max-input-size must be greater than 0")
 	}
-	p.o.HTTP.MaxInputBytes = n
-	return nil
+	return n, err
 }
 
 func setCompression(p *parser, text string) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/command"
@@ -185,49 +184,4 @@ func (p *parser) finishStrict() {
 
 func (p *parser) warn(format string, args ...any) {
 	fmt.Fprintf(p.stderr, "Warning: "+format+"\n", args...)
-}
-
-// The functions below make the setter of a flag of the field that it fills.
-
-func setString(field func(*Options) *string) func(*parser, string) error {
-	return func(p *parser, text string) error {
-		*field(p.o) = text
-		return nil
-	}
-}
-
-func setWith[T any](parse func(string) (T, error), field func(*Options) *T) func(*parser, string) error {
-	return func(p *parser, text string) error {
-		value, err := parse(text)
-		if err != nil {
-			return err
-		}
-		*field(p.o) = value
-		return nil
-	}
-}
-
-func setBool(field func(*Options) *bool) func(*parser, string) error {
-	return setWith(parseBool, field)
-}
-
-func setInt(field func(*Options) *int) func(*parser, string) error { return setWith(parseInt, field) }
-
-func setMillis(field func(*Options) *time.Duration) func(*parser, string) error {
-	return setWith(parseMillis, field)
-}
-
-// setIntBetween refuses what Triton refuses with a text of its own.
-func setIntBetween(low, high int, refusal string, field func(*Options) *int) func(*parser, string) error {
-	return func(p *parser, text string) error {
-		n, err := parseInt(text)
-		switch {
-		case err != nil:
-			return err
-		case n < low || n > high:
-			return errors.New(refusal)
-		}
-		*field(p.o) = n
-		return nil
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
@@ -78,20 +79,21 @@ func TestFlagsFillOptions(t *testing.T) {
 			o.Limits = nereid.ModelLimits{QueuedRequests: 1, GroupInstances: 3, LoadFiles: 4, Processes: process.Limits{
 				Instances: 2, Output: output.Limits{Burst: 5, PerSecond: 6, LineBytes: 7}, Calls: hostcalls.Limits{Most: 8, Bytes: 9, Files: 10}, MemoryShare: 12,
 			}}
-			o.GRPC.Limits.StreamWindowBytes, o.GRPC.Limits.StreamFullTimeout = 65536, 11*time.Second
+			o.GRPC.StreamWindowBytes, o.GRPC.StreamFullTimeout = 65536, 11*time.Second
 		}},
 		{"backend config", []string{"--backend-config=python,a=1", "--backend-config=b=2", "--backend-config=python,a=x,y=3"}, func(o *Options) {
 			o.Backends.Settings = map[string]map[string]string{"python": {"a": "x,y=3"}, "": {"b": "2"}}
 		}},
 		{"openai", []string{"--openai-port=9000", "--openai-address=::1", "--openai-backend=vllm", "--openai-default-max-tokens=7", "--openai-tokenizer=t",
 			"--openai-chat-template=c", "--openai-tensor=text_input=P", "--openai-tensor=text_output=A", "--openai-restricted-api=inference,health:k=v"}, func(o *Options) {
-			v := nereid.Restriction{Header: "k", Value: "v"}
 			o.OpenAI = nereid.OpenAIOptions{Allow: true, Address: "::1", Port: 9000, DefaultMaxTokens: 7, Format: "vllm", Tokenizer: "t", ChatTemplate: "c",
-				Tensors: map[string]string{"text_input": "P", "text_output": "A"}, Restricted: map[string]nereid.Restriction{"inference": v, "health": v}}
+				Tensors:    map[string]string{"text_input": "P", "text_output": "A"},
+				Restricted: []server.Restriction{{Groups: []string{"inference"}, Header: "k", Value: "v"}, {Groups: []string{"health"}, Header: "k", Value: "v"}}}
 		}},
 		{"restricted", []string{"--http-restricted-api=health,trace:k=v=w", "--http-restricted-api=logging:l=m"}, func(o *Options) {
-			o.HTTP.Restricted = map[string]nereid.Restriction{
-				"health": {Header: "k", Value: "v=w"}, "trace": {Header: "k", Value: "v=w"}, "logging": {Header: "l", Value: "m"},
+			o.HTTP.Restricted = []server.Restriction{
+				{Groups: []string{"health"}, Header: "k", Value: "v=w"}, {Groups: []string{"trace"}, Header: "k", Value: "v=w"},
+				{Groups: []string{"logging"}, Header: "l", Value: "m"},
 			}
 		}},
 		{"traces", []string{"--trace-config=level=on", "--trace-config=level=TENSORS", "--trace-config=rate=7", "--trace-config=TRITON,file=f"}, func(o *Options) {

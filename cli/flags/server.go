@@ -17,29 +17,26 @@ func serverFlags() []group {
 			{name: "help", help: "Show this and exit with status 1."},
 		}},
 		{title: "Server", flags: []flag{
-			{"id", "<string>", "Name of the server, as its metadata tells it. Default: triton.",
-				setString(func(o *Options) *string { return &o.ServerID })},
-			{"exit-timeout-secs", "<integer>", "Seconds that a graceful exit may take: requests in flight end, models " +
-				"are unloaded. After that the server exits whatever still runs. Default: 30.",
-				setWith(parseSeconds, func(o *Options) *time.Duration { return &o.ExitTimeout })},
-			{"allow-client-shm", "<boolean>", "Let clients register shared memory and name it in requests. Default: false.",
-				setBool(func(o *Options) *bool { return &o.AllowClientSHM })},
+			word("id", "Name of the server in its metadata.",
+				func(o *Options) *string { return &o.ServerID }),
+			wholeSeconds("exit-timeout-secs", "Time for requests in flight to end and models to unload at shutdown, in seconds. After that the server exits.",
+				func(o *Options) *time.Duration { return &o.ExitTimeout }),
+			toggle("allow-client-shm", "Allow clients to register shared memory and refer to it in requests.",
+				func(o *Options) *bool { return &o.AllowClientSHM }),
 		}},
 		{title: "Logging", flags: []flag{
-			{"log-verbose", "<integer>", "Level of verbose lines; 0 is none. Default: 0.",
-				setWith(parseVerbose, func(o *Options) *int { return &o.Log.Verbose })},
-			{"log-info", "<boolean>", "Write information lines. Default: true.",
-				setBool(func(o *Options) *bool { return &o.Log.Info })},
-			{"log-warning", "<boolean>", "Write warning lines. Default: true.",
-				setBool(func(o *Options) *bool { return &o.Log.Warning })},
-			{"log-error", "<boolean>", "Write error lines. Default: true.",
-				setBool(func(o *Options) *bool { return &o.Log.Error })},
-			{"log-format", "<string>", "How a line begins: \"default\" (letter, month and day, time with " +
-				"microseconds) or \"ISO8601\" (date and time to the second, letter). Times are UTC. Default: default.",
-				setLogFormat},
-			{"log-file", "<string>", "Append all lines to this file. Default: information and verbose lines go to the " +
-				"standard output, warnings and errors to the standard error output.",
-				setString(func(o *Options) *string { return &o.Log.File })},
+			row("log-verbose", "<integer>", "Verbosity level; 0: off. Default: 0.",
+				setWith(parseVerbose, func(o *Options) *int { return &o.Log.Verbose })),
+			toggle("log-info", "Log informational messages.",
+				func(o *Options) *bool { return &o.Log.Info }),
+			toggle("log-warning", "Log warnings.",
+				func(o *Options) *bool { return &o.Log.Warning }),
+			toggle("log-error", "Log errors.",
+				func(o *Options) *bool { return &o.Log.Error }),
+			row("log-format", "<string>", "Prefix of log lines: \"default\" (letter, month and day, time with microseconds) or \"ISO8601\" (date and time in seconds, letter). Times are UTC. Default: default.",
+				setLogFormat),
+			word("log-file", "Append log lines to this file. Default: information goes to standard output, warnings and errors to standard error.",
+				func(o *Options) *string { return &o.Log.File }),
 		}},
 		{title: "Model Repository", flags: repositoryFlags()},
 	}
@@ -47,79 +44,69 @@ func serverFlags() []group {
 
 func repositoryFlags() []flag {
 	return []flag{
-		{"model-store", "<string>", "The same as --model-repository.", addRepository},
-		{"model-repository", "<string>", "A directory of models. May be given several times; a model that lies in more " +
-			"than one of them is not served.", addRepository},
-		{"exit-on-error", "<boolean>", "Exit if a model fails to load at start. Default: true.",
-			setBool(func(o *Options) *bool { return &o.ExitOnError })},
-		{"disable-auto-complete-config", "", "Do not complete model configurations: each model needs a whole one.",
+		row("model-store", "<string>", "Same as --model-repository.",
+			addRepository),
+		row("model-repository", "<string>", "Directory of models. May be given several times; a model that is in more than one of them is not served.",
+			addRepository),
+		toggle("exit-on-error", "Exit if a model fails to load at startup.",
+			func(o *Options) *bool { return &o.ExitOnError }),
+		row("disable-auto-complete-config", "", "Do not complete model configurations; each model needs a complete one.",
 			func(p *parser, _ string) error {
 				p.o.Repository.DisableAutoCompleteConfig = true
 				return nil
-			}},
-		{"strict-readiness", "<boolean>", "Be ready only while all models are; if false, whenever the server answers. " +
-			"Default: true.",
-			setBool(func(o *Options) *bool { return &o.Repository.StrictReadiness })},
-		{"model-control-mode", "<string>", "Which models are loaded: \"none\", all of them, once, at start; \"poll\", " +
-			"all of them, and again whenever their files change; \"explicit\", those of --load-model at start, and then " +
-			"what the load and unload requests say. Default: none.",
-			setControlMode},
-		{"repository-poll-secs", "<integer>", "Seconds between two looks at the repository in poll mode; 0: it is not looked at again. Default: 15.",
-			setWith(parseSeconds, func(o *Options) *time.Duration { return &o.Repository.PollInterval })},
-		{"load-model", "<string>", "A model to load at start in explicit mode. May be given several times; a single \"*\" " +
-			"is all models.",
+			}),
+		toggle("strict-readiness", "Report ready only while all models are ready; if false, whenever the server responds.",
+			func(o *Options) *bool { return &o.Repository.StrictReadiness }),
+		row("model-control-mode", "<string>", "Which models to load: \"none\": all, once, at startup; \"poll\": all, and again when their files change; \"explicit\": those of --load-model at startup, then as load and unload requests say. Default: none.",
+			setControlMode),
+		wholeSeconds("repository-poll-secs", "Interval between checks of the repository in poll mode, in seconds; 0: never.",
+			func(o *Options) *time.Duration { return &o.Repository.PollInterval }),
+		row("load-model", "<string>", "Model to load at startup in explicit mode. May be given several times; a single \"*\" loads all models.",
 			func(p *parser, text string) error {
 				p.o.Repository.StartupModels = append(p.o.Repository.StartupModels, text)
 				return nil
-			}},
-		{"model-config-name", "<string>", "Read configs/<name>.pbtxt of a model, where there is one, in the place of its " +
-			"config.pbtxt.",
+			}),
+		row("model-config-name", "<string>", "Read configs/<name>.pbtxt of a model, if it exists, instead of config.pbtxt.",
 			func(p *parser, text string) error {
 				if text == "" {
 					return errors.New("Error: empty argument for --model-config-name")
 				}
 				p.o.Repository.ConfigName = text
 				return nil
-			}},
-		{"model-load-thread-count", "<integer>", "How many models are loaded side by side. Default: 4.",
-			setInt(func(o *Options) *int { return &o.Repository.LoadThreads })},
-		{"model-load-retry-count", "<integer>", "How often a load that failed is tried again. Default: 0.",
-			setInt(func(o *Options) *int { return &o.Repository.LoadRetries })},
-		{"model-namespacing", "<boolean>", "Let models of the same name live in different repositories. Default: false.",
-			setBool(func(o *Options) *bool { return &o.Repository.Namespacing })},
-		{"enable-peer-access", "<boolean>", "Let GPUs reach each other's memory. Default: true.",
-			setBool(func(o *Options) *bool { return &o.Memory.EnablePeerAccess })},
+			}),
+		number("model-load-thread-count", "Number of models loaded in parallel.",
+			func(o *Options) *int { return &o.Repository.LoadThreads }),
+		number("model-load-retry-count", "Number of retries of a failed load.",
+			func(o *Options) *int { return &o.Repository.LoadRetries }),
+		toggle("model-namespacing", "Allow models of the same name in different repositories.",
+			func(o *Options) *bool { return &o.Repository.Namespacing }),
+		toggle("enable-peer-access", "Allow GPUs to access each other's memory.",
+			func(o *Options) *bool { return &o.Memory.EnablePeerAccess }),
 	}
 }
 
 // ourFlags are the product's own.
 func ourFlags() []group {
 	return []group{{title: "OpenAI", ours: true, flags: openAIFlags()}, {title: "Nereid's own", ours: true, flags: slices.Concat([]flag{
-		{"request-memory-byte-size", "<integer>", "Memory that clients may make the server take: requests that are being served, " +
-			"their answers, and what is kept between them. What does not fit is refused, and everything else goes on. 0 is half of the " +
-			"memory that this process may use, as the machine and all control groups around it say. Default: 0.",
-			setWith(parseWholeSize, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
-		{"http-cors-allow-origin", "<string>", "The origin of a page, such as https://example.org, whose scripts may use the HTTP endpoints from a browser " +
-			"(CORS); \"*\" is any. May be given several times. Default: none.",
+		row("request-memory-byte-size", "<integer>", "Maximum memory for requests, responses and state between them, in bytes. Requests beyond it are rejected. 0: half of the memory that the machine and the control groups allow this process. Default: 0.",
+			setWith(parseWholeSize, func(o *Options) *uint64 { return &o.RequestMemoryBytes })),
+		row("http-cors-allow-origin", "<string>", "Origin, such as https://example.org, whose pages may use the HTTP endpoints from a browser (CORS); \"*\": any. May be given several times. Default: none.",
 			func(p *parser, text string) error {
 				if _, err := origins.New([]string{text}); err != nil {
 					return err
 				}
 				p.o.HTTP.AllowOrigins = append(p.o.HTTP.AllowOrigins, text)
 				return nil
-			}},
-		{"exit-delay-secs", "<integer>", "Seconds that the server goes on serving after SIGTERM, while it says that it is not ready and asks clients to " +
-			"connect elsewhere. What --exit-timeout-secs is for comes after them. Default: 0.",
-			setWith(parseSeconds, func(o *Options) *time.Duration { return &o.ExitDelay })},
-		{"strict-outputs", "<boolean>", "Answer with an error where a model's output is not in its configuration, or has another data type or " +
-			"shape; if false, the log has one warning for each model and output. Default: false.",
-			setBool(func(o *Options) *bool { return &o.StrictOutputs })},
-		{"dev", "", "Load a model anew when its sources change (.py and .pbtxt files in its directory), with requests waiting meanwhile and the last good " +
-			"version serving on after an error, and give the terminal to breakpoint() in models. Time limits of models do not hold.",
+			}),
+		wholeSeconds("exit-delay-secs", "Time after SIGTERM in which the server still serves, reports that it is not ready, and asks clients to reconnect elsewhere, in seconds. --exit-timeout-secs starts after it.",
+			func(o *Options) *time.Duration { return &o.ExitDelay }),
+		toggle("strict-outputs", "Reject outputs that are not in the model's configuration, or have another data type or shape. If false, log one warning per model and output.",
+			func(o *Options) *bool { return &o.StrictOutputs }),
+		row("dev", "", "Reload a model when its sources change (.py and .pbtxt files in its directory). Requests wait meanwhile; after an error the last good version keeps serving. breakpoint() in models gets the terminal. Time limits of models are off.",
 			func(p *parser, _ string) error {
 				p.o.Repository.Develop = true
 				return nil
-			}},
+			}),
 	}, recordFlags(), pageFlags(), limitFlags(), modelLimitFlags(), []flag{
 		{name: "version", help: "Show the version of this binary and exit."},
 	})}}

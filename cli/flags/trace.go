@@ -2,7 +2,6 @@ package flags
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -179,25 +178,15 @@ func recordFlags() []flag {
 		}
 	}
 	return []flag{
-		{"record", "<string>", "Keep the requests of clients, with what they were answered, in files of this directory, which nereid replay sends again. " +
-			"They have what clients sent. Default: none.",
-			setString(func(o *Options) *string { return &o.Record.Directory })},
-		{"record-models", "<string>", "Names of the models whose requests --record keeps, separated by commas. Default: all.",
-			names(func(o *Options) *[]string { return &o.Record.Models })},
-		{"record-redact", "<string>", "Names of inputs, outputs and parameters of which --record does not keep the values, separated by commas. Default: none.",
-			names(func(o *Options) *[]string { return &o.Record.Redact })},
-		{"record-max-requests", "<integer>", "Files that the directory of --record may have. Default: 10000.",
-			setWith(parseMost, func(o *Options) *int64 { return &o.Record.MaxRequests })},
-		{"record-max-bytes", "<integer>", "Bytes that the files of the directory of --record may have. Default: 1073741824.",
-			setWith(parseMost, func(o *Options) *int64 { return &o.Record.MaxBytes })},
+		word("record", "Record clients' requests and their responses in files in this directory, for nereid replay. Default: none.",
+			func(o *Options) *string { return &o.Record.Directory }),
+		row("record-models", "<string>", "Models whose requests --record keeps, separated by commas. Default: all.",
+			names(func(o *Options) *[]string { return &o.Record.Models })),
+		row("record-redact", "<string>", "Names of inputs, outputs and parameters whose values --record omits, separated by commas. Default: none.",
+			names(func(o *Options) *[]string { return &o.Record.Redact })),
+		most("record-max-requests", "Maximum number of files in the directory of --record.",
+			func(o *Options) *int64 { return &o.Record.MaxRequests }),
+		most("record-max-bytes", "Maximum size of all files in the directory of --record, in bytes.",
+			func(o *Options) *int64 { return &o.Record.MaxBytes }),
 	}
-}
-
-// parseMost reads a limit that is at least 1.
-func parseMost(text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("it is %q, want a number, 1 or more", text)
-	}
-	return n, nil
 }

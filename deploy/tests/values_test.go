@@ -50,6 +50,7 @@ var unusual = map[string]struct{ value, with string }{
 	"server.grpcMaxConnectionAgeMs":        {"1000000000", ""},
 	"server.grpcMaxConnectionAgeGraceMs":   {"1000000000", ""},
 	"server.ompThreads":                    {"1000000", ""},
+	"server.flags":                         {"{ http-max-connections: 1000000, strict-outputs: true, record: '/tmp/a: #b' }", ""},
 	"server.extraArgs":                     {"[ '--log-file=/tmp/a: #b', '--log-info=true' ]", ""},
 	"ports.http":                           {"65535", ""},
 	"ports.grpc":                           {"65534", ""},
@@ -166,11 +167,11 @@ func chartValues(t *testing.T) map[string]any {
 	return values(t, string(text))
 }
 
-// leaves are the paths of all values, by whether the schema closes them: a map that the schema leaves open is one value, and so is a probe.
+// leaves are the paths of all values, by whether the schema closes them: a map that the schema leaves open is one value, and so are a probe and the flags.
 func leaves(t *testing.T, path string, schema, value any) (found []string) {
 	t.Helper()
 	properties, _ := at(schema, "properties").(map[string]any)
-	if at(schema, "additionalProperties") != false || strings.HasPrefix(path, "probes.") {
+	if at(schema, "additionalProperties") != false || strings.HasPrefix(path, "probes.") || path == "server.flags" {
 		return []string{path}
 	}
 	fields, _ := value.(map[string]any)

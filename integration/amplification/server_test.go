@@ -105,7 +105,7 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 	o.RequestMemoryBytes = accountLimit
 	o.AllowClientSHM = true
 	o.Repository.Paths, o.Repository.Control, o.Repository.StartupModels = []string{models}, nereid.ControlExplicit, []string{goodModel, numbers}
-	o.HTTP.Address, o.HTTP.Port, o.HTTP.Limits.DrainTime = "127.0.0.1", 0, 0
+	o.HTTP.Address, o.HTTP.Port, o.HTTP.DrainTime = "127.0.0.1", 0, 0
 	o.GRPC.Address, o.GRPC.Port = "127.0.0.1", 0
 	o.Metrics.Port = 0
 	o.OpenAI.Allow, o.OpenAI.ChatTemplate = true, template
