@@ -5,8 +5,10 @@ PYTHON  ?= python3
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/nereid-serving/nereid/cli.version=$(VERSION)
 
-# The race detector needs a C compiler; nothing else does.
-RACE := $(if $(shell command -v $(or $(CC),gcc) 2>/dev/null),-race)
+# .ci/run sets RACE=-race, which needs a C compiler, and PYTHONS=all. "make test" does without the race
+# detector and uses the oldest and the newest Python.
+RACE    ?=
+PYTHONS ?= ends
 
 FUZZTIME  ?= 5s
 BENCHTIME ?= 1s
@@ -43,6 +45,9 @@ DEVICES := ^Test(TensorsOnDevices|TracedTensorsOfDevices|MemoryOfClientsInAllMod
 
 # go test, with a line for each package and the time.
 PROGRESS := $(GO) run ./internal/progress
+
+# The interpreters of the Go tests, unless the caller names some.
+TESTED_PYTHONS = NEREID_TEST_PYTHONS="$${NEREID_TEST_PYTHONS-$$(.ci/tested-pythons $(PYTHONS))}"
 
 .NOTPARALLEL:
 
@@ -97,28 +102,26 @@ demo-ports:
 	@.ci/demo-ports $(PYTHON)
 
 .PHONY: test
-test: test-time build venvs environments client-venv test-go test-python ## all tests, in 15 minutes on two cores: Go with the seeds of the fuzz targets, Python, integration
+test: build venvs environments client-venv test-go test-python ## every test once: Go with the seeds of the fuzz targets, Python, integration
 
-.PHONY: test-time
-test-time:
-	@echo 'All tests: 15 minutes on two cores, and some more where .venvs is still to be made. "go test ./scheduler/..." tests one package.'
+# Long stories, which "make amplification" runs.
+STORIES := ./integration/amplification
 
 .PHONY: test-go
 test-go:
-	$(if $(RACE),,@echo 'no C compiler: the Go tests run without the race detector')
-	$(PROGRESS) $(RACE) -timeout 40m ./...
+	$(TESTED_PYTHONS) $(PROGRESS) $(RACE) -timeout 40m $$($(GO) list ./... | grep -v '$(STORIES:.%=%)$$')
 
 .PHONY: test-python
 test-python:
 	.ci/pytest
 
 .PHONY: test-long
-test-long: build venvs environments client-venv ## the tests that search at random or repeat, for longer than "make test" lets them
-	NEREID_TEST_LONG=1 $(PROGRESS) $(RACE) -timeout 20m -run '$(LONG)' ./...
+test-long: build venvs environments client-venv ## random and repeating tests for longer than in "make test"
+	NEREID_TEST_LONG=1 $(TESTED_PYTHONS) $(PROGRESS) $(RACE) -timeout 20m -run '$(LONG)' ./...
 
 .PHONY: amplification
-amplification: ## generated attacks on every entry point, whose live heap is compared with the account; "make test" makes a sample of them
-	$(PROGRESS) -count=1 -timeout 30m ./integration/amplification
+amplification: ## generated attacks on every entry point, whose live heap is compared with the account
+	$(PROGRESS) -count=1 -timeout 30m $(STORIES)
 
 .PHONY: integration
 integration: build venvs environments client-venv ## the tests of the real binary with real Pythons alone

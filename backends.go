@@ -69,8 +69,8 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// nativeSettings returns what a backend in Go is told: BackendSettings with the default batch size,
-// and the same as a message.
+// nativeSettings returns the settings of a Go backend: BackendSettings with the default batch size, as a
+// map and as a message.
 func (o *Options) nativeSettings(backend string) (values map[string]string, message string) {
 	values = o.BackendSettings(backend)
 	if _, set := values[batchSetting]; !set {

@@ -33,7 +33,7 @@ func (s *Server) countDevices(counters *metrics.Registry) {
 // gpus waits for the count and lists the GPUs on which instances may be placed.
 func (s *Server) gpus() []int32 { return s.devices.Usable() }
 
-// processes says what the processes of instances take, with the UUIDs of their GPUs.
+// processes returns the memory and CPU time of instance processes, with the UUIDs of their GPUs.
 func (s *Server) processes() []metrics.Process {
 	list := s.supervisor.Processes()
 	if name := s.gpuUUID(); name != nil {

@@ -29,10 +29,8 @@ import (
 // served; clients see it as the server's version.
 const ProtocolVersion = "2.51.0"
 
-// Options describe a server. Defaults returns what tritonserver does without flags;
-// the zero value serves nothing. Where a flag of command nereid sets a field, the
-// comment names the flag. New copies what it needs and keeps none of the maps and
-// slices for writing.
+// Options describe a server. Defaults returns tritonserver's defaults; the zero value serves nothing.
+// Comments name the flag of command nereid that sets a field. New does not modify maps and slices.
 type Options struct {
 	ServerID           string        // --id: the server's name in its metadata
 	ExitTimeout        time.Duration // --exit-timeout-secs: for requests in flight and for the unloading of models; below 0 is 0
@@ -40,7 +38,7 @@ type Options struct {
 	ExitOnError        bool          // --exit-on-error: New fails for a bad repository, and Run for a model that does not load
 	RequestMemoryBytes uint64        // --request-memory-byte-size: for all that clients make the server take; 0 is half of the memory
 	ClientLimits       budget.Limits // --client-max-…: bounds of values that are small by nature
-	CacheBytes         int64         // of the response cache; 0 is none
+	CacheBytes         int64         // size of the response cache; 0: no cache
 	AllowClientSHM     bool          // --allow-client-shm: clients may register regions of shared memory
 	StrictOutputs      bool          // --strict-outputs: outputs that are not as their model's config says are errors
 	MaxClientRegions   int           // --client-shm-max-regions: how many there may be; 0 is clientshm.DefaultMost
@@ -91,7 +89,7 @@ type ControlMode string
 // The control modes, as the start-up table spells them.
 const (
 	ControlNone     ControlMode = "MODE_NONE"     // all, once
-	ControlPoll     ControlMode = "MODE_POLL"     // what lies in the repository
+	ControlPoll     ControlMode = "MODE_POLL"     // the models in the repository
 	ControlExplicit ControlMode = "MODE_EXPLICIT" // the load and unload requests
 )
 
@@ -105,7 +103,7 @@ type RepositoryOptions struct {
 	LoadThreads               int           // --model-load-thread-count
 	LoadRetries               int           // --model-load-retry-count
 	Namespacing               bool          // --model-namespacing
-	Develop                   bool          // --dev: models are loaded anew when their sources change; the modes none and poll are one then
+	Develop                   bool          // --dev: models are reloaded when their sources change; the modes none and poll are the same then
 	StrictReadiness           bool          // --strict-readiness: ready only if all models are
 	DisableAutoCompleteConfig bool          // --disable-auto-complete-config
 	AgentDirectory            string        // --repoagent-directory
@@ -163,7 +161,7 @@ type SageMakerOptions struct {
 type VertexAIOptions struct {
 	Allow        bool   // --allow-vertex-ai
 	Port         int    // --vertex-ai-port; 0: the kernel chooses, and VertexAIAddr tells
-	DefaultModel string // --vertex-ai-default-model: "" is the only one that is ready
+	DefaultModel string // --vertex-ai-default-model: "" is the only ready model
 	PredictRoute string // AIP_PREDICT_ROUTE
 	HealthRoute  string // AIP_HEALTH_ROUTE
 }
@@ -190,7 +188,7 @@ type MetricsOptions struct {
 	Port    int    // 0: the kernel chooses, and MetricsAddr tells
 	// AllowStatus is --allow-status: /status tells what Server.Status does.
 	AllowStatus bool
-	// Series say what is measured: --metrics-config, --allow-cpu-metrics,
+	// Series selects the metrics: --metrics-config, --allow-cpu-metrics,
 	// --allow-gpu-metrics, --metrics-interval-ms. New fills in NoCustom and Log.
 	Series metrics.Config
 }

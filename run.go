@@ -58,10 +58,10 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Run loads the models and listens, unless that has been done, and serves until ctx
-// ends. For ExitDelay more it serves, and sends clients elsewhere. Then it accepts no more connections, lets requests in flight end, and unloads
-// the models, all within ExitTimeout. It returns nil if ctx ended it and nothing was
-// left over. What goes wrong while it serves is logged when it happens.
+// Run loads the models and listens, unless that has been done, and serves until ctx ends. It then serves
+// for ExitDelay more and sends clients elsewhere. After that it accepts no connections, waits for
+// requests in flight, and unloads the models, all within ExitTimeout. It returns nil if ctx ended it and
+// nothing was left over. Errors while serving are logged when they happen.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.loaded {
 		if err := s.Load(ctx); err != nil {

@@ -36,7 +36,7 @@ type Server struct {
 	log        zerolog.Logger
 	account    *budget.Account
 	requests   *shm.Pool
-	supervisor *process.Supervisor // of all processes; nil if the kernel refuses what it needs
+	supervisor *process.Supervisor // of all processes; nil if the kernel lacks a required feature
 	python     *python.Backend     // nil like it, and if its settings are wrong
 	devices    *devices.Devices    // nil without a CUDA driver, and like python
 	copier     *devices.Copier     // likewise
@@ -146,7 +146,7 @@ func (s *Server) Close() {
 		s.regions.Close()
 	}
 	s.devices.Close()
-	s.copier.Close() // which asks what was counted
+	s.copier.Close() // which reads the counters
 	for _, b := range s.linked {
 		b.Close()
 	}
@@ -164,7 +164,7 @@ func (s *Server) Close() {
 	}
 }
 
-// countStores shows what the repositories do that lie in object stores.
+// countStores adds metrics of repositories in object stores.
 func (s *Server) countStores(counters *metrics.Registry) {
 	for _, m := range s.repository.Stores() {
 		counters.Repository(m.Location().String(), m.Figures)
@@ -202,7 +202,7 @@ func (o *RateLimitOptions) limiter() *ratelimit.Limiter {
 	return ratelimit.New(explicit)
 }
 
-// makeSupervisor makes what hosts the processes of all backends, and the backend of those that are plugins.
+// makeSupervisor creates the supervisor of all backend processes, and the backend for plugins.
 func (s *Server) makeSupervisor(counters *metrics.Registry) (plugins backend.Backend) {
 	var err error
 	s.supervisor, err = process.New(process.Environment{

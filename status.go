@@ -71,7 +71,7 @@ func (s *Server) holders() (list []status.Holder) {
 	return list
 }
 
-// instances lists those that have processes.
+// instances lists the instances with processes.
 func (s *Server) instances() (list []status.Instance) {
 	if s.supervisor == nil {
 		return nil

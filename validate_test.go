@@ -37,7 +37,9 @@ func TestValidateNamesTheField(t *testing.T) {
 		{`Backends.Linked has no function for "x"`, func(o *Options) { WithBackend("x", nil)(o) }},
 		{"HTTP.Port is 65536", func(o *Options) { o.HTTP.Port = 65536 }},
 		{"HTTP.ForwardPattern: ", func(o *Options) { o.HTTP.ForwardPattern = "(" }},
-		{"HTTP.Restricted: ", func(o *Options) { o.HTTP.Restricted = []server.Restriction{{Groups: []string{"what"}, Header: "k", Value: "v"}} }},
+		{"HTTP.Restricted: ", func(o *Options) {
+			o.HTTP.Restricted = []server.Restriction{{Groups: []string{"what"}, Header: "k", Value: "v"}}
+		}},
 		{"HTTP.MaxHeaderBytes is -1", func(o *Options) { o.HTTP.MaxHeaderBytes = -1 }},
 		{"GRPC.KeepaliveTime is -1", func(o *Options) { o.GRPC.KeepaliveTime = -1 }},
 		{"GRPC.Compression", func(o *Options) { o.GRPC.Compression = "much" }},

@@ -68,8 +68,8 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 			return skeleton.Run(args, version, stdout, stderr)
 		}},
 		{"replay", "Sends recorded requests and compares answers", replay.Run},
-		{serveName, "Serves a folder of models, at a desk", func(args []string, stdout, stderr io.Writer) int {
-			return serveAtDesk(args, getenv, stdout, stderr, extensions)
+		{serveName, "Serves models for local development", func(args []string, stdout, stderr io.Writer) int {
+			return serveLocally(args, getenv, stdout, stderr, extensions)
 		}},
 		{"top", "Shows what a running server does", top.Run},
 		{"version", "Shows the version of this binary", showVersion},
@@ -167,9 +167,8 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 	return serve(options, getenv, stdout, stderr)
 }
 
-// explain shows what is wrong with the command line, around the usage as tritonserver does. On
-// a terminal, whose reader would have to scroll back, it is two lines in the place of the usage. Meant is the command that
-// the first argument is nearly, "" if none.
+// explain prints an error of the command line together with the usage, as tritonserver does. On a
+// terminal it prints two lines and no usage. meant is the command nearest to the first argument, or "".
 func explain(err error, program, meant string, stderr io.Writer) {
 	if meant != "" {
 		meant = "did you mean nereid " + meant + "?"
@@ -210,7 +209,7 @@ func explain(err error, program, meant string, stderr io.Writer) {
 // help is the first argument that asks for the commands.
 const help = "help"
 
-// nearestCommand returns the command that a first argument is nearly, "" if it is none.
+// nearestCommand returns the command with a name similar to a first argument, or "".
 func nearestCommand(argument string) string {
 	if strings.HasPrefix(argument, "-") {
 		return ""

@@ -115,7 +115,7 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 	}, func(error) { os.Exit(1) }))()
 	ended, end := context.WithCancel(context.Background())
 	defer context.AfterFunc(running, panics.Guard(log, panics.Server, func() {
-		if lines.AtDesk() {
+		if lines.Interactive() {
 			tellOfEnd(o, ended, s.Registry(), stdout)
 		}
 	}, nil))()
@@ -124,14 +124,14 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 	return runServer(o, running, s, manager, shown, log)
 }
 
-// stopReserve is what the end of the process may take besides what its flags say.
+// stopReserve is the time for shutdown beyond the time that flags grant.
 const stopReserve = 10 * time.Second
 
 // screen is where a start is shown.
 type screen struct {
 	settings       *logs.Settings
 	lines          *logs.Writer
-	progress       *devserver.Progress // nil but at a desk
+	progress       *devserver.Progress // nil unless the log is interactive
 	stdout, stderr io.Writer
 }
 
@@ -163,8 +163,8 @@ func runServer(o *flags.Options, running context.Context, s *nereid.Server, mana
 	switch {
 	case running.Err() != nil: // a signal came while models were loaded
 		return exitStatus(s.Shutdown())
-	// nereid serve stays for models that can be mended; what is no repository has none.
-	case loaded != nil && (o.ExitOnError || o.Log.Desk && s.RepositoryError() != nil):
+	// nereid serve keeps running so that broken models can be repaired, but not without a repository.
+	case loaded != nil && (o.ExitOnError || o.Log.Interactive && s.RepositoryError() != nil):
 		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
 		fmt.Fprintln(shown.stderr, creatingServer(loaded))
 		fmt.Fprint(shown.stderr, notLoaded(loaded, func(string) bool { return false }))
@@ -191,7 +191,7 @@ func runServer(o *flags.Options, running context.Context, s *nereid.Server, mana
 	return exitStatus(s.Run(running))
 }
 
-// serving is what a service manager shows of a server that is ready.
+// serving returns the status line of a ready server for a service manager.
 func serving(s *nereid.Server) string {
 	good, bad := 0, 0
 	for _, v := range s.Registry().Attempted() {

@@ -21,16 +21,15 @@ const signalBurst = 200 * time.Millisecond
 // errSecondSignal is the cause of the end of abrupt.
 var errSecondSignal = errors.New("a second signal came")
 
-// watchSignals prints a line for each SIGINT and SIGTERM. The first ends the
-// context graceful: the server is to finish what it does and exit. A second,
-// but for those of the first burst, ends abrupt: it is to exit at once. SIGPIPE
-// ends nothing: a console that has gone away is no reason to stop. stop ends the
-// watch and both contexts.
+// watchSignals prints a line for each SIGINT and SIGTERM. The first ends the context graceful: the
+// server drains and exits. A second one after the first burst ends abrupt: the server exits at once.
+// SIGPIPE has no effect, because a closed console is no reason to stop. stop ends the watch and both
+// contexts.
 func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) (graceful, abrupt context.Context, stop func()) {
 	abrupt, endAbrupt := context.WithCancelCause(parent)
 	graceful, endGraceful := context.WithCancel(abrupt)
 
-	// Handled rather than ignored: what a process ignores, its children ignore too.
+	// Handled rather than ignored, because child processes inherit ignored signals.
 	pipe := make(chan os.Signal, 1) // written by package signal, never read, never closed
 	signal.Notify(pipe, unix.SIGPIPE)
 	received := make(chan os.Signal, 4) // written by package signal; more than four at once are one

@@ -40,7 +40,7 @@ func backendTable(backends []backendRow) string {
 // modelRow is a version of a model, or a model without any.
 type modelRow struct {
 	name    string
-	version string // "-" if there is none
+	version string // "-" if unknown
 	status  string // READY, "UNAVAILABLE: <reason>", or "Not loaded: No model version was found"
 }
 
@@ -103,7 +103,7 @@ func optionTable(o *flags.Options, serverVersion string, extensions []string) st
 	add("server_extensions", strings.Join(extensions, " "))
 	for i, path := range o.Repository.Paths {
 		if location, inStore, _ := objectstore.Parse(path); inStore {
-			path = location.String() // without what may be a secret, also where it names no place
+			path = location.String() // without possible secrets, even if the location is not valid
 		}
 		add(fmt.Sprintf("model_repository_path[%d]", i), path)
 	}
@@ -171,8 +171,8 @@ func creatingServer(err error) string {
 	return "error: creating server: " + e.Code.String() + " - " + e.Message
 }
 
-// notLoaded are the lines that follow creatingServer: each model that did not load, where the
-// fault lies, and what can be done, but for those of which that is shown already. It is empty for other errors.
+// notLoaded lists each model that failed to load, with location and remedy, except models that were
+// shown already. It returns "" for other errors. The lines follow those of creatingServer.
 func notLoaded(err error, shown func(model string) bool) string {
 	var start *models.StartError
 	if !errors.As(err, &start) {

@@ -30,6 +30,16 @@ var stilted = []struct {
 	{regexp.MustCompile(`(?i)\bin the place of\b`), "instead of"},
 	{regexp.MustCompile(`(?i)\bso (many|much)\b`), "that many, or the number"},
 	{regexp.MustCompile(`(?i)\b(besides that|for want of|anew|as it were|is no \w+ of)\b`), "again, because of a lack of, is not"},
+	{regexp.MustCompile(`(?i)\b(queues?|drops?|cuts?|refuses?|rejects?|keeps?) what is too (much|many|long|large)\b`), "excess requests, long lines"},
+	{regexp.MustCompile(`(?i)\b(starts?|has|have|takes?|makes?) so many \w+\b`), "starts `count` processes"},
+	{regexp.MustCompile(`(?i)\bmakes? no beginning of\b`), "so that X stays unambiguous"},
+	{regexp.MustCompile(`(?i)\bof (several|many|two|those) who\b`), "one goroutine does X; the others do Y"},
+	{regexp.MustCompile(`(?i)\bby those whom\b|\bthose whom (it|they)\b|\bwhom it is for\b`), "newcomers, operators, users"},
+	{regexp.MustCompile(`(?i)\bare good for\b|\bis good for\b`), "validates, is used for"},
+	{regexp.MustCompile(`(?i)\bcannot be meant\b|\bcannot mean\b`), "is almost certainly a mistake"},
+	{regexp.MustCompile(`(?i)\b(that|which) there are not\b`), "unknown"},
+	{regexp.MustCompile(`(?i)\bharms? nobody\b`), "state the bound"},
+	{regexp.MustCompile(`(?i)\bhas ended is none\b`), "returns nil if the process is already gone"},
 	{regexp.MustCompile(`\b(States|Locks|Callers|Lock|State): (none|there (is|are) none?)\b`), "leave the ritual section out"},
 }
 

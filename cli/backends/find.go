@@ -47,7 +47,7 @@ func modelsOf(backend string, folders ...string) (models []string) {
 	for _, folder := range folders {
 		files, err := filepath.Glob(filepath.Join(folder, "*", "config.pbtxt"))
 		if err != nil {
-			continue // the pattern is in the name of the folder: there are none
+			continue // the directory's name contains the pattern
 		}
 		for _, file := range files {
 			text, err := os.ReadFile(file)

@@ -57,7 +57,7 @@ func (p *plugin) Open(_ string, log zerolog.Logger) (backend.Backend, func(), er
 	return opener{b, p.program}, supervisor.Close, nil
 }
 
-// told is what the backend is told: the settings that a server without flags has, and those of the command line.
+// told returns the backend's settings: the defaults of a server, and those of the command line.
 func (p *plugin) told(string) (values map[string]string, message string) {
 	values = map[string]string{
 		"auto-complete-config": "true", "backend-directory": filepath.Dir(filepath.Dir(p.program)),

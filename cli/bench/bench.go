@@ -76,7 +76,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			break // what has been measured is shown
+			break // the results so far are shown
 		}
 	}
 	return o.show(r, before, stdout)
@@ -94,7 +94,7 @@ func (o *options) mostCallers() int {
 	return most
 }
 
-// check refuses what the model cannot do.
+// check rejects options that the model does not support.
 func (p *prepared) check() error {
 	if p.model.GetModelTransactionPolicy().GetDecoupled() && p.options.protocol != protocolStream {
 		return fmt.Errorf("model %s is decoupled and may answer any number of times: use --protocol stream", p.options.model)
@@ -105,8 +105,8 @@ func (p *prepared) check() error {
 	return nil
 }
 
-// otherPort says of an error what it comes of, where a port speaks something else than was asked for; it is the error itself
-// where that is not known.
+// otherPort explains an error that is caused by a port with another protocol. It returns other errors
+// unchanged.
 func otherPort(err error) error {
 	switch text := err.Error(); {
 	case strings.Contains(text, "malformed HTTP response"), strings.Contains(text, "readLoopPeekFailLocked"): // as soon as a request was sent, and before

@@ -71,7 +71,7 @@ func makeSamples(o *options, config *kserve.ModelConfig) ([]sample, error) {
 	return samples, nil
 }
 
-// recordedSamples are the inputs of recorded requests to a model. Those that were redacted are zeros, or empty texts.
+// recordedSamples returns the inputs of recorded requests to a model. Redacted inputs are zeros or empty strings.
 func recordedSamples(directory, model string) (samples []sample, err error) {
 	files, err := recording.Files(directory)
 	if err != nil {

@@ -1,20 +1,20 @@
-// Package bench is the subcommand `nereid bench`: a load generator for any server that speaks the KServe protocol v2 with Triton's
-// extensions, over HTTP, gRPC or gRPC streams, with tensors in the requests or in shared memory.
+// Package bench is the subcommand `nereid bench`: a load generator for servers that speak KServe v2
+// with Triton's extensions. It uses HTTP, gRPC or gRPC streams, with tensors in the requests or in
+// shared memory.
 //
 //	Run ── parse ── target ── data ── for each level: load ── report
 //	       options  metadata  tensors   warm-up, measurement   latencies, statistics of the server, comparison
 //	                config    bodies
 //
-// A target is a server by one protocol: what it says of a model, and connections that send prepared requests (caller). Load has
-// either a number of callers that each send the next request when the last one is answered, or a rate: requests are due
-// at times that do not depend on answers, and their latency counts from the time when they were due.
+// A target is a server behind one protocol: it returns a model's metadata and opens connections
+// (caller) that send prepared requests. A load has either a fixed number of callers, each of which
+// sends its next request when it has a response, or a rate. With a rate, requests are due at times
+// that do not depend on responses, and their latency counts from the due time.
 //
-// Latencies go into a histogram of each caller, with buckets of less than 0.8 percent, so that the length of a measurement takes no
-// memory. Where the time went is read from the server's statistics before and behind it: what the server does
-// not account for is the wire's and the client's.
+// Each caller has a histogram of latencies with buckets narrower than 0.8 percent, so memory does not
+// grow with the length of a measurement. The server's statistics before and after the measurement
+// show the time spent in the server; the rest is network and client.
 //
-// Goroutines: one for each caller, which alone uses its connection; one for the live line. Run returns when all have ended.
-// Locks: none but that of each caller's histogram, taken for each request and by the live line.
-//
-// Callers: package cli, once.
+// Each caller has a goroutine, which alone uses its connection. One more writes the live line. The
+// only lock is that of a caller's histogram.
 package bench

@@ -88,7 +88,7 @@ func (t *httpTarget) ask(ctx context.Context, method, path string, body any) ([]
 	return text, nil
 }
 
-// errorText is what a reply with an error says.
+// errorText returns the message of an error response.
 func errorText(status int, body []byte) string {
 	var fields struct {
 		Error string `json:"error"`

@@ -73,7 +73,7 @@ type load struct {
 	sequence int // requests of each sequence; 0: the model has none
 
 	start int64        // of the warm-up, ns of now
-	begin int64        // of what is measured
+	begin int64        // start of the measurement
 	end   atomic.Int64 // of it; earlier than planned if the user breaks off
 	stop  atomic.Bool
 	turn  atomic.Int64 // of the next request, where a rate is given
@@ -98,7 +98,7 @@ type worker struct {
 	tally tally
 }
 
-// run measures and returns what it found, with the seconds that it took.
+// run measures, and returns the result and its duration in seconds.
 // Begun is called when the warm-up is over, live each second.
 func (l *load) run(ctx context.Context, warmUp, duration time.Duration, begun func(), live func(*load)) (*tally, float64, error) {
 	l.start = now()
@@ -138,7 +138,7 @@ func (l *load) run(ctx context.Context, warmUp, duration time.Duration, begun fu
 	return l.sum(), float64(l.end.Load()-l.begin) / 1e9, context.Cause(ctx)
 }
 
-// sum adds up what all callers have measured so far.
+// sum adds up the results of all callers so far.
 func (l *load) sum() *tally {
 	l.mu.Lock()
 	workers := slices.Clone(l.workers)
@@ -209,7 +209,7 @@ func (w *worker) work(ctx context.Context) {
 		}
 	}
 	if w.sequence != 0 && ctx.Err() == nil {
-		_, _ = w.caller.call(ctx, request{sequence: w.sequence, end: true}) // what comes of it was measured before
+		_, _ = w.caller.call(ctx, request{sequence: w.sequence, end: true}) // not measured
 	}
 }
 

@@ -23,7 +23,7 @@ type sharedMemory struct {
 
 type extent struct{ offset, size int64 }
 
-// newSharedMemory makes the files, for so many callers.
+// newSharedMemory creates the files for a number of callers.
 func newSharedMemory(o *options, config *kserve.ModelConfig, samples []sample, callers int) (*sharedMemory, error) {
 	m := &sharedMemory{
 		inputs: fmt.Sprintf("nereid_bench_%d_in", os.Getpid()), outputs: fmt.Sprintf("nereid_bench_%d_out", os.Getpid()),

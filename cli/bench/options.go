@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// options are what the command line asks for.
+// options are the parsed command line.
 type options struct {
 	model       string
 	version     string
@@ -166,7 +166,7 @@ func address(given, otherwise string) string {
 	return given
 }
 
-// secure is what stands before the address of a server that is reached by TLS.
+// secure is the prefix of addresses that use TLS.
 const secure = "https://"
 
 // server is host and port of the server, and the TLS to reach it by: nil for none. Its certificate is checked as the machine does, or by what

@@ -26,7 +26,7 @@ type report struct {
 	Levels       []*row    `json:"levels"`
 }
 
-// row is what was measured at one level. Times are in microseconds.
+// row is the result of one level. Times are in microseconds.
 type row struct {
 	level
 	Seconds   float64    `json:"seconds"`
@@ -40,7 +40,7 @@ type row struct {
 	Latency   quantiles  `json:"latency_us"`
 	First     *quantiles `json:"first_response_us,omitempty"`
 	Where     *where     `json:"server_us,omitempty"`
-	// Elsewhere is what the server does not account for: the wire, and client.
+	// Elsewhere is the time outside the server: network and client.
 	Elsewhere float64 `json:"elsewhere_us,omitempty"`
 }
 
@@ -99,7 +99,7 @@ func sumOf(versions []*kserve.ModelStatistics) (s sums) {
 	return s
 }
 
-// whereBetween is nil if the server has answered nothing meanwhile, or has begun to count anew.
+// whereBetween returns nil if the server has answered nothing meanwhile or its counters were reset.
 func whereBetween(before, after sums, seconds float64) *where {
 	n := float64(after.requests - before.requests)
 	if n <= 0 {
@@ -152,7 +152,7 @@ func (r *report) write(w io.Writer) {
 	fmt.Fprintln(table, "load\tinfer/s\t±\tmean\tp50\tp90\tp95\tp99\tp99.9\tmax\terrors\t")
 	for _, l := range r.Levels {
 		q := l.Latency
-		spread := "-" // of one second there is none
+		spread := "-" // a single second has none
 		if l.Seconds >= 2 {
 			spread = fmt.Sprintf("%.0f%%", l.Spread*100)
 		}

@@ -9,12 +9,12 @@ import (
 
 // target is a server by one protocol.
 type target interface {
-	// serverName is what the server says that it is.
+	// serverName is the name in the server's metadata.
 	serverName(ctx context.Context) (string, error)
 	config(ctx context.Context) (*kserve.ModelConfig, error)
 	// index lists the versions of the models of the server's repository.
 	index(ctx context.Context) ([]*kserve.RepositoryIndexResponse_ModelIndex, error)
-	// statistics are of the model's versions, or of the one that was asked for.
+	// statistics returns the figures of all versions, or of the requested one.
 	statistics(ctx context.Context) ([]*kserve.ModelStatistics, error)
 	register(ctx context.Context, name, key string, bytes int64) error
 	unregister(ctx context.Context, name string) error
@@ -39,7 +39,7 @@ type request struct {
 	start, end bool
 }
 
-// answer is what a request was answered with.
+// answer is the response to a request.
 type answer struct {
 	responses int
 	first     int64 // when the first response had come, ns of now

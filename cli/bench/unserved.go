@@ -25,7 +25,7 @@ func (p *prepared) unserved(ctx context.Context, t target, err error) error {
 	return err
 }
 
-// instead says what an index has in the place of a model, or of a version of it; "" if it has nothing to say.
+// instead suggests a similar model or version from an index, or returns "".
 func instead(model string, index []*kserve.RepositoryIndexResponse_ModelIndex) string {
 	var ready, names []string
 	for _, entry := range index {

@@ -24,7 +24,7 @@ remedy, and what a Triton would do differently. All flags of the server may foll
 // other arguments. An error is flag.ErrHelp or a *command.UsageError.
 type ReadFlags func(own *flag.FlagSet, args []string) (names []string, server nereid.Options, err error)
 
-// options are what the command line asks for.
+// options are the parsed command line.
 type options struct {
 	importing, trying, writing bool
 	strict, json               bool
@@ -32,8 +32,8 @@ type options struct {
 	body                       []byte // of it
 
 	server nereid.Options
-	// models are those that are checked, with what ensembles among them are composed of; none if all of the repository are. model
-	// is the only one, else "".
+	// models lists the models to check, including the steps of ensembles; empty: the whole repository.
+	// model is set if only one is checked.
 	models []string
 	model  string
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// maxSource bounds what is read of a file, in bytes.
+// maxSource is the maximum number of bytes read from a file.
 const maxSource = 1 << 20
 
 const (
@@ -43,7 +43,7 @@ func readStart(path string) []byte {
 	return data
 }
 
-// configSource returns the text of a model's configuration, nil if there is none.
+// configSource returns the text of a model's configuration, or nil.
 func configSource(e *models.Examined) []byte {
 	if e.File == "" || !isFile(e.File) {
 		return nil
@@ -109,8 +109,8 @@ func (c *check) versionFiles(e *models.Examined, number int64, v *version.Examin
 	}
 }
 
-// unversioned is the remedy for a model without a folder of a version, "" if that is not what the text tells or if nothing
-// is known beside it.
+// unversioned returns the remedy for a model without a version directory, or "" if the text reports
+// another error or no remedy is known.
 func unversioned(e *models.Examined, text string) string {
 	versionless := strings.Contains(text, "at least one version must be available")
 	if !versionless && !strings.Contains(text, "Could not determine backend for model") || e.Directory == "" {
@@ -148,7 +148,7 @@ var otherNames = map[string][]string{
 	scriptName: {"__init__.py", "main.py"},
 }
 
-// similar returns a file of a directory that is named almost as wanted, "" if there is none.
+// similar returns a file of a directory with a name similar to the wanted one, or "".
 func similar(directory, want string) string {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
@@ -167,7 +167,7 @@ func similar(directory, want string) string {
 	return ""
 }
 
-// modelFiles looks at what lies beside the folders of versions.
+// modelFiles checks the files beside the version directories.
 func (c *check) modelFiles(e *models.Examined, completes bool) {
 	if near := similar(e.Directory, configName); near != "" && filepath.Base(e.File) == configName {
 		f := finding{Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: filepath.Join(e.Directory, near), Text: "the file is not read", Remedy: "the configuration is " + configName}

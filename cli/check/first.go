@@ -86,7 +86,7 @@ func free(shape []int64) []int64 {
 	return dims
 }
 
-// unconfigured is what the log says of an output that the configuration does not have.
+// unconfigured is the log text about an output that is not in the configuration.
 var unconfigured = regexp.MustCompile(`^output '(.+)' is not in the configuration of model `)
 
 // answered loads the model with a configuration, and puts into that the outputs with which the model
@@ -119,7 +119,7 @@ func (c *check) answered(ctx context.Context, e *models.Examined, written *kserv
 	if len(written.Output) == 0 {
 		return infer.Errorf(infer.Internal, "model '%s' answers the request without an output", c.model)
 	}
-	// What was told of the model without a configuration is mended.
+	// The findings about the missing configuration are resolved.
 	c.report.Findings = slices.DeleteFunc(c.report.Findings, func(f *finding) bool { return f.Rule == "no-tensors" && f.Model == e.Identity.String() })
 	return nil
 }

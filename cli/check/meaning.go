@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/models/diagnosis"
 )
 
-// meaning reports what a configuration says and its author cannot mean, which the server says, too, when it loads the model. Source is the
-// text, nil without a file; completes says that the model may change what is in it.
+// meaning reports settings that are almost certainly mistakes; the server logs them too when it loads the
+// model. source is the text, nil without a file; completes says that the model may change it.
 func (c *check) meaning(e *models.Examined, source []byte, completes bool) {
 	written, err := config.ParseText(e.File, source)
 	if err != nil || source == nil {
@@ -68,8 +68,8 @@ func definition(source []byte, kind, name string, nth int) int {
 	return 0
 }
 
-// firstLine returns the first line of a configuration that has a match of the patterns, of which earlier ones are looked
-// for first, from 1; 0 if there is none. Comments do not count.
+// firstLine returns the number of the first line that matches a pattern, or 0. Earlier patterns take
+// precedence, and comments do not count.
 func firstLine(source []byte, patterns ...string) int {
 	for _, text := range patterns {
 		pattern := regexp.MustCompile(text)

@@ -52,7 +52,7 @@ func (f *finding) String() string {
 	return b.String() + f.Severity + ": " + text
 }
 
-// modelReport is what was looked at of one model.
+// modelReport has the findings of one model.
 type modelReport struct {
 	Name      string  `json:"name"`
 	Directory string  `json:"directory,omitempty"`

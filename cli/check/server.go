@@ -117,7 +117,7 @@ func notThere(name string, read, given []string) error {
 	return command.Usagef("--model is %q, which %s does not have", name, strings.Join(places, ", "))
 }
 
-// examined reports what the files of a model say.
+// examined reports the findings about the files of a model.
 func (c *check) examined(e *models.Examined) {
 	m := &modelReport{Name: e.Identity.String(), Directory: filepath.Clean(e.Directory), Versions: []int64{}}
 	c.report.Models = append(c.report.Models, m)
@@ -331,7 +331,7 @@ type logLine struct {
 	Level, Model, Message string
 }
 
-// mostLines bounds what is kept of the log.
+// mostLines is the maximum number of kept log lines.
 const mostLines = 10_000
 
 // Write takes one line of zerolog's.

@@ -22,7 +22,7 @@ var (
 	gzipSignature = []byte{0x1f, 0x8b}
 )
 
-// triton reports what a Triton would do differently with a model.
+// triton reports differences from Triton for a model.
 func (c *check) triton(e *models.Examined, source []byte) {
 	known := e.Description.Config
 	differs := func(rule, file string, line int, text, remedy string) {

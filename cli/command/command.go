@@ -19,7 +19,7 @@ import (
 // The exit statuses.
 const (
 	StatusOK      = 0
-	StatusTrouble = 1 // the command has found, or met with, what is wrong
+	StatusTrouble = 1 // the command has found or met a problem
 	StatusUsage   = 2 // the command line is not understood
 )
 
@@ -31,7 +31,7 @@ func (e *UsageError) Error() string { return e.Text }
 // Usagef makes a UsageError.
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
-// ErrTrouble ends a command whose output says already what is wrong.
+// ErrTrouble ends a command that has already printed the problem.
 var ErrTrouble = errors.New("trouble")
 
 // Flags returns an empty set of flags that prints nothing by itself.
@@ -122,13 +122,13 @@ func Choice(flags *flag.FlagSet, to *string, name, usual, help string, values ..
 	flags.Var(choice{to, values}, name, help)
 }
 
-// model is what a usage calls the name of a model, of a flag or an argument.
+// model is the placeholder for a model name in a usage.
 const model = "MODEL"
 
 // TakesModel reports whether an argument of the command is the name of a model.
 func (d Description) TakesModel() bool { return slices.Contains(strings.Fields(d.Call), model) }
 
-// Usage shows how a command is called, what it does and its options.
+// Usage prints the usage of a command, its summary and its options.
 func Usage(w io.Writer, call, summary string, flags *flag.FlagSet) {
 	description := Description{Call: call, Summary: summary}
 	flags.VisitAll(func(f *flag.Flag) {
@@ -152,7 +152,7 @@ func Usage(w io.Writer, call, summary string, flags *flag.FlagSet) {
 	Show(w, description, options.String())
 }
 
-// Show shows how a command is called and what it does, and then a text about its options.
+// Show prints the usage and the summary of a command, and then a text about its options.
 func Show(w io.Writer, description Description, options string) {
 	if d, ok := w.(*describer); ok {
 		d.told = &description

@@ -20,7 +20,7 @@ const (
 	directories = "directories"
 )
 
-// found is what can stand where the cursor is.
+// found has the candidates at the cursor.
 type found struct {
 	candidates []candidate
 	files      string
@@ -29,7 +29,7 @@ type found struct {
 
 // wanted is the name of a model, and where the command line says that models are.
 type wanted struct {
-	before, prefix string   // what the word begins with: the flag, and all of it
+	before, prefix string   // the flag part of the word, and the whole word
 	directories    []string // words that may be directories, of models or of records; the first that has some counts
 	url            string   // of a server; "" where none is asked
 }
@@ -41,8 +41,8 @@ func (f *found) add(prefix, word, help string) {
 	}
 }
 
-// complete finds what can stand in the place of the last word, which may be empty. Flags are those of the
-// command that the words before it name.
+// complete finds the candidates for the last word, which may be empty. It offers the flags of the
+// command that the previous words name.
 func complete(root command.Description, words []string) found {
 	if len(words) == 0 {
 		words = []string{""}
@@ -113,7 +113,7 @@ func complete(root command.Description, words []string) found {
 // quoted finds the values that the help of a flag lists.
 var quoted = regexp.MustCompile(`"([A-Za-z0-9_*]+)"`)
 
-// values adds what a flag can be set to, behind a prefix of the word.
+// values adds the values of a flag, after a prefix of the word.
 func (f *found) values(of *command.Flag, before, prefix string, places wanted) {
 	if of.Models {
 		f.want(places, before, prefix)

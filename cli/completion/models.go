@@ -42,7 +42,7 @@ func (w *wanted) names() []string {
 	return namesAt(ctx, w.url)
 }
 
-// namesIn lists the models of a directory, by what lies in their own: a configuration, a version, or records.
+// namesIn lists the models of a directory: subdirectories with a configuration, a version or records.
 func namesIn(directory string) (names []string) {
 	entries, err := os.ReadDir(directory)
 	if err != nil {

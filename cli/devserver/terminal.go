@@ -15,9 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Terminal is the controlling terminal of this process. The debugger of a model, in a process group of its own,
-// puts that group into the foreground while it talks and this one back afterwards; Terminal does the latter in its
-// place when its process has ended before.
+// Terminal is the controlling terminal of this process. A model's debugger puts its own process group
+// into the foreground while it runs, and this one back afterwards. Terminal does that if the debugger's
+// process has died first.
 type Terminal struct {
 	file    *os.File
 	modes   *unix.Termios // as they were at first; a debugger may die with others
@@ -29,7 +29,7 @@ type Terminal struct {
 // between is the time between two looks for a debugger that has died.
 const between = 200 * time.Millisecond
 
-// OpenTerminal returns the terminal, nil if there is none. Its goroutine runs until Close.
+// OpenTerminal returns the controlling terminal, or nil. Its goroutine runs until Close.
 func OpenTerminal(log zerolog.Logger) *Terminal {
 	file, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

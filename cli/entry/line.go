@@ -10,10 +10,10 @@ import (
 
 // Line is a command line behind its form.
 type Line struct {
-	Program  string   // what the usage calls the program
+	Program  string   // the program's name in the usage
 	Args     []string // without the program's name
 	Commands bool     // the first of Args may be a subcommand
-	// Exec is another program that this process is to become, by its path; Args are its arguments. Empty: there is none.
+	// Exec is the path of a program that replaces this process, with Args; may be empty.
 	Exec string
 	// Settings are variables that count as set, whatever the environment says.
 	Settings map[string]string
@@ -34,7 +34,7 @@ func (l *Line) Getenv(getenv func(string) string) func(string) string {
 	}
 }
 
-// Machine is what a form depends on besides its arguments.
+// Machine has the inputs of a form other than its arguments.
 type Machine struct {
 	Getenv func(string) string
 	// Root stands in front of the directories of platforms, such as /opt/ml/model. Outside of tests it is empty.
@@ -82,7 +82,7 @@ func (m Machine) command(program string, args []string) (Line, error) {
 
 // entryPoint reads the arguments of a container: flags are the server's, and anything else names a program, mostly this one.
 func (m Machine) entryPoint(args []string) (Line, error) {
-	// Vertex AI gives flags alone. What stands before them is no program.
+	// Vertex AI passes only flags. The words before them are not a program.
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || m.Getenv("AIP_MODE") != "" && filepath.Base(args[0]) != triton {
 		return Line{Program: triton, Args: args}, nil
 	}

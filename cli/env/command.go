@@ -102,7 +102,7 @@ func (i *invocation) printJSON(value any) error {
 // withCache reads the flags, opens the cache that they name and calls f with it.
 func (i *invocation) withCache(f func(c *cache.Cache) error) error {
 	return i.withOptions(func(options cache.Options) (err error) {
-		// A server would make the directory, but there is nothing to tell of one that is not there.
+		// A server would create the directory, but a missing one has nothing to report.
 		if _, err := os.Stat(options.Directory); options.Directory != "" && err != nil {
 			return fmt.Errorf("the cache directory: %w", err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/conda/cache"
 )
 
-// doctor says whether models can run in an environment, and what is to be done if not.
+// doctor reports whether models can run in an environment, and the remedy if not.
 func doctor(ctx context.Context, i *invocation) error {
 	limit := i.flags.Duration("timeout", 5*time.Minute, "`TIME` that unpacking and the interpreter may take together")
 	return i.withOptions(func(options cache.Options) error {
@@ -42,8 +42,8 @@ func doctor(ctx context.Context, i *invocation) error {
 	})
 }
 
-// examine reports on what a value of EXECUTION_ENV_PATH names. An archive is unpacked as a server
-// would, so that a server which comes later finds it in the cache.
+// examine reports on the environment that a value of EXECUTION_ENV_PATH names. It unpacks an archive
+// into the cache, where a server finds it later.
 func examine(ctx context.Context, value, here string, options cache.Options) *conda.Report {
 	failed := func(err error) *conda.Report {
 		return &conda.Report{Path: value, Problems: []*conda.Problem{{Text: err.Error()}}}
@@ -68,7 +68,7 @@ func examine(ctx context.Context, value, here string, options cache.Options) *co
 	return conda.Examine(ctx, conda.Place{Kind: conda.Directory, Path: unpacked.Directory, Archive: place.Path}, runProgram, os.Environ())
 }
 
-// mostOutput is what is kept of a program's output, in bytes: its end.
+// mostOutput is the number of bytes kept from the end of a program's output.
 const mostOutput = 64 << 10
 
 // runProgram is a conda.Run.
@@ -86,7 +86,7 @@ func runProgram(ctx context.Context, argv, env []string, dir string) (string, er
 	return string(output.bytes), err
 }
 
-// ending is a writer that keeps the end of what is written.
+// ending is a writer that keeps the last bytes.
 type ending struct{ bytes []byte }
 
 func (e *ending) Write(p []byte) (int, error) {

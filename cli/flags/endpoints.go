@@ -231,8 +231,8 @@ var endpointGroups = []string{
 	"health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace", "logging",
 }
 
-// setRestricted makes the setter for "<groups>:<header>=<value>"; what is "api"
-// or "protocol".
+// setRestricted makes the setter for "<groups>:<header>=<value>". The word in error texts is "api" or
+// "protocol".
 func setRestricted(what string, field func(*Options) *[]server.Restriction) func(*parser, string) error {
 	flag := map[string]string{"api": "--http-restricted-api", "protocol": "--grpc-restricted-protocol"}[what]
 	return setGroups(flag, what, func(name string) error {

@@ -21,10 +21,9 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// Options is the command line, read. Defaults returns what holds where a flag
-// is not given; the comments name the flags.
+// Options is a parsed command line. Defaults returns the values of flags that are not given.
 type Options struct {
-	nereid.Options // what the server itself is told; ServerOptions completes it
+	nereid.Options // completed by ServerOptions
 
 	Log             logs.Options
 	MetricsSettings []Setting // --metrics-config, in order
@@ -32,15 +31,14 @@ type Options struct {
 	Cache           CacheOptions
 	Tracing         TraceOptions
 
-	// What follows is read and checked, but nothing acts on it. The start-up table
-	// shows some of it.
+	// Memory and Threads are parsed and checked but have no effect. The start-up table shows some
+	// of them.
 	Memory  MemoryOptions
 	Threads ThreadOptions
 
-	defaultRepository string // where no --model-repository is given
+	defaultRepository string // used without --model-repository
 
-	// NoEffect names the flags that were given and are known, but on which
-	// nothing acts: one warning is due for each.
+	// NoEffect names the given flags that have no effect. Each gets a warning.
 	NoEffect []string
 }
 
@@ -122,7 +120,7 @@ func Defaults(getenv func(string) string) *Options {
 	return o
 }
 
-// countFrom reads a variable of the environment; what is no count is 0.
+// countFrom parses an environment variable. It returns 0 if the value is not a number.
 func countFrom(value string) int {
 	n, err := parseInt(value)
 	if err != nil {
@@ -138,7 +136,7 @@ func vertexPort(getenv func(string) string) int {
 	return 8080
 }
 
-// finish fills in what depends on several flags and checks what must agree.
+// finish sets the options that depend on several flags and rejects contradictions.
 // twoCaches is true if --response-cache-byte-size and --cache-config both describe the cache.
 func (o *Options) finish(twoCaches bool) error {
 	if len(o.Repository.Paths) == 0 && o.defaultRepository != "" {
@@ -166,7 +164,7 @@ func (o *Options) finish(twoCaches bool) error {
 
 const sageMaker = "SageMaker"
 
-// Endpoint is one of the places where the server listens.
+// Endpoint is one address on which the server listens.
 type Endpoint struct {
 	Name    string // as Triton's errors name it
 	On      bool
@@ -176,7 +174,7 @@ type Endpoint struct {
 	Reuse   bool   // other programs may listen at the port
 }
 
-// Endpoints are all of them, also those that are off.
+// Endpoints returns all endpoints, including disabled ones.
 func (o *Options) Endpoints() []Endpoint {
 	return []Endpoint{
 		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port, "http-port", o.HTTP.ReusePort},
@@ -219,8 +217,8 @@ func (o *Options) checkRange() error {
 	return nil
 }
 
-// ServerOptions returns what the server is told: the flags, the log and the
-// consoles. A bad setting of the metrics or the cache is the end of the start.
+// ServerOptions returns the options of the server: the flags, the log and the consoles. It rejects bad
+// settings of the metrics and the cache.
 func (o *Options) ServerOptions(settings *logs.Settings, getenv func(string) string, log zerolog.Logger, stdout, stderr io.Writer) (nereid.Options, error) {
 	all := o.Options
 	all.Logger, all.Logging, all.Stdout, all.Stderr = log, logs.Control{Settings: settings}, stdout, stderr

@@ -77,12 +77,12 @@ func (p *parser) finish() error {
 	return nil
 }
 
-// ParseAtDesk reads the arguments of the command serve, whose defaults are those of a desk. Errors are those of Parse.
-func ParseAtDesk(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
+// ParseServe parses the arguments of the command serve, which has its own defaults. Errors are those of Parse.
+func ParseServe(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
 	p := &parser{o: Defaults(getenv), stderr: stderr}
 	p.o.HTTP.Address, p.o.GRPC.Address = "127.0.0.1", "127.0.0.1"
 	p.o.ExitOnError = false
-	p.o.Log.Desk = true
+	p.o.Log.Interactive = true
 	folders, err := scanFlags(args, flagTable(), p.found)
 	if err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func ParseAtDesk(args []string, getenv func(string) string, stderr io.Writer) (*
 	return p.o, p.o.checkRange()
 }
 
-// ParseWith reads the command line of a subcommand that has flags of its own and takes those of the
-// server. What it returns beside the options are the other arguments. An error is flag.ErrHelp or a
+// ParseWith parses the command line of a subcommand that accepts the server's flags and its own. It
+// returns the server's options and the arguments that are not flags. An error is flag.ErrHelp or a
 // *command.UsageError.
 func ParseWith(own *stdflag.FlagSet, args []string, getenv func(string) string, stderr io.Writer, extensions ...nereid.Extension) (names []string, server nereid.Options, err error) {
 	table := []group{{}}

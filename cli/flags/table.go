@@ -20,7 +20,7 @@ type flag struct {
 	set   func(p *parser, text string) error
 
 	preset      func(o *Options) string // the default, to be shown behind help; nil: help names it
-	least, most int64                   // bounds of a number; most is 0 if there are none
+	least, most int64                   // bounds of a number; most is 0 without bounds
 }
 
 // describe returns the help with the default and a remark if the flag has no effect.

@@ -151,7 +151,7 @@ func (t *traceParser) finish(p *parser) {
 	}
 }
 
-// config is what the server is told of traces.
+// config returns the server's trace settings.
 func (t *TraceOptions) config(getenv func(string) string) tracing.Config {
 	c := tracing.Config{Mode: tracing.Mode(t.Mode), Rate: uint32(t.Rate), Count: int32(t.Count), Getenv: getenv}
 	for _, name := range t.Levels {

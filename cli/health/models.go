@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// What is read of a repository index, how many models are asked for, how many are named, and how much of a reason is shown.
+// Limits: bytes of a repository index, models to check, models to name, and bytes of a reason to show.
 const (
 	maxIndex  = 4 << 20
 	maxAsked  = 100
@@ -63,7 +63,7 @@ func notReady(ctx context.Context, address string) (list []string) {
 	return list
 }
 
-// isReady reports whether a version says that it is ready; one that does not answer is none to be named.
+// isReady reports whether a version is ready. A version that does not respond counts as ready, so that it is not named.
 func isReady(ctx context.Context, address, model, version string) bool {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v2/models/"+url.PathEscape(model)+"/versions/"+url.PathEscape(version)+"/ready", nil)
 	if err != nil {

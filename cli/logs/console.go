@@ -25,20 +25,20 @@ import (
 type Console struct {
 	fd  int // -1: to is written to
 	to  io.Writer
-	Log *zerolog.Logger // is told of what was dropped, once there is room again
+	Log *zerolog.Logger // logs the number of dropped lines once there is room again
 
 	mu       sync.Mutex
 	unread   []byte
-	draining bool          // a goroutine writes what is kept
-	idle     chan struct{} // closed when it has ended; made anew for each
+	draining bool          // a goroutine writes the kept bytes
+	idle     chan struct{} // closed when that goroutine has ended; each has its own
 	broken   bool          // there is no reader any more
 	dropped  int           // lines
-	status   string        // shown below all others; "" if there is none
+	status   string        // the status line, below all others; may be ""
 }
 
 const (
 	maxUnread = 1 << 20 // bytes
-	// pieceSize is what a pipe that can be written to at all takes without waiting.
+	// pieceSize is the number of bytes that a writable pipe accepts without blocking.
 	pieceSize = 4096
 	// consolePatience bounds how long the end of the server waits for a reader.
 	consolePatience = time.Second
@@ -79,7 +79,7 @@ func (c *Console) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// putLocked writes p to a descriptor, or keeps or drops what there is no room for.
+// putLocked writes p to a descriptor. It keeps or drops the bytes that do not fit.
 func (c *Console) putLocked(p []byte) {
 	rest := p
 	if !c.draining {
@@ -118,14 +118,14 @@ func (c *Console) writeLocked(p []byte) []byte {
 	return p
 }
 
-// writable waits for room, for so many milliseconds.
+// writable waits for room, for at most the given number of milliseconds.
 func (c *Console) writable(wait int) bool {
 	fds := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLOUT}}
 	n, err := unix.Poll(fds, wait)
 	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 }
 
-// drain writes what is kept as it is read, until nothing is left.
+// drain writes the kept bytes as the reader takes them, until none are left.
 func (c *Console) drain() {
 	for {
 		// The lock is not held while there is no room.

@@ -2,7 +2,7 @@ package logs
 
 import "github.com/nereid-serving/nereid/server"
 
-// Control lets clients see and change what is logged.
+// Control lets clients see and change the log settings.
 type Control struct{ Settings *Settings }
 
 var _ server.LogControl = Control{}

@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// A log line of zerolog's is one JSON object that this process has just made.
-// The functions here take it apart and write the message anew, without
-// reflection and without allocating.
+// A zerolog line is one JSON object that this process has just written. The functions here parse it
+// and rewrite the message, without reflection and without allocating.
 
 // members yields the members of a JSON object: keys without their quotes,
 // values as they stand. Text that is no object yields nothing more.
@@ -62,8 +61,8 @@ func skipValue(b []byte, i int) int {
 	return len(b)
 }
 
-// appendPlain appends what a JSON value says: a string without its quotes and
-// escapes, everything else as it stands.
+// appendPlain appends a JSON value as text: a string without quotes and escapes, any other value
+// unchanged.
 func appendPlain(dst, value []byte) []byte {
 	if len(value) < 2 || value[0] != '"' {
 		return append(dst, value...)
@@ -142,7 +141,7 @@ func hexRune(b []byte) (rune, bool) {
 const upperHex = "0123456789ABCDEF"
 
 // appendQuoted appends text as a JSON string, escaped as Triton does: quotes,
-// backslashes and what lies below the blank, and nothing else.
+// backslashes and control characters, and nothing else.
 func appendQuoted(dst, text []byte) []byte {
 	dst = append(dst, '"')
 	for _, c := range text {

@@ -12,7 +12,7 @@ type Options struct {
 	Verbose              int    // --log-verbose: 0 is off
 	ISO8601              bool   // --log-format=ISO8601
 	File                 string // --log-file: append there; empty is the console
-	Desk                 bool   // lines on a terminal are for a person at a desk
+	Interactive          bool   // lines on a terminal are short and coloured
 }
 
 // Settings say which log lines are written and how they begin. They may be
@@ -23,7 +23,7 @@ type Settings struct {
 	verbose              atomic.Int64
 	iso8601              atomic.Bool
 	file                 string // where the lines go; it does not change
-	desk                 bool   // likewise: Options.Desk
+	interactive          bool   // likewise: Options.Interactive
 	starting             atomic.Bool
 }
 
@@ -31,7 +31,7 @@ type Settings struct {
 func (s *Settings) SetStarting(yes bool) { s.starting.Store(yes) }
 
 func NewSettings(o Options) *Settings {
-	s := &Settings{file: o.File, desk: o.Desk}
+	s := &Settings{file: o.File, interactive: o.Interactive}
 	s.info.Store(o.Info)
 	s.warning.Store(o.Warning)
 	s.error.Store(o.Error)

@@ -10,8 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// IsTerminal reports whether a person reads what is written to w: a file or a Console that leads
-// to a terminal.
+// IsTerminal reports whether w is a terminal, or a Console that writes to one.
 func IsTerminal(w io.Writer) bool {
 	fd := -1
 	switch to := w.(type) {

@@ -25,16 +25,16 @@ import (
 // its quotes, as key=value. Lines that a model wrote carry the fields "file" and
 // "line", which take the place of our own.
 type Writer struct {
-	settings *Settings
-	escape   bool
-	readable struct{ out, err bool } // it is a terminal, and the environment leaves the form of messages to us
-	desk     bool                    // and lines on a terminal are those of a desk
-	colours  Palette                 // of a desk
-	pid      int
-	now      func() time.Time
+	settings    *Settings
+	escape      bool
+	readable    struct{ out, err bool } // it is a terminal, and the environment leaves the form of messages to us
+	interactive bool                    // lines are for a reader at a terminal
+	colours     Palette                 // of an interactive log
+	pid         int
+	now         func() time.Time
 
-	// Keep is told of each line that is written, but tables; nil: it is not. It is set before the
-	// first line, waits for nothing, and copies what it keeps.
+	// Keep, if not nil, receives each written line except tables. It is set before the first line. It
+	// must not block, and must copy the bytes that it keeps.
 	Keep func(level zerolog.Level, at time.Time, file, line, message []byte)
 
 	mu       sync.Mutex
@@ -69,7 +69,7 @@ func New(settings *Settings, getenv func(string) string, stdout, stderr io.Write
 		w.out, w.err = file, file
 	} else if wish == "" {
 		w.readable.out, w.readable.err = IsTerminal(stdout), IsTerminal(stderr)
-		w.desk = settings.desk && w.readable.out && w.readable.err
+		w.interactive = settings.interactive && w.readable.out && w.readable.err
 		w.colours = PaletteOf(stdout, getenv)
 	}
 	return zerolog.New(w).With().Caller().Logger(), w, file, nil
@@ -92,12 +92,12 @@ func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	if w.Keep != nil {
 		w.Keep(level, now.UTC(), baseName(file), line, message)
 	}
-	if w.desk {
+	if w.interactive {
 		if w.settings.passesOver(level, file, message) {
 			return len(p), nil
 		}
 		message = w.settings.withoutFrames(level, file, message)
-		w.startDeskLocked(now, level)
+		w.startInteractiveLocked(now, level)
 	} else {
 		w.startLocked(now.UTC(), level, file, line)
 	}
@@ -118,13 +118,13 @@ func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// AtDesk reports whether lines are written for a person at a desk.
-func (w *Writer) AtDesk() bool { return w.desk }
+// Interactive reports whether lines are written for a reader at a terminal.
+func (w *Writer) Interactive() bool { return w.interactive }
 
-// Table writes a start-up table below the head of an information line. A table
-// is never escaped. At a desk there is none.
+// Table writes a start-up table below the head of an info line, without escaping it. An interactive log
+// has no tables.
 func (w *Writer) Table(table string) {
-	if !w.settings.wants(zerolog.InfoLevel) || w.desk && w.settings.Verbose() == 0 {
+	if !w.settings.wants(zerolog.InfoLevel) || w.interactive && w.settings.Verbose() == 0 {
 		return
 	}
 	file, line := "", ""
@@ -189,7 +189,7 @@ func baseName(path []byte) []byte {
 	return path
 }
 
-// readLocked takes zerolog's line apart. What it returns is good until the next
+// readLocked takes zerolog's line apart. The result is valid until the next
 // call: the message with its fields lies in w.text.
 func (w *Writer) readLocked(p []byte) (message, file, line []byte) {
 	var fields [][2][]byte

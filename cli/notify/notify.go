@@ -22,8 +22,8 @@ const (
 	extendEvery, extendBy = 5 * time.Second, 30 * time.Second
 )
 
-// variables are those of the protocol. The processes of models must not see them: what they send would count as the
-// server's where NotifyAccess=all is set.
+// variables are the environment variables of the protocol. Model processes must not see them: with
+// NotifyAccess=all their messages would count as the server's.
 var variables = []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 
 // Manager is the service manager that has started this process, such as systemd.
@@ -49,8 +49,8 @@ const (
 	stopping
 )
 
-// Open returns the manager that the environment names, nil if it names none, and says that the server starts. It removes
-// what it reads from the environment of this process, which processes of models inherit.
+// Open returns the manager that the environment names, or nil, and reports that the server is starting.
+// It removes the variables that it reads from this process's environment, which model processes inherit.
 func Open(getenv func(string) string, log zerolog.Logger) *Manager {
 	name := getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -151,7 +151,7 @@ func (m *Manager) send(s state, lines ...string) {
 	}
 }
 
-// keep sends what is repeated, until ctx ends.
+// keep repeats messages until ctx ends.
 func (m *Manager) keep(ctx context.Context) {
 	for {
 		m.mu.Lock()

@@ -27,7 +27,7 @@ const (
 // mostConcurrency bounds --concurrency: each record under way is in memory, with its answers.
 const mostConcurrency = 1000
 
-// options are what the command line asks for.
+// options are the parsed command line.
 type options struct {
 	path, model            string
 	key                    string // of the recording, "" if it has none
@@ -184,7 +184,7 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 			report.add(one)
 		}
 	}
-	if err != nil { // what has been compared is told nevertheless
+	if err != nil { // the results so far are reported nevertheless
 		if report.Same+report.Different > 0 {
 			err = errors.Join(err, report.write(stdout, o.json))
 		}

@@ -23,7 +23,7 @@ type comparison struct {
 	namesAlone bool
 }
 
-// compare says in sentences in what answers differ from those that were recorded; nothing if they do not.
+// compare describes the differences between responses and the recorded ones, in sentences.
 func (c *comparison) compare(was, is []recording.Message) (differences []string) {
 	for i := range min(len(was), len(is)) {
 		prefix := ""
@@ -227,7 +227,7 @@ func number(d infer.DataType, b []byte) (v float64, ok bool) {
 	return 0, false
 }
 
-// maxShown bounds what is shown of a text, in bytes.
+// maxShown is the maximum number of bytes shown of a text.
 const maxShown = 60
 
 // value shows an element.

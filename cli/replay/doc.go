@@ -1,18 +1,15 @@
-// Package replay is the subcommand `nereid replay`: it sends recorded requests to a running server and compares what they are
-// answered with. docs/record.md describes it for users, and package recording the files.
+// Package replay is the subcommand `nereid replay`: it sends recorded requests to a running server and
+// compares the responses with the recorded ones. docs/record.md describes it for users, and package
+// recording the files.
 //
 //	Run ── recording.Files ── for each: Open ── flight ── sender ─┬─ http  ── answers ── compare ── report
 //	                                                              └─ grpc, unary or a stream
 //
-// One request is under way at a time, in the order in which they were recorded. With --concurrency there are more, and
-// only those of one sequence keep their order, on which their answers depend.
+// By default one request is in flight at a time, in recorded order. With --concurrency there are more;
+// requests of one sequence still keep their order.
 //
-// Exit status: 0 all are answered as before, 1 some are not, 2 the command line is not understood.
+// The exit status is 0 if all responses match, 1 if some do not, and 2 for a bad command line.
 //
-// States, locks: none; a channel for each sequence says that its last record is over. Goroutines: one for each record under way, for which the
-// command waits, and those of the transports, which end with the senders.
-//
-// Callers: package cli, once.
-//
-// Memory: the records under way and their answers.
+// Each record in flight has a goroutine, for which the command waits. A channel for each sequence
+// signals that its last record is done. Memory holds only the records in flight and their responses.
 package replay

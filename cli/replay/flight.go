@@ -60,7 +60,7 @@ func (f *flight) start(r *recording.Record, send func(ctx context.Context) error
 	return f.ctx.Err() == nil
 }
 
-// order returns what a record waits for, and what it closes when it is over; nil if it is in no sequence.
+// order returns the channel that a record waits for and the one that it closes when it is done; nil outside sequences.
 func (f *flight) order(r *recording.Record) (before, mine chan struct{}) {
 	sequence := sequenceOf(r)
 	if sequence == "" {

@@ -91,7 +91,7 @@ func (s *grpcSender) send(ctx context.Context, r *recording.Record) ([]recording
 	return []recording.Message{*m}, nil
 }
 
-// refused is the answer that a call ended with, unless it is none of the server's. Most is how many bytes a message may have.
+// refused returns the server's error that ended a call, if the server sent one. most is the maximum size of a message in bytes.
 func (s *grpcSender) refused(ctx context.Context, err error, most int64) ([]recording.Message, error) {
 	told := status.Convert(err)
 	switch {

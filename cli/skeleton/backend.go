@@ -13,14 +13,14 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// backend is what the templates of a backend are filled with.
+// backend has the values for the templates of a backend.
 type backend struct {
 	Name    string
 	Package string
 	Module  string // its path
 	Go      string // the language version
 	Version string // of Nereid's module; "": what `go mod tidy` finds
-	SDK     string // a directory in the place of that module
+	SDK     string // a directory that replaces that module
 }
 
 var (

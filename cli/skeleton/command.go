@@ -78,7 +78,7 @@ var (
 	modelName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
 )
 
-// parse reads the flags and returns the name, which is a good one and has no characters but letters and those that are named.
+// parse parses the flags and returns the validated name.
 func (i *invocation) parse(good *regexp.Regexp, besides string) (name string, err error) {
 	names, err := command.Parse(i.flags, i.args)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// model is what the templates of a model are filled with.
+// model has the values for the templates of a model.
 type model struct {
 	Name            string
 	Inputs, Outputs []tensor
@@ -111,7 +111,7 @@ func (m *model) Results() string {
 	return "tuple[" + list(m.Outputs, func(tensor) string { return m.array() }) + "]"
 }
 
-// array is the type of what is computed with.
+// array is the type used in computations.
 func (m *model) array() string {
 	if m.Torch {
 		return "torch.Tensor"
@@ -131,7 +131,7 @@ func (m *model) Returned() string {
 	return text
 }
 
-// Shown says in words what the skeleton makes of a request.
+// Shown describes the skeleton's response to a request.
 func (m *model) Shown() string {
 	return list(m.Outputs, func(t tensor) string {
 		if t.From != nil {

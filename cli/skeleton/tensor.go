@@ -68,7 +68,7 @@ func parseTensor(text string) (tensor, error) {
 	return t, nil
 }
 
-// numpyTypes are the types that model.py has for tensors. BF16 is none of numpy's.
+// numpyTypes are the numpy types of tensors in model.py. numpy has no BF16.
 var numpyTypes = map[infer.DataType]string{
 	infer.Bool: "bool_", infer.Uint8: "uint8", infer.Uint16: "uint16", infer.Uint32: "uint32", infer.Uint64: "uint64",
 	infer.Int8: "int8", infer.Int16: "int16", infer.Int32: "int32", infer.Int64: "int64",
@@ -146,7 +146,7 @@ func (t *tensor) shape(first string, free int64) string {
 	return "(" + text + ")"
 }
 
-// Value is what a test fills arrays with.
+// Value fills the arrays of a test.
 func (t *tensor) Value() string {
 	switch t.Type {
 	case infer.Bytes:

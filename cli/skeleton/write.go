@@ -32,7 +32,7 @@ func write(folder string, data any, directory, name string) (files []string, err
 	if err != nil {
 		return nil, fmt.Errorf("%w: name another directory with --directory", err)
 	}
-	defer os.RemoveAll(made) // there is none any more after the rename
+	defer os.RemoveAll(made) // does nothing after the rename
 	root := path.Join("templates", folder)
 	err = fs.WalkDir(templates, root, func(source string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -92,7 +92,7 @@ func mode(file string) os.FileMode {
 	return 0o644
 }
 
-// tell lists what was written, and what to do next.
+// tell lists the written files and the next steps.
 func (i *invocation) tell(directory, name string, files []string) error {
 	place := filepath.Join(directory, name)
 	for _, file := range files {

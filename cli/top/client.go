@@ -84,7 +84,7 @@ func shorten(ctx context.Context, err error) error {
 	return err
 }
 
-// errorText is what a reply says is wrong, in the protocol's form or as it is.
+// errorText returns the error of a response, in the protocol's form or unchanged.
 func errorText(body []byte) string {
 	var said struct {
 		Error string `json:"error"`

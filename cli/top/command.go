@@ -22,7 +22,7 @@ import (
 
 const summary = `Shows models, instances, queues, rates, latencies, errors and the log of a running server, and loads, unloads and resizes models.`
 
-// options are what the command line asks for.
+// options are the parsed command line.
 type options struct {
 	server, metrics *url.URL // metrics is nil unless the user says it
 	header          http.Header
@@ -123,7 +123,7 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	return err
 }
 
-// twice looks at the server, and once more where rates and percentiles are not to be had by one look.
+// twice polls the server, and polls again if one poll yields no rates and percentiles.
 func (p *poller) twice(ctx context.Context, interval time.Duration) (*View, error) {
 	v := p.poll(ctx)
 	if v.Lost == "" && !v.hasStatus {

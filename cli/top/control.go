@@ -79,7 +79,7 @@ func (c *client) override(ctx context.Context, server *url.URL, a act) error {
 	return err
 }
 
-// question is what the user is asked before something is done. Text questions are answered with a text, the others by y.
+// question is asked before an action. Text questions take a text, the others y.
 type question struct {
 	prompt string
 	text   bool

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// measured is what /metrics says of what a Row, a Server and Instances show.
+// measured has the figures of /metrics that a Row, a Server and Instances show.
 type measured struct {
 	versions   map[key]*measuredVersion
 	losses     map[string]float64 // by model

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// style is what a piece of text is, for its colour.
+// style selects the colour of a text.
 type style uint8
 
 const (

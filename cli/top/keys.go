@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// find returns the chosen row, below 0 if there is none. Without a choice, or where it is gone, the first row is chosen.
+// find returns the index of the chosen row, or -1 without rows. If the choice is gone, it chooses the first row.
 func (u *ui) find(rows []*Row) int {
 	at := slices.IndexFunc(rows, func(r *Row) bool { return r.key() == u.chosen })
 	if at < 0 { // of another version, perhaps
@@ -21,7 +21,7 @@ func (u *ui) find(rows []*Row) int {
 	return at
 }
 
-// press acts on a key. more is false if the user wants to end; a is what is to be done.
+// press handles a key. more is false if the user quits; a is the action to execute.
 func (u *ui) press(name string, v *View, height int) (more bool, a *act) {
 	if u.help {
 		u.help = false

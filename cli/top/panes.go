@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/server/status"
 )
 
-// pane is what the lower part of the view shows.
+// pane selects the lower part of the view.
 type pane uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 
 var paneTitles = [...]string{"instances", "errors", "log", "details"}
 
-// ui is what the user has chosen.
+// ui has the user's choices.
 type ui struct {
 	sort    int // a column
 	reverse bool
@@ -38,7 +38,7 @@ type ui struct {
 	paused bool
 	help   bool
 
-	message string // of what was done last
+	message string // about the last action
 	wrong   bool   // it failed
 	ask     *question
 }
@@ -247,7 +247,7 @@ func details(r *Row, u *ui) (lines []line) {
 	return lines
 }
 
-// plain is the view as text: all rows, and what has gone wrong.
+// plain returns the view as text: all rows and errors.
 func plain(v *View, u *ui) string {
 	var lines []line
 	lines = append(lines, head(v, u)...)

@@ -67,7 +67,7 @@ func newPoller(o *options) *poller {
 
 func (p *poller) close() { p.client.http.CloseIdleConnections() }
 
-// found is what the endpoints said, each with why it did not.
+// found has the responses of the endpoints, or their errors.
 type found struct {
 	meta struct {
 		Name    string `json:"name"`
@@ -93,7 +93,7 @@ type found struct {
 	metaErr, indexErr, statisticsErr, metricsErr, statusErr error
 }
 
-// errNoStatus is the error of an endpoint that replies with nothing to what it does not know.
+// errNoStatus is the error of an endpoint that returns an empty response for unknown paths.
 var errNoStatus = errors.New("switched off (--allow-status=false), or the server has none")
 
 // poll looks at the server.
@@ -132,7 +132,7 @@ func (p *poller) poll(ctx context.Context) *View {
 }
 
 func versionNumber(text string) int64 {
-	n, _ := strconv.ParseInt(text, 10, 64) // what is none comes first
+	n, _ := strconv.ParseInt(text, 10, 64) // non-numeric versions sort first
 	return n
 }
 
@@ -180,8 +180,8 @@ func (p *poller) find(ctx context.Context) *found {
 	return f
 }
 
-// lost returns why nothing answers that tells of models, nil if something does. Metrics alone are no server: their endpoint
-// ends last, and what was seen before says more.
+// lost returns the error if no endpoint that reports models responds, else nil. Metrics alone do not
+// count: their endpoint ends last, and the previous View says more.
 func (f *found) lost() error {
 	for _, err := range []error{f.metaErr, f.indexErr, f.statisticsErr, f.statusErr} {
 		if err == nil || isRefusal(err) || errors.Is(err, errNoStatus) {
@@ -212,7 +212,7 @@ func (f *found) notes(o *options, at whereabouts) (list []string) {
 	return list
 }
 
-// noticeRestart forgets what was of a server that has been started anew.
+// noticeRestart discards the state of a previous server process.
 func (p *poller) noticeRestart(s *status.Snapshot) {
 	if s == nil {
 		return
@@ -227,7 +227,7 @@ func (p *poller) noticeRestart(s *status.Snapshot) {
 	p.started = s.Server.Started
 }
 
-// addStatus adds what the status says, which is most of it.
+// addStatus adds the status, the main source of a View.
 func (p *poller) addStatus(v *View, s *status.Snapshot) {
 	v.hasStatus = true
 	at := s.At
@@ -317,7 +317,7 @@ func (p *poller) cores(present map[int]processTime, pid int, at time.Time, secon
 
 func lastOf(lines []status.Line) []status.Line { return lines[max(0, len(lines)-maxLines):] }
 
-// addIndex adds the models that the index has and nothing else told of, and what it says of others.
+// addIndex adds states and reasons of the index, and models that only the index lists.
 func (v *View) addIndex(f *found) {
 	known := make(map[string][]int)
 	for i := range v.Models {
@@ -349,7 +349,7 @@ func (v *View) addIndex(f *found) {
 	}
 }
 
-// addMetrics adds what the status does not have: the machine, and all of it where there is no status.
+// addMetrics adds the figures of the machine, and all others if the server has no status.
 func (v *View) addMetrics(m *measured, p *poller) {
 	if m == nil {
 		return
@@ -389,7 +389,7 @@ func (v *View) addMetrics(m *measured, p *poller) {
 	}
 }
 
-// fell reports whether counters have begun anew.
+// fell reports whether counters were reset.
 func fell(before, now []uint64) bool {
 	for i := range before {
 		if i >= len(now) || now[i] < before[i] {
@@ -399,7 +399,7 @@ func fell(before, now []uint64) bool {
 	return false
 }
 
-// between returns the percentiles of what was counted between two looks. A version has no histogram before
+// between returns the percentiles of the requests between two polls. A version has no histogram before
 // its first request.
 func between(before, now []uint64, bounds []float64) *status.Percentiles {
 	if len(before) == 0 {
@@ -462,7 +462,7 @@ func (p *poller) remember(of key, c counts) (before counts) {
 	if n := len(list); n > 0 {
 		last := list[n-1]
 		if c.succeeded < last.succeeded || c.failed < last.failed || c.executions < last.executions {
-			list = nil // it was loaded anew, or the server started
+			list = nil // reloaded, or the server was restarted
 		} else if !c.at.After(last.at) {
 			return list[0]
 		}

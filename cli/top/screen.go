@@ -131,8 +131,8 @@ func (s *session) begin(ctx context.Context, a *act) {
 	})
 }
 
-// fail ends the session for a panic in one of its goroutines: what the boundary has logged is written when the terminal has been
-// given back.
+// fail ends the session after a panic in one of its goroutines. The logged stack is printed once the
+// terminal is restored.
 func (s *session) fail(err error) {
 	select {
 	case s.failed <- err:
@@ -165,7 +165,7 @@ func (s *session) handle(ctx context.Context, event tcell.Event) bool {
 	return true
 }
 
-// keyOf names a key: a character, or a word for those that have none.
+// keyOf names a key: its character, or a word for other keys.
 func keyOf(e *tcell.EventKey) string {
 	switch e.Key() {
 	case tcell.KeyRune:
@@ -294,7 +294,7 @@ func (u *ui) frame(v *View, address string, width, height int) []line {
 	return append(lines[:height-1], foot)
 }
 
-// split shares the lines between the table and the lower pane; a small terminal shows the one that has the focus.
+// split divides the lines between the table and the lower pane. A small terminal shows only the focused one.
 func (u *ui) split(room, table int) (tableRoom, lowerRoom int) {
 	const least = 4
 	if room < 2*least {
@@ -310,7 +310,7 @@ func (u *ui) split(room, table int) (tableRoom, lowerRoom int) {
 	return max(tableRoom, 2), room - max(tableRoom, 2)
 }
 
-// clampTop moves the first row that is shown so that the chosen one is among so many.
+// clampTop scrolls so that the chosen row is visible.
 func clampTop(top, at, rows, room int) int {
 	top = min(top, max(0, rows-room))
 	if at < 0 {

@@ -19,7 +19,7 @@ type column struct {
 	// rank is the order in which columns stay where the terminal is narrow: 0 always.
 	rank int
 	text func(r *Row, u *ui) string
-	// value is what it is sorted by, largest first; nil: by the text.
+	// value is the sort key, largest first; nil: sort by text.
 	value func(r *Row, u *ui) *float64
 }
 
@@ -98,7 +98,7 @@ func (u *ui) rows(v *View) []*Row {
 			switch {
 			case x == nil && y == nil:
 				return 0
-			case x == nil: // what is not known comes last, whatever the order
+			case x == nil: // unknown values sort last in either order
 				return 1
 			case y == nil:
 				return -1
@@ -128,7 +128,7 @@ func stateStyle(state string) style {
 	return faint
 }
 
-// modelTable is the table of models, its head first, in lines of so many columns; width 0 is any.
+// modelTable returns the table of models, header first, cut to width columns; 0: uncut.
 func modelTable(rows []*Row, u *ui, width int) []line {
 	all := columns()
 	widths := make([]int, len(all))

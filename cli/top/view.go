@@ -8,11 +8,11 @@ import (
 	"github.com/nereid-serving/nereid/server/status"
 )
 
-// View is what is known of a server at one time.
+// View is the known state of a server at one time.
 type View struct {
 	At  time.Time `json:"at"`
 	URL string    `json:"url"`
-	// Lost is why nothing answers that tells of models, "" if something does. What was known before stays.
+	// Lost is the error if no endpoint that reports models responds. The previous state stays.
 	Lost string `json:"lost,omitempty"`
 	// Notes say what could not be had, and why.
 	Notes  []string `json:"notes"`
@@ -39,7 +39,7 @@ func (v *View) keep(text string) {
 	v.Log = slices.DeleteFunc(slices.Clone(v.Log), func(l status.Line) bool { return without(l.Text) })
 }
 
-// Server is what is known of the server as a whole. What is not known is nil or "".
+// Server is the state of the server as a whole. Unknown fields are nil or "".
 type Server struct {
 	Name        string   `json:"name"`
 	Version     string   `json:"version"`
@@ -62,7 +62,7 @@ type GPU struct {
 	MemoryTotal float64 `json:"memory_total_bytes"`
 }
 
-// Row is one version of a model. What is not known is nil.
+// Row is one version of a model. Unknown fields are nil.
 type Row struct {
 	Model     string `json:"model"`
 	Namespace string `json:"namespace,omitempty"`

@@ -26,7 +26,7 @@ var errNoMetrics = errors.New("the server names no port for them (--allow-metric
 // whereabouts is where the metrics and the status are asked for.
 type whereabouts struct {
 	url *url.URL // nil: nowhere
-	// settled: what is known does not change any more. guess: the server has not said it.
+	// settled: the address is final. guess: the server has not confirmed it.
 	settled, guess bool
 }
 

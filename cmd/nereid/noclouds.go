@@ -4,5 +4,5 @@ package main
 
 import "github.com/nereid-serving/nereid"
 
-// extensions are none: this build reads no object store, and is a quarter smaller.
+// extensions is empty: this build supports no object stores and is a quarter smaller.
 func extensions() []nereid.Extension { return nil }

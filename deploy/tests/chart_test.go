@@ -119,7 +119,7 @@ func consistent(t *testing.T, objects []object) {
 				t.Errorf("container %v mounts the volume %v, which is not there", container["name"], mount["name"])
 			}
 		}
-		if slices.Contains([]any{"s", "i", "rclone/rclone"}, container["image"]) { // of those who give values
+		if slices.Contains([]any{"s", "i", "rclone/rclone"}, container["image"]) { // of the callers that give values
 			continue
 		}
 		security, _ := container["securityContext"].(map[string]any)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// slowest is how many tests the closing lines name with their times, and
-// noteworthy is what the quickest of them takes.
+// slowest is the number of tests that the closing lines name with their times; tests faster than
+// noteworthy are left out.
 const (
 	slowest    = 10
 	noteworthy = 5 * time.Second
@@ -48,7 +48,7 @@ type report struct {
 	packages, ended         int
 	passed, failed, skipped int
 	running                 map[name]*running
-	builds                  map[string]*strings.Builder // what the compiler said, by import path
+	builds                  map[string]*strings.Builder // output of the compiler, by import path
 	reasons                 map[string][]string         // tests that were skipped, by the reason
 	failures                []string
 	times                   []duration
@@ -71,7 +71,7 @@ func (r *report) say(format string, args ...any) {
 	r.lastLine = r.now()
 }
 
-// line takes one line of go test; what is no event is printed as it is.
+// line handles one line of go test. A line that is not an event is printed unchanged.
 func (r *report) line(line []byte) {
 	var e event
 	if line[0] != '{' || json.Unmarshal(line, &e) != nil {
@@ -171,8 +171,7 @@ func (r *report) position() string {
 		r.ended, r.packages, r.passed, r.failed, r.now().Sub(r.began).Round(time.Second))
 }
 
-// tick is called now and then, and names what is running if nothing was said
-// for long.
+// tick is called periodically. It names the running tests after a long silence.
 func (r *report) tick() {
 	now := r.now()
 	if now.Sub(r.lastLine) < silence {
@@ -235,7 +234,7 @@ func (r *report) end() {
 	r.say("\n%d passed, %d failed, %d skipped in %s\n", r.passed, r.failed, r.skipped, r.now().Sub(r.began).Round(100*time.Millisecond))
 }
 
-// reason is what a skipped test said: the text behind its file and line.
+// reason returns the message of a skipped test, without file and line.
 func reason(output string) string {
 	for line := range strings.Lines(output) {
 		line = strings.TrimSpace(line)

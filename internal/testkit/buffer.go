@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Buffer keeps what is written to it, by any goroutine at any time.
+// Buffer is a bytes.Buffer for concurrent use.
 type Buffer struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -17,7 +17,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String returns what was written so far.
+// String returns everything written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package testkit is what the tests of all packages share: a check that a test
-// binary leaves nothing behind, waiting for a condition, and the Pythons to
-// test with.
+// Package testkit has helpers for the tests of all packages: a leak check for test binaries, waiting for
+// a condition, reserved ports, and the Pythons to test with.
 //
 // A package whose tests start goroutines, processes or memory says
 //
@@ -9,7 +8,7 @@
 // and Main fails the run if, half a minute after the last test, there is still
 // one of these that was not there before the first:
 //
-//	goroutine    started by the tests or by what they tested
+//	goroutine    started by the tests or the code under test
 //	file         an open descriptor of this process
 //	process      a child, dead or alive, or a descendant that has lost its parent
 //	name         an object in /dev/shm

@@ -9,7 +9,7 @@ import (
 
 // Environment returns the path of an environment that "make environments" makes:
 // "tools", "wheels", "uv-oldest", "uv-newest", "virtualenv", "standalone", "conda", or "conda.tar" with
-// a suffix; .ci/environments says what they are. If it is not there, the test Misses
+// a suffix; .ci/environments describes them. If it is not there, the test Misses
 // it; if this machine cannot have it, the test is skipped. Tests share it and do not write to it.
 func Environment(t testing.TB, name string) string {
 	t.Helper()

@@ -14,9 +14,8 @@ const (
 	longVariable = "NEREID_TEST_LONG"
 )
 
-// Missing ends a test because this machine does not have what the test needs,
-// and "make test" would have made it. Under make the test fails, else it is
-// skipped.
+// Missing ends a test that needs something which "make test" would have made. Under make the test
+// fails, else it is skipped.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv(completeVariable) != "" {

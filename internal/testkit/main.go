@@ -15,8 +15,7 @@ import (
 // machine that is busy with other tests.
 var patience = 30 * time.Second
 
-// markVariable marks the descendants of a test binary, so that those which have
-// lost their parent are found too.
+// markVariable marks the descendants of a test binary, so that orphans are found too.
 const markVariable = "NEREID_TESTKIT"
 
 // Main runs the tests of a package and exits: with their status if they failed,
@@ -61,8 +60,8 @@ func run(m *testing.M) int {
 	return 0
 }
 
-// waitForNothing returns what is there now and was not before, once that is
-// nothing or patience has run out.
+// waitForNothing waits until nothing is left that was not there before, or patience has run out. It
+// returns the rest.
 func waitForNothing(before inventory, mark string) ([]item, error) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	deadline := time.Now().Add(patience)

@@ -37,7 +37,7 @@ func Python(t testing.TB) Interpreter {
 
 // Pythons returns the interpreters to test with, oldest first: those that
 // NEREID_TEST_PYTHONS lists, else those of .venvs, which "make venvs" makes. If
-// there is none, the test Misses it; if one does not work, the test fails.
+// no interpreter exists, the test Misses it; if one does not work, the test fails.
 func Pythons(t testing.TB) []Interpreter {
 	t.Helper()
 	found, err := findPythons()

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Tree lists what is below a directory: directories with a slash behind them,
-// files with their content.
+// Tree lists a directory recursively: directories with a trailing slash, files with their content.
 func Tree(t *testing.T, directory string) string {
 	t.Helper()
 	var list []string

@@ -20,7 +20,7 @@ const (
 	Opened     = 8
 )
 
-// Counts is what the processes have counted that State names one file to.
+// Counts has the counters of the processes that share one State file.
 type Counts struct {
 	Calls  map[string]uint64 // by function, and by what else is counted, such as "bytes_to_host"
 	things []thing

@@ -33,11 +33,11 @@ func (s *Session) AwaitScreen(what string, limit time.Duration, is func(lines []
 	}
 }
 
-// Screen is what the terminal shows of a program that draws its whole screen, in lines without spaces at their ends.
+// Screen returns the lines that the terminal shows for a full-screen program, without trailing spaces.
 // It knows of the sequences of xterm what moves the cursor and clears; colours are passed over.
 func (s *Session) Screen() []string { return draw(s.shown.String()) }
 
-// screen is what a terminal shows.
+// screen is the content of a terminal.
 type screen struct {
 	rows     [][]rune
 	row, col int

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLogged bounds what a test that fails repeats, in bytes: a program that draws its screen writes much.
+// maxLogged is the number of output bytes that a failed test repeats. Full-screen programs write a lot.
 const maxLogged = 16 << 10
 
 // Session is a program that a person has started at a terminal of its own.
@@ -78,8 +78,8 @@ func (s *Session) Type(text string) {
 	}
 }
 
-// Await waits until the terminal shows a text behind what was awaited before, and fails the test if it
-// does not within limit.
+// Await waits until the terminal shows a text after the previously awaited one. It fails the test after
+// limit.
 func (s *Session) Await(text string, limit time.Duration) {
 	s.t.Helper()
 	if !testkit.Within(limit, func() bool { return s.next(text) >= 0 }) {
@@ -88,7 +88,7 @@ func (s *Session) Await(text string, limit time.Duration) {
 	s.seen = s.next(text)
 }
 
-// next is where a text ends behind what was awaited before; below 0: it is not there.
+// next returns the end of a text after the previously awaited one, or -1.
 func (s *Session) next(text string) int {
 	i := strings.Index(s.Shown()[s.seen:], text)
 	if i < 0 {

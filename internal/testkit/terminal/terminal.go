@@ -1,6 +1,5 @@
-// Package terminal makes pseudo-terminals for tests of what programs write to people, and of what
-// people type. Each belongs to its test; it is gone when the test ends. Open makes one for what is
-// written alone, and Start runs a program as a person does.
+// Package terminal makes pseudo-terminals for tests of interactive programs. Each is closed when its
+// test ends. Open makes one for output only, and Start runs a program in one.
 package terminal
 
 import (
@@ -12,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair opens both ends of a pseudo-terminal. It skips the test where there are none.
+// pair opens both ends of a pseudo-terminal. It skips the test if the machine has none.
 func pair(t testing.TB) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -39,8 +38,8 @@ func pair(t testing.TB) (person, program *os.File) {
 	return person, program
 }
 
-// Open makes a pseudo-terminal for programs under test. They write to the file; closed
-// returns what they have written, with the lines as they wrote them, and closes it.
+// Open makes a pseudo-terminal for programs under test. They write to file; closed closes it and returns
+// their output with the original line ends.
 func Open(t testing.TB) (file *os.File, closed func() string) {
 	t.Helper()
 	reader, file := pair(t)

@@ -28,23 +28,23 @@ import (
 const (
 	serveName    = "serve"
 	serveCall    = "nereid serve DIR [options]"
-	serveSummary = `Serves the models in DIR, for a person at a desk: to this machine alone, also if some of them do not load, and with a log to
-read where the output is a terminal.`
-	serveHelp = `DIR has a folder for each model; several may be given. Defaults that differ from those of nereid without a command:
+	serveSummary = `Serves the models in DIR for local development: to this machine only, even if some models fail to load, and with a readable log
+on a terminal.`
+	serveHelp = `DIR contains a folder for each model. Several directories may be given. Defaults that differ from nereid without a command:
 
   --http-address=127.0.0.1  --grpc-address=127.0.0.1
-	0.0.0.0 is for all machines; the metrics are where HTTP is
+	0.0.0.0 listens on all interfaces; metrics use the HTTP address
   --exit-on-error=false
-	models that load are served, the others are named
+	models that load are served, the others are listed
 
 Often used: --http-port, --grpc-port, --metrics-port, --backend-config=python,python-executable=PATH, --log-verbose=1.
-All options of the server can be given: nereid --help lists them. docs/serve.md says more.
+All options of the server are accepted; nereid --help lists them. See docs/serve.md.
 `
 )
 
-// serveAtDesk is the command serve.
-func serveAtDesk(args []string, getenv func(string) string, stdout, stderr io.Writer, extensions []nereid.Extension) int {
-	o, err := flags.ParseAtDesk(args, getenv, stderr)
+// serveLocally is the command serve.
+func serveLocally(args []string, getenv func(string) string, stdout, stderr io.Writer, extensions []nereid.Extension) int {
+	o, err := flags.ParseServe(args, getenv, stderr)
 	var syntax *flags.SyntaxError
 	switch {
 	case errors.Is(err, flags.ErrHelp):
@@ -71,7 +71,7 @@ func serveAtDesk(args []string, getenv func(string) string, stdout, stderr io.Wr
 	return serve(o, getenv, stdout, stderr)
 }
 
-// waiting says what the end of the server waits for; it is empty where that is nothing.
+// waiting names the requests that shutdown waits for. It returns "" without requests in flight.
 func waiting(o *flags.Options, requests map[*models.Info]int) string {
 	sum := 0
 	for _, n := range requests {
@@ -88,16 +88,16 @@ func waitingFor(o *flags.Options, what string) string {
 	return fmt.Sprintf("waiting up to %d s for %s; Ctrl-C again ends the server at once\n", limit, what)
 }
 
-// At the end of the server models are looked at every endInterval; those that take longer than endPatience are named, and of
-// many the first mostEnding.
+// At shutdown, models are checked every endInterval. Those that take longer than endPatience are named,
+// up to mostEnding of them.
 const (
 	endInterval = 100 * time.Millisecond
 	endPatience = time.Second
 	mostEnding  = 5
 )
 
-// tellOfEnd says what the end of the server waits for: the requests, and when these are over, models that take long to end.
-// It returns when it has said so, or the server has ended.
+// tellOfEnd prints what delays shutdown: first requests in flight, then models that take long to
+// finalize. It returns once it has printed both, or when the server has ended.
 func tellOfEnd(o *flags.Options, ended context.Context, registry *models.Registry, w io.Writer) {
 	fmt.Fprint(w, waiting(o, registry.InFlight()))
 	look := time.NewTicker(endInterval)
@@ -122,7 +122,7 @@ func tellOfEnd(o *flags.Options, ended context.Context, registry *models.Registr
 	fmt.Fprint(w, waitingFor(o, strings.Join(names, ", ")+" to finalize"))
 }
 
-// ending are the names of models with versions that are being unloaded.
+// ending returns the names of models with versions that are being unloaded.
 func ending(versions []models.VersionStatus) (names []string) {
 	for _, v := range versions {
 		if v.State == string(catalog.Unloading) {
@@ -132,7 +132,7 @@ func ending(versions []models.VersionStatus) (names []string) {
 	return slices.Compact(names)
 }
 
-// checkFolders refuses what cannot be a repository.
+// checkFolders rejects paths that are not model repositories.
 func checkFolders(paths []string) error {
 	for _, path := range paths {
 		if strings.Contains(path, "://") {
@@ -155,7 +155,7 @@ func checkFolders(paths []string) error {
 	return nil
 }
 
-// remedyOf is what to do when a folder of models cannot be read, behind the error; empty where the error says it.
+// remedyOf suggests what to do if a repository cannot be read. It returns "" if the error says it.
 func remedyOf(err error, path string) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -200,13 +200,13 @@ func checkFree(o *flags.Options) error {
 
 // newProgress shows the startup on a terminal. It returns nil if the output is not one.
 func newProgress(lines *logs.Writer, out *logs.Console, getenv func(string) string) *devserver.Progress {
-	if !lines.AtDesk() {
+	if !lines.Interactive() {
 		return nil
 	}
 	return devserver.NewProgress(out, logs.PaletteOf(out, getenv))
 }
 
-// addresses are the last lines of a start at a desk.
+// addresses returns the last lines of an interactive startup.
 func addresses(o *flags.Options, s *nereid.Server) string {
 	var b strings.Builder
 	ready := 0
@@ -237,7 +237,7 @@ func addresses(o *flags.Options, s *nereid.Server) string {
 	return b.String()
 }
 
-// firstModel says how a folder without models gets one; it is empty where that is no matter of files here, or where clients load models.
+// firstModel explains how to create a first model. It returns "" if the repository is remote or clients load models.
 func firstModel(o *flags.Options) string {
 	for _, path := range o.Repository.Paths {
 		entries, err := os.ReadDir(path)

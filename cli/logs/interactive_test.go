@@ -9,11 +9,11 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
-// atDesk returns what is shown of what write has written at a desk.
-func atDesk(t *testing.T, environment map[string]string, o Options, write func(c *Console, s *Settings)) string {
+// interactively returns the output of an interactive log for the text that write writes.
+func interactively(t *testing.T, environment map[string]string, o Options, write func(c *Console, s *Settings)) string {
 	t.Helper()
 	tty, written := terminal.Open(t)
-	o.Desk = true
+	o.Interactive = true
 	settings := NewSettings(o)
 	out, errs := NewConsoles(tty, tty)
 	log, lines, _, err := New(settings, func(name string) string { return environment[name] }, out, errs)
@@ -35,36 +35,36 @@ func atDesk(t *testing.T, environment map[string]string, o Options, write func(c
 // usual is what is written unless flags say otherwise.
 var usual = Options{Info: true, Warning: true, Error: true}
 
-func TestDeskLines(t *testing.T) {
+func TestInteractiveLines(t *testing.T) {
 	dumb := map[string]string{"TERM": "dumb"}
 	const want = "NOW as it is model=m\nNOW warning  careful\nNOW error  broken\n    \n    At:\n      model.py(3): f\n"
-	if got := atDesk(t, dumb, usual, nil); got != want {
+	if got := interactively(t, dumb, usual, nil); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := atDesk(t, map[string]string{"NO_COLOR": "1"}, usual, nil); got != want {
+	if got := interactively(t, map[string]string{"NO_COLOR": "1"}, usual, nil); got != want {
 		t.Errorf("NO_COLOR: got %q, want %q", got, want)
 	}
 	const painted = "\x1b[2mNOW\x1b[0m as it is model=m\n\x1b[2mNOW\x1b[0m \x1b[33mwarning\x1b[0m  careful\n\x1b[2mNOW\x1b[0m \x1b[31merror\x1b[0m  broken\n    \n    At:\n      model.py(3): f\n"
-	if got := atDesk(t, nil, usual, nil); got != painted {
+	if got := interactively(t, nil, usual, nil); got != painted {
 		t.Errorf("got %q, want %q", got, painted)
 	}
 	verbose := usual
 	verbose.Verbose = 1
-	if got := atDesk(t, dumb, verbose, nil); !regexp.MustCompile(`(?s)^NOW loading: m:1\n.*\| a table \|\n\nNOW as it is`).MatchString(got) {
+	if got := interactively(t, dumb, verbose, nil); !regexp.MustCompile(`(?s)^NOW loading: m:1\n.*\| a table \|\n\nNOW as it is`).MatchString(got) {
 		t.Errorf("verbose: got %q, want the routine and the tables too", got)
 	}
 }
 
-// TestDeskIsForTerminals: the environment's wish and files have Triton's lines.
-func TestDeskIsForTerminals(t *testing.T) {
-	got := atDesk(t, map[string]string{"TRITON_SERVER_ESCAPE_LOG_MESSAGES": "1"}, usual, nil)
-	if !regexp.MustCompile(`(?s)^I\d{4} NOW\.\d{6} \d+ desk_test.go:\d+\] "loading: m:1"\n.*a table`).MatchString(got) {
+// TestInteractiveNeedsATerminal: the environment's wish and files have Triton's lines.
+func TestInteractiveNeedsATerminal(t *testing.T) {
+	got := interactively(t, map[string]string{"TRITON_SERVER_ESCAPE_LOG_MESSAGES": "1"}, usual, nil)
+	if !regexp.MustCompile(`(?s)^I\d{4} NOW\.\d{6} \d+ interactive_test.go:\d+\] "loading: m:1"\n.*a table`).MatchString(got) {
 		t.Errorf("got %q, want Triton's lines", got)
 	}
 }
 
 func TestStatusStaysBelow(t *testing.T) {
-	got := atDesk(t, map[string]string{"TERM": "dumb"}, Options{}, func(c *Console, _ *Settings) {
+	got := interactively(t, map[string]string{"TERM": "dumb"}, Options{}, func(c *Console, _ *Settings) {
 		c.SetStatus("")
 		c.SetStatus("one")
 		fmt.Fprint(c, "a line\n")
@@ -85,7 +85,7 @@ func TestFailuresAreToldOnce(t *testing.T) {
 	tell := func(file string, verbose int) string {
 		tty, written := terminal.Open(t)
 		o := usual
-		o.Desk, o.Verbose = true, verbose
+		o.Interactive, o.Verbose = true, verbose
 		out, errs := NewConsoles(tty, tty)
 		settings := NewSettings(o)
 		settings.SetStarting(starting)

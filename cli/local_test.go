@@ -18,7 +18,7 @@ import (
 // TestServeDiffersInItsDefaultsAlone from the command line without a command.
 func TestServeDiffersInItsDefaultsAlone(t *testing.T) {
 	more := []string{"--http-port=1", "--log-verbose=2", "--allow-client-shm=true"}
-	desk, err := flags.ParseAtDesk(append([]string{"b", "a"}, more...), noEnv, &strings.Builder{})
+	serving, err := flags.ParseServe(append([]string{"b", "a"}, more...), noEnv, &strings.Builder{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,14 +26,14 @@ func TestServeDiffersInItsDefaultsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plain.HTTP.Address != "0.0.0.0" || plain.GRPC.Address != "0.0.0.0" || plain.Metrics.Address != "0.0.0.0" || !plain.ExitOnError || plain.Log.Desk {
+	if plain.HTTP.Address != "0.0.0.0" || plain.GRPC.Address != "0.0.0.0" || plain.Metrics.Address != "0.0.0.0" || !plain.ExitOnError || plain.Log.Interactive {
 		t.Errorf("without a command: got %+v, want tritonserver's defaults", plain)
 	}
-	plain.HTTP.Address, plain.GRPC.Address, plain.Metrics.Address, plain.ExitOnError, plain.Log.Desk = "127.0.0.1", "127.0.0.1", "127.0.0.1", false, true
-	if !reflect.DeepEqual(desk, plain) {
-		t.Errorf("got  %+v\nwant %+v", desk, plain)
+	plain.HTTP.Address, plain.GRPC.Address, plain.Metrics.Address, plain.ExitOnError, plain.Log.Interactive = "127.0.0.1", "127.0.0.1", "127.0.0.1", false, true
+	if !reflect.DeepEqual(serving, plain) {
+		t.Errorf("got  %+v\nwant %+v", serving, plain)
 	}
-	if o, err := flags.ParseAtDesk([]string{"a", "--http-address=0.0.0.0", "--exit-on-error=true"}, noEnv, &strings.Builder{}); err != nil ||
+	if o, err := flags.ParseServe([]string{"a", "--http-address=0.0.0.0", "--exit-on-error=true"}, noEnv, &strings.Builder{}); err != nil ||
 		o.HTTP.Address != "0.0.0.0" || o.Metrics.Address != "0.0.0.0" || !o.ExitOnError {
 		t.Errorf("got %+v and error %v, want flags before defaults", o, err)
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// A desk is a terminal whose reader wants to read and not to grep: lines are
+// Lines on an interactive terminal are meant for reading, not for grep:
 //
 //	15:04:05 warning  process lost, restarting  model=m error=killed
 //
-// with the time of day, the level unless it is information, and colours unless the environment declines
-// them. Start-up tables, and the routine below, are left out unless verbose lines are wanted.
+// They have the time of day, the level unless it is info, and colours unless the environment disables
+// them. Start-up tables and routine lines are left out unless the log is verbose.
 
 // Sequences of the terminal.
 const (
@@ -28,14 +28,14 @@ const (
 	clearLine = "\r\x1b[K"
 )
 
-// routine is what the lines begin with that say at a desk what the progress and the list of addresses say better.
+// routine has the prefixes of lines that the progress display and the list of addresses replace.
 var routine = []string{
 	"loading: ", "successfully loaded '", "TRITONBACKEND_ModelInstanceInitialize: ", "Started ", "Collecting CPU metrics",
 	"Waiting for in-flight requests", "Timeout ", "All models are stopped", "Requests are still in flight",
 }
 
-// told are the errors that say at a desk what the progress says of a model, with its place and remedy. Models may write
-// such texts too, so that the file of the line counts.
+// told has the errors that the progress display replaces with a location and a remedy. Models may write
+// such texts too, so the source file of the line must match.
 var told = []struct {
 	file, beginning, has string
 	starting             bool // while the server starts alone
@@ -51,7 +51,7 @@ var told = []struct {
 // Palette paints text for a terminal. The zero value leaves it as it is.
 type Palette struct{ on bool }
 
-// PaletteOf paints what is written to w if that is a terminal, unless the environment has NO_COLOR or a
+// PaletteOf returns colours for w if it is a terminal, unless the environment has NO_COLOR or a
 // terminal without sequences.
 func PaletteOf(w interface{ Write([]byte) (int, error) }, getenv func(string) string) Palette {
 	return Palette{IsTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
@@ -60,13 +60,13 @@ func PaletteOf(w interface{ Write([]byte) (int, error) }, getenv func(string) st
 // On reports whether text is painted.
 func (p Palette) On() bool { return p.on }
 
-// Red paints what has failed.
+// Red marks failures.
 func (p Palette) Red(text string) string { return p.paint(red, text) }
 
-// Green paints what has gone well.
+// Green marks successes.
 func (p Palette) Green(text string) string { return p.paint(green, text) }
 
-// Dim paints what may be passed over.
+// Dim marks text of little importance.
 func (p Palette) Dim(text string) string { return p.paint(dim, text) }
 
 func (p Palette) paint(with, text string) string {
@@ -76,7 +76,7 @@ func (p Palette) paint(with, text string) string {
 	return with + text + plain
 }
 
-// passesOver reports whether a line is left out at a desk.
+// passesOver reports whether an interactive log leaves a line out.
 func (s *Settings) passesOver(level zerolog.Level, file, message []byte) bool {
 	if s.Verbose() > 0 {
 		return false
@@ -112,8 +112,8 @@ func (s *Settings) withoutFrames(level zerolog.Level, file, message []byte) []by
 	return append(message[:frames:frames], message[traceback:]...)
 }
 
-// startDeskLocked begins w.line with everything up to the message.
-func (w *Writer) startDeskLocked(now time.Time, level zerolog.Level) {
+// startInteractiveLocked begins w.line with everything up to the message.
+func (w *Writer) startInteractiveLocked(now time.Time, level zerolog.Level) {
 	w.line = append(w.line[:0], w.colours.Dim(now.Format("15:04:05"))...)
 	w.line = append(w.line, ' ')
 	switch level {
@@ -148,7 +148,7 @@ func (c *Console) SetStatus(text string) {
 	c.putLocked([]byte(before + text))
 }
 
-// underStatusLocked puts what is written in the place of the status, and the status below it.
+// underStatusLocked inserts text above the status line.
 func (c *Console) underStatusLocked(p []byte) []byte {
 	if c.status == "" {
 		return p
