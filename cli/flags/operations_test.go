@@ -30,7 +30,7 @@ var sectionsOf = map[string]string{
 	"Model Repository": "[Scheduling](scheduling.md#lifecycle) and [object stores](object-stores.md)", "Metrics": "[Metrics of the server](#metrics-of-the-server) and [Status](#status)",
 	"Tracing": "[Traces](traces.md)", "Backend": "[The Python backend](#the-python-backend)", "Response Cache": "[Response cache](scheduling.md#response-cache)",
 	"Memory/Device Management": "[GPUs](gpu.md#flags)", "OpenAI": "[OpenAI](openai.md)",
-	"Nereid's own": "[Limits](#limits), [Memory](#memory), [Browsers](#browsers), [Record and replay](record.md) and [the page](page.md)",
+	"Nereid's own": "[Limits](#limits), [Record and replay](record.md) and [the page](page.md)",
 }
 
 // TestGeneratedDocuments compares docs/operations.md and the schema of the chart's server.flags with
