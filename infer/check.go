@@ -53,5 +53,5 @@ func quoted(s string) string {
 	if len(s) > most {
 		return strconv.QuoteToASCII(s[:most]) + "…"
 	}
-	return strconv.QuoteToASCII(s)
+	return strconv.QuoteToASCII(s) // bound: most
 }

@@ -118,7 +118,7 @@ func Detail(err error) string {
 	if !errors.As(err, &e) || e.Detail == "" {
 		return err.Error()
 	}
-	return strings.Replace(err.Error(), e.Message, e.Detail, 1) // more text may precede the error
+	return strings.Replace(err.Error(), e.Message, e.Detail, 1) // more text may precede the error; bound: texts that the server has made
 }
 
 // AsError returns err as an Error: the one it is or wraps, otherwise an Internal one with its text.

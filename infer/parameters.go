@@ -27,6 +27,8 @@ func ParametersSize(parameters []Parameter) int {
 
 // AppendParameters appends parameters as the JSON object that model processes exchange; nothing if
 // there are no parameters. Names may repeat.
+//
+// bound: ParametersSize
 func AppendParameters(b []byte, parameters []Parameter) []byte {
 	if len(parameters) == 0 {
 		return b
@@ -81,7 +83,7 @@ func appendJSONString(b []byte, s string) []byte {
 		return appendQuoted(b, s)
 	}
 	b = append(b, '"')
-	b = append(b, s...)
+	b = append(b, s...) // bound: jsonStringSize
 	return append(b, '"')
 }
 
@@ -102,7 +104,7 @@ func plain(s string) bool {
 }
 
 func appendQuoted(b []byte, s string) []byte {
-	QuoteJSON(s, func(piece string) { b = append(b, piece...) })
+	QuoteJSON(s, func(piece string) { b = append(b, piece...) }) // bound: quotedSize
 	return b
 }
 

@@ -56,7 +56,7 @@ func ParseParameters(text []byte) ([]Parameter, error) {
 		default:
 			return nil, unknownValue(p.Name, value)
 		}
-		list = append(list, p)
+		list = append(list, p) // bound: the text
 	}
 	if _, err := d.Token(); err != nil {
 		return nil, err
@@ -93,13 +93,13 @@ next:
 			n = min(n+1, len(text))
 		}
 		for _, u := range unknownDoubles {
-			if rest, ok := bytes.CutPrefix(text, []byte(u.word)); ok {
-				b, text = append(b, "null"...), rest
-				doubles[int64(len(b))] = u.value
+			if rest, ok := bytes.CutPrefix(text, []byte(u.word)); ok { // bound: a constant
+				b, text = append(b, "null"...), rest // bound: the text
+				doubles[int64(len(b))] = u.value     // bound: the text
 				continue next
 			}
 		}
-		b, text = append(b, text[:n]...), text[n:]
+		b, text = append(b, text[:n]...), text[n:] // bound: the text
 	}
 	return b, doubles
 }

@@ -115,8 +115,8 @@ type Caller struct {
 func NewCaller(model string, version int64, requests []*Request, holding bool) *Caller {
 	for i, r := range requests {
 		if len(r.Parts) > 0 {
-			requests = slices.Replace(slices.Clone(requests), i, i+1, r.Parts...)
-			break // a merged request is alone in its batch
+			requests = slices.Replace(slices.Clone(requests), i, i+1, r.Parts...) // bound: the requests of an execution
+			break                                                                 // a merged request is alone in its batch
 		}
 	}
 	c := &Caller{Model: model, Version: version, Requests: requests, Holding: holding, depth: 1}

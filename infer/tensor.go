@@ -100,7 +100,7 @@ func ShapeFits(shape, dims []int64) bool {
 
 // ShapeString formats a shape for error texts: "[1,16]".
 func ShapeString(shape []int64) string {
-	b := make([]byte, 0, 2+4*len(shape))
+	b := make([]byte, 0, 2+4*len(shape)) // bound: the dimensions, which are charged
 	b = append(b, '[')
 	for i, d := range shape {
 		if i > 0 {
@@ -108,7 +108,7 @@ func ShapeString(shape []int64) string {
 		}
 		b = strconv.AppendInt(b, d, 10)
 	}
-	return string(append(b, ']'))
+	return string(append(b, ']')) // bound: the dimensions, which are charged
 }
 
 // BytesScan is the result of walking a tensor of type Bytes.

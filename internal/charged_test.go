@@ -38,6 +38,15 @@ var charged = []struct{ packages, reads string }{
 	{"backend/process/hostcalls", "calls of models: logs, metrics, loads"},
 	{"models/signature", "inputs of requests, configs of load requests"},
 	{"models/warmup", "samples in configs of load requests"},
+	{"infer", "requests and responses"},
+	{"backend/process", "requests, and answers of processes"},
+	{"scheduler", "requests and responses in queues"},
+	{"server", "connections and calls"},
+	{"server/connections", "connections"},
+	{"server/clientshm", "regions of clients"},
+	{"server/status", "names and errors in reports"},
+	{"server/tracing", "names, parameters and errors in traces"},
+	{"models/statistics", "models and their responses"},
 }
 
 // trusted are packages below those of the table, and files in them, that read what operators write.

@@ -37,8 +37,8 @@ func newBatch(requests []*request) *batch {
 	if len(requests) == 1 {
 		return &requests[0].alone.batch
 	}
-	b := &batch{requests: slices.Clone(requests)}
-	b.Batch = backend.Batch{Tasks: make([]*backend.Task, len(requests)), Done: b.executed}
+	b := &batch{requests: slices.Clone(requests)}                                          // bound: the batch
+	b.Batch = backend.Batch{Tasks: make([]*backend.Task, len(requests)), Done: b.executed} // bound: the batch
 	for i, r := range requests {
 		b.Tasks[i] = &r.task
 	}
@@ -52,7 +52,7 @@ func (b *batch) timings() []Timing {
 	if len(b.requests) == 1 {
 		return b.requests[0].timing[:]
 	}
-	list := make([]Timing, len(b.requests))
+	list := make([]Timing, len(b.requests)) // bound: the batch
 	for i, r := range b.requests {
 		list[i] = r.timing[0]
 	}
@@ -123,7 +123,7 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 		r := b.requests[i]
 		r.batch = nil
 		if r.task.Context.Err() != nil || lost != nil {
-			gone = append(gone, r)
+			gone = append(gone, r) // bound: the batch
 			continue
 		}
 		d.putBackLocked(r)
@@ -153,7 +153,7 @@ func (d *Batcher) reschedule(b *batch) {
 	for _, r := range b.requests {
 		if !r.ended && slices.Contains(b.execution.Report.Rescheduled, &r.task) { // a backend may have answered it too
 			r.batch = nil
-			again = append(again, r)
+			again = append(again, r) // bound: the batch
 		}
 	}
 	d.mu.Unlock()

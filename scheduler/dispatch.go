@@ -19,7 +19,7 @@ type dropped struct {
 // dropLocked removes a request from its line; the caller answers it after unlocking.
 func (d *Batcher) dropLocked(r *request, reason Reason) {
 	d.leaveLineLocked(r)
-	d.dropped = append(d.dropped, dropped{r, reason})
+	d.dropped = append(d.dropped, dropped{r, reason}) // bound: requests, which are charged
 }
 
 func (o dropped) answer() {

@@ -110,7 +110,7 @@ func (f *forming) pick(by *rules, r *request) {
 		f.expires = r.deadline
 	}
 	r.picked = true
-	f.picked = append(f.picked, r)
+	f.picked = append(f.picked, r) // bound: requests, which are charged
 	f.size += by.sizeOf(r)
 	if slices.Contains(by.preferred, f.size) {
 		f.best = len(f.picked)

@@ -95,7 +95,7 @@ func (d *Batcher) leaveLocked(b *batch) (drained func()) {
 	case on.RetiringLocked():
 		return d.drainLocked(on)
 	default:
-		d.idle = append(d.idle, on)
+		d.idle = append(d.idle, on) // bound: the instances
 		d.rested = max(d.rested, b.execution.Report.End)
 	}
 	return nothing
@@ -123,7 +123,7 @@ func (d *Batcher) Available(in backend.Instance) {
 	if _, d.takesTurns = in.(*ratelimit.Instance); d.takesTurns {
 		d.prefetches = false // batches are formed when their turn comes
 	}
-	d.idle = append(d.idle, on)
+	d.idle = append(d.idle, on) // bound: the instances
 	d.mu.Unlock()
 	d.dispatch()
 }

@@ -93,7 +93,7 @@ func (o *order) deliver(t *turn, response *infer.Response) {
 		response.Slot.Release()
 		response.Slot = noSlot{}
 	}
-	t.held = append(t.held, response)
+	t.held = append(t.held, response) // bound: the process's holder answers for kept responses
 	switch {
 	case t == w.First:
 		if !w.passing {
@@ -166,7 +166,7 @@ func (o *order) stepAsideLocked(client context.Context) {
 	if o.aside == nil {
 		o.aside = make(map[context.Context]*orderRow)
 	}
-	o.aside[client] = own
+	o.aside[client] = own // bound: clients of requests, which are charged
 	for t := o.main.First; t != nil; {
 		after := t.After
 		if t.client() == client {

@@ -39,7 +39,7 @@ type lines struct {
 }
 
 func newLines(levels []batching.Policy) lines {
-	return lines{queues: make([]queue, 2*len(levels)), levels: levels}
+	return lines{queues: make([]queue, 2*len(levels)), levels: levels} // bound: two for each of the batching.Rules' levels
 }
 
 // fresh returns the queue of a level, late that of its requests past their deadline.
@@ -141,7 +141,7 @@ func (d deadlines) Swap(i, j int) {
 
 func (d *deadlines) Push(x any) {
 	r, _ := x.(*request)
-	*d = append(*d, r)
+	*d = append(*d, r) // bound: requests, which are charged
 	r.alarm = len(*d)
 }
 

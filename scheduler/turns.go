@@ -15,7 +15,7 @@ func (d *Batcher) askLocked() (in *ratelimit.Instance, bls []*infer.Request) {
 	if d.waiting.bls > 0 {
 		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 			if r.task.Request.Caller != nil {
-				bls = append(bls, r.task.Request)
+				bls = append(bls, r.task.Request) // bound: requests, which are charged
 			}
 		}
 	}

@@ -87,7 +87,7 @@ func (d *Batcher) waitingBLS() []*waitgraph.BLSRequest {
 	var list []*waitgraph.BLSRequest
 	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 		if r.BLS != nil {
-			list = append(list, r.BLS)
+			list = append(list, r.BLS) // bound: requests, which are charged
 		}
 	}
 	return list

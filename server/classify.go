@@ -34,14 +34,14 @@ func Classify(c *budget.Charge, out *infer.Tensor, k int, batched bool, labels [
 	items := 1
 	if batched && len(out.Shape) > 0 {
 		items = int(out.Shape[0])
-		t.Shape = append(t.Shape, out.Shape[0])
+		t.Shape = append(t.Shape, out.Shape[0]) // bound: two dimensions
 	}
 	each := 0
 	if n > 0 {
 		each = n / items
 	}
 	k = min(k, each)
-	t.Shape = append(t.Shape, int64(k))
+	t.Shape = append(t.Shape, int64(k)) // bound: two dimensions
 	t.Data = []byte{}
 	if k == 0 {
 		return t, nil
@@ -138,7 +138,7 @@ func top[T int64 | uint64 | float64](values []T, k int) []int {
 		return a < b
 	}
 	if k <= insertionLimit {
-		best := make([]int, 0, k+1)
+		best := make([]int, 0, k+1) // bound: insertionLimit
 		for i := range values {
 			if len(best) == k && !before(i, best[k-1]) {
 				continue
@@ -147,12 +147,12 @@ func top[T int64 | uint64 | float64](values []T, k int) []int {
 			for at > 0 && before(i, best[at-1]) {
 				at--
 			}
-			best = slices.Insert(best, at, i)
+			best = slices.Insert(best, at, i) // bound: insertionLimit
 			best = best[:min(len(best), k)]
 		}
 		return best
 	}
-	order := make([]int, len(values))
+	order := make([]int, len(values)) // bound: charged as rankedBytes
 	for i := range order {
 		order[i] = i
 	}
@@ -174,13 +174,13 @@ func appendFixed(b []byte, v float64) []byte {
 	case math.IsNaN(v):
 		return append(b, "nan"...)
 	case math.IsInf(v, 0):
-		return append(b, strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(v, 'f', -1, 64)), "+")...)
+		return append(b, strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(v, 'f', -1, 64)), "+")...) // bound: a number
 	}
 	return strconv.AppendFloat(b, v, 'f', 6, 64)
 }
 
 func floats(data []byte, d infer.DataType) []float64 {
-	values := make([]float64, len(data)/d.Size())
+	values := make([]float64, len(data)/d.Size()) // bound: charged as rankedBytes
 	for i := range values {
 		if d == infer.FP32 {
 			values[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
@@ -192,7 +192,7 @@ func floats(data []byte, d infer.DataType) []float64 {
 }
 
 func unsigneds(data []byte, size int) []uint64 {
-	values := make([]uint64, len(data)/size)
+	values := make([]uint64, len(data)/size) // bound: charged as rankedBytes
 	for i := range values {
 		values[i] = unsignedAt(data[i*size:], size)
 	}
@@ -200,7 +200,7 @@ func unsigneds(data []byte, size int) []uint64 {
 }
 
 func signeds(data []byte, size int) []int64 {
-	values := make([]int64, len(data)/size)
+	values := make([]int64, len(data)/size) // bound: charged as rankedBytes
 	shift := 64 - 8*size
 	for i := range values {
 		values[i] = int64(unsignedAt(data[i*size:], size)) << shift >> shift

@@ -1,7 +1,9 @@
 package server
 
 // Names detects repeated names. It compares a few names with each other and puts many into a map.
-type Names struct{ seen map[string]struct{} }
+type Names struct {
+	seen map[string]struct{} // bound: names, which callers charge
+}
 
 const fewNames = 16
 
@@ -16,7 +18,7 @@ func (f *Names) Add(name string, n int, earlier func(i int) string) bool {
 		return true
 	}
 	if f.seen == nil {
-		f.seen = make(map[string]struct{}, 2*n)
+		f.seen = make(map[string]struct{}, 2*n) // bound: names, which callers charge
 		for i := range n {
 			f.seen[earlier(i)] = struct{}{}
 		}

@@ -47,7 +47,7 @@ func NewRestrictions(list []Restriction) (Restrictions, error) {
 			if _, twice := byGroup[group]; twice {
 				return nil, fmt.Errorf("restricted api '%s' can not be specified in multiple config groups", group)
 			}
-			byGroup[group] = r
+			byGroup[group] = r // bound: the groups
 		}
 	}
 	return byGroup, nil
@@ -61,5 +61,5 @@ func (r Restrictions) Allow(group string, header func(name string) (value string
 		return "", true
 	}
 	value, ok := header(one.Header)
-	return one.Header, ok && subtle.ConstantTimeCompare([]byte(value), []byte(one.Value)) == 1
+	return one.Header, ok && subtle.ConstantTimeCompare([]byte(value), []byte(one.Value)) == 1 // bound: a header
 }

@@ -29,7 +29,7 @@ func (a Allocator) Tensor(t *infer.Tensor, n int, c *budget.Charge) (err error) 
 	if err := c.Take(budget.Bodies, int64(n)); err != nil {
 		return err
 	}
-	t.Data = make([]byte, n)
+	t.Data = make([]byte, n) // bound: charged
 	return nil
 }
 

@@ -53,7 +53,7 @@ func (l *life) end(cause error) {
 	in.submit.Unlock() //nolint:staticcheck // only waited for
 	l.withdrawing.Wait()
 	left := l.left.batches
-	taken := make([]bool, len(left))
+	taken := make([]bool, len(left)) // bound: the batches in flight
 	for i := range left {
 		if left[i].number == l.late.number {
 			left[i].position = l.late.position

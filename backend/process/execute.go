@@ -113,7 +113,7 @@ func (l *life) send(b *backend.Batch, entered *batchInFlight, ahead bool) (posit
 	var fewHandles [8]uint64
 	requests, handles := few[:0], fewHandles[:0]
 	for i, task := range b.Tasks {
-		requests, handles = append(requests, task.Request), append(handles, entered.handleOf(i))
+		requests, handles = append(requests, task.Request), append(handles, entered.handleOf(i)) // bound: the batch
 	}
 	number := entered.number
 	return l.encoder.Execute(number, requests, handles, ahead, &l.encoded, func(lent *shm.Group) { l.lends(number, lent) })

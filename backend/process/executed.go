@@ -211,7 +211,7 @@ func (l *life) readResponses(body *ipc.ExecutedBody, f *ipc.Frame, of *batchInFl
 			if len(r.Outputs) > 0 || body.Failed || len(failed) > 0 && index <= failed[len(failed)-1] {
 				return nil, nil, ipc.Broken("frame", "request %d of the batch counts as failed, in a batch that failed, twice, out of order or with outputs", index)
 			}
-			failed = append(failed, index)
+			failed = append(failed, index) // bound: the batch
 			continue
 		}
 		if s := of.stream(index); s != nil && s.ended {
@@ -233,7 +233,7 @@ func (l *life) readResponses(body *ipc.ExecutedBody, f *ipc.Frame, of *batchInFl
 			if rescheduled == nil {
 				rescheduled = make(map[uint32]bool)
 			}
-			rescheduled[uint32(index)] = true
+			rescheduled[uint32(index)] = true // bound: the batch
 			continue
 		}
 		if r.Flags&ipc.FlagFinal == 0 {
@@ -276,13 +276,13 @@ func (f *inFlight) executing(number uint64) (first batchInFlight, freed int64, e
 // conclude removes the first batch, which the caller answers. It returns false if the end of the
 // life answers the batch. It completes responses and report, and returns the streams that end with
 // the batch and whose senders may be waiting.
-func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, rescheduled map[uint32]bool, report *backend.Report, arrived int64) (credits []*stream, ok bool) {
+func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, rescheduled map[uint32]bool, report *backend.Report, arrived int64) (credits []*stream, ok bool) { // bound: the batch
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.count == 0 {
 		return nil, false
 	}
-	var ended []*stream
+	var ended []*stream // bound: the batch
 	group := f.current[0].lent
 	var left *lending // of requests that stay open
 	for i, task := range first.batch.Tasks {
@@ -299,7 +299,7 @@ func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, r
 				credits = append(credits, s) // its sender may be waiting
 			}
 		case rescheduled[uint32(i)]:
-			report.Rescheduled = append(report.Rescheduled, task)
+			report.Rescheduled = append(report.Rescheduled, task) // bound: the batch
 		default:
 			if s == nil {
 				s = &stream{of: f, task: task, handle: first.handleOf(i)}

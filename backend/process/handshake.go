@@ -113,7 +113,7 @@ func (h *handshake) complete(f ipc.Frame) error {
 		h.completed <- infer.Errorf(infer.Internal, "%s", body.Error)
 		return nil
 	case body.Config != "":
-		h.completion = []byte(body.Config)
+		h.completion = []byte(body.Config) // bound: frames.MaxMap
 	}
 	h.completed <- nil
 	return nil

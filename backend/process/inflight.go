@@ -121,7 +121,7 @@ func (f *inFlight) concludeLocked(arrived int64) {
 	first, whole := f.current[0], false
 	defer func() {
 		if !whole {
-			f.left.batches = append(f.left.batches, first)
+			f.left.batches = append(f.left.batches, first) // bound: batches in flight
 		}
 	}()
 	f.popLocked()
@@ -242,7 +242,7 @@ func (f *inFlight) withdraw() (last batchInFlight, certain bool) {
 
 // leaveLocked removes the remaining work of the process; the end of the life answers it.
 func (f *inFlight) leaveLocked() {
-	f.left.batches = append(f.left.batches, f.current[:f.count]...)
+	f.left.batches = append(f.left.batches, f.current[:f.count]...) // bound: batches in flight
 	f.current, f.count = [depth]batchInFlight{}, 0
 	f.left.open = f.endOpenLocked()
 }
@@ -354,7 +354,7 @@ func (f *inFlight) abandonedLocked(batch uint64) bool {
 		if b := &f.current[i]; b.number&math.MaxUint32 == batch {
 			for at, task := range b.batch.Tasks {
 				if s := b.stream(at); s == nil || !s.ended {
-					tasks = append(tasks, task)
+					tasks = append(tasks, task) // bound: the batch
 				}
 			}
 		}

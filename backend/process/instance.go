@@ -221,7 +221,7 @@ func stderrOf(err error) string {
 	if !errors.As(err, &exit) {
 		return ""
 	}
-	text := ""
+	text := "" // bound: the last lines of stderr, which launch bounds
 	for i, line := range exit.Stderr {
 		if i > 0 {
 			text += "\n"

@@ -328,7 +328,7 @@ func (s blsSession) Execution(batch uint64) (requests []*infer.Request, executin
 	if err != nil {
 		return nil, false, err
 	}
-	requests = make([]*infer.Request, len(tasks))
+	requests = make([]*infer.Request, len(tasks)) // bound: the batch
 	for i, task := range tasks {
 		requests[i] = task.Request
 	}

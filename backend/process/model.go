@@ -74,7 +74,7 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 // launch starts the keepers of instances and returns when all are ready. If it fails, all of these
 // have ended; when ctx ends, the remaining ones are killed.
 func (m *Model) launch(ctx context.Context, instances []*Instance) error {
-	outcomes := make(chan error, len(instances))
+	outcomes := make(chan error, len(instances)) // bound: the instances
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
@@ -240,7 +240,7 @@ func (m *Model) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	m.mu.Lock()
-	all := slices.Concat(m.instances, m.starting, m.leaving)
+	all := slices.Concat(m.instances, m.starting, m.leaving) // bound: the instances
 	m.mu.Unlock()
 	if m.settles(all, ended) {
 		return fmt.Errorf("its stubs had requests left open: %w", context.Cause(ctx))
@@ -288,7 +288,7 @@ func (in *Instance) kill() {
 
 // tensorNames lists the names for INITIALIZE. They include the tensors that the scheduler adds to
 // requests of a sequence and removes from its responses.
-func (m *Model) tensorNames() (inputs, outputs []string) {
+func (m *Model) tensorNames() (inputs, outputs []string) { // bound: the config
 	for _, input := range m.config.GetInput() {
 		inputs = append(inputs, input.GetName())
 	}
@@ -350,7 +350,7 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 	if err != nil {
 		return nil, err
 	}
-	instances := make([]*Instance, len(placed))
+	instances := make([]*Instance, len(placed)) // bound: the instances
 	for i, at := range placed {
 		if err := validateInstanceName(at.Name); err != nil {
 			return nil, err
@@ -372,7 +372,7 @@ func warmupNames(config *kserve.ModelConfig) []string {
 	names := make(map[string]bool)
 	for _, sample := range config.GetModelWarmup() {
 		for name := range sample.GetInputs() {
-			names[name] = true
+			names[name] = true // bound: the samples of the config
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
@@ -401,7 +401,7 @@ func (m *Model) setInstances(instances []*Instance) {
 // Instances implements backend.Model.
 func (m *Model) Instances() []backend.Instance {
 	present := m.list()
-	list := make([]backend.Instance, len(present))
+	list := make([]backend.Instance, len(present)) // bound: the instances
 	for i, in := range present {
 		list[i] = in
 	}
@@ -425,12 +425,12 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 	for i, in := range all {
 		if in == nil {
 			all[i] = wanted[i]
-			fresh = append(fresh, wanted[i])
-			added = append(added, wanted[i])
+			fresh = append(fresh, wanted[i]) // bound: the instances
+			added = append(added, wanted[i]) // bound: the instances
 		}
 	}
 	for _, in := range left {
-		surplus = append(surplus, in)
+		surplus = append(surplus, in) // bound: the instances
 	}
 	if len(fresh) > 0 {
 		if err := m.program.Check(ctx, fresh[0].name); err != nil {
@@ -440,7 +440,7 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 			return nil, nil, err
 		}
 	}
-	m.setInstances(append(all, left...))
+	m.setInstances(append(all, left...)) // bound: the instances
 	return added, surplus, nil
 }
 
@@ -449,8 +449,8 @@ func (m *Model) Leave(instance backend.Instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if at := slices.IndexFunc(m.instances, func(in *Instance) bool { return in == instance }); at >= 0 {
-		m.leaving = append(m.leaving, m.instances[at])
-		m.instances = slices.Delete(slices.Clone(m.instances), at, at+1)
+		m.leaving = append(m.leaving, m.instances[at])                   // bound: the instances
+		m.instances = slices.Delete(slices.Clone(m.instances), at, at+1) // bound: the instances
 	}
 }
 

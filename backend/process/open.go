@@ -170,7 +170,7 @@ func (o *opened) add(s *stream) {
 	if o.byHandle == nil {
 		o.byHandle, o.byTask = make(map[uint64]*stream), make(map[*backend.Task]*stream)
 	}
-	o.byHandle[s.handle], o.byTask[s.task] = s, s
+	o.byHandle[s.handle], o.byTask[s.task] = s, s // bound: requests, which are charged
 }
 
 func (o *opened) remove(s *stream) {
@@ -217,7 +217,7 @@ func (f *inFlight) streamLocked(handle uint64) (*stream, error) {
 		return nil, ipc.Broken("handle", "RESPONSE to request %#x, which is not open", handle)
 	}
 	if first.streams == nil {
-		first.streams = make([]*stream, len(first.batch.Tasks))
+		first.streams = make([]*stream, len(first.batch.Tasks)) // bound: the batch
 	}
 	s := first.streams[index]
 	if s == nil {
@@ -356,7 +356,7 @@ func (f *inFlight) emptiedLocked() {
 }
 
 // openOfLocked lists the tasks of a batch that are open.
-func (f *inFlight) openOfLocked(number uint64) (tasks []*backend.Task) {
+func (f *inFlight) openOfLocked(number uint64) (tasks []*backend.Task) { // bound: requests, which are charged
 	if len(f.open.byHandle) == 0 {
 		return nil
 	}
@@ -373,7 +373,7 @@ func (f *inFlight) openOfLocked(number uint64) (tasks []*backend.Task) {
 	var handles []uint64
 	for handle := range f.open.byHandle {
 		if handle>>32 == number&math.MaxUint32 {
-			handles = append(handles, handle)
+			handles = append(handles, handle) // bound: requests, which are charged
 		}
 	}
 	slices.Sort(handles)
@@ -388,7 +388,7 @@ func (f *inFlight) endOpenLocked() (left []*stream) {
 	for _, s := range f.open.byHandle {
 		s.ended = true
 		s.close()
-		left = append(left, s)
+		left = append(left, s) // bound: requests, which are charged
 	}
 	f.open.ended = true
 	f.open.byHandle, f.open.byTask = nil, nil

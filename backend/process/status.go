@@ -111,7 +111,7 @@ func (in *Instance) noteLoss(err error, why Cause, wait time.Duration, hopeless 
 		text += "\n" + tail
 	}
 	if over := len(text) - maxLossText; over > 0 {
-		text = "…" + strings.ToValidUTF8(text[over:], "")
+		text = "…" + strings.ToValidUTF8(text[over:], "") // bound: maxLossText
 	}
 	in.note(phase, func(r *record) {
 		r.pid, r.exited, r.nextStart = 0, nil, r.since.Add(wait)
@@ -125,7 +125,7 @@ func (s *Supervisor) enlist(in *Instance, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if yes {
-		s.kept[in] = struct{}{}
+		s.kept[in] = struct{}{} // bound: the instances
 	} else {
 		delete(s.kept, in)
 	}
@@ -136,17 +136,17 @@ func (s *Supervisor) enlist(in *Instance, yes bool) {
 // supervisor's, which is held briefly.
 func (s *Supervisor) Instances() []InstanceStatus {
 	lives, usage := s.present(nil)
-	at := make(map[*Instance]int, len(lives))
+	at := make(map[*Instance]int, len(lives)) // bound: the instances
 	for i, l := range lives {
-		at[l.in] = i
+		at[l.in] = i // bound: the instances
 	}
 	s.mu.Lock()
-	kept := make([]*Instance, 0, len(s.kept))
+	kept := make([]*Instance, 0, len(s.kept)) // bound: the instances
 	for in := range s.kept {
 		kept = append(kept, in)
 	}
 	s.mu.Unlock()
-	list := make([]InstanceStatus, len(kept))
+	list := make([]InstanceStatus, len(kept)) // bound: the instances
 	for i, in := range kept {
 		list[i] = in.status()
 		if n, lives := at[in]; lives {
@@ -212,7 +212,7 @@ func (s *Supervisor) Processes() []metrics.Process {
 		}
 		one := list[i]
 		one.CPU, one.Resident = cpu, resident
-		kept = append(kept, one)
+		kept = append(kept, one) // bound: the processes
 	}
 	return kept
 }
@@ -236,14 +236,14 @@ func (m *Model) ReportMemory() (bytes int64) {
 func (s *Supervisor) present(of *Model) ([]*life, []metrics.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var lives []*life
-	var list []metrics.Process
+	var lives []*life          // bound: the processes
+	var list []metrics.Process // bound: the processes
 	for l := range s.lives {
 		in := l.in
 		if of != nil && in.model != of {
 			continue
 		}
-		lives = append(lives, l)
+		lives = append(lives, l) // bound: the processes
 		list = append(list, metrics.Process{
 			Model: in.model.env.Name, Namespace: in.model.env.Namespace, Version: in.model.env.Version, Instance: in.name, Device: in.gpu,
 			Arena: l.channel.UpBytes(), Lent: int64(l.lent.Bytes()), Holds: l.quota.usage(),
@@ -282,11 +282,11 @@ func parseUsage(stat []byte) (cpu time.Duration, resident int64, err error) {
 	for field := range bytes.FieldsSeq(stat[bytes.LastIndexByte(stat, ')')+1:]) {
 		switch at {
 		case utime:
-			numbers[0], err = strconv.ParseInt(string(field), 10, 64)
+			numbers[0], err = strconv.ParseInt(string(field), 10, 64) // bound: a number
 		case stime:
-			numbers[1], err = strconv.ParseInt(string(field), 10, 64)
+			numbers[1], err = strconv.ParseInt(string(field), 10, 64) // bound: a number
 		case rss:
-			numbers[2], err = strconv.ParseInt(string(field), 10, 64)
+			numbers[2], err = strconv.ParseInt(string(field), 10, 64) // bound: a number
 		}
 		if err != nil {
 			return 0, 0, err

@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
@@ -271,13 +272,17 @@ func (l *life) logged(f ipc.Frame) error {
 	return nil
 }
 
-// maxSaid limits the subjects that a model remembers as logged. Beyond it, nothing more is logged
-// once.
-const maxSaid = 256
+// Limits of the texts that a model has logged once. Beyond maxSaid further ones are not logged;
+// texts with the same first maxSaidText bytes count as one.
+const (
+	maxSaid     = 256
+	maxSaidText = 1 << 10 // bytes
+)
 
 // saysFirst reports whether no instance of the model has logged something about this subject
 // before.
 func (m *Model) saysFirst(what string) bool {
+	what = infer.Cut(what, maxSaidText)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.said[what] || len(m.said) == maxSaid {
@@ -286,16 +291,16 @@ func (m *Model) saysFirst(what string) bool {
 	if m.said == nil {
 		m.said = make(map[string]bool)
 	}
-	m.said[what] = true
+	m.said[what] = true // bound: maxSaid and maxSaidText
 	return true
 }
 
 // LogLevelsChanged tells the stubs which levels to send from now on. Calls do not overlap.
 func (s *Supervisor) LogLevelsChanged() {
 	s.mu.Lock()
-	var lives []*life
+	var lives []*life // bound: the processes
 	for l := range s.lives {
-		lives = append(lives, l)
+		lives = append(lives, l) // bound: the processes
 	}
 	s.mu.Unlock()
 	for _, l := range lives {
@@ -312,7 +317,7 @@ func (l *life) hear(yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if yes {
-		s.lives[l] = struct{}{}
+		s.lives[l] = struct{}{} // bound: the processes
 	} else {
 		delete(s.lives, l)
 	}

@@ -50,6 +50,13 @@ const copies = 3
 // entrySize bounds the size of an entry without its text, in memory or as JSON.
 const entrySize = 64
 
+const (
+	// executionSize bounds the memory of an execution's entries, and their JSON.
+	executionSize = 4 * copies * entrySize
+	// traceSize bounds the memory of a request without its texts and executions.
+	traceSize = 16 * entrySize
+)
+
 // sizes are the bytes of an element and of its longest text with a comma.
 var sizes = map[string]struct{ element, text int }{
 	"BOOL": {1, 4}, "UINT8": {1, 4}, "INT8": {1, 5}, "UINT16": {2, 6}, "INT16": {2, 7}, "UINT32": {4, 11}, "INT32": {4, 12},

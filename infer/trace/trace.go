@@ -69,9 +69,10 @@ const (
 	BackendOutput Name = "TENSOR_BACKEND_OUTPUT"
 )
 
-// Child returns the trace of a request made on behalf of t's request. It joins the tree in Begin.
+// Child returns the trace of a request made on behalf of t's request. It joins the tree in Begin. It
+// is nil if t is nil or Memory has no room for it.
 func (t *Trace) Child() *Trace {
-	if t == nil {
+	if t == nil || !t.tree.hold(traceSize) {
 		return nil
 	}
 	return &Trace{tree: t.tree, parent: t}
@@ -81,6 +82,9 @@ func (t *Trace) Child() *Trace {
 func (t *Trace) Begin(model string, version int64, request string, at int64) {
 	if t == nil {
 		return
+	}
+	if !t.tree.hold(copies * int64(len(request))) {
+		request = ""
 	}
 	tree := t.tree
 	tree.mu.Lock()
@@ -133,12 +137,15 @@ func (t *Trace) Executed(start, inputEnd, outputStart, end int64) {
 		return
 	}
 	tree := t.tree
+	room := tree.hold(executionSize)
 	tree.mu.Lock()
 	if t.recordingLocked() {
-		t.stampLocked(ComputeStart, start)
-		t.stampLocked(ComputeInputEnd, inputEnd)
-		t.stampLocked(ComputeOutputStart, outputStart)
-		t.stampLocked(ComputeEnd, end)
+		if room {
+			t.stampLocked(ComputeStart, start)
+			t.stampLocked(ComputeInputEnd, inputEnd)
+			t.stampLocked(ComputeOutputStart, outputStart)
+			t.stampLocked(ComputeEnd, end)
+		}
 		t.given = false
 		t.endLocked()
 	}

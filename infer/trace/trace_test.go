@@ -304,3 +304,47 @@ func TestActivitiesOfBackends(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestsInATreeHaveNoRoom leaves out ids, executions and requests of models.
+func TestRequestsInATreeHaveNoRoom(t *testing.T) {
+	var r recording
+	id := strings.Repeat("x", 64<<10)
+	memory := &account{4 << 10}
+	root := r.root(func(c *trace.Config) { c.Memory = memory })
+	root.Begin("m", 1, id, 1)
+	requests, executions := 0, 0
+	for range 100 {
+		child := root.Child()
+		if child == nil {
+			continue
+		}
+		requests++
+		child.Begin("n", 1, "", 2)
+		child.Refused()
+	}
+	for range 100 {
+		root.Given()
+		root.Executed(1, 2, 3, 4)
+	}
+	root.Responded(true)
+	root.Finish()
+	tree := <-r.done
+	records := tree.Records()
+	for _, e := range records[0].Entries {
+		if e.Name == trace.ComputeEnd {
+			executions++
+		}
+	}
+	if records[0].RequestID != "" || requests == 0 || requests > 4 || len(records) != 1+requests || executions > 8 {
+		t.Errorf("4 KiB hold an id of %d bytes, %d of %d requests and %d executions", len(records[0].RequestID), len(records)-1, requests, executions)
+	}
+	if want := 1 + 100 - requests + 100 - executions; tree.LeftOut() != want {
+		t.Errorf("%d are left out, want %d", tree.LeftOut(), want)
+	}
+	if tree.Release(); memory.left != 4<<10 {
+		t.Errorf("%d bytes are left of the account, want all", memory.left)
+	}
+	if root.Child() == nil || memory.left != 4<<10 {
+		t.Errorf("a complete tree holds %d bytes", 4<<10-memory.left)
+	}
+}

@@ -44,7 +44,7 @@ type Tree struct {
 	complete  bool
 	taken     int64 // taken from Memory
 	omitted   int   // tensors without room in Memory
-	left      int   // activities without room, or too many
+	left      int   // activities, executions, requests and ids without room, or too many activities
 }
 
 // New returns the trace of a client's request in a new tree. The front end calls Finish once.
@@ -69,7 +69,7 @@ func (tree *Tree) Records() []*Record {
 // Omitted returns the number of tensors that were not recorded for lack of memory.
 func (tree *Tree) Omitted() int { return tree.omitted }
 
-// LeftOut returns the number of activities that were not recorded.
+// LeftOut returns the number of activities, executions, requests and ids that were not recorded.
 func (tree *Tree) LeftOut() int { return tree.left }
 
 // Release refunds the memory of texts.
@@ -79,6 +79,28 @@ func (tree *Tree) Release() {
 }
 
 func (tree *Tree) take(n int64) bool { return tree.config.Memory == nil || tree.config.Memory.Take(n) }
+
+// hold takes memory until Release. Without room, something of the tree is left out. A tree that is
+// complete holds nothing more and records nothing more.
+func (tree *Tree) hold(n int64) bool {
+	if n == 0 {
+		return true
+	}
+	room := tree.take(n)
+	tree.mu.Lock()
+	held := room && !tree.complete
+	switch {
+	case held:
+		tree.taken += n
+	case !room:
+		tree.left++
+	}
+	tree.mu.Unlock()
+	if room && !held {
+		tree.give(n)
+	}
+	return room
+}
 
 func (tree *Tree) give(n int64) {
 	if tree.config.Memory != nil && n > 0 {

@@ -20,6 +20,10 @@ func (d *duration) proto() *kserve.StatisticDuration {
 	return &kserve.StatisticDuration{Count: d.count, Ns: d.ns}
 }
 
+// mostBatchSizes bounds the batch sizes that are counted. A model without large tensors may be sent
+// more; executions with further sizes count as executions only.
+const mostBatchSizes = 10_000
+
 // batchStatistics are the executions with one total batch size.
 type batchStatistics struct{ input, infer, output duration }
 
@@ -38,9 +42,9 @@ func (s *Version) Proto() *kserve.ModelStatistics {
 			ComputeInfer: s.infer.proto(), ComputeOutput: s.output.proto(), CacheHit: s.hit.proto(), CacheMiss: s.miss.proto(),
 		},
 	}
-	for _, size := range slices.Sorted(maps.Keys(s.batches)) {
+	for _, size := range slices.Sorted(maps.Keys(s.batches)) { // bound: mostBatchSizes
 		b := s.batches[size]
-		m.BatchStats = append(m.BatchStats, &kserve.InferBatchStatistics{
+		m.BatchStats = append(m.BatchStats, &kserve.InferBatchStatistics{ // bound: mostBatchSizes
 			BatchSize: uint64(size), ComputeInput: b.input.proto(), ComputeInfer: b.infer.proto(), ComputeOutput: b.output.proto(),
 		})
 	}

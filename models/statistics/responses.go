@@ -29,7 +29,7 @@ func (s *Responses) Report(r backend.ResponseReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for r.Index >= len(s.rows) {
-		s.rows = append(s.rows, responseStatistics{})
+		s.rows = append(s.rows, responseStatistics{}) // bound: mostIndices
 	}
 	row := &s.rows[r.Index]
 	whole := r.End - r.Start
@@ -70,7 +70,7 @@ func (s *Responses) proto() map[string]*kserve.InferResponseStatistics {
 		if shown == nil {
 			shown = make(map[string]*kserve.InferResponseStatistics)
 		}
-		shown[strconv.Itoa(i)] = &kserve.InferResponseStatistics{
+		shown[strconv.Itoa(i)] = &kserve.InferResponseStatistics{ // bound: mostIndices
 			ComputeInfer: row.infer.proto(), ComputeOutput: row.output.proto(), Success: row.success.proto(), Fail: row.fail.proto(),
 			EmptyResponse: row.empty.proto(), Cancel: row.cancel.proto(),
 		}

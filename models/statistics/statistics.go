@@ -75,7 +75,7 @@ func (s *Version) addGPU(gpu int32) *metrics.Model {
 		old := s.gpus.Load()
 		placed := map[int32]*metrics.Model{gpu: m}
 		if old != nil {
-			maps.Copy(placed, *old)
+			maps.Copy(placed, *old) // bound: the GPUs
 		}
 		if s.gpus.CompareAndSwap(old, &placed) {
 			return m
@@ -113,14 +113,11 @@ func (s *Version) Executed(e *scheduler.Execution) {
 	if r.Executed {
 		s.executions++
 		s.lastInference = time.Now().UnixMilli()
-		b := s.batches[total]
-		if b == nil {
-			b = &batchStatistics{}
-			s.batches[total] = b
+		if b := s.batchesOfLocked(total); b != nil {
+			b.input.add(input)
+			b.infer.add(infer)
+			b.output.add(output)
 		}
-		b.input.add(input)
-		b.infer.add(infer)
-		b.output.add(output)
 	}
 	s.mu.Unlock()
 
@@ -140,6 +137,16 @@ func (s *Version) Executed(e *scheduler.Execution) {
 	if r.Executed {
 		counted.Execution()
 	}
+}
+
+// batchesOfLocked returns the counts of a batch size; nil beyond mostBatchSizes.
+func (s *Version) batchesOfLocked(size int64) *batchStatistics {
+	b := s.batches[size]
+	if b == nil && len(s.batches) < mostBatchSizes {
+		b = &batchStatistics{}
+		s.batches[size] = b // bound: mostBatchSizes
+	}
+	return b
 }
 
 // failureOf returns the reason of a batch's failures. A batch for which the server lacks memory never

@@ -184,3 +184,15 @@ func TestExecutionsCountForTheirGPU(t *testing.T) {
 		t.Errorf("the version has %d inferences, want 6", n)
 	}
 }
+
+// TestBatchSizesAreBounded has a model without tensors of any size executed with every batch size.
+func TestBatchSizesAreBounded(t *testing.T) {
+	s := New("m", 1, metrics.New(metrics.Config{}).Model("m", 1, metrics.ModelOptions{}), nil)
+	for size := range int64(mostBatchSizes + 10) {
+		s.Executed(&scheduler.Execution{Requests: []scheduler.Timing{{BatchSize: size + 1}}, Report: backend.Report{Executed: true}})
+	}
+	m := s.Proto()
+	if n := len(m.GetBatchStats()); n != mostBatchSizes || m.GetExecutionCount() != mostBatchSizes+10 {
+		t.Errorf("%d executions are counted by %d sizes, want %d by %d", m.GetExecutionCount(), n, mostBatchSizes+10, mostBatchSizes)
+	}
+}

@@ -150,14 +150,14 @@ type charged struct {
 // nil without an account.
 func onHeap(account *budget.Account, n int64) ([]byte, infer.Memory, error) {
 	if account == nil {
-		return make([]byte, n), nil, nil
+		return make([]byte, n), nil, nil // bound: the request; only tests have no account
 	}
 	if err := account.Take(budget.Bodies, n); err != nil {
 		return nil, nil, err
 	}
 	c := &charged{account: account, size: n}
 	c.refs.Store(1)
-	return make([]byte, n), c, nil
+	return make([]byte, n), c, nil // bound: charged
 }
 
 // Retain implements infer.Memory.

@@ -235,7 +235,7 @@ func (r *Registry) add(made *region) error {
 	if int64(made.status.Size) > mostBytes-r.bytes {
 		return errSpace(made.status.Name, unix.ENOMEM)
 	}
-	r.byName[made.status.Name] = made
+	r.byName[made.status.Name] = made // bound: config.Most
 	r.bytes += int64(made.status.Size)
 	return nil
 }
@@ -263,7 +263,7 @@ func (r *Registry) remove(kind Kind, name string) (gone []*region) {
 		}
 		delete(r.byName, one.status.Name)
 		r.bytes -= int64(one.status.Size)
-		gone = append(gone, one)
+		gone = append(gone, one) // bound: config.Most
 	}
 	return gone
 }
@@ -276,7 +276,7 @@ func (r *Registry) namedLocked(name string) []*region {
 		}
 		return nil
 	}
-	all := make([]*region, 0, len(r.byName))
+	all := make([]*region, 0, len(r.byName)) // bound: config.Most
 	for _, one := range r.byName {
 		all = append(all, one)
 	}
@@ -295,7 +295,7 @@ func (r *Registry) Status(kind Kind, name string) (list []Status, err error) {
 	for _, one := range found {
 		switch {
 		case one.status.Kind == kind:
-			list = append(list, one.status)
+			list = append(list, one.status) // bound: config.Most
 		case name != "":
 			return nil, infer.Errorf(infer.NotFound, "The region named '%s' is registered as %s shared memory, not %s shared memory",
 				name, one.status.Kind.title(), kind.title())

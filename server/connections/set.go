@@ -40,7 +40,7 @@ func NewSet(b *Budget, limit int, account *budget.Account, cost int64) *Set {
 	s := &Set{budget: b, settle: cmp.Or(b.Settle, settleByDefault), limit: limit, account: account, cost: cost}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.sets = append(b.sets, s)
+	b.sets = append(b.sets, s) // bound: the front ends
 	return s
 }
 
@@ -203,7 +203,7 @@ func (h memberHeap) Swap(i, j int) {
 func (h *memberHeap) Push(x any) {
 	m := x.(*Member) //nolint:forcetypeassert // Enter pushes nothing else
 	m.index = len(*h)
-	*h = append(*h, m)
+	*h = append(*h, m) // bound: the limit of the set
 }
 
 // Pop implements heap.Interface.

@@ -39,8 +39,8 @@ type key struct {
 // history has the last points of one version, oldest first. Points without a change are left out:
 // only the end of an idle period is kept.
 type history struct {
-	points []point
-	total  int64 // requests so far; it falls when the version is reloaded
+	points []point // bound: Points
+	total  int64   // requests so far; it falls when the version is reloaded
 }
 
 func pointOf(at time.Time, f *metrics.Figures) point {

@@ -143,11 +143,11 @@ func (k *Keeper) versions(now time.Time, keep bool) []Version {
 		if v.Info != nil {
 			one.describe(v.Info)
 		}
-		within[of] = append(within[of], v)
+		within[of] = append(within[of], v) // bound: the versions of the repository
 	}
 	for _, in := range k.config.Instances() {
 		one := find(key{in.Namespace, in.Model, in.Version})
-		one.Instances = append(one.Instances, in)
+		one.Instances = append(one.Instances, in) // bound: the instances
 	}
 	for of, known := range within { // instances inside the server have no process
 		if one := find(of); len(one.Instances) == 0 {
@@ -167,14 +167,14 @@ func (k *Keeper) versions(now time.Time, keep bool) []Version {
 func (v *Version) describe(info *models.Info) {
 	v.Backend, v.Platform, v.MaxBatch = info.Config.GetBackend(), info.Platform(), info.Config.GetMaxBatchSize()
 	for _, g := range info.Config.GetInstanceGroup() {
-		v.Groups = append(v.Groups, Group{g.GetName(), strings.TrimPrefix(g.GetKind().String(), "KIND_"), g.GetCount()})
+		v.Groups = append(v.Groups, Group{g.GetName(), strings.TrimPrefix(g.GetKind().String(), "KIND_"), g.GetCount()}) // bound: the groups of the config
 	}
 }
 
 // addInside adds the instances without a process.
 func (v *Version) addInside(names []string) {
 	for _, name := range names {
-		v.Instances = append(v.Instances, Instance{Name: name, State: "ready", Kind: "CPU"})
+		v.Instances = append(v.Instances, Instance{Name: name, State: "ready", Kind: "CPU"}) // bound: the instances
 	}
 }
 
@@ -191,7 +191,7 @@ func (k *Keeper) count(now time.Time, keep bool, at map[key]int, list []Version)
 		if !known {
 			continue // it is being opened
 		}
-		counted[of] = true
+		counted[of] = true // bound: the versions of the repository
 		v := &list[i]
 		v.Queue, v.Load = f.Pending, f.Load.Seconds()
 		v.InFlight = max(v.InFlight, v.Queue) // read at another instant
@@ -207,7 +207,7 @@ func (k *Keeper) count(now time.Time, keep bool, at map[key]int, list []Version)
 			}
 			// Before the load, which the previous collection has not seen, all counts were 0.
 			h = &history{points: []point{{at: before}}}
-			k.histories[of] = h
+			k.histories[of] = h // bound: busyVersions
 		}
 		h.total = total
 		v.Recent = h.recent(&present, f.Stages != nil)

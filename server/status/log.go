@@ -34,7 +34,7 @@ type ring struct {
 }
 
 func (r *ring) add(l Line, most int) {
-	r.kept = append(r.kept, l)
+	r.kept = append(r.kept, l) // bound: maxLines and maxBytes
 	r.bytes += len(l.Text)
 	drop := 0
 	for len(r.kept)-drop > most || r.bytes > maxBytes {
@@ -50,13 +50,13 @@ func (r *ring) after(sequence uint64, most int) []Line {
 	for len(list) > 0 && list[0].Sequence <= sequence {
 		list = list[1:]
 	}
-	return append([]Line{}, list[max(0, len(list)-max(most, 0)):]...)
+	return append([]Line{}, list[max(0, len(list)-max(most, 0)):]...) // bound: maxLines
 }
 
 // Add copies and keeps a line. It does not wait.
 func (l *Log) Add(level zerolog.Level, at time.Time, file, line, text []byte) {
 	cut := text[:min(len(text), maxText)]
-	one := Line{Time: at, Level: levelName(level), Place: string(file) + ":" + string(line), Text: strings.ToValidUTF8(string(cut), "\uFFFD")}
+	one := Line{Time: at, Level: levelName(level), Place: string(file) + ":" + string(line), Text: strings.ToValidUTF8(string(cut), "\uFFFD")} // bound: a place in the source, which is cut; maxText
 	if over := len(text) - len(cut); over > 0 {
 		one.Text += fmt.Sprintf("… (%d bytes more)", over)
 	}

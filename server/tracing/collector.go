@@ -43,7 +43,7 @@ func newCollector(config *Config) (*collector, []Pair, error) {
 		getenv = func(string) string { return "" }
 	}
 	url := ""
-	attributes := []attribute.KeyValue{attribute.String("service.name", cmp.Or(getenv("OTEL_SERVICE_NAME"), "triton-inference-server"))}
+	attributes := []attribute.KeyValue{attribute.String("service.name", cmp.Or(getenv("OTEL_SERVICE_NAME"), "triton-inference-server"))} // bound: the environment and the command line
 	for pair := range strings.SplitSeq(getenv("OTEL_RESOURCE_ATTRIBUTES"), ",") {
 		if key, value, ok := strings.Cut(pair, "="); ok {
 			attributes = append(attributes, attribute.String(strings.TrimSpace(key), strings.TrimSpace(value)))
@@ -60,9 +60,9 @@ func newCollector(config *Config) (*collector, []Pair, error) {
 		{SettingExportBatch, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "512", &b.export},
 	}
 	last := map[string]string{}
-	shown := config.Settings[:len(config.Settings):len(config.Settings)]
+	shown := config.Settings[:len(config.Settings):len(config.Settings)] // bound: the command line and the numbers
 	for _, s := range config.Settings {
-		given[s.Key], last[s.Key] = true, s.Value
+		given[s.Key], last[s.Key] = true, s.Value // bound: the command line
 		switch s.Key {
 		case SettingURL:
 			url = s.Value
@@ -201,7 +201,7 @@ func (c *collector) keep(tree *trace.Tree, _ *setting) {
 			continue
 		}
 		within := s.span(parent, r.Model, r.Span, model, attributesOf(r)...)
-		above[r.ID] = within
+		above[r.ID] = within // bound: the requests of the tree
 		for _, execution := range compute {
 			s.span(within, "compute", trace.NewSpanID(), execution)
 		}
@@ -214,7 +214,7 @@ func (c *collector) keep(tree *trace.Tree, _ *setting) {
 // work is a span that a backend has begun by an activity, with its events.
 type work struct {
 	name   string
-	events []trace.Entry
+	events []trace.Entry // bound: the entries of the request
 	below  []*work
 }
 
@@ -229,8 +229,8 @@ func (s *spans) own(ctx context.Context, w *work) {
 // divide divides the entries of a request among the spans: of the front end, of the model's queue,
 // of each execution, and of activities of the backend. A span that its backend has not ended gets
 // the model's end, as an event without a name.
-func divide(entries []trace.Entry) (front, model []trace.Entry, compute [][]trace.Entry, own []*work) {
-	var open []*work // each below the one before it
+func divide(entries []trace.Entry) (front, model []trace.Entry, compute [][]trace.Entry, own []*work) { // bound: the entries of the request
+	var open []*work // each below the one before it; bound: the entries of the request
 	tooDeep := 0     // starts that are events, whose ends are events too
 	for _, e := range entries {
 		if e.Own {
@@ -246,7 +246,7 @@ func divide(entries []trace.Entry) (front, model []trace.Entry, compute [][]trac
 			case starts:
 				w := &work{name: name}
 				if n := len(open); n > 0 {
-					open[n-1].below = append(open[n-1].below, w)
+					open[n-1].below = append(open[n-1].below, w) // bound: the entries of the request
 				} else {
 					own = append(own, w)
 				}
@@ -293,7 +293,8 @@ func attributesOf(r *trace.Record) []attribute.KeyValue {
 		attribute.Int64("triton.trace_parent_id", int64(r.ParentID)),
 	}
 	if r.RequestID != "" {
-		list = append(list, attribute.String("triton.request_id", r.RequestID))
+		// Spans wait for the collector after the tree has released its memory.
+		list = append(list, attribute.String("triton.request_id", infer.Cut(r.RequestID, infer.MaxEcho)))
 	}
 	return list
 }

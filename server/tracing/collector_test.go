@@ -16,6 +16,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 )
 
@@ -290,4 +291,24 @@ func TestActivitiesAreDeep(t *testing.T) {
 		}
 		own = own[0].below
 	}
+}
+
+// TestIDsOfRequestsAreCutInSpans sends the beginning of a long id: spans wait for the collector.
+func TestIDsOfRequestsAreCutInSpans(t *testing.T) {
+	tracer, r := collecting(t, nil)
+	root := tracer.Sample("m", false, func(string) (string, bool) { return "", false })
+	root.Begin("m", 1, strings.Repeat("x", infer.MaxEcho+1), 1)
+	root.Responded(true)
+	root.Finish()
+	if err := tracer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.spans {
+		for _, a := range s.GetAttributes() {
+			if n := len(a.GetValue().GetStringValue()); a.GetKey() == "triton.request_id" && n == infer.MaxEcho {
+				return
+			}
+		}
+	}
+	t.Errorf("no span has an id of %d bytes", infer.MaxEcho)
 }

@@ -102,7 +102,7 @@ func (f *files) writeIndexed(text []byte) error {
 	path := f.path + "." + strconv.Itoa(f.index)
 	f.index++
 	beside := path + ".part"
-	whole := append(append(append(make([]byte, 0, len(text)+2), '['), text...), ']')
+	whole := append(append(append(make([]byte, 0, len(text)+2), '['), text...), ']') // bound: maxGathered and one tree
 	err := os.WriteFile(beside, whole, fileMode)
 	if err == nil {
 		err = os.Rename(beside, path)
@@ -127,7 +127,7 @@ func (f *files) add(text []byte) error {
 	if f.size == 0 {
 		begin, at = '[', 0
 	}
-	piece := append(append(append(make([]byte, 0, len(text)+2), begin), text...), ']')
+	piece := append(append(append(make([]byte, 0, len(text)+2), begin), text...), ']') // bound: maxGathered and one tree
 	if _, err := f.file.WriteAt(piece, at); err != nil {
 		f.restore()
 		return fmt.Errorf("write trace file: %w", err)
@@ -160,6 +160,8 @@ func (f *files) close(context.Context) error {
 }
 
 // appendTree appends the entries of a trace, separated by commas.
+//
+// bound: the texts of the tree, whose copies are charged
 func appendTree(b []byte, tree *trace.Tree) []byte {
 	begin := len(b)
 	for _, r := range tree.Records() {
@@ -173,6 +175,9 @@ func appendTree(b []byte, tree *trace.Tree) []byte {
 	return b
 }
 
+// appendEntry appends one entry.
+//
+// bound: the texts of the tree, whose copies are charged
 func appendEntry(b []byte, r *trace.Record, e *trace.Entry) []byte {
 	b = strconv.AppendUint(append(b, `{"id":`...), r.ID, 10)
 	switch {

@@ -60,7 +60,7 @@ func (r *recorder) put(tree *trace.Tree, of *setting) {
 		tree.Release()
 		return
 	}
-	r.queue = append(r.queue, job{tree: tree, of: of})
+	r.queue = append(r.queue, job{tree: tree, of: of}) // bound: maxQueued
 	r.mu.Unlock()
 	r.ring()
 }
@@ -73,7 +73,7 @@ func (r *recorder) retire(settings []*setting) {
 		r.mu.Unlock()
 		return
 	}
-	r.queue = append(r.queue, job{retired: settings, done: done})
+	r.queue = append(r.queue, job{retired: settings, done: done}) // bound: callers, which wait
 	r.mu.Unlock()
 	r.ring()
 	select {
@@ -86,7 +86,7 @@ func (r *recorder) retire(settings []*setting) {
 func (r *recorder) close(ctx context.Context, settings []*setting) error {
 	r.mu.Lock()
 	if !r.closed {
-		r.queue = append(r.queue, job{retired: settings})
+		r.queue = append(r.queue, job{retired: settings}) // bound: once
 		r.closed = true
 	}
 	r.mu.Unlock()
@@ -138,7 +138,7 @@ func (r *recorder) do(j job) {
 			r.log.Warn().Int("tensors", n).Msg("a trace lacks tensors, the server has no memory left for their texts")
 		}
 		if n := j.tree.LeftOut(); n > 0 {
-			r.log.Warn().Int("activities", n).Msg("a trace lacks activities of backends, which are too many or for which the server has no memory left")
+			r.log.Warn().Int("activities", n).Msg("a trace lacks activities of backends, executions or requests of models, which are too many or for which the server has no memory left")
 		}
 	}
 	for _, s := range j.retired {

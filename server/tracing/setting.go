@@ -15,7 +15,7 @@ type setting struct {
 
 	// The recorder's goroutine alone uses these.
 	kept     uint64 // complete traces
-	gathered []byte // text of traces that have not been written
+	gathered []byte // text of traces that have not been written; bound: maxGathered and one tree
 	pieces   uint32 // how many
 	retired  bool   // another setting has replaced it
 }

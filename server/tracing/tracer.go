@@ -51,7 +51,7 @@ type Tracer struct {
 	config   Config
 	start    values
 	path     string // of mode triton
-	shown    []Pair // what clients see after the mode
+	shown    []Pair // what clients see after the mode; bound: the command line
 	ids      atomic.Uint64
 	recorder *recorder // nil if nothing can ever be traced
 
@@ -66,7 +66,7 @@ type Tracer struct {
 // table has the settings in force. It does not change.
 type table struct {
 	global *setting
-	models map[string]*setting
+	models map[string]*setting // bound: the models of the repository
 }
 
 func (b *table) of(model string) *setting {
@@ -269,7 +269,7 @@ func (t *Tracer) change(model string, c *Change) (old []*setting, err error) {
 			delete(t.own, model)
 			delete(next.models, model)
 		} else {
-			t.own[model], next.models[model] = own, newSetting(v)
+			t.own[model], next.models[model] = own, newSetting(v) // bound: the models of the repository
 		}
 		t.table = next
 		t.publishLocked()
@@ -292,7 +292,7 @@ func (t *Tracer) change(model string, c *Change) (old []*setting, err error) {
 			own.count = s.values().count
 		}
 		next.models[name] = newSetting(own)
-		old = append(old, s)
+		old = append(old, s) // bound: the models of the repository
 	}
 	t.table = next
 	t.publishLocked()
@@ -322,7 +322,7 @@ func (t *Tracer) Settings(model string) []Shown {
 	}
 	list = append(list, one(KeyMode, string(t.config.Mode)))
 	for _, s := range t.shown {
-		list = append(list, one(s.Key, s.Value))
+		list = append(list, one(s.Key, s.Value)) // bound: the models of the repository
 	}
 	return list
 }
@@ -338,7 +338,7 @@ func (t *Tracer) Close(ctx context.Context) error {
 	t.on.Store(nil)
 	settings := []*setting{t.table.global}
 	for _, s := range t.table.models {
-		settings = append(settings, s)
+		settings = append(settings, s) // bound: the models of the repository
 	}
 	t.mu.Unlock()
 	return t.recorder.close(ctx, slices.Clip(settings))

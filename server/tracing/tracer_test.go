@@ -473,7 +473,7 @@ func TestTextsOfTensorsAreOnTheAccount(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 64 << 20})
 	tracer, path := tracerOf(t, func(c *Config) { c.Level, c.Memory = Tensors, account })
 	root := tracer.Sample("m", false, noHeader)
-	root.Begin("m", 1, "r", 5)
+	root.Begin("m", 1, "", 5)
 	free := account.Most(budget.JSON)
 	root.Tensor(trace.QueueInput, "small", "INT32", []int64{1}, []byte{7, 0, 0, 0})
 	used := account.Used(budget.JSON)
