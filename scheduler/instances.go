@@ -184,7 +184,7 @@ func (d *Batcher) withoutLocked(in backend.Instance) (then func()) {
 	lost := d.instances.HopelessLocked()
 	for r := d.waiting.following(nil); r != nil && lost != nil; r = d.waiting.following(nil) {
 		d.leaveLineLocked(r)
-		refused = append(refused, r)
+		refused = append(refused, r) // bound: requests, which are charged
 	}
 	ask := d.reaskLocked(in)
 	return func() {

@@ -15,7 +15,7 @@ func (d *Batcher) Look() (positions []waitgraph.Position, changes uint64, free b
 	}
 	for _, has := range d.instances.MembersLocked() {
 		if has.ServesLocked() {
-			positions = append(positions, d.positionLocked(has.executes))
+			positions = append(positions, d.positionLocked(has.executes)) // bound: the instances
 		}
 	}
 	return positions, changes, false
