@@ -17,7 +17,7 @@ var (
 	tableRow      = regexp.MustCompile(`(?m)^\|.*$`)
 	markdownLink  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	headingLine   = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	notInAnAnchor = regexp.MustCompile("[^\\p{L}\\p{N} _-]")
+	notInAnAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
 // TestLinksOfPages finds paragraphs with more than three links, and links to a file or a heading that

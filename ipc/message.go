@@ -132,11 +132,11 @@ const (
 // MaxAllocation is the highest number of an allocation on a device.
 const MaxAllocation = 1<<32 - 1
 
-// SoleReader, as the element of an InDevice descriptor, marks bytes that no other process reads or
+// SoleReader marks, as the element of an InDevice descriptor, bytes that no other process reads or
 // writes.
 const SoleReader uint32 = 1
 
-// ClientsBytes, in the same field, marks bytes of a client, who may change them after the last
+// ClientsBytes marks, in the same field, bytes of a client, who may change them after the last
 // response.
 const ClientsBytes uint32 = 2
 
