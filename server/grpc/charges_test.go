@@ -262,35 +262,50 @@ func TestAConnectionCanBeEnded(t *testing.T) {
 	s.idle(t, 0)
 }
 
-// TestSmallValuesAreBounded sends values above their limits. A stream continues after them.
+// TestSmallValuesAreBounded sends values of the largest size, and one byte larger. A stream continues
+// after a refusal.
 func TestSmallValuesAreBounded(t *testing.T) {
 	s := startSmall(t, Config{MaxLoadFiles: 10}, budget.Config{Limit: 1 << 30})
-	long := strings.Repeat("x", 4097)
-	for want, change := range map[string]func(q *kserve.ModelInferRequest){
-		"model_name has 4097 bytes, but at most 4096 are allowed":    func(q *kserve.ModelInferRequest) { q.ModelName = long },
-		"model_version has 4097 bytes, but at most 4096 are allowed": func(q *kserve.ModelInferRequest) { q.ModelVersion = long },
-		"id has 65537 bytes, but at most 65536 are allowed; --client-max-id-size changes the limit": func(q *kserve.ModelInferRequest) {
-			q.Id = strings.Repeat("x", 64<<10+1)
-		},
-		"the name of a tensor has 4097 bytes, but at most 4096 are allowed": func(q *kserve.ModelInferRequest) {
-			q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: long}}
-		},
-		"the name of a parameter has 4097 bytes, but at most 4096 are allowed": func(q *kserve.ModelInferRequest) {
-			q.Inputs[0].Parameters = paramsOf(long, true)
-		},
-		"the list of all parameters has 1048578 bytes, but at most 1048576 are allowed; --client-max-parameters-size changes the limit": func(q *kserve.ModelInferRequest) {
-			q.Parameters = paramsOf("a", strings.Repeat("x", 1<<19-10))
-			q.Inputs[0].Parameters = paramsOf("b", strings.Repeat("x", 1<<19-10))
-		},
+	of := func(n int) string { return strings.Repeat("x", n) }
+	for _, test := range []struct {
+		what   string
+		most   int
+		advice string
+		change func(q *kserve.ModelInferRequest, n int)
+	}{
+		{"model_name", 4 << 10, "", func(q *kserve.ModelInferRequest, n int) { q.ModelName = of(n) }},
+		{"model_version", 4 << 10, "", func(q *kserve.ModelInferRequest, n int) { q.ModelVersion = of(n) }},
+		{"id", 64 << 10, "; --client-max-id-size changes the limit", func(q *kserve.ModelInferRequest, n int) { q.Id = of(n) }},
+		{"the name of a tensor", 4 << 10, "", func(q *kserve.ModelInferRequest, n int) {
+			q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: of(n)}}
+		}},
+		{"the name of a parameter", 4 << 10, "", func(q *kserve.ModelInferRequest, n int) {
+			q.Inputs[0].Parameters = paramsOf(of(n), true)
+		}},
+		{"the list of all parameters", 1 << 20, "; --client-max-parameters-size changes the limit", func(q *kserve.ModelInferRequest, n int) {
+			// Each of the two lists has its name, tags and lengths beside the text.
+			q.Parameters = paramsOf("a", of(1<<19-11))
+			q.Inputs[0].Parameters = paramsOf("b", of(n-1<<19-11))
+		}},
 	} {
-		q := int32s("id_int32", 1)
-		change(q)
-		_, err := s.client.ModelInfer(rpcContext(t), q)
-		wantStatus(t, err, codes.InvalidArgument, want)
-		stream := s.open(t, rpcContext(t))
-		sendAll(t, stream, q, int32s("id_int32", 1))
-		if got, end := receiveAll(t, stream); len(got) != 2 || !strings.HasSuffix(got[0], want) || got[1] != "id_int32/1  true 4" || end != io.EOF {
-			t.Errorf("stream: got %q and %v, want %q", got, end, want)
+		for _, n := range []int{test.most, test.most + 1} {
+			q := int32s("id_int32", 1)
+			test.change(q, n)
+			limit := fmt.Sprintf(" bytes, but at most %d are allowed%s", test.most, test.advice)
+			_, err := s.client.ModelInfer(rpcContext(t), q)
+			if n == test.most {
+				if strings.Contains(status.Convert(err).Message(), limit) {
+					t.Errorf("%s with %d bytes: got %v, want it accepted", test.what, n, err)
+				}
+				continue
+			}
+			want := fmt.Sprintf("%s has %d%s", test.what, n, limit)
+			wantStatus(t, err, codes.InvalidArgument, want)
+			stream := s.open(t, rpcContext(t))
+			sendAll(t, stream, q, int32s("id_int32", 1))
+			if got, end := receiveAll(t, stream); len(got) != 2 || !strings.HasSuffix(got[0], want) || got[1] != "id_int32/1  true 4" || end != io.EOF {
+				t.Errorf("stream: got %q and %v, want %q", got, end, want)
+			}
 		}
 	}
 	files := map[string]*kserve.ModelRepositoryParameter{}

@@ -222,3 +222,30 @@ func TestErrorsSayWhoseTheyAre(t *testing.T) {
 		}
 	}
 }
+
+// TestSmallValuesAreBounded sends values of the largest size, and one larger. Errors repeat at most
+// 4 KiB of a client's text.
+func TestSmallValuesAreBounded(t *testing.T) {
+	m := textModel("m", "python", says("a"), "text_input", "stop_words")
+	m.Info.Config.Input[1].Dims = []int64{-1}
+	s := serve(t, Config{}, m)
+	of := func(n int) string { return strings.Repeat("x", n) }
+	for _, test := range []struct {
+		what, body, want string
+	}{
+		{"16 entries of stop", `{"model":"m","prompt":"p","stop":["a"` + strings.Repeat(`,"a"`, 15) + `]}`, `200 {"id"`},
+		{"17 entries of stop", `{"model":"m","prompt":"p","stop":["a"` + strings.Repeat(`,"a"`, 16) + `]}`, `422 {"detail":[{"type":"too_long","loc":["body","stop"]`},
+		{"a name of 4 KiB", `{"model":"` + of(4096) + `","prompt":"p"}`, `400 {"detail":"Unknown model: ` + of(4096) + `"`},
+		{"a longer name", `{"model":"` + of(4097) + `","prompt":"p"}`, `422 {"detail":[{"type":"string_too_long","loc":["body","model"],"msg":"String should have at most 4096 bytes, not 4097"`},
+		{"a wrong value of 4 KiB", `{"model":"m","prompt":"p","stream":true,"temperature":"` + of(4094) + `"}`, `422 {"detail":[{"type":"float_parsing","loc":["body","temperature"],"msg":"Input should be a valid number, unable to parse string as a number","input":"` + of(4094) + `"`},
+		{"a longer wrong value", `{"model":"m","prompt":"p","stream":true,"temperature":"` + of(4095) + `"}`, `422 {"detail":[{"type":"float_parsing","loc":["body","temperature"]`},
+	} {
+		got := s.post("/v1/completions", test.body)
+		if !strings.HasPrefix(got, test.want) {
+			t.Errorf("%s: got %.200s, want %.200s", test.what, got, test.want)
+		}
+		if strings.Contains(got, of(4097)) {
+			t.Errorf("%s: the reply repeats more than 4 KiB", test.what)
+		}
+	}
+}

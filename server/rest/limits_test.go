@@ -17,29 +17,33 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestEndpointsThatNeedLittleAcceptLittle sends a body of a little more than 1 MiB to each.
+// TestEndpointsThatNeedLittleAcceptLittle sends a body of 1 MiB, and of one byte more, to each.
 func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 	path := ""
 	s := startHTTP(t, Config{}, nil, withRegions(t, &path))
-	body := "{" + strings.Repeat(" ", 1<<20) + "}"
+	body := func(n int) string { return "{" + strings.Repeat(" ", n-2) + "}" }
 	for _, path := range []string{
-		"/v2/repository/index", "/v2/repository/models/m/unload", "/v2/repository/models/m/instances", "/v2/logging",
+		"/v2/repository/index", "/v2/repository/models/m/unload", "/v2/repository/models/m/instances", "/v2/logging", "/v2/trace/setting",
 		"/v2/systemsharedmemory/region/r/register", "/v2/cudasharedmemory/region/r/register",
 	} {
 		for _, chunked := range []bool{false, true} {
-			c := s.connect(t)
-			if chunked {
-				c.send("POST " + path + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(body, 1<<16))
-			} else {
-				c.send(text("POST", path, body))
+			for _, n := range []int{1 << 20, 1<<20 + 1} {
+				c := s.connect(t)
+				if chunked {
+					c.send("POST " + path + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(body(n), 1<<16))
+				} else {
+					c.send(text("POST", path, body(n)))
+				}
+				got := c.receive("POST")
+				refused := got.status == http.StatusBadRequest && strings.Contains(got.body, "Use --client-max-small-body-size to increase the limit.")
+				if want := n > 1<<20; refused != want {
+					t.Errorf("%s with %d bytes, chunked %v: got %.300s, want refused: %v", path, n, chunked, got, want)
+				}
+				_ = c.Close()
 			}
-			if got := c.receive("POST"); got.status != http.StatusBadRequest || !strings.Contains(got.body, "Use --client-max-small-body-size to increase the limit.") {
-				t.Errorf("%s, chunked %v: got %.300s, want it refused", path, chunked, got)
-			}
-			_ = c.Close()
 		}
 	}
-	if got := s.do(t, "POST", "/v2/repository/models/m/load", body); got.status != http.StatusOK {
+	if got := s.do(t, "POST", "/v2/repository/models/m/load", body(1<<20+1)); got.status != http.StatusOK {
 		t.Errorf("a load: got %.300s, want 200", got)
 	}
 }
