@@ -302,7 +302,7 @@ func (f *inFlight) conclude(first *batchInFlight, responses []*infer.Response, r
 			report.Rescheduled = append(report.Rescheduled, task) // bound: the batch
 		default:
 			if s == nil {
-				s = &stream{of: f, task: task, handle: first.handleOf(i)}
+				s = newStream(f, task, first.handleOf(i))
 			}
 			if group != nil {
 				if left == nil {

@@ -30,10 +30,8 @@ const maxOpen = 1 << 16
 // stream is a request for which the stub has sent a separate response, or which it has left open
 // when its batch was executed.
 type stream struct {
-	of     *inFlight
-	task   *backend.Task
-	handle uint64
-	ended  bool // FINAL has come, or is no longer awaited; guarded by inFlight.mu
+	task  *backend.Task
+	ended bool // FINAL has come, or is no longer awaited; guarded by inFlight.mu
 	// refusal is set when there was no memory for a response. Later responses are dropped, and this
 	// error is the last response. Guarded by the receive lock.
 	refusal *infer.Error
@@ -42,7 +40,13 @@ type stream struct {
 	holder *budget.Holder
 	lent   *lending // the blocks of its batch; nil without any
 
-	window
+	// window is apart, because responses keep it after the stream's end. They must not keep the
+	// task: its context refers to the RPC, and the RPC's unread replies to the responses.
+	*window
+}
+
+func newStream(of *inFlight, task *backend.Task, handle uint64) *stream {
+	return &stream{task: task, window: &window{of: of, handle: handle}}
 }
 
 // lending is the blocks that a process needs until all requests of a batch have been answered.
@@ -65,6 +69,9 @@ func (s *stream) whole(last *infer.Response) *infer.Response {
 // goroutines that release responses leave, and the goroutine that ends the stream closes. Responses
 // may be released long after that.
 type window struct {
+	of     *inFlight
+	handle uint64
+
 	mu        sync.Mutex // a leaf
 	responses int        // out
 	bytes     int64      // out
@@ -124,7 +131,7 @@ type windowedResponse struct {
 
 // slot implements infer.Memory.
 type slot struct {
-	stream *stream
+	window *window
 	bytes  int64
 	refs   atomic.Int32
 }
@@ -137,16 +144,16 @@ func (s *slot) Release() {
 	if s.refs.Add(-1) != 0 {
 		return
 	}
-	if responses, bytes := s.stream.leave(s.bytes); responses > 0 {
-		s.stream.credit(responses, bytes)
+	if responses, bytes := s.window.leave(s.bytes); responses > 0 {
+		s.window.credit(responses, bytes)
 	}
 }
 
 // credit sends credit to the stub. It does not wait.
-func (s *stream) credit(responses int, bytes int64) {
+func (w *window) credit(responses int, bytes int64) {
 	var body [ipc.CreditSize]byte
 	ipc.PutCredit(body[:], uint32(responses), uint64(bytes))
-	s.of.mustSend(ipc.Credit, s.handle, body[:])
+	w.of.mustSend(ipc.Credit, w.handle, body[:])
 }
 
 // mustSend sends a short frame that the stub needs to continue. It does not wait; a broken channel
@@ -221,7 +228,7 @@ func (f *inFlight) streamLocked(handle uint64) (*stream, error) {
 	}
 	s := first.streams[index]
 	if s == nil {
-		s = &stream{of: f, task: first.batch.Tasks[index], handle: handle}
+		s = newStream(f, first.batch.Tasks[index], handle)
 		first.streams[index] = s
 	}
 	if s.ended {
@@ -291,7 +298,7 @@ func (l *life) responded(f ipc.Frame) error {
 			return err
 		}
 		if l.decoupled {
-			a.slot.stream, a.slot.bytes = s, int64(bytes)
+			a.slot.window, a.slot.bytes = s.window, int64(bytes)
 			a.slot.refs.Store(1)
 			a.Slot = &a.slot
 		}

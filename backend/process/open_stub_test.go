@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -217,6 +218,43 @@ func TestWindowHoldsResponsesBack(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: got error %v at the end", test.id, err)
 		}
+	}
+}
+
+// TestResponsesLetTheirRequestGo: what a front end still holds of a stream refers neither to the task
+// nor, through it, to the RPC.
+func TestResponsesLetTheirRequestGo(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("leaving", countingModel)
+	collected := make(chan struct{})
+	held := func() (held []*infer.Response) {
+		c := m.begin("3x70000")
+		runtime.AddCleanup(c.task, func(done chan struct{}) { close(done) }, collected)
+		c.executed()
+		for range 3 {
+			held = append(held, c.next())
+		}
+		if n, err := c.rest(); n != 0 || err != nil {
+			t.Errorf("got %d more responses and error %v", n, err)
+		}
+		return held
+	}()
+	for range 2 { // the instance remembers a batch or two
+		if n, err := m.begin("1x1").rest(); n != 1 || err != nil {
+			t.Errorf("got %d responses and error %v, want 1", n, err)
+		}
+	}
+	testkit.Eventually(t, patience, func() bool {
+		runtime.GC()
+		select {
+		case <-collected:
+			return true
+		default:
+			return false
+		}
+	})
+	for _, response := range held {
+		response.Release()
 	}
 }
 
