@@ -36,8 +36,8 @@ func (t *Trace) context() string {
 	b = append(hex.AppendEncode(b, c.TraceID[:]), '-')
 	b = append(hex.AppendEncode(b, t.Span[:]), "-01\""...)
 	if c.State != "" {
-		state, _ := json.Marshal(c.State) // a string is never refused
-		b = append(append(b, `,"tracestate":`...), state...)
+		state, _ := json.Marshal(c.State)                    // a string is never refused; bound: a header of the client
+		b = append(append(b, `,"tracestate":`...), state...) // bound: as state
 	}
-	return string(append(b, '}'))
+	return string(append(b, '}')) // bound: as state
 }

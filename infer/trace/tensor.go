@@ -22,7 +22,8 @@ func (t *Trace) Tensor(name Name, tensor, dataType string, shape []int64, data [
 		return
 	}
 	tree := t.tree
-	most := copies * int64(longest(dataType, len(data)))
+	described := int64(entrySize + len(tensor) + 8*len(shape))
+	most := copies * (described + int64(longest(dataType, len(data))))
 	if !tree.take(most) {
 		tree.mu.Lock()
 		if t.recordingLocked() {
@@ -31,11 +32,11 @@ func (t *Trace) Tensor(name Name, tensor, dataType string, shape []int64, data [
 		tree.mu.Unlock()
 		return
 	}
-	shown := &Tensor{Name: tensor, DataType: dataType, Shape: append([]int64(nil), shape...), Data: text(dataType, data)}
-	kept := copies * int64(len(shown.Data))
+	shown := &Tensor{Name: tensor, DataType: dataType, Shape: append([]int64(nil), shape...), Data: text(dataType, data)} // bound: taken above
+	kept := copies * (described + int64(len(shown.Data)))
 	tree.mu.Lock()
 	if t.recordingLocked() {
-		t.Entries = append(t.Entries, Entry{Name: name, Tensor: shown})
+		t.Entries = append(t.Entries, Entry{Name: name, Tensor: shown}) // bound: taken above
 		tree.taken += kept
 	} else {
 		kept = 0
@@ -81,14 +82,14 @@ func text(dataType string, data []byte) string {
 	if size == 0 {
 		return ""
 	}
-	b := make([]byte, 0, longest(dataType, len(data)))
+	b := make([]byte, 0, longest(dataType, len(data))) // bound: taken by Tensor
 	for i := 0; i+size <= len(data); i += size {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = appendElement(b, dataType, data[i:])
 	}
-	return string(b)
+	return string(b) // bound: taken by Tensor
 }
 
 func appendElement(b []byte, dataType string, data []byte) []byte {
@@ -119,7 +120,7 @@ func appendElement(b []byte, dataType string, data []byte) []byte {
 
 // texts formats elements that have their own length. An incomplete element is left out.
 func texts(data []byte) string {
-	b := make([]byte, 0, len(data))
+	b := make([]byte, 0, len(data)) // bound: taken by Tensor
 	for len(data) >= 4 {
 		n := binary.LittleEndian.Uint32(data)
 		if uint64(n) > uint64(len(data)-4) {
@@ -131,5 +132,5 @@ func texts(data []byte) string {
 		b = append(append(append(b, '"'), data[4:4+n]...), '"')
 		data = data[4+int(n):]
 	}
-	return string(b)
+	return string(b) // bound: taken by Tensor
 }

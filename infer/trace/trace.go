@@ -100,7 +100,7 @@ func (t *Trace) Begin(model string, version int64, request string, at int64) {
 	}
 	t.Model, t.Version, t.RequestID = model, version, request
 	if tree.config.Timestamps {
-		t.Entries = append(t.Entries, Entry{Name: Model}, Entry{Name: RequestStart, At: at})
+		t.Entries = append(t.Entries, Entry{Name: Model}, Entry{Name: RequestStart, At: at}) // bound: two events of a request
 	}
 }
 
@@ -180,7 +180,7 @@ func (t *Trace) Activity(name string, at int64) {
 	default:
 		t.activities++
 		at = max(t.since, min(at, tree.config.Now()))
-		t.Entries = append(t.Entries, Entry{Name: Name(name), At: at, Own: true})
+		t.Entries = append(t.Entries, Entry{Name: Name(name), At: at, Own: true}) // bound: mostActivities, taken above
 		tree.taken += bytes
 		bytes = 0
 	}
@@ -287,7 +287,7 @@ func (t *Trace) recordingLocked() bool { return t.begun && !t.ended }
 
 func (t *Trace) stampLocked(name Name, at int64) {
 	if t.tree.config.Timestamps {
-		t.Entries = append(t.Entries, Entry{Name: name, At: at})
+		t.Entries = append(t.Entries, Entry{Name: name, At: at}) // bound: the stages of a request
 	}
 }
 

@@ -59,7 +59,7 @@ func (tree *Tree) Config() *Config { return &tree.config }
 
 // Records returns the records of a complete tree: the client's request first.
 func (tree *Tree) Records() []*Record {
-	records := make([]*Record, len(tree.traces))
+	records := make([]*Record, len(tree.traces)) // bound: the requests of the tree, which are charged
 	for i, t := range tree.traces {
 		records[i] = &t.record
 	}
@@ -113,7 +113,7 @@ func (tree *Tree) enterLocked(t *Trace) {
 	if !tree.config.TraceID.IsZero() {
 		t.Span = NewSpanID()
 	}
-	tree.traces = append(tree.traces, t)
+	tree.traces = append(tree.traces, t) // bound: requests, which are charged
 }
 
 // frontLocked records an event of the front end; at 0 is now.
@@ -125,10 +125,10 @@ func (tree *Tree) frontLocked(t *Trace, name Name, at int64) {
 		at = tree.config.Now()
 	}
 	if tree.config.FrontEndLast {
-		tree.late = append(tree.late, Entry{Name: name, At: at})
+		tree.late = append(tree.late, Entry{Name: name, At: at}) // bound: events of the front end
 		return
 	}
-	t.Entries = append(t.Entries, Entry{Name: name, At: at})
+	t.Entries = append(t.Entries, Entry{Name: name, At: at}) // bound: events of the front end
 }
 
 // unlock unlocks mu, and calls Done if the tree is complete.
@@ -137,7 +137,7 @@ func (tree *Tree) unlock() {
 	if over {
 		tree.complete = true
 		root := tree.traces[0]
-		root.Entries = append(root.Entries, tree.late...)
+		root.Entries = append(root.Entries, tree.late...) // bound: events of the front end
 	}
 	tree.mu.Unlock()
 	if over {

@@ -18,7 +18,7 @@ func element(d infer.DataType, text string) ([]byte, error) {
 	switch d {
 	case infer.Bytes:
 		b := binary.LittleEndian.AppendUint32(nil, uint32(len(text)))
-		return append(b, text...), nil
+		return append(b, text...), nil // bound: a text of the config
 	case infer.Bool:
 		yes, err := strconv.ParseBool(text)
 		if err != nil {

@@ -37,7 +37,7 @@ func (e *Events) of(in backend.Instance) *instance {
 	if s == nil {
 		s = &instance{inner: in, plan: e.plan, allocate: e.allocate, account: e.account, groups: make(map[*group]struct{})}
 		s.settled.L = &s.mu
-		e.all[in] = s
+		e.all[in] = s // bound: the instances of models
 	}
 	return s
 }

@@ -53,7 +53,7 @@ func (e *everybody) Done() <-chan struct{} {
 		if e.over {
 			break
 		}
-		e.stop = append(e.stop, context.AfterFunc(task.Context, panics.Guard(e.log, panics.Scheduler, e.gone, nil)))
+		e.stop = append(e.stop, context.AfterFunc(task.Context, panics.Guard(e.log, panics.Scheduler, e.gone, nil))) // bound: the batch
 	}
 	return e.done
 }

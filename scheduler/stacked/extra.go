@@ -46,13 +46,13 @@ func (g *group) extra(e *extra) (infer.Tensor, error) {
 		sum += n
 		switch e.kind {
 		case kserve.BatchInput_BATCH_ELEMENT_COUNT:
-			values = append(values, n)
+			values = append(values, n) // bound: the batch
 		case kserve.BatchInput_BATCH_ITEM_SHAPE, kserve.BatchInput_BATCH_ITEM_SHAPE_FLATTEN:
 			for range part.Shape[0] {
-				values = append(values, part.Shape[1:]...)
+				values = append(values, part.Shape[1:]...) // bound: the batch
 			}
 		default:
-			values = append(values, sum)
+			values = append(values, sum) // bound: the batch
 		}
 	}
 	t.Shape = []int64{int64(len(values))}

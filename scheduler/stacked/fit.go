@@ -65,12 +65,12 @@ func (e *extents) add(r *infer.Request) bool {
 	e.any = true
 	fits := !e.closed
 	rows := e.rows + max(r.BatchSize, 1)
-	next := make(map[string]extent, len(e.plan.inputs))
+	next := make(map[string]extent, len(e.plan.inputs)) // bound: the inputs of the model
 	for name, in := range e.plan.inputs {
 		t := r.Input(name)
 		if t == nil || len(t.Shape) == 0 {
 			if x, known := e.inputs[name]; known {
-				next[name] = x
+				next[name] = x // bound: the inputs of the model
 			}
 			continue
 		}
@@ -97,7 +97,7 @@ func (e *extents) add(r *infer.Request) bool {
 // the padding is acceptable.
 func (x extent) with(t *infer.Tensor, rows int64) (extent, bool) {
 	made, ok := infer.Elements(t.Shape)
-	item := append([]int64{rows}, t.Shape[1:]...)
+	item := append([]int64{rows}, t.Shape[1:]...) // bound: the rank of a tensor
 	if x.item != nil {
 		if len(x.item) != len(t.Shape)-1 {
 			return x, false

@@ -15,6 +15,10 @@ import (
 // requestsParameter is the parameter of a stacked request that describes the individual requests.
 const requestsParameter = "batch_requests"
 
+// mostCompared is the largest number of parameters of a request that are compared one by one with
+// those of the others. More are shared only if all requests have the same list.
+const mostCompared = 64
+
 // noted reports whether a request has data that would be lost in a batch.
 func noted(r *infer.Request) bool {
 	return r.ID != "" || len(r.Parameters) > 0 || !r.Correlation.IsZero() || r.Flags != 0
@@ -26,9 +30,8 @@ func (g *group) head() error {
 	r := &g.request
 	*r = *g.tasks[0].Request
 	r.Inputs, r.Raw, r.BatchSize = nil, false, g.total
-	r.Parts = make([]*infer.Request, len(g.tasks))
-	r.Parameters = slices.Clone(r.Parameters)
-	r.Outputs = slices.Clone(r.Outputs)
+	r.Parts = make([]*infer.Request, len(g.tasks)) // bound: the batch
+	r.Outputs = slices.Clone(r.Outputs)            // bound: the outputs of the model
 	all, own := len(r.Outputs) == 0, false
 	for i, task := range g.tasks {
 		part := task.Request
@@ -50,11 +53,11 @@ func (g *group) head() error {
 		if t := part.TimeoutMicros; t != 0 && (r.TimeoutMicros == 0 || t < r.TimeoutMicros) {
 			r.TimeoutMicros = t
 		}
-		r.Parameters = slices.DeleteFunc(r.Parameters, func(p infer.Parameter) bool { return !slices.Contains(part.Parameters, p) })
+		r.Parameters = inBoth(r.Parameters, part.Parameters)
 		all = all || len(part.Outputs) == 0
 		for _, name := range part.Outputs {
 			if !slices.Contains(r.Outputs, name) {
-				r.Outputs = append(r.Outputs, name)
+				r.Outputs = append(r.Outputs, name) // bound: the outputs of the model
 			}
 		}
 	}
@@ -62,29 +65,70 @@ func (g *group) head() error {
 		r.Outputs = nil
 	}
 	if own {
-		r.Parameters = slices.DeleteFunc(r.Parameters, func(p infer.Parameter) bool { return p.Name == requestsParameter })
-		text, err := g.notes()
-		if err != nil {
+		if err := g.addNotes(); err != nil {
 			return infer.Errorf(infer.Unavailable, "batch of %d requests to model '%s' cannot be stacked: %v", len(g.tasks), g.instance.plan.model, err)
 		}
-		r.Parameters = append(r.Parameters, infer.Parameter{Name: requestsParameter, Kind: infer.StringParameter, String: text})
 	}
 	return nil
 }
 
-// notes describes each request, as JSON. The account is charged until the group ends.
-func (g *group) notes() (string, error) {
-	n := 0
-	g.writeNotes(func(piece string) { n += len(piece) })
-	if account := g.instance.account; account != nil {
-		g.charge.Account = account
-		if err := g.charge.Take(budget.Frames, int64(n)); err != nil {
-			return "", err
+// inBoth returns the parameters of a that b has, too. It changes neither list.
+func inBoth(a, b []infer.Parameter) (both []infer.Parameter) {
+	if slices.Equal(a, b) {
+		return a
+	}
+	if len(a) > mostCompared || len(b) > mostCompared {
+		return nil
+	}
+	for _, p := range a {
+		if slices.Contains(b, p) {
+			both = append(both, p) // bound: mostCompared
 		}
 	}
+	return both
+}
+
+// addNotes sets requestsParameter beside the parameters that all requests share, whose list may
+// belong to a request.
+func (g *group) addNotes() error {
+	charge := g.chargeOfNotes()
+	list, err := budget.Make[infer.Parameter](charge, budget.Frames, len(g.request.Parameters)+1)
+	if err != nil {
+		return err
+	}
+	text, err := g.notes(charge)
+	if err != nil {
+		return err
+	}
+	list = list[:0]
+	for _, p := range g.request.Parameters {
+		if p.Name != requestsParameter {
+			list = append(list, p) // bound: there is room
+		}
+	}
+	g.request.Parameters = append(list, infer.Parameter{Name: requestsParameter, Kind: infer.StringParameter, String: text}) // bound: there is room
+	return nil
+}
+
+// chargeOfNotes returns the charge of the group's parameters, or nil without an account.
+func (g *group) chargeOfNotes() *budget.Charge {
+	if g.instance.account == nil {
+		return nil
+	}
+	g.charge.Account = g.instance.account
+	return &g.charge
+}
+
+// notes describes each request, as JSON. It is charged until the group ends.
+func (g *group) notes(charge *budget.Charge) (string, error) {
+	n := 0
+	g.writeNotes(func(piece string) { n += len(piece) })
+	if err := charge.Take(budget.Frames, int64(n)); err != nil {
+		return "", err
+	}
 	var text strings.Builder
-	text.Grow(n) // bound: charged
-	g.writeNotes(func(piece string) { text.WriteString(piece) })
+	text.Grow(n)                                                 // bound: charged
+	g.writeNotes(func(piece string) { text.WriteString(piece) }) // bound: grown above
 	return text.String(), nil
 }
 
@@ -144,7 +188,7 @@ func writeParameters(parameters []infer.Parameter, put func(piece string)) {
 			infer.QuoteJSON(p.String, put)
 			continue
 		}
-		text, _ := json.Marshal(valueOf(p)) // it cannot fail
+		text, _ := json.Marshal(valueOf(p)) // it cannot fail; bound: one number
 		put(string(text))                   // bound: one number
 	}
 	put("}")

@@ -60,7 +60,7 @@ func (s *instance) Execute(b *backend.Batch) {
 	}
 	g := s.newGroup(b)
 	s.mu.Lock()
-	s.groups[g] = struct{}{}
+	s.groups[g] = struct{}{} // bound: batches in execution
 	aside := len(b.Tasks) > 1 && inputBytes(b) >= copyAside
 	if aside {
 		s.merging++
@@ -148,7 +148,7 @@ type group struct {
 }
 
 func (s *instance) newGroup(b *backend.Batch) *group {
-	g := &group{instance: s, batch: b, tasks: slices.Clone(b.Tasks), begin: backend.Now()}
+	g := &group{instance: s, batch: b, tasks: slices.Clone(b.Tasks), begin: backend.Now()} // bound: the batch
 	g.context.tasks, g.context.log = g.tasks, s.plan.log
 	g.task = backend.Task{Context: &g.context, Request: &g.request, Send: g.deliver}
 	g.one[0] = &g.task
@@ -216,7 +216,7 @@ func (g *group) done(_ *backend.Batch, r backend.Report) {
 		r.Rescheduled = g.tasks
 	}
 	if len(r.Failed) > 0 {
-		r.Failed = make([]int, len(g.tasks))
+		r.Failed = make([]int, len(g.tasks)) // bound: the batch
 		for i := range r.Failed {
 			r.Failed[i] = i
 		}
@@ -250,7 +250,7 @@ func (g *group) end() {
 
 // deliver passes a response of the model to all tasks.
 func (g *group) deliver(r *infer.Response) {
-	responses := make([]*infer.Response, len(g.tasks))
+	responses := make([]*infer.Response, len(g.tasks)) // bound: the batch
 	final := r.Final
 	err := panics.Run(g.instance.plan.log, panics.Request, func() error {
 		responses = g.split(r)

@@ -20,7 +20,7 @@ func (g *group) memoryOf(n int64) ([]byte, infer.Memory, error) {
 		return nil, nil, infer.Errorf(infer.Unavailable, "batch of %d requests to model '%s' cannot be stacked: %v", len(g.tasks), g.instance.plan.model, err)
 	}
 	if memory != nil {
-		g.memory = append(g.memory, memory)
+		g.memory = append(g.memory, memory) // bound: the inputs of the model
 	}
 	return data, memory, nil
 }
@@ -28,7 +28,7 @@ func (g *group) memoryOf(n int64) ([]byte, infer.Memory, error) {
 // lend returns n bytes for a tensor, with one reference.
 func (s *instance) lend(n int) ([]byte, infer.Memory, error) {
 	if n <= smallTensor {
-		return make([]byte, n), nil, nil
+		return make([]byte, n), nil, nil // bound: smallTensor for each input of a charged request
 	}
 	data, memory, err := s.allocate(n)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *instance) lend(n int) ([]byte, infer.Memory, error) {
 
 // fault is the error for a batch that cannot be merged. A correct scheduler forms no such batch.
 func (g *group) fault(format string, args ...any) error {
-	return infer.Errorf(infer.Internal, "requests of model '%s' cannot be stacked: "+format, append([]any{g.instance.plan.model}, args...)...)
+	return infer.Errorf(infer.Internal, "requests of model '%s' cannot be stacked: "+format, append([]any{g.instance.plan.model}, args...)...) // bound: the arguments of one error
 }
 
 // merge creates the merged request.
@@ -51,7 +51,7 @@ func (g *group) merge() error {
 		return err
 	}
 	first := g.tasks[0].Request
-	inputs := make([]infer.Tensor, 0, len(first.Inputs)+len(g.instance.plan.extras))
+	inputs := make([]infer.Tensor, 0, len(first.Inputs)+len(g.instance.plan.extras)) // bound: the inputs of the model
 	for i := range first.Inputs {
 		t, err := g.join(first.Inputs[i].Name)
 		if err != nil {
@@ -78,7 +78,7 @@ func (g *group) merge() error {
 
 // count reads the number of rows of each request from its inputs.
 func (g *group) count() error {
-	g.rows = make([]int64, len(g.tasks))
+	g.rows = make([]int64, len(g.tasks)) // bound: the batch
 	first := g.tasks[0].Request
 	for i, task := range g.tasks {
 		r := task.Request
@@ -106,7 +106,7 @@ func (g *group) count() error {
 
 // parts returns the tensors of one name, in the order of the tasks.
 func (g *group) parts(name string) ([]*infer.Tensor, error) {
-	parts := make([]*infer.Tensor, len(g.tasks))
+	parts := make([]*infer.Tensor, len(g.tasks)) // bound: the batch
 	for i, task := range g.tasks {
 		t := task.Request.Input(name)
 		if t == nil {
@@ -145,7 +145,7 @@ func (g *group) join(name string) (infer.Tensor, error) {
 		}
 		out.Shape = []int64{elements}
 	case equal:
-		out.Shape = slices.Clone(first.Shape)
+		out.Shape = slices.Clone(first.Shape) // bound: the rank of a tensor
 		out.Shape[0] = g.total
 	case how == joinPadded:
 		return out, g.pad(parts, &out)

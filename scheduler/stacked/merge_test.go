@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -449,6 +450,28 @@ func TestNotesAreCharged(t *testing.T) {
 		}
 		if got := r.account.Used(budget.Frames); got != 0 {
 			t.Errorf("got %d bytes charged after the response, want none", got)
+		}
+	}
+}
+
+// TestManyParametersAreNotCompared: long lists that differ have nothing in common, and equal ones do.
+// Neither takes the square of their length.
+func TestManyParametersAreNotCompared(t *testing.T) {
+	list := func(n int, name string) []infer.Parameter { // the last one is in all lists
+		list := make([]infer.Parameter, n)
+		for i := range list {
+			list[i] = infer.Parameter{Name: name + strconv.Itoa(i), Kind: infer.BoolParameter}
+		}
+		list[n-1].Name = "common"
+		return list
+	}
+	for _, test := range []struct {
+		n    int
+		name string
+		want int
+	}{{mostCompared, "q", 1}, {mostCompared + 1, "q", 0}, {100_000, "q", 0}, {100_000, "p", 100_000}} {
+		if got := inBoth(list(test.n, "p"), list(test.n, test.name)); len(got) != test.want {
+			t.Errorf("%d parameters beside %s…: got %d in common, want %d", test.n, test.name, len(got), test.want)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // pad extends every item to the largest extent in each dimension.
 func (g *group) pad(parts []*infer.Tensor, out *infer.Tensor) error {
-	shape := make([]int64, len(parts[0].Shape))
+	shape := make([]int64, len(parts[0].Shape)) // bound: the rank of a tensor
 	shape[0] = g.total
 	for _, t := range parts {
 		for i, d := range t.Shape[1:] {
@@ -25,7 +25,7 @@ func (g *group) pad(parts []*infer.Tensor, out *infer.Tensor) error {
 	if g.padded == nil {
 		g.padded = make(map[string][]int64)
 	}
-	g.padded[out.Name] = shape
+	g.padded[out.Name] = shape // bound: the inputs of the model
 	fill := g.instance.plan.inputs[out.Name].pad
 	if out.DataType == infer.Bytes {
 		return g.padStrings(parts, out, elements, fill)

@@ -115,11 +115,11 @@ func NewPlan(config *kserve.ModelConfig) (*Plan, error) {
 				return refuse("parameter %s is %q: input '%s' of %s: %v", padParameter, parameter(padParameter), in.GetName(), in.GetDataType(), err)
 			}
 		}
-		p.inputs[in.GetName()] = ragged
+		p.inputs[in.GetName()] = ragged // bound: the config
 	}
 	taken := make(map[string]bool)
 	for name := range dims {
-		taken[name] = true
+		taken[name] = true // bound: the config
 	}
 	for _, in := range config.GetBatchInput() {
 		for _, target := range in.GetTargetName() {
@@ -129,9 +129,9 @@ func NewPlan(config *kserve.ModelConfig) (*Plan, error) {
 			case taken[target]:
 				return refuse("batch_input makes '%s', but there is an input of that name", target)
 			}
-			taken[target] = true
+			taken[target] = true // bound: the config
 		}
-		p.extras = append(p.extras, extra{
+		p.extras = append(p.extras, extra{ // bound: the config
 			kind: in.GetKind(), float: in.GetDataType() == kserve.DataType_TYPE_FP32,
 			source: in.GetSourceInput()[0], targets: in.GetTargetName(),
 		})
@@ -151,7 +151,7 @@ func NewPlan(config *kserve.ModelConfig) (*Plan, error) {
 						i, target, s.source, len(dims[s.source]))
 				}
 			}
-			p.scatter[target] = s
+			p.scatter[target] = s // bound: the config
 		}
 	}
 	return p, nil

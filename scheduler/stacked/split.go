@@ -10,12 +10,13 @@ import (
 // split creates the response of each task from one of the model, which it releases.
 func (g *group) split(r *infer.Response) []*infer.Response {
 	defer r.Release()
-	responses := make([]*infer.Response, len(g.tasks))
+	responses := make([]*infer.Response, len(g.tasks)) // bound: the batch
 	if r.Err != nil {
 		return share(r, g.fail(responses, r.Err, r.Final))
 	}
 	for i := range responses {
-		responses[i] = &infer.Response{Parameters: slices.Clone(r.Parameters), Empty: r.Empty, Final: r.Final}
+		// The parameters are shared: nobody changes those of a response.
+		responses[i] = &infer.Response{Parameters: slices.Clip(r.Parameters), Empty: r.Empty, Final: r.Final}
 	}
 	for i := range r.Outputs {
 		if err := g.scatter(&r.Outputs[i], responses); err != nil {
@@ -66,7 +67,7 @@ func (g *group) scatter(out *infer.Tensor, responses []*infer.Response) *infer.E
 			continue
 		}
 		pieces[i].Retain()
-		responses[i].Outputs = append(responses[i].Outputs, pieces[i])
+		responses[i].Outputs = append(responses[i].Outputs, pieces[i]) // bound: the outputs of the model
 	}
 	return nil
 }
@@ -74,13 +75,13 @@ func (g *group) scatter(out *infer.Tensor, responses []*infer.Response) *infer.E
 // mismatch is the error for an output that does not fit the batch.
 func (g *group) mismatch(out *infer.Tensor, format string, args ...any) *infer.Error {
 	return infer.Errorf(infer.Internal, "output '%s' of model '%s' has shape %s, which does not fit a stacked batch: "+format,
-		append([]any{out.Name, g.instance.plan.model, infer.ShapeString(out.Shape)}, args...)...)
+		append([]any{out.Name, g.instance.plan.model, infer.ShapeString(out.Shape)}, args...)...) // bound: the arguments of one error
 }
 
 // pieces splits an output. The caller releases the Memory of pieces that were copied, even after an
 // error; the others have no reference of their own.
 func (g *group) pieces(out *infer.Tensor) ([]infer.Tensor, *infer.Error) {
-	pieces := make([]infer.Tensor, len(g.tasks))
+	pieces := make([]infer.Tensor, len(g.tasks)) // bound: the batch
 	for i := range pieces {
 		pieces[i] = *out
 	}
@@ -96,7 +97,7 @@ func (g *group) pieces(out *infer.Tensor) ([]infer.Tensor, *infer.Error) {
 			return nil, g.mismatch(out, "want %d in the first dimension", g.total)
 		}
 		for i := range pieces {
-			shape := slices.Clone(out.Shape)
+			shape := slices.Clone(out.Shape) // bound: the rank of a tensor
 			shape[0] = g.rows[i]
 			pieces[i].Shape = shape
 		}
@@ -154,7 +155,7 @@ func (g *group) largest(s *scatter) []int64 {
 
 // fill returns the shape of an output with this number of rows. Variable dimensions come from of.
 func fill(dims []int64, rows int64, of []int64) []int64 {
-	shape := append([]int64{rows}, dims...)
+	shape := append([]int64{rows}, dims...) // bound: the rank of a tensor
 	for i := range dims {
 		if shape[i+1] != -1 {
 			continue

@@ -478,7 +478,7 @@ func TestTextsOfTensorsAreOnTheAccount(t *testing.T) {
 	root.Tensor(trace.QueueInput, "small", "INT32", []int64{1}, []byte{7, 0, 0, 0})
 	used := account.Used(budget.JSON)
 	root.Tensor(trace.QueueInput, "large", "UINT8", []int64{free}, make([]byte, free/4)) // each byte can become four, three times
-	root.Tensor(trace.QueueInput, "next", "INT32", []int64{1}, []byte{8, 0, 0, 0})
+	root.Tensor(trace.QueueInput, "after", "INT32", []int64{1}, []byte{8, 0, 0, 0})
 	if now := account.Used(budget.JSON); used <= 0 || now != 2*used {
 		t.Errorf("one text takes %d bytes, two take %d", used, now)
 	}
