@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // loadAll loads models one after the other.
@@ -380,4 +382,66 @@ func (s *runningServer) clientOutput(script string, arguments ...string) string 
 		s.t.Fatalf("%s: %v\n%s", script, err, output)
 	}
 	return string(output)
+}
+
+// TestResponsesThatWaitForASlowStepAreCharged: a decoupled model sends more than its slow successor takes.
+// The ensemble keeps no slots, as it calls that model twice. The responses that wait count for the model
+// that sent them, until its request fails; other models go on.
+func TestResponsesThatWaitForASlowStepAreCharged(t *testing.T) {
+	open := filepath.Join(t.TempDir(), "open")
+	files := map[string]string{}
+	modelFiles(files, "many", "N", "OUT:INT32[500]", "model_transaction_policy { decoupled: true }\n", sendingHead+`
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.run, args=(request.get_response_sender(), number(request))).start()
+
+    def run(self, sender, n):
+        for i in range(n):
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(500, np.int32))]))
+        sender.send(flags=FINAL)
+`)
+	modelFiles(files, "slow", "IN:INT32[500]", "OUT", "", fmt.Sprintf(sendingHead+`
+    def execute(self, requests):
+        while not os.path.exists(%q):
+            time.sleep(0.01)
+        return [answer(0) for _ in requests]
+`, open))
+	modelFiles(files, "other", "N", "OUT", "", sendingHead+`
+    def execute(self, requests):
+        return [answer(number(request)) for request in requests]
+`)
+	ensembleFiles(files, "chain", "IN", "LAST:INT32[500]", "", "many(N=IN)->OUT=SENT", "slow(IN=SENT)->OUT=DONE", "many(N=DONE)->OUT=LAST")
+	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--request-memory-byte-size=134217728")
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	stream, err := dialGRPC(t, s).ModelStreamInfer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&kserve.ModelInferRequest{
+		ModelName:        "chain",
+		Inputs:           []*kserve.ModelInferRequest_InferInputTensor{{Name: "IN", Datatype: "INT32", Shape: []int64{1}}},
+		RawInputContents: [][]byte{binary.LittleEndian.AppendUint32(nil, 1_000_000)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	kept, limit := `nereid_model_memory_bytes{kind="frames",model="many",version="1"}`, `nereid_model_memory_limit_bytes{kind="frames",model="many",version="1"}`
+	s.until("keeping responses", func() bool { return s.figure(kept) > s.figure(limit)/4 })
+	if status, body := s.request("POST", "/v2/models/other/infer", `{"inputs":[{"name":"N","shape":[1],"datatype":"INT32","data":[7]}]}`); status != http.StatusOK {
+		t.Errorf("the other model: got status %d and %s", status, body)
+	}
+	if got, most := testkit.ResidentBytes(t, s.cmd.Process.Pid), int64(192<<20); got > most {
+		t.Errorf("the server has %d bytes, want at most %d", got, most)
+	}
+	if err := os.WriteFile(open, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := stream.Recv()
+	for err == nil && r.GetErrorMessage() == "" {
+		r, err = stream.Recv()
+	}
+	if want := `a request of model "many" version 1 holds `; err != nil || !strings.Contains(r.GetErrorMessage(), want) {
+		t.Errorf("got the response %v and error %v, want an error with %q", r, err, want)
+	}
+	s.until("rid of all responses", func() bool { return s.figure(kept) < s.figure(limit)/64 })
 }

@@ -30,8 +30,9 @@ type Budget struct {
 }
 
 const (
-	// sparedDescriptors are kept besides Needs, for loads, files of requests and logs.
-	sparedDescriptors = 32
+	// sparedDescriptors are kept besides Needs, for loads, files of requests, logs and connections
+	// that are being rejected.
+	sparedDescriptors = 80
 	// leastConnections are accepted even if descriptors are short.
 	leastConnections = 8
 	// ownConnections of each front end are accepted whatever the others have. Thus metrics and

@@ -124,7 +124,7 @@ func TestFloodLeavesOthersTheirOwn(t *testing.T) {
 		cost := int64(0)
 		account := budget.New(budget.Config{Limit: 1 << 20})
 		if scarce == "descriptors" {
-			all.Needs = func() int { return int(limit.Cur) - 100 }
+			all.Needs = func() int { return int(limit.Cur) - 68 - sparedDescriptors }
 		} else {
 			cost = account.Most(budget.Connections) / 20
 		}

@@ -26,6 +26,7 @@ type Server struct {
 	closing atomic.Bool   // replies end their connections
 	ending  atomic.Bool   // idle connections end
 	fewer   chan struct{} // receives a value when a connection has ended; has room for one
+	refused *lobby
 
 	buffers lender
 	members *connections.Set
@@ -70,7 +71,7 @@ func NewServer(cfg Config, account *budget.Account, front Handler, log zerolog.L
 		cost += secureCost
 	}
 	return &Server{
-		cfg: cfg, front: front, account: account, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}), buffers: lender{inputBytes: cfg.MaxHeaderBytes},
+		cfg: cfg, front: front, account: account, log: log, fewer: make(chan struct{}, 1), refused: newLobby(), open: make(map[*conn]struct{}), buffers: lender{inputBytes: cfg.MaxHeaderBytes},
 		members: connections.NewSet(cfg.Connections, cfg.MaxConnections, account, cost),
 	}
 }
@@ -83,6 +84,7 @@ func NewServer(cfg Config, account *budget.Account, front Handler, log zerolog.L
 func (s *Server) Run(ctx context.Context, socket net.Listener) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	defer s.refused.wait()
 	accepting := make(chan error, 1) // one value, from accept, and then closed
 	panics.Go(s.log, panics.Server, func() {
 		defer close(accepting)
@@ -150,20 +152,6 @@ func (s *Server) accept(life context.Context, socket net.Listener) error {
 func (s *Server) serve(c *conn) {
 	defer s.forget(c)
 	c.serve()
-}
-
-// refuseConn replies without waiting: the socket's buffer is empty. Through TLS it would have to
-// wait.
-func (s *Server) refuseConn(c net.Conn) {
-	if s.cfg.TLS != nil {
-		_ = c.Close()
-		return
-	}
-	body := s.errorBody("server has as many connections as it allows")
-	_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n"+
-		"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
-	_ = c.Close()
 }
 
 func (s *Server) forget(c *conn) {

@@ -1,0 +1,49 @@
+package http1
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRefusedRequestsGetTheirReply: while all connections are busy, each request gets 503, also one
+// with a large body and behind a flood of connections that send nothing. These get the reply, too.
+func TestRefusedRequestsGetTheirReply(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	address, _ := running(t, Config{MaxConnections: 1}, func(w *Reply, _ *Request) {
+		began <- struct{}{}
+		<-release
+		w.Send(http.StatusOK, nil)
+	})
+	busy := dial(t, address)
+	if _, err := io.WriteString(busy, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	client := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
+	for i := range 20 {
+		var silent []net.Conn
+		for range 2 * lobbySize {
+			silent = append(silent, dial(t, address))
+		}
+		for _, c := range silent[:lobbySize] { // they have made room
+			if text, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 503 ") {
+				t.Fatalf("a silent client got %q and error %v, want 503", text, err)
+			}
+		}
+		size := i % 4 * 100_000
+		reply, err := client.Post("http://"+address, "text/plain", strings.NewReader(strings.Repeat("x", size)))
+		if err != nil {
+			t.Errorf("a request of %d bytes: %v", size, err)
+			continue
+		}
+		_ = reply.Body.Close()
+		if reply.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("got status %d, want 503", reply.StatusCode)
+		}
+	}
+	close(release)
+}
