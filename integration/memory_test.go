@@ -54,8 +54,18 @@ func jsonBody(size int) []byte {
 		n, strings.Repeat("0,", n-1))
 }
 
-// figure reads a metric.
+// figure reads a metric, which there must be.
 func (s *runningServer) figure(name string) float64 {
+	s.t.Helper()
+	value, ok := s.figureOf(name)
+	if !ok {
+		s.t.Fatalf("there is no metric %s", name)
+	}
+	return value
+}
+
+// figureOf reads a metric, if it exists.
+func (s *runningServer) figureOf(name string) (value float64, ok bool) {
 	s.t.Helper()
 	response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", s.metrics))
 	if err != nil {
@@ -68,13 +78,12 @@ func (s *runningServer) figure(name string) float64 {
 	}
 	match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindSubmatch(text)
 	if match == nil {
-		s.t.Fatalf("there is no metric %s", name)
+		return 0, false
 	}
-	value, err := strconv.ParseFloat(string(match[1]), 64)
-	if err != nil {
+	if value, err = strconv.ParseFloat(string(match[1]), 64); err != nil {
 		s.t.Fatal(err)
 	}
-	return value
+	return value, true
 }
 
 // taken is all that is on the server's account.
