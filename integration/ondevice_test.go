@@ -1,8 +1,9 @@
 package integration
 
 import (
-	"encoding/json"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -206,25 +207,22 @@ func fakeState(t *testing.T, path string) (counts, live map[string]int) {
 // doubled asks a model with values 0.. and wants them multiplied.
 func (s *runningServer) doubled(model string, n, factor int) {
 	s.t.Helper()
-	data := make([]float32, n)
-	for i := range data {
-		data[i] = float32(i % 1000)
+	values := func(factor int) (data []byte) {
+		for i := range n {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(i%1000*factor)))
+		}
+		return data
 	}
-	in, err := json.Marshal(data)
-	if err != nil {
-		s.t.Fatal(err)
+	head := fmt.Sprintf(`{"inputs":[{"name":"IN","datatype":"FP32","shape":[%d],"parameters":{"binary_data_size":%d}}],"parameters":{"binary_data_output":true}}`, n, 4*n)
+	status, body, err := s.try("POST", "/v2/models/"+model+"/infer", map[string]string{"Inference-Header-Content-Length": strconv.Itoa(len(head))},
+		append([]byte(head), values(1)...))
+	if err != nil || status != http.StatusOK || len(body) < 4*n {
+		s.t.Fatalf("%s: got status %d, error %v (%.300s)", model, status, err, body)
 	}
-	status, body := s.request("POST", "/v2/models/"+model+"/infer",
-		fmt.Sprintf(`{"inputs":[{"name":"IN","datatype":"FP32","shape":[%d],"data":%s}]}`, n, in))
-	var reply struct {
-		Outputs []struct{ Data []float32 }
-	}
-	if status != http.StatusOK || json.Unmarshal([]byte(body), &reply) != nil || len(reply.Outputs) != 1 || len(reply.Outputs[0].Data) != n {
-		s.t.Fatalf("%s: got status %d (%.300s)", model, status, body)
-	}
-	for i, got := range reply.Outputs[0].Data {
-		if got != data[i]*float32(factor) {
-			s.t.Fatalf("%s: value %d is %v, want %v", model, i, got, data[i]*float32(factor))
+	got, want := body[len(body)-4*n:], values(factor)
+	for i := range n {
+		if got[4*i:4*i+4] != string(want[4*i:4*i+4]) {
+			s.t.Fatalf("%s: value %d is %x, want %x", model, i, got[4*i:4*i+4], want[4*i:4*i+4])
 		}
 	}
 }
