@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestShortRequestsDoNotWaitBehindALongOne keeps one of two instances busy for as long as
-// the test likes. Requests that come meanwhile are all served by the other, also those that
-// had been handed to the busy one ahead.
+// TestShortRequestsDoNotWaitBehindALongOne keeps one of two instances busy. The other instance
+// serves all requests that arrive meanwhile, including those that had already been handed to the
+// busy instance.
 func TestShortRequestsDoNotWaitBehindALongOne(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": oneFloat + "instance_group [ { count: 2 kind: KIND_CPU } ]\n",

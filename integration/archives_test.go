@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marker is what the environment of a model has in its marker.
+// marker returns the content of the file "marker" in the environment of a model.
 func (s *runningServer) marker(model string) string {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.mustAsk(model).Environment["VIRTUAL_ENV"], "marker"))
@@ -25,12 +25,13 @@ func (s *runningServer) marker(model string) string {
 	return string(text)
 }
 
-// unpackings is how often the log says that an archive was unpacked, once it says it so often at least.
+// unpackings waits until the log reports at least that many unpacked archives, and returns the
+// number.
 func (s *runningServer) unpackings(least int) int {
 	return s.printed("Extracting Python execution env ", least)
 }
 
-// cacheFlag has a server keep its environments in a directory.
+// cacheFlag makes a server keep its environments in a directory.
 func cacheFlag(directory string) string {
 	return "--backend-config=python,env-cache-directory=" + directory
 }
@@ -45,7 +46,7 @@ func unpackedIn(t *testing.T, directory string) (names []string) {
 	return found
 }
 
-// load loads a model and returns the status and the answer.
+// load loads a model and returns the status and the body of the reply.
 func (s *runningServer) load(model string) (int, string) {
 	s.t.Helper()
 	return s.request("POST", "/v2/repository/models/"+model+"/load", "")
@@ -58,7 +59,7 @@ func (s *runningServer) mustLoad(model string) {
 	}
 }
 
-// touch gives a file another time.
+// touch changes the modification time of a file.
 func touch(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -96,8 +97,8 @@ input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// TestArchiveChangesUnderAServer touches, changes and removes the archive of two models: each
-// content is unpacked once, what runs keeps its environment, and restarts keep it too.
+// TestArchiveChangesUnderAServer touches, changes and removes the archive of two models. Each
+// content is unpacked once. Running models and restarted processes keep their environment.
 func TestArchiveChangesUnderAServer(t *testing.T) {
 	const value = "$$TRITON_MODEL_DIRECTORY/../env.tar.gz"
 	root := writeFiles(t, map[string]string{
@@ -129,7 +130,7 @@ func TestArchiveChangesUnderAServer(t *testing.T) {
 		t.Errorf("a touched archive: process %d, was %d; unpacked %d times, want a new process, and 2", now, pid, s.unpackings(2))
 	}
 
-	// A request is under way in the old environment while the model is loaded into the new one.
+	// A request runs in the old environment while the model is loaded into the new one.
 	answered := make(chan string, 1) // one value, the body
 	go func() {
 		_, body, _ := s.try("POST", "/v2/models/late/infer", nil, []byte(`{"inputs":[{"name":"IN","datatype":"FP32","shape":[1],"data":[1]}]}`))
@@ -189,9 +190,9 @@ func TestPollsSeeTheArchive(t *testing.T) {
 	s.until("on the new archive", func() bool { return s.marker("m") == "two" })
 }
 
-// TestHostileArchivesAreRefused gives a server archives that are made to harm it. It says which
-// entry is why, writes nothing elsewhere, serves its other models, and takes a good
-// archive of the same name.
+// TestHostileArchivesAreRefused gives a server malicious archives. The server must name the
+// offending entry, write nothing elsewhere, serve its other models, and accept a good archive of
+// the same name.
 func TestHostileArchivesAreRefused(t *testing.T) {
 	outside := t.TempDir()
 	many := smallEnvironment(t, "")

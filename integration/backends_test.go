@@ -18,7 +18,8 @@ import (
 
 const backendRepository = "../examples/backend_models"
 
-// tutorial are the backends of the tutorial, with the models that they execute. The client of the first one asks all.
+// tutorial lists the backends of the tutorial and their models. The client of the first model asks
+// all models.
 var tutorial = map[string][]string{
 	"minimal":     {"batching", "nonbatching"},
 	"recommended": {"recommended_batching"},
@@ -29,7 +30,8 @@ var tutorial = map[string][]string{
 	"square":      {"square_int32"},
 }
 
-// buildBackends builds the tutorial's backends as "make backends" does, and returns the directory of backends.
+// buildBackends builds the tutorial's backends like "make backends", and returns the directory of
+// backends.
 var buildBackends = sync.OnceValues(func() (directory string, err error) {
 	for name := range tutorial {
 		program := "nereid_" + name
@@ -42,19 +44,20 @@ var buildBackends = sync.OnceValues(func() (directory string, err error) {
 	return directory, nil
 })
 
-// buildLinkedServer builds the server that has them linked in, with the race detector if the tests have it.
+// buildLinkedServer builds the server that has them linked in, with the race detector if the tests
+// have it.
 var buildLinkedServer = sync.OnceValues(func() (string, error) {
 	return buildCommand("nereid-tutorial-under-test", "../examples/backends/server", raceEnabled)
 })
 
-// copyBackendModels copies the models, which are to be changed or added to.
+// copyBackendModels copies the models, so that tests can change them or add to them.
 func copyBackendModels(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS(backendRepository)); err != nil {
 		t.Fatal(err)
 	}
-	// Two requests, as the clients send them, make a batch as soon as both are there.
+	// Two requests from the clients form a batch as soon as both have arrived.
 	for _, model := range []string{"batching", "recommended_batching"} {
 		path := filepath.Join(root, model, "config.pbtxt")
 		text, err := os.ReadFile(path)
@@ -72,7 +75,7 @@ func copyBackendModels(t *testing.T) string {
 	return root
 }
 
-// callingNative is a Python model that asks a native one, and an ensemble of both kinds.
+// callingNative has a Python model that calls a native one, and an ensemble of both kinds.
 var callingNative = map[string]string{
 	"calls_native/config.pbtxt": `
 backend: "python"
@@ -112,8 +115,8 @@ ensemble_scheduling {
 `,
 }
 
-// TestBackendsOfTheTutorial serves them as plugins and linked in, runs their clients, and looks for the tutorial's
-// texts in the log.
+// TestBackendsOfTheTutorial serves them as plugins and linked in, runs their clients, and looks for
+// the tutorial's texts in the log.
 func TestBackendsOfTheTutorial(t *testing.T) {
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {
@@ -132,7 +135,7 @@ func TestBackendsOfTheTutorial(t *testing.T) {
 				t.Run(models[0], func(t *testing.T) { s.runBackendClient(t, root, models[0]) })
 			}
 
-			// Of 0, 1 and 3 responses, each with the final flag behind them.
+			// 0, 1 and 3 responses, each followed by the final flag.
 			s.until("statistics of responses", func() bool {
 				_, body := s.request("GET", "/v2/models/square_int32/stats", "")
 				type counted struct {
@@ -168,7 +171,7 @@ func TestBackendsOfTheTutorial(t *testing.T) {
 				t.Errorf("an ensemble of native and Python models: got status %d and %s, want twice the input and 1", status, body)
 			}
 
-			// A model that is asked, and is not there.
+			// A request to a model that is not loaded.
 			if status, body := s.request("POST", "/v2/repository/models/addsub_onnx/unload", ""); status != http.StatusOK {
 				t.Fatalf("unload: got status %d: %s", status, body)
 			}
@@ -206,7 +209,7 @@ func TestBackendsOfTheTutorial(t *testing.T) {
 	}
 }
 
-// startBackends starts a server that has the tutorial's backends.
+// startBackends starts a server with the tutorial's backends.
 func startBackends(t *testing.T, way, root string, flags ...string) *runningServer {
 	t.Helper()
 	var s *runningServer
@@ -237,13 +240,13 @@ func (s *runningServer) runBackendClient(t *testing.T, root, model string) {
 	}
 }
 
-// TestARepeatedStreamEndsWithAnError unloads a model by force while it streams, as a plugin and linked in: the client is told that there would have
-// been more.
+// TestARepeatedStreamEndsWithAnError forces the unload of a streaming model, as a plugin and linked
+// in. The client must learn that the stream is incomplete.
 func TestARepeatedStreamEndsWithAnError(t *testing.T) {
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {
 			s := startBackends(t, way, copyBackendModels(t), "--model-control-mode=explicit", "--load-model=repeat_int32",
-				"--backend-config=repeat,unload-timeout-seconds=1", "--backend-config=python,unload-timeout-seconds=1") // of plugins, of what is linked in
+				"--backend-config=repeat,unload-timeout-seconds=1", "--backend-config=python,unload-timeout-seconds=1") // for plugins, and for linked backends
 			stream := make(chan string, 1)
 			go func() {
 				_, body, err := s.try("POST", "/v2/models/repeat_int32/generate_stream", nil, []byte(`{"IN":[7,8],"DELAY":[0,3600000],"WAIT":[0]}`))
@@ -263,7 +266,8 @@ func TestARepeatedStreamEndsWithAnError(t *testing.T) {
 	}
 }
 
-// TestStrategiesOfLinkedBackends has 12 requests of 32 bytes wait, which make as many batches as the strategy wants.
+// TestStrategiesOfLinkedBackends queues 12 requests of 32 bytes, and counts the batches that each
+// strategy makes of them.
 func TestStrategiesOfLinkedBackends(t *testing.T) {
 	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "12") // the first batch waits for all of them
 	const config = `

@@ -46,7 +46,7 @@ class TritonPythonModel:
         return None if self.decoupled else responses
 `
 
-// batchConfig is the config of a batchModel that is told where to meet.
+// batchConfig returns the config of a batchModel whose batches meet in a directory.
 func batchConfig(directory, batching, more string) string {
 	input := `input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } ]`
 	if strings.Contains(more, "input [") {
@@ -66,8 +66,8 @@ dynamic_batching { %s }
 %s`, input, directory, batching, more)
 }
 
-// batchStories are the functions of testdata/batching.py with the model that
-// each is told with: what dynamic_batching says, and what else the config does.
+// batchStories are the functions of testdata/batching.py. Each has the settings of dynamic_batching
+// and the rest of the config of its model.
 var batchStories = map[string][2]string{
 	"whatever_waits": {},
 	"sizes":          {},
@@ -92,7 +92,7 @@ var batchStories = map[string][2]string{
 	"many":            {"", "instance_group [ { count: 2 kind: KIND_CPU } ]\n"},
 }
 
-// ownStories are those that Triton has no model for, or no time.
+// ownStories are not run on Triton, which has no model for them or would take too long.
 var ownStories = map[string][2]string{
 	"one_by_one": {"", "parameters { key: \"BATCH_STRATEGY\" value { string_value: \"single\" } }\n"},
 	"by_volume": {"", "max_batch_size: 64\ninput [ { name: \"X\" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]\n" +
@@ -113,8 +113,8 @@ func batchRepository(t *testing.T, directory string, stories ...map[string][2]st
 	return writeFiles(t, files), names
 }
 
-// TestDynamicBatcherBatchesForTheRealClient tells the stories of the dynamic batcher through
-// real stubs and the real client.
+// TestDynamicBatcherBatchesForTheRealClient runs the stories of the dynamic batcher with real stubs
+// and the real client.
 func TestDynamicBatcherBatchesForTheRealClient(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -126,7 +126,8 @@ func TestDynamicBatcherBatchesForTheRealClient(t *testing.T) {
 	}
 }
 
-// TestDelaySchedulerHoldsTheFirstBatch: the first batch waits until so many requests are there.
+// TestDelaySchedulerHoldsTheFirstBatch checks that the first batch waits until the set number of
+// requests has arrived.
 func TestDelaySchedulerHoldsTheFirstBatch(t *testing.T) {
 	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
 	directory := t.TempDir()
@@ -135,9 +136,8 @@ func TestDelaySchedulerHoldsTheFirstBatch(t *testing.T) {
 	s.runClient("batching.py", fmt.Sprintf("127.0.0.1:%d", s.metrics), directory, "held_at_first")
 }
 
-// TestDynamicBatchingLikeTriton tells those stories to a real Triton that do not
-// depend on when it forms its batches: it forms two beforehand, and whether a
-// request joins the second is a race.
+// TestDynamicBatchingLikeTriton runs the stories on a real Triton that do not depend on when it
+// forms its batches. Triton forms two in advance, and whether a request joins the second is a race.
 func TestDynamicBatchingLikeTriton(t *testing.T) {
 	dir := yardstick(t)
 	directory := t.TempDir()
@@ -151,8 +151,8 @@ func TestDynamicBatchingLikeTriton(t *testing.T) {
 		"differs,ragged,priorities,rejected,unheard,by_level,full,ordered,waits_for_more,waits_in_vain,many")
 }
 
-// TestBatchLibraryIsRefusedWithAdvice: a model that asks for a C++ library is refused with a
-// sentence that says what to do.
+// TestBatchLibraryIsRefusedWithAdvice loads a model that asks for a C++ library. The error must
+// advise what to do instead.
 func TestBatchLibraryIsRefusedWithAdvice(t *testing.T) {
 	directory := t.TempDir()
 	files := map[string]string{}

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestFailedStartNamesEachModel starts a server on the mistakes of a first repository. Folders
-// of tools are no models; each model that does not load has a last line, with file and line.
+// TestFailedStartNamesEachModel starts a server on the mistakes of a first repository. Folders of
+// tools are not models. The log ends with one line for each failed model, with file and line.
 func TestFailedStartNamesEachModel(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		".git/HEAD": "ref: refs/heads/main\n", ".ipynb_checkpoints/a-checkpoint.ipynb": "{}", "__pycache__/x.cpython-311.pyc": "",
@@ -46,7 +46,8 @@ func TestFailedStartNamesEachModel(t *testing.T) {
 }
 
 // TestModelWithoutTensorsIsWarnedOf loads a model without a config and without an
-// auto_complete_config: it serves, as in Triton, and refuses each request that has an input.
+// auto_complete_config. Like Triton, the server loads it and rejects each request that has an
+// input.
 func TestModelWithoutTensorsIsWarnedOf(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"bare/1/model.py": "import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n" +
@@ -60,8 +61,8 @@ func TestModelWithoutTensorsIsWarnedOf(t *testing.T) {
 	}
 }
 
-// TestRefusedLoadsNameTheFlag loads a model of a server whose models cannot be changed. The client
-// gets Triton's text; the log says why, once.
+// TestRefusedLoadsNameTheFlag loads a model on a server with a fixed set of models. The client gets
+// Triton's text; the log gives the reason once.
 func TestRefusedLoadsNameTheFlag(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}))
 	for range 2 {
@@ -81,8 +82,8 @@ func returning(tensors string) string {
 		"        return [pb_utils.InferenceResponse([" + tensors + "]) for request in requests]\n"
 }
 
-// TestOddOutputsAreWarnedOf has two instances of a model send an output that is not configured, and
-// one of another type: clients get what they get from Triton, and the log has one warning for each
+// TestOddOutputsAreWarnedOf makes two instances of a model send an output that is not configured,
+// and one of the wrong type. Clients get the same as from Triton, and the log has one warning per
 // output. With --strict-outputs both are errors.
 func TestOddOutputsAreWarnedOf(t *testing.T) {
 	const config = `
@@ -110,7 +111,7 @@ func TestOddOutputsAreWarnedOf(t *testing.T) {
 			t.Errorf("misspelt: got %d %s, want no output", status, body)
 		}
 	}
-	s.stop() // what an instance logs is written by then
+	s.stop() // flushes the log of the instances
 	for _, want := range []string{odd + ": clients get it as it is", misspelt + ": clients do not get it"} {
 		if n := strings.Count(s.log.String(), want); n != 1 {
 			t.Errorf("the log says %d times, want once: %s", n, want)
@@ -126,8 +127,8 @@ func TestOddOutputsAreWarnedOf(t *testing.T) {
 	}
 }
 
-// TestFilesAreTakenAsTheyAre sends files with their media types, and nothing around them, to a model
-// with one BYTES input, which says how long they are and what they begin and end with.
+// TestFilesAreTakenAsTheyAre sends files with their media types as whole bodies to a model with one
+// BYTES input. The model returns their length and their first and last bytes.
 func TestFilesAreTakenAsTheyAre(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"file/config.pbtxt": `backend: "python"
@@ -167,7 +168,7 @@ func TestFilesAreTakenAsTheyAre(t *testing.T) {
 			t.Errorf("%s: got %d %s, %v, want %s", c.name, status, body, err, c.want)
 		}
 	}
-	// Triton's own form, which replies in binary, and a model that takes no file.
+	// Triton's own format, which replies in binary, and a model that accepts no file.
 	status, body, err := s.try("POST", "/v2/models/file/infer", map[string]string{"Inference-Header-Content-Length": "0", "Content-Type": "image/png"}, []byte("abcd"))
 	if err != nil || status != http.StatusOK || !strings.Contains(body, `"binary_data_size":`) {
 		t.Errorf("Triton's form: got %d %s, %v, want a binary output", status, body, err)

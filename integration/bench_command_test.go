@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// benchModels are what `nereid bench` sends load to.
+// benchModels creates the models that `nereid bench` sends requests to.
 func benchModels(t *testing.T) string {
 	t.Helper()
 	const echo = `
@@ -57,7 +57,7 @@ output [ { name: "OUT" data_type: TYPE_STRING dims: [ -1 ] } ]
 	})
 }
 
-// benchResult is what the tests read of what `nereid bench --json` writes.
+// benchResult is the part of the output of `nereid bench --json` that the tests read.
 type benchResult struct {
 	Levels []struct {
 		Requests  uint64
@@ -96,7 +96,8 @@ func (s *runningServer) bench(arguments ...string) (r benchResult) {
 	return r
 }
 
-// TestBenchCommand measures models of each kind by each protocol, and compares with what the server has counted.
+// TestBenchCommand measures models of each kind over each protocol, and compares the results with
+// the server's counts.
 func TestBenchCommand(t *testing.T) {
 	s := start(t, testkit.Pythons(t)[0].Path, benchModels(t), "--allow-client-shm=true")
 	for _, arguments := range []string{
@@ -148,11 +149,11 @@ func TestBenchCommand(t *testing.T) {
 	}
 }
 
-// TestBenchAgreesWithTritonsPerfAnalyzer measures the same model by both tools, in turns.
+// TestBenchAgreesWithTritonsPerfAnalyzer measures the same model with both tools in turn.
 func TestBenchAgreesWithTritonsPerfAnalyzer(t *testing.T) {
 	tool := filepath.Join(yardstick(t), "perf_analyzer")
 	s := start(t, testkit.Pythons(t)[0].Path, writeFiles(t, map[string]string{
-		// Work that takes longer than either tool: what is compared is how they count.
+		// The model takes longer than either tool, because the test compares how they count.
 		"m/1/model.py": `
 import time
 import triton_python_backend_utils as pb_utils

@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// repositoryOf copies a repository of testdata, as models may write beside
-// themselves.
+// repositoryOf copies a repository of testdata, because models may write to files next to it.
 func repositoryOf(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
@@ -25,7 +24,7 @@ func repositoryOf(t *testing.T, name string) string {
 	return dir
 }
 
-// call asks a model of testdata/bls for a case and returns what it says.
+// call runs a case of a model of testdata/bls and returns its result.
 func (s *runningServer) call(model, testCase string) (status int, result string) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"inputs":[{"name":"CASE","datatype":"BYTES","shape":[1],"data":[%q]}],"outputs":[{"name":"RESULT"}]}`, testCase)
@@ -42,7 +41,7 @@ func (s *runningServer) call(model, testCase string) (status int, result string)
 	return status, answer.Outputs[0].Data[0]
 }
 
-// good runs a case that the model itself judges.
+// good runs a case that the model itself checks.
 func (s *runningServer) good(t *testing.T, model, testCase string) {
 	t.Helper()
 	if status, result := s.call(model, testCase); status != http.StatusOK || result != "good" {
@@ -68,8 +67,8 @@ func casesOf(t *testing.T, repository, model string) (names []string) {
 	return names
 }
 
-// TestModelsCallEachOtherInAllWays has models call each other in all the ways that there
-// are. The models check what they get.
+// TestModelsCallEachOtherInAllWays runs every kind of call between models. The models check the
+// responses.
 func TestModelsCallEachOtherInAllWays(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -97,7 +96,7 @@ func TestModelsCallEachOtherInAllWays(t *testing.T) {
 	}
 }
 
-// Regions with names are the same to models.
+// TestBLSWithNamedRegions checks that named regions make no difference to models.
 func TestBLSWithNamedRegions(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, repositoryOf(t, "bls"), "--backend-config=python,shm-region-prefix-name="+regionPrefix)
 	for _, name := range []string{"sizes", "private_inputs", "memory_goes_back", "a_thousand"} {
@@ -105,8 +104,8 @@ func TestBLSWithNamedRegions(t *testing.T) {
 	}
 }
 
-// TestBLSOfItself has a model call itself, as deep as it has instances, and one
-// deeper: that could never end.
+// TestBLSOfItself lets a model call itself, as deep as it has instances, and one level deeper,
+// which could never finish.
 func TestBLSOfItself(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, repositoryOf(t, "bls"))
 	if _, result := s.call("caller", "depth:2"); result != "012" {
@@ -118,8 +117,8 @@ func TestBLSOfItself(t *testing.T) {
 	s.good(t, "caller", "sizes")
 }
 
-// TestBLSDeaths kills the caller, and the model that is called, in mid-call.
-// Neither harms the other, and nothing is left.
+// TestBLSDeaths kills the calling and the called model during a call. Neither may affect the other,
+// and nothing may be left over.
 func TestBLSDeaths(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, repositoryOf(t, "bls"))
 	type answer struct {
@@ -145,7 +144,7 @@ func TestBLSDeaths(t *testing.T) {
 			case victim == "patient" && (a.status != http.StatusOK || !regexp.MustCompile(`^error: Stub process 'patient_0_\d' is not healthy\.$`).MatchString(a.result)):
 				t.Errorf("the model that was called was killed: got status %d, %q", a.status, a.result)
 			}
-			if victim == "caller" { // what it had asked for is cancelled
+			if victim == "caller" { // its outstanding request is cancelled
 				s.until("cancelled", func() bool { return exists(mark + ".cancelled") })
 			}
 			s.until("well again", func() bool {
@@ -156,8 +155,8 @@ func TestBLSDeaths(t *testing.T) {
 	}
 }
 
-// TestBLSOuterCancellation has the client of the caller go away: the model that
-// the caller waits for learns of it.
+// TestBLSOuterCancellation disconnects the client of the calling model. The called model must see
+// the cancellation.
 func TestBLSOuterCancellation(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, repositoryOf(t, "bls"))
 	mark := filepath.Join(t.TempDir(), "m")

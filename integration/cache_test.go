@@ -21,8 +21,8 @@ response_cache { enable: true }
 instance_group [ { count: 2 kind: KIND_CPU } ]
 `
 
-// keptModel answers with what it sees, and with how often it has been executed. A
-// of length n in thousands makes X that long. An A of -1 is an error.
+// keptModel answers with its inputs and the number of its executions. X repeats each element of A a
+// thousand times. An A that begins with -1 is an error.
 const keptModel = `
 import json, os, threading
 import numpy as np
@@ -86,9 +86,9 @@ output [ { name: "X" data_type: TYPE_INT32 dims: [ -1 ] } ]
 	})
 }
 
-// TestResponseCacheAnswersLikeTheModel lets the real client tell hits from misses by what
-// the model says of itself: whole answers, parts of them, shapes, parameters, large ones
-// that come and go, and those of models that call.
+// TestResponseCacheAnswersLikeTheModel lets the real client distinguish hits from misses by the
+// responses: complete and partial ones, shapes, parameters, large responses that are evicted, and
+// those of models that call others.
 func TestResponseCacheAnswersLikeTheModel(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -98,14 +98,13 @@ func TestResponseCacheAnswersLikeTheModel(t *testing.T) {
 	}
 }
 
-// TestResponseCacheIsWholeUnderLoad has many clients read large answers while these
-// drive each other out.
+// TestResponseCacheIsWholeUnderLoad lets many clients read large responses that evict each other.
 func TestResponseCacheIsWholeUnderLoad(t *testing.T) {
 	s := start(t, testkit.Pythons(t)[0].Path, keptRepository(t), "--cache-config=local,size=1500000")
 	s.runClient("cache.py", fmt.Sprint(s.metrics), "load")
 }
 
-// TestBadResponseCacheFlagsEndTheStart: what a start that fails prints last.
+// TestBadResponseCacheFlagsEndTheStart checks the last line that a failed start prints.
 func TestBadResponseCacheFlagsEndTheStart(t *testing.T) {
 	const start = "error: creating server: "
 	const local = start + "Internal - Failed to initialize LocalCache: "
@@ -135,14 +134,13 @@ func TestBadResponseCacheFlagsEndTheStart(t *testing.T) {
 	}
 }
 
-// TestResponseCacheFlagsSameAsTriton compares what a flag that is refused is
-// answered with.
+// TestResponseCacheFlagsSameAsTriton compares the errors for rejected flags.
 func TestResponseCacheFlagsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	repository := t.TempDir()
 	for _, flags := range []string{"--cache-config=local,x=5", "--cache-config=local,size=-5"} {
 		triton := exec.Command(dir+"/tritonserver", append([]string{"--model-repository=" + repository}, strings.Fields(flags)...)...)
-		theirs, _ := triton.CombinedOutput() // it fails
+		theirs, _ := triton.CombinedOutput() // Triton exits with an error
 		ours := launch(t, "", repository, strings.Fields(flags)...)
 		ours.wait(startLimit)
 		if want, got := lastLine(string(theirs)), lastLine(ours.log.String()); got != want {
@@ -151,14 +149,14 @@ func TestResponseCacheFlagsSameAsTriton(t *testing.T) {
 	}
 }
 
-// lastLine is the last line that has something to say.
+// lastLine returns the last line that is not empty.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
 }
 
-// TestResponseCacheIsRefused: models whose requests have any number of responses, or
-// belong together, cannot have one.
+// TestResponseCacheIsRefused checks that decoupled models and sequence models cannot have a
+// response cache.
 func TestResponseCacheIsRefused(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"many/config.pbtxt": numberConfig + "response_cache { enable: true }\nmodel_transaction_policy { decoupled: true }\n",

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asksModel runs the Python text that each request brings.
+// asksModel runs the Python code in each request.
 func asksModel(t *testing.T) string {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join("..", "backend", "process", "testdata", "models", "asks", "model.py"))
@@ -34,10 +34,10 @@ input [ { name: "IN0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 output [ { name: "OUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 `
 
-// tell has a model run Python text and returns what came of it.
+// tell makes a model run Python code and returns the result.
 func (s *runningServer) tell(model, text string) string {
 	s.t.Helper()
-	// Bytes as numbers: encoding/json would make base64 of them.
+	// Bytes as numbers: encoding/json would encode them as base64.
 	numbers := strings.Trim(strings.ReplaceAll(fmt.Sprint([]byte(text)), " ", ","), "[]")
 	body := fmt.Sprintf(`{"inputs":[{"name":"IN0","datatype":"UINT8","shape":[1,%d],"data":[%s]}]}`, len(text), numbers)
 	status, reply := s.request("POST", "/v2/models/"+model+"/infer", body)
@@ -47,7 +47,7 @@ func (s *runningServer) tell(model, text string) string {
 	return string(outputBytes(s.t, reply))
 }
 
-// outputBytes is the only output of a reply, of type UINT8.
+// outputBytes returns the only output of a reply, of type UINT8.
 func outputBytes(t *testing.T, reply string) []byte {
 	t.Helper()
 	var answer struct{ Outputs []struct{ Data []uint16 } }
@@ -61,7 +61,7 @@ func outputBytes(t *testing.T, reply string) []byte {
 	return data
 }
 
-// wantAsked asks and compares; a want that ends with "…" is the beginning.
+// wantAsked asks and compares; a want that ends with "…" is a prefix.
 func (s *runningServer) wantAsked(model, text, want string) {
 	s.t.Helper()
 	got := s.tell(model, text)
@@ -95,7 +95,7 @@ func (s *runningServer) wantSamples(lines ...string) {
 	}
 }
 
-// sample is the value of a series, which the metrics have.
+// sample returns the value of a series, which must exist.
 func (s *runningServer) sample(series string) float64 {
 	s.t.Helper()
 	page := s.scrape()
@@ -112,7 +112,7 @@ func (s *runningServer) sample(series string) float64 {
 	return 0
 }
 
-// countingModel is as the example of custom metrics.
+// countingModel resembles the example of custom metrics.
 const countingModel = `
 import os
 import numpy as np
@@ -142,8 +142,8 @@ func (s *runningServer) count(model string, times int) {
 	}
 }
 
-// TestMetricsOfModelsAreSharedAndEnd shares a family between models and instances, kills one
-// stub and unloads the models.
+// TestMetricsOfModelsAreSharedAndEnd shares a family between models and instances, kills one stub
+// and unloads the models.
 func TestMetricsOfModelsAreSharedAndEnd(t *testing.T) {
 	files := map[string]string{
 		"a/config.pbtxt": asksConfig + "instance_group [ { count: 3 kind: KIND_CPU } ]", "a/1/model.py": countingModel,
@@ -161,7 +161,7 @@ func TestMetricsOfModelsAreSharedAndEnd(t *testing.T) {
 		t.Errorf("%d series of processes are shown, want 4", n)
 	}
 
-	// The series of a stub that is killed go; those that others hold stay.
+	// The series of a killed stub disappear; those that others use stay.
 	victim := s.stubs()[0]
 	if err := unix.Kill(victim, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestMetricsOfModelsAreSharedAndEnd(t *testing.T) {
 	})
 	s.wantSamples(`requests_counted{model="all"} 11`)
 
-	// What a model leaves behind when it is unloaded counts on after a reload.
+	// A counter continues after an unload and a reload.
 	for _, change := range []string{"unload", "load"} {
 		if status, reply := s.request("POST", "/v2/repository/models/a/"+change, ""); status != http.StatusOK {
 			t.Fatalf("%s: status %d: %s", change, status, reply)
@@ -210,7 +210,7 @@ func TestMetricsThatAreRefused(t *testing.T) {
 	})
 }
 
-// loadingRepository has a model that loads others, and what it loads.
+// loadingRepository has a model that loads others, and the models that it loads.
 func loadingRepository(t *testing.T) string {
 	trivial := "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
 	nested := func(call string) string {
@@ -243,17 +243,18 @@ func TestModelsLoadModels(t *testing.T) {
 				{"pb.load_model('broken')", failed + "load failed for model 'broken': version 1 is at UNAVAILABLE state: Internal: NameError: name 'lorem_ipsum' is not defined\n\nAt:\n  …"},
 				{"pb.is_model_ready('broken')", "False"},
 				{"pb.load_model('outer'), pb.is_model_ready('other')", "(None, True)"},
-				// Loads that wait for themselves.
+				// Loads that would wait for themselves.
 				{"pb.load_model('own')", failed + "load failed for model 'own': version 1 is at UNAVAILABLE state: Internal: TritonModelException: Failed to load model: Failed to process the request for model 'own_0', message: failed to load 'own', the load of 'own' waits for this call and would wait for itself: own -> own\n…"},
 				{"pb.load_model('ring_a')", failed + "load failed for model 'ring_a': …"},
-				// Itself: this call is answered by the old copy, the next by the new one.
+				// The model loads itself: the old version answers this call, and the new version
+				// the next.
 				{"marked = True", "done"},
 				{"pb.load_model('asks')", "None"},
 				{"'marked' in globals()", "True"}, // nothing has changed
 				{"open(pb.get_model_dir() + '/touched', 'w').close()", "None"},
 				{"pb.load_model('asks')", "None"},
 				{"'marked' in globals()", "False"},
-				// In parallel, while others are served and this thread goes on.
+				// In parallel, while other models are served and this thread continues.
 				{"threads = [threading.Thread(target=pb.load_model, args=(name,)) for name in ('slow', 'other', 'outer', 'other')]\n[t.start() for t in threads]", "done"},
 				{"pb.is_model_ready('slow')", "False"},
 				{"[t.join() for t in threads], pb.is_model_ready('slow'), pb.is_model_ready('outer')", "([None, None, None, None], True, True)"},
@@ -288,8 +289,8 @@ func TestModelsLoadNoModels(t *testing.T) {
 	s.wantAsked("asks", "pb.is_model_ready('asks')", "True")
 }
 
-// TestModelsLogByLevel looks for what models print and log, by level and by how the
-// levels are switched.
+// TestModelsLogByLevel checks the output and the log lines of models for each level and each
+// setting of the levels.
 func TestModelsLogByLevel(t *testing.T) {
 	files := map[string]string{"asks/config.pbtxt": asksConfig, "asks/1/model.py": asksModel(t)}
 	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--log-info=false", "--log-warning=true")
@@ -362,7 +363,7 @@ def say(mark):
 	want(text, fmt.Sprintf(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I %d asked:5\] "info third"$`, pid), 1)
 	want(text, `verbose third`, 0)
 
-	// A stub that starts later knows the settings as well.
+	// A stub that starts later has the same settings.
 	if err := unix.Kill(s.stubs()[0], unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +377,7 @@ def say(mark):
 	want(s.log.String(), `info later`, 0)
 }
 
-// TestManyModelsLogAtOnce loses and mixes no line.
+// TestManyModelsLogAtOnce checks that no line is lost or mixed with another.
 func TestManyModelsLogAtOnce(t *testing.T) {
 	files := map[string]string{}
 	for _, name := range []string{"a", "b", "c"} {

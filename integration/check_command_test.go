@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// command runs a subcommand and returns its exit status and what it printed.
+// command runs a subcommand and returns its exit status and output.
 func command(t *testing.T, arguments ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	binary, err := buildServer()
@@ -34,7 +34,8 @@ func command(t *testing.T, arguments ...string) (status int, stdout, stderr stri
 	return status, out.String(), errs.String()
 }
 
-// TestInterruptsEndCommands while they wait for a file: one ends `nereid check`, which has begun nothing yet, and two end others.
+// TestInterruptsEndCommands interrupts commands that wait for a file. One interrupt ends `nereid
+// check`, which has not started anything yet; the other commands take two.
 func TestInterruptsEndCommands(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {
@@ -55,7 +56,7 @@ func TestInterruptsEndCommands(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- c.Wait() }()
-		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // when the command has opened it, too
+		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns once the command has opened it
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +77,7 @@ func TestInterruptsEndCommands(t *testing.T) {
 	}
 }
 
-// checking is the model of the tests of `nereid check`: it returns its input A under another name.
+// checking is the model for the tests of `nereid check`. It returns its input A under another name.
 func checking(output string) string {
 	return "import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n" +
 		"        return [pb_utils.InferenceResponse([pb_utils.Tensor(\"" + output + "\", pb_utils.get_input_tensor_by_name(r, \"A\").as_numpy())]) for r in requests]\n"
@@ -84,7 +85,8 @@ func checking(output string) string {
 
 const checkedConfig = "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ -1 ] }\noutput { name: \"B\" data_type: TYPE_FP32 dims: [ -1 ] }\n"
 
-// TestCheckImportsAndTries loads and asks models in their real processes: good ones, and those whose code is wrong.
+// TestCheckImportsAndTries loads models in real processes and sends them requests: good models, and
+// models with faulty code.
 func TestCheckImportsAndTries(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"good/config.pbtxt": checkedConfig, "good/1/model.py": checking("B"),
@@ -135,7 +137,7 @@ func TestCheckImportsAndTries(t *testing.T) {
 	if status != 1 || !slices.EqualFunc(found, want, strings.HasPrefix) {
 		t.Errorf("got status %d and\n%s\nwant\n%s", status, strings.Join(found, "\n"), strings.Join(want, "\n"))
 	}
-	for _, f := range got.Findings { // the code is the reason
+	for _, f := range got.Findings { // the fault is in the code
 		if f.Model == "nameless" && strings.Contains(f.Remedy, "random") || f.Model == "refuses" && !strings.Contains(f.Remedy, "random values") {
 			t.Errorf("%s: got remedy %q", f.Model, f.Remedy)
 		}
@@ -150,7 +152,7 @@ func TestCheckImportsAndTries(t *testing.T) {
 	}
 }
 
-// TestCheckTriesSequencesAndMetrics asks examples that want more than inputs.
+// TestCheckTriesSequencesAndMetrics runs examples that need more than inputs.
 func TestCheckTriesSequencesAndMetrics(t *testing.T) {
 	python := "--backend-config=python,python-executable=" + testkit.Python(t).Path
 	examples := filepath.Join(testkit.Root(t), "examples", "models")
@@ -170,8 +172,8 @@ func TestCheckTriesSequencesAndMetrics(t *testing.T) {
 	}
 }
 
-// TestTheServerWarnsAsCheckDoes has what a configuration says and its author cannot mean: the server says each once when it loads the model, as
-// `nereid check` does, which repeats nothing with --import.
+// TestTheServerWarnsAsCheckDoes loads a model with probable mistakes in its config. The server logs
+// each warning once, like `nereid check`, which repeats none of them with --import.
 func TestTheServerWarnsAsCheckDoes(t *testing.T) {
 	const shaped = "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ 2 ] }\noutput { name: \"B\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"l.txt\" }\n"
 	files := map[string]string{
@@ -211,7 +213,8 @@ func TestTheServerWarnsAsCheckDoes(t *testing.T) {
 	}
 }
 
-// TestCheckWritesAConfig makes one from the names in model.py, and one from a request; with either the model serves.
+// TestCheckWritesAConfig creates a config from the names in model.py, and one from a request. The
+// model must work with either.
 func TestCheckWritesAConfig(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"bare/1/model.py": checking("B"), "q.json": `{"inputs": [{"name": "A", "shape": [1, 3], "datatype": "INT16", "data": [1, 2, 3]}]}`})
 	python := "--backend-config=python,python-executable=" + testkit.Python(t).Path
@@ -238,7 +241,8 @@ func TestCheckWritesAConfig(t *testing.T) {
 	}
 }
 
-// TestCheckTakesFlagsOfTheServer reads one repository by other rules, and refuses what is no flag.
+// TestCheckTakesFlagsOfTheServer checks one repository with different server flags, and rejects
+// unknown flags.
 func TestCheckTakesFlagsOfTheServer(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/1/model.py": checking("B"), "m/configs/other.pbtxt": checkedConfig})
 	for want, arguments := range map[string][]string{

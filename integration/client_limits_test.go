@@ -25,7 +25,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// shorter than the defaults of all limits that are times, which are 20 s and more.
+// shorter is less than the defaults of all time limits, which are 20 s and more.
 const shorter = 15 * time.Second
 
 const bytesConfig = `
@@ -34,7 +34,7 @@ input [ { name: "INPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 `
 
-// largeModel answers with as many MiB as its input says.
+// largeModel returns as many MiB as its input says.
 const largeModel = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -46,7 +46,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.zeros(n, np.uint8))]) for n in sizes]
 `
 
-// countsModel answers how many of its instances execute at once.
+// countsModel returns how many of its instances execute at once.
 const countsModel = `
 import os
 import time
@@ -65,7 +65,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", inside)]) for _ in requests]
 `
 
-// endlessModel sends until its client has left: for some seconds, before its window is full.
+// endlessModel sends until its client has gone: it takes some seconds to fill the client's window.
 const endlessModel = `
 import os
 import time
@@ -86,7 +86,7 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
 
-// startForClients starts a server. The folder has marks of what its model endless does.
+// startForClients starts a server. The model "endless" writes its marks into the returned folder.
 func startForClients(t *testing.T, flags ...string) (s *runningServer, marks string) {
 	t.Helper()
 	marks = t.TempDir()
@@ -97,7 +97,7 @@ func startForClients(t *testing.T, flags ...string) (s *runningServer, marks str
 	}), flags...), marks
 }
 
-// rawConn is a connection on which a test writes what it likes.
+// rawConn is a connection with no HTTP client on top.
 type rawConn struct {
 	net.Conn
 	*bufio.Reader
@@ -147,8 +147,8 @@ func (c *rawConn) ends() {
 	}
 }
 
-// endsUnread waits until the server has closed a connection from which nothing is read:
-// until what is written is refused.
+// endsUnread waits until the server has closed a connection that the client does not read, which
+// shows when a write fails.
 func (c *rawConn) endsUnread(text string) {
 	c.t.Helper()
 	if !testkit.Within(shorter, func() bool {
@@ -159,9 +159,10 @@ func (c *rawConn) endsUnread(text string) {
 	}
 }
 
-// TestLimitsOfHTTPClientsAreThoseOfTheFlags reaches each limit that a flag has set low, but for that of connections:
-// a connection counts until the server sees its end, so that those of one story would refuse the next. Limits that are
-// times have a server of their own: a client that the machine lets wait reaches them as well.
+// TestLimitsOfHTTPClientsAreThoseOfTheFlags reaches each limit that a flag has set low, except the
+// limit on connections: a connection counts until the server notices its end, so one story would
+// affect the next. Time limits have their own server, because on a slow machine any client could
+// reach them.
 func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 	s, _ := startForClients(t, "--http-max-header-size=1000", "--http-max-chunks=5", "--http-max-discard-size=2000", "--http-max-input-size=5000",
 		"--http-body-bytes-per-second=10000000", "--http-body-grace-seconds=1", "--allow-client-shm=true", "--client-shm-max-regions=1")
@@ -208,7 +209,7 @@ func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 		c.send(fmt.Sprintf(post, "large", len(of), of))
 		c.endsUnread("G")
 	})
-	t.Run("write time of gRPC", func(t *testing.T) { // which ends the streams of the other tests as well
+	t.Run("write time of gRPC", func(t *testing.T) { // this one also ends the streams of the other tests
 		c := dialRaw(t, hurried.grpc)
 		c.begin()
 		c.send(call(1, "ModelStreamInfer") + message(t, 1, ofBytes("large", 2)))
@@ -231,13 +232,13 @@ func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 	})
 }
 
-// TestConnectionsAreLimited fills the places of a server with connections that stay open.
+// TestConnectionsAreLimited opens idle connections up to the server's limit.
 func TestConnectionsAreLimited(t *testing.T) {
 	s, _ := startForClients(t, "--http-max-connections=2")
-	for range 2 { // which have had an answer a moment ago
+	for range 2 { // the connections of the first round were answered a moment ago
 		c := dialRaw(t, s.http)
-		testkit.Eventually(t, startLimit, func() bool { // those from before are gone
-			_, _ = io.WriteString(c.Conn, "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n") // a refused connection may have ended
+		testkit.Eventually(t, startLimit, func() bool { // those of the round before are gone
+			_, _ = io.WriteString(c.Conn, "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n") // a rejected connection may have ended
 			r, err := http.ReadResponse(c.Reader, nil)                                       //nolint:bodyclose // it has none
 			if err != nil || r.StatusCode != http.StatusOK {
 				c = dialRaw(t, s.http)
@@ -253,7 +254,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	}
 }
 
-// The frames of HTTP/2 that the tests write and read.
+// HTTP/2 frames that the tests write and read.
 const (
 	frameData, frameHeaders, frameReset, frameSettings, frameGoAway, frameWindow = 0, 1, 3, 4, 7, 8
 	endHeaders                                                                   = 4
@@ -265,18 +266,18 @@ func frame(kind, flags byte, stream uint32, payload string) string {
 	return string(binary.BigEndian.AppendUint32(b, stream)) + payload
 }
 
-// begin begins HTTP/2. The server may send 64 KiB.
+// begin starts HTTP/2. The server may send 64 KiB.
 func (c *rawConn) begin() {
 	c.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(frameSettings, 0, 0, ""))
 }
 
-// call is the head of a gRPC call.
+// call returns the head of a gRPC call.
 func call(stream uint32, method string) string {
 	path := "/inference.GRPCInferenceService/" + method
 	return frame(frameHeaders, endHeaders, stream, "\x83\x86\x04"+string(rune(len(path)))+path+"\x01\x01h\x0f\x10\x10application/grpc\x00\x02te\x08trailers")
 }
 
-// message is a message of a gRPC call, in one frame.
+// message returns a message of a gRPC call in one frame.
 func message(t *testing.T, stream uint32, m proto.Message) string {
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -285,7 +286,7 @@ func message(t *testing.T, stream uint32, m proto.Message) string {
 	return frame(frameData, 0, stream, string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))))+string(b))
 }
 
-// next reads the next frame of a kind.
+// next reads the next frame of one of these kinds.
 func (c *rawConn) next(kinds ...byte) (kind byte, payload []byte) {
 	c.t.Helper()
 	for {
@@ -323,7 +324,7 @@ func dialGRPC(t *testing.T, s *runningServer, options ...grpc.DialOption) kserve
 	return kserve.NewGRPCInferenceServiceClient(conn)
 }
 
-// stalls has a stream end within limit from which nothing is read.
+// stalls checks that a stream that nobody reads ends within limit.
 func stalls(ctx context.Context, t *testing.T, s *runningServer, marks string, limit time.Duration) {
 	stream, err := dialGRPC(t, s, grpc.WithStaticStreamWindowSize(1<<16)).ModelStreamInfer(ctx)
 	if err == nil {
@@ -342,7 +343,7 @@ func stalls(ctx context.Context, t *testing.T, s *runningServer, marks string, l
 }
 
 // TestLimitsOfGRPCStreamsAreThoseOfTheFlags reaches limits that would hide those of
-// TestLimitsOfGRPCClientsAreThoseOfTheFlags, and the other way round.
+// TestLimitsOfGRPCClientsAreThoseOfTheFlags, and vice versa.
 func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 	const window = 100_000
 	s, marks := startForClients(t, "--grpc-max-stream-byte-size=2000000", "--grpc-max-stream-requests=1", "--grpc-max-connections=2",
@@ -357,7 +358,7 @@ func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 	c.send(call(1, "ModelStreamInfer") + message(t, 1, ofBytes("endless", 1)))
 	testkit.Eventually(t, startLimit, func() bool { return exists(filepath.Join(marks, "begun")) })
 	_ = c.SetDeadline(time.Now().Add(startLimit))
-	one := message(t, 1, ofBytes("large", make([]byte, 10_000)...)) // the server reads no second request before the first is over
+	one := message(t, 1, ofBytes("large", make([]byte, 10_000)...)) // the server reads the second request only after the first has ended
 	for range window/len(one) + 2 {
 		c.send(one)
 	}
@@ -365,7 +366,7 @@ func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 		t.Errorf("more than the window: got frame %d %q", kind, payload)
 	}
 
-	// Both connections have been answered a moment ago.
+	// Both connections were answered a moment ago.
 	full := 0
 	for range 3 {
 		c := dialRaw(t, s.grpc)
@@ -379,8 +380,8 @@ func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 	}
 }
 
-// TestLimitsOfGRPCClientsAreThoseOfTheFlags reaches each limit that a flag has set low. Those that are times have servers
-// of their own, as any client reaches them that the machine lets wait.
+// TestLimitsOfGRPCClientsAreThoseOfTheFlags reaches each limit that a flag has set low. Time limits
+// have their own servers, because on a slow machine any client could reach them.
 func TestLimitsOfGRPCClientsAreThoseOfTheFlags(t *testing.T) {
 	s, _ := startForClients(t, "--grpc-max-message-size=50000", "--grpc-max-header-size=2000", "--grpc-max-calls=2", "--grpc-max-stream-requests=2")
 	hurried, _ := startForClients(t, "--grpc-read-timeout-seconds=1", "--grpc-handshake-timeout-seconds=1")

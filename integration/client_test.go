@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// identityModel gives back the inputs that a request has.
+// identityModel returns the inputs of a request.
 const identityModel = `
 import triton_python_backend_utils as pb_utils
 
@@ -27,8 +27,8 @@ var dataTypes = []string{
 	"BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "FP16", "FP32", "FP64", "STRING",
 }
 
-// identityRepository has a model for each rank, with an optional input and an
-// output for each data type.
+// identityRepository has a model for each rank, with an optional input and an output for each data
+// type.
 func identityRepository(t *testing.T) string {
 	files := map[string]string{
 		"scalar/config.pbtxt": `
@@ -63,7 +63,7 @@ class TritonPythonModel:
 	return writeFiles(t, files)
 }
 
-// oldestAndNewest are the interpreters whose span holds all that are supported.
+// oldestAndNewest returns the oldest and the newest supported interpreter.
 func oldestAndNewest(t *testing.T) []testkit.Interpreter {
 	pythons := testkit.Pythons(t)
 	if len(pythons) == 1 {
@@ -82,7 +82,8 @@ func TestRealClientsAreServed(t *testing.T) {
 	}
 }
 
-// Regions with names are the same to clients, and leave no name behind.
+// TestClientsWithNamedRegions checks that named regions make no difference to clients, and that no
+// name is left over.
 func TestClientsWithNamedRegions(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, identityRepository(t), "--backend-config=python,shm-region-prefix-name="+regionPrefix)
 	if n := sharedMemoryNames(t); n != 0 {
@@ -91,7 +92,8 @@ func TestClientsWithNamedRegions(t *testing.T) {
 	s.runClient("clients.py")
 }
 
-// A stub can be a program of its own instead of a fork of the template.
+// TestClientsAreServedWithoutTemplate starts stubs as separate programs instead of forking the
+// template.
 func TestClientsAreServedWithoutTemplate(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, identityRepository(t), "--backend-config=python,stub-template=off")
 	s.runClient("clients.py")

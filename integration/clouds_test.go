@@ -14,19 +14,18 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// cloudRequest is a request to the endpoint of a cloud and its reply. Bytes are written as
-// the characters of their numbers.
+// cloudRequest is a request to a cloud platform's endpoint and its reply. Each byte is written as
+// the character with its number.
 type cloudRequest struct {
 	Cloud, Method, Path, Body string
 	Headers                   map[string]string
 	Status                    int
 	Type, Length, Reply       string
-	Begins                    bool // of the reply only the beginning is given
-	Differs                   bool // from what Triton 24.10 answers
+	Begins                    bool // Body is only a prefix of the reply
+	Differs                   bool // the reply differs from Triton 24.10
 }
 
-// cloudRepository has one model, and the environment is that which clouds give a server
-// for it.
+// cloudRepository has one model, in the environment that cloud platforms give a server.
 func cloudRepository(t *testing.T) string {
 	t.Setenv("AIP_PREDICT_ROUTE", "/predict")
 	t.Setenv("AIP_HEALTH_ROUTE", "/health")
@@ -48,8 +47,8 @@ func cloudFlags(t *testing.T) (flags []string, ports map[string]int) {
 		fmt.Sprintf("--vertex-ai-port=%d", free[1])}, map[string]int{"S": free[0], "V": free[1]}
 }
 
-// checkClouds makes the requests of a file one after the other; base stands in them for BASE.
-// awaitPorts waits for what a Triton begins to listen at after it says that it lives.
+// awaitPorts waits until these ports accept connections: Triton opens some after it reports that it
+// is live.
 func awaitPorts(t *testing.T, ports map[string]int) {
 	t.Helper()
 	for _, port := range ports {
@@ -63,6 +62,7 @@ func awaitPorts(t *testing.T, ports map[string]int) {
 	}
 }
 
+// checkClouds sends the requests of a file one after the other. In them, BASE stands for base.
 func checkClouds(t *testing.T, file string, ports map[string]int, base string, differing bool) {
 	t.Helper()
 	checkRows(t, filepath.Join("testdata", file), func(row cloudRequest) {
@@ -118,7 +118,7 @@ func (c *cloudRequest) check(t *testing.T, port int) {
 	}
 }
 
-// bytesOf makes a byte of each character.
+// bytesOf converts each character to a byte.
 func bytesOf(text string) string {
 	b := make([]byte, 0, len(text))
 	for _, r := range text {
@@ -127,15 +127,15 @@ func bytesOf(text string) string {
 	return string(b)
 }
 
-// TestCloudsAreAnsweredAsByTriton: the rows of testdata/clouds.jsonl are what a Triton has
-// answered, but for those that say that they differ.
+// TestCloudsAreAnsweredAsByTriton compares replies with the rows of testdata/clouds.jsonl. They are
+// Triton's replies, except for rows marked as different.
 func TestCloudsAreAnsweredAsByTriton(t *testing.T) {
 	flags, ports := cloudFlags(t)
 	start(t, testkit.Python(t).Path, cloudRepository(t), flags...)
 	checkClouds(t, "clouds.jsonl", ports, "", true)
 }
 
-// TestCloudsSameAsTriton: and a Triton still does.
+// TestCloudsSameAsTriton checks the recorded replies against a real Triton.
 func TestCloudsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	flags, ports := cloudFlags(t)
@@ -144,7 +144,7 @@ func TestCloudsSameAsTriton(t *testing.T) {
 	checkClouds(t, "clouds.jsonl", ports, "", false)
 }
 
-// TestSageMakerGenerates: as SAGEMAKER_TRITON_INFERENCE_TYPE says.
+// TestSageMakerGenerates sets SAGEMAKER_TRITON_INFERENCE_TYPE.
 func TestSageMakerGenerates(t *testing.T) {
 	for kind, want := range map[string]string{
 		"generate":        `{"OUT":[1,2],"model_name":"batch","model_version":"1"}`,
@@ -168,7 +168,7 @@ func TestSageMakerGenerates(t *testing.T) {
 	}
 }
 
-// TestVertexEnvironmentIsEnough: a container of Vertex AI has no flags.
+// TestVertexEnvironmentIsEnough starts the server without flags, as in a Vertex AI container.
 func TestVertexEnvironmentIsEnough(t *testing.T) {
 	repository := cloudRepository(t)
 	port := testkit.Port(t)
@@ -194,7 +194,7 @@ func TestVertexEnvironmentIsEnough(t *testing.T) {
 	}
 }
 
-// TestCloudsThatCannotStartSayWhy: with Triton's texts.
+// TestCloudsThatCannotStartSayWhy expects Triton's texts.
 func TestCloudsThatCannotStartSayWhy(t *testing.T) {
 	repository := cloudRepository(t)
 	for _, tt := range []struct {

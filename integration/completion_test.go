@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
-// namedNereid makes a folder for PATH in which the server is called nereid.
+// namedNereid creates a folder for PATH in which the server is called nereid.
 func namedNereid(t *testing.T) (folder string) {
 	t.Helper()
 	binary, err := buildServer()
@@ -24,7 +24,7 @@ func namedNereid(t *testing.T) (folder string) {
 	return folder
 }
 
-// shell runs commands of a shell that finds the server as nereid, and returns what they print.
+// shell runs shell commands with the server on PATH as nereid, and returns their output.
 func shell(t *testing.T, folder string, line ...string) string {
 	t.Helper()
 	path, err := exec.LookPath(line[0])
@@ -44,7 +44,7 @@ func shell(t *testing.T, folder string, line ...string) string {
 	return string(output)
 }
 
-// TestBashCompletes types lines into a bash at a terminal, and the key that completes them.
+// TestBashCompletes types lines into an interactive bash, followed by the completion key.
 func TestBashCompletes(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestBashCompletes(t *testing.T) {
 		s.Await("ready> ", startLimit)
 		s.Type(line.typed)
 		s.Await(line.want, startLimit)
-		s.Type("\x15\n") // Ctrl-U drops the line; an interrupt may come while bash still completes
+		s.Type("\x15\n") // Ctrl-U drops the line; an interrupt could arrive while bash still completes
 	}
 	s.Await("ready> ", startLimit)
 	s.Type("exit\n")
@@ -91,7 +91,8 @@ complete -C "nereid benc"; complete -C "nereid --log-format "; complete -C "nere
 	}
 }
 
-// TestZshCompletes calls the function as zsh's completion does, with the functions by which it shows candidates in our hands.
+// TestZshCompletes calls the completion function directly, and replaces the zsh functions that
+// display candidates.
 func TestZshCompletes(t *testing.T) {
 	folder := namedNereid(t)
 	output := shell(t, folder, "zsh", "-f", "-c", `compdef() { print -r "bound $*" }
@@ -110,7 +111,7 @@ words=(nereid bench m --json '') CURRENT=5 _nereid`)
 	}
 }
 
-// TestManualPageIsClean has groff read the page with all of its warnings.
+// TestManualPageIsClean lets groff read the page with all of its warnings enabled.
 func TestManualPageIsClean(t *testing.T) {
 	folder := namedNereid(t)
 	if output := shell(t, folder, "sh", "-c", "! command -v groff >/dev/null || nereid man | groff -man -ww -Tutf8 -z 2>&1"); output != "" {

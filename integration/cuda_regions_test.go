@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// cudaHeld doubles its input, of a request with an id when a file says so.
+// cudaHeld doubles its input. A request with an id waits for a file.
 const cudaHeld = `
 import os, time
 
@@ -38,7 +38,7 @@ class TritonPythonModel(Base):
         return pb_utils.Tensor("OUT", x.as_numpy() * 2)
 `
 
-// cudaServer launches a server whose clients may register memory of devices.
+// cudaServer launches a server whose clients may register device memory.
 func cudaServer(t *testing.T) (s *runningServer, state string) {
 	head := fmt.Sprintf(onDeviceHead, filepath.Join(testkit.Root(t), "stub", "tests"))
 	texts := strings.ReplaceAll(onDeviceConfig, "TYPE_FP32", "TYPE_STRING")
@@ -59,7 +59,7 @@ class TritonPythonModel(Base):
 	return s, state
 }
 
-// runCUDAClient runs testdata/cuda_regions.py with the driver that the server has.
+// runCUDAClient runs testdata/cuda_regions.py with the server's driver.
 func (s *runningServer) runCUDAClient(state, model string, what ...string) {
 	s.t.Helper()
 	s.runCUDAScript("cuda_regions.py", state, model, what...)
@@ -77,7 +77,7 @@ func (s *runningServer) runCUDAScript(script, state, model string, what ...strin
 	}
 }
 
-// allClosed waits until no process has an allocation of another one open.
+// allClosed waits until no process has an allocation of another process open.
 func (s *runningServer) allClosed(state string) {
 	s.t.Helper()
 	s.until("rid of all regions", func() bool {
@@ -87,14 +87,14 @@ func (s *runningServer) allClosed(state string) {
 	s.notLeaking(state)
 }
 
-// TestClientsRegisterMemoryOfDevices has tensors of real clients in memory of devices.
+// TestClientsRegisterMemoryOfDevices exchanges tensors with real clients through device memory.
 func TestClientsRegisterMemoryOfDevices(t *testing.T) {
-	for _, model := range []string{"host", "device"} { // where its inputs come
+	for _, model := range []string{"host", "device"} { // the location of the model's inputs
 		t.Run(model, func(t *testing.T) {
 			s, state := cudaServer(t)
 			s.runCUDAClient(state, model)
 			s.allClosed(state)
-			// What is opened is closed once.
+			// Every handle is opened and closed the same number of times.
 			counts, _ := fakeState(t, state)
 			if opened, closed := counts["cuIpcOpenMemHandle_v2"], counts["cuIpcCloseMemHandle"]; !realDevice() && (opened == 0 || closed == 0 || closed > opened) {
 				t.Errorf("allocations were opened %d times and closed %d times", opened, closed)
@@ -115,31 +115,33 @@ func TestMemoryOfDevicesSurvivesTheCopier(t *testing.T) {
 	s.allClosed(state)
 }
 
-// TestOutputsStayOnTheDeviceOfTheirClient has a model return what lies in memory of its clients, into such memory:
-// nothing comes to the host but what the clients read.
+// TestOutputsStayOnTheDeviceOfTheirClient makes a model return inputs in device memory of its
+// clients into such memory. Only the clients' reads may copy to the host.
 func TestOutputsStayOnTheDeviceOfTheirClient(t *testing.T) {
 	s, state := cudaServer(t)
 	s.runCUDAClient(state, "device", "stays")
 	s.allClosed(state)
 	if realDevice() {
-		return // it counts nothing
+		return // a real driver counts nothing
 	}
 	counts, _ := fakeState(t, state)
 	const read, asked = 2 * 2 * 400_000, 2 * 2 * 5 // two clients read two outputs each, and ask five times for each
 	if n := counts["bytes_to_host"]; n != read {
 		t.Errorf("%d bytes came to the host, want the %d that the clients read", n, read)
 	}
-	// An input is copied for the model, and the output from there: between devices for the second client.
+	// Each input is copied for the model, and the output back: for the second client between
+	// devices.
 	if n, m := counts["cuMemcpyDtoD_v2"], counts["cuMemcpyPeer"]; n != asked+asked/2 || m != asked/2 {
 		t.Errorf("%d copies on a device and %d between devices, want %d and %d", n, m, asked+asked/2, asked/2)
 	}
-	// By the copier, and by the model's process: three regions of each client.
+	// The copier and the model's process each open three regions per client.
 	if opened, closed := counts["cuIpcOpenMemHandle_v2"], counts["cuIpcCloseMemHandle"]; opened != 12 || closed != 12 {
 		t.Errorf("allocations were opened %d times and closed %d times, want 12", opened, closed)
 	}
 }
 
-// TestOutputsOfClientsThatHaveEnded go by the host to the process that has their memory open.
+// TestOutputsOfClientsThatHaveEnded checks that outputs for memory of a client that has exited go
+// through the host to the process that has the memory open.
 func TestOutputsOfClientsThatHaveEnded(t *testing.T) {
 	s, state := cudaServer(t)
 	s.runCUDAClient(state, "device", "ended")

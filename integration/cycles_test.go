@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callingModel does what its input says, as JSON: it meets others in a
-// directory, calls models with what they are to do, in turn, in threads or
-// together in coroutines, and answers with what it got.
+// callingModel follows the plan in its input, which is JSON: it meets other requests in a
+// directory, and calls models with plans of their own, in turn, in threads or in coroutines. It
+// returns their answers.
 const callingModel = `
 import asyncio, concurrent.futures, json, os, threading, time
 import numpy as np
@@ -84,8 +84,8 @@ instance_group [ { count: ` + instances + ` kind: KIND_CPU } ]
 `
 }
 
-// TestModelsThatCallInCircles: a call that could never be executed gets an error
-// that names the cycle, all others are executed, and the server serves on.
+// TestModelsThatCallInCircles checks that a call that could never be executed gets an error that
+// names the cycle. All other calls are executed, and the server keeps serving.
 func TestModelsThatCallInCircles(t *testing.T) {
 	files := map[string]string{}
 	for model, instances := range map[string]string{"a": "1", "b": "1", "c": "1", "d": "1", "two": "2"} {
@@ -101,14 +101,14 @@ func TestModelsThatCallInCircles(t *testing.T) {
 	}
 }
 
-// plan is what a calling model is to do.
+// plan tells a calling model what to do.
 type plan struct {
 	Model string `json:"model"`
 	Calls []plan `json:"calls,omitempty"`
-	Meet  []any  `json:"meet,omitempty"` // a directory, a name there, and how many must be there
+	Meet  []any  `json:"meet,omitempty"` // a directory, a name in it, and the number of requests that must arrive
 }
 
-// carryOut sends a plan to its model and returns what it answered.
+// carryOut sends a plan to its model and returns the answer.
 func (s *runningServer) carryOut(p plan) <-chan string {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *runningServer) carryOut(p plan) <-chan string {
 	return answer
 }
 
-// comes waits until a model has come to a meeting.
+// comes waits until a model has arrived at a meeting.
 func (s *runningServer) comes(directory, name string) {
 	s.t.Helper()
 	s.until("asking "+name, func() bool {
@@ -148,7 +148,7 @@ func (s *runningServer) comes(directory, name string) {
 	})
 }
 
-// come lets those go on who meet there.
+// come releases the requests that meet in the directory.
 func come(t *testing.T, directory string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(directory, "the test"), nil, 0o644); err != nil {
@@ -156,15 +156,14 @@ func come(t *testing.T, directory string) {
 	}
 }
 
-// TestCallsWhileModelsAreUnloaded unloads the model that calls, or the one that
-// is called before or while it is executed, or ends the server: what is inside
-// is finished, and nothing hangs.
+// TestCallsWhileModelsAreUnloaded unloads the calling model, or the called model before or during
+// its execution, or stops the server. Requests in flight must finish, and nothing may hang.
 func TestCallsWhileModelsAreUnloaded(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		plan   func(directory string) plan
-		waits  string // who has come to the meeting then
-		unload string // "" ends the server
+		waits  string // the name that has arrived at the meeting by then
+		unload string // "" stops the server
 		want   string
 	}{
 		{

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
 )
 
-// dashboard is what is read of docs/dashboard.json.
+// dashboard is the part of docs/dashboard.json that the test reads.
 type dashboard struct {
 	Panels []struct {
 		ID      int
@@ -27,17 +27,16 @@ type dashboard struct {
 	}
 }
 
-// ofTarget are the matchers of labels that a server does not have: Prometheus gives them to what it scrapes in a cluster. Elsewhere all values,
-// which Grafana asks for by .*, include none.
+// ofTarget matches labels that Prometheus adds to the metrics that it scrapes in a cluster. Outside
+// a cluster they are absent, and the .* that Grafana sends for "all" matches that.
 const ofTarget = `namespace=~"$namespace",pod=~"$pod"`
 
-// legendLabel is a label in a legend, as {{model}}.
+// legendLabel is a label in a legend, such as {{model}}.
 var legendLabel = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
 
-// TestDashboardAsksForWhatThereIs runs every query of docs/dashboard.json against the
-// metrics of a server with a cache, after a request that succeeded, one that the cache
-// answered and one that ended its process: metrics, matchers, groupings and legends name
-// what is there.
+// TestDashboardAsksForWhatThereIs runs every query of docs/dashboard.json against the metrics of a
+// server with a cache. Before that, one request succeeds, one is answered by the cache, and one
+// kills its process. Metrics, matchers, groupings and legends must all name existing series.
 func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	text, err := os.ReadFile("../docs/dashboard.json")
 	if err != nil {
@@ -47,8 +46,8 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	if err := json.Unmarshal(text, &board); err != nil {
 		t.Fatal(err)
 	}
-	// The models stay on the CPU; the GPUs have metrics all the same. Where the fakes cannot be
-	// built there are none.
+	// The models stay on the CPU, but the GPUs have metrics anyway. If the fakes cannot be built,
+	// there are no GPUs.
 	var program []string
 	if fakecuda.Buildable() {
 		program = []string{"env", "LD_LIBRARY_PATH=" + fakecuda.Dir(t)}
@@ -140,10 +139,11 @@ var (
 	groupedBy    = regexp.MustCompile(`\bby \(([\w, ]+)\) \((?:\w+\()*((?:nv|nereid)_\w+)`)
 )
 
-// deployedSeries wants the series that the chart's alerts, rules and queries and the examples for KServe name, and the labels by which they group.
+// deployedSeries checks the series and grouping labels in the chart's alerts, rules and queries and
+// in the examples for KServe.
 func deployedSeries(t *testing.T, all sampled) {
 	t.Helper()
-	own := map[string]bool{} // metrics that the adapter makes
+	own := map[string]bool{} // metrics that the adapter creates
 	for _, file := range []string{"helm/nereid/files/adapter-rules.yaml", "helm/nereid/files/alerts.yaml", "helm/nereid/templates/_helpers.tpl", "helm/nereid/templates/hpa.yaml", "helm/nereid/values.yaml", "kserve/inferenceservice.yaml"} {
 		content, err := os.ReadFile("../deploy/" + file)
 		if err != nil {
@@ -171,7 +171,8 @@ func deployedSeries(t *testing.T, all sampled) {
 	}
 }
 
-// TestDashboardPanelsDoNotOverlap keeps the file one that Grafana shows as it is written.
+// TestDashboardPanelsDoNotOverlap checks that Grafana can show the panels at their written
+// positions.
 func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 	text, err := os.ReadFile("../docs/dashboard.json")
 	if err != nil {

@@ -36,8 +36,8 @@ def number(request):
 class TritonPythonModel:
 `
 
-// countModel sends the numbers up to that of its input. A negative one makes it
-// forget its request, or fail in the midst of it.
+// countModel sends the numbers up to its input. A negative input makes it forget its request, or
+// fail halfway.
 const countModel = sendingHead + `
     def execute(self, requests):
         for request in requests:
@@ -55,7 +55,7 @@ const countModel = sendingHead + `
         sender.send(flags=FINAL)
 `
 
-// onceModel has one response, sent or returned or both.
+// onceModel has one response, which it sends, returns, or both.
 const onceModel = sendingHead + `
     def execute(self, requests):
         (request,) = requests
@@ -77,8 +77,8 @@ const onceModel = sendingHead + `
         return [answer(n)]
 `
 
-// TestDecoupledResponsesReachTheRealClient has the real client see what senders do, on the
-// oldest and the newest Python.
+// TestDecoupledResponsesReachTheRealClient compares the real client's view with the senders' calls,
+// on the oldest and the newest Python.
 func TestDecoupledResponsesReachTheRealClient(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestDecoupledResponsesReachTheRealClient(t *testing.T) {
 	}
 }
 
-// TestLongStreamCostsNoMemory has a hundred thousand responses read by a client that is slower
-// than the model: neither the server nor the stub grows.
+// TestLongStreamCostsNoMemory sends a hundred thousand responses to a client that is slower than
+// the model. Neither the server nor the stub may grow.
 func TestLongStreamCostsNoMemory(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig, "count/1/model.py": countModel,
@@ -114,8 +114,7 @@ func TestLongStreamCostsNoMemory(t *testing.T) {
 	}
 }
 
-// TestModelsSeeThatClientsLeave wants models to see that their clients have gone, however
-// they were asked.
+// TestModelsSeeThatClientsLeave checks that models see disconnected clients over each protocol.
 func TestModelsSeeThatClientsLeave(t *testing.T) {
 	directory := t.TempDir()
 	waiting := func(body string) string {
@@ -176,7 +175,7 @@ func TestModelsSeeThatClientsLeave(t *testing.T) {
 		})
 		late := time.Duration((read("seen") - read("left")) * float64(time.Second))
 		t.Logf("%s: seen after %v", how, late)
-		// On a machine with nothing else to do it is a few milliseconds.
+		// On an idle machine it takes a few milliseconds.
 		if late > slack/2 {
 			t.Errorf("%s: the model has seen that its client left after %v", how, late)
 		}
@@ -188,7 +187,7 @@ func TestModelsSeeThatClientsLeave(t *testing.T) {
 	}
 }
 
-// TestUnloadWaitsForStreams unloads a model that still sends.
+// TestUnloadWaitsForStreams unloads a model that is still sending.
 func TestUnloadWaitsForStreams(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig, "count/1/model.py": strings.Replace(countModel, "sender.send(answer(i))", "sender.send(answer(i)); time.sleep(0.005)", 1),

@@ -19,8 +19,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// deviceModes are called models of testdata/device_modes.py, by what they do, with what follows their
-// tensors in the config. Each is there twice: its name ends in what it says of
+// deviceModes are the called models of testdata/device_modes.py by name, with the rest of their
+// config after the tensors. Each exists twice: the end of its name is its setting of
 // FORCE_CPU_ONLY_INPUT_TENSORS.
 var deviceModes = map[string]struct{ acts, inputs, outputs, more string }{
 	"plain":   {"plain", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", ""},
@@ -46,7 +46,7 @@ func setting(name, value string) string {
 	return fmt.Sprintf("parameters { key: %q value { string_value: %q } }\n", name, value)
 }
 
-// deviceModeServer launches a server with all of them, and a caller; of those it loads what is asked for.
+// deviceModeServer launches a server with all of them and a caller, and loads the models in load.
 func deviceModeServer(t *testing.T, load string, flags ...string) (s *runningServer, state, repository string) {
 	source, err := os.ReadFile(filepath.Join("testdata", "device_modes.py"))
 	if err != nil {
@@ -82,7 +82,7 @@ func deviceModeServer(t *testing.T, load string, flags ...string) (s *runningSer
 	return s, state, repository
 }
 
-// mode has the caller run a case, in a request with an id, and returns what it says.
+// mode makes the caller run a case, in a request with an id, and returns its result.
 func (s *runningServer) mode(testCase, id string) (status int, result string) {
 	s.t.Helper()
 	status, text := s.request("POST", "/v2/models/caller/infer",
@@ -94,7 +94,7 @@ func (s *runningServer) mode(testCase, id string) (status int, result string) {
 	return status, answer.Outputs[0].Data[0]
 }
 
-// deviceCases are the cases of the caller that it judges itself.
+// deviceCases returns the cases that the caller checks itself.
 func deviceCases() (cases []string) {
 	for _, takes := range []string{"yes", "no"} {
 		for _, kind := range []string{"plain", "listed", "stacked", "states", "cached", "warmed", "ensemble", "shown"} {
@@ -120,10 +120,11 @@ func deviceCases() (cases []string) {
 	return cases
 }
 
-// TestTensorsOnDevicesInAllModes has models of all kinds called with tensors on devices, and answer so.
+// TestTensorsOnDevicesInAllModes calls models of all kinds with tensors on devices, and expects
+// such tensors in return.
 func TestTensorsOnDevicesInAllModes(t *testing.T) {
 	s, state, _ := deviceModeServer(t, "*")
-	for range 2 { // the second time it is known which models take them
+	for range 2 { // in the second round the caller knows which models take them
 		for _, c := range deviceCases() {
 			if status, result := s.mode(c, ""); status != http.StatusOK || result != "good" {
 				t.Errorf("%s: status %d: %s", c, status, result)
@@ -136,8 +137,8 @@ func TestTensorsOnDevicesInAllModes(t *testing.T) {
 	}
 }
 
-// TestOutputsThatCannotBeOnDevices: where a BLS request prefers outputs on a device and they cannot be brought there they stay
-// where they are, and the log says why.
+// TestOutputsThatCannotBeOnDevices checks BLS requests that prefer outputs on a device. Outputs
+// that cannot be moved there stay where they are, and the log says why.
 func TestOutputsThatCannotBeOnDevices(t *testing.T) {
 	standInAlone(t, "no call of a real driver fails when a test wants it")
 	s, state, _ := deviceModeServer(t, "*")
@@ -162,7 +163,8 @@ func TestOutputsThatCannotBeOnDevices(t *testing.T) {
 	s.nothingOnDevices(state)
 }
 
-// TestTracedTensorsOfDevices: requests that are traced have their tensors on the host, where they are recorded.
+// TestTracedTensorsOfDevices checks that the tensors of traced requests are on the host, where they
+// are recorded.
 func TestTracedTensorsOfDevices(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
 	s, state, _ := deviceModeServer(t, "*", "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS", "--trace-config=rate=1", "--trace-config=triton,file="+path)
@@ -214,15 +216,16 @@ func TestTracedTensorsOfDevices(t *testing.T) {
 	}
 }
 
-// TestMemoryOfClientsInAllModes has models of all kinds asked with tensors in memory of a client on devices.
+// TestMemoryOfClientsInAllModes sends models of all kinds tensors in a client's device memory.
 func TestMemoryOfClientsInAllModes(t *testing.T) {
 	s, state, _ := deviceModeServer(t, "*", "--allow-client-shm=true")
 	s.runCUDAScript("device_modes_client.py", state, "", "import")
 	s.nothingOnDevices(state)
 }
 
-// TestTensorsOfModelsThatEnd unloads, reloads and kills models while another one holds tensors of theirs that
-// it has not looked at. A process that is to end waits for that; when one was killed the tensors are lost.
+// TestTensorsOfModelsThatEnd unloads, reloads and kills models while another model holds tensors of
+// theirs that it has not read. A process waits for that before it exits; if it was killed, the
+// tensors are lost.
 func TestTensorsOfModelsThatEnd(t *testing.T) {
 	const model = "listed_yes"
 	s, state, repository := deviceModeServer(t, model, "--load-model=caller")
@@ -262,7 +265,7 @@ func TestTensorsOfModelsThatEnd(t *testing.T) {
 		}
 		come(t, marks)
 		got, want := <-done, "200 "+ends.want
-		if realDevice() { // which has several words for it
+		if realDevice() { // which has several messages for it
 			got = regexp.MustCompile(`error: [^;]*`).ReplaceAllString(got, "error: invalid argument")
 		}
 		if got != want {
@@ -270,7 +273,7 @@ func TestTensorsOfModelsThatEnd(t *testing.T) {
 		}
 		<-ended
 	}
-	// Both end at once: what one keeps of the other is given up then, and not waited for.
+	// Both models end at once, so neither waits for the tensors that the other holds.
 	s.mustLoad(model)
 	if _, result := s.mode("keeps:"+model, ""); result != "good" {
 		t.Error(result)
@@ -278,8 +281,8 @@ func TestTensorsOfModelsThatEnd(t *testing.T) {
 	s.nothingOnDevices(state)
 }
 
-// TestModelsThatTakeTensorsOnDevicesLater has a model called before it is there, and before its config says that it
-// takes tensors on devices: its caller finds out.
+// TestModelsThatTakeTensorsOnDevicesLater calls a model before it is loaded, and before its config
+// accepts tensors on devices. Its caller must notice the change.
 func TestModelsThatTakeTensorsOnDevicesLater(t *testing.T) {
 	s, state, repository := deviceModeServer(t, "caller")
 	good := func(testCase string) {
@@ -312,8 +315,8 @@ func TestModelsThatTakeTensorsOnDevicesLater(t *testing.T) {
 	s.nothingOnDevices(state)
 }
 
-// TestStubsKilledInAllModes kills processes that have lent tensors, and that hold them, while models of all kinds
-// are called: each request is answered, and all is well afterwards.
+// TestStubsKilledInAllModes kills processes that lend and that hold tensors, while models of all
+// kinds are called. Each request must be answered, and everything must work afterwards.
 func TestStubsKilledInAllModes(t *testing.T) {
 	s, state, _ := deviceModeServer(t, "*")
 	cases := slices.DeleteFunc(deviceCases(), func(c string) bool { return strings.Contains(c, "_no") })
@@ -326,7 +329,7 @@ func TestStubsKilledInAllModes(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					s.mode(cases[i%len(cases)], "") // an error is an answer, too
+					s.mode(cases[i%len(cases)], "") // an error is an answer as well
 				}
 			}
 		})
@@ -358,14 +361,15 @@ func TestStubsKilledInAllModes(t *testing.T) {
 	s.nothingOnDevices(state)
 }
 
-// twice reports whether a text of a trace is twice another one, or one or two more, as the responses of a stream.
+// twice reports whether got is twice of, plus up to 2 as in the responses of a stream. Both are
+// numbers from a trace.
 func twice(got, of string) bool {
 	a, err := strconv.ParseFloat(got, 64)
 	b, other := strconv.ParseFloat(of, 64)
 	return err == nil && other == nil && a >= 2*b && a <= 2*b+2
 }
 
-// nothingOnDevices unloads all models, and wants nothing of theirs to be left on the devices.
+// nothingOnDevices unloads all models, and checks that they leave nothing on the devices.
 func (s *runningServer) nothingOnDevices(state string) {
 	s.t.Helper()
 	s.notLeaking(state)
@@ -380,7 +384,7 @@ func (s *runningServer) nothingOnDevices(state string) {
 	all.Wait()
 	s.until("rid of all memory of devices", func() bool {
 		_, live := fakeState(s.t, state)
-		delete(live, "context") // of the process that copies
+		delete(live, "context") // of the copying process
 		delete(live, "stream")
 		for _, n := range live {
 			if n != 0 {

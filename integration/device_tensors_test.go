@@ -20,8 +20,8 @@ output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { kind: KIND_CPU } ]
 `
 
-// deviceHead begins models whose outputs lie on a device. They have N elements, 0, 1, 2 …,
-// and whatever is added to each.
+// deviceHead begins models with outputs on a device. The outputs have N elements 0, 1, 2 …, plus a
+// constant.
 const deviceHead = `
 import sys
 sys.path.append(%q)
@@ -91,8 +91,8 @@ class TritonPythonModel:
 `,
 }
 
-// onDevices starts a server with models whose tensors lie on the devices of the stand-in, and
-// returns what reads its counts.
+// onDevices starts a server with models whose tensors are on the fake devices, and returns a
+// function that reads the driver's counts.
 func onDevices(t *testing.T, python testkit.Interpreter, environment ...string) (*runningServer, func() fakecuda.Counts) {
 	t.Helper()
 	producer := filepath.Join(testkit.Root(t), "stub", "tests")
@@ -110,7 +110,7 @@ func onDevices(t *testing.T, python testkit.Interpreter, environment ...string) 
 	return s, func() fakecuda.Counts { return fakecuda.ReadCounts(t, state) }
 }
 
-// outputs asks a model for n elements, and returns the outputs of its responses.
+// outputs requests n elements from a model, and returns the outputs of its responses.
 func (s *runningServer) outputs(model, method string, n int) (status int, all [][]float32, text string) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[%d]}]}`, n)
@@ -142,7 +142,7 @@ func (s *runningServer) outputs(model, method string, n int) (status int, all []
 	return status, all, text
 }
 
-// wantSequence wants n elements: factor × i + plus.
+// wantSequence checks for n elements of factor × i + plus.
 func wantSequence(t *testing.T, what string, got []float32, n int, factor, plus float32) {
 	t.Helper()
 	if len(got) != n {
@@ -157,8 +157,8 @@ func wantSequence(t *testing.T, what string, got []float32, n int, factor, plus 
 	}
 }
 
-// TestTensorsOnDevicesAreAnswered has models give tensors on devices to clients, to streams and
-// to other models. Each is copied to the host once, by the process that has it.
+// TestTensorsOnDevicesAreAnswered makes models return tensors on devices to clients, to streams and
+// to other models. Each is copied to the host once, by the process that owns it.
 func TestTensorsOnDevicesAreAnswered(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -185,16 +185,18 @@ func TestTensorsOnDevicesAreAnswered(t *testing.T) {
 					t.Fatalf("caller: got %.200s", text)
 				}
 				wantSequence(t, "caller", all[0], n, 4, 0)
-				// One output, three responses, the input of two requests, which is copied once, and an output.
+				// One output, three responses, the input of two requests, which is copied once, and
+				// an output.
 				copied += 1 + 3 + 1 + 1
 				size += 6 * 4 * uint64(n)
 			}
-			// The first call of another model is copied on the device, and to the host by the server's
-			// process, as the caller does not know yet that the input is not taken there.
+			// The input of the first call to another model is copied on the device. The server's
+			// process copies it to the host, because the caller does not know yet that the callee
+			// needs it there.
 			copied, size = copied+1, size+40
 			got := counts()
 			if realDevice() {
-				return // it counts nothing
+				return // a real driver counts nothing
 			}
 			if got.Calls["cuMemcpyDtoH_v2"] != copied || got.Calls["bytes_to_host"] != size {
 				t.Errorf("%d bytes were copied to the host in %d steps, want %d in %d", got.Calls["bytes_to_host"],
@@ -214,8 +216,8 @@ func TestTensorsOnDevicesAreAnswered(t *testing.T) {
 	}
 }
 
-// TestCopiesFromDevicesThatFail has single copies fail: the request that needed one gets a text,
-// and the others go on.
+// TestCopiesFromDevicesThatFail makes single copies fail. The request that needed the copy gets an
+// error, and the others continue.
 func TestCopiesFromDevicesThatFail(t *testing.T) {
 	standInAlone(t, "no call of a real driver fails when a test wants it")
 	s, counts := onDevices(t, testkit.Python(t), fakecuda.Fail+"=cuMemcpyDtoH_v2:2=700")
@@ -233,7 +235,7 @@ func TestCopiesFromDevicesThatFail(t *testing.T) {
 			t.Errorf("request %d: got status %d: %q, want %q", k, status, text, want)
 		}
 	}
-	// The second copy of the caller is that of its own output.
+	// The caller's second copy is of its own output.
 	if _, _, text := s.outputs("caller", "infer", 5000); !strings.HasSuffix(text, reason) {
 		t.Errorf("caller: got %q", text)
 	}
@@ -244,8 +246,8 @@ func TestCopiesFromDevicesThatFail(t *testing.T) {
 	s.until("rid of all device memory", func() bool { return counts().Live(fakecuda.Allocation) <= 1 })
 }
 
-// TestPreferredDevicesWithoutOne: where there is no driver, or no device, outputs lie on the host whatever a BLS request
-// prefers, and nothing is said about it.
+// TestPreferredDevicesWithoutOne checks that without a driver or a device, outputs are on the host
+// even if a BLS request prefers a device, and that nothing is logged about it.
 func TestPreferredDevicesWithoutOne(t *testing.T) {
 	const source = `
 import numpy as np

@@ -25,26 +25,26 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// recordedConfigs are configurations with what Triton 2.51 makes of them; the
-// tests of models compare with the same file. With NEREID_RECORD=1 the test
-// below asks the Triton that is there about the entries that have no answer yet
-// and writes what it says into the file, with NEREID_RECORD=all about all.
+// recordedConfigs are configurations and Triton 2.51's results for them; the tests of package
+// models compare with the same file. With NEREID_RECORD=1 the test below asks an installed Triton
+// about entries without a result and writes the answers into the file, with NEREID_RECORD=all about
+// all entries.
 const recordedConfigs = "../models/config/testdata/recorded.json"
 
-// configCase is one configuration of a model and what becomes of it. The name of
-// the model stands in it as NAME, and as m in the answers.
+// configCase is one configuration of a model and its result. The model's name is written as NAME in
+// the configuration, and as m in the result.
 type configCase struct {
 	Config   string            `json:"config"`
-	Files    map[string]string `json:"files,omitempty"`    // more of the model's directory; null config.pbtxt: "-"
-	Override string            `json:"override,omitempty"` // the parameter config of the load
-	Strict   bool              `json:"strict,omitempty"`   // --disable-auto-complete-config, and configs/other.pbtxt is the file
-	Differs  string            `json:"differs,omitempty"`  // why this server does otherwise
-	Poll     string            `json:"poll,omitempty"`     // logged when it was read
-	Load     string            `json:"load,omitempty"`     // refused the load
-	Shown    string            `json:"shown,omitempty"`    // by the config endpoint
+	Files    map[string]string `json:"files,omitempty"`    // other files of the model; a null config.pbtxt is written as "-"
+	Override string            `json:"override,omitempty"` // the parameter config of the load request
+	Strict   bool              `json:"strict,omitempty"`   // --disable-auto-complete-config, with configs/other.pbtxt as the file
+	Differs  string            `json:"differs,omitempty"`  // why this server behaves differently
+	Poll     string            `json:"poll,omitempty"`     // logged when the file was read
+	Load     string            `json:"load,omitempty"`     // the reason for a failed load
+	Shown    string            `json:"shown,omitempty"`    // as returned by the config endpoint
 }
 
-// shownParts are the parts of most configurations, which the record abbreviates.
+// shownParts occur in most configurations, and the record abbreviates them.
 var shownParts = []string{
 	"<start>", `{"name":"m","platform":"","backend":"python","runtime":"","version_policy":{"latest":{"num_versions":1}},"max_batch_size":`,
 	"<none>", `"input":[],"output":[]`,
@@ -69,23 +69,23 @@ func readConfigCases(t *testing.T) []configCase {
 	return cases
 }
 
-// configAnswer is all that a server says about a model that it was asked to load.
+// configAnswer is everything that a server says about a model that it was asked to load.
 type configAnswer struct {
 	load     string // status and text of the load
 	poll     string // from the log
-	config   string // by HTTP
+	config   string // over HTTP
 	metadata string
-	ready    string // of the index
+	ready    string // in the index
 	message  *kserve.ModelConfig
 	tensors  *kserve.ModelMetadataResponse
-	failed   error // there is no answer
+	failed   error // set if there was no answer
 }
 
 func (a configAnswer) String() string {
 	return fmt.Sprintf("load %s | poll %s | index %s | config %s | metadata %s", a.load, a.poll, a.ready, a.config, a.metadata)
 }
 
-// newerFields are shown by this server and not by Triton 2.51.
+// newerFields are in this server's configs, but not in those of Triton 2.51.
 var newerFields = strings.NewReplacer(`,"max_inflight_requests":0`, "")
 
 func (a configAnswer) same(t *testing.T, triton configAnswer) bool {
@@ -103,8 +103,8 @@ func (a configAnswer) same(t *testing.T, triton configAnswer) bool {
 		proto.Equal(a.message, triton.message) && proto.Equal(a.tensors, triton.tensors)
 }
 
-// loadCase loads a case's model, whose files are there, and asks for all that can
-// be seen of it.
+// loadCase loads a case's model, whose files are in place, and collects everything that a client
+// can see of it.
 func (s *runningServer) loadCase(grpcClient kserve.GRPCInferenceServiceClient, name string, c configCase) (configAnswer, error) {
 	var a configAnswer
 	anonymous := func(text string) string { return strings.ReplaceAll(text, name, "m") }
@@ -136,7 +136,7 @@ func (s *runningServer) loadCase(grpcClient kserve.GRPCInferenceServiceClient, n
 	}
 	if status != http.StatusOK {
 		line := regexp.MustCompile(`"Poll failed for model directory '` + name + `': (.*)"\n`)
-		testkit.Within(startLimit/10, func() bool { // the log comes through a pipe
+		testkit.Within(startLimit/10, func() bool { // the log arrives through a pipe
 			if m := line.FindStringSubmatch(s.log.String()); m != nil {
 				a.poll = anonymous(strings.ReplaceAll(m[1], `\"`, `"`))
 			}
@@ -193,7 +193,7 @@ func (c configCase) place(root, name string) error {
 	return nil
 }
 
-// askBoth has Triton and this server load the cases, several at once.
+// askBoth makes Triton and this server load the cases, several at once.
 func askBoth(t *testing.T, cases []configCase, flags ...string) (triton, nereid []configAnswer) {
 	t.Helper()
 	dir := yardstick(t)
@@ -265,9 +265,9 @@ func reportDifferences(t *testing.T, cases []configCase, triton, nereid []config
 	}
 }
 
-// TestConfigsSameAsTriton has Triton and this server load the recorded
-// configurations: both say the same to clients, by HTTP and gRPC, and the same
-// in the log of what clients are not told. What Triton says is what is recorded.
+// TestConfigsSameAsTriton makes Triton and this server load the recorded configurations. Both must
+// give clients the same answers over HTTP and gRPC, and log the same about errors that clients do
+// not see. Triton's answers must match the record.
 func TestConfigsSameAsTriton(t *testing.T) {
 	all := readConfigCases(t)
 	record := os.Getenv("NEREID_RECORD")
@@ -309,7 +309,7 @@ func TestConfigsSameAsTriton(t *testing.T) {
 	}
 }
 
-// refusalOf is why a version could not be loaded: what the record calls load.
+// refusalOf returns the reason why a version failed to load, which is the field load of the record.
 func refusalOf(a configAnswer) string {
 	if a.poll != "" || strings.HasPrefix(a.load, "200") {
 		return ""
@@ -353,11 +353,11 @@ func writeConfigCases(t *testing.T, cases []configCase) {
 	}
 }
 
-// configMaps are the objects whose keys are data: their order says nothing.
+// configMaps are the objects whose keys are data. The order of their keys has no meaning.
 var configMaps = []string{"cc_model_filenames", "metric_tags", "parameters", "input", "inputs", "input_map", "output_map", "priority_queue_policy"}
 
-// canonicalConfig rewrites the JSON form of a configuration so that two are
-// equal if they differ only in the order of a map's keys.
+// canonicalConfig rewrites the JSON form of a configuration, so that two forms are equal if they
+// differ only in the order of a map's keys.
 func canonicalConfig(t *testing.T, text string) string {
 	t.Helper()
 	if text == "" {
@@ -370,7 +370,7 @@ func canonicalConfig(t *testing.T, text string) string {
 		open, err := decoder.Token()
 		delimiter, nested := open.(json.Delim)
 		if number, isNumber := open.(float64); isNumber && bytes.ContainsAny(raw, ".e") {
-			return strconv.FormatFloat(number, 'g', -1, 64) // one in a thousand has a digit more in Triton
+			return strconv.FormatFloat(number, 'g', -1, 64) // one number in a thousand has one more digit in Triton
 		}
 		if err != nil || !nested {
 			return string(raw)
@@ -398,8 +398,8 @@ func canonicalConfig(t *testing.T, text string) string {
 	return walk(json.RawMessage(text), false)
 }
 
-// TestRandomConfigsSameAsTriton compares what both make of configurations that
-// say something in all fields.
+// TestRandomConfigsSameAsTriton compares the two servers' results for configurations with all
+// fields set.
 func TestRandomConfigsSameAsTriton(t *testing.T) {
 	cases := make([]configCase, 30)
 	for i := range cases {

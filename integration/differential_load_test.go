@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// loadConfig is that of most models here: they answer with what they see.
+// loadConfig is the config of most models here, which report their view of the load.
 const loadConfig = `
 backend: "python"
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]
@@ -51,10 +51,9 @@ if "SEEN" not in [t["name"] for t in c.as_dict()["output"]]:
     c.add_output({"name": "SEEN", "data_type": "TYPE_STRING", "dims": [1]})
 `
 
-// loads are models by name; the files of a model lie below its directory, and
-// "" is its 1/model.py.
+// loads are models by name, each with the files below its directory. The key "" is its 1/model.py.
 var loads = map[string]map[string]string{
-	// What auto_complete_config does.
+	// Effects of auto_complete_config.
 	"ac_nothing":        {"config.pbtxt": loadConfig, "": completes("return c")},
 	"ac_alone":          {"": completes(addSeen + "return c")},
 	"ac_batch":          {"": completes(addSeen + "c.set_max_batch_size(4)\nc.set_dynamic_batching()\nreturn c")},
@@ -81,7 +80,7 @@ var loads = map[string]map[string]string{
 	"ac_signature":      {"config.pbtxt": loadConfig, "": strings.Replace(completes("return c"), "(c)", "()", 1)},
 	"ac_not_static":     {"config.pbtxt": loadConfig, "": strings.Replace(completes("return c"), "@staticmethod", "", 1)},
 
-	// How a model is imported.
+	// Ways to import a model.
 	"im_package": {
 		"config.pbtxt": loadConfig, "1/pkg/__init__.py": "from .sub import value\n", "1/pkg/sub.py": "value = 5\n",
 		"1/other.py": "from .pkg.sub import value\nfrom . import model\n",
@@ -110,7 +109,7 @@ var loads = map[string]map[string]string{
 	"im_no_python": {"config.pbtxt": loadConfig + `default_model_filename: "model.txt"`, "1/model.txt": ""},
 	"im_dotted":    {"config.pbtxt": loadConfig + `default_model_filename: "my.model.py"`, "1/my.model.py": tells("1", "", "")},
 
-	// What the class may be and do.
+	// Variants of the class.
 	"cl_function": {"config.pbtxt": loadConfig, "": strings.Replace(tells("1", "", ""), "TritonPythonModel", "Hidden", 1) +
 		"\ndef TritonPythonModel():\n    return Hidden()\n"},
 	"cl_number":      {"config.pbtxt": loadConfig, "": "TritonPythonModel = 5\n"},
@@ -146,18 +145,17 @@ var loads = map[string]map[string]string{
 	"pb_escape":      {"config.pbtxt": `backend: "based" runtime: "../based/model.py"`, "1/data": ""},
 }
 
-// loadsDiffer says why a model of loads may be loaded otherwise than by Triton.
+// loadsDiffer gives the reason why a model of loads may load differently from Triton.
 var loadsDiffer = map[string]string{
 	"pb_escape": "later releases of Triton refuse a runtime that leaves the directory",
 }
 
-// helperFrames are the lines of Triton's own Python files in the text of an
-// exception: ours are not shown.
+// helperFrames are the lines of Triton's own Python files in an exception's text. Nereid does not
+// show its own.
 var helperFrames = regexp.MustCompile(`  [^\n]*/triton_python_backend_utils\.py\(\d+\): \w+\n`)
 
-// TestLoadsSameAsTriton has the same models loaded by Triton and by this server:
-// those that come up have the same config and see the same, the others have the
-// same reason.
+// TestLoadsSameAsTriton loads the same models on Triton and on this server. Loaded models must have
+// the same config and report the same; failed ones must have the same reason.
 func TestLoadsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	files := map[string]string{}

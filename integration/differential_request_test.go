@@ -19,9 +19,9 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// echo answers with what it sees of its request: name, type, shape and bytes of
-// each input, and the outputs that are wanted. Outputs other than SEEN are those
-// of the parameter "outputs": name, shape and type.
+// echo reports its view of its request: name, type, shape and bytes of each input, and the
+// requested outputs. The parameter "outputs" gives name, shape and type of the outputs other than
+// SEEN.
 const echo = `
 import json
 import numpy as np
@@ -116,7 +116,7 @@ func (r sent) String() string {
 	return text.String()
 }
 
-// http is the request in the binary extension's form.
+// http encodes the request in the binary extension's format.
 func (r sent) http() []byte {
 	if r.raw != nil {
 		return httpRequest("POST", "/v2/models/"+r.model+"/infer", "Inference-Header-Content-Length: 0", string(r.raw))
@@ -150,7 +150,7 @@ func (r sent) http() []byte {
 	return binaryPost(r.model, string(head), tail.String())
 }
 
-// grpc is the request with its bytes in raw_input_contents.
+// grpc encodes the request with its bytes in raw_input_contents.
 func (r sent) grpc() *kserve.ModelInferRequest {
 	request := &kserve.ModelInferRequest{ModelName: r.model, Id: "r"}
 	for _, in := range r.inputs {
@@ -163,7 +163,7 @@ func (r sent) grpc() *kserve.ModelInferRequest {
 	return request
 }
 
-// gotInputs is a list whose order is that of a hash table in Triton.
+// gotInputs matches a list that Triton writes in hash-table order.
 var gotInputs = regexp.MustCompile(`Got input\(s\) \[([^]]*)\]`)
 
 func sortGot(text string) string {
@@ -190,7 +190,7 @@ func askGRPC(client kserve.GRPCInferenceServiceClient, request *kserve.ModelInfe
 	return text.String()
 }
 
-// zeros are the bytes of n elements of a type; strings are empty.
+// zeros returns the bytes of n zero elements of a type; strings are empty.
 func zeros(dataType string, n int64) []byte {
 	if dataType == "BYTES" {
 		return make([]byte, 4*n)
@@ -208,7 +208,7 @@ func texts(values ...string) []byte {
 	return data
 }
 
-// writtenRequests are requests that were chosen by hand.
+// writtenRequests returns hand-written requests.
 func writtenRequests() []sent {
 	var list []sent
 	add := func(model string, inputs ...sentInput) { list = append(list, sent{model: model, inputs: inputs}) }
@@ -222,7 +222,7 @@ func writtenRequests() []sent {
 	with := func(i sentInput, data []byte) sentInput { i.data = data; return i }
 	a, b := in("A", "FP32", 2), in("B", "INT32", 3)
 
-	// How many and which.
+	// The number and names of inputs.
 	add("plain", a)
 	add("plain", a, b)
 	add("plain", b, a)
@@ -334,13 +334,13 @@ func writtenRequests() []sent {
 		add("texts", sentInput{"A", "BYTES", []int64{2, 0}, data})
 	}
 
-	// Wanted outputs.
+	// Requested outputs.
 	for _, outputs := range [][]string{{"SEEN"}, {"OTHER"}, {"SEEN", "OTHER"}, {""}} {
 		list = append(list, sent{model: "plain", inputs: []sentInput{a}, outputs: outputs}, sent{model: "plain", inputs: []sentInput{b}, outputs: outputs})
 	}
 	list = append(list, sent{model: "out_more", inputs: []sentInput{in("A", "FP32", 1)}, outputs: []string{"P", "O"}})
 
-	// Without a header.
+	// Bodies without a header.
 	for _, model := range []string{"plain", "two", "none", "batched", "optional", "text", "text_batch", "texts", "strings", "flags", "wild", "wilder", "fixed", "wild_batch", "half", "long", "reshape", "same_name"} {
 		for _, data := range []string{"", "ab", "\x00\x00\x80\x3f\x00\x00\x00\x40", "0123456789ab", strings.Repeat("x", 32)} {
 			list = append(list, sent{model: model, raw: []byte(data)})
@@ -349,7 +349,7 @@ func writtenRequests() []sent {
 	return list
 }
 
-// randomRequests makes requests that are nearly right.
+// randomRequests makes requests that are almost valid.
 func randomRequests(n int) []sent {
 	random := rand.New(rand.NewPCG(1, 2))
 	models := slices.Sorted(func(yield func(string) bool) {
@@ -384,7 +384,7 @@ func randomRequests(n int) []sent {
 			}
 			r.inputs = append(r.inputs, in)
 		}
-		// Of several bad inputs Triton may name any.
+		// Triton may name any of several bad inputs.
 		bad := random.IntN(max(len(r.inputs), 1))
 		for range random.IntN(3) {
 			spoil(random, &r, bad)
@@ -405,7 +405,7 @@ func randomRequests(n int) []sent {
 	return list
 }
 
-// spoil changes something of a request or of its k-th input.
+// spoil changes a part of a request or of its k-th input.
 func spoil(random *rand.Rand, r *sent, k int) {
 	if len(r.inputs) <= k || random.IntN(8) == 0 {
 		r.inputs = append(r.inputs, sentInput{name: "Z", dataType: "FP32", shape: []int64{1}})
@@ -434,7 +434,7 @@ func spoil(random *rand.Rand, r *sent, k int) {
 	}
 }
 
-// differs says why this server answers otherwise, "" if it does not.
+// differs returns the reason why this server answers differently, or "".
 func (r sent) differs() string {
 	config := echoModels[r.model]
 	for _, in := range r.inputs {
@@ -457,12 +457,11 @@ func (r sent) differs() string {
 	return ""
 }
 
-// firstOf takes out which of two inputs is named that disagree about the batch.
+// firstOf removes the name of the input from an error about two inputs with different batch sizes.
 var firstOf = regexp.MustCompile(`input '\w+' (batch size does not match other inputs)`)
 
-// TestRequestsSameAsTriton sends good and bad requests to Triton and to this
-// server, over HTTP and gRPC: models see the same of them, and clients get the
-// same answers.
+// TestRequestsSameAsTriton sends good and bad requests to Triton and to this server, over HTTP and
+// gRPC. Models must see the same, and clients must get the same answers.
 func TestRequestsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	files := map[string]string{}

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// TestSchedulingSameAsTriton gives both servers the same loads, of which each next
-// request comes when the one before is seen to wait, and compares what is counted as
-// pending and who is executed together.
+// TestSchedulingSameAsTriton gives both servers the same loads, sending each request once the
+// previous one is seen to wait. It compares the numbers of pending requests and the batches.
 func TestSchedulingSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	directory := t.TempDir()
@@ -56,7 +55,7 @@ func removeIn(t *testing.T, directory string) {
 	}
 }
 
-// schedules tells how the loads went.
+// schedules runs the loads and returns a description of each.
 func (s *runningServer) schedules(directory string) string {
 	var told strings.Builder
 	for _, load := range []struct{ holder, model string }{{"single", "single"}, {"fills", "fills"}, {"holds", "fills"}} {
@@ -95,7 +94,7 @@ func (s *runningServer) schedules(directory string) string {
 		}
 	}
 
-	// One that is late makes way for two that are a preferred size.
+	// A late request yields to two that form a preferred size.
 	var clients sync.WaitGroup
 	answers := make([]string, 3)
 	for i, rows := range []string{"2", "1", "2"} {
@@ -117,8 +116,8 @@ func (s *runningServer) schedules(directory string) string {
 	return told.String()
 }
 
-// TestFailingStepsSameAsTriton has two steps of an ensemble fail that run at once: whichever
-// of them stands first in the ensemble, its error is that of the step which fails first.
+// TestFailingStepsSameAsTriton makes two concurrent steps of an ensemble fail. In any order of the
+// steps, the ensemble's error must be that of the step that fails first.
 func TestFailingStepsSameAsTriton(t *testing.T) {
 	const model = `
 import os, time
@@ -147,7 +146,7 @@ ensemble_scheduling { step [
 	}
 	repository := writeFiles(t, map[string]string{
 		"early/config.pbtxt": step, "early/1/model.py": fmt.Sprintf(model, fmt.Sprintf("open(os.path.join(%q, name), \"w\").close()", marks), "early"),
-		// The other one's error is on its way when the mark is there, and soon there.
+		// When the mark exists, the other step's error is already on its way.
 		"late/config.pbtxt": step, "late/1/model.py": fmt.Sprintf(model, fmt.Sprintf(
 			"while not os.path.exists(os.path.join(%q, name)):\n            time.sleep(0.01)\n        time.sleep(0.5)", marks), "late"),
 		"early_late/config.pbtxt": fmt.Sprintf(ensemble, "early", "late"), "early_late/1/.keep": "",

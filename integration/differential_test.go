@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// yardstick is the directory of a real Triton, which "make differential" compares
-// with. No other run of the tests does, even where one is installed: how another
-// program fares there decides nothing.
+// yardstick returns the directory of a real Triton, with which "make differential" compares. Other
+// test runs skip these tests even if Triton is installed, because its failures say nothing about
+// this server.
 func yardstick(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("NEREID_YARDSTICK")
@@ -58,15 +58,14 @@ func startTriton(t *testing.T, dir, repository string, flags ...string) *running
 		processes := append(s.descendants(), -s.cmd.Process.Pid)
 		_ = s.cmd.Process.Signal(unix.SIGINT)
 		select {
-		case <-s.ended: //nolint:errcheck // how Triton ends is its own business
+		case <-s.ended: //nolint:errcheck // Triton's exit status is not tested
 		case <-time.After(startLimit):
 		}
 		for _, pid := range processes {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	})
-	// Triton's own start hangs now and then on a busy machine; that says nothing
-	// of this server.
+	// On a busy machine Triton sometimes hangs at its start, which says nothing about this server.
 	if !testkit.Within(startLimit, func() bool {
 		status, _, err := s.try("GET", "/v2/health/live", nil, nil)
 		return err == nil && status == http.StatusOK
@@ -76,10 +75,10 @@ func startTriton(t *testing.T, dir, repository string, flags ...string) *running
 	return s
 }
 
-// comparedHeaders are those that clients read.
+// comparedHeaders are the headers that clients read.
 var comparedHeaders = []string{"Content-Type", "Inference-Header-Content-Length", "Content-Encoding"}
 
-// raw sends bytes as they are and reads one answer.
+// raw sends bytes unchanged and reads one reply.
 func (s *runningServer) raw(request []byte) (string, error) {
 	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", s.http), startLimit)
 	if err != nil {
@@ -117,8 +116,8 @@ var (
 	repeated    = regexp.MustCompile(`(  [^\\]*: f\\n)+`)
 )
 
-// normalise takes out what differs between any two servers: times, how deep
-// a recursion went, and what processes take.
+// normalise removes parts that differ between any two servers: times, recursion depths, and the
+// memory of processes.
 func normalise(body []byte) string {
 	body = memoryUsage.ReplaceAll(body, []byte(`"memory_usage":[]`))
 	body = nanoseconds.ReplaceAll(body, []byte(`"$1":N`))
@@ -136,7 +135,7 @@ func httpRequest(method, path, headers, body string) []byte {
 	return []byte(head + "\r\n" + body)
 }
 
-// binaryRequest is the JSON with the bytes of binary inputs behind it.
+// binaryRequest returns the JSON followed by the bytes of binary inputs.
 func binaryRequest(json, tail string) (headers, body string) {
 	return "Inference-Header-Content-Length: " + strconv.Itoa(len(json)), json + tail
 }
@@ -160,7 +159,7 @@ const (
 	fp32 = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[4],"data":[1,2,3,4]}]}`
 )
 
-// comparable reports whether Triton survives a misbehaviour, and answers it.
+// comparable reports whether Triton survives a misbehaviour and replies.
 func comparable(m misbehaviour) bool {
 	return m.want != "" && m.want != dead && !strings.HasPrefix(m.name, "returns_none")
 }
@@ -261,7 +260,7 @@ func httpExchanges() []exchange {
 	add("wanted output", post("two", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]},{"name":"INPUT1","datatype":"INT32","shape":[1],"data":[2]}],"outputs":[{"name":"OUTPUT1"}]}`))
 	add("unknown output", post("two", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}],"outputs":[{"name":"OTHER"}]}`))
 
-	// Bad ones.
+	// Bad requests.
 	for name, body := range map[string]string{
 		"no body": "", "no json": "{", "array": "[]", "null": "null", "no inputs": "{}", "inputs null": `{"inputs":null}`, "inputs empty": `{"inputs":[]}`,
 		"inputs object": `{"inputs":{}}`, "input text": `{"inputs":["x"]}`, "no name": `{"inputs":[{"datatype":"FP32","shape":[4],"data":[1,2,3,4]}]}`,
@@ -335,7 +334,7 @@ func httpExchanges() []exchange {
 	return list
 }
 
-// better are the exchanges whose answers differ on purpose, with the reason.
+// better are the exchanges whose replies differ on purpose, with the reason.
 var better = map[string]string{
 	"GET /v2/models/none/ready":          "later releases of Triton say what is missing, with 404",
 	"bad: too few":                       "later releases of Triton tell too few from too many",
@@ -347,7 +346,8 @@ var better = map[string]string{
 	"gRPC output twice":                  "later releases of Triton refuse it",
 }
 
-// The same requests get the same answers from Triton and from this server.
+// TestSameAsTritonOverHTTP sends the same requests to Triton and this server, and compares the
+// replies.
 func TestSameAsTritonOverHTTP(t *testing.T) {
 	dir := yardstick(t)
 	repository := differentialRepository(t)
@@ -370,7 +370,8 @@ func TestSameAsTritonOverHTTP(t *testing.T) {
 	t.Logf("%d answers differ of %d", different, len(httpExchanges()))
 }
 
-// The script prints what each gRPC call answers, one JSON text a line.
+// TestSameAsTritonOverGRPC runs a script that prints the reply to each gRPC call as one line of
+// JSON.
 func TestSameAsTritonOverGRPC(t *testing.T) {
 	dir := yardstick(t)
 	repository := differentialRepository(t)

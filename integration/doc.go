@@ -1,3 +1,3 @@
-// Package integration tests the real binary with real interpreters and the real
-// tritonclient, as a user would run it. It has no code but tests.
+// Package integration tests the real binary with real interpreters and the real tritonclient, as
+// users run it. It contains only tests.
 package integration

@@ -19,7 +19,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// inFlight are the models of TestDrainFinishesAllKindsOfRequests: each says that it has begun and waits to be let on.
+// inFlight are the models of TestDrainFinishesAllKindsOfRequests. Each signals that it has begun,
+// and waits for permission to continue.
 func inFlight(t *testing.T, signs string) string {
 	waits := func(name string) string {
 		return fmt.Sprintf("open('%[1]s/%[2]s', 'w').close()\n        while not os.path.exists('%[1]s/gate'):\n            time.sleep(0.01)\n", signs, name)
@@ -45,9 +46,10 @@ func inFlight(t *testing.T, signs string) string {
 	return writeFiles(t, files)
 }
 
-// TestDrainFinishesAllKindsOfRequests: a request over HTTP, one that a model has made another one for, events of a decoupled model over
-// HTTP, a unary RPC, a request and a decoupled one on streams, and a stream on which nothing was sent: SIGTERM comes while they are in flight, and
-// all that have a response get the whole of it. Neither the connections nor the streams that clients keep hold up the end.
+// TestDrainFinishesAllKindsOfRequests sends SIGTERM while requests of all kinds are in flight: over
+// HTTP, from a model by BLS, with server-sent events, as a unary RPC, and on streams with one or
+// many responses, plus an idle stream. All requests get their complete response. Connections and
+// streams that clients keep open do not delay the shutdown.
 func TestDrainFinishesAllKindsOfRequests(t *testing.T) {
 	for name, flags := range map[string][]string{"at once": nil, "with a delay": {"--exit-delay-secs=1"}} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +117,7 @@ func TestDrainFinishesAllKindsOfRequests(t *testing.T) {
 					if err == nil {
 						return errors.New("a response too many")
 					}
-					return nil // however the server ends a stream that has nothing in flight
+					return nil // a stream with nothing in flight may end in any way
 				}
 			}
 			for way, begin := range ways {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDrainServesKeptConnections: clients that keep their connections send requests through the signal
-// that ends the server, and none gets an error: the answer that ends a connection
-// says so. The server waits for a connection that is idle, and ends when it goes.
+// TestDrainServesKeptConnections sends requests on keep-alive connections while SIGTERM stops the
+// server. No client may get an error: the response that closes a connection says so. The server
+// waits for an idle connection, and stops when its client closes it.
 func TestDrainServesKeptConnections(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel})
 	s := start(t, testkit.Python(t).Path, repository, "--exit-timeout-secs=7200", "--http-drain-seconds=3600")
@@ -70,7 +70,7 @@ func TestDrainServesKeptConnections(t *testing.T) {
 	if last, err := infer(idle); err != nil || !last {
 		t.Errorf("the client that was idle: got last %v, error %v; want its answer", last, err)
 	}
-	if status := s.wait(startLimit); status != 0 { // the drain, which is longer, is over with the last connection
+	if status := s.wait(startLimit); status != 0 { // the drain, which could last longer, ends with the last connection
 		t.Errorf("exit status %d, want 0", status)
 	}
 	for _, line := range []string{" HTTP service connections", "Found 1 live models and 0 in-flight non-inference requests"} {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// modelFiles are the files of a model whose tensors are "IN0:INT32[1]".
+// modelFiles adds the files of a model. Tensors are written as "IN0:INT32[1]".
 func modelFiles(files map[string]string, name, inputs, outputs, more, code string) {
 	files[name+"/config.pbtxt"] = "backend: \"python\"\n" + tensorLines("input", inputs) + tensorLines("output", outputs) + more
 	files[name+"/1/model.py"] = code
 }
 
-// ensembleFiles are the files of an ensemble, whose steps are "id(IN0=A)->OUT0=B".
+// ensembleFiles adds the files of an ensemble. Steps are written as "id(IN0=A)->OUT0=B".
 func ensembleFiles(files map[string]string, name, inputs, outputs, more string, steps ...string) {
 	var b strings.Builder
 	b.WriteString("platform: \"ensemble\"\n" + tensorLines("input", inputs) + tensorLines("output", outputs) + "ensemble_scheduling {\n")
@@ -36,7 +36,7 @@ func ensembleFiles(files map[string]string, name, inputs, outputs, more string, 
 	files[name+"/1/.keep"] = ""
 }
 
-// tensorLines reads "A", "A:FP32[4]" and "A:INT32[1]?"; nothing said is INT32[1].
+// tensorLines parses "A", "A:FP32[4]" and "A:INT32[1]?"; the default is INT32[1].
 func tensorLines(kind, tensors string) string {
 	var b strings.Builder
 	for _, tensor := range strings.Fields(tensors) {
@@ -57,7 +57,7 @@ func tensorLines(kind, tensors string) string {
 }
 
 const (
-	// echoes gives back the inputs that a request has.
+	// echoes returns the inputs of a request.
 	echoes = `
 import triton_python_backend_utils as pb_utils
 
@@ -68,7 +68,7 @@ class TritonPythonModel:
             for r in requests
         ]
 `
-	// chooses answers with what its input asks for.
+	// chooses returns what its input asks for.
 	chooses = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -88,8 +88,8 @@ class TritonPythonModel:
             raise RuntimeError("boom")
         return pb_utils.InferenceResponse({0: [], 1: [one], 2: [one, other], 6: [other]}[n])
 `
-	// repeats sends as many responses as its input says; 11 fails in between, 12
-	// ends with a response.
+	// repeats sends as many responses as its input says; 11 fails in between, 12 ends with a
+	// response.
 	repeats = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -116,7 +116,7 @@ class TritonPythonModel:
                     send(i)
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
-	// sees answers with what it sees of the request.
+	// sees reports its view of the request.
 	sees = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -131,7 +131,7 @@ class TritonPythonModel:
             ",".join(sorted(r.requested_output_names())), ",".join(t.name() + str(list(t.shape())).replace(" ", "") for t in r.inputs()),
         ])
 `
-	// belongs says by its parameters to which sequence its response belongs.
+	// belongs sets the sequence of its response from its parameters.
 	belongs = `
 import triton_python_backend_utils as pb_utils
 
@@ -147,7 +147,7 @@ class TritonPythonModel:
             for r in requests
         ]
 `
-	// counts answers with how many requests were executed together.
+	// counts returns how many requests were executed together.
 	counts = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -157,7 +157,7 @@ class TritonPythonModel:
         n = np.array([[len(requests)]], np.int32)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", n)]) for _ in requests]
 `
-	// takesTime answers with when it began and ended, in seconds of the machine.
+	// takesTime returns when it began and ended, in seconds of the system clock.
 	takesTime = `
 import time
 import numpy as np
@@ -170,7 +170,7 @@ class TritonPythonModel:
         times = np.array([began, time.monotonic()])
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", times)]) for _ in requests]
 `
-	// waitsForLeave answers when its client has gone.
+	// waitsForLeave answers once its client has gone.
 	waitsForLeave = `
 import os
 import time
@@ -184,7 +184,7 @@ class TritonPythonModel:
             time.sleep(0.001)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", r.inputs()[0].as_numpy())]) for r in requests]
 `
-	// asksEnsemble calls the ensemble that its parameter names.
+	// asksEnsemble calls the ensemble named by its parameter.
 	asksEnsemble = `
 import json
 import triton_python_backend_utils as pb_utils
@@ -212,7 +212,7 @@ class TritonPythonModel:
 
 const oneAsked = `{"inputs":[{"name":"A","datatype":"INT32","shape":[1],"data":[1]}]}`
 
-// stepModels are what the ensembles of these tests call.
+// stepModels returns the models that the ensembles of these tests call.
 func stepModels() (files map[string]string, names []string) {
 	files = make(map[string]string)
 	add := func(name, inputs, outputs, more, code string) {

@@ -3,8 +3,7 @@ package integration
 import "testing"
 
 const (
-	// feeds answers a request for n with 1 to n, as one whole sequence, whose id is
-	// the request's.
+	// feeds answers a request for n with 1 to n, as one complete sequence with the request's id.
 	feeds = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -19,7 +18,7 @@ class TritonPythonModel:
                 sender.send(pb_utils.InferenceResponse([answer], parameters={"sequence_start": i == 1, "sequence_end": i == n}))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
-	// adds answers with the total of a sequence.
+	// adds returns the running total of a sequence.
 	adds = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -40,8 +39,8 @@ class TritonPythonModel:
 `
 )
 
-// TestEnsemblesKeepTheStateOfSequences has ensembles with steps that keep what they know of a
-// sequence, before and behind steps that answer any number of times.
+// TestEnsemblesKeepTheStateOfSequences runs ensembles with stateful steps before and after steps
+// with any number of responses.
 func TestEnsemblesKeepTheStateOfSequences(t *testing.T) {
 	files := make(map[string]string)
 	const streams = "model_transaction_policy { decoupled: true }\n"

@@ -28,7 +28,7 @@ func (s *runningServer) loadAll(names ...string) {
 	}
 }
 
-// ensembleStories are requests and what clients see of them.
+// ensembleStories are requests and the expected replies.
 var ensembleStories = []struct{ ask, want string }{
 	{"http e_two A=[3]", "B[1]=3 C[1]=3 (sequence_id=0 sequence_start=False sequence_end=False)"},
 	{"grpc e_two A=[3]", "B[1]=3 C[1]=3 (sequence_id=0 sequence_start=False sequence_end=False)"},
@@ -69,8 +69,8 @@ var ensembleStories = []struct{ ask, want string }{
 	{"http e_rep A=[1]", "error HTTP end point doesn't support models with decoupled transaction policy"},
 }
 
-// storyEnsembles are the ensembles of the stories, in an order in which they can
-// be loaded.
+// storyEnsembles adds the ensembles of the stories, and returns their names in an order in which
+// they can be loaded.
 func storyEnsembles(files map[string]string) (names []string) {
 	add := func(name, inputs, outputs, more string, steps ...string) {
 		ensembleFiles(files, name, inputs, outputs, more, steps...)
@@ -93,7 +93,7 @@ func storyEnsembles(files map[string]string) (names []string) {
 	return names
 }
 
-// tellStories has the client ask and returns what it saw, by story.
+// tellStories sends the requests and returns the replies, by story.
 func (s *runningServer) tellStories() map[string]string {
 	s.t.Helper()
 	var asks []string
@@ -103,7 +103,7 @@ func (s *runningServer) tellStories() map[string]string {
 	return s.askAll(asks...)
 }
 
-// askAll has the client ask and returns what it saw, by what was asked.
+// askAll sends requests and returns the replies, by request.
 func (s *runningServer) askAll(asks ...string) map[string]string {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "stories")
@@ -136,7 +136,7 @@ func TestEnsemblesAnswerAsTheirStepsDo(t *testing.T) {
 	}
 }
 
-// TestEnsemblesSameAsTriton asks a real Triton the same.
+// TestEnsemblesSameAsTriton sends the same requests to a real Triton.
 func TestEnsemblesSameAsTriton(t *testing.T) {
 	triton := yardstick(t)
 	files, _ := stepModels()
@@ -149,7 +149,7 @@ func TestEnsemblesSameAsTriton(t *testing.T) {
 	}
 }
 
-// brokenEnsembles cannot be loaded, but for the last.
+// brokenEnsembles adds ensembles that cannot be loaded, except the last.
 func brokenEnsembles(files map[string]string) (names []string) {
 	for name, of := range map[string][]string{
 		"e_batch":      {"A", "B", "|max_batch_size: 8\n", "idb4(IN0=A)->OUT0=B"},
@@ -174,8 +174,8 @@ func brokenEnsembles(files map[string]string) (names []string) {
 	return names
 }
 
-// TestBrokenEnsemblesSameAsTriton compares how ensembles that do not fit their
-// models are refused, and the config of one that does.
+// TestBrokenEnsemblesSameAsTriton compares the errors for ensembles that do not fit their models,
+// and the config of one that does.
 func TestBrokenEnsemblesSameAsTriton(t *testing.T) {
 	triton := yardstick(t)
 	files, models := stepModels()
@@ -202,13 +202,13 @@ func TestBrokenEnsemblesSameAsTriton(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, value := range wanted {
-		if key != "ensemble_scheduling" && string(config[key]) != string(value) { // ours has a newer field there
+		if key != "ensemble_scheduling" && string(config[key]) != string(value) { // Nereid's config has a newer field there
 			t.Errorf("config of e_good: %s is %s, want %s", key, config[key], value)
 		}
 	}
 }
 
-// TestEnsembleStepsChooseTheSequence: a model may say to which sequence its response belongs.
+// TestEnsembleStepsChooseTheSequence checks that a model can set the sequence of its response.
 func TestEnsembleStepsChooseTheSequence(t *testing.T) {
 	files, models := stepModels()
 	modelFiles(files, "belongs", "IN0", "OUT0", "", belongs)
@@ -234,8 +234,8 @@ func TestEnsembleStepsChooseTheSequence(t *testing.T) {
 	}
 }
 
-// TestEnsembleStepsAreBatched: steps of many requests are executed together, as the
-// step's model has it.
+// TestEnsembleStepsAreBatched checks that steps of many requests are batched according to the
+// config of the step's model.
 func TestEnsembleStepsAreBatched(t *testing.T) {
 	files := make(map[string]string)
 	const at = 6
@@ -262,8 +262,8 @@ func TestEnsembleStepsAreBatched(t *testing.T) {
 	}
 }
 
-// TestEnsembleStreamStaysWholeAndInOrder: a long stream goes through a step whole and in
-// order, more of it than may be under way at once.
+// TestEnsembleStreamStaysWholeAndInOrder sends a stream through a step that is longer than the
+// ensemble's limit in flight. It must stay complete and in order.
 func TestEnsembleStreamStaysWholeAndInOrder(t *testing.T) {
 	files, models := stepModels()
 	ensembleFiles(files, "e_rep", "A", "B C", "", "rep(IN0=A)->OUT0=X,OUT1=C", "id(IN0=X)->OUT0=B")
@@ -279,14 +279,14 @@ func TestEnsembleStreamStaysWholeAndInOrder(t *testing.T) {
 	if got := told[long]; got != strings.Join(want, " / ") {
 		t.Errorf("a stream of 700 responses: got %.500s …", got)
 	}
-	// The sums of 0 + … + n-1 over what the stream before has said.
+	// The sums 0 + … + n-1 over the numbers of the stream before.
 	if got, want := strings.Count(told[twice], "B[1]="), 120; got != want {
 		t.Errorf("a stream of streams, twice of one model: got %d responses, want %d", got, want)
 	}
 }
 
-// TestModelsCallEnsemblesAroundThem: models may call ensembles, even the one that they are
-// in, as long as somebody can execute it.
+// TestModelsCallEnsemblesAroundThem checks that models may call ensembles, even the one that they
+// are part of, as long as an instance is free.
 func TestModelsCallEnsemblesAroundThem(t *testing.T) {
 	files, models := stepModels()
 	modelFiles(files, "asks", "IN0", "OUT0", `parameters { key: "callee" value { string_value: "e_circle" } }`, asksEnsemble)
@@ -306,8 +306,8 @@ func TestModelsCallEnsemblesAroundThem(t *testing.T) {
 	}
 }
 
-// TestEnsembleInflightBoundsASlowStep: of a step no more is under way than the ensemble allows,
-// although its model could do more at once.
+// TestEnsembleInflightBoundsASlowStep checks that no more requests of a step are in flight than the
+// ensemble allows, although its model could take more.
 func TestEnsembleInflightBoundsASlowStep(t *testing.T) {
 	files := make(map[string]string)
 	modelFiles(files, "time", "IN0", "OUT0:FP64[2]", "instance_group { count: 3 kind: KIND_CPU }\n", takesTime)
@@ -338,7 +338,7 @@ func TestEnsembleInflightBoundsASlowStep(t *testing.T) {
 	}
 }
 
-// TestEnsembleEndsWhenItsClientLeaves: what comes after the step that runs is not begun.
+// TestEnsembleEndsWhenItsClientLeaves checks that the steps after the running one are not started.
 func TestEnsembleEndsWhenItsClientLeaves(t *testing.T) {
 	files, models := stepModels()
 	directory := t.TempDir()
@@ -373,7 +373,7 @@ func TestEnsembleEndsWhenItsClientLeaves(t *testing.T) {
 	}
 }
 
-// clientOutput runs a script of the client and returns what it printed.
+// clientOutput runs a client script and returns its output.
 func (s *runningServer) clientOutput(script string, arguments ...string) string {
 	s.t.Helper()
 	arguments = append([]string{runScript, filepath.Join("testdata", script), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc)}, arguments...)

@@ -18,8 +18,8 @@ func isUnpacking(environments string) bool {
 	return err == nil && len(found) > 0
 }
 
-// TestLoadsWhileUnpacking loads a model while an archive is unpacked for another, and then ends
-// the server, which gives the unpacking up and leaves nothing of it.
+// TestLoadsWhileUnpacking loads a model while an archive is unpacked for another, and then stops
+// the server, which must abandon the unpacking and leave nothing of it.
 func TestLoadsWhileUnpacking(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "m/1/model.py": tellingModel,
@@ -28,7 +28,7 @@ func TestLoadsWhileUnpacking(t *testing.T) {
 	environments := filepath.Join(t.TempDir(), "environments")
 	pack(t, root+"/m/env.tar.gz", largeEnvironment(t))
 	s := start(t, testkit.Python(t).Path, root, cacheFlag(environments), "--model-control-mode=explicit")
-	loaded := make(chan struct{}) // closed when the load has been answered, or the server has gone
+	loaded := make(chan struct{}) // closed when the load has been answered, or the server is gone
 	go func() {
 		defer close(loaded)
 		_, _, _ = s.try("POST", "/v2/repository/models/m/load", nil, nil)
@@ -48,8 +48,8 @@ func TestLoadsWhileUnpacking(t *testing.T) {
 	}
 }
 
-// TestKilledWhileUnpacking kills a server in the middle of an unpacking: the next one unpacks
-// anew, and nothing of the first is left.
+// TestKilledWhileUnpacking kills a server in the middle of unpacking. The next server must unpack
+// from the start, and remove the rest of the first attempt.
 func TestKilledWhileUnpacking(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"models/m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "models/m/1/model.py": tellingModel,
@@ -100,17 +100,18 @@ func TestServersUnpackOnce(t *testing.T) {
 	}
 }
 
-// TestReadOnlyServer runs a server as a user who may write neither to the repository nor to the
-// cache, in which another has unpacked the environment: it serves from there, and refuses a model
-// whose environment is not there. Without a named cache it has one of its own, which ends with it.
+// TestReadOnlyServer runs a server as a user who can write neither to the repository nor to the
+// cache, into which another server has unpacked the environment. It uses that environment, and
+// rejects a model whose environment is not cached. Without a configured cache it creates a
+// temporary one.
 func TestReadOnlyServer(t *testing.T) {
-	archive := testkit.Environment(t, "conda.tar.gz") // with an interpreter that any user may run
+	archive := testkit.Environment(t, "conda.tar.gz") // its interpreter can be run by any user
 	base, err := os.MkdirTemp("", "read-only-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(base) })
-	// mode sets the modes below a directory: writable for its owner, or for nobody.
+	// mode sets the modes below a directory: writable for its owner, or read-only.
 	mode := func(top string, writable bool) {
 		t.Helper()
 		if err := filepath.WalkDir(top, func(path string, e os.DirEntry, err error) error {
@@ -215,8 +216,9 @@ func TestReadOnlyServer(t *testing.T) {
 	}
 }
 
-// TestSecondStartReadsNoEnvironment starts servers with a large environment: the first reads
-// the archive, the second neither that nor what was unpacked, and is as quick as one without.
+// TestSecondStartReadsNoEnvironment starts servers with a large environment. The first reads the
+// archive. The second reads neither the archive nor the unpacked files, and starts as fast as a
+// server without an environment.
 func TestSecondStartReadsNoEnvironment(t *testing.T) {
 	pieces, piece := 4, int64(16<<20)
 	if testkit.Long() {

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestEnvCommandBesideAServer lists, checks and prunes the cache of a server that runs: what its model uses
-// stays until the model is unloaded.
+// TestEnvCommandBesideAServer lists, checks and prunes the cache of a running server. The
+// environment of a loaded model must stay until the model is unloaded.
 func TestEnvCommandBesideAServer(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "m/1/model.py": tellingModel,

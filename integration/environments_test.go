@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// tellingModel tells in which environment it is, and has its config completed there.
+// tellingModel reports its environment, and completes its config there.
 const tellingModel = `
 import ctypes, json, os, subprocess, sys
 import numpy as np
@@ -43,7 +43,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([out]) for _ in requests]
 `
 
-// told is what a tellingModel says.
+// told is the report of a tellingModel.
 type told struct {
 	Python, Numpy, Prefix, Shell string
 	PID                          int
@@ -55,7 +55,7 @@ func inEnvironment(value string) string {
 	return fmt.Sprintf("backend: \"python\"\nparameters { key: \"EXECUTION_ENV_PATH\" value { string_value: %q } }\n", value)
 }
 
-// asks a tellingModel; the error is the server's, or that of the way.
+// asks queries a tellingModel. The error is the server's or a transport error.
 func (s *runningServer) asks(model string) (told, error) {
 	s.t.Helper()
 	const body = `{"inputs":[{"name":"IN","datatype":"FP32","shape":[1],"data":[1]}],"outputs":[{"name":"OUT"}]}`
@@ -86,7 +86,7 @@ func (s *runningServer) mustAsk(model string) told {
 	return t
 }
 
-// versionsOf returns the versions of the Python of an environment and of its numpy.
+// versionsOf returns the versions of an environment's Python and numpy.
 func versionsOf(t *testing.T, python string) (version, numpy string) {
 	t.Helper()
 	output, err := exec.Command(python, "-c", "import sys, numpy; print('%d.%d.%d' % sys.version_info[:3], numpy.__version__)").Output()
@@ -97,8 +97,9 @@ func versionsOf(t *testing.T, python string) (version, numpy string) {
 	return fields[0], fields[1]
 }
 
-// TestModelsOnTheirOwnPythons serves models on the oldest Python with numpy 1 and on the newest,
-// and on the interpreter of the server, at once: a virtual environment and an interpreter by its path.
+// TestModelsOnTheirOwnPythons serves models at once on the oldest Python with numpy 1, on the
+// newest, and on the server's interpreter, given as virtual environments and as paths of
+// interpreters.
 func TestModelsOnTheirOwnPythons(t *testing.T) {
 	servedAtOnce(t, map[string]string{
 		"oldest": testkit.Environment(t, "uv-oldest"),
@@ -106,16 +107,16 @@ func TestModelsOnTheirOwnPythons(t *testing.T) {
 	}, nil, []string{"--backend-config=python,stub-template=off"})
 }
 
-// TestModelsOnRelocatedPythons does so with interpreters that lie where they were not built: in
-// the layout of conda, and Python 3.14.
+// TestModelsOnRelocatedPythons does the same with interpreters that were moved after they were
+// built, in the layout of conda, and with Python 3.14.
 func TestModelsOnRelocatedPythons(t *testing.T) {
 	for _, name := range []string{"conda", "standalone"} {
 		t.Run(name, func(t *testing.T) { servedAtOnce(t, map[string]string{name: testkit.Environment(t, name)}, nil) })
 	}
 }
 
-// servedAtOnce serves a model in each environment, by model what the parameter names, and one
-// on the interpreter of the server; with each of some sets of flags.
+// servedAtOnce serves one model for each value of environments, named by its key, and one on the
+// server's interpreter. It does so with each set of flags.
 func servedAtOnce(t *testing.T, environments map[string]string, sets ...[]string) {
 	t.Helper()
 	python := testkit.Python(t)
@@ -190,7 +191,7 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
 
-// streamCallingModel calls a streamingModel and tells its answers, with its own version last.
+// streamCallingModel calls a streamingModel and returns its answers, followed by its own version.
 const streamCallingModel = `
 import sys
 import numpy as np
@@ -208,7 +209,7 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([told], object))])
 `
 
-// TestCallsBetweenEnvironments has a model in one environment call a decoupled one in another.
+// TestCallsBetweenEnvironments makes a model in one environment call a decoupled one in another.
 func TestCallsBetweenEnvironments(t *testing.T) {
 	caller, callee := testkit.Environment(t, "uv-newest"), testkit.Environment(t, "uv-oldest")
 	root := writeFiles(t, map[string]string{
@@ -227,8 +228,8 @@ func TestCallsBetweenEnvironments(t *testing.T) {
 	}
 }
 
-// TestPackedCondaEnvironment runs a model in what conda-pack has packed: it is unpacked and
-// relocated, its variables are set, and its programs run.
+// TestPackedCondaEnvironment runs a model in an archive made by conda-pack. The archive must be
+// unpacked and relocated, its variables set, and its programs must run.
 func TestPackedCondaEnvironment(t *testing.T) {
 	archive := testkit.Environment(t, "conda.tar.gz")
 	root := writeFiles(t, map[string]string{"m/config.pbtxt": inEnvironment(archive), "m/1/model.py": tellingModel})
@@ -258,8 +259,8 @@ func TestPackedCondaEnvironment(t *testing.T) {
 	}
 }
 
-// TestPythonBasedBackendHasItsEnvironment has the archive of a backend beside its model.py, and
-// a model of it that names another environment.
+// TestPythonBasedBackendHasItsEnvironment packs a backend's environment next to its model.py, and
+// has one model that names a different environment.
 func TestPythonBasedBackendHasItsEnvironment(t *testing.T) {
 	other := testkit.Environment(t, "uv-oldest")
 	backends := writeFiles(t, map[string]string{"llm/model.py": tellingModel})
@@ -277,8 +278,8 @@ func TestPythonBasedBackendHasItsEnvironment(t *testing.T) {
 	}
 }
 
-// TestEnvironmentsThatCannotRun names what is missing, and the command that mends it, in the load
-// error; the model loads when it is mended.
+// TestEnvironmentsThatCannotRun checks that the load error names the missing part and the command
+// that installs it, and that the model loads afterwards.
 func TestEnvironmentsThatCannotRun(t *testing.T) {
 	empty := t.TempDir()
 	base, err := exec.Command(testkit.Python(t).Path, "-c", "import sys; print(sys._base_executable)").Output()
@@ -334,8 +335,8 @@ func TestEnvironmentsThatCannotRun(t *testing.T) {
 	}
 }
 
-// TestRequirementsBecomeTheEnvironment has the environment of a model made from its
-// requirements.txt, once for two models; without the setting the file means nothing.
+// TestRequirementsBecomeTheEnvironment checks that a model's environment is built from its
+// requirements.txt, once for two models, and that the file has no effect without the setting.
 func TestRequirementsBecomeTheEnvironment(t *testing.T) {
 	wheels, tools := testkit.Environment(t, "wheels"), testkit.Environment(t, "tools")
 	python := testkit.Python(t)

@@ -8,13 +8,12 @@ import (
 	"testing"
 )
 
-// examples are the clients of examples/models, and what each prints when it has
-// had the right answers.
+// examples are the clients of examples/models, and the output of each on success.
 var examples = []struct {
 	client string
 	pass   string
-	skip   string // the package without which it skips itself; "" if there is none
-	beyond bool   // Triton does not do what it shows
+	skip   string // the package without which the client skips itself, or ""
+	beyond bool   // it shows a feature that Triton lacks
 }{
 	{"add_sub", "add_sub", "", false},
 	{"pytorch", "pytorch", "torch", false},
@@ -43,15 +42,15 @@ var examples = []struct {
 	{"warm_up", "warm_up", "", false},
 }
 
-// exampleFlag is what one of the examples needs of the server.
+// exampleFlag is a server flag that one of the examples needs.
 const exampleFlag = "--cache-config=local,size=1048576"
 
 const exampleRepository = "../examples/models"
 
-// runExamples runs every client of examples/models against the server, less
-// those that Triton cannot satisfy if it is one.
+// runExamples runs every client of examples/models against the server. On Triton it leaves out the
+// clients that Triton cannot satisfy.
 func (s *runningServer) runExamples(t *testing.T, triton bool) {
-	// One command line fits all.
+	// All clients accept the same options.
 	options := []string{
 		"--host=127.0.0.1", fmt.Sprintf("--http-port=%d", s.http), fmt.Sprintf("--grpc-port=%d", s.grpc), fmt.Sprintf("--metrics-port=%d", s.metrics),
 	}
@@ -83,14 +82,15 @@ func (s *runningServer) runExamples(t *testing.T, triton bool) {
 	}
 }
 
-// TestExamplesRunTheirClients serves examples/models as a newcomer does and runs each client.
+// TestExamplesRunTheirClients serves examples/models like a newcomer and runs each client.
 func TestExamplesRunTheirClients(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
-			s := start(t, python.Path, exampleRepository, exampleFlag, "--strict-outputs=true") // outputs are as the examples say
+			s := start(t, python.Path, exampleRepository, exampleFlag, "--strict-outputs=true") // outputs must match the configs of the examples
 			s.runExamples(t, false)
 			s.stop()
-			// Each instance says good-bye, the three of custom_metrics too; the identity models have no finalize.
+			// Each instance logs a message in finalize, including the three of custom_metrics; the
+			// identity models have no finalize.
 			if got, want := strings.Count(s.log.String(), "Cleaning up..."), 18; got != want {
 				t.Errorf("%d instances said that they clean up, want %d", got, want)
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// generateModels are what the requests of testdata/generate.jsonl are made to.
+// generateModels creates the models for the requests of testdata/generate.jsonl.
 func generateModels(t *testing.T) string {
 	return writeFiles(t, map[string]string{
 		"echo/config.pbtxt": `
@@ -76,8 +76,8 @@ model_transaction_policy { decoupled: true }
 input [ { name: "N" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 `,
-		// It sends N numbers, an error in the place of the one that "fail" says, and
-		// writes how many it has sent, and what became of it, where "told" says.
+		// It sends N numbers, with an error instead of number "fail". It writes the count and the
+		// outcome to the file "told".
 		"dec/1/model.py": `
 import json
 
@@ -122,7 +122,7 @@ class TritonPythonModel:
 	})
 }
 
-// generation is a request to a generate endpoint and the reply of a Triton.
+// generation is a request to a generate endpoint and Triton's reply.
 type generation struct {
 	Path, Body, Method string
 	Headers            map[string]string
@@ -150,7 +150,7 @@ func readGenerations(t *testing.T) (list []generation) {
 	}
 }
 
-// check makes the request and compares the reply.
+// check sends the request and compares the reply.
 func (g *generation) check(t *testing.T, s *runningServer) {
 	t.Helper()
 	r, err := http.NewRequest(g.Method, fmt.Sprintf("http://127.0.0.1:%d/v2/models/%s", s.http, g.Path), strings.NewReader(g.Body))
@@ -175,8 +175,8 @@ func (g *generation) check(t *testing.T, s *runningServer) {
 	}
 }
 
-// TestGenerateRepliesAsTritonDoes: each row of testdata/generate.jsonl is what a Triton
-// has answered.
+// TestGenerateRepliesAsTritonDoes compares replies with the rows of testdata/generate.jsonl, which
+// are Triton's replies.
 func TestGenerateRepliesAsTritonDoes(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, generateModels(t))
 	for _, g := range readGenerations(t) {
@@ -184,7 +184,7 @@ func TestGenerateRepliesAsTritonDoes(t *testing.T) {
 	}
 }
 
-// TestGenerationsSameAsTriton: and a Triton still does.
+// TestGenerationsSameAsTriton checks the recorded replies against a real Triton.
 func TestGenerationsSameAsTriton(t *testing.T) {
 	s := startTriton(t, yardstick(t), generateModels(t))
 	for _, g := range readGenerations(t) {
@@ -200,18 +200,19 @@ func TestGenerateForwardsHeaders(t *testing.T) {
 	}
 }
 
-// TestServerSentEventsOverRealClients: httpx-sse, and what LLM gateways do by hand.
+// TestServerSentEventsOverRealClients reads events with httpx-sse, and with hand-written code like
+// that of LLM gateways.
 func TestServerSentEventsOverRealClients(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, generateModels(t))
 	s.runClient("generate.py")
 }
 
-// TestUnreadEventsHoldTheModelUp: the model fills its window and the sockets, and waits;
-// when its client leaves, its request is cancelled.
+// TestUnreadEventsHoldTheModelUp checks that the model fills its window and the sockets, and then
+// waits. When its client disconnects, its request is cancelled.
 func TestUnreadEventsHoldTheModelUp(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, generateModels(t))
 	told := filepath.Join(t.TempDir(), "told")
-	const many = 1 << 20 // of 256 KiB each, which no buffer holds
+	const many = 1 << 20 // 256 KiB each, more than any buffer holds
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/v2/models/dec/generate_stream", s.http),
@@ -234,8 +235,8 @@ func TestUnreadEventsHoldTheModelUp(t *testing.T) {
 		}
 		return string(b)
 	}
-	// It goes on until everything between it and the client is full: then it has sent
-	// the same for as long as other requests take.
+	// The model continues until every buffer on the way to the client is full. Then its count stays
+	// the same while other requests are answered.
 	s.until("held up", func() bool {
 		before := content()
 		for range 100 {

@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// launchOnFakes launches a server that sees the devices of the stand-ins, with variables of
-// its environment, "NAME=value".
+// launchOnFakes launches a server that sees the fake devices, with additional environment
+// variables, "NAME=value".
 func launchOnFakes(t *testing.T, repository string, environment []string, flags ...string) *runningServer {
 	t.Helper()
 	program := append([]string{"env", "LD_LIBRARY_PATH=" + fakecuda.Dir(t)}, environment...)
 	return launchBehind(t, program, testkit.Python(t).Path, repository, flags...)
 }
 
-// places asks a model until instances have answered on so many devices, and returns
+// places sends requests to a model until instances on that many devices have answered, and returns
 // "<kind> <device> <instance>" of each, sorted.
 func (s *runningServer) places(model string, devices int) []string {
 	s.t.Helper()
@@ -56,8 +56,8 @@ func (s *runningServer) places(model string, devices int) []string {
 	return list
 }
 
-// TestInstancesArePlacedOnDevices has models of each kind of placement on a machine with
-// two GPUs.
+// TestInstancesArePlacedOnDevices loads models with each kind of placement on a machine with two
+// GPUs.
 func TestInstancesArePlacedOnDevices(t *testing.T) {
 	files := map[string]string{}
 	models := map[string]struct {
@@ -112,8 +112,8 @@ func TestInstancesArePlacedOnDevices(t *testing.T) {
 	}
 }
 
-// TestVisibleDevicesAreThoseOfTheDriver: the server hides and orders nothing itself, and hands
-// the variable on to models as it is.
+// TestVisibleDevicesAreThoseOfTheDriver checks that the server neither hides nor reorders devices,
+// and passes the variable to models unchanged.
 func TestVisibleDevicesAreThoseOfTheDriver(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel})
 	for _, c := range []struct{ visible, want string }{{"1", "GPU 0 m_0"}, {"", "CPU 0 m_0"}, {"1,0", "GPU 0 m_0, GPU 1 m_0"}} {
@@ -130,7 +130,7 @@ func TestVisibleDevicesAreThoseOfTheDriver(t *testing.T) {
 	}
 }
 
-// TestDevicesBelowTheMinimumAreLeftOut: device 3 of the stand-ins has compute capability 5.2.
+// TestDevicesBelowTheMinimumAreLeftOut uses device 3 of the fakes, with compute capability 5.2.
 func TestDevicesBelowTheMinimumAreLeftOut(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"m/config.pbtxt": placedConfig + "instance_group [ { kind: KIND_GPU } ]", "m/1/model.py": placedModel,
@@ -152,8 +152,8 @@ func TestDevicesBelowTheMinimumAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestMetricsOfDevices reads them while the helper measures, after it was killed, and where
-// they are not wanted.
+// TestMetricsOfDevices reads them while the helper measures, after it was killed, and while they
+// are disabled.
 func TestMetricsOfDevices(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel})
 	s := launchOnFakes(t, repository, nil, "--metrics-interval-ms=0")
@@ -200,7 +200,7 @@ func TestMetricsOfDevices(t *testing.T) {
 	s.until("without a device helper", func() bool { return len(s.deviceHelpers()) == 0 })
 }
 
-// TestMemoryLimitRefusesLoads: 100 MiB are used on each device, a tenth of the first and a
+// TestMemoryLimitRefusesLoads has 100 MiB in use on each device, a tenth of the first and a
 // twentieth of the second.
 func TestMemoryLimitRefusesLoads(t *testing.T) {
 	files := map[string]string{}
@@ -230,8 +230,8 @@ func (s *runningServer) deviceHelpers() (pids []int) {
 	return pids
 }
 
-// TestDeviceHelperEndsWithTheServer kills the server while the driver hangs: the helper must
-// not outlive it.
+// TestDeviceHelperEndsWithTheServer kills the server while the driver hangs. The helper must not
+// outlive it.
 func TestDeviceHelperEndsWithTheServer(t *testing.T) {
 	s := launchOnFakes(t, writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel}), []string{fakecuda.Init + "=hang"})
 	var children []int
@@ -246,8 +246,8 @@ func TestDeviceHelperEndsWithTheServer(t *testing.T) {
 	s.gone(children)
 }
 
-// TestScriptsForDevicesRunOnTheFakes runs what "make test-gpu" and "make bench-gpu" run on a machine with a GPU and
-// without torch.
+// TestScriptsForDevicesRunOnTheFakes runs the scripts of "make test-gpu" and "make bench-gpu" as on
+// a machine with a GPU and without torch.
 func TestScriptsForDevicesRunOnTheFakes(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {

@@ -18,14 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// imageRoot is a root as Dockerfile lays it out, in which programs run as in a container.
+// imageRoot is a root file system with the layout of the Dockerfile, in which programs run as in a
+// container.
 type imageRoot struct {
 	t     *testing.T
 	root  string
-	paths string // what the base image would have
+	paths string // those of the base image
 }
 
-// makeImage lays out an image with a binary. It skips where this machine lets nobody make mounts.
+// makeImage creates an image with a binary. It skips the test if this machine does not allow
+// mounts.
 func makeImage(t *testing.T, binary string, base ...string) *imageRoot {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -41,13 +43,14 @@ func makeImage(t *testing.T, binary string, base ...string) *imageRoot {
 	return im
 }
 
-// line is the command line that starts a program of the image as a user.
+// line returns the command line that starts a program of the image as a user.
 func (im *imageRoot) line(user, models string, program ...string) []string {
 	uid, gid, _ := strings.Cut(user, ":")
 	return append([]string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "testdata/in_image.sh", im.root, uid, gid, models, im.paths}, program...)
 }
 
-// pythonBase is what the Python of the tests needs of this machine, in the place of an image of Python.
+// pythonBase returns the paths of this machine that the tests' Python needs, instead of an image of
+// Python.
 func pythonBase(t *testing.T, python string) []string {
 	t.Helper()
 	output, err := exec.Command(python, "-c", "import sys; print(sys.prefix, sys.base_prefix)").Output()
@@ -66,7 +69,7 @@ func pythonBase(t *testing.T, python string) []string {
 	return paths
 }
 
-// first is the process that is number 1 in the container.
+// first returns the process with number 1 in the container.
 func (s *runningServer) first() int {
 	s.t.Helper()
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", s.cmd.Process.Pid, s.cmd.Process.Pid))
@@ -80,7 +83,7 @@ func (s *runningServer) first() int {
 	return pid
 }
 
-// endAsInPod sends SIGTERM to process 1 and wants a graceful end of all.
+// endAsInPod sends SIGTERM to process 1 and expects a graceful shutdown.
 func (s *runningServer) endAsInPod() {
 	s.t.Helper()
 	all := s.descendants()
@@ -91,7 +94,7 @@ func (s *runningServer) endAsInPod() {
 	s.gone(all)
 }
 
-// zombie reports whether a process below the server has ended and not been waited for.
+// zombie reports whether there is a zombie below the server.
 func (s *runningServer) zombie() bool {
 	return slices.ContainsFunc(s.descendants(), func(pid int) bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -99,8 +102,10 @@ func (s *runningServer) zombie() bool {
 	})
 }
 
-// TestImageServes: in the image's root, read-only, without /dev/shm, the server is process 1 of a container and serves KServe's command
-// line as the image's user and as any other of group 0; so does `serve`. SIGTERM ends all with status 0, and nothing that a model leaves stays a zombie.
+// TestImageServes runs the server as process 1 of a container in a read-only image root without
+// /dev/shm. It must serve KServe's command line as the image's user and as any other user of group
+// 0, and so must `serve`. SIGTERM must stop it with status 0. Processes that models leave behind
+// must not stay zombies.
 func TestImageServes(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {
@@ -117,7 +122,8 @@ func TestImageServes(t *testing.T) {
 	for _, user := range []string{"1000:1000", "54321:0"} {
 		t.Run(strings.ReplaceAll(user, ":", " "), func(t *testing.T) {
 			im := makeImage(t, binary, pythonBase(t, python)...)
-			// The ports of launchProgram stand behind KServe's, as arguments of an InferenceService do.
+			// The ports of launchProgram follow KServe's arguments, like the arguments of an
+			// InferenceService.
 			s := launchProgram(t, im.line(user, models, kserve...), python, "/mnt/models")
 			s.waitReady()
 			if _, body := s.request("POST", "/v2/models/m/infer", request); !strings.Contains(body, `"`+user+` False False"`) {
@@ -137,7 +143,7 @@ func TestImageServes(t *testing.T) {
 		}
 		port := testkit.Port(t)
 		t.Setenv("IMAGE_ENV", fmt.Sprintf("SAGEMAKER_BIND_TO_PORT=%d SAGEMAKER_TRITON_ADDITIONAL_ARGS=--backend-config=python,python-executable=%s", port, python))
-		// The shell drops the flags of launchProgram: SageMaker gives none.
+		// The shell drops the flags of launchProgram: SageMaker passes none.
 		s := launchProgram(t, im.line("1000:1000", models, "nereid-entrypoint", "sh", "-c", "exec serve"), "", "/mnt/models")
 		s.http = port
 		s.until("healthy", func() bool {
@@ -151,7 +157,8 @@ func TestImageServes(t *testing.T) {
 	})
 }
 
-// TestImageOfTheBinaryAlone: nothing but what the layout makes, and a static binary in it.
+// TestImageOfTheBinaryAlone checks that the image has only the files of the layout, and a static
+// binary.
 func TestImageOfTheBinaryAlone(t *testing.T) {
 	binary, err := filepath.Abs("../bin/nereid-under-test-static")
 	if err != nil {
@@ -183,7 +190,7 @@ func TestImageOfTheBinaryAlone(t *testing.T) {
 	s.endAsInPod()
 }
 
-// TestImageHasTimeZones: what an image from scratch needs so that TZ and the zones that programs name are known there.
+// TestImageHasTimeZones checks that an image from scratch knows TZ and the named time zones.
 func TestImageHasTimeZones(t *testing.T) {
 	output, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -209,7 +216,8 @@ func TestImageHasTimeZones(t *testing.T) {
 	}
 }
 
-// TestDockerfileIsThatOfTheLayout: what the Dockerfile says of itself agrees with what is here, as no builder may be.
+// TestDockerfileIsThatOfTheLayout compares the Dockerfile with the layout, because tests cannot run
+// an image builder.
 func TestDockerfileIsThatOfTheLayout(t *testing.T) {
 	content, err := os.ReadFile("../Dockerfile")
 	if err != nil {

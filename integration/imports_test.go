@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// askModel has a model of a seat answer.
+// askModel sends a request to a model of a seat.
 func (s *seat) askModel(model string) (status int, body string, err error) {
 	response, err := http.Post(s.address("/v2/models/"+model+"/infer"), "application/json",
 		strings.NewReader(`{"inputs": [{"name": "X", "shape": [1], "datatype": "INT32", "data": [0]}]}`))
@@ -38,8 +38,9 @@ func (s *seat) modelAnswers(t *testing.T, model, number string) {
 	}
 }
 
-// TestDevWatchesImportsElsewhere changes code outside of the directories of models: a module that two of them import, one
-// that is imported in execute, and modules that are not there when they are imported.
+// TestDevWatchesImportsElsewhere changes code outside the models' directories: a module that two
+// models import, a module that is imported in execute, and modules that do not exist yet when they
+// are imported.
 func TestDevWatchesImportsElsewhere(t *testing.T) {
 	modules := t.TempDir()
 	t.Setenv("PYTHONPATH", modules)
@@ -81,7 +82,7 @@ func TestDevWatchesImportsElsewhere(t *testing.T) {
 	s.modelAnswers(t, "both", "45")
 	s.modelAnswers(t, "one", "4")
 
-	put("later.py", "from lacking import K") // which loads are not aware of
+	put("later.py", "from lacking import K") // which loads do not notice
 	var body string
 	if !testkit.Within(startLimit, func() bool {
 		status := 0
@@ -102,7 +103,8 @@ func TestDevWatchesImportsElsewhere(t *testing.T) {
 	}
 }
 
-// fastModule is an extension module, for Pythons that have no headers here: its parts are laid out as all of them have them.
+// fastModule is an extension module that builds without Python headers. It declares the structures
+// itself, which are the same in all supported versions.
 const fastModule = `
 typedef struct { long references; void *type; void *init; long index; void *copy; const char *name, *doc; long size; void *rest[5]; } definition;
 void *PyModule_Create2(definition *, int);
@@ -111,7 +113,8 @@ static definition fast = {1, 0, 0, 0, 0, "fast", 0, -1};
 void *PyInit_fast(void) { void *module = PyModule_Create2(&fast, 1013); PyModule_AddIntConstant(module, "N", %s); return module; }
 `
 
-// TestDevWatchesExtensionModules builds a module anew that two models import, in a directory of its own and in one of theirs.
+// TestDevWatchesExtensionModules rebuilds a module that two models import, in a directory of its
+// own and in that of one model.
 func TestDevWatchesExtensionModules(t *testing.T) {
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
@@ -155,7 +158,8 @@ func TestDevWatchesExtensionModules(t *testing.T) {
 	}
 }
 
-// modelThatWrites is a model that at each load of an instance counts it, and writes the number into a module that it imports later.
+// modelThatWrites counts each load of an instance, and writes the count into a module that it
+// imports later.
 const modelThatWrites = `
 import pathlib, sys, time
 counter = pathlib.Path(__file__).with_name("loads.txt")
@@ -170,8 +174,9 @@ sys.dont_write_bytecode = True
 module = __import__(made.stem)
 `
 
-// TestDevPassesOverWhatLoadsWrite has models that write other code into a module of theirs at each load: in the model's directory, quickly or
-// long before the load ends, and outside of it by each of two instances. They are not loaded for ever, and still for what a person saves.
+// TestDevPassesOverWhatLoadsWrite has models that overwrite one of their modules at each load: in
+// the model's directory, quickly or long before the load ends, and outside of it by each of two
+// instances. They must not reload for ever, but must still reload when a user saves a file.
 func TestDevPassesOverWhatLoadsWrite(t *testing.T) {
 	modules := t.TempDir()
 	writing := func(path, wait string) string {
@@ -224,7 +229,7 @@ func TestDevPassesOverWhatLoadsWrite(t *testing.T) {
 		for model := range settled {
 			before[model] = loads(model)
 		}
-		for range 2 { // looks that find this have looked at all
+		for range 2 { // two polls after this have seen all changes
 			number++
 			save(t, filepath.Join(repository, "calm/1/model.py"), fmt.Sprintf(modelThatAnswers, strconv.Itoa(number)))
 			s.modelAnswers(t, "calm", strconv.Itoa(number))

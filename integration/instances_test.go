@@ -18,8 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// placedModel tells which instance it is, and where it runs. A negative number
-// makes it wait for a file.
+// placedModel reports its instance and its placement. A negative number makes it wait for a file.
 const placedModel = `
 import json
 import os
@@ -57,7 +56,7 @@ input [ { name: "N" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "SEEN" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// placed is what the model tells.
+// placed is the report of a placedModel.
 type placed struct {
 	Instance string
 	PID      int
@@ -68,7 +67,7 @@ type placed struct {
 	Count    int
 }
 
-// placement asks a model for its instance.
+// placement queries one instance of a model.
 func (s *runningServer) placement(model string, n int) (p placed, err error) {
 	status, body, err := s.try("POST", "/v2/models/"+model+"/infer", nil,
 		fmt.Appendf(nil, `{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[%d]}]}`, n))
@@ -81,7 +80,7 @@ func (s *runningServer) placement(model string, n int) (p placed, err error) {
 	return p, json.Unmarshal([]byte(seenIn(s.t, body)), &p)
 }
 
-// instancesNow are the instances that answer a few requests at once.
+// instancesNow returns the instances that answer several concurrent requests.
 func (s *runningServer) instancesNow(model string, n int) string {
 	s.t.Helper()
 	var mu sync.Mutex
@@ -108,9 +107,8 @@ func (s *runningServer) instancesNow(model string, n int) string {
 	return strings.Join(list, " ")
 }
 
-// TestInstancesChangeWithoutLoss has loads and the administrator change the number of
-// instances while requests come all the time: none is lost, and what is too many
-// finishes what it has.
+// TestInstancesChangeWithoutLoss changes the number of instances by loads and by the administration
+// endpoint under constant load. No request may be lost, and removed instances must finish theirs.
 func TestInstancesChangeWithoutLoss(t *testing.T) {
 	root := filepath.Join(writeFiles(t, map[string]string{
 		"models/m/config.pbtxt": placedConfig + "instance_group [ { count: 1 kind: KIND_CPU } ]", "models/m/1/model.py": placedModel,
@@ -121,7 +119,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A client asks all the time.
+	// A client sends requests all the time.
 	var stop atomic.Bool
 	var asked atomic.Int64
 	var clients sync.WaitGroup
@@ -142,7 +140,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 	set := func(count int, want string) {
 		t.Helper()
 		status, body := s.request("POST", "/v2/repository/models/m/instances", fmt.Sprintf(`{"count":%d}`, count))
-		// Of those that are too many the answer has what is still busy.
+		// The answer lists the removed instances that are still busy.
 		for _, name := range []string{"m_0_1", "m_0_2"} {
 			body = strings.Replace(body, ","+in(name, "DRAINING"), "", 1)
 		}
@@ -158,7 +156,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 	set(1, in("m_0_0", "READY"))
 	testkit.Eventually(t, startLimit, func() bool { return len(s.stubs()) == 1 })
 
-	// The same by a load, whose config differs in nothing else.
+	// The same by a load whose config has no other change.
 	load := func(groups string) (int, string) {
 		config := `{"backend":"python","input":[{"name":"N","data_type":"TYPE_INT32","dims":[1]}],"output":[{"name":"SEEN","data_type":"TYPE_STRING","dims":[1]}],"instance_group":` + groups + `}`
 		body, err := json.Marshal(map[string]any{"parameters": map[string]any{"config": config}})
@@ -183,7 +181,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 		t.Errorf("of %d requests the statistics say %s", asked.Load(), got)
 	}
 
-	// An instance that is removed finishes what it has. Its successor serves.
+	// A removed instance finishes its requests, and its successor serves.
 	var busy sync.WaitGroup
 	for range 2 {
 		busy.Go(func() {
@@ -211,7 +209,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 	busy.Wait()
 	testkit.Eventually(t, startLimit, func() bool { return len(s.stubs()) == 1 })
 
-	// What does not come up changes nothing.
+	// An instance that fails to start changes nothing.
 	if err := os.WriteFile(filepath.Join(root, "m", "1", "model.py"), []byte(placedModel+"\nraise RuntimeError('worse')\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +237,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 	}
 }
 
-// succeeded returns how many requests have.
+// succeeded returns the number of successful requests.
 func (s *runningServer) succeeded(model string) (n int64) {
 	s.t.Helper()
 	_, body := s.request("GET", "/v2/models/"+model+"/stats", "")
@@ -254,7 +252,7 @@ func (s *runningServer) succeeded(model string) (n int64) {
 	return reply.Models[0].Stats.Success.Count
 }
 
-// TestPassiveInstancesTakeNoRequests has instances that take no work.
+// TestPassiveInstancesTakeNoRequests checks that passive instances execute nothing.
 func TestPassiveInstancesTakeNoRequests(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"mixed/config.pbtxt": placedConfig + "instance_group [ { count: 2 kind: KIND_CPU passive: true }, { count: 1 kind: KIND_CPU } ]", "mixed/1/model.py": placedModel,
@@ -276,7 +274,7 @@ func TestPassiveInstancesTakeNoRequests(t *testing.T) {
 	}
 }
 
-// TestHostPolicyPlacesInstances has instances run where the command line says.
+// TestHostPolicyPlacesInstances checks that instances run where the command line says.
 func TestHostPolicyPlacesInstances(t *testing.T) {
 	var mine unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &mine); err != nil || runtime.NumCPU() < 2 || !mine.IsSet(0) || !mine.IsSet(1) {
@@ -312,8 +310,8 @@ func TestHostPolicyPlacesInstances(t *testing.T) {
 	}
 }
 
-// TestRetiredInstanceFinishesItsSequence ends an instance that has a sequence: that goes on
-// where it is until its end.
+// TestRetiredInstanceFinishesItsSequence removes an instance that has a sequence. The sequence must
+// continue on it to its end.
 func TestRetiredInstanceFinishesItsSequence(t *testing.T) {
 	root := filepath.Join(writeFiles(t, map[string]string{
 		"models/m/config.pbtxt": placedConfig + "sequence_batching { direct { } max_sequence_idle_microseconds: 600000000 } instance_group [ { count: 2 kind: KIND_CPU } ]",
@@ -360,8 +358,7 @@ func TestRetiredInstanceFinishesItsSequence(t *testing.T) {
 	}
 }
 
-// TestWarmupOfStackedBatches warms a model up that gets its batches as one
-// request, behind the rate limiter.
+// TestWarmupOfStackedBatches warms up a model with stacked batches behind the rate limiter.
 func TestWarmupOfStackedBatches(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": warmedConfig + `dynamic_batching { } parameters { key: "BATCH_MODE" value { string_value: "stacked" } } instance_group [ { count: 2 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]` +
@@ -375,8 +372,8 @@ func TestWarmupOfStackedBatches(t *testing.T) {
 	}
 }
 
-// TestSlowRequestsGoRound asks two instances one request after the other, with
-// pauses: people see by the answers that both are up.
+// TestSlowRequestsGoRound sends requests one after the other, with pauses, to two instances. Both
+// must answer, so that users see that both are running.
 func TestSlowRequestsGoRound(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"m/config.pbtxt": loadConfig + "instance_group [ { count: 2 kind: KIND_CPU } ]\n",
@@ -384,7 +381,7 @@ func TestSlowRequestsGoRound(t *testing.T) {
 	}))
 	var names []string
 	for range 5 {
-		time.Sleep(150 * time.Millisecond) // the pause is what it is about, a longer one does as well
+		time.Sleep(150 * time.Millisecond) // the pause is part of the test; a longer one does not matter
 		_, body := s.request("POST", "/v2/models/m/infer", `{"inputs":[{"name":"IN","datatype":"FP32","shape":[1],"data":[1]}]}`)
 		for _, name := range []string{"m_0_0", "m_0_1"} {
 			if strings.Contains(body, name) {

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKilledModelsLoseOnlyWhatTheyExecute kills model processes again and again under twelve
-// clients, more often than a model that dies by itself may. Only what is inside a killed
-// process fails; all else waits for another process, also where there was only one.
+// TestKilledModelsLoseOnlyWhatTheyExecute repeatedly kills model processes under twelve clients,
+// more often than the crash limit of a model would allow. Only requests inside a killed process may
+// fail; all others wait for another process, even if the model has only one.
 func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 	healthy := regexp.MustCompile(`Stub process 'slow_0(_[01])?' is not healthy\.`)
 	for _, instances := range []int{1, 2} {
@@ -74,7 +74,8 @@ func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 			s.until("requests are answered", func() bool { return good.Load() > so+20 })
 			close(stop)
 			clients.Wait()
-			// Beside the request that is executed one may lie ahead, but not in two.
+			// Besides the executing request, one may be queued in the process, but not in two
+			// processes.
 			if n := failed.Load(); n > 2*kills {
 				t.Errorf("%d requests failed, %d were answered; want at most two for each of %d processes that were killed", n, good.Load(), kills)
 			}

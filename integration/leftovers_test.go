@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leavesBehind starts processes that leave its group, and writes their numbers into
-// files beside its directory: a program with a session of its own, a daemon that is
-// a fork of the stub and has lost its parents, and a program without environment.
+// leavesBehind starts processes that leave its process group, and writes their pids into files in
+// its directory: a program in its own session, a daemonized fork of the stub, and a program without
+// environment.
 const leavesBehind = misbehavingHead + `
 class TritonPythonModel:
     def initialize(self, args):
@@ -41,7 +41,7 @@ class TritonPythonModel:
         return answer(requests)
 `
 
-// leftovers are the processes that leavesBehind has started, by what they are.
+// leftovers returns the processes that leavesBehind has started, by kind.
 func leftovers(s *runningServer, root string) map[string]int {
 	s.t.Helper()
 	pids := map[string]int{}
@@ -65,9 +65,9 @@ func values(m map[string]int) (list []int) {
 	return list
 }
 
-// TestModelsLeaveNothingBehind: what a model has started ends with its stub, in
-// whatever session it is, whether the model is unloaded, its process is killed, or the
-// server ends; and when the server itself is killed.
+// TestModelsLeaveNothingBehind checks that processes started by a model end with its stub, in any
+// session, whether the model is unloaded, its process is killed, the server stops, or the server
+// itself is killed.
 func TestModelsLeaveNothingBehind(t *testing.T) {
 	python := testkit.Python(t).Path
 	for _, template := range []string{"on", "off"} {
@@ -95,11 +95,11 @@ func TestModelsLeaveNothingBehind(t *testing.T) {
 			for _, pid := range s.stubs() {
 				_ = unix.Kill(pid, unix.SIGKILL)
 			}
-			// Nothing tells of a process without the mark and without its parent.
+			// Nothing identifies a process without the environment mark and without its parent.
 			_ = unix.Kill(second["scrubbed"], unix.SIGKILL)
 			s.gone(values(second))
 
-			third := leftovers(s, root) // of the stub that came in its place
+			third := leftovers(s, root) // of the restarted stub
 			forget()
 			s.stop()
 			s.gone(values(third))
@@ -114,8 +114,8 @@ func TestModelsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// TestSidecarLivesOn: a process that was a child of this one before it became the
-// server is none of the server's business.
+// TestSidecarLivesOn checks that the server leaves a process alone that was this process's child
+// before it became the server.
 func TestSidecarLivesOn(t *testing.T) {
 	root := writeFiles(t, map[string]string{"leaves/config.pbtxt": oneFloat, "leaves/1/model.py": leavesBehind})
 	note := filepath.Join(root, "sidecar")

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// busy models occupy their stub for minutes once they got a negative input, and
-// say so in a file named by their instance.
+// busyModel occupies its stub for minutes after a negative input, and creates a file named after
+// its instance.
 func busyModel(statement string) string {
 	return misbehavingHead + `
 class TritonPythonModel:
@@ -35,7 +35,8 @@ class TritonPythonModel:
 `
 }
 
-// Whatever the models do, no process and no memory survives the server.
+// TestKilledServerLeavesNothing checks that no process and no memory survives a killed server,
+// whatever the models do.
 func TestKilledServerLeavesNothing(t *testing.T) {
 	python := testkit.Python(t).Path
 	for _, flags := range [][]string{
@@ -58,7 +59,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 			root := writeFiles(t, files)
 			s := start(t, python, root, flags...)
 			for _, name := range []string{"sleeps", "holds_gil", "stopped", "forks"} {
-				go func() { // the server dies before it answers
+				go func() { // the server dies before it replies
 					_, _, _ = s.try("POST", "/v2/models/"+name+"/infer", nil, fmt.Appendf(nil, inferBody, -1))
 				}()
 				s.until(name, func() bool {
@@ -125,7 +126,7 @@ func TestShutdownEndsInTime(t *testing.T) {
 	if status := s.wait(startLimit); status != 1 {
 		t.Errorf("exit status %d, want 1", status)
 	}
-	// On a machine with nothing else to do it is hardly more than the 4 s.
+	// On an idle machine it takes hardly more than the 4 s.
 	if took := time.Since(begin); took > 4*time.Second+slack {
 		t.Errorf("the end took %s, want 4 s", took)
 	}
@@ -142,8 +143,8 @@ func TestShutdownEndsInTime(t *testing.T) {
 	}
 }
 
-// A second signal means that nothing is waited for any more: neither a model that
-// executes for ever nor a client that does not read its answer.
+// TestSecondSignalEndsAtOnce checks that after a second signal the server waits for nothing:
+// neither a model that executes forever nor a client that does not read its response.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)"),
@@ -164,13 +165,13 @@ class TritonPythonModel:
 	defer c.Close()
 	body := fmt.Sprintf(strings.Replace(inferBody, `]}]}`, `]}],"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":true}}]}`, 1), 1)
 	fmt.Fprintf(c, "POST /v2/models/big/infer HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	if n, err := c.Read(make([]byte, 12)); n == 0 || err != nil { // and no more
+	if n, err := c.Read(make([]byte, 12)); n == 0 || err != nil { // the client reads only this part
 		t.Fatalf("the answer begins with %d bytes, %v", n, err)
 	}
 	processes := s.descendants()
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
 	s.until("draining", func() bool { return strings.Contains(s.log.String(), "Signal (15) received.") })
-	// Signals that come too soon belong to the first one.
+	// Signals in quick succession count as one.
 	testkit.Within(slack, func() bool {
 		_ = s.cmd.Process.Signal(unix.SIGTERM)
 		return len(s.ended) > 0
@@ -181,7 +182,7 @@ class TritonPythonModel:
 	s.gone(processes)
 }
 
-// An idle connection does not hold up the end.
+// TestShutdownWithIdleConnections checks that an idle connection does not delay the shutdown.
 func TestShutdownWithIdleConnections(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}), "--exit-timeout-secs=600")
 	for _, port := range []int{s.http, s.grpc} {
@@ -197,8 +198,8 @@ func TestShutdownWithIdleConnections(t *testing.T) {
 	}
 }
 
-// TestRepositoryThatIsNotThere: without --exit-on-error the server stays, as Triton
-// does, and says to whatever needs models that it is not ready; it is not live.
+// TestRepositoryThatIsNotThere starts a server without --exit-on-error and without a repository.
+// Like Triton it stays up, but it is neither live nor ready.
 func TestRepositoryThatIsNotThere(t *testing.T) {
 	there := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")})
 	missing := filepath.Join(there, "nowhere")
@@ -259,7 +260,8 @@ func TestFailedModelEndsTheStart(t *testing.T) {
 	}
 }
 
-// TestNamedModelsEndTheStart with their reasons.
+// TestNamedModelsEndTheStart checks that a model named on the command line that fails to load ends
+// the start with the reason.
 func TestNamedModelsEndTheStart(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"good/config.pbtxt": oneFloat, "good/1/model.py": executing("pass"),
@@ -317,8 +319,8 @@ func TestPortInUseEndsTheStart(t *testing.T) {
 	}
 }
 
-// A stub that is lost is replaced at once; while a model crashes on end, it is
-// not ready, and the others serve on.
+// TestCrashLoopLeavesOthersServing checks that a lost stub is replaced at once. A model in a crash
+// loop is not ready, and the other models keep serving.
 func TestCrashLoopLeavesOthersServing(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"good/config.pbtxt": oneFloat, "good/1/model.py": executing("pass"),
@@ -351,15 +353,15 @@ class TritonPythonModel:
 	if status, body := s.infer("good", 1); status != http.StatusOK {
 		t.Errorf("the good model: status %d: %s", status, body)
 	}
-	// It fails rather than waits for ever.
+	// Requests fail instead of waiting forever.
 	s.until("hopeless", func() bool {
 		status, _ := s.infer("loops", 1)
 		return status != http.StatusOK
 	})
 }
 
-// A model that starts but dies of every request is tried again and again, more
-// and more seldom; meanwhile it is not ready, and requests are refused at once.
+// TestCrashLoopInExecute has a model that starts but dies with every request. The server retries it
+// at growing intervals; meanwhile it is not ready, and requests are rejected at once.
 func TestCrashLoopInExecute(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"dies/config.pbtxt": oneFloat,
@@ -390,7 +392,7 @@ class TritonPythonModel:
 		status, _ = s.request("GET", "/v2/models/dies/ready", "")
 		return status == http.StatusBadRequest
 	}
-	// The pause after the eighth loss is more than a second: enough for a few requests.
+	// The pause after the eighth loss is more than a second, enough for a few requests.
 	var begin time.Time // before the last loss
 	for executed() < 8 {
 		s.until("tried again", func() bool {
@@ -413,7 +415,8 @@ class TritonPythonModel:
 	}
 }
 
-// A stub that was killed while idle is replaced; a request that comes before that gets a clear error.
+// TestStubKilledWhileIdle checks that a stub killed while idle is replaced. A request that arrives
+// before that gets a clear error.
 func TestStubKilledWhileIdle(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}))
 	for i := range 5 {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lifecycleHead begins model.py of the models here. stop(phase) writes the
-// process's number into a file beside the version's directory, and hangs.
+// lifecycleHead begins model.py of the models here. stop(phase) writes the process's pid into a
+// file next to the version's directory, and hangs.
 const lifecycleHead = `
 import os, sys, time
 import numpy as np
@@ -39,7 +39,7 @@ def answer(requests):
 
 `
 
-// ask has tritonclient answer a question about models.
+// ask lets tritonclient query models.
 func (s *runningServer) ask(question string, names ...string) map[string][2]json.RawMessage {
 	s.t.Helper()
 	arguments := append([]string{runScript, "testdata/lifecycle.py", fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc), question}, names...)
@@ -69,7 +69,7 @@ for add, known, name in ((config.add_input, "input", "INPUT0"), (config.add_outp
 `
 
 // TestAutoCompleteIsServedToClients loads models that complete their config, with and without a
-// file, and has clients look at them and use them.
+// file. Clients read the configs and use the models.
 func TestAutoCompleteIsServedToClients(t *testing.T) {
 	models := map[string]struct {
 		config, model string
@@ -134,8 +134,8 @@ func TestAutoCompleteIsServedToClients(t *testing.T) {
 	}
 }
 
-// TestModelsDecideWhetherTheyAreDecoupled has models say themselves whether they are
-// decoupled; when they are loaded anew they are asked anew.
+// TestModelsDecideWhetherTheyAreDecoupled has models that set their own decoupled mode, and do so
+// again at each load.
 func TestModelsDecideWhetherTheyAreDecoupled(t *testing.T) {
 	model := func(policy string) string {
 		return completing(addBoth + "config.set_model_transaction_policy({'decoupled': " + policy + "})\nreturn config")
@@ -165,8 +165,8 @@ func TestModelsDecideWhetherTheyAreDecoupled(t *testing.T) {
 	}
 }
 
-// TestIncompleteConfigsFailTheLoad has models whose config does not become whole: the
-// load fails with the reason.
+// TestIncompleteConfigsFailTheLoad has models whose config stays incomplete. The load must fail
+// with the reason.
 func TestIncompleteConfigsFailTheLoad(t *testing.T) {
 	const where = `auto-complete-config function for model '%[1]s'`
 	at := `\n\nAt:\n  .*/%[1]s/1/model\.py\(\d+\): auto_complete_config\n$`
@@ -240,7 +240,7 @@ func TestIncompleteConfigsFailTheLoad(t *testing.T) {
 	if stubs := s.stubs(); len(stubs) != 1 {
 		t.Errorf("%d stubs run, want that of the good model alone", len(stubs))
 	}
-	// What the load API says is what Triton says.
+	// The load API returns the same text as Triton.
 	status, body := s.request("POST", "/v2/repository/models/smaller_batch/load", "")
 	want := "load failed for model 'smaller_batch': version 1 is at UNAVAILABLE state: Internal: ValueError: configuration specified max_batch_size 6, but in "
 	if message := errorOf(t, body); status != http.StatusBadRequest || !strings.HasPrefix(message, want) || !strings.HasSuffix(message, ";\n") {
@@ -261,7 +261,7 @@ func TestIncompleteConfigsFailTheLoad(t *testing.T) {
 	}
 }
 
-// TestAutoCompleteOffAsksNoModel has the server ask no model: what is not in the file is
+// TestAutoCompleteOffAsksNoModel disables auto-completion. Settings that are not in the file are
 // missing.
 func TestAutoCompleteOffAsksNoModel(t *testing.T) {
 	files := map[string]string{
@@ -298,7 +298,7 @@ func asked(line string) string {
 		"\n\n    def execute(self, requests):\n        return answer(requests)\n"
 }
 
-// TestReadinessAsksModels has clients ask for models that have a say in it.
+// TestReadinessAsksModels queries the readiness of models that implement is_ready.
 func TestReadinessAsksModels(t *testing.T) {
 	files := map[string]string{}
 	for name, model := range map[string]string{
@@ -327,7 +327,7 @@ func TestReadinessAsksModels(t *testing.T) {
 					t.Errorf("%q: got ready %v, want %v", name, got, wants[name])
 				}
 			}
-			// The third check of these is their first good one.
+			// Their third check is the first that succeeds.
 			for name, answers := range s.ask("ready", "alternates", "asynchronous") {
 				if string(answers[0]) != "true" || string(answers[1]) != "false" {
 					t.Errorf("%s: got ready %s, want true, then false", name, answers)
@@ -336,7 +336,7 @@ func TestReadinessAsksModels(t *testing.T) {
 			if status, body := s.request("GET", "/v2/models/never/ready", ""); status != http.StatusBadRequest || errorOf(t, body) != "Model version not ready" {
 				t.Errorf("never: status %d: %s", status, body)
 			}
-			// All of them serve.
+			// All of them serve requests.
 			for _, name := range []string{"never", "one", "raises"} {
 				if status, body := s.infer(name, 5); status != http.StatusOK {
 					t.Errorf("%s: status %d: %s", name, status, body)
@@ -355,7 +355,7 @@ func TestReadinessAsksModels(t *testing.T) {
 	}
 }
 
-// calling makes a model that gives what another model answers.
+// calling makes a model that returns another model's answer.
 const calling = `
 
 def call(model, inputs):
@@ -367,8 +367,8 @@ def call(model, inputs):
 
 `
 
-// TestReadinessGivesUpOnASlowModel has a model think until it is told to answer: a
-// client that asks before hears that it is not ready, one that asks later that it is.
+// TestReadinessGivesUpOnASlowModel has a model whose check waits until it is released. Before that
+// clients see that it is not ready, and afterwards that it is.
 func TestReadinessGivesUpOnASlowModel(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -399,8 +399,8 @@ func TestReadinessGivesUpOnASlowModel(t *testing.T) {
 	}
 }
 
-// TestReadinessOfCalledModelsIsAsked has models called by others: one that says that it is
-// not ready is not, unlike by clients. A check may call models itself.
+// TestReadinessOfCalledModelsIsAsked calls models from a model. A called model that says that it is
+// not ready cannot be called, although clients can use it. A check may call models itself.
 func TestReadinessOfCalledModelsIsAsked(t *testing.T) {
 	caller := func(target string) string {
 		return lifecycleHead + calling + "class TritonPythonModel:\n    def execute(self, requests):\n        return [call('" + target + "', r.inputs()) for r in requests]\n"
@@ -430,7 +430,7 @@ func TestReadinessOfCalledModelsIsAsked(t *testing.T) {
 			t.Errorf("%s: got ready %s, want %s", name, got, want)
 		}
 	}
-	// Only the time-out ends a check that waits for itself.
+	// Only the timeout ends a check that waits for itself.
 	circle := launch(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"checks_itself/config.pbtxt": oneFloat, "checks_itself/1/model.py": checking("checks_itself"),
 	}), "--strict-readiness=false", "--backend-config=python,ready-timeout-seconds=1")
@@ -443,7 +443,8 @@ func TestReadinessOfCalledModelsIsAsked(t *testing.T) {
 	}
 }
 
-// TestStrictReadinessCountsEveryModel has one model that is not ready keep the server from it.
+// TestStrictReadinessCountsEveryModel checks that one model that is not ready makes the server not
+// ready.
 func TestStrictReadinessCountsEveryModel(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": oneFloat + "instance_group [ { count: 2 } ]",
@@ -473,7 +474,7 @@ func TestStrictReadinessCountsEveryModel(t *testing.T) {
 	}
 }
 
-// TestStubIsKilledInEachPhase kills a stub that is in some method of its model.
+// TestStubIsKilledInEachPhase kills a stub in each method of its model.
 func TestStubIsKilledInEachPhase(t *testing.T) {
 	method := func(name, arguments string) string {
 		return lifecycleHead + "class TritonPythonModel:\n    " + map[bool]string{true: "@staticmethod\n    "}[name == "auto_complete_config"] +
@@ -481,8 +482,8 @@ func TestStubIsKilledInEachPhase(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, model string
-		reason      string // of a load that fails
-		status      int    // of a request that waits
+		reason      string // of a failed load
+		status      int    // of a waiting request
 	}{
 		{name: "import", model: lifecycleHead + "stop('phase')\n", reason: "Internal: Stub process '' is not healthy."},
 		{name: "auto_complete_config", model: method("auto_complete_config", "config"), reason: "Internal: Stub process '' is not healthy."},
@@ -549,14 +550,14 @@ func TestStubIsKilledInEachPhase(t *testing.T) {
 				testkit.Eventually(t, startLimit, func() bool { return s.index()["m"].Reason == "unloaded" })
 			}
 			if c.reason == "" && c.name != "finalize" {
-				// A new stub has come; the model is unloaded with it.
+				// A new stub has started; the model is unloaded with it.
 				testkit.Eventually(t, startLimit, func() bool { stubs := s.stubs(); return len(stubs) == 1 && stubs[0] != pid })
 				if status, body := s.request("POST", "/v2/repository/models/m/unload", ""); status != http.StatusOK {
 					t.Fatalf("unload: status %d: %s", status, body)
 				}
 			}
 			var after held
-			// The template, which came with the first stub, stays.
+			// The template, which was started with the first stub, stays.
 			if !testkit.Within(startLimit, func() bool {
 				after = s.holds()
 				return len(s.stubs()) == 0 && after.mappings <= before.mappings && after.processes <= before.processes+1

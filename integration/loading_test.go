@@ -15,9 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// loadingModel notes in a directory when its initialize begins and ends. As
-// often as its config says it fails, and the time after that it waits, if its
-// config says so, for a file to go on.
+// loadingModel records in a directory when its initialize begins and ends. It fails as often as its
+// config says. In the next attempt it waits for a file, if its config says so.
 const loadingModel = `
 import json, os, time
 import numpy as np
@@ -49,8 +48,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", r.inputs()[0].as_numpy())]) for r in requests]
 `
 
-// loadingConfig is the config of a loadingModel with parameters by turns, name
-// and value.
+// loadingConfig is the config of a loadingModel. parameters alternates names and values.
 func loadingConfig(directory string, parameters ...string) string {
 	text := oneFloat
 	parameters = append(parameters, "directory", directory)
@@ -60,8 +58,8 @@ func loadingConfig(directory string, parameters ...string) string {
 	return text
 }
 
-// TestLoadRetriesAsOftenAsConfigured has models whose first initializations fail: those that
-// need no more than the server makes come up, others do not, until they are asked for again.
+// TestLoadRetriesAsOftenAsConfigured has models whose first initializations fail. Those that
+// succeed within the server's number of retries load; the others fail until they are loaded again.
 func TestLoadRetriesAsOftenAsConfigured(t *testing.T) {
 	directory := t.TempDir()
 	files := map[string]string{}
@@ -112,9 +110,8 @@ func TestLoadRetriesAsOftenAsConfigured(t *testing.T) {
 	}
 }
 
-// TestLoadThreadsBoundLoads loads models that take until they are told to go on: as many
-// versions are loaded at once as the server is told, no more and no fewer,
-// whether it begins with them or clients ask for them.
+// TestLoadThreadsBoundLoads loads models that wait until they are released. The number of
+// concurrent loads must be the configured one, both at the start and for loads by clients.
 func TestLoadThreadsBoundLoads(t *testing.T) {
 	versions := []string{"a.1", "b.1", "c.1", "d.1", "d.2", "e.1"}
 	for _, test := range []struct {
@@ -164,7 +161,7 @@ func TestLoadThreadsBoundLoads(t *testing.T) {
 	}
 }
 
-// mostAtOnce returns how many of the versions were initialized at the same time.
+// mostAtOnce returns the largest number of versions that were initializing at the same time.
 func mostAtOnce(t *testing.T, directory string, versions []string) (most int) {
 	t.Helper()
 	at := func(version, what string) int64 {
@@ -190,8 +187,9 @@ func mostAtOnce(t *testing.T, directory string, versions []string) (most int) {
 	return most
 }
 
-// TestLoadErrorsTellNothingOfFiles loads models whose configuration comes from a client and names files: the client learns
-// no path of the server, nothing that is in a file, and not which files there are. The log has all of it.
+// TestLoadErrorsTellNothingOfFiles loads models with a config from a client that names files. The
+// error must not reveal paths of the server, contents of files, or whether a file exists. The log
+// has all of these.
 func TestLoadErrorsTellNothingOfFiles(t *testing.T) {
 	secret := writeFiles(t, map[string]string{"secret": "s3cr3t!!", "environment/empty": ""})
 	root := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")})

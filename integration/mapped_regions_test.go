@@ -2,8 +2,8 @@ package integration
 
 import "testing"
 
-// sumsModel answers with the sum of its input, and with how many mappings its process has of
-// files that begin like the test's keys. The id of a request says what else it does.
+// sumsModel returns the sum of its input, and how many mappings its process has of files with the
+// test's prefix. The request's id selects further actions.
 const sumsModel = `
 import os, time
 import numpy as np
@@ -36,9 +36,9 @@ class TritonPythonModel:
         return responses
 `
 
-// TestModelsMapRegions has large inputs in shared memory of real clients, which the model's
-// process maps itself: written and kept by the model, unregistered, truncated, of a client that
-// is killed, all while requests run.
+// TestModelsMapRegions sends large inputs in real clients' shared memory, which the model's process
+// maps itself. While requests run, the model writes to the regions and keeps them, clients
+// unregister and truncate them, and one client is killed.
 func TestModelsMapRegions(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// plusOne computes with its input, so that its output is memory of its own.
+// plusOne computes a new array, so that its output needs memory of its own.
 const plusOne = `
 import triton_python_backend_utils as pb_utils
 
@@ -41,13 +41,13 @@ func plusOneModel(t *testing.T) string {
 	return writeFiles(t, map[string]string{"plus/config.pbtxt": plusOneConfig, "plus/1/model.py": plusOne})
 }
 
-// binaryBody is a request of size zeros, and its headers.
+// binaryBody returns a request with size zeros, and its headers.
 func binaryBody(size int) (body []byte, header map[string]string) {
 	head := fmt.Sprintf(`{"inputs":[{"name":"INPUT","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`, size, size)
 	return append([]byte(head), make([]byte, size)...), map[string]string{"Inference-Header-Content-Length": strconv.Itoa(len(head))}
 }
 
-// jsonBody is a request of about size bytes of text.
+// jsonBody returns a JSON request of about size bytes.
 func jsonBody(size int) []byte {
 	n := size / 2
 	return fmt.Appendf(nil, `{"inputs":[{"name":"INPUT","datatype":"UINT8","shape":[%d],"data":[%s0]}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`,
@@ -86,7 +86,7 @@ func (s *runningServer) figureOf(name string) (value float64, ok bool) {
 	return value, true
 }
 
-// taken is all that is on the server's account.
+// taken returns the total of the server's memory account.
 func (s *runningServer) taken() float64 {
 	sum := 0.0
 	for _, kind := range []string{"bodies", "json", "decompression", "replies", "connections", "transport", "states", "blocks", "stacked", "padding", "arenas", "released"} {
@@ -101,7 +101,7 @@ type memoryGroup struct {
 	v2  bool
 }
 
-// newMemoryGroup makes a group, or skips the test where that cannot be done.
+// newMemoryGroup creates a group, or skips the test if that is not possible.
 func newMemoryGroup(t *testing.T, limit int64) *memoryGroup {
 	t.Helper()
 	root, file, v2 := "/sys/fs/cgroup/memory", "memory.limit_in_bytes", false
@@ -122,13 +122,13 @@ func newMemoryGroup(t *testing.T, limit int64) *memoryGroup {
 	if err := os.WriteFile(filepath.Join(dir, file), strconv.AppendInt(nil, limit, 10), 0o644); err != nil {
 		t.Skipf("a control group with a limit of memory is needed: %v", err)
 	}
-	if !v2 { // swap would hide what the kernel kills for
+	if !v2 { // with swap, the kernel would not kill
 		_ = os.WriteFile(filepath.Join(dir, "memory.memsw.limit_in_bytes"), strconv.AppendInt(nil, limit, 10), 0o644)
 	}
 	return g
 }
 
-// kills is how many processes the kernel has ended for want of memory.
+// kills returns how many processes the kernel has killed because of lack of memory.
 func (g *memoryGroup) kills(t *testing.T) int {
 	t.Helper()
 	name := "memory.oom_control"
@@ -154,7 +154,7 @@ func startInGroup(t *testing.T, g *memoryGroup, repository string, flags ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The plain server takes the place of the one that launchBehind names.
+	// The plain server replaces the binary in launchBehind's command line.
 	const script = `echo $$ > "$0" && plain=$1 && shift 2 && exec "$plain" "$@"`
 	enter := []string{"/bin/sh", "-c", script, filepath.Join(g.dir, "cgroup.procs"), plain}
 	s := launchBehind(t, enter, testkit.Python(t).Path, repository, flags...)
@@ -162,8 +162,8 @@ func startInGroup(t *testing.T, g *memoryGroup, repository string, flags ...stri
 	return s
 }
 
-// TestLargeBodiesInASmallGroup: clients that send more at once than the memory of
-// the server's control group get answers or 503, and the kernel kills nothing.
+// TestLargeBodiesInASmallGroup sends more bodies at once than fit into the memory of the server's
+// control group. Clients get answers or 503, and the kernel kills nothing.
 func TestLargeBodiesInASmallGroup(t *testing.T) {
 	group := newMemoryGroup(t, 700<<20)
 	s := startInGroup(t, group, plusOneModel(t))
@@ -174,7 +174,7 @@ func TestLargeBodiesInASmallGroup(t *testing.T) {
 	binary, header := binaryBody(size)
 	text := jsonBody(size)
 	statuses := make(map[int]int)
-	// A body that is refused is read to its end on connections that are kept alone.
+	// The server reads a rejected body to its end only on keep-alive connections.
 	kept := &http.Client{Transport: &http.Transport{DisableCompression: true}, Timeout: 2 * startLimit}
 	defer kept.CloseIdleConnections()
 	var mu sync.Mutex
@@ -214,7 +214,7 @@ func TestLargeBodiesInASmallGroup(t *testing.T) {
 	s.until("rid of what clients took", func() bool { return s.taken() < 2<<20 })
 }
 
-// resident is the memory of the server's process, without its children, in bytes.
+// resident returns the resident memory of the server's process, without its children, in bytes.
 func (s *runningServer) resident() int {
 	s.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
@@ -233,8 +233,8 @@ func (s *runningServer) resident() int {
 	return sum
 }
 
-// TestBombsLeaveNothing: bodies that expand to all that they may leave the server
-// as small as it was.
+// TestBombsLeaveNothing sends bodies that expand to the limit. Afterwards the server must be as
+// small as before.
 func TestBombsLeaveNothing(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, plusOneModel(t))
 	var packed bytes.Buffer
@@ -257,8 +257,8 @@ func TestBombsLeaveNothing(t *testing.T) {
 	s.until("as small as before", func() bool { return s.resident() < before+most && s.taken() < 2<<20 })
 }
 
-// TestAnnouncedBodiesLeaveMemoryToOthers: a hundred clients announce all memory
-// that there is, and send 675 bytes each.
+// TestAnnouncedBodiesLeaveMemoryToOthers has a hundred clients that announce bodies as large as all
+// memory, and send 675 bytes each.
 func TestAnnouncedBodiesLeaveMemoryToOthers(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, plusOneModel(t), "--request-memory-byte-size=268435456")
 	const announced = 128 << 20
@@ -275,7 +275,7 @@ func TestAnnouncedBodiesLeaveMemoryToOthers(t *testing.T) {
 		}
 	}
 	s.until("reading what was announced", func() bool { return s.taken() > 99*64<<10 })
-	if taken := s.taken(); taken > 268435456/8+100*256<<10 { // an eighth is given out freely
+	if taken := s.taken(); taken > 268435456/8+100*256<<10 { // an eighth may be reserved in advance
 		t.Errorf("%.0f bytes are taken for what was announced", taken)
 	}
 	body, header := binaryBody(48 << 20)
@@ -286,9 +286,9 @@ func TestAnnouncedBodiesLeaveMemoryToOthers(t *testing.T) {
 	}
 }
 
-// TestOutputsAreOnTheAccount: a model whose output needs more than there is gets
-// 503 for that request, others go on, and what the process has reserved is charged
-// until it gives it back.
+// TestOutputsAreOnTheAccount checks that a model whose output exceeds the memory gets 503 for that
+// request, and other requests continue. Memory reserved by the process is charged until it returns
+// it.
 func TestOutputsAreOnTheAccount(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"large/config.pbtxt": `
@@ -326,7 +326,7 @@ class TritonPythonModel:
 		if status, reply := ask(60); status != http.StatusInternalServerError || !strings.Contains(reply, "Failed to increase the shared memory pool size") {
 			t.Errorf("60 MiB, which are never to be had: status %d, %.300q, want 500", status, reply)
 		}
-		// Most of the memory goes to another client's body, which does not end.
+		// Most of the memory is taken by another client's body, which never ends.
 		const begun, sent = 36 << 20, 34 << 20
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.http))
 		if err != nil {
@@ -355,8 +355,8 @@ class TritonPythonModel:
 	}
 }
 
-// TestPaddingIsNotMultiplied: a large request in the last of 64 slots, with all
-// others empty, needs its own memory and once as much, not 63 times.
+// TestPaddingIsNotMultiplied sends a large request to the last of 64 slots, with all others empty.
+// It needs its own memory and the same again, not 63 times as much.
 func TestPaddingIsNotMultiplied(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"slots/config.pbtxt": `

@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// model.py of every misbehaving model begins with this. A model misbehaves when
-// its input is negative, and else gives it back.
+// misbehavingHead begins model.py of every misbehaving model. A model misbehaves when its input is
+// negative, and otherwise returns it.
 const misbehavingHead = `
 import ctypes, os, signal, subprocess, sys, threading, time
 import numpy as np
@@ -37,14 +37,14 @@ func executing(statement string) string {
 		"            " + strings.ReplaceAll(strings.TrimSpace(statement), "\n", "\n            ") + "\n        return answer(requests)\n"
 }
 
-// misbehaviour is one way in which a model that serves can fail a request.
+// misbehaviour is one way in which a loaded model can fail a request.
 type misbehaviour struct {
 	name   string
 	model  string
-	want   string // matches the error that the client gets; "" if the answer is good
+	want   string // matches the error that the client gets; "" if the request succeeds
 	status int    // default 500
 	logged string // part of the server's log
-	either bool   // this request may still be answered well
+	either bool   // this request may also succeed
 }
 
 const dead = `^Stub process '%s_0' is not healthy\.$`
@@ -96,7 +96,7 @@ var misbehaviours = []misbehaviour{
 	{name: "stops_itself", model: executing(`os.kill(os.getpid(), signal.SIGSTOP)`), want: dead, logged: "execute"},
 }
 
-// held is what a server has that must not grow.
+// held counts resources of a server that must not grow.
 type held struct{ files, mappings, processes int }
 
 func (h held) String() string {
@@ -124,7 +124,7 @@ func (s *runningServer) holds() held {
 	return h
 }
 
-// regionPrefix begins the names of regions in tests that have named ones.
+// regionPrefix begins the names of regions in tests with named ones.
 var regionPrefix = fmt.Sprintf("nereid_integration_%d", os.Getpid())
 
 func sharedMemoryNames(t *testing.T) int {
@@ -148,8 +148,8 @@ input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
 `
 
-// Each model fails one request in its own way. Its client gets a clear answer,
-// nothing is left behind, and the next request is served.
+// TestMisbehavingModelsFailOneRequestEach makes each model fail one request in its own way. The
+// client gets a clear error, nothing is left over, and the next request succeeds.
 func TestMisbehavingModelsFailOneRequestEach(t *testing.T) {
 	files := map[string]string{}
 	for _, m := range misbehaviours {
@@ -206,7 +206,7 @@ func TestMisbehavingModelsFailOneRequestEach(t *testing.T) {
 			if status, body := s.infer(m.name, 2); status != http.StatusOK || !strings.Contains(body, `"data":[2`) {
 				t.Errorf("after: status %d: %s", status, body)
 			}
-			// What a model that lives has started is its own business until it ends.
+			// A loaded model may keep the processes that it has started.
 			allowed := before
 			switch m.name {
 			case "forks", "forks_and_returns", "starts_program", "starts_daemon":
@@ -229,7 +229,8 @@ func TestMisbehavingModelsFailOneRequestEach(t *testing.T) {
 	}
 }
 
-// A model that does not come up fails its own load alone, with a reason.
+// TestModelsThatDoNotStart checks that a model that does not start fails only its own load, with a
+// reason.
 func TestModelsThatDoNotStart(t *testing.T) {
 	class := "class TritonPythonModel:\n    def initialize(self, args):\n        "
 	models := []struct{ name, model, want string }{
@@ -264,7 +265,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 	}
 	root := writeFiles(t, files)
 	outside := writeFiles(t, map[string]string{"model.py": executing("pass")})
-	links := map[string]string{ // targets by link; a link within the repository is fine
+	links := map[string]string{ // targets by link; a link within the repository is allowed
 		"leaves/1/model.py": filepath.Join(outside, "model.py"), "stays/1/model.py": "../../good/1/model.py",
 	}
 	for link, target := range links {
@@ -279,7 +280,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What hangs has a server of its own: it is to be given up soon, the others are not.
+	// Models that hang have their own server, with a short timeout.
 	const hangs = "hangs_in_initialize"
 	if err := os.RemoveAll(filepath.Join(root, hangs)); err != nil {
 		t.Fatal(err)

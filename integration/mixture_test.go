@@ -15,9 +15,9 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { kind: KIND_CPU count: 2 } ]
 `
 
-// TestBLSRequestsMixInAllWays has clients make a model call others in all ways at once:
-// gathered, in threads, in executors, in loops that end before their answers
-// come, cancelled, as streams that are read and that are dropped.
+// TestBLSRequestsMixInAllWays makes a model call others in all ways at once: gathered, in threads,
+// in executors, in event loops that end before the responses arrive, cancelled, and as streams that
+// are read or dropped.
 func TestBLSRequestsMixInAllWays(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -52,14 +52,14 @@ class TritonPythonModel:
 				})
 			}
 			clients.Wait()
-			// What was dropped ends by itself: the server waits for it before it stops.
+			// Dropped calls end by themselves. The server waits for them before it stops.
 			s.stop()
 			s.gone(stubs)
 		})
 	}
 }
 
-// manyModel answers n with as many responses, from a thread.
+// manyModel answers n with n responses, from a thread.
 const manyModel = `
 import threading
 

@@ -11,8 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// lifeModel is stormModel, but that of the generation -1 takes until there is a
-// file "go".
+// lifeModel is stormModel, except that generation -1 waits for the file "go" during its load.
 var lifeModel = strings.Replace(stormModel, "    def execute", `        if self.generation[0] == -1:
             print("waits to go", flush=True)
         while self.generation[0] == -1 and not os.path.exists(os.path.join(args["model_repository"], "go")):
@@ -20,8 +19,8 @@ var lifeModel = strings.Replace(stormModel, "    def execute", `        if self.
 
     def execute`, 1)
 
-// ensembleOf is the config of an ensemble of models of stormConfig, each of which
-// is given what the one before answers; "a:2" is version 2 of a.
+// ensembleOf returns the config of an ensemble that passes its input through models of stormConfig,
+// one after the other. "a:2" is version 2 of a.
 func ensembleOf(steps ...string) string {
 	var text strings.Builder
 	text.WriteString(strings.Replace(stormConfig, `backend: "python"`, `platform: "ensemble"`, 1) + "ensemble_scheduling {\n")
@@ -43,7 +42,7 @@ func ensembleOf(steps ...string) string {
 	return text.String() + "}\n"
 }
 
-// lifeFiles are the files of models and of ensembles of them, by their steps.
+// lifeFiles returns the files of models and of ensembles of them, by their steps.
 func lifeFiles(models []string, ensembles map[string]string) map[string]string {
 	files := map[string]string{}
 	for _, name := range models {
@@ -56,14 +55,14 @@ func lifeFiles(models []string, ensembles map[string]string) map[string]string {
 	return files
 }
 
-// TestClientsLoadAndUnloadModels has both clients load and unload models and an ensemble.
+// TestClientsLoadAndUnloadModels loads and unloads models and an ensemble with both clients.
 func TestClientsLoadAndUnloadModels(t *testing.T) {
 	root := writeFiles(t, lifeFiles([]string{"first", "second", "third"}, map[string]string{"both": "first second"}))
 	s := start(t, testkit.Python(t).Path, root, "--model-control-mode=explicit", "--load-model=first")
 	s.runClient("models_life.py", root)
 }
 
-// TestPollFollowsChanges changes a repository while the server looks at it each second.
+// TestPollFollowsChanges changes a repository that the server polls each second.
 func TestPollFollowsChanges(t *testing.T) {
 	root := writeFiles(t, lifeFiles([]string{"m", "n"}, map[string]string{"both": "m late"}))
 	s := launch(t, testkit.Python(t).Path, root, "--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
@@ -106,7 +105,7 @@ func TestPollFollowsChanges(t *testing.T) {
 
 	put("m/1/generation", "1")
 	s.until("loaded anew", func() bool { return generation("m") == "1" })
-	put("m/config.pbtxt", "input [ {") // as if it were being written
+	put("m/config.pbtxt", "input [ {") // a half-written file
 	put("n/1/generation", "1")
 	s.until("loaded anew beside half a model", func() bool { return generation("n") == "1" })
 	if got := generation("m"); got != "1" {
@@ -120,13 +119,13 @@ func TestPollFollowsChanges(t *testing.T) {
 		_, there := i["late"]
 		return !there && i["both"].Reason == "unloaded"
 	})
-	// Python has compiled modules by now, and an editor is open: nothing was loaded
-	// again because of it.
+	// By now Python has compiled modules, and an editor has opened a file. Neither may cause a
+	// reload.
 	put("m/1/.model.py.swp", "")
 	put("m/1/__pycache__/model.cpython-311.pyc", "")
 	put("n/1/generation", "2")
 	s.until("loaded anew after the editor was opened", func() bool { return generation("n") == "2" })
-	// A load that would never end is given up when there is something newer.
+	// A load that never ends is abandoned when there is a newer version.
 	stuck := lifeFiles([]string{"stuck"}, nil)
 	stuck["stuck/1/generation"] = "-1"
 	for _, path := range []string{"1/generation", "1/model.py", "config.pbtxt"} {
@@ -148,8 +147,8 @@ func TestPollFollowsChanges(t *testing.T) {
 // lifeStep is a request about a model.
 type lifeStep struct{ call, model, body string }
 
-// TestLifeSameAsTriton sends the same loads and unloads to Triton and to this
-// server, one after another: answers and index are the same.
+// TestLifeSameAsTriton sends the same loads and unloads to Triton and to this server, one after
+// another. Replies and index must be the same.
 func TestLifeSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	files := lifeFiles([]string{"a", "b", "c", "bad", "slow"}, map[string]string{
@@ -192,7 +191,7 @@ func TestLifeSameAsTriton(t *testing.T) {
 			status, body := servers[i].request("POST", "/v2/repository/models/"+step.model+"/"+step.call, step.body)
 			return fmt.Sprint(status, " ", body)
 		})
-		// Unloading goes on after the answer.
+		// Unloading continues after the reply.
 		index := func(i int) string {
 			_, body := servers[i].request("POST", "/v2/repository/index", "")
 			return body

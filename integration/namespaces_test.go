@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// asksByName calls the model whose name it is given, and says what came back.
+// asksByName calls the model that its input names, and returns the reply.
 const asksByName = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -26,15 +26,15 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse([pb_utils.Tensor("TOLD", np.array([told.encode()], np.object_))])
 `
 
-// asksByNameConfig is that of asksByName.
+// asksByNameConfig is the config of asksByName.
 const asksByNameConfig = `backend: "python"
 input [ { name: "NAME" data_type: TYPE_STRING dims: [ 1 ] } ]
 output [ { name: "TOLD" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// namesakes are the files of two repositories, by their paths below one
-// directory, each of which has a model "m", an ensemble "e" of that and a model
-// "only_…" that the other has not. The generation of left is 1, of right 2.
+// namesakes returns the files of two repositories below one directory. Each has a model "m", an
+// ensemble "e" of it, and a model "only_…" that the other lacks. The generation of left is 1, that
+// of right 2.
 func namesakes() map[string]string {
 	files := map[string]string{}
 	for generation, side := range map[string]string{"1": "left", "2": "right"} {
@@ -51,8 +51,9 @@ func namesakes() map[string]string {
 	return files
 }
 
-// TestNamespacesKeepRepositoriesApart has two repositories with models of the same names:
-// who asks by a name that is in both is refused, and ensembles mean those of their own.
+// TestNamespacesKeepRepositoriesApart serves two repositories with models of the same names.
+// Requests for a name in both are rejected, and each ensemble uses the models of its own
+// repository.
 func TestNamespacesKeepRepositoriesApart(t *testing.T) {
 	root := writeFiles(t, namesakes())
 	left, right := filepath.Join(root, "left"), filepath.Join(root, "right")
@@ -60,7 +61,7 @@ func TestNamespacesKeepRepositoriesApart(t *testing.T) {
 	t.Run("at start", func(t *testing.T) {
 		s := start(t, testkit.Python(t).Path, left, flags...)
 		s.runClient("namespaces.py", "served")
-		for _, side := range []string{left, right} { // two ensembles, each asked twice by a client and four times by models
+		for _, side := range []string{left, right} { // two ensembles, each called twice by a client and four times by models
 			s.until("counted", func() bool {
 				page := s.scrape()
 				return strings.Contains(page, fmt.Sprintf("nereid_instance_resident_bytes{instance_name=\"m_0\",model=\"m\",namespace=%q,version=\"1\"} ", side)) &&

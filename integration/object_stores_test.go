@@ -2,7 +2,7 @@ package integration
 
 import (
 	"context"
-	"crypto/md5" //nolint:gosec // an ETag of S3 is one
+	"crypto/md5" //nolint:gosec // an S3 ETag is an MD5 sum
 	"encoding/hex"
 	"encoding/xml"
 	"fmt"
@@ -22,7 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
-// bucket is what a story needs of a store: a real one, or the one below.
+// bucket gives a story access to a store: a real one, or simpleStore.
 type bucket struct {
 	url         string
 	environment map[string]string
@@ -30,15 +30,16 @@ type bucket struct {
 	drop        func(key string)
 }
 
-// simpleStore is an S3 of one bucket, which answers what the server asks and can be told to hang or to fail.
+// simpleStore is an S3 store with one bucket. It supports the server's requests, and can be made to
+// hang or to fail.
 type simpleStore struct {
 	server *httptest.Server
 
 	mu      sync.Mutex
 	objects map[string]string
-	hang    chan struct{} // closed when requests go on; nil: they do
+	hang    chan struct{} // requests hang until it is closed; nil: they do not
 	waiting int
-	refuse  int // a status for all requests; 0: they are answered
+	refuse  int // a status for all requests; 0: normal replies
 }
 
 func newSimpleStore(t *testing.T) *simpleStore {
@@ -70,7 +71,7 @@ func (s *simpleStore) bucket(t *testing.T) *bucket {
 	}
 }
 
-// set changes how the store answers.
+// set changes how the store replies.
 func (s *simpleStore) set(hangs bool, refuse int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +157,7 @@ input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// storedModel answers with a word, and with the name and the files of its repository.
+// storedModel returns a word, and the name and the files of its repository.
 const storedModel = `import os
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -171,14 +172,14 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([self.text], dtype=object))]) for _ in requests]
 `
 
-// putStored stores a model with a version that says word.
+// putStored stores a model with a version that returns word.
 func (b *bucket) putStored(name, version, word string) {
 	b.put("repo/"+name+"/config.pbtxt", storedConfig)
 	b.put("repo/"+name+"/"+version+"/model.py", storedModel)
 	b.put("repo/"+name+"/"+version+"/word", word)
 }
 
-// setUp has servers of the test read the bucket, and returns where their copies lie.
+// setUp makes servers of the test read the bucket, and returns the directory of their copies.
 func (b *bucket) setUp(t *testing.T) (mounts string) {
 	t.Helper()
 	for name, value := range b.environment {
@@ -198,7 +199,7 @@ func copiesIn(t *testing.T, mounts string) []string {
 	return found
 }
 
-// says asks a model, and returns its answer or error.
+// says queries a model, and returns its answer or error.
 func (s *runningServer) says(model string) string {
 	s.t.Helper()
 	_, text := s.request("POST", "/v2/models/"+model+"/infer", `{"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}]}`)
@@ -210,13 +211,14 @@ func (s *runningServer) says(model string) string {
 	return answer
 }
 
-// awaitSays waits until a model answers so.
+// awaitSays waits for an answer.
 func (s *runningServer) awaitSays(model, want string) {
 	s.t.Helper()
 	s.until(model+" says "+want, func() bool { return s.says(model) == want })
 }
 
-// TestRepositoryInAnObjectStore follows models from upload to removal, over the server's own client of S3.
+// TestRepositoryInAnObjectStore follows models from upload to removal through the server's S3
+// client.
 func TestRepositoryInAnObjectStore(t *testing.T) {
 	s := newSimpleStore(t)
 	followStore(t, s.bucket(t))
@@ -243,7 +245,7 @@ func followStore(t *testing.T, b *bucket) {
 	b.put("repo/far/1/word", "other")
 	s.awaitSays("far", "other folder 1 config.pbtxt")
 	b.putStored("far", "2", "two")
-	s.awaitSays("far", "two folder 2 config.pbtxt") // without the version that does not serve
+	s.awaitSays("far", "two folder 2 config.pbtxt") // without the version that is not served
 	b.putStored("new", "1", "new")
 	s.awaitSays("new", "new folder 1 config.pbtxt")
 	for _, file := range []string{"config.pbtxt", "1/model.py", "1/word"} {
@@ -258,8 +260,8 @@ func followStore(t *testing.T, b *bucket) {
 	}
 }
 
-// TestObjectStoreThatFails keeps what is loaded, and is loaded from again when it answers. A server that is killed leaves
-// its copies to the next one.
+// TestObjectStoreThatFails checks that loaded models stay, and that loads work again once the store
+// has recovered. The next server reuses the copies of a killed one.
 func TestObjectStoreThatFails(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)
@@ -296,7 +298,8 @@ func TestObjectStoreThatFails(t *testing.T) {
 	next.stop()
 }
 
-// TestObjectStoreThatHangs stalls neither requests nor loads of other models, nor the end of the server.
+// TestObjectStoreThatHangs checks that a hanging store delays neither requests nor loads of other
+// models nor the shutdown.
 func TestObjectStoreThatHangs(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)
@@ -328,13 +331,13 @@ func TestObjectStoreThatHangs(t *testing.T) {
 		t.Errorf("got the index %v, want three models", index)
 	}
 	s.wantSamples(`nereid_repository_copies_total{repository="` + b.url + `/repo"} 1`)
-	s.stop() // which fails unless the server ends in time and with status 0
+	s.stop() // fails unless the server stops in time and with status 0
 	if text := <-loaded; strings.Contains(text, "{}") {
 		t.Errorf("the load has succeeded: %s", text)
 	}
 }
 
-// TestStartWithoutAStore ends with Triton's text, as without a directory.
+// TestStartWithoutAStore ends with Triton's text, as for a missing directory.
 func TestStartWithoutAStore(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)
@@ -368,7 +371,8 @@ func TestStartWithoutAStore(t *testing.T) {
 	}
 }
 
-// TestDeskWithAStore serves from a store as from a directory, and ends where there is none.
+// TestDeskWithAStore runs `nereid serve` on a store, and expects an error if the store does not
+// exist.
 func TestDeskWithAStore(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)

@@ -31,8 +31,8 @@ instance_group [ { kind: KIND_CPU } ]
 const takesDevices = `parameters [ { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value: { string_value: "no" } } ]
 `
 
-// onDeviceHead is what the models of these tests have in common: arrays on the fake device,
-// made by a producer of the stub's tests, and their values.
+// onDeviceHead is common to the models of these tests: arrays on the fake device, created by a
+// producer of the stub's tests, and their values.
 const onDeviceHead = `
 import gc, os, signal, sys
 sys.path.append(%q)
@@ -66,21 +66,22 @@ class Base:
 `
 
 var onDeviceModels = map[string]struct{ config, source string }{
-	// Doubles on its device what comes there; what comes on the host it adds 1000 to, for tests to see.
+	// Doubles inputs on its device. To inputs on the host it adds 1000 as well, so that tests can
+	// tell.
 	"doubler": {takesDevices, `
 class TritonPythonModel(Base):
     def one(self, x):
         device = 0 if x.is_cpu() else x.__dlpack_device__()[1]
         return put("OUT", values(x) * 2 + (1000 if x.is_cpu() else 0), device)
 `},
-	// The same, but its inputs come on the host in any case.
+	// The same, but its inputs are always on the host.
 	"host": {"", `
 class TritonPythonModel(Base):
     def one(self, x):
         assert x.is_cpu()
         return put("OUT", x.as_numpy() * 2)
 `},
-	// Calls the doubler with a tensor on the second device, and passes its answer on.
+	// Calls the doubler with a tensor on the second device, and returns its answer.
 	"caller": {"", `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -92,7 +93,7 @@ class TritonPythonModel(Base):
             return y
         raise AssertionError("a tensor on a device became an array")
 `},
-	// Asks for the answer on the host.
+	// Requests the output on the host.
 	"prefers": {"", `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -101,7 +102,7 @@ class TritonPythonModel(Base):
         assert y.is_cpu()
         return y
 `},
-	// Calls a model that takes no tensors on devices, three times.
+	// Calls a model that accepts no tensors on devices, three times.
 	"mixed": {"", `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -109,7 +110,7 @@ class TritonPythonModel(Base):
             y = call("host", put("IN", x.as_numpy()))
         return y
 `},
-	// Sends one tensor twice, and what it has got itself on, and looks at it again.
+	// Sends one tensor twice, forwards the output that it got, and reads it again.
 	"again": {"", `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -119,7 +120,7 @@ class TritonPythonModel(Base):
         assert (values(first) == values(second)).all() and (values(third) == 2 * values(first)).all()
         return third
 `},
-	// Is asked to double until it has, by itself: its own memory comes back to it.
+	// Calls itself until the value is doubled often enough: its own memory comes back to it.
 	"returns": {takesDevices, `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -134,7 +135,7 @@ class TritonPythonModel(Base):
         assert not z.is_cpu()
         return z
 `},
-	// Answers with what it was lent and dies with the next request.
+	// Returns the tensor that it was lent, and exits with the next request.
 	"mortal": {takesDevices, `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -187,10 +188,11 @@ func onDeviceServer(t *testing.T) (s *runningServer, state string) {
 	return s, state
 }
 
-// fakeKinds are the kinds of things that live in the fake driver, as driver/fake.h numbers them from 1.
+// fakeKinds are the kinds of objects in the fake driver, numbered from 1 as in driver/fake.h.
 var fakeKinds = strings.Fields("allocation host managed async stream event context opened handle reservation mapping registered")
 
-// fakeState reads what the fake driver has counted, and how many things live in it: nothing, where there is a real one.
+// fakeState reads the fake driver's counts of calls and of live objects. They are empty with a real
+// driver.
 func fakeState(t *testing.T, path string) (counts, live map[string]int) {
 	t.Helper()
 	read := fakecuda.ReadCounts(t, path)
@@ -204,7 +206,7 @@ func fakeState(t *testing.T, path string) (counts, live map[string]int) {
 	return counts, live
 }
 
-// doubled asks a model with values 0.. and wants them multiplied.
+// doubled sends a model the values 0, 1, 2 … and expects them multiplied.
 func (s *runningServer) doubled(model string, n, factor int) {
 	s.t.Helper()
 	values := func(factor int) (data []byte) {
@@ -227,8 +229,7 @@ func (s *runningServer) doubled(model string, n, factor int) {
 	}
 }
 
-// TestTensorsStayOnDevices has models call others with tensors on devices, and counts the
-// copies.
+// TestTensorsStayOnDevices makes models call others with tensors on devices, and counts the copies.
 func TestTensorsStayOnDevices(t *testing.T) {
 	for _, n := range []int{4, 1 << 18} {
 		t.Run(fmt.Sprint(n, " elements"), func(t *testing.T) {
@@ -237,8 +238,8 @@ func TestTensorsStayOnDevices(t *testing.T) {
 				s.doubled("caller", n, 2)
 			}
 			counts, _ := fakeState(t, state)
-			// One copy down is the doubler's own, to compute, and one that of the answer to the client; no
-			// other process has copied anything down.
+			// One copy to the host is the doubler's own, to compute, and one is of the answer to
+			// the client. No other process has copied anything to the host.
 			if got := counts["cuMemcpyDtoH_v2"]; got != 6 && !realDevice() {
 				t.Errorf("%d copies to the host for three requests, want 6", got)
 			}
@@ -250,7 +251,7 @@ func TestTensorsStayOnDevices(t *testing.T) {
 			s.doubled("echo", n, 1)
 			s.doubled("chain", n, 8)
 			s.doubled("mixed", n, 2)
-			// What is lent comes back: the pools of the models do not grow.
+			// Lent memory comes back: the models' pools do not grow.
 			_, before := fakeState(t, state)
 			for range 100 {
 				s.doubled("caller", n, 2)
@@ -264,8 +265,8 @@ func TestTensorsStayOnDevices(t *testing.T) {
 	}
 }
 
-// notLeaking wants the fake driver to find no mistakes, and no tensor to be left: each process
-// keeps a pool at most.
+// notLeaking checks that the fake driver found no mistakes, and that no tensors are left. Each
+// process may keep one pool.
 func (s *runningServer) notLeaking(state string) {
 	s.t.Helper()
 	counts, _ := fakeState(s.t, state)
@@ -279,9 +280,9 @@ func (s *runningServer) notLeaking(state string) {
 	}
 }
 
-// nothingLeft waits until these models have all their tickets back, and until the allocations that live
-// are those that models show to lend: no process keeps memory that another has borrowed and forgotten.
-// The pools of these tests have one allocation of 32 MiB each.
+// nothingLeft waits until these models have all their tickets back, and until the live allocations
+// are those that the models report as pools: no process holds borrowed memory that its owner has
+// forgotten. The pools of these tests have one allocation of 32 MiB each.
 func (s *runningServer) nothingLeft(state string, models ...string) {
 	s.t.Helper()
 	for _, model := range models {
@@ -309,8 +310,8 @@ func (s *runningServer) nothingLeft(state string, models ...string) {
 	s.notLeaking(state)
 }
 
-// TestTensorsOfModelsThatDie: what has been opened stays readable, what has not is an error,
-// and the model comes back.
+// TestTensorsOfModelsThatDie kills the owner of tensors. Opened tensors stay readable, others are
+// an error, and the model restarts.
 func TestTensorsOfModelsThatDie(t *testing.T) {
 	s, state := onDeviceServer(t)
 	s.doubled("widow", 5000, 1)
@@ -323,7 +324,7 @@ func TestTensorsOfModelsThatDie(t *testing.T) {
 	s.nothingLeft(state, "widow", "mortal", "caller", "doubler")
 }
 
-// TestTheCopierOfDevicesDies: the next copy starts another.
+// TestTheCopierOfDevicesDies checks that the next copy starts another copier.
 func TestTheCopierOfDevicesDies(t *testing.T) {
 	s, state := onDeviceServer(t)
 	s.doubled("mixed", 5000, 2)
@@ -335,7 +336,7 @@ func TestTheCopierOfDevicesDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.until("copying again", func() bool {
-		// The model forgets what it knows of others with its process.
+		// After a restart the process knows nothing about other models.
 		status, body := s.request("POST", "/v2/repository/models/mixed/load", "")
 		return status == http.StatusOK || strings.Contains(body, "explicit")
 	})
@@ -343,8 +344,8 @@ func TestTheCopierOfDevicesDies(t *testing.T) {
 	s.notLeaking(state)
 }
 
-// TestMakersAndReadersKilledUnderLoad kills processes that have lent tensors, and that hold them,
-// while models call each other: each request is answered, and all is well afterwards.
+// TestMakersAndReadersKilledUnderLoad kills processes that lend and that hold tensors, while models
+// call each other. Each request must be answered, and everything must work afterwards.
 func TestMakersAndReadersKilledUnderLoad(t *testing.T) {
 	s, state := onDeviceServer(t)
 	s.doubled("caller", 5000, 2)
@@ -359,7 +360,7 @@ func TestMakersAndReadersKilledUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				// An error is an answer, too, while processes die.
+				// An error is an answer as well while processes die.
 				s.request("POST", "/v2/models/"+model+"/infer", `{"inputs":[{"name":"IN","datatype":"FP32","shape":[2000],"data":[`+strings.Repeat("1,", 1999)+`1]}]}`)
 			}
 		})
@@ -386,9 +387,9 @@ func TestMakersAndReadersKilledUnderLoad(t *testing.T) {
 	s.nothingLeft(state, "caller", "again", "echo", "prefers", "doubler", "returns")
 }
 
-// TestDeviceThatIsLost loses the first of two devices for all processes: requests that need it are
-// answered with the driver's words, those on the other device and on the host are answered as ever, no
-// instance is restarted for it, and nothing stays lent.
+// TestDeviceThatIsLost loses the first of two devices for all processes. Requests that need it get
+// the driver's error; those on the other device and on the host continue. No instance is restarted,
+// and nothing stays lent.
 func TestDeviceThatIsLost(t *testing.T) {
 	standInAlone(t, "no test loses a real device")
 	s, state := onDeviceServer(t)
@@ -414,9 +415,9 @@ func TestDeviceThatIsLost(t *testing.T) {
 				t.Errorf("%s: got status %d: %.300s", model, status, body)
 			}
 		}
-		s.doubled("caller", 5000, 2) // all of it is on the second device
+		s.doubled("caller", 5000, 2) // runs entirely on the second device
 	}
-	if err := os.Remove(lost); err != nil { // a real one does not come back
+	if err := os.Remove(lost); err != nil { // a real device does not come back
 		t.Fatal(err)
 	}
 	for model, factor := range all {

@@ -11,9 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// languageModel is the model.py of a backend with the contract of vLLM's. What it does the
-// prompt says: "echo" tells the inputs, "count N" sends N words, "fail N" sends N and then
-// an error, "forever PATH" sends until it is cancelled and writes to PATH what became of it.
+// languageModel is the model.py of a backend with vLLM's inputs and outputs. The prompt selects its
+// action: "echo" returns the inputs, "count N" sends N words, "fail N" sends N words and then an
+// error, "forever PATH" sends until it is cancelled and writes the outcome to PATH.
 const languageModel = `
 import json
 
@@ -104,7 +104,7 @@ class TritonPythonModel:
             raise ValueError("no more \u00fc")
 `
 
-// batchedModel has the form of a model of TensorRT-LLM: it tells its inputs.
+// batchedModel resembles a TensorRT-LLM model. It returns its inputs.
 const batchedModel = `
 import json
 
@@ -128,7 +128,7 @@ class TritonPythonModel:
         return responses
 `
 
-// languageModels returns a repository and the folder of the backend of one of its models.
+// languageModels returns a repository and the backend directory of one of its models.
 func languageModels(t *testing.T) (repository, backends string) {
 	t.Helper()
 	repository = writeFiles(t, map[string]string{
@@ -164,8 +164,7 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 	return repository, writeFiles(t, map[string]string{"vllm/model.py": languageModel})
 }
 
-// startOpenAI starts a server with the language models and returns the address of the
-// endpoint.
+// startOpenAI starts a server with the language models and returns the address of the endpoint.
 func startOpenAI(t *testing.T, flags ...string) (s *runningServer, url string) {
 	t.Helper()
 	repository, backends := languageModels(t)
@@ -174,15 +173,15 @@ func startOpenAI(t *testing.T, flags ...string) (s *runningServer, url string) {
 	return s, fmt.Sprintf("http://127.0.0.1:%d/v1", port)
 }
 
-// TestOpenAIClientIsServed: the package openai asks for models, completions, streams and
-// embeddings, and understands what is refused.
+// TestOpenAIClientIsServed uses the package openai for models, completions, streams and embeddings,
+// and checks the exceptions for rejected requests.
 func TestOpenAIClientIsServed(t *testing.T) {
 	s, url := startOpenAI(t, "--openai-default-max-tokens=21")
 	s.runClient("openai_client.py", url)
 }
 
-// chatTokenizer is the configuration of a tokenizer: its template has the constructs of those
-// that models come with.
+// chatTokenizer is a tokenizer configuration. Its template uses the constructs of real models'
+// templates.
 const chatTokenizer = `{
   "bos_token": {"__type": "AddedToken", "content": "<s>"},
   "eos_token": "</s>",
@@ -193,15 +192,15 @@ const chatTokenizer = `{
 	`{% endfor %}\n{% if add_generation_prompt %}<|assistant|>{% endif %}"
 }`
 
-// TestOpenAIClientChats: messages become a prompt by the tokenizer's template.
+// TestOpenAIClientChats checks the prompts that the tokenizer's template makes from messages.
 func TestOpenAIClientChats(t *testing.T) {
 	tokenizer := writeFiles(t, map[string]string{"tokenizer_config.json": chatTokenizer})
 	s, url := startOpenAI(t, "--openai-tokenizer="+tokenizer)
 	s.runClient("openai_chats.py", url)
 }
 
-// TestUnreadCompletionHoldsTheModelUp: and when its client leaves, its request is
-// cancelled.
+// TestUnreadCompletionHoldsTheModelUp checks that an unread stream stops the model, and that its
+// request is cancelled when the client disconnects.
 func TestUnreadCompletionHoldsTheModelUp(t *testing.T) {
 	s, url := startOpenAI(t)
 	told := filepath.Join(t.TempDir(), "told")
@@ -229,8 +228,8 @@ func TestUnreadCompletionHoldsTheModelUp(t *testing.T) {
 	s.until("cancelled", func() bool { return strings.HasPrefix(content(), "cancelled\n") })
 }
 
-// TestOpenAITensorsAndRestrictions: tensors have the names that a flag gives them, and a
-// restricted group wants its header.
+// TestOpenAITensorsAndRestrictions uses a flag to rename tensors, and restricts a group of
+// endpoints to requests with a header.
 func TestOpenAITensorsAndRestrictions(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"named/1/model.py": strings.ReplaceAll(identityModel, `t.name().replace("INPUT", "OUTPUT")`, `"ANSWER"`),
@@ -278,7 +277,7 @@ output [ { name: "ANSWER" data_type: TYPE_STRING dims: [ 1 ] } ]
 		{"GET", "/v1/models/named", "", "", `200 |"id":"named"`},
 		{"POST", "/v1/models/named/unload", "", "", `400 |Model load/unload requires --model-control-mode=explicit`},
 		{"DELETE", "/v1/models", "", "", `405 |Allow: GET`},
-		{"GET", "/v1/models/", "", "", `200 |"object":"list"`}, // through the redirection
+		{"GET", "/v1/models/", "", "", `200 |"object":"list"`}, // through the redirect
 		{"GET", "/v1/other", "", "", `404 |{"detail":"Not Found"`},
 	} {
 		got := ask(tt.method, tt.path, tt.body, tt.key)
@@ -292,7 +291,7 @@ output [ { name: "ANSWER" data_type: TYPE_STRING dims: [ 1 ] } ]
 	}
 }
 
-// TestOpenAILoadsModelsInExplicitMode: loading and unloading over the endpoint.
+// TestOpenAILoadsModelsInExplicitMode loads and unloads models through the endpoint.
 func TestOpenAILoadsModelsInExplicitMode(t *testing.T) {
 	s, url := startOpenAI(t, "--model-control-mode=explicit", "--load-model=plain")
 	post := func(path, want string, header ...string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestOpenAPIDocumentIsValid has the document of models of all kinds checked by a validator, and
+// TestOpenAPIDocumentIsValid checks the documents of models of all kinds with a validator, and
 // their examples and requests against its schemas.
 func TestOpenAPIDocumentIsValid(t *testing.T) {
 	validator := clientPython(t)

@@ -13,13 +13,12 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestOrderAndAClientThatDoesNotRead: a client that takes none of its responses
-// does not keep those of other clients back, and gets all of its own in order once
-// it reads.
+// TestOrderAndAClientThatDoesNotRead checks that a client that does not read its responses does not
+// delay other clients, and gets all of its own in order once it reads.
 func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig + "dynamic_batching { preserve_ordering: true }\n", "count/1/model.py": countModel,
-	}), "--grpc-stream-stall-timeout-seconds=3600") // the others are not to wait for the end of such a stream
+	}), "--grpc-stream-stall-timeout-seconds=3600") // the unread stream stays open
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	ask := func(counts ...int) grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse] {
@@ -56,9 +55,9 @@ func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 			t.Fatalf("%s got %v, want response %d", who, r, want)
 		}
 	}
-	const many = 5000 // more than the transport takes
+	const many = 5000 // more than the transport buffers
 	lazy := ask(many, 2)
-	read("the first client", lazy, 0) // it has its place in the order
+	read("the first client", lazy, 0) // so that it comes first in the order
 	other := ask(2)
 	read("the other client", other, 0)
 	read("the other client", other, 1)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// overriddenModel tells how it was configured and what lies around it.
+// overriddenModel reports its config and the files around it.
 const overriddenModel = `
 import json
 import os
@@ -60,7 +60,7 @@ func wantNoUploads(t *testing.T, directory string) {
 	}
 }
 
-// TestClientsLoadWithConfigsAndFiles has clients load models with configs and files of their own.
+// TestClientsLoadWithConfigsAndFiles loads models with configs and files from clients.
 func TestClientsLoadWithConfigsAndFiles(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestClientsLoadWithConfigsAndFiles(t *testing.T) {
 	}
 }
 
-// TestModelsLoadWithFiles has a model load others with configs and files.
+// TestModelsLoadWithFiles makes a model load others with configs and files.
 func TestModelsLoadWithFiles(t *testing.T) {
 	const failed = "TritonModelException: Failed to load model: Failed to process the request for model 'asks_0', message: "
 	notPolled := func(name string) string {
@@ -149,14 +149,14 @@ def told(name):
 	}
 }
 
-// TestUploadsOfAKilledServer must be removed by the next one.
+// TestUploadsOfAKilledServer checks that the next server removes the uploads of a killed one.
 func TestUploadsOfAKilledServer(t *testing.T) {
 	temporary := uploadsIn(t)
 	python := oldestAndNewest(t)[0]
 	repository := writeFiles(t, map[string]string{"disk/config.pbtxt": overriddenConfig, "disk/1/model.py": overriddenModel})
 	body, err := json.Marshal(map[string]any{"parameters": map[string]any{
 		"config": `{"backend":"python","parameters":{"tag":{"string_value":"x"}},"input":[{"name":"IN","data_type":"TYPE_INT32","dims":[1]}],"output":[{"name":"OUT","data_type":"TYPE_STRING","dims":[1]}]}`,
-		// Bytes are base64 for encoding/json too.
+		// encoding/json also encodes bytes as base64.
 		"file:1/model.py": []byte(overriddenModel),
 	}})
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// entry is one of an archive: a file, unless kind says otherwise.
+// entry is an entry of an archive, by default a file.
 type entry struct {
 	name, content string
 	kind          byte // as in package tar; 0: a file
 	target        string
 }
 
-// smallEnvironment are the entries of an environment whose python is that of the tests. It has
-// a file "marker" with the given content.
+// smallEnvironment returns the entries of an environment with the tests' Python. It has a file
+// "marker" with the given content.
 func smallEnvironment(t *testing.T, marker string) []entry {
 	t.Helper()
 	return []entry{
@@ -35,7 +35,7 @@ func smallEnvironment(t *testing.T, marker string) []entry {
 	}
 }
 
-// pack writes a tar.gz to path in one instant: under another name, then renamed.
+// pack writes a tar.gz and renames it to path, so that it appears at once.
 func pack(t *testing.T, path string, entries []entry) {
 	t.Helper()
 	var b bytes.Buffer
@@ -65,7 +65,7 @@ func pack(t *testing.T, path string, entries []entry) {
 	place(t, path, b.Bytes())
 }
 
-// place puts a file in the place of another.
+// place replaces a file by renaming another over it.
 func place(t *testing.T, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", content, 0o644); err != nil {
@@ -76,10 +76,10 @@ func place(t *testing.T, path string, content []byte) {
 	}
 }
 
-// largeFiles are the files of a largeEnvironment.
+// largeFiles is the number of files in a largeEnvironment.
 const largeFiles = 4000
 
-// largeEnvironment are the entries of an environment that takes a while to unpack: 130 MB in
+// largeEnvironment returns the entries of an environment that takes a while to unpack: 130 MB in
 // largeFiles files.
 func largeEnvironment(t *testing.T) []entry {
 	t.Helper()
@@ -93,8 +93,8 @@ func largeEnvironment(t *testing.T) []entry {
 	return entries
 }
 
-// packHollow writes a tar with more files, of zeros, for which the archive takes no room on a
-// disk.
+// packHollow writes a tar with additional files of zeros, which are holes in the archive and take
+// no disk space.
 func packHollow(t *testing.T, path string, entries []entry, pieces int, piece int64) {
 	t.Helper()
 	file, err := os.Create(path)
@@ -127,13 +127,13 @@ func packHollow(t *testing.T, path string, entries []entry, pieces int, piece in
 	for i := range pieces {
 		add(&tar.Header{Name: fmt.Sprint("share/", i), Mode: 0o644, Typeflag: tar.TypeReg, Size: piece}, "")
 	}
-	if err := file.Truncate(end + 1024); err != nil { // two blocks of zeros are its end
+	if err := file.Truncate(end + 1024); err != nil { // a tar ends with two blocks of zeros
 		t.Fatal(err)
 	}
 }
 
-// TestAPackedEnvironmentWithoutAPython has a bin/activate alone: its model runs with the interpreter of the server, and with the
-// variables of the environment.
+// TestAPackedEnvironmentWithoutAPython packs nothing but a bin/activate. Its model runs with the
+// server's interpreter and the variables of the environment.
 func TestAPackedEnvironmentWithoutAPython(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"bare/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "bare/1/model.py": tellingModel,

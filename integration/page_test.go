@@ -28,10 +28,12 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// screenshots is the variable that names the folder in which this test keeps pictures of the page.
+// screenshots is the environment variable with the folder in which this test keeps screenshots of
+// the page.
 const screenshots = "NEREID_TEST_SCREENSHOTS"
 
-// browser is a tab of a headless Chromium. What goes wrong in its pages is kept: exceptions, dialogs, what the policy refuses.
+// browser is a tab of a headless Chromium. It records the problems of its pages: exceptions,
+// dialogs, violations of the content security policy.
 type browser struct {
 	t       *testing.T
 	ctx     context.Context
@@ -41,7 +43,8 @@ type browser struct {
 	trouble []string
 }
 
-// openBrowser starts a Chromium, if this machine has one, in which evil.example is this machine.
+// openBrowser starts a Chromium, if this machine has one, in which evil.example resolves to this
+// machine.
 func openBrowser(t *testing.T, url string) *browser {
 	t.Helper()
 	program := ""
@@ -67,7 +70,8 @@ func openBrowser(t *testing.T, url string) *browser {
 	} else if err := os.MkdirAll(b.folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The browser lives as long as the context of its first command: one without a deadline.
+	// The browser lives as long as the context of its first command, so that command has no
+	// deadline.
 	if _, err := chromedp.Call(b.ctx, cdplog.Enable, cdp.Empty{}); err != nil {
 		t.Fatalf("start %s: %v", program, err)
 	}
@@ -89,7 +93,7 @@ func (b *browser) notice(event any) {
 	}
 }
 
-// noTrouble fails the test if a page had any since the last call.
+// noTrouble fails the test if a page had any problem since the last call.
 func (b *browser) noTrouble() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -124,7 +128,7 @@ func (b *browser) visit(path string) {
 	b.do("visit "+path, chromedp.Navigate(b.url+path), chromedp.WaitReady("footer"))
 }
 
-// script returns what an expression of JavaScript is, as text.
+// script returns the value of a JavaScript expression as text.
 func (b *browser) script(expression string) string {
 	b.t.Helper()
 	text, err := b.evaluate(expression)
@@ -140,7 +144,7 @@ func (b *browser) evaluate(expression string) (string, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[string]("(async () => String(await ("+expression+")))()", chromedp.EvalAwaitPromise))
 }
 
-// until waits for an expression of JavaScript to be true, on whatever page the browser is.
+// until waits for a JavaScript expression to become true on the current page.
 func (b *browser) until(expression string) {
 	b.t.Helper()
 	last := ""
@@ -150,13 +154,14 @@ func (b *browser) until(expression string) {
 		}
 	}()
 	testkit.Eventually(b.t, startLimit, func() bool {
-		text, err := b.evaluate("Boolean(" + expression + ")") // it fails while a page is replaced by the next
+		text, err := b.evaluate("Boolean(" + expression + ")") // fails while a page is replaced by the next
 		last = fmt.Sprint(text, err)
 		return err == nil && text == "true"
 	})
 }
 
-// shoot takes pictures of the whole page, light and dark, and looks at the contrast of all texts in both.
+// shoot takes screenshots of the whole page, light and dark, and checks the contrast of all texts
+// in both.
 func (b *browser) shoot(name string) {
 	b.t.Helper()
 	for _, mode := range []string{"light", "dark"} {
@@ -176,7 +181,7 @@ func (b *browser) shoot(name string) {
 	}
 }
 
-// faintTexts lists the texts on a page whose contrast to their ground is below WCAG's 4.5.
+// faintTexts lists texts on a page whose contrast to the background is below WCAG's 4.5.
 const faintTexts = `(() => {
 	const channels = (c) => c.match(/[\d.]+/g).map(Number);
 	const luminance = (c) => { const [r, g, b] = c.slice(0, 3).map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
@@ -194,14 +199,15 @@ const faintTexts = `(() => {
 	return [...faint].join(", ");
 })()`
 
-// unnamed lists the fields and buttons that have no name for those who do not see them.
+// unnamed lists the fields and buttons without a name for screen readers.
 const unnamed = `[...document.querySelectorAll("input:not([type=hidden]),textarea,button,a,select")].filter((e) =>
 	!(e.labels && e.labels.length) && !e.getAttribute("aria-label") && !e.textContent.trim()).map((e) => e.outerHTML).join(" ")`
 
-// evilModel is the name of a model that would run a script if a page took it for markup.
+// evilModel is the name of a model that would run a script if a page treated it as markup.
 const evilModel = `<img src=x onerror=alert(1)>`
 
-// painter is a model whose outputs are a PNG, pixels of pictures in bytes and in floats, a sound, numbers and markup.
+// painter is a model whose outputs are a PNG, raw pixels as bytes and as floats, a sound, numbers
+// and markup.
 const painter = `
 import base64
 import io
@@ -240,7 +246,7 @@ class TritonPythonModel:
         return answers
 `
 
-// smallPicture is a PNG of 16 x 16 pixels as base64.
+// smallPicture returns a PNG of 16 x 16 pixels as base64.
 func smallPicture(t *testing.T) string {
 	t.Helper()
 	picture := image.NewGray(image.Rect(0, 0, 16, 16))
@@ -261,8 +267,9 @@ output [ { name: "PICTURE" data_type: TYPE_STRING dims: [ 1 ] }, { name: "PIXELS
          { name: "FLOATS" data_type: TYPE_FP32 dims: [ 3, -1, -1 ] }, { name: "SOUND" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// TestPageInABrowser uses the page as a person does, in a real browser: looks at it in light and dark, makes requests by keyboard, sees
-// figures come, unloads and loads a model, all of it without an exception, a dialog, or anything that the policy refuses.
+// TestPageInABrowser uses the page in a real browser: in light and dark mode, making requests by
+// keyboard, watching the figures, unloading and loading a model. There must be no exception, no
+// dialog, and no policy violation.
 func TestPageInABrowser(t *testing.T) {
 	port := testkit.Port(t)
 	url := fmt.Sprintf("http://127.0.0.1:%d", port)
@@ -398,7 +405,8 @@ func TestPageInABrowser(t *testing.T) {
 	})
 }
 
-// otherSites has a page of another site try what browsers let it, and a name that was rebound to this machine.
+// otherSites attacks the server from a page of another site, and from a host name rebound to this
+// machine.
 func otherSites(b *browser, s *runningServer) {
 	t := b.t
 	attack := `<!DOCTYPE html><meta charset="utf-8"><iframe name="f" src="PAGE/"></iframe>
@@ -430,7 +438,8 @@ func otherSites(b *browser, s *runningServer) {
 	}
 	b.until(`frames.length === 1`)
 
-	// A name of the other site that leads to this machine: its scripts would be of the same origin.
+	// A host name of the other site that resolves to this machine: its scripts have the same
+	// origin.
 	b.do("visit by a rebound name", chromedp.Navigate(strings.Replace(b.url, "127.0.0.1", "evil.example", 1)+"/models/batched"))
 	if text := b.script("document.body.innerText"); !strings.Contains(text, "--http-ui-host") || strings.Contains(text, "batched") {
 		t.Errorf("by a rebound name: got %q, want a refusal", text)

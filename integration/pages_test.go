@@ -16,18 +16,18 @@ import (
 var (
 	// pageBlock is a fenced block: its language, and its lines.
 	pageBlock = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
-	// pageFile is the first line of a block that is a file.
+	// pageFile is the first line of a block that holds a file.
 	pageFile = regexp.MustCompile(`^# ([\w./-]+\.\w+)\n`)
-	// pagePort is an address that a page names. The server of the test listens elsewhere.
+	// pagePort is an address on a page. The server of the test has other ports.
 	pagePort = regexp.MustCompile(`localhost:(8000|8001|8002|9000)\b`)
 )
 
-// TestPagesWork does what the pages for new users say: writes their files, types their commands and compares what these
-// print with what stands there.
+// TestPagesWork follows the pages for new users: it writes their files, runs their commands and
+// compares the output with the page.
 func TestPagesWork(t *testing.T) {
 	for _, page := range []struct {
 		name     string
-		sections bool // each of its sections begins anew
+		sections bool // each of its sections starts in a new folder
 	}{
 		{"tutorial", false},
 		{"cookbook", true},
@@ -64,13 +64,13 @@ func TestPagesWork(t *testing.T) {
 	}
 }
 
-// pageReader is a user who does what a page says, in a folder of their own.
+// pageReader follows the instructions of a page in its own folder.
 type pageReader struct {
 	t           *testing.T
 	folder      string
 	environment []string
-	server      *runningServer // nil before the page starts one
-	openai      int            // its port
+	server      *runningServer // nil until the page starts one
+	openai      int            // the server's OpenAI port
 }
 
 func newPageReader(t *testing.T) *pageReader {
@@ -84,7 +84,7 @@ func newPageReader(t *testing.T) *pageReader {
 	if err := os.Symlink(binary, filepath.Join(programs, "nereid")); err != nil {
 		t.Fatal(err)
 	}
-	// The stand-ins are modules that pages need and few machines have.
+	// Stand-ins replace modules that pages need and few machines have.
 	standIns, err := filepath.Abs("testdata/pages")
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func (r *pageReader) write(path, text string) {
 	}
 }
 
-// here replaces the addresses that a page names.
+// here replaces the addresses of a page with those of the test's server.
 func (r *pageReader) here(text string) string {
 	if r.server == nil {
 		return text
@@ -124,7 +124,7 @@ func (r *pageReader) here(text string) string {
 	})
 }
 
-// session types the commands of a block, which begin with "$ " and go on after "> ".
+// session runs the commands of a block, which begin with "$ " and continue after "> ".
 func (r *pageReader) session(text string) {
 	r.t.Helper()
 	for _, step := range strings.Split("\n"+text, "\n$ ")[1:] {
@@ -164,7 +164,8 @@ func (r *pageReader) run(command, want string) {
 	}
 }
 
-// serve starts the server of a page on ports of its own, and moves the addresses in the files that are there.
+// serve starts the server of a page on its own ports, and changes the addresses in the existing
+// files.
 func (r *pageReader) serve(arguments []string) {
 	r.t.Helper()
 	if r.server != nil {
@@ -193,8 +194,8 @@ func (r *pageReader) serve(arguments []string) {
 	}
 }
 
-// TestPagesNameWhatWasThere runs the code of other frameworks that docs/migration.md shows, with stand-ins for those that are
-// too large to install for it: it does what the models do that take its place.
+// TestPagesNameWhatWasThere runs the code for other frameworks in docs/migration.md, with stand-ins
+// for large frameworks. The code must do the same as the models that replace it.
 func TestPagesNameWhatWasThere(t *testing.T) {
 	text, err := os.ReadFile("../docs/migration.md")
 	if err != nil {

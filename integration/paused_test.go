@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pausing is a model that waits in the method of its name until it is let go, and says when it begins and when it returns.
+// pausing is a model that waits in the method of its name until it is released, and logs when it
+// begins and when it returns.
 const pausing = misbehavingHead + `
 class TritonPythonModel:
     def initialize(self, args):
@@ -39,8 +40,9 @@ class TritonPythonModel:
         open(self.place + ".returns", "w").close()
 `
 
-// TestAPauseOfTheServerKillsNoModel stops a server for longer than its models may take, alone, as a debugger does, and with
-// its models, as a machine that is suspended or a container that is frozen: no model counts as too slow for that.
+// TestAPauseOfTheServerKillsNoModel stops a server for longer than the timeouts of its models:
+// alone, as in a debugger, and together with its models, as on a suspended machine or in a frozen
+// container. No model may count as too slow because of that.
 func TestAPauseOfTheServerKillsNoModel(t *testing.T) {
 	const limit = 3 * time.Second
 	for _, all := range []bool{false, true} {

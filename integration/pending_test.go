@@ -11,9 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestPendingUntilBegun has ten requests wait behind one that is executed: of
-// those some lie in the stub's ring already. A batch counts as pending until the
-// stub begins it, as autoscalers read it.
+// TestPendingUntilBegun queues ten requests behind an executing one. Some of them are already in
+// the stub's ring. A batch must count as pending until the stub begins it, because autoscalers read
+// that number.
 func TestPendingUntilBegun(t *testing.T) {
 	directory := t.TempDir()
 	repository := writeFiles(t, map[string]string{

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// plusModel answers with its input, with twice its input, and with how many mappings for outputs
-// its process has of files that begin like the test's keys. The id of a request says what else it
-// does.
+// plusModel returns its input, twice its input, and the number of output mappings that its process
+// has of files with the test's prefix. The request's id selects further actions.
 const plusModel = `
 import os, time
 import numpy as np
@@ -44,9 +43,9 @@ class TritonPythonModel:
         return responses
 `
 
-// TestModelsWriteOutputs has large outputs in shared memory of real clients, which the model's
-// process writes itself: from inputs in regions, beside, over and at the place of the output;
-// unregistered, truncated, and of clients that give up, while requests run.
+// TestModelsWriteOutputs requests large outputs in real clients' shared memory, which the model's
+// process writes itself. Inputs in regions lie next to the output, overlap it or coincide with it.
+// While requests run, clients unregister and truncate regions, and give up.
 func TestModelsWriteOutputs(t *testing.T) {
 	const config = `backend: "python"
 input [ { name: "INPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]

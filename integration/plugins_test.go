@@ -18,7 +18,8 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// buildPlugin builds the backend of testdata/plugins/many, with the race detector if the tests have it.
+// buildPlugin builds the backend of testdata/plugins/many, with the race detector if the tests have
+// it.
 var buildPlugin = sync.OnceValues(func() (string, error) {
 	binary, err := filepath.Abs("../bin/plugin-under-test")
 	if err != nil {
@@ -35,7 +36,7 @@ var buildPlugin = sync.OnceValues(func() (string, error) {
 	return binary, nil
 })
 
-// plugin puts the backend at a path, as install does: with another name and then by renaming.
+// plugin installs the backend at a path, by copying and then renaming it.
 func plugin(t *testing.T, path ...string) {
 	t.Helper()
 	binary, err := buildPlugin()
@@ -51,7 +52,7 @@ func plugin(t *testing.T, path ...string) {
 			t.Fatal(err)
 		}
 		fresh := filepath.Join(t.TempDir(), "fresh")
-		if err := os.WriteFile(fresh, content, 0o755); err != nil { //nolint:gosec // it is to be executed
+		if err := os.WriteFile(fresh, content, 0o755); err != nil { //nolint:gosec // it is a program
 			t.Fatal(err)
 		}
 		if err := os.Rename(fresh, p); err != nil {
@@ -60,7 +61,7 @@ func plugin(t *testing.T, path ...string) {
 	}
 }
 
-// manyConfig is the config of a model of the backend of testdata/plugins/many.
+// manyConfig returns the config of a model of the backend of testdata/plugins/many.
 func manyConfig(does string, more ...string) string {
 	return "backend: \"many\"\ninput [ { name: \"INPUT0\" data_type: TYPE_INT32 dims: [ 1 ] } ]\noutput [ { name: \"OUTPUT0\" data_type: TYPE_INT32 dims: [ 1 ] } ]\n" +
 		"parameters { key: \"does\" value { string_value: \"" + does + "\" } }\n" + strings.Join(more, "\n")
@@ -68,7 +69,8 @@ func manyConfig(does string, more ...string) string {
 
 const oneNumber = `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[%d]}]}`
 
-// tryNumber asks a model with one number and returns status and body, or the error. Any goroutine may call it.
+// tryNumber sends a model one number and returns status and body, or the error. Any goroutine may
+// call it.
 func (s *runningServer) tryNumber(model string, value int) string {
 	status, body, err := s.try("POST", "/v2/models/"+model+"/infer", nil, fmt.Appendf(nil, oneNumber, value))
 	if err != nil {
@@ -77,7 +79,8 @@ func (s *runningServer) tryNumber(model string, value int) string {
 	return fmt.Sprint(status, " ", body)
 }
 
-// number asks a model with one number, and returns the status and the number of the answer, or its error.
+// number sends a model one number, and returns the status and the number in the reply, or its
+// error.
 func (s *runningServer) number(model string, value int) (status int, answer int, failure string) {
 	s.t.Helper()
 	status, body := s.request("POST", "/v2/models/"+model+"/infer", fmt.Sprintf(oneNumber, value))
@@ -91,7 +94,7 @@ func (s *runningServer) number(model string, value int) (status int, answer int,
 	return status, reply.Outputs[0].Data[0], ""
 }
 
-// wantNumber asks a model and wants an answer.
+// wantNumber sends a number and checks the reply.
 func (s *runningServer) wantNumber(model string, value, want int) {
 	s.t.Helper()
 	if status, answer, failure := s.number(model, value); status != http.StatusOK || answer != want {
@@ -99,7 +102,8 @@ func (s *runningServer) wantNumber(model string, value, want int) {
 	}
 }
 
-// pythonTwice answers with twice its input, and pythonCalls asks the model of its parameter "callee" and adds 1000.
+// pythonTwice returns twice its input. pythonCalls calls the model of its parameter "callee" and
+// adds 1000.
 const (
 	pythonTwice = `
 import numpy as np
@@ -138,7 +142,7 @@ func callee(name string) string {
 	return "parameters { key: \"callee\" value { string_value: \"" + name + "\" } }\n"
 }
 
-// steps is the config of an ensemble whose models follow each other.
+// steps returns the config of an ensemble with models in sequence.
 func steps(models ...string) string {
 	var b strings.Builder
 	b.WriteString("platform: \"ensemble\"\n" + oneInt + "ensemble_scheduling { step [\n")
@@ -157,8 +161,9 @@ func steps(models ...string) string {
 	return b.String()
 }
 
-// TestPluginsServeAsPythonDoes has the ways in which models of plugins are found, told, placed and called: by clients, by
-// Python models, by each other, in ensembles, in sequences, in batches, with a cache, with many responses.
+// TestPluginsServeAsPythonDoes checks how models of plugins are found, configured, placed and
+// called: by clients, by Python models, by each other, in ensembles, sequences and batches, with a
+// cache, and with many responses.
 func TestPluginsServeAsPythonDoes(t *testing.T) {
 	backends := t.TempDir()
 	plugin(t, filepath.Join(backends, "many", "nereid_many"))
@@ -184,7 +189,8 @@ func TestPluginsServeAsPythonDoes(t *testing.T) {
 	for model, want := range map[string]int{"completed": 42, "ofversion": 42, "ofmodel": 42, "settings": 42, "groups": 42, "gopy": 8200, "gogo": 820_000, "pygo": 821_000} {
 		s.wantNumber(model, 41, want)
 	}
-	// (1 + 1) · 2 + 1 is 5, its double 10; 100 · 10 is 1,000, and 100 times that is asked for by Python, which adds 1,000.
+	// (1 + 1) · 2 + 1 is 5, doubled 10; 100 · 10 is 1,000. Python requests 100 times that and adds
+	// 1,000.
 	s.wantNumber("ensemble", 1, 101_000)
 	if _, first, _ := s.number("cached", 1); first == 0 {
 		t.Error("the model with a cache has not answered")
@@ -209,7 +215,7 @@ func TestPluginsServeAsPythonDoes(t *testing.T) {
 		t.Error("the server has warned of a setting that is a plugin's own")
 	}
 	s.runClient("plugins.py")
-	// As many processes as instances, which are told to end, and all of them end.
+	// Each instance has one process. All are told to exit, and all exit.
 	before := strings.Count(s.log.String(), "many is closed\n")
 	s.stop()
 	if closed := strings.Count(s.log.String(), "many is closed\n") - before; closed < 10 {
@@ -217,7 +223,8 @@ func TestPluginsServeAsPythonDoes(t *testing.T) {
 	}
 }
 
-// TestPluginsArePlacedOnDevices has instances of plugins on a machine with two GPUs, which are told where they are.
+// TestPluginsArePlacedOnDevices checks that instances of plugins on a machine with two GPUs know
+// their device.
 func TestPluginsArePlacedOnDevices(t *testing.T) {
 	backends := t.TempDir()
 	plugin(t, filepath.Join(backends, "many", "nereid_many"))
@@ -237,7 +244,8 @@ func TestPluginsArePlacedOnDevices(t *testing.T) {
 	}
 }
 
-// TestPluginsThatCannotBeLoaded names each in its load's error, and none harms a model that can.
+// TestPluginsThatCannotBeLoaded checks that each is named in its load error, and that none affects
+// working models.
 func TestPluginsThatCannotBeLoaded(t *testing.T) {
 	script := func(line string) string { return "#!/bin/sh\necho '" + line + "'\nexec sleep 600\n" }
 	backends := writeFiles(t, map[string]string{
@@ -258,7 +266,7 @@ func TestPluginsThatCannotBeLoaded(t *testing.T) {
 		files[name+"/config.pbtxt"], files[name+"/1/none"] = strings.Replace(manyConfig(""), `"many"`, `"`+name+`"`, 1), ""
 		path := filepath.Join(backends, name, "nereid_"+name)
 		if _, err := os.Stat(path); err == nil && name != "mode" {
-			if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // it is to be executed
+			if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // it is a program
 				t.Fatal(err)
 			}
 		} else if name != "mode" {
@@ -294,15 +302,15 @@ func TestPluginsThatCannotBeLoaded(t *testing.T) {
 	}
 }
 
-// pluginFault is one way in which a model of a plugin can fail a request.
+// pluginFault is one way in which a plugin's model can fail a request.
 type pluginFault struct {
 	does   string
-	want   string // part of the error that the client gets; "": it is answered
+	want   string // part of the error that the client gets; "": the request succeeds
 	answer string // part of the answer
 	logged []string
 	// waits: the request is answered when the model is unloaded.
 	waits bool
-	lives bool // the process goes on
+	lives bool // the process continues
 }
 
 const faultOf = "backend 'many', model '%s', instance '%s': "
@@ -330,15 +338,16 @@ var pluginFaults = []pluginFault{
 	{does: "answer after Close", want: "model '%m' has not answered the request", logged: []string{faultOf, "the request had no final response", "too late: "}, waits: true, lives: true},
 }
 
-// TestPluginsThatMisbehave has each fault fail the request that it is about. Its client gets a clear answer, the log names backend,
-// model and request, the next request is served, and nothing is left.
+// TestPluginsThatMisbehave checks that each fault fails only its own request. The client gets a
+// clear error, the log names backend, model and request, the next request succeeds, and nothing is
+// left over.
 func TestPluginsThatMisbehave(t *testing.T) {
 	backends := t.TempDir()
 	plugin(t, filepath.Join(backends, "many", "nereid_many"), filepath.Join(backends, "hanging", "nereid_hanging"))
 	files := make(map[string]string)
 	for i, f := range pluginFaults {
 		config := manyConfig(f.does)
-		if f.does == "hang" { // which alone has a time limit
+		if f.does == "hang" { // the only one with a time limit
 			config = strings.Replace(config, `"many"`, `"hanging"`, 1)
 		}
 		files[fmt.Sprintf("m%d/config.pbtxt", i)], files[fmt.Sprintf("m%d/1/none", i)] = config, ""
@@ -370,13 +379,13 @@ func TestPluginsThatMisbehave(t *testing.T) {
 			answer := make(chan string, 1)
 			go func() { answer <- s.tryNumber(model, 13) }()
 			if f.waits {
-				if f.want == "" { // it is answered, and kept
+				if f.want == "" { // it is answered, and the request is kept
 					answer <- <-answer
 				}
 				if !s.prints(model + " keeps a request\n") {
 					t.Fatal("the model does not execute the request")
 				}
-				s.wantNumber(model, 1, 2) // beside it
+				s.wantNumber(model, 1, 2) // another request in the meantime
 				if status, body := s.request("POST", "/v2/repository/models/"+model+"/unload", ""); status != http.StatusOK {
 					t.Fatalf("unload: status %d: %s", status, body)
 				}
@@ -424,11 +433,13 @@ func TestPluginsThatMisbehave(t *testing.T) {
 	s.until("rid of all requests", func() bool { return s.figure(`nereid_memory_bytes{kind="blocks"}`) < 1<<20 })
 }
 
-// TestPluginsThatWriteNonsenseIntoConfigs has models complete their configs by what no config should be: each load fails with a sentence, or the model refuses requests, and nothing is left.
+// TestPluginsThatWriteNonsenseIntoConfigs makes models complete their configs with invalid values.
+// Each load must fail with a clear error, or the model must reject requests, and nothing may be
+// left over.
 func TestPluginsThatWriteNonsenseIntoConfigs(t *testing.T) {
 	backends := t.TempDir()
 	plugin(t, filepath.Join(backends, "many", "nereid_many"))
-	wants := map[string]string{ // "": it is loaded, as by Triton
+	wants := map[string]string{ // "": it loads, as on Triton
 		"negative dims": "model input 'INPUT0' dimension must be integer >= 1, or -1", "no dims": "model output 'OUTPUT0' must specify 'dims'", "huge dims": "",
 		"no name": "model output must specify 'name'", "no UTF-8": "the config of SetConfig cannot be written", "no type": "", "no batch": "'max_batch_size' must be non-negative value",
 		"equal names": "", "a long name": "bytes as JSON, want at most 1024000", "many outputs": "bytes as JSON, want at most 1024000",
@@ -466,8 +477,9 @@ func TestPluginsThatWriteNonsenseIntoConfigs(t *testing.T) {
 	}
 }
 
-// TestPluginsThatFailAtTheirEnds has Ready and each Close panic, or end its goroutine: the log names them, a model whose Ready does so is not
-// ready, and each model is unloaded like another, its process ended in good order.
+// TestPluginsThatFailAtTheirEnds makes Ready and each Close panic, or exit its goroutine. The log
+// must name them, and a model whose Ready does so is not ready. Each model unloads normally, and
+// its process ends in order.
 func TestPluginsThatFailAtTheirEnds(t *testing.T) {
 	backends := t.TempDir()
 	files := make(map[string]string)
@@ -514,7 +526,8 @@ func TestPluginsThatFailAtTheirEnds(t *testing.T) {
 	}
 }
 
-// TestPluginsThatNeverClose has a plugin ignore signals and hang in Close: it is killed at its time limit, which the log names, and nothing of it is left.
+// TestPluginsThatNeverClose has a plugin that ignores signals and hangs in Close. It must be killed
+// at its time limit, which the log names, and leave nothing behind.
 func TestPluginsThatNeverClose(t *testing.T) {
 	backends := t.TempDir()
 	plugin(t, filepath.Join(backends, "many", "nereid_many"))
@@ -533,7 +546,7 @@ func TestPluginsThatNeverClose(t *testing.T) {
 	s.wantNumber("good", 1, 2)
 }
 
-// plugins lists the processes of plugins, ascending.
+// plugins lists the plugin processes in ascending order.
 func (s *runningServer) plugins() (pids []int) {
 	for _, pid := range s.descendants() {
 		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.Contains(string(line), "/nereid_") {
@@ -544,8 +557,9 @@ func (s *runningServer) plugins() (pids []int) {
 	return pids
 }
 
-// TestAPluginIsKilledAndReplaced kills a process in the middle of a request, then has its program replaced while the server polls:
-// a new version serves without a request being lost. One that cannot serve leaves the old one serving.
+// TestAPluginIsKilledAndReplaced kills a process during a request, then replaces its program while
+// the server polls. A new version must take over without losing a request. A broken one must leave
+// the old version serving.
 func TestAPluginIsKilledAndReplaced(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": strings.Replace(manyConfig("pid"), `"many"`, `"near"`, 1), "m/1/none": "",
@@ -583,7 +597,7 @@ func TestAPluginIsKilledAndReplaced(t *testing.T) {
 	})
 	_, second, _ := s.number("m", 1)
 	broken := filepath.Join(t.TempDir(), "broken")
-	if err := os.WriteFile(broken, []byte("no program"), 0o755); err != nil { //nolint:gosec // it is to be executed
+	if err := os.WriteFile(broken, []byte("no program"), 0o755); err != nil { //nolint:gosec // it should be executed
 		t.Fatal(err)
 	}
 	if err := os.Rename(broken, filepath.Join(root, "m", "nereid_near")); err != nil {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkServer makes a link to the server's binary and returns its path.
+// linkServer creates a link to the server's binary and returns its path.
 func linkServer(t *testing.T, name string) string {
 	t.Helper()
 	binary, err := buildServer()
@@ -34,8 +34,9 @@ func linkServer(t *testing.T, name string) string {
 	return link
 }
 
-// TestKServesCommandLineServes: the entry point of an image gets the arguments of KServe's runtime for Triton, and behind them, as they are
-// appended, one that an InferenceService repeats. The models come later than the server, by a link that another container makes.
+// TestKServesCommandLineServes starts an image's entry point with the arguments of KServe's runtime
+// for Triton, followed by an argument that an InferenceService repeats. The models arrive later
+// than the server, through a link that another container creates.
 func TestKServesCommandLineServes(t *testing.T) {
 	t.Setenv("MODEL_INIT_MODE", "async")
 	root, port := filepath.Join(t.TempDir(), "models"), testkit.Port(t)
@@ -56,8 +57,9 @@ func TestKServesCommandLineServes(t *testing.T) {
 	}
 }
 
-// TestKServesAgentLoadsAndUnloads: the server starts with an empty repository. KServe's agent puts a model there and has it loaded; it takes the
-// model's files away before it has the model unloaded, and for it only status 200 counts.
+// TestKServesAgentLoadsAndUnloads starts the server with an empty repository. KServe's agent adds a
+// model and loads it, then removes the model's files and unloads it. Only status 200 counts as
+// success for the agent.
 func TestKServesAgentLoadsAndUnloads(t *testing.T) {
 	root := t.TempDir()
 	s := start(t, testkit.Python(t).Path, root, "--model-control-mode=explicit")
@@ -88,7 +90,7 @@ func TestKServesAgentLoadsAndUnloads(t *testing.T) {
 			return status != http.StatusOK
 		})
 		s.gone(stubs)
-		s.until("ready without the model", func() bool { // strictly, it is not while a model ends
+		s.until("ready without the model", func() bool { // with strict readiness, it is not ready while a model unloads
 			status, _ := s.request("GET", "/v2/health/ready", "")
 			return status == http.StatusOK
 		})
@@ -98,7 +100,8 @@ func TestKServesAgentLoadsAndUnloads(t *testing.T) {
 	}
 }
 
-// TestServerThatWaitsForItsRepositoryEndsBySIGTERM, as a pod that is deleted before its models have come.
+// TestServerThatWaitsForItsRepositoryEndsBySIGTERM stops the server like a pod that is deleted
+// before its models have arrived.
 func TestServerThatWaitsForItsRepositoryEndsBySIGTERM(t *testing.T) {
 	t.Setenv("MODEL_INIT_MODE", "async")
 	s := launch(t, "", filepath.Join(t.TempDir(), "never"))
@@ -111,8 +114,9 @@ func TestServerThatWaitsForItsRepositoryEndsBySIGTERM(t *testing.T) {
 
 const oneValue = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1],"data":[1]}]}`
 
-// TestDelayServesAndIsNotReady: after SIGTERM, and before the server begins to end, whoever asks whether it is ready hears no, and whoever
-// still comes, on a connection of before or a new one, is served and asked to connect elsewhere.
+// TestDelayServesAndIsNotReady checks the delay between SIGTERM and the shutdown. Readiness checks
+// fail. Requests on old and new connections are still served, with a response that tells the client
+// to reconnect.
 func TestDelayServesAndIsNotReady(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel})
 	s := start(t, testkit.Python(t).Path, repository, "--exit-delay-secs=3600")
@@ -146,7 +150,7 @@ func TestDelayServesAndIsNotReady(t *testing.T) {
 		}
 	}
 	children := s.descendants()
-	testkit.Eventually(t, startLimit, func() bool { // signals that come at once count as one
+	testkit.Eventually(t, startLimit, func() bool { // simultaneous signals count as one
 		_ = s.cmd.Process.Signal(unix.SIGTERM)
 		return strings.Contains(s.log.String(), "a second signal ended the server at once")
 	})
@@ -156,8 +160,9 @@ func TestDelayServesAndIsNotReady(t *testing.T) {
 	s.gone(children)
 }
 
-// TestRollingUpdateLosesNoRequest ends three servers one after the other, each replaced by another one first, below clients that make a connection
-// for each request or keep theirs, and that know of the end of a server when its probe has failed, not before.
+// TestRollingUpdateLosesNoRequest stops three servers one after the other, and starts a replacement
+// before each. Clients connect for each request or keep their connections. They learn of a server's
+// end only from its failing probe.
 func TestRollingUpdateLosesNoRequest(t *testing.T) {
 	if !testkit.Long() {
 		t.Skip("it takes three times the delay; NEREID_TEST_LONG=1 runs it")
@@ -169,7 +174,7 @@ func TestRollingUpdateLosesNoRequest(t *testing.T) {
 		return start(t, python, repository, fmt.Sprintf("--exit-delay-secs=%d", delay/time.Second))
 	}
 
-	var mu sync.Mutex // of endpoints
+	var mu sync.Mutex // guards endpoints
 	endpoints := []*runningServer{begin(), begin(), begin()}
 	update := func(change func([]*runningServer) []*runningServer) {
 		mu.Lock()
@@ -215,7 +220,7 @@ func TestRollingUpdateLosesNoRequest(t *testing.T) {
 			status, _ := old.request("GET", "/v2/health/ready", "")
 			return status == http.StatusBadRequest
 		})
-		testkit.Eventually(t, startLimit, func() bool { return answers.Load() > seen+100 }) // some of them by old
+		testkit.Eventually(t, startLimit, func() bool { return answers.Load() > seen+100 }) // some of them come from old
 		update(func(list []*runningServer) []*runningServer { return list[1:] })
 		if took := time.Since(signalled); took > delay/2 {
 			t.Skipf("the probe was seen %v after the signal: this machine is too slow to tell", took)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// writtenModel answers with what its source says. Each load is noted in a file
-// beside the repository.
+// writtenModel returns the value in its source. Each load is recorded in a file next to the
+// repository.
 const writtenModel = `
 import os
 import numpy as np
@@ -35,9 +35,9 @@ def check(value):
         raise ValueError("what is below zero cannot be loaded")
 `
 
-// TestPollsDisturbNoClient changes a repository in all ways that polling follows,
-// while clients ask its models, an ensemble and a model that calls: nobody gets
-// an error but who asks for what has been removed.
+// TestPollsDisturbNoClient changes a repository in every way that polling supports, while clients
+// use its models, an ensemble and a model that calls others. Only requests to removed models may
+// fail.
 func TestPollsDisturbNoClient(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {

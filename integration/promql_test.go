@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// selector is a metric as a PromQL expression selects it.
+// selector is a metric in a PromQL expression.
 type selector struct {
 	metric   string
 	matchers []matcher
@@ -17,22 +17,22 @@ type selector struct {
 
 type matcher struct{ label, operator, value string }
 
-// promql is what a PromQL expression names.
+// promql holds the names in a PromQL expression.
 type promql struct {
 	selectors []selector
 	grouping  []string // labels of "by"
-	grouped   bool     // it has a "by"
+	grouped   bool     // there is a "by"
 }
 
-// promqlToken is one of PromQL's tokens, as far as dashboards need them. A duration in
-// brackets is one token, and so is a text.
+// promqlToken matches the PromQL tokens that dashboards need. A duration in brackets is one token,
+// and so is a string.
 var promqlToken = regexp.MustCompile(`^(?:\s+|"(?:[^"\\]|\\.)*"|\[\w+\]|[a-zA-Z_:][a-zA-Z0-9_:]*|[0-9.]+|=~|!~|!=|[-+*/(){},=<>])`)
 
 // promqlFunctions are the functions and aggregations that expressions may use.
 var promqlFunctions = []string{"avg", "count", "histogram_quantile", "increase", "max", "min", "rate", "sum", "topk"}
 
-// parsePromQL reads the metrics, matchers and groupings of an expression. It knows less
-// than PromQL, and refuses what it does not know.
+// parsePromQL reads the metrics, matchers and groupings of an expression. It supports a subset of
+// PromQL and rejects everything else.
 func parsePromQL(text string) (found promql, err error) {
 	var tokens []string
 	for rest := text; rest != ""; {
@@ -111,7 +111,7 @@ func isName(token string) bool {
 	return c == '_' || c == ':' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// sampled are the labels of each sample of a page, by the name of the metric.
+// sampled holds the labels of each sample on a metrics page, by metric name.
 type sampled map[string][]map[string]string
 
 var (
@@ -139,7 +139,7 @@ func parseSamples(t *testing.T, page string) sampled {
 	return all
 }
 
-// missing says what a selector asks for that no sample has, "" if there is nothing.
+// missing describes the part of a selector that matches no sample, or returns "".
 func (all sampled) missing(s selector) string {
 	samples, ok := all[s.metric]
 	if !ok {
@@ -171,8 +171,7 @@ func (all sampled) missing(s selector) string {
 	return ""
 }
 
-// TestPromQLIsRead is for the day on which the reader of expressions lets everything
-// through.
+// TestPromQLIsRead checks that the parser does not accept everything.
 func TestPromQLIsRead(t *testing.T) {
 	all := parseSamples(t, "# HELP a x\na{model=\"m\",le=\"+Inf\"} 1\nb 2\n")
 	for text, want := range map[string]string{

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// basedModel is the model.py of a Python-based backend: it tells what it sees.
+// basedModel is the model.py of a Python-based backend. It reports its arguments and files.
 const basedModel = `
 import json, os, sys
 import numpy as np
@@ -57,8 +57,8 @@ func (s *runningServer) seen(path string) basedSeen {
 	return seen
 }
 
-// TestPythonBasedBackendsRunTheirOwnModel has several models and versions on two backends of
-// the operator's, one of which has another interpreter.
+// TestPythonBasedBackendsRunTheirOwnModel loads several models and versions on two custom backends,
+// one of which has another interpreter.
 func TestPythonBasedBackendsRunTheirOwnModel(t *testing.T) {
 	pythons := oldestAndNewest(t)
 	oldest, newest := pythons[0], pythons[len(pythons)-1]

@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// randomConfig makes a configuration of a Python model that could be loaded. The
-// same seed makes the same one.
+// randomConfig returns a random, loadable configuration of a Python model. The same seed gives the
+// same configuration.
 func randomConfig(seed uint64) *kserve.ModelConfig {
 	g := &configMaker{rand.New(rand.NewPCG(seed, 1))}
 	c := &kserve.ModelConfig{}
@@ -21,7 +21,7 @@ func randomConfig(seed uint64) *kserve.ModelConfig {
 
 type configMaker struct{ *rand.Rand }
 
-// leftOut would need what is not there: other files, later releases, GPUs.
+// leftOut are fields that would need other files, later releases of Triton, or GPUs.
 var leftOut = map[protoreflect.FullName]bool{
 	"inference.ModelConfig.name": true, "inference.ModelConfig.platform": true, "inference.ModelConfig.backend": true,
 	"inference.ModelConfig.runtime": true, "inference.ModelConfig.default_model_filename": true, "inference.ModelConfig.model_metrics": true,
@@ -111,7 +111,7 @@ func (g *configMaker) scalar(f protoreflect.FieldDescriptor) protoreflect.Value 
 	}
 }
 
-// repair makes what must fit fit.
+// repair makes related fields consistent.
 func (g *configMaker) repair(c *kserve.ModelConfig) {
 	c.Backend = "python"
 	c.MaxBatchSize = []int32{0, 1, 8}[g.IntN(3)]
@@ -160,14 +160,14 @@ func (g *configMaker) repair(c *kserve.ModelConfig) {
 		in.RateLimiter = nil
 	}
 	for _, sample := range c.ModelWarmup {
-		sample.BatchSize = 0 // it is not run
+		sample.BatchSize = 0 // it does not run
 		for name, input := range sample.Inputs {
 			if input.InputDataType == nil {
 				delete(sample.Inputs, name)
 			}
 		}
 	}
-	if c.MetricTags != nil { // names that no metric can have end Triton
+	if c.MetricTags != nil { // Triton crashes on names that are not valid in metrics
 		c.MetricTags = map[string]string{"zone": g.text()}
 	}
 	c.Parameters = map[string]*kserve.ModelParameter{g.text(): {StringValue: g.text()}}

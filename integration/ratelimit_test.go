@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// exclusiveModel wants no other model to execute at the same time. A number above 0
-// has it call another model, by that name, meanwhile.
+// exclusiveModel needs exclusive execution. A number above 0 makes it call another model, by that
+// name, meanwhile.
 const exclusiveModel = `
 import os
 import time
@@ -74,15 +74,15 @@ func limitedRepository(t *testing.T) string {
 
 const exclusiveBody = `{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[%d]}]}`
 
-// pendingOf is how many requests of a model no instance has, as metrics say.
+// pendingOf returns the pending requests of a model according to the metrics.
 func pendingOf(metrics, model string) (n int) {
 	_, rest, _ := strings.Cut(metrics, `nv_inference_pending_request_count{model="`+model+`",version="1"} `)
 	_, _ = fmt.Sscan(rest, &n)
 	return n
 }
 
-// TestRateLimitGivesModelsTurns has models take turns that share a resource of which there is
-// enough for one.
+// TestRateLimitGivesModelsTurns checks that models take turns if the shared resource suffices for
+// only one.
 func TestRateLimitGivesModelsTurns(t *testing.T) {
 	root := limitedRepository(t)
 	s := start(t, testkit.Python(t).Path, root, "--rate-limit=execution_count", "--rate-limit-resource=R:1",
@@ -97,8 +97,8 @@ func TestRateLimitGivesModelsTurns(t *testing.T) {
 		}
 	}
 
-	// Each model has something to do all the time: the first of all waits until the
-	// others are there.
+	// Each model always has a request waiting: the first request waits until the others have
+	// arrived.
 	busy := filepath.Join(root, "..", "busy")
 	if err := os.WriteFile(busy+".hold", nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestRateLimitGivesModelsTurns(t *testing.T) {
 			})
 		}
 	}
-	s.until("all wait", func() bool { // but for those that instances have
+	s.until("all wait", func() bool { // except those that instances have
 		text := s.scrape()
 		return pendingOf(text, "often") >= each-4 && pendingOf(text, "seldom") >= each-4
 	})
@@ -126,13 +126,13 @@ func TestRateLimitGivesModelsTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	turns := strings.Fields(string(text))[:each] // while both have something to do
+	turns := strings.Fields(string(text))[:each] // while both have requests
 	often := strings.Count(strings.Join(turns, " "), "often")
 	if seldom := each - often; often < 2*seldom || often > 4*seldom {
 		t.Errorf("often had %d turns, seldom %d; want three times as many", often, seldom)
 	}
 
-	// What a model holds, the models that it calls need not wait for.
+	// A called model need not wait for a resource that its caller holds.
 	if status, body := s.request("POST", "/v2/models/often/infer", fmt.Sprintf(exclusiveBody, 1)); status != http.StatusOK {
 		t.Errorf("a call of who holds the resource: %d %s", status, body)
 	}
@@ -141,8 +141,8 @@ func TestRateLimitGivesModelsTurns(t *testing.T) {
 	}
 }
 
-// TestBatchesFillUntilTheirTurn: while one model executes and holds what the other
-// needs, the other's batch grows, and its requests are pending.
+// TestBatchesFillUntilTheirTurn checks that a model's batch grows while another model holds the
+// resource, and that its requests are pending.
 func TestBatchesFillUntilTheirTurn(t *testing.T) {
 	directory := t.TempDir()
 	config := batchConfig(directory, "",
@@ -179,7 +179,7 @@ func TestBatchesFillUntilTheirTurn(t *testing.T) {
 	s.stop()
 }
 
-// stackedCaller answers with what another model answers.
+// stackedCaller returns another model's answer.
 const stackedCaller = `
 import triton_python_backend_utils as pb_utils
 
@@ -195,8 +195,8 @@ class TritonPythonModel:
         return responses
 `
 
-// TestStackedCallerHoldsWhatItCalls: a stacked batch calls a model that needs the
-// resource which the batch holds.
+// TestStackedCallerHoldsWhatItCalls makes a stacked batch call a model that needs the resource that
+// the batch holds.
 func TestStackedCallerHoldsWhatItCalls(t *testing.T) {
 	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "2") // so that two requests are stacked
 	config := exclusiveConfig + "max_batch_size: 4\n" +
@@ -219,7 +219,8 @@ func TestStackedCallerHoldsWhatItCalls(t *testing.T) {
 	s.stop()
 }
 
-// Without the flag, nothing waits for what a config says of the rate limiter.
+// TestRateLimitIsOffUnlessAsked checks that without the flag, rate limiter settings in a config
+// have no effect.
 func TestRateLimitIsOffUnlessAsked(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, limitedRepository(t), "--rate-limit-resource=R:1")
 	var overlapped atomic.Bool

@@ -16,11 +16,11 @@ import (
 // readmeFile is a block of the README whose first line names a file of a repository.
 var readmeFile = regexp.MustCompile("(?s)```(?:python)?\n# models/([^\n]*)\n(.*?)```")
 
-// readmeRequest is the request by curl that follows the first model.
+// readmeRequest is the curl request that follows the first model.
 var readmeRequest = regexp.MustCompile(`curl localhost:8000(/v2/models/greeter/infer) -d '([^']*)'`)
 
-// TestREADMEsFirstModelIsServed copies the files of the README's first model and asks it as
-// the README does.
+// TestREADMEsFirstModelIsServed copies the files of the README's first model and sends the README's
+// request.
 func TestREADMEsFirstModelIsServed(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -41,8 +41,7 @@ func TestREADMEsFirstModelIsServed(t *testing.T) {
 	}
 }
 
-// TestDemoLooksAtItsPortsFirst has another program listen on the second port of the
-// demonstration.
+// TestDemoLooksAtItsPortsFirst occupies the second port of the demo with another program.
 func TestDemoLooksAtItsPortsFirst(t *testing.T) {
 	plan, err := exec.Command("make", "-C", "..", "--no-print-directory", "-n", "demo").CombinedOutput()
 	ports, build := strings.Index(string(plan), ".ci/demo-ports"), strings.Index(string(plan), "build")
@@ -50,7 +49,7 @@ func TestDemoLooksAtItsPortsFirst(t *testing.T) {
 		t.Errorf("make -n demo: got error %v, the ports at %d, the build at %d, want the ports first:\n%s", err, ports, build, plan)
 	}
 
-	// Of other programs, such as other tests, the same ports may be in use.
+	// Other programs, such as other tests, may use the same ports.
 	listener, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)

@@ -11,12 +11,12 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
 )
 
-// realDevice reports whether stories about tensors on devices run with the driver of this machine, as "make test-gpu" has
-// them, and not with the stand-in. They want nothing of its counts then, and a machine with one device has the second
-// device of a story, too (place in stub/tests/producer.py).
+// realDevice reports whether stories about tensors on devices run with the real driver, as in "make
+// test-gpu", instead of the fake one. They then ignore the driver's counts, and on a machine with
+// one device they use it for the second device of a story, too (place in stub/tests/producer.py).
 func realDevice() bool { return os.Getenv("NEREID_TEST_DEVICE") == "real" }
 
-// standInAlone skips a story that a real driver cannot tell.
+// standInAlone skips a story that needs the fake driver.
 func standInAlone(t *testing.T, why string) {
 	t.Helper()
 	if realDevice() {
@@ -24,7 +24,8 @@ func standInAlone(t *testing.T, why string) {
 	}
 }
 
-// onDevice is the environment of programs that see the devices. The file of counts, and what else is set, is the stand-in's.
+// onDevice returns the environment of programs that see the devices. The file of counts and the
+// other settings are for the fake driver.
 func onDevice(t *testing.T, state string, more ...string) []string {
 	t.Helper()
 	if !realDevice() {
@@ -33,14 +34,15 @@ func onDevice(t *testing.T, state string, more ...string) []string {
 	return slices.DeleteFunc(more, func(variable string) bool { return strings.HasPrefix(variable, "FAKECUDA_") })
 }
 
-// launchOnDevices launches a server that sees the devices, as onDevice.
+// launchOnDevices launches a server that sees the devices, like onDevice.
 func launchOnDevices(t *testing.T, repository, state string, more []string, flags ...string) *runningServer {
 	t.Helper()
 	program := append([]string{"env"}, onDevice(t, state, more...)...)
 	return launchBehind(t, program, testkit.Python(t).Path, repository, flags...)
 }
 
-// TestStoriesOfRealDevicesAreReal fails where a real device is asked for and there is none: the stories would show nothing.
+// TestStoriesOfRealDevicesAreReal fails if a real device is requested but missing, because the
+// stories would test nothing.
 func TestStoriesOfRealDevicesAreReal(t *testing.T) {
 	if !realDevice() {
 		t.Skip("NEREID_TEST_DEVICE is not \"real\"")

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-// TestRecordInTheRepositoryIsRefused: a folder there would be a model.
+// TestRecordInTheRepositoryIsRefused: the folder of records would become a model.
 func TestRecordInTheRepositoryIsRefused(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")})
 	s := launch(t, testkit.Python(t).Path, repository, "--record="+repository+"/records")
@@ -23,7 +23,8 @@ func TestRecordInTheRepositoryIsRefused(t *testing.T) {
 	}
 }
 
-// TestRecordedRequestIsABody sends head and tensors of a recorded request again, as docs/record.md says that they are a body.
+// TestRecordedRequestIsABody resends the head and tensors of a recorded request as a body, as
+// docs/record.md describes.
 func TestRecordedRequestIsABody(t *testing.T) {
 	records := filepath.Join(t.TempDir(), "records")
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": checkedConfig, "m/1/model.py": checking("B")}), "--record="+records)
@@ -65,10 +66,10 @@ func TestRecordedRequestIsABody(t *testing.T) {
 	}
 }
 
-// replayed are models whose requests are recorded and sent again: one that answers with what it gets and refuses negative
-// numbers, one that answers several times, one with sequences.
+// replayed are models whose requests are recorded and replayed: one returns its input and rejects
+// negative numbers, one answers several times, one has sequences.
 func replayed(factor string) map[string]string {
-	// Parameters that come over gRPC have no order.
+	// Parameters over gRPC have no order.
 	const head = "import json\nimport numpy as np\nimport triton_python_backend_utils as pb\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
 	return map[string]string{
 		"single/config.pbtxt": checkedConfig + "output { name: \"TEXT\" data_type: TYPE_STRING dims: [ 1 ] }\n",
@@ -106,8 +107,8 @@ func replayed(factor string) map[string]string {
 	}
 }
 
-// TestReplayComparesWithWhatWasRecorded records requests of all kinds, and sends them to the same models and to changed ones, over
-// both protocols.
+// TestReplayComparesWithWhatWasRecorded records requests of all kinds, and replays them against the
+// same and against changed models, over both protocols.
 func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 	records, python := filepath.Join(t.TempDir(), "records"), testkit.Python(t).Path
 	s := start(t, python, writeFiles(t, replayed("1")), "--record="+records, "--record-redact=secret")
@@ -130,7 +131,7 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 	})
 	s.until("metrics count them", func() bool { return s.figure("nereid_requests_recorded_total") == 7 })
 	s.wantSamples("nereid_requests_not_recorded_total 0", "nereid_recording 1")
-	for _, protocol := range []string{"http", "grpc"} { // to the server that records: nothing is recorded again
+	for _, protocol := range []string{"http", "grpc"} { // to the recording server: replayed requests are not recorded
 		if status, out, stderr := command(t, "replay", records, fmt.Sprintf("--url=127.0.0.1:%d", s.http), fmt.Sprintf("--grpc-url=127.0.0.1:%d", s.grpc), "--protocol="+protocol); status != 0 {
 			t.Errorf("to the server that records, over %s: got status %d, %s%s", protocol, status, out, stderr)
 		}
@@ -206,8 +207,9 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 	}
 }
 
-// TestReplayOfAFile sends a file as a body: its record is replayed and benched as the request that it became. Only the replay stays
-// out of the recording, and not a client that says that it is one.
+// TestReplayOfAFile sends a file as a body. Its record is replayed and benchmarked as the request
+// that it became. Only the real replay is left out of the recording, not a client that pretends to
+// be one.
 func TestReplayOfAFile(t *testing.T) {
 	records := filepath.Join(t.TempDir(), "records")
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
@@ -243,7 +245,7 @@ func TestReplayOfAFile(t *testing.T) {
 	}
 }
 
-// TestReplayRefusesWhatIsNoRecording has no server.
+// TestReplayRefusesWhatIsNoRecording needs no server.
 func TestReplayRefusesWhatIsNoRecording(t *testing.T) {
 	directory := writeFiles(t, map[string]string{"empty/x": "", "broken/1.record": "no record"})
 	for want, c := range map[string]struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// heldModel gives its input back, of a request with an id when a file says so.
+// heldModel returns its input. A request with an id waits for a file.
 const heldModel = `
 import os, time
 import triton_python_backend_utils as pb_utils
@@ -50,8 +50,8 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
 
-// regionsRepository has the models of testdata/regions.py, which meet their clients in
-// the folder of marks.
+// regionsRepository has the models of testdata/regions.py, which synchronize with their clients
+// through the folder of marks.
 func regionsRepository(t *testing.T, marks string) string {
 	const tensors = "input [ { name: \"INPUT\" data_type: TYPE_%[1]s dims: [ -1 ] } ]\noutput [ { name: \"OUTPUT\" data_type: TYPE_%[1]s dims: [ -1 ] } ]\n"
 	numbers, identity := "backend: \"python\"\n"+fmt.Sprintf(tensors, "FP32"), strings.ReplaceAll(heldModel, "%q", `""`)
@@ -76,16 +76,16 @@ func regionsRepository(t *testing.T, marks string) string {
 	})
 }
 
-// regionsPrefix begins the keys of one test's regions. What is left of them is removed
-// with the test, which fails for that elsewhere.
+// regionsPrefix returns the prefix of one test's region keys. Leftover regions are removed after
+// the test; another check makes the test fail in that case.
 func regionsPrefix(t *testing.T) string {
 	t.Helper()
 	prefix := fmt.Sprintf("nereid-regions-%d-%s-", os.Getpid(), strings.ToLower(t.Name()))
 	return strings.ReplaceAll(prefix, "/", "-")
 }
 
-// TestClientsShareMemory has the real clients register shared memory of theirs, put inputs
-// there and find outputs there, and meddle with it while requests run.
+// TestClientsShareMemory makes the real clients register shared memory, write inputs and read
+// outputs there, and tamper with it while requests run.
 func TestClientsShareMemory(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestClientsShareMemory(t *testing.T) {
 	}
 }
 
-// descriptors counts those that the server has of files in /dev/shm.
+// descriptors counts the server's descriptors of files in /dev/shm.
 func (s *runningServer) descriptors() (n int) {
 	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.cmd.Process.Pid))
 	if err != nil {
@@ -116,7 +116,8 @@ func (s *runningServer) descriptors() (n int) {
 	return n
 }
 
-// TestFailedRegistrationsLeaveNothing: 2,000 of them leave no descriptor, no mapping and no name.
+// TestFailedRegistrationsLeaveNothing checks that 2,000 of them leave no descriptor, no mapping and
+// no name.
 func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 	s := start(t, "", writeFiles(t, map[string]string{"empty/.keep": ""}), "--allow-client-shm=true", "--exit-on-error=false")
 	file, err := os.CreateTemp("/dev/shm", regionsPrefix(t))
@@ -144,7 +145,7 @@ func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestClientSharedMemoryIsOffByDefault: a flag lets clients register theirs.
+// TestClientSharedMemoryIsOffByDefault checks that clients need a flag to register regions.
 func TestClientSharedMemoryIsOffByDefault(t *testing.T) {
 	s := start(t, testkit.Pythons(t)[0].Path, regionsRepository(t, t.TempDir()))
 	const off = `{"error":"Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."}`
@@ -158,7 +159,7 @@ func TestClientSharedMemoryIsOffByDefault(t *testing.T) {
 	}
 }
 
-// TestPerfAnalyzerOfTritonIsServed loads a model by Triton's own tool, whose tensors lie in shared
+// TestPerfAnalyzerOfTritonIsServed loads a model with Triton's own tool, with tensors in shared
 // memory.
 func TestPerfAnalyzerOfTritonIsServed(t *testing.T) {
 	tool := filepath.Join(yardstick(t), "perf_analyzer")
@@ -177,7 +178,7 @@ func TestPerfAnalyzerOfTritonIsServed(t *testing.T) {
 	}
 }
 
-// TestRegionsSameAsTriton compares what clients hear of regions, and find in them.
+// TestRegionsSameAsTriton compares the replies about regions, and their contents.
 func TestRegionsSameAsTriton(t *testing.T) {
 	dir, repository := yardstick(t), regionsRepository(t, t.TempDir())
 	numbers := writeFiles(t, map[string]string{"empty/1/.keep": ""})

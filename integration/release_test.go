@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeRelease makes tarball, package and list of contents of the server under test, and returns their directory.
+// makeRelease creates the tarball, the package and the list of contents of the server under test,
+// and returns their directory.
 func makeRelease(t *testing.T) string {
 	t.Helper()
 	binary, err := buildServer()
@@ -30,7 +31,7 @@ func makeRelease(t *testing.T) string {
 	return dir
 }
 
-// runTool runs a program that succeeds, and returns its output.
+// runTool runs a program that must succeed, and returns its output.
 func runTool(t *testing.T, line ...string) string {
 	t.Helper()
 	output, err := exec.Command(line[0], line[1:]...).CombinedOutput()
@@ -40,8 +41,9 @@ func runTool(t *testing.T, line ...string) string {
 	return string(output)
 }
 
-// TestReleaseIsInstalledAndServes: the Debian package is installed into a root of its own and removed again, its unit is one that systemd
-// accepts, and the server in it serves; the tarball has the same one, as tritonserver.
+// TestReleaseIsInstalledAndServes installs the Debian package into a separate root and removes it
+// again. systemd must accept its unit, and its server must work. The tarball must contain the same
+// server, also as tritonserver.
 func TestReleaseIsInstalledAndServes(t *testing.T) {
 	dir := makeRelease(t)
 	runTool(t, "sh", "-c", "cd '"+dir+"' && sha256sum --check --strict SHA256SUMS")
@@ -73,7 +75,7 @@ func TestReleaseIsInstalledAndServes(t *testing.T) {
 		t.Skip("no dpkg: what the Debian package does is not tested")
 	}
 	if os.Getuid() != 0 {
-		runTool(t, "dpkg-deb", "-x", deb, root) // without scripts, as only root may install
+		runTool(t, "dpkg-deb", "-x", deb, root) // without scripts, because only root may install
 	} else {
 		for _, folder := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers"} {
 			if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
@@ -111,7 +113,7 @@ func TestReleaseIsInstalledAndServes(t *testing.T) {
 	}
 }
 
-// checkUnit has systemd read the unit in root, and say how far it is confined.
+// checkUnit lets systemd check the unit in root and rate its sandboxing.
 func checkUnit(t *testing.T, root string) {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -123,7 +125,8 @@ func checkUnit(t *testing.T, root string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Its targets and its manual page are looked for on this machine, where the program is elsewhere.
+	// systemd looks for the targets and the manual page on this machine, where the program has
+	// another path.
 	here := filepath.Join(t.TempDir(), "nereid.service")
 	text := strings.ReplaceAll(string(content), "/usr/bin/nereid", filepath.Join(root, "usr/bin/nereid"))
 	if err := os.WriteFile(here, []byte(text), 0o644); err != nil {
@@ -132,6 +135,6 @@ func checkUnit(t *testing.T, root string) {
 	if got := runTool(t, "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", here); strings.Contains(got, here) {
 		t.Errorf("systemd-analyze verify says\n%s", got)
 	}
-	// In tenths; 100 is a service without any confinement.
+	// In tenths; 100 is a service without any sandboxing.
 	runTool(t, "systemd-analyze", "security", "--offline=true", "--threshold=25", here)
 }

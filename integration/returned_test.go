@@ -12,9 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestMemoryReturnsWhenConnectionsClose: what thousands of connections of both protocols have made
-// the server take goes back to the system soon after the last one has closed, though nothing
-// happens from then on.
+// TestMemoryReturnsWhenConnectionsClose opens thousands of connections over both protocols. Soon
+// after the last one has closed, their memory must go back to the system, without any further
+// activity.
 func TestMemoryReturnsWhenConnectionsClose(t *testing.T) {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
@@ -28,7 +28,7 @@ func TestMemoryReturnsWhenConnectionsClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The plain server takes the place of the one that launchBehind names.
+	// The plain server replaces the binary in launchBehind's command line.
 	s := launchBehind(t, []string{"/bin/sh", "-c", `shift && exec "$0" "$@"`, plain}, testkit.Python(t).Path, t.TempDir())
 	s.waitReady()
 	before := testkit.ResidentBytes(t, s.cmd.Process.Pid)

@@ -6,9 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// roundsModel executes a request as often as its input says, and answers with
-// the flags and the correlation id that it saw each time. A negative number
-// fails in the second round.
+// roundsModel executes a request as often as its input says, and returns the flags and the
+// correlation id of each execution. A negative number fails in the second round.
 const roundsModel = `
 import json
 import numpy as np
@@ -54,7 +53,7 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
 ` + more
 }
 
-// TestRescheduledRequestsComeAgain has models release requests in order to get them again.
+// TestRescheduledRequestsComeAgain has models that reschedule their requests.
 func TestRescheduledRequestsComeAgain(t *testing.T) {
 	const iterative = "sequence_batching { iterative_sequence: true }\n"
 	const decoupled = "model_transaction_policy { decoupled: true }\n"
@@ -82,8 +81,8 @@ func TestRescheduledRequestsComeAgain(t *testing.T) {
 	}
 }
 
-// TestCallsInTheBackground has a decoupled model with one instance call itself
-// in the background, and a cycle through one.
+// TestCallsInTheBackground makes a decoupled model with one instance call itself in the background,
+// directly and through another model.
 func TestCallsInTheBackground(t *testing.T) {
 	files := map[string]string{
 		"a/config.pbtxt": callingConfig("1"),
@@ -97,7 +96,7 @@ func TestCallsInTheBackground(t *testing.T) {
 	s.runClient("background.py")
 }
 
-// backgroundModel are decoupled models that answer when execute has returned.
+// backgroundModel are decoupled models that answer after execute has returned.
 var backgroundModel = map[string]string{
 	"threads": `
     def execute(self, requests):
@@ -126,9 +125,8 @@ var backgroundModel = map[string]string{
 `,
 }
 
-// TestCallBesideAnUnreadStream has a model begin to read a stream and then ask
-// the same model for something else, which has one instance: all is kept until
-// it is read, as by Triton.
+// TestCallBesideAnUnreadStream makes a model begin to read a stream and then call the same model
+// again, which has one instance. The unread responses are kept until they are read, as on Triton.
 func TestCallBesideAnUnreadStream(t *testing.T) {
 	const config = `backend: "python"
 input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// platformConfig and platformModel are of a model that answers with its input.
+	// platformConfig and platformModel are of a model that returns its input.
 	platformConfig = `
 backend: "python"
 max_batch_size: 8
@@ -31,8 +31,7 @@ class TritonPythonModel:
 	platformRequest = `{"inputs":[{"name":"N","datatype":"INT32","shape":[1,2],"data":[1,2]}]}`
 )
 
-// platformModels are what SageMaker would have put below /opt/ml/models, in a directory of
-// the test.
+// platformModels creates the directories that SageMaker would place below /opt/ml/models.
 func platformModels(t *testing.T) string {
 	t.Helper()
 	ensemble := `
@@ -73,8 +72,8 @@ func platformFlags(t *testing.T, more ...string) (flags []string, port int) {
 	return append([]string{"--model-control-mode=explicit", "--allow-sagemaker=true", fmt.Sprintf("--sagemaker-port=%d", port)}, more...), port
 }
 
-// TestSageMakersModelsAreServedAsByTriton: the rows of testdata/sagemaker_models.jsonl are what a Triton
-// has answered, but for those that say that they differ.
+// TestSageMakersModelsAreServedAsByTriton compares replies with the rows of
+// testdata/sagemaker_models.jsonl. They are Triton's replies, except for rows marked as different.
 func TestSageMakersModelsAreServedAsByTriton(t *testing.T) {
 	base := platformModels(t)
 	flags, port := platformFlags(t, "--sagemaker-model-directory="+base)
@@ -82,7 +81,7 @@ func TestSageMakersModelsAreServedAsByTriton(t *testing.T) {
 	checkClouds(t, "sagemaker_models.jsonl", map[string]int{"S": port}, base, true)
 }
 
-// TestSageMakersModelsSameAsTriton: and a Triton still does.
+// TestSageMakersModelsSameAsTriton checks the recorded replies against a real Triton.
 func TestSageMakersModelsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	flags, port := platformFlags(t)
@@ -91,7 +90,7 @@ func TestSageMakersModelsSameAsTriton(t *testing.T) {
 	checkClouds(t, "sagemaker_models.jsonl", map[string]int{"S": port}, platformModels(t), false)
 }
 
-// platform asks the endpoint of SageMaker as the platform does.
+// platform sends requests to SageMaker's endpoint like the platform.
 type platform struct {
 	t    *testing.T
 	base string
@@ -148,8 +147,9 @@ func modelIndex(t *testing.T, s *runningServer) string {
 	return text
 }
 
-// TestSageMakersModelsComeAndGo has clients load, invoke and unload models of their own and of each other, one
-// of them an ensemble, while another client's model goes on. At the end nothing is registered.
+// TestSageMakersModelsComeAndGo has clients load, invoke and unload their own and each other's
+// models, one of them an ensemble, while another client's model stays in use. At the end nothing is
+// registered.
 func TestSageMakersModelsComeAndGo(t *testing.T) {
 	_, p := startPlatform(t)
 	p.want(http.StatusOK, http.MethodPost, "/models", p.loadBody("b", "b"))
@@ -189,7 +189,8 @@ func TestSageMakersModelsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestSageMakersUnloadWaitsForItsRequestsAlone: others are served meanwhile, where Triton has them wait.
+// TestSageMakersUnloadWaitsForItsRequestsAlone checks that other models are served meanwhile; on
+// Triton they wait.
 func TestSageMakersUnloadWaitsForItsRequestsAlone(t *testing.T) {
 	s, p := startPlatform(t)
 	p.want(http.StatusOK, http.MethodPost, "/models", p.loadBody("slow", "waits"))
@@ -216,8 +217,8 @@ func TestSageMakersUnloadWaitsForItsRequestsAlone(t *testing.T) {
 	p.want(http.StatusNotFound, http.MethodGet, "/models/slow", "")
 }
 
-// TestSageMakersFailuresLeaveNothing: neither a repository nor the members of an ensemble that could not be loaded. With
-// namespaces, the name is free again.
+// TestSageMakersFailuresLeaveNothing checks that a failed load leaves neither a repository nor the
+// members of an ensemble. With namespaces, the name is free again.
 func TestSageMakersFailuresLeaveNothing(t *testing.T) {
 	for _, flag := range []string{"--model-namespacing=false", "--model-namespacing=true"} {
 		t.Run(flag, func(t *testing.T) {
@@ -237,8 +238,8 @@ func TestSageMakersFailuresLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestSageMakersUnloadByAnotherName has a model loaded with a name of its own and unloaded without it: nothing is
-// waited for, and the model can be loaded again.
+// TestSageMakersUnloadByAnotherName unloads a model by another name than it was loaded with. The
+// unload waits for nothing, and the model can be loaded again.
 func TestSageMakersUnloadByAnotherName(t *testing.T) {
 	s, p := startPlatform(t)
 	const header, name = "X-Amzn-SageMaker-Target-Model", "target"
@@ -255,7 +256,7 @@ func TestSageMakersUnloadByAnotherName(t *testing.T) {
 	}
 }
 
-// TestSageMakersModelsNeedExplicitMode: with Triton's text. Restrictions are those of HTTP.
+// TestSageMakersModelsNeedExplicitMode expects Triton's text. HTTP's restrictions apply.
 func TestSageMakersModelsNeedExplicitMode(t *testing.T) {
 	base, port := platformModels(t), testkit.Port(t)
 	start(t, testkit.Python(t).Path, cloudRepository(t), "--allow-sagemaker=true", fmt.Sprintf("--sagemaker-port=%d", port),

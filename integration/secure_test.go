@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestClientsAreServedOverTLS: both protocols, clients with certificates of their own, and
-// a certificate that is exchanged while the server runs.
+// TestClientsAreServedOverTLS covers both protocols, client certificates, and a certificate that is
+// replaced while the server runs.
 func TestClientsAreServedOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	server, client := filepath.Join(dir, "server"), filepath.Join(dir, "client")

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// callsSequences makes the calls that its input lists: a model, and for each
-// sequence its id and what is sent to it, a value and flags each. The calls of a
-// sequence are made one after the other; HOW says what else they wait for.
+// callsSequences makes the calls that its input lists: a model, and for each sequence its id and
+// its requests, each with a value and flags. The calls of a sequence follow each other; HOW says
+// what else they wait for.
 const callsSequences = `
 import asyncio
 import json
@@ -59,7 +59,7 @@ class TritonPythonModel:
         return answers
 `
 
-// callSideBySide makes the calls of one sequence beside those of all others.
+// callSideBySide runs the calls of each sequence concurrently with those of the others.
 const callSideBySide = `
 class TritonPythonModel:
     async def execute(self, requests):
@@ -81,11 +81,11 @@ output [ { name: "TOLD" data_type: TYPE_STRING dims: [ 1 ] } ]
 instance_group [ { count: 2 kind: KIND_CPU } ]
 `
 
-// calledSequences has the models that call, and those of both strategies, with
-// ids of both kinds, that they call.
+// calledSequences has the calling models, and the called models of both strategies, with ids of
+// both kinds.
 func calledSequences() map[string]string {
 	files := sequenceModels()
-	for _, model := range []string{"fill", "one_slot", "short"} { // for clients alone
+	for _, model := range []string{"fill", "one_slot", "short"} { // for clients only
 		for path := range files {
 			if strings.HasPrefix(path, model+"/") {
 				delete(files, path)
@@ -100,9 +100,8 @@ func calledSequences() map[string]string {
 	return files
 }
 
-// TestModelsCallModelsWithSequences has models call models with sequences: what is said of a
-// sequence by a model is the same as what a client says, and both may speak in
-// turn.
+// TestModelsCallModelsWithSequences makes models call models with sequences. Sequence parameters
+// have the same effect from a model as from a client, and the two may take turns.
 func TestModelsCallModelsWithSequences(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// tellerModel keeps a total for each sequence in its process. It answers with
-// what the control tensors and the request said, and counts padding.
+// tellerModel keeps a total for each sequence in its process. It returns the values of the control
+// tensors and of the request, and counts padding.
 const tellerModel = `
 import json
 import numpy as np
@@ -57,8 +57,7 @@ class TritonPythonModel:
         return responses
 `
 
-// keeperModel keeps nothing: its total, its history and the text of it are
-// implicit state.
+// keeperModel has no state of its own: its total, its history and the text form are implicit state.
 const keeperModel = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -97,7 +96,7 @@ sequence_batching {
 `
 }
 
-// controlsOf are all four control tensors, the boolean ones of a type.
+// controlsOf returns all four control tensors, with the boolean ones in the given type.
 func controlsOf(field, values, corrid string) string {
 	var b strings.Builder
 	for _, kind := range []string{"START", "END", "READY"} {
@@ -127,7 +126,7 @@ sequence_batching {
 `
 }
 
-// sequenceModels are those that testdata/sequences.py asks.
+// sequenceModels returns the models that testdata/sequences.py uses.
 func sequenceModels() map[string]string {
 	hundred := string(binary.LittleEndian.AppendUint32(nil, 100)) + "what follows is passed over"
 	files := map[string]string{}
@@ -150,8 +149,8 @@ func sequenceModels() map[string]string {
 	return files
 }
 
-// TestSequencesRunInBothStrategies has clients send sequences, over HTTP and gRPC, to models
-// of both strategies, with all kinds of control tensors and with implicit state.
+// TestSequencesRunInBothStrategies sends sequences over HTTP and gRPC to models of both strategies,
+// with all kinds of control tensors and with implicit state.
 func TestSequencesRunInBothStrategies(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -162,8 +161,8 @@ func TestSequencesRunInBothStrategies(t *testing.T) {
 	}
 }
 
-// TestSequencesOfALostProcess kills stubs that have sequences: while they execute,
-// and between two requests.
+// TestSequencesOfALostProcess kills stubs that have sequences: during an execution, and between two
+// requests.
 func TestSequencesOfALostProcess(t *testing.T) {
 	files := map[string]string{}
 	const dies = "            if value.reshape(-1)[0] == 666:\n                import os\n                os._exit(1)\n"
@@ -173,7 +172,7 @@ func TestSequencesOfALostProcess(t *testing.T) {
 		"teller": {tellerConfig("0", "1", ""), teller},
 		"keeper": {keeperConfig("0", ""), strings.Replace(keeperModel, "            axis = history", dies+"            axis = history", 1)},
 	}
-	for i := range 3 { // few deaths of each: who dies again and again gets no requests
+	for i := range 3 { // few deaths each: a model that keeps crashing gets no requests
 		models[fmt.Sprintf("direct_%d", i)] = [2]string{tellerConfig("0", "1", "direct { }"), teller}
 		models[fmt.Sprintf("oldest_%d", i)] = [2]string{tellerConfig("0", "1", "oldest { max_candidate_sequences: 3 }"), teller}
 	}

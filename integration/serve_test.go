@@ -35,13 +35,13 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([%s], np.int32))]) for _ in requests]
 `
 
-// seat is a server that a person has started by `nereid serve`.
+// seat is a server that a person has started with `nereid serve`.
 type seat struct {
 	*terminal.Session
 	http int
 }
 
-// takeSeat starts one at a terminal.
+// takeSeat starts one on a terminal.
 func takeSeat(t *testing.T, repository string, flags ...string) *seat {
 	t.Helper()
 	binary, err := buildServer()
@@ -57,7 +57,7 @@ func takeSeat(t *testing.T, repository string, flags ...string) *seat {
 
 func (s *seat) address(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", s.http, path) }
 
-// TestServeAtATerminal serves a model that loads and one that does not, until Ctrl-C is typed.
+// TestServeAtATerminal serves one model that loads and one that does not, until Ctrl-C is typed.
 func TestServeAtATerminal(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"good/1/model.py": fmt.Sprintf(modelThatAnswers, "1"), "bad/1/model.py": "import not_there",
@@ -98,7 +98,7 @@ func TestServeAtATerminal(t *testing.T) {
 	}
 }
 
-// TestCtrlCSaysWhatIsWaitedFor types it while a request is under way, which then ends.
+// TestCtrlCSaysWhatIsWaitedFor types Ctrl-C during a request, which then ends.
 func TestCtrlCSaysWhatIsWaitedFor(t *testing.T) {
 	folder := t.TempDir()
 	in := func(name string) string { return filepath.Join(folder, name) }
@@ -118,7 +118,8 @@ func TestCtrlCSaysWhatIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestCtrlCSaysThatModelsFinalize types it while a model takes its time to end, which it then does, or is ended by Ctrl-C again.
+// TestCtrlCSaysThatModelsFinalize types Ctrl-C while a model is slow to finalize. The model
+// finishes, or a second Ctrl-C ends it.
 func TestCtrlCSaysThatModelsFinalize(t *testing.T) {
 	for name, again := range map[string]bool{"the model ends": false, "Ctrl-C again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestCtrlCSaysThatModelsFinalize(t *testing.T) {
 	}
 }
 
-// TestEmptyFolderAtATerminal is served, with how it gets a model.
+// TestEmptyFolderAtATerminal serves an empty folder, and expects advice on adding a model.
 func TestEmptyFolderAtATerminal(t *testing.T) {
 	folder := t.TempDir()
 	s := takeSeat(t, folder)
@@ -151,14 +152,14 @@ func TestEmptyFolderAtATerminal(t *testing.T) {
 	s.Wait(startLimit)
 }
 
-// line is how each line of the log begins, and table what a start-up table consists of.
+// line matches each line of the log, and table the parts of a startup table.
 var (
 	line  = regexp.MustCompile(`^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ [\w.-]+:\d+\] `)
 	table = regexp.MustCompile(`^(\+-|\| )`)
 )
 
-// TestPlainLinesStayTritons: in a pipe `nereid serve` writes what a server without a command does, and the latter
-// writes it at a terminal too, but for quotes around messages.
+// TestPlainLinesStayTritons compares the log of `nereid serve` in a pipe with that of a server
+// without a command. The latter writes the same on a terminal, except for quotes around messages.
 func TestPlainLinesStayTritons(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"good/1/model.py": fmt.Sprintf(modelThatAnswers, "1")})
 	binary, err := buildServer()
@@ -176,7 +177,7 @@ func TestPlainLinesStayTritons(t *testing.T) {
 			}
 		}
 		for one := range strings.Lines(output) {
-			// A terminal echoes Ctrl-C wherever the output has got to.
+			// A terminal echoes Ctrl-C at the current output position.
 			if one = strings.TrimPrefix(one, "^C"); strings.TrimSpace(one) != "" && !line.MatchString(one) && !table.MatchString(one) {
 				t.Errorf("got the line %q, want one of the log or of a table", one)
 			}
@@ -203,7 +204,7 @@ func TestPlainLinesStayTritons(t *testing.T) {
 	})
 }
 
-// ask has the model m of a seat answer, and returns its output or the text of the error.
+// ask sends a request to the model m of a seat, and returns its output or the text of the error.
 func (s *seat) ask() (status int, body string, err error) {
 	return s.askModel("m")
 }
@@ -214,7 +215,7 @@ func (s *seat) answers(t *testing.T, number string) {
 	s.modelAnswers(t, "m", number)
 }
 
-// save writes a file as editors do: another one takes its place.
+// save writes a file like an editor, by renaming a new file over it.
 func save(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -228,8 +229,8 @@ func save(t *testing.T, path, text string) {
 	}
 }
 
-// TestDevLoadsWhatIsSaved changes a model, a module that it imports, and its config, breaks it and mends it.
-// Requests go on all the time, and none is refused.
+// TestDevLoadsWhatIsSaved changes a model, a module that it imports, and its config, breaks it and
+// repairs it. Requests continue all the time, and none is rejected.
 func TestDevLoadsWhatIsSaved(t *testing.T) {
 	imports := strings.Replace(fmt.Sprintf(modelThatAnswers, "number.N"), "import numpy", "from . import number\nimport numpy", 1)
 	repository := writeFiles(t, map[string]string{"m/1/model.py": imports, "m/1/number.py": "N = 1"})
@@ -253,7 +254,7 @@ func TestDevLoadsWhatIsSaved(t *testing.T) {
 		}
 	}()
 
-	save(t, in("1/number.py"), "N = 2") // of the same size, within the same second perhaps
+	save(t, in("1/number.py"), "N = 2") // of the same size, possibly within the same second
 	s.answers(t, "2")
 	save(t, in("1/number.py"), "N = nothing")
 	s.Await("NameError: name 'nothing' is not defined", startLimit)
@@ -283,8 +284,9 @@ func TestDevLoadsWhatIsSaved(t *testing.T) {
 	}
 }
 
-// TestDevOvertakesLoadsThatHang saves a model again and again whose load never ends. The third save of the same file in succession might be what
-// the load writes: a line says so, and the next save is loaded.
+// TestDevOvertakesLoadsThatHang repeatedly saves a model whose load never ends. The third save of
+// the same file in a row might have been written by the load itself: a line says so, and the next
+// save is loaded.
 func TestDevOvertakesLoadsThatHang(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/1/model.py": fmt.Sprintf(modelThatAnswers, "1")})
 	path, begun := filepath.Join(repository, "m", "1", "model.py"), filepath.Join(t.TempDir(), "begun")
@@ -373,8 +375,8 @@ func wantAnswer(t *testing.T, from <-chan deskAnswer, status int, text string) {
 	}
 }
 
-// TestBreakpointsHaveTheTerminal types into the debugger of a model, which stops twice at once, changes what it answers,
-// saves a file meanwhile, and kills the model's process at its prompt.
+// TestBreakpointsHaveTheTerminal types into the debugger of a model, which stops twice at once. It
+// changes the model's answer, saves a file meanwhile, and kills the model's process at its prompt.
 func TestBreakpointsHaveTheTerminal(t *testing.T) {
 	for _, stop := range []string{"breakpoint()", "import pdb; pdb.set_trace()"} {
 		t.Run(stop, func(t *testing.T) {
@@ -383,7 +385,7 @@ func TestBreakpointsHaveTheTerminal(t *testing.T) {
 			})
 			s := takeSeat(t, repository, "--dev", "--backend-config=python,execute-timeout-seconds=1")
 			s.Await("serving 1 model", startLimit)
-			// Abstract sockets belong to whichever user is first, so that none may keep debuggers waiting.
+			// Any user may take an abstract socket name first, but that must not block debuggers.
 			taken, err := net.Listen("unix", fmt.Sprintf("@nereid-terminal-%d", s.Process().Pid))
 			if err != nil {
 				t.Fatal(err)
@@ -400,13 +402,13 @@ func TestBreakpointsHaveTheTerminal(t *testing.T) {
 			save(t, filepath.Join(repository, "m", "1", "model.py"), fmt.Sprintf(modelThatStops, "pass"))
 			s.Await("model 'm' has changed: ", startLimit)
 			s.Type("c\n")
-			s.Await("(Pdb) ", startLimit) // of the other one, whose turn it is
+			s.Await("(Pdb) ", startLimit) // the other breakpoint, whose turn it is
 			s.Type("answer = 7\n")
 			s.Await("(Pdb) ", startLimit)
 			s.Type("c\n")
 			wantAnswer(t, first, http.StatusOK, `"data":[7]`)
 			wantAnswer(t, second, http.StatusOK, `"data":[7]`)
-			s.answers(t, "1") // what was saved meanwhile
+			s.answers(t, "1") // saved in the meantime
 			s.Await("✓ m 1", startLimit)
 
 			save(t, filepath.Join(repository, "m", "1", "model.py"), fmt.Sprintf(modelThatStops, stop))
@@ -428,7 +430,7 @@ func TestBreakpointsHaveTheTerminal(t *testing.T) {
 	}
 }
 
-// TestBreakpointWithoutATerminal says what to do, with --dev in a pipe and without it at a terminal.
+// TestBreakpointWithoutATerminal expects advice, with --dev in a pipe and without it on a terminal.
 func TestBreakpointWithoutATerminal(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/1/model.py": fmt.Sprintf(modelThatStops, "breakpoint()")})
 	s := takeSeat(t, repository)
@@ -444,7 +446,7 @@ func TestBreakpointWithoutATerminal(t *testing.T) {
 	ports := testkit.Ports(t, 1)
 	command := exec.Command(binary, "serve", repository, "--dev", "--backend-config=python,python-executable="+testkit.Python(t).Path,
 		fmt.Sprintf("--http-port=%d", ports[0]), "--allow-grpc=false", "--allow-metrics=false")
-	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // and no terminal
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
 	var output testkit.Buffer
 	command.Stdout, command.Stderr = &output, &output
 	if err := command.Start(); err != nil {

@@ -21,22 +21,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startLimit is how long a server may take to start or to end, or to answer, on
-// a machine that is busy with other tests.
+// startLimit is how long a server may take to start, stop or answer on a machine that is busy with
+// other tests.
 const startLimit = 3 * time.Minute
 
-// slack is how much longer than on an idle machine something may take that
-// takes no time there.
+// slack is the additional time that a busy machine may need for something that is immediate on an
+// idle one.
 const slack = 20 * time.Second
 
-// runningServer is a server process with ports of its own.
+// runningServer is a server process with its own ports.
 type runningServer struct {
 	rival               bool // it is a real Triton
 	t                   *testing.T
 	cmd                 *exec.Cmd
 	log                 *testkit.Buffer
 	http, grpc, metrics int
-	ended               chan error // receives the outcome of Wait once
+	ended               chan error // receives the result of Wait once
 	down                bool
 }
 
@@ -46,8 +46,8 @@ func launch(t *testing.T, python, repository string, flags ...string) *runningSe
 	return launchBehind(t, nil, python, repository, flags...)
 }
 
-// launchBehind is launch with a program before the server's own command line, which
-// becomes the server.
+// launchBehind is launch through a wrapper program, which receives the server's command line and
+// executes it.
 func launchBehind(t *testing.T, program []string, python, repository string, flags ...string) *runningServer {
 	t.Helper()
 	binary, err := buildServer()
@@ -57,7 +57,7 @@ func launchBehind(t *testing.T, program []string, python, repository string, fla
 	return launchProgram(t, append(slices.Clone(program), binary), python, repository, flags...)
 }
 
-// launchProgram is launch of any program that takes the flags of a server.
+// launchProgram is launch of any program that accepts the flags of a server.
 func launchProgram(t *testing.T, program []string, python, repository string, flags ...string) *runningServer {
 	t.Helper()
 	ports := testkit.Ports(t, 3)
@@ -107,14 +107,13 @@ func (s *runningServer) waitReady() {
 	})
 }
 
-// prints reports whether the server prints a text, or has. What it printed before
-// it answered may still be on its way to the test.
+// prints waits until the server has printed a text. Output from before a reply may arrive after it.
 func (s *runningServer) prints(text string) bool {
 	return testkit.Within(startLimit, func() bool { return strings.Contains(s.log.String(), text) })
 }
 
-// printed waits until the server has printed a text so many times at least, as
-// prints does, and returns how often it has.
+// printed waits until the server has printed a text at least that often, like prints, and returns
+// the number.
 func (s *runningServer) printed(text string, times int) (n int) {
 	testkit.Within(startLimit, func() bool {
 		n = strings.Count(s.log.String(), text)
@@ -123,7 +122,7 @@ func (s *runningServer) printed(text string, times int) (n int) {
 	return n
 }
 
-// until waits for a condition while the server lives.
+// until waits for a condition while the server runs.
 func (s *runningServer) until(what string, ok func() bool) {
 	s.t.Helper()
 	testkit.Eventually(s.t, startLimit, func() bool {
@@ -137,7 +136,7 @@ func (s *runningServer) until(what string, ok func() bool) {
 	})
 }
 
-// wait returns the exit status of a server that ends.
+// wait waits until the server ends and returns its exit status.
 func (s *runningServer) wait(limit time.Duration) int {
 	s.t.Helper()
 	select {
@@ -149,7 +148,7 @@ func (s *runningServer) wait(limit time.Duration) int {
 		}
 		return s.cmd.ProcessState.ExitCode()
 	case <-time.After(limit):
-		_ = s.cmd.Process.Signal(unix.SIGQUIT) // for the stacks
+		_ = s.cmd.Process.Signal(unix.SIGQUIT) // prints the stacks
 		<-s.ended                              //nolint:errcheck // it was killed
 		s.down = true
 		s.t.Fatalf("the server has not ended within %s:\n%s", limit, s.log)
@@ -157,7 +156,7 @@ func (s *runningServer) wait(limit time.Duration) int {
 	}
 }
 
-// stop ends the server as an operator does, and checks that nothing is left.
+// stop stops the server like an operator, and checks that nothing is left over.
 func (s *runningServer) stop() {
 	s.t.Helper()
 	children := s.descendants()
@@ -168,7 +167,7 @@ func (s *runningServer) stop() {
 	s.gone(children)
 }
 
-// gone fails if one of the processes lives.
+// gone fails if one of the processes is alive.
 func (s *runningServer) gone(pids []int) {
 	s.t.Helper()
 	var left []string
@@ -177,7 +176,7 @@ func (s *runningServer) gone(pids []int) {
 		for _, pid := range pids {
 			if unix.Kill(pid, 0) == nil {
 				stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-				if !bytes.Contains(stat, []byte(") Z ")) { // dead, and init has yet to notice
+				if !bytes.Contains(stat, []byte(") Z ")) { // it is dead, but init has not reaped it yet
 					left = append(left, string(stat))
 				}
 			}
@@ -229,12 +228,12 @@ func (s *runningServer) stubs() []int {
 
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startLimit}
 
-// try makes a request.
+// try sends a request.
 func (s *runningServer) try(method, path string, header map[string]string, body []byte) (int, string, error) {
 	return s.tryBy(client, method, path, header, body)
 }
 
-// tryBy makes a request by a client of the caller's.
+// tryBy sends a request with the caller's client.
 func (s *runningServer) tryBy(client *http.Client, method, path string, header map[string]string, body []byte) (int, string, error) {
 	r, err := http.NewRequest(method, fmt.Sprintf("http://127.0.0.1:%d%s", s.http, path), bytes.NewReader(body))
 	if err != nil {
@@ -252,12 +251,12 @@ func (s *runningServer) tryBy(client *http.Client, method, path string, header m
 	return response.StatusCode, string(text), err
 }
 
-// request makes a request that must be answered.
+// request sends a request that must be answered.
 func (s *runningServer) request(method, path, body string) (int, string) {
 	s.t.Helper()
 	status, text, err := s.try(method, path, nil, []byte(body))
 	switch {
-	case err != nil && s.rival: // it ends of some configurations, now and then
+	case err != nil && s.rival: // Triton crashes with some configurations, now and then
 		s.t.Skipf("Triton does not answer any more, so there is nothing to compare with: %s %s: %v", method, path, err)
 	case err != nil:
 		s.t.Fatalf("%s %s: %v", method, path, err)
@@ -277,7 +276,7 @@ func errorOf(t *testing.T, body string) string {
 	return *e.Error
 }
 
-// writeFiles makes a directory tree of files by path.
+// writeFiles creates a directory tree of files by path.
 func writeFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -293,7 +292,7 @@ func writeFiles(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// clientPython is the interpreter that has tritonclient.
+// clientPython returns the interpreter that has tritonclient.
 func clientPython(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../.venv/bin/python")
@@ -306,10 +305,11 @@ func clientPython(t *testing.T) string {
 	return path
 }
 
-// runScript runs the script that is named behind it, and keeps the end of the interpreter from hanging.
+// runScript runs the script given as its argument, and keeps the interpreter from hanging at its
+// exit.
 const runScript = "testdata/run.py"
 
-// runClient runs a script of testdata with tritonclient and fails if it does.
+// runClient runs a script of testdata with tritonclient, which must succeed.
 func (s *runningServer) runClient(script string, arguments ...string) {
 	s.t.Helper()
 	arguments = append([]string{runScript, filepath.Join("testdata", script), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc)}, arguments...)
@@ -322,7 +322,7 @@ func (s *runningServer) runClient(script string, arguments ...string) {
 // indexEntry is a version in the repository index.
 type indexEntry struct{ Name, Version, State, Reason string }
 
-// index lists the repository by model.
+// index returns the repository index by model.
 func (s *runningServer) index() map[string]indexEntry {
 	s.t.Helper()
 	status, body := s.request("POST", "/v2/repository/index", "")

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestServiceManagerIsTold when the server is ready, that it answers requests, and when it ends; the processes of models know nothing of
-// the manager.
+// TestServiceManagerIsTold checks the notifications to the service manager: when the server is
+// ready, that it answers requests, and when it stops. Model processes know nothing of the manager.
 func TestServiceManagerIsTold(t *testing.T) {
 	address := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
@@ -47,7 +47,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := next()
-	for strings.HasPrefix(got, "EXTEND_TIMEOUT_USEC=") { // of a start that takes long
+	for strings.HasPrefix(got, "EXTEND_TIMEOUT_USEC=") { // of a slow start
 		got = next()
 	}
 	if got != "READY=1\nSTATUS=Model versions that serve: 1" {

@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// stackedModel doubles its input and says what it saw; the values of the input
-// say what it does instead.
+// stackedModel doubles its input and reports its view of it. The values of the input select other
+// actions.
 const stackedModel = `
 import json
 import os
@@ -85,8 +85,8 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("LOUD", np.array([[said]] * rows, np.object_))])]
 `
 
-// stackedConfig is that of a model whose batches have six rows, however long
-// that takes.
+// stackedConfig returns the config of a model that waits for batches of six rows without a time
+// limit.
 func stackedConfig(more string) string {
 	return `backend: "python"
 max_batch_size: 6
@@ -139,13 +139,13 @@ parameters { key: "BATCH_PAD_VALUE" value { string_value: "0.5" } }
 
 var memoryMetric = regexp.MustCompile(`(?m)^nereid_request_memory_bytes (\S+)$`)
 
-// TestStackedModelsGetOneRequest has models get their batches as one request.
+// TestStackedModelsGetOneRequest checks that models receive each batch as one request.
 func TestStackedModelsGetOneRequest(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			s := start(t, python.Path, writeFiles(t, stackedFiles()))
 			s.runClient("stacked.py", filepath.Join(t.TempDir(), "mark"))
-			// All memory that batches were put together in comes back.
+			// All memory of stacked batches is released.
 			s.until("rid of memory for requests", func() bool {
 				response, err := http.Get("http://127.0.0.1:" + strconv.Itoa(s.metrics) + "/metrics")
 				if err != nil {
@@ -167,8 +167,8 @@ func TestStackedModelsGetOneRequest(t *testing.T) {
 	}
 }
 
-// TestStackedMemoryIsBounded: what a batch is put together in counts against the server's
-// memory for requests. One that does not get it fails, and the others go on.
+// TestStackedMemoryIsBounded checks that stacked batches count against the server's memory for
+// requests. A batch that exceeds it fails, and the others continue.
 func TestStackedMemoryIsBounded(t *testing.T) {
 	const number = `
 input [ { name: "INPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
@@ -203,14 +203,14 @@ output [ { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 			t.Errorf("one of two of 1 MB: %d %.300q, want 503", statuses[i], body)
 		}
 	}
-	for range 5 { // what is charged is given back
+	for range 5 { // all charges are released
 		if statuses, bodies := ask(50_000); statuses != [2]int{200, 200} {
 			t.Fatalf("two of 200 kB: %v %.300q", statuses, bodies)
 		}
 	}
 }
 
-// TestUnstackableModelsAreRefused loads what cannot be stacked.
+// TestUnstackableModelsAreRefused loads models with configs that cannot be stacked.
 func TestUnstackableModelsAreRefused(t *testing.T) {
 	files := map[string]string{
 		"stream/config.pbtxt": stackedConfig("model_transaction_policy { decoupled: true }"),

@@ -19,7 +19,7 @@ input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 `
 
-// countedModel does what its input says: numbers from 0 are milliseconds.
+// countedModel follows its input: numbers from 0 are delays in milliseconds.
 const countedModel = `
 import time
 import triton_python_backend_utils as pb_utils
@@ -104,7 +104,7 @@ class TritonPythonModel:
         return responses
 `
 
-// countedEnsemble has a model behind another.
+// countedEnsemble runs one model after another.
 func countedEnsemble(first, second, more string) string {
 	step := func(model, from, to string) string {
 		return `{ model_name: "` + model + `" model_version: -1 input_map { key: "IN" value: "` + from + `" } output_map { key: "OUT" value: "` + to + `" } }`
@@ -142,7 +142,7 @@ func countedRepository(t *testing.T) string {
 
 var countedFlags = []string{"--cache-config=local,size=1048576", "--metrics-config=summary_latencies=true"}
 
-// counted runs statistics.py and returns what it prints, step by step.
+// counted runs statistics.py and returns its output, step by step.
 func (s *runningServer) counted(more ...string) []string {
 	s.t.Helper()
 	script := exec.Command(clientPython(s.t), append([]string{
@@ -157,8 +157,8 @@ func (s *runningServer) counted(more ...string) []string {
 	return strings.Split(strings.TrimSpace(string(output)), "\n")
 }
 
-// compareSteps compares what was printed with testdata/statistics.txt, where what a
-// real Triton prints is kept.
+// compareSteps compares the output with testdata/statistics.txt, which is the output for a real
+// Triton.
 func compareSteps(t *testing.T, got []string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/statistics.txt")
@@ -178,8 +178,8 @@ func compareSteps(t *testing.T, got []string) {
 	}
 }
 
-// TestStatisticsCountEveryKindOfRequest counts as a real Triton does: every field after
-// every kind of request, in the statistics of both protocols and in the metrics.
+// TestStatisticsCountEveryKindOfRequest compares every field after every kind of request with a
+// real Triton's, in the statistics of both protocols and in the metrics.
 func TestStatisticsCountEveryKindOfRequest(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	s := start(t, pythons[0].Path, countedRepository(t), countedFlags...)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// status reads the state of the server from the metrics endpoint.
+// status reads the status of the server from the metrics endpoint.
 func (s *runningServer) status(query string) *status.Snapshot {
 	s.t.Helper()
 	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/status%s", s.metrics, query))
@@ -29,8 +29,9 @@ func (s *runningServer) status(query string) *status.Snapshot {
 	return &got
 }
 
-// TestStatusTellsWhatIsWrong has a model that does not load, one that loses its process and one that fails
-// a request: the status has the traceback, the last words and the error, and counts what went well.
+// TestStatusTellsWhatIsWrong has a model that does not load, one whose process dies and one that
+// fails a request. The status must have the traceback, the last output and the error, and count the
+// successful requests.
 func TestStatusTellsWhatIsWrong(t *testing.T) {
 	s := launch(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"broken/config.pbtxt": oneFloat, "broken/1/model.py": "def helper():\n    raise ValueError('no weights')\n\n\nclass TritonPythonModel:\n    def initialize(self, args):\n        helper()\n\n    def execute(self, requests):\n        pass\n",
@@ -100,7 +101,7 @@ func TestStatusTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestStatusCanBeSwitchedOff wants nothing of it then.
+// TestStatusCanBeSwitchedOff checks that the endpoint is gone.
 func TestStatusCanBeSwitchedOff(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}), "--allow-status=false")
 	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/status", s.metrics))
@@ -113,8 +114,8 @@ func TestStatusCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-// TestStatusIsFreshWhileAllElseHangs has a load that does not end, a stub that is stopped while it executes, and a full queue in front of it: none
-// of them keeps the status from being made anew.
+// TestStatusIsFreshWhileAllElseHangs has a load that does not end, a stub that is stopped during
+// execution, and a full queue in front of it. The status must still be up to date.
 func TestStatusIsFreshWhileAllElseHangs(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"loads/config.pbtxt": oneFloat, "loads/1/model.py": "import time\n\n\nclass TritonPythonModel:\n    def initialize(self, args):\n        time.sleep(600)\n\n    def execute(self, requests):\n        pass\n",
@@ -122,7 +123,7 @@ func TestStatusIsFreshWhileAllElseHangs(t *testing.T) {
 	}), "--model-control-mode=explicit", "--load-model=stops", "--model-max-queued-requests=3")
 	var hanging sync.WaitGroup
 	hang := func(path, body string) {
-		hanging.Go(func() { _, _, _ = s.try("POST", path, nil, []byte(body)) }) // the server ends before it has replied
+		hanging.Go(func() { _, _, _ = s.try("POST", path, nil, []byte(body)) }) // the server stops before it has replied
 	}
 	hang("/v2/repository/models/loads/load", "")
 	const infer = "/v2/models/stops/infer"

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
-// packed is the content of an archive.
+// packed returns the content of an archive.
 func packed(t *testing.T, marker string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "env.tar.gz")
@@ -25,8 +25,8 @@ func packed(t *testing.T, marker string) string {
 	return string(content)
 }
 
-// TestEnvironmentInAnObjectStore has models of a store, of a directory and of a Python-based backend run in environments that lie
-// in the store.
+// TestEnvironmentInAnObjectStore runs models of a store, of a directory and of a Python-based
+// backend in environments from the store.
 func TestEnvironmentInAnObjectStore(t *testing.T) {
 	followEnvironment(t, newSimpleStore(t).bucket(t))
 }
@@ -76,18 +76,19 @@ func followEnvironment(t *testing.T, b *bucket) {
 	}
 }
 
-// marker is the file of a smallEnvironment.
+// marker returns the content of the file in a smallEnvironment.
 func (t told) marker() string {
 	text, _ := os.ReadFile(filepath.Join(t.Environment["VIRTUAL_ENV"], "marker"))
 	return string(text)
 }
 
-// TestEnvironmentsThatAStoreDoesNotGive fail the load of their own models, with the reason in the log; a store that hangs holds up no other.
+// TestEnvironmentsThatAStoreDoesNotGive checks that a missing environment fails only the loads of
+// its models, with the reason in the log, and that a hanging store delays no other model.
 func TestEnvironmentsThatAStoreDoesNotGive(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)
 	b.setUp(t)
-	t.Setenv("AWS_ENDPOINT_URL", store.server.URL) // which lets models name objects of the store
+	t.Setenv("AWS_ENDPOINT_URL", store.server.URL) // lets models name objects of the store
 	b.put("envs/damaged.tar.gz", packed(t, "one")[:200])
 	b.put("envs/env.tar.gz", packed(t, "one"))
 	model := func(name, value string) map[string]string {

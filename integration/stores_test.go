@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
-// numberedModel answers with a number and what a file beside it adds, and says where it lies.
+// numberedModel returns a number plus the one in a file next to it, and its directory.
 func numberedModel(number int) string {
 	return fmt.Sprintf(`
 import numpy as np
@@ -35,7 +35,8 @@ input [ { name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] } ]
 `
 
-// TestServedFromGCS serves a repository of a server that speaks Google's API, and changes it, until the store is gone.
+// TestServedFromGCS serves a repository from a server with Google's API, and changes it, until the
+// store is gone.
 func TestServedFromGCS(t *testing.T) {
 	store := objectstoretest.GCS(t)
 	for name, value := range store.Environment {
@@ -80,7 +81,7 @@ func TestServedFromGCS(t *testing.T) {
 	s.wantNumber("third", 0, 1004)
 }
 
-// TestStoresThatRefuse ends the start with Triton's text, and without the key.
+// TestStoresThatRefuse checks that the start fails with Triton's text, without the key.
 func TestStoresThatRefuse(t *testing.T) {
 	store := objectstoretest.S3(t)
 	for name, value := range store.Environment {

@@ -33,8 +33,7 @@ import (
 	"github.com/nereid-serving/nereid/stub"
 )
 
-// stormModel answers with the number that the file "generation" of its version
-// had when it was loaded.
+// stormModel returns the number that was in the file "generation" of its version at its load.
 const stormModel = `
 import os
 import numpy as np
@@ -57,31 +56,29 @@ input [ { name: "IN" data_type: TYPE_INT64 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_INT64 dims: [ 1 ] } ]
 `
 
-// stormSubject is a model that is loaded, unloaded and asked at the same time.
+// stormSubject is a model that is loaded, unloaded and used at the same time.
 type stormSubject struct {
 	name     string
-	file     string // "generation"; of an ensemble ""
-	unloaded bool   // whether it is unloaded now and then
-	// last is the model whose answer is that of an ensemble. A load of the ensemble
-	// loads it too.
+	file     string // "generation"; for an ensemble ""
+	unloaded bool   // whether it is sometimes unloaded
+	// last is the model whose answer an ensemble returns. A load of the ensemble loads it as well.
 	last *stormSubject
 
 	mu      sync.Mutex
-	written int64 // the generation that the file has
-	// floor is the least generation that may answer: a load that began when the
-	// file had it has succeeded.
+	written int64 // the generation in the file
+	// floor is the oldest generation that may answer: it was in the file when the latest successful
+	// load began.
 	floor int64
-	// changes counts loads and unloads, when they begin and when they end; during is
-	// how many are under way.
+	// changes counts the beginnings and ends of loads and unloads; during counts those in progress.
 	changes, during int
-	// gone is true from the end of an unload until the beginning of a load, if
-	// nothing else went on.
+	// gone is true from the end of an unload until the beginning of a load, if no other change was
+	// in progress.
 	gone bool
 
 	answers, refusals atomic.Int64
 }
 
-// write begins a new generation, for the next load.
+// write starts a new generation, for the next load.
 func (s *stormSubject) write() error {
 	if s.last != nil {
 		s = s.last
@@ -114,7 +111,7 @@ func (s *stormSubject) regroup(count int) error {
 	return os.Rename(place+"~", place)
 }
 
-// begin is called before a load or unload; the function that it returns after.
+// begin is called before a load or unload, and the function that it returns afterwards.
 func (s *stormSubject) begin(load bool) (end func(error)) {
 	if s.last == nil || !load {
 		return s.beginOne(load)
@@ -149,7 +146,7 @@ func (s *stormSubject) beginOne(load bool) (end func(error)) {
 	}
 }
 
-// ask makes one request, whose answer must be of a generation that was live.
+// ask makes one request. The answer must be of a generation that was live during the request.
 func (s *stormSubject) ask(ctx context.Context, r *models.Registry) error {
 	s.mu.Lock()
 	floor, gone, changes := s.floor, s.gone, s.changes
@@ -191,7 +188,7 @@ func (s *stormSubject) ask(ctx context.Context, r *models.Registry) error {
 	return nil
 }
 
-// untouched reports whether the model has not answered, or was not loaded anew.
+// untouched reports whether the model has given no answer or had no reload.
 func (s *stormSubject) untouched() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,9 +247,9 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 	return r
 }
 
-// TestStormOfLoadsAnswersClearly has 64 workers load, unload, change and ask models for 30
-// s: each answer comes from a version that was live at some time during its request, or is a
-// clear 404 or 503. A model that is only loaded anew answers all the time.
+// TestStormOfLoadsAnswersClearly runs 64 workers that load, unload, change and use models for 30 s. Each
+// answer must come from a version that was live at some time during its request, or be a clear 404
+// or 503. A model that is reloaded but never unloaded must always answer.
 func TestStormOfLoadsAnswersClearly(t *testing.T) {
 	span := 30 * time.Second
 	if !testkit.Long() {

@@ -17,7 +17,7 @@ output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
 `
 
-// threadsHead asks a model, which gets a text and answers with one.
+// threadsHead calls a model with a text input and a text output.
 const threadsHead = `
 import os, threading, time
 import numpy as np
@@ -43,9 +43,9 @@ class Answers:
 
 `
 
-// TestThreadsWorkForNobody has a thread of a model with one instance call it in
-// a roundabout way, while it executes a request that has nothing to do with
-// that: the call waits until the instance is free, and is no circle.
+// TestThreadsWorkForNobody has a model with one instance. While it executes a request, one of its
+// threads calls the same model through another one. The call has nothing to do with the request, so
+// it waits until the instance is free, and is not a cycle.
 func TestThreadsWorkForNobody(t *testing.T) {
 	directory := t.TempDir()
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{

@@ -20,7 +20,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
-// topModels are what `nereid top` shows: one that serves, one that can be told to end, one that does not load.
+// topModels are the models for `nereid top`: one serves, one can be made to exit, one does not
+// load.
 func topModels(t *testing.T) string {
 	t.Helper()
 	return writeFiles(t, map[string]string{
@@ -30,7 +31,7 @@ func topModels(t *testing.T) string {
 	})
 }
 
-// urls are the addresses of a server, as options of `nereid top`.
+// urls returns the addresses of a server as options of `nereid top`.
 func (s *runningServer) urls() []string {
 	return []string{fmt.Sprintf("--url=http://127.0.0.1:%d", s.http), fmt.Sprintf("--metrics-url=http://127.0.0.1:%d", s.metrics)}
 }
@@ -51,7 +52,7 @@ func (s *runningServer) top(arguments ...string) (stdout, stderr string, status 
 	return out.String(), errs.String(), command.ProcessState.ExitCode()
 }
 
-// row matches the row of a model with these beginnings of columns.
+// row matches the row of a model whose columns begin with these texts.
 func row(columns ...string) func(lines []string) bool {
 	want := regexp.MustCompile(`^` + strings.Join(columns, `\s+`) + `(\s|$)`)
 	return func(lines []string) bool { return slices.ContainsFunc(lines, want.MatchString) }
@@ -63,8 +64,9 @@ func shows(text string) func(lines []string) bool {
 	}
 }
 
-// TestTopAtATerminal is an operator: looks at models, sorts, filters, reads a traceback and a loss, unloads, loads, changes the number of instances, and goes on when the
-// server is lost and comes back.
+// TestTopAtATerminal acts like an operator: looks at models, sorts, filters, reads a traceback and
+// a process loss, unloads, loads, changes the number of instances, and continues when the server
+// disappears and comes back.
 func TestTopAtATerminal(t *testing.T) {
 	repository := topModels(t)
 	flags := []string{"--model-control-mode=explicit", "--load-model=alpha", "--load-model=beta", "--exit-on-error=false"}
@@ -100,7 +102,7 @@ func TestTopAtATerminal(t *testing.T) {
 	person.AwaitScreen("that there is nothing to unload", limit, shows("gamma is not loaded"))
 	press("\x1b")
 	person.AwaitScreen("all models", limit, row("alpha"))
-	press("S") // the other way round
+	press("S") // reverses the order
 	person.AwaitScreen("the last model first", limit, func(lines []string) bool {
 		order := func(name string) int {
 			return slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, name+" ") })
@@ -164,7 +166,8 @@ func TestTopAtATerminal(t *testing.T) {
 	}
 }
 
-// TestTopAsText wants text and JSON without a terminal, of a server with the status and of one without, and what is missing said.
+// TestTopAsText checks text and JSON output without a terminal, of servers with and without the
+// status, and the messages about missing parts.
 func TestTopAsText(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, topModels(t), "--model-control-mode=explicit", "--load-model=alpha", "--load-model=beta")
 	for range 5 {
@@ -210,7 +213,7 @@ func TestTopAsText(t *testing.T) {
 	}
 }
 
-// TestTopInTmux has the view in a terminal that many operators have.
+// TestTopInTmux runs the view in tmux, which many operators use.
 func TestTopInTmux(t *testing.T) {
 	if _, err := exec.LookPath("tmux"); err != nil {
 		t.Skip("there is no tmux")
@@ -240,7 +243,7 @@ func TestTopInTmux(t *testing.T) {
 				t.Error(err)
 				continue
 			}
-			// They have left their parents, and come home to this process where another test has made it a subreaper.
+			// If another test has made this process a subreaper, the daemons become its children.
 			if !testkit.Within(startLimit, func() bool {
 				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 				return unix.Kill(pid, 0) != nil

@@ -21,8 +21,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// tracedModels are an ensemble of a model and a model that calls the first one twice, once
-// with its trace; one that fails, and one that responds twice.
+// tracedModels are a model, a model that calls it twice, once with its trace, and an ensemble of
+// both; one model that fails, and one that responds twice.
 func tracedModels(t *testing.T) string {
 	const config = `backend: "python"
 max_batch_size: 4
@@ -84,8 +84,8 @@ type traceEntry struct {
 	}
 }
 
-// readTraces returns what a trace file says of each request, by its model and id: the names
-// of its entries in order, and the model and id of its parent.
+// readTraces returns the contents of a trace file for each request, keyed by its model and id: the
+// names of its entries in order, and the model and id of its parent.
 func readTraces(t *testing.T, path string) (entries, parents map[string]string) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -119,8 +119,8 @@ func readTraces(t *testing.T, path string) (entries, parents map[string]string) 
 	return entries, parents
 }
 
-// The entries of Triton 2.51.0 for the same requests, but that its COMPUTE_ entries, which
-// a thread of its own writes, may come behind the response.
+// The entries of Triton 2.51.0 for the same requests. Its COMPUTE_ entries are written by a
+// separate thread and may come after the response.
 const (
 	tracedBegin = "model REQUEST_START QUEUE_START TENSOR_QUEUE_INPUT "
 	tracedRun   = "COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END "
@@ -168,8 +168,8 @@ func TestTraceFilesHaveTritonsEntries(t *testing.T) {
 	}
 }
 
-// TestTraceFilesSameAsTriton has Triton trace the same requests: the six of clients make a
-// file. Which of compute and response it writes first differs from run to run.
+// TestTraceFilesSameAsTriton lets Triton trace the same requests: the clients' six requests make
+// one file. The order of compute and response differs from run to run.
 func TestTraceFilesSameAsTriton(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
 	s := startTriton(t, yardstick(t), tracedModels(t), "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS",
@@ -220,8 +220,8 @@ func (r *spanReceiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// below prints the spans under a parent in the order of their starts, each with its
-// attribute of the request and with the spans under it.
+// below prints the spans below a parent in the order of their start times, each with its request
+// attribute and the spans below it.
 func (r *spanReceiver) below(parent, indent string) (lines []string) {
 	var list []*tracepb.Span
 	for _, s := range r.spans {
@@ -242,7 +242,7 @@ func (r *spanReceiver) below(parent, indent string) (lines []string) {
 	return lines
 }
 
-// TestSpansOfABLSRequestInAnEnsemble also wants the model's context to name its own span.
+// TestSpansOfABLSRequestInAnEnsemble also checks that the model's trace context names its own span.
 func TestSpansOfABLSRequestInAnEnsemble(t *testing.T) {
 	var r spanReceiver
 	collector := httptest.NewServer(&r)
@@ -277,8 +277,8 @@ func TestTraceSettingsByRealClients(t *testing.T) {
 	start(t, testkit.Python(t).Path, tracedModels(t), "--trace-config=triton,file="+path).runClient("traces.py", "settings")
 }
 
-// TestEverySchedulerEndsItsTraces has requests pass all that stands around an instance: each
-// one is executed once, but for the response that is in the cache.
+// TestEverySchedulerEndsItsTraces sends requests through every scheduler layer. Each is executed
+// once, except for the response from the cache.
 func TestEverySchedulerEndsItsTraces(t *testing.T) {
 	const config = `backend: "python"
 max_batch_size: 4
@@ -334,7 +334,7 @@ class TritonPythonModel:
 	entries, _ := readTraces(t, path)
 	order := strings.NewReplacer("INFER_RESPONSE_COMPLETE COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END ", tracedRun+"INFER_RESPONSE_COMPLETE ")
 	for name := range want {
-		if got := order.Replace(entries[name]); got != want[name] { // which of the two is first depends on the scheduler
+		if got := order.Replace(entries[name]); got != want[name] { // the order of the two depends on the scheduler
 			t.Errorf("%s: got  %s\nwant %s", name, got, want[name])
 		}
 	}
@@ -343,9 +343,8 @@ class TritonPythonModel:
 	}
 }
 
-// TestRequestsOfABatchHaveTheirOwnTraces has four requests executed as one batch, stacked or
-// not: each has a trace of its own with its own time in the queue, and all have the times of
-// the batch.
+// TestRequestsOfABatchHaveTheirOwnTraces executes four requests as one batch, stacked or not. Each
+// must have its own trace and its own queue time, and all share the times of the batch.
 func TestRequestsOfABatchHaveTheirOwnTraces(t *testing.T) {
 	const config = `backend: "python"
 max_batch_size: 4
@@ -420,12 +419,13 @@ class TritonPythonModel:
 		batch[model] = run
 		queued[order[1]] = true
 	}
-	if len(queued) < 4 { // the clock may show two of them the same
+	if len(queued) < 4 { // two queue times may be equal on a coarse clock
 		t.Errorf("eight requests have %d times at which a queue took them", len(queued))
 	}
 }
 
-// TestActivitiesOfBackends has the tutorial's identity report what it does, as a plugin and linked in, in a file and to a collector.
+// TestActivitiesOfBackends traces activities of the tutorial's identity backend, as a plugin and
+// linked in, to a file and to a collector.
 func TestActivitiesOfBackends(t *testing.T) {
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {
@@ -453,7 +453,7 @@ func TestActivitiesOfBackends(t *testing.T) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			spans := r.below("", "")
-			slices.Sort(spans) // which of compute and the activity begins first is the backend's affair
+			slices.Sort(spans) // the backend may start compute or the activity first
 			if want := []string{"    CUSTOM_ACTIVITY", "    compute", "  identity r", "InferRequest"}; !slices.Equal(spans, want) {
 				t.Errorf("got spans %q, want %q", spans, want)
 			}

@@ -21,7 +21,7 @@ func troubledModel(statements ...string) string {
 		"class TritonPythonModel:\n    def execute(self, requests):\n        " + strings.Join(statements, "\n        ") + "\n"
 }
 
-// troubles are models with the mistakes of docs/troubleshooting.md: config.pbtxt and model.py, "" where there is none. Two of
+// troubles are models with the mistakes of docs/troubleshooting.md: config.pbtxt and model.py, or "". Two of
 // them wait for the file named flag.
 func troubles(flag string) map[string][2]string {
 	const (

@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stuckEnd is a model that does not come to its end by itself.
+// stuckEnd is a model that does not end by itself.
 type stuckEnd struct {
 	name          string
 	config, model string
-	asked         string // the model that requests go to; default name
-	more          string // of each request, beside its inputs
-	quiet         bool   // nothing is asked of it: it is its finalize that hangs
+	asked         string // the model that requests are sent to; default name
+	more          string // added to each request, beside its inputs
+	quiet         bool   // it gets no requests: its finalize hangs
 }
 
 // stuckBLS calls another model, which does not answer.
 const stuckBLS = `pb_utils.InferenceRequest(model_name="%s", inputs=[requests[0].inputs()[0]], requested_output_names=["OUTPUT0"]).exec()
 raise RuntimeError("the call came back")`
 
-// stuckEnds are models that end by force alone, one for each way.
+// stuckEnds returns models that must be ended by force, one for each way of hanging.
 func stuckEnds() []stuckEnd {
 	ensemble := strings.Replace(oneFloat, `backend: "python"`, `platform: "ensemble"`, 1) + `ensemble_scheduling { step {
   model_name: "part" model_version: -1 input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } }`
@@ -48,9 +48,9 @@ func stuckEnds() []stuckEnd {
 	}
 }
 
-// TestUnloadEndsByForce unloads models that do not end: each unload is answered at
-// once, after the time for it the processes are gone and what was inside them has
-// been answered, and the models can be loaded again.
+// TestUnloadEndsByForce unloads models that do not end. Each unload is answered at once. After the
+// unload timeout the processes must be gone, their requests answered, and the models loadable
+// again.
 func TestUnloadEndsByForce(t *testing.T) {
 	files := map[string]string{}
 	ends := stuckEnds()
@@ -97,11 +97,11 @@ func TestUnloadEndsByForce(t *testing.T) {
 	}
 	for _, m := range ends {
 		if m.quiet || m.model == "" || m.name == "asking" || m.name == "waits" {
-			continue // those two are asked on behalf of what they call
+			continue // their requests go to the model that calls them
 		}
 		ask(m, 1)
 		s.until("stuck in "+m.name, func() bool { return exists(filepath.Join(root, m.name, m.name+"_0")) })
-		ask(m, 2) // waits behind it
+		ask(m, 2) // waits behind the first
 	}
 	processes := s.stubs()
 	for _, m := range ends {
@@ -146,8 +146,8 @@ func TestUnloadEndsByForce(t *testing.T) {
 	}
 }
 
-// hangsInInitialize waits in initialize while there is a file "MODEL.hang" beside
-// its directory, in which nothing changes, and says that it does.
+// hangsInInitialize waits in initialize while there is a file "MODEL.hang" next to its directory,
+// which itself does not change, and logs that it does.
 const hangsInInitialize = misbehavingHead + `
 class TritonPythonModel:
     def initialize(self, args):
@@ -161,9 +161,8 @@ class TritonPythonModel:
         return answer(requests)
 `
 
-// TestLoadThatHangsIsGivenUp: an unload, or a load from other files, does not wait
-// for the load that hangs for longer than an unload may take; nor does the server's
-// end, which does not wait at all.
+// TestLoadThatHangsIsGivenUp checks that an unload, or a load of changed files, waits for a hanging
+// load no longer than the unload timeout. A shutdown does not wait for it at all.
 func TestLoadThatHangsIsGivenUp(t *testing.T) {
 	names := []string{"unloaded", "replaced", "grown", "exits"}
 	files := map[string]string{}
@@ -171,7 +170,7 @@ func TestLoadThatHangsIsGivenUp(t *testing.T) {
 		files[name+"/config.pbtxt"], files[name+"/1/model.py"], files[name+".hang"] = oneFloat, hangsInInitialize, ""
 	}
 	delete(files, "grown.hang")
-	// One more whose warm-up takes hours.
+	// One more model whose warm-up takes hours.
 	files["warm/config.pbtxt"] = oneFloat + `model_warmup { name: "s" count: 1000000 batch_size: 1
   inputs { key: "INPUT0" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } }`
 	files["warm/1/model.py"] = strings.Replace(hangsInInitialize, "        return answer", `        open(self.directory + ".hangs", "w").close()
@@ -208,7 +207,7 @@ func TestLoadThatHangsIsGivenUp(t *testing.T) {
 	}
 	processes := s.stubs()
 
-	// The same load once more is no reason to give up the first one.
+	// Repeating the same load does not abandon the first one.
 	again := post("exits", "load", "")
 	if err := os.Remove(filepath.Join(root, "replaced.hang")); err != nil {
 		t.Fatal(err)

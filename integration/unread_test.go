@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// doublesModel answers with twice its input, in memory of its own.
+// doublesModel returns twice its input, in its own memory.
 const doublesModel = `
 import triton_python_backend_utils as pb_utils
 
@@ -27,9 +27,9 @@ class TritonPythonModel:
         ]
 `
 
-// TestUnreadStreamLeavesOthersServed: a client that sends requests on a stream and reads nothing
-// does not keep the model from answering others, by all of its descriptors or in
-// any other way.
+// TestUnreadStreamLeavesOthersServed checks that a client that sends requests on a stream and never
+// reads does not keep the model from answering others, by using up its descriptors or in any other
+// way.
 func TestUnreadStreamLeavesOthersServed(t *testing.T) {
 	const requests, size = 4200, 8 << 10
 	repository := writeFiles(t, map[string]string{
@@ -40,7 +40,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 `,
 		"m/1/model.py": doublesModel,
 	})
-	s := start(t, testkit.Python(t).Path, repository, "--grpc-stream-stall-timeout-seconds=3600") // what is unread stays so
+	s := start(t, testkit.Python(t).Path, repository, "--grpc-stream-stall-timeout-seconds=3600") // unread streams should stay open
 	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", s.grpc),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(1<<16))
 	if err != nil {
@@ -64,7 +64,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 		}
 	}
 	body := fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[%d],"data":[%s1]}]}`, size, strings.Repeat("1,", size-1))
-	// All that the stream has asked for is executed, and the next one too.
+	// All requests of the stream are executed, and so is the next one.
 	s.until("through with the stream", func() bool {
 		if status, text := s.request("POST", "/v2/models/m/infer", body); status != 200 {
 			t.Fatalf("another client: got %d: %s", status, text)

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// leavesOutModel has two outputs and gives one.
+// leavesOutModel has two outputs and returns one.
 const leavesOutModel = `
 import triton_python_backend_utils as pb_utils
 
@@ -26,8 +26,9 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", r.inputs()[0].as_numpy())]) for r in requests]
 `
 
-// TestVerboseLinesNameCancellations: verbose logs name each cancellation over gRPC, and the
-// outputs of an ensemble that no step has given; the environment has them written bare.
+// TestVerboseLinesNameCancellations checks that verbose logs name each cancellation over gRPC, and
+// the outputs of an ensemble that no step has produced. An environment variable selects bare
+// messages.
 func TestVerboseLinesNameCancellations(t *testing.T) {
 	t.Setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "FALSE")
 	directory := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warmedModel answers with what its executions before have seen.
+// warmedModel returns what its earlier executions have seen.
 const warmedModel = `
 import json
 import threading
@@ -55,7 +55,7 @@ input [ { name: "IN" data_type: TYPE_INT32 dims: [ 2 ] }, { name: "TEXT" data_ty
 output [ { name: "SEEN" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// warmupSample is a sample; inputs are of name, type, dims and data.
+// warmupSample returns a sample; each of inputs has name, type, dims and data.
 func warmupSample(name, rest string, inputs ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "model_warmup [ { name: %q %s ", name, rest)
@@ -99,8 +99,8 @@ func warmedRepository(t *testing.T) string {
 	return writeFiles(t, files)
 }
 
-// warmedOutcome loads a model and returns the text of the failure, or its counts and
-// what its executions have seen.
+// warmedOutcome loads a model and returns the error, or its counts and what its executions have
+// seen.
 func warmedOutcome(s *runningServer, name string) string {
 	s.t.Helper()
 	status, body := s.request("POST", "/v2/repository/models/"+name+"/load", "")
@@ -108,7 +108,7 @@ func warmedOutcome(s *runningServer, name string) string {
 		return fmt.Sprintf("%d %s", status, helperFrames.ReplaceAllString(errorOf(s.t, body), ""))
 	}
 	counts := s.countsOf(name)
-	if name == "decoupled" { // what it has seen it cannot tell over HTTP
+	if name == "decoupled" { // it cannot answer over HTTP
 		return counts
 	}
 	_, body = s.request("POST", "/v2/models/"+name+"/infer", `{"inputs":[{"name":"IN","datatype":"INT32","shape":[1,2],"data":[5,6]}]}`)
@@ -151,7 +151,7 @@ func (s *runningServer) countsOf(name string) string {
 	return text
 }
 
-// seenIn returns the text that a model has answered with.
+// seenIn returns the text in a model's answer.
 func seenIn(t *testing.T, body string) string {
 	t.Helper()
 	var reply struct {
@@ -197,7 +197,7 @@ func TestWarmupRunsEverySample(t *testing.T) {
 				t.Errorf("the log does not say %q", want)
 			}
 
-			// What is lost is warmed up again before it takes requests.
+			// A restarted process is warmed up again before it gets requests.
 			if status, body := s.request("POST", "/v2/repository/models/zeros/unload", ""); status != http.StatusOK {
 				t.Fatalf("unload: %d %s", status, body)
 			}
@@ -205,7 +205,7 @@ func TestWarmupRunsEverySample(t *testing.T) {
 			for _, pid := range s.stubs() {
 				stubs[pid] = true
 			}
-			if got := warmedOutcome(s, "several"); !strings.HasPrefix(got, "4 inferences") { // is loaded
+			if got := warmedOutcome(s, "several"); !strings.HasPrefix(got, "4 inferences") { // it is loaded
 				t.Errorf("several: got %s", got)
 			}
 			for pid := range stubs {

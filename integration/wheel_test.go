@@ -12,7 +12,7 @@ import (
 )
 
 // TestWheelServesFromItsEnvironment installs the wheel into a fresh environment and serves from
-// there, with the Python that the environment has.
+// there, with the environment's Python.
 func TestWheelServesFromItsEnvironment(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {
@@ -38,7 +38,7 @@ func TestWheelServesFromItsEnvironment(t *testing.T) {
 	run(python, "-m", "venv", home)
 	its := filepath.Join(home, "bin", "python3")
 	run(its, "-m", "pip", "install", "--quiet", "--no-deps", wheel)
-	// numpy, which the wheel requires, comes from where the tests have it.
+	// numpy, which the wheel requires, comes from the tests' environment.
 	numpy := run(python, "-c", "import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))")
 	site := run(its, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
 	if err := os.WriteFile(filepath.Join(site, "numpy.pth"), []byte(numpy+"\n"), 0o644); err != nil {
@@ -67,8 +67,8 @@ func TestWheelServesFromItsEnvironment(t *testing.T) {
 	}
 }
 
-// TestUvxServes runs the server without an installation, by uvx of the wheel, offline: numpy, which the wheel requires, is a wheel that
-// leads to the numpy of the tests.
+// TestUvxServes runs the server without installation through uvx, offline. The numpy that the wheel
+// requires is a wheel that points to the tests' numpy.
 func TestUvxServes(t *testing.T) {
 	uvx := filepath.Join(testkit.Environment(t, "tools"), "bin", "uvx")
 	binary, err := buildServer()

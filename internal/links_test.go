@@ -2,7 +2,6 @@ package internal
 
 import (
 	"path"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,8 +22,13 @@ var (
 // TestLinksOfPages finds paragraphs with more than three links, and links to a file or a heading that
 // does not exist.
 func TestLinksOfPages(t *testing.T) {
-	for _, page := range pages(t) {
-		text := fencedBlock.ReplaceAllString(read(t, page), "")
+	pages := 0
+	walk(t, func(page string, content []byte) {
+		if path.Ext(page) != ".md" {
+			return
+		}
+		pages++
+		text := fencedBlock.ReplaceAllString(string(content), "")
 		for _, paragraph := range paragraphs(text) {
 			if n := len(markdownLink.FindAllString(paragraph, -1)); n > maxLinks {
 				t.Errorf("%s: got %d links in a paragraph, want at most %d:\n%s", page, n, maxLinks, paragraph)
@@ -35,23 +39,10 @@ func TestLinksOfPages(t *testing.T) {
 				t.Errorf("%s links to %s, which does not exist", page, link[1])
 			}
 		}
+	})
+	if pages < 30 {
+		t.Errorf("got %d pages, want at least 30", pages)
 	}
-}
-
-// pages returns the Markdown files for users and contributors.
-func pages(t *testing.T) []string {
-	t.Helper()
-	found := []string{"README.md", "CONTRIBUTING.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md", "examples/*/README.md"} {
-		files, err := filepath.Glob(filepath.Join("..", pattern))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: got %d files and error %v", pattern, len(files), err)
-		}
-		for _, file := range files {
-			found = append(found, filepath.ToSlash(file[len("../"):]))
-		}
-	}
-	return found
 }
 
 // paragraphs returns the paragraphs and list items of a page.

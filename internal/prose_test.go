@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path"
@@ -15,40 +16,45 @@ import (
 )
 
 // stilted are phrases that read like a translation, with a plain form of each. They are looked for in
-// Markdown and in comments of Go and Python.
+// Markdown and in comments of Go and Python. A phrase can match only a text that has one of its
+// literals, in lower case; looking for these first is much faster than the regular expression.
 var stilted = []struct {
-	phrase *regexp.Regexp
-	plain  string
+	phrase   *regexp.Regexp
+	literals []string
+	plain    string
 }{
-	{regexp.MustCompile(`(?i)\b(whoever|whichever of)\b`), "name the subject: the caller, the client, the model"},
-	{regexp.MustCompile(`(?i)\bof (those|what|several) (that|who|which|is|are|has|have|come)\b`), "put the subject first"},
-	{regexp.MustCompile(`(?i)\b(one|those) (that|who|which) (is|are|has|have|was|were|comes?|knows?|waits?|asks?)\b`), "use a noun"},
-	{regexp.MustCompile(`(?i)\b(there (is|are)|is|are|was|were) none\b`), "say what exists, or use \"no X\""},
-	{regexp.MustCompile(`(?i)\bwhat (it|they|he|she|there|the \w+|a \w+|each|all|others?|is|are|was|were|has|have|had|can|cannot|may|must|comes?|goes|lies|stands)\b`), "use a noun"},
-	{regexp.MustCompile(`(?i)\b(not )?to be had\b`), "available, unavailable"},
-	{regexp.MustCompile(`(?i)\bat a desk\b|\bfor a desk\b|\bfor the desk\b`), "for local development"},
-	{regexp.MustCompile(`(?i)\bin the place of\b`), "instead of"},
-	{regexp.MustCompile(`(?i)\bso (many|much)\b`), "that many, or the number"},
-	{regexp.MustCompile(`(?i)\b(besides that|for want of|anew|as it were|is no \w+ of)\b`), "again, because of a lack of, is not"},
-	{regexp.MustCompile(`(?i)\b(queues?|drops?|cuts?|refuses?|rejects?|keeps?) what is too (much|many|long|large)\b`), "excess requests, long lines"},
-	{regexp.MustCompile(`(?i)\b(starts?|has|have|takes?|makes?) so many \w+\b`), "starts `count` processes"},
-	{regexp.MustCompile(`(?i)\bmakes? no beginning of\b`), "so that X stays unambiguous"},
-	{regexp.MustCompile(`(?i)\bof (several|many|two|those) who\b`), "one goroutine does X; the others do Y"},
-	{regexp.MustCompile(`(?i)\bby those whom\b|\bthose whom (it|they)\b|\bwhom it is for\b`), "newcomers, operators, users"},
-	{regexp.MustCompile(`(?i)\bare good for\b|\bis good for\b`), "validates, is used for"},
-	{regexp.MustCompile(`(?i)\bcannot be meant\b|\bcannot mean\b`), "is almost certainly a mistake"},
-	{regexp.MustCompile(`(?i)\b(that|which) there are not\b`), "unknown"},
-	{regexp.MustCompile(`(?i)\bharms? nobody\b`), "state the bound"},
-	{regexp.MustCompile(`(?i)\bhas ended is none\b`), "returns nil if the process is already gone"},
-	{regexp.MustCompile(`\b(States|Locks|Callers|Lock|State): (none|there (is|are) none?)\b`), "leave the ritual section out"},
+	{regexp.MustCompile(`(?i)\b(whoever|whichever of)\b`), words("whoever|whichever of"), "name the subject: the caller, the client, the model"},
+	{regexp.MustCompile(`(?i)\bof (those|what|several) (that|who|which|is|are|has|have|come)\b`), words("of those |of what |of several "), "put the subject first"},
+	{regexp.MustCompile(`(?i)\b(one|those) (that|who|which) (is|are|has|have|was|were|comes?|knows?|waits?|asks?)\b`), words("one that |one who |one which |those that |those who |those which "), "use a noun"},
+	{regexp.MustCompile(`(?i)\b(there (is|are)|is|are|was|were) none\b`), words("s none|are none|were none"), "say what exists, or use \"no X\""},
+	{regexp.MustCompile(`(?i)\bwhat (it|they|he|she|there|the \w+|a \w+|each|all|others?|is|are|was|were|has|have|had|can|cannot|may|must|comes?|goes|lies|stands)\b`), words("what "), "use a noun"},
+	{regexp.MustCompile(`(?i)\b(not )?to be had\b`), words("to be had"), "available, unavailable"},
+	{regexp.MustCompile(`(?i)\bat a desk\b|\bfor a desk\b|\bfor the desk\b`), words(" desk"), "for local development"},
+	{regexp.MustCompile(`(?i)\bin the place of\b`), words("in the place of"), "instead of"},
+	{regexp.MustCompile(`(?i)\bso (many|much)\b`), words("so many|so much"), "that many, or the number"},
+	{regexp.MustCompile(`(?i)\b(besides that|for want of|anew|as it were|is no \w+ of)\b`), words("besides that|for want of|anew|as it were|is no "), "again, because of a lack of, is not"},
+	{regexp.MustCompile(`(?i)\b(queues?|drops?|cuts?|refuses?|rejects?|keeps?) what is too (much|many|long|large)\b`), words("what is too "), "excess requests, long lines"},
+	{regexp.MustCompile(`(?i)\b(starts?|has|have|takes?|makes?) so many \w+\b`), words("so many "), "starts `count` processes"},
+	{regexp.MustCompile(`(?i)\bmakes? no beginning of\b`), words("no beginning of"), "so that X stays unambiguous"},
+	{regexp.MustCompile(`(?i)\bof (several|many|two|those) who\b`), words(" who"), "one goroutine does X; the others do Y"},
+	{regexp.MustCompile(`(?i)\bby those whom\b|\bthose whom (it|they)\b|\bwhom it is for\b`), words("whom"), "newcomers, operators, users"},
+	{regexp.MustCompile(`(?i)\bare good for\b|\bis good for\b`), words("good for"), "validates, is used for"},
+	{regexp.MustCompile(`(?i)\bcannot be meant\b|\bcannot mean\b`), words("cannot be meant|cannot mean"), "is almost certainly a mistake"},
+	{regexp.MustCompile(`(?i)\b(that|which) there are not\b`), words("there are not"), "unknown"},
+	{regexp.MustCompile(`(?i)\bharms? nobody\b`), words("nobody"), "state the bound"},
+	{regexp.MustCompile(`(?i)\bhas ended is none\b`), words("is none"), "returns nil if the process is already gone"},
+	{regexp.MustCompile(`\b(States|Locks|Callers|Lock|State): (none|there (is|are) none?)\b`), words(": none|: there "), "leave the ritual section out"},
 }
+
+// words returns the literals of a phrase.
+func words(list string) []string { return strings.Split(list, "|") }
 
 // proseFile has the number of such phrases in each folder that still has some.
 const proseFile = "testdata/prose.txt"
 
 var updateProse = flag.Bool("update-prose", false, "write the counts of stilted phrases as they are")
 
-// pythonComment and goComment find the prose of a line of code.
+// goComment and pythonComment find the comment in a line of code.
 var (
 	goComment     = regexp.MustCompile(`(?:^|\s)//\s?(.*)$`)
 	pythonComment = regexp.MustCompile(`(?:^|\s)#\s(.*)$|"""(.*)`)
@@ -63,14 +69,14 @@ func TestProseIsPlain(t *testing.T) {
 		if prose == nil {
 			return
 		}
-		for n, line := range slices.Collect(strings.Lines(string(content))) {
+		n := 0
+		for line := range strings.Lines(string(content)) {
+			n++
 			text := prose(strings.TrimRight(line, "\n"))
-			for _, s := range stilted {
-				if found := s.phrase.FindString(text); found != "" {
-					folder := path.Dir(name)
-					counts[folder]++
-					places[folder] = append(places[folder], fmt.Sprintf("%s:%d: %q: %s", name, n+1, found, s.plain))
-				}
+			for found, plain := range stiltedPhrases(text) {
+				folder := path.Dir(name)
+				counts[folder]++
+				places[folder] = append(places[folder], fmt.Sprintf("%s:%d: %q: %s", name, n, found, plain))
 			}
 		}
 	})
@@ -84,17 +90,7 @@ func TestProseIsPlain(t *testing.T) {
 		}
 		return
 	}
-	known := map[string]int{}
-	content, err := os.ReadFile(proseFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(content)) {
-		folder, n, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if known[folder], err = strconv.Atoi(n); err != nil {
-			t.Fatalf("%s: %q: %v", proseFile, line, err)
-		}
-	}
+	known := knownCounts(t)
 	for _, folder := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[folder]; n > known[folder] {
 			t.Errorf("%s has %d stilted phrases, %d are known. Write the new ones plainly:\n\t%s", folder, n, known[folder], strings.Join(places[folder], "\n\t"))
@@ -102,10 +98,49 @@ func TestProseIsPlain(t *testing.T) {
 	}
 }
 
+// knownCounts reads proseFile.
+func knownCounts(t *testing.T) map[string]int {
+	t.Helper()
+	content, err := os.ReadFile(proseFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]int{}
+	for line := range strings.Lines(string(content)) {
+		folder, n, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if known[folder], err = strconv.Atoi(n); err != nil {
+			t.Fatalf("%s: %q: %v", proseFile, line, err)
+		}
+	}
+	return known
+}
+
+// stiltedPhrases yields the stilted phrases of a text, each with advice on its plain form.
+func stiltedPhrases(text string) iter.Seq2[string, string] {
+	return func(yield func(found, plain string) bool) {
+		lower := strings.ToLower(text)
+		has := func(literal string) bool { return strings.Contains(lower, literal) }
+		for _, s := range stilted {
+			if !slices.ContainsFunc(s.literals, has) {
+				continue
+			}
+			if found := s.phrase.FindString(text); found != "" && !yield(found, s.plain) {
+				return
+			}
+		}
+	}
+}
+
 // proseOf returns the function that finds the prose of a line of a file, or nil if the file has none.
 func proseOf(name string) func(line string) string {
-	comment := func(pattern *regexp.Regexp) func(string) string {
-		return func(line string) string { return strings.Join(pattern.FindStringSubmatch(line), " ") }
+	comment := func(pattern *regexp.Regexp, literals ...string) func(string) string {
+		return func(line string) string {
+			has := func(literal string) bool { return strings.Contains(line, literal) }
+			if !slices.ContainsFunc(literals, has) {
+				return ""
+			}
+			return strings.Join(pattern.FindStringSubmatch(line), " ")
+		}
 	}
 	switch {
 	case strings.Contains(name, "testdata/") || strings.HasSuffix(name, ".pb.go") || name == "internal/prose_test.go":
@@ -113,9 +148,9 @@ func proseOf(name string) func(line string) string {
 	case path.Ext(name) == ".md":
 		return func(line string) string { return line }
 	case path.Ext(name) == ".go":
-		return comment(goComment)
+		return comment(goComment, "//")
 	case path.Ext(name) == ".py":
-		return comment(pythonComment)
+		return comment(pythonComment, "#", `"""`)
 	}
 	return nil
 }

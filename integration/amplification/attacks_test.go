@@ -17,18 +17,18 @@ import (
 
 const (
 	goodModel  = "echo"
-	spareModel = "spare"   // what load and unload are about
+	spareModel = "spare"   // loaded and unloaded by the attacks
 	numbers    = "numbers" // with tensors of the same names
 	textInput  = "text_input"
 	textOutput = "text_output"
 
-	// largeBody is more than small endpoints take, and smallBody as much as they do.
+	// largeBody exceeds the limit of small endpoints; smallBody just fits.
 	largeBody = 2 << 20
 	smallBody = 1<<20 - 4<<10
 
-	parameterBytes = 48 << 10 // of a parameter that has a meaning
+	parameterBytes = 48 << 10 // of a parameter that the server knows
 
-	halfCalls    = 4000 // on each connection
+	halfCalls    = 4000 // per connection
 	halfRequests = 256
 )
 
@@ -38,7 +38,7 @@ var (
 	codings       = []string{"", "gzip", "deflate"}
 )
 
-// attacksOn returns all attacks, in an order that is always the same.
+// attacksOn returns all attacks, always in the same order.
 func attacksOn(to *target) (list []attack) {
 	seen := map[string]bool{}
 	list = attacksOverGRPC(to.Addresses["gRPC"], seen)
@@ -53,12 +53,13 @@ func attacksOn(to *target) (list []attack) {
 	return list
 }
 
-// few reports whether the i-th form of a message is left out, where another entry point takes the same
-// message.
+// few reports whether the i-th form of a message is left out because another entry point takes the
+// same message.
 func few(i int, seen bool) bool { return seen && i%5 != 0 }
 
-// sampled reports whether the i-th attack is made: each of them, or with the race detector, which takes
-// several times as long, one of sampleApart. Where AMPLIFICATION_APART is set, it is one of that many.
+// sampled reports whether the i-th attack is made. Without the race detector every attack is made;
+// with it one in sampleApart, because it is several times slower. AMPLIFICATION_APART overrides
+// this.
 func sampled(i int) bool {
 	apart := 1
 	if raceEnabled {
@@ -72,7 +73,7 @@ func sampled(i int) bool {
 
 const sampleApart = 61
 
-// inferenceOf returns the schema of the body of an inference.
+// inferenceOf returns the schema of an inference body.
 func inferenceOf(endpoints []endpoint) *schema {
 	for _, e := range endpoints {
 		if strings.HasSuffix(e.path, "/"+goodModel+"/infer") {
@@ -82,8 +83,8 @@ func inferenceOf(endpoints []endpoint) *schema {
 	return nil
 }
 
-// plain are the endpoints that no document describes: those of the front ends beside REST. A test
-// compares them with the paths in the sources.
+// plain returns the endpoints that no document describes, which are those of the front ends other
+// than REST. A test compares them with the paths in the sources.
 func plain(inference *schema) (list []endpoint) {
 	load := &schema{Type: "object", Properties: map[string]*schema{"model_name": {Type: "string"}, "url": {Type: "string"}}}
 	for _, row := range []struct {
@@ -113,7 +114,7 @@ func plain(inference *schema) (list []endpoint) {
 	return list
 }
 
-// binaryMark begins the header that tells the length of the JSON in front of binary tensors.
+// binaryMark returns the start of the header with the length of the JSON before binary tensors.
 func binaryMark(front string) string {
 	switch front {
 	case "SageMaker":
@@ -124,8 +125,8 @@ func binaryMark(front string) string {
 	return "Inference-Header-Content-Length: "
 }
 
-// parameterNames finds the parameters that have a meaning: the names that the reader of inferences
-// compares with, and those with the prefix that is Triton's.
+// parameterNames finds the known parameters: the names that the reader of inferences compares with,
+// and those with Triton's prefix.
 var parameterNames = sync.OnceValue(func() (names []string) {
 	inspect("server/rest/inference", func(n ast.Node) {
 		call, ok := n.(*ast.CallExpr)
@@ -145,8 +146,8 @@ var parameterNames = sync.OnceValue(func() (names []string) {
 
 var isReserved = regexp.MustCompile(`^triton_[a-z_]+$`)
 
-// openAISchema has each field that package openai reads, at the top and in the lists of messages and
-// tools, with any value.
+// openAISchema has each field that package openai reads, at the top level and in the lists of
+// messages and tools, with any value.
 func openAISchema(path string) *schema {
 	example := map[string]any{"model": goodModel, "prompt": "a"}
 	switch {
@@ -172,7 +173,7 @@ func openAISchema(path string) *schema {
 	return s
 }
 
-// fieldsRead finds the fields of JSON that a package reads: the first argument of calls of the
+// fieldsRead finds the JSON fields that a package reads: the first arguments of calls to the
 // methods of its type fields.
 func fieldsRead(folder string) (names []string) {
 	readers := map[string]bool{}
@@ -198,10 +199,10 @@ func fieldsRead(folder string) (names []string) {
 	return slices.Compact(names)
 }
 
-// pathsIn finds the literals of a package that look like paths of endpoints.
+// pathsIn finds string literals in a package that look like endpoint paths.
 func pathsIn(folder string) []string { return literalsIn(folder, isPath) }
 
-// literalsIn finds the literals of a package that match.
+// literalsIn finds string literals in a package that match pattern.
 func literalsIn(folder string, pattern *regexp.Regexp) (texts []string) {
 	inspect(folder, func(n ast.Node) {
 		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
@@ -216,7 +217,7 @@ func literalsIn(folder string, pattern *regexp.Regexp) (texts []string) {
 
 var isPath = regexp.MustCompile(`^/(?:[a-z0-9_]+/)*[a-z0-9_]+$`)
 
-// inspect calls see with each node of the sources in a folder below the root of the repository.
+// inspect calls see for each syntax node of the sources in a folder below the repository's root.
 func inspect(folder string, see func(ast.Node)) {
 	paths, err := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
 	if err != nil || len(paths) == 0 {

@@ -16,19 +16,20 @@ import (
 	"time"
 )
 
-// clientArgument makes a client of this test binary: it generates and sends the attacks that the test asks for.
+// clientArgument makes this test binary run as the client, which generates and sends the attacks
+// that the test asks for.
 const clientArgument = "--as-client"
 
-// patience bounds each connection of the client.
+// patience limits the time of each client connection.
 const patience = 30 * time.Second
 
-// target tells the client where the server listens, and the OpenAPI document.
+// target holds the server's addresses and its OpenAPI document.
 type target struct {
 	Addresses map[string]string // by front end
 	Document  json.RawMessage
 }
 
-// volley is how often something is sent at once, and how large it is about before compression.
+// volley says how many copies are sent at once, and their approximate size before compression.
 type volley struct{ Copies, Size int }
 
 // attack is one kind of message to one entry point.
@@ -37,10 +38,10 @@ type attack struct {
 	Kind    string // the position in the message and the form of the value there
 	Volleys []volley
 
-	body   func(size int) []byte    // nil: no body, or each
-	each   func(i, size int) []byte // of the i-th copy, where they differ
-	coded  bool                     // the copies have the codings in turn
-	pieces int                      // bytes of a frame or chunk, 0: as large as they may be
+	body   func(size int) []byte    // nil: no body, or each is set
+	each   func(i, size int) []byte // of the i-th copy, if copies differ
+	coded  bool                     // the copies take turns with the codings
+	pieces int                      // bytes per frame or chunk; 0: the maximum
 	unread bool                     // the reply is left in the socket
 	send   func(body []byte, a *attack, d *delivery) error
 }
@@ -53,16 +54,16 @@ type delivery struct {
 	held   <-chan struct{} // closed when connections may be closed
 }
 
-// arrived says that the server has replied, or holds the request. The first call counts.
+// arrived records that the server has replied, or holds the request. Only the first call counts.
 func (d *delivery) arrived(status string) { d.arrive.Do(func() { d.came(status) }) }
 
-// outcome counts the replies to a volley by their status.
+// outcome counts the replies to a volley by status.
 type outcome struct {
 	Sent     int // bytes of all copies on the wire
 	Statuses map[string]int
 }
 
-// taken reports whether a copy was not refused for its size, or for lack of memory.
+// taken reports whether at least one copy was not rejected for its size or for lack of memory.
 func (o *outcome) taken() bool {
 	for status := range o.Statuses {
 		if status != "unread" && status != "gRPC 8" && !strings.HasPrefix(status, "413") && !strings.HasPrefix(status, "400") && !strings.HasPrefix(status, "503") {
@@ -72,8 +73,8 @@ func (o *outcome) taken() bool {
 	return false
 }
 
-// runClient reads its orders from stdin. A line with two numbers names an attack and one of its
-// volleys; an empty line closes the connections that are held.
+// runClient reads its orders from stdin. A line with two numbers selects an attack and one of its
+// volleys; an empty line closes the held connections.
 func runClient() {
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)
@@ -174,7 +175,7 @@ func compress(coding string, body []byte) []byte {
 	return b.Bytes()
 }
 
-// dial connects; an unread connection takes as little of a reply as the kernel allows.
+// dial connects. An unread connection has the smallest receive buffer that the kernel allows.
 func dial(address string, unread bool) (net.Conn, error) {
 	d := net.Dialer{Timeout: patience}
 	if unread {

@@ -10,8 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestFloodsDoNotHoldUpTheEnd has a process for each frame that a process may send. The process sends it
-// again and again, for a client that does not read. The server ends when its exit timeout does.
+// TestFloodsDoNotHoldUpTheEnd starts one process for each frame that a process may send. The
+// process sends it repeatedly to a client that does not read. The server must still stop within its
+// exit timeout.
 func TestFloodsDoNotHoldUpTheEnd(t *testing.T) {
 	const (
 		exit = 2 * time.Second

@@ -19,24 +19,24 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// The models of the hostile plugin.
+// Models of the hostile plugin.
 const (
 	hostileModel  = "hostile"
 	hostileStream = "hostile_stream" // decoupled
 )
 
-// flood is the time in which the plugin sends its frames, unless the server has it wait.
+// flood is how long the plugin sends its frames, unless the server stops reading.
 const flood = time.Second
 
 const inferPath = "/inference.GRPCInferenceService/"
 
-// TestLiveHeapFollowsTheAccountOfModels has a plugin send each form of each frame that a model process may
-// send, while its clients do not read.
+// TestLiveHeapFollowsTheAccountOfModels makes a plugin send each form of each frame that a model
+// process may send, while its clients do not read.
 func TestLiveHeapFollowsTheAccountOfModels(t *testing.T) {
 	var repository string
 	v := serve(t, func(o *nereid.Options) {
 		repository = o.Repository.Paths[0]
-		// The requests that it leaves open end with the process.
+		// The requests that the plugin leaves open end with its process.
 		o.Backends.Settings = map[string]map[string]string{hostileBackend: {"unload-timeout-seconds": "1"}}
 		config := configOf(hostileBackend)
 		testkit.WriteFiles(t, repository, map[string]string{
@@ -52,10 +52,10 @@ func TestLiveHeapFollowsTheAccountOfModels(t *testing.T) {
 	rest, number := int64(-1), 0
 	same := map[string]bool{} // cases that do not depend on the golden frame
 	for _, model := range []string{hostileModel, hostileStream} {
-		defer v.ask(t, model, "unload") // whose process may still have frames to send
+		defer v.ask(t, model, "unload") // its process may still have frames to send
 		for _, name := range slices.Sorted(maps.Keys(frames)) {
 			if _, ok := mapOf(frames[name]); ok && model == hostileStream {
-				continue // as of the other model
+				continue // same as with the other model
 			}
 			t.Run(model+"_"+name, func(t *testing.T) {
 				for _, form := range formsOfFrame(frames[name]) {
@@ -81,7 +81,7 @@ func TestLiveHeapFollowsTheAccountOfModels(t *testing.T) {
 	}
 }
 
-// plugins makes a directory of backends whose programs are this test binary.
+// plugins creates a directory of backends whose programs are this test binary.
 func plugins(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -102,7 +102,7 @@ func plugins(t *testing.T) string {
 	return backends
 }
 
-// reload brings up a new process of a model.
+// reload starts a new process for a model.
 func (v *victim) reload(t *testing.T, model, directory, golden string) {
 	t.Helper()
 	writeCase(t, directory, golden, frameCase{})
@@ -140,7 +140,7 @@ func writeCase(t *testing.T, directory, golden string, c frameCase) {
 	}
 }
 
-// endure has the plugin send the frames of a case, to clients that do not read.
+// endure makes the plugin send the frames of a case to clients that do not read.
 func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 	t.Helper()
 	writeCase(t, directory, golden, c)
@@ -160,7 +160,7 @@ func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 		for range clients {
 			conn := v.call(t, method, c.Model)
 			open = append(open, conn)
-			// Until the plugin has sent all, or its life has ended.
+			// Wait until the plugin has sent everything, or its process has ended.
 			testkit.Within(flood, func() bool {
 				_, err := os.Stat(filepath.Join(directory, sentFile))
 				return err == nil || conn.over()
@@ -168,7 +168,7 @@ func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 			if os.Remove(filepath.Join(directory, sentFile)) == nil {
 				sent++
 			} else {
-				break // the process has ended, as the next would, or the server has it wait
+				break // the process has ended, as the next one would, or the server has stopped reading
 			}
 		}
 	})
@@ -179,7 +179,7 @@ func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 	v.judge(t, c.Form, peak, fmt.Sprintf("%d of %d floods were sent; %v, %v", sent, clients, statuses, time.Since(begun).Round(time.Millisecond)))
 }
 
-// call begins an inference with a model, whose client does not read. The caller closes the connection.
+// call starts an inference whose client does not read. The caller closes the connection.
 func (v *victim) call(t *testing.T, method, model string) *http2Conn {
 	t.Helper()
 	conn, err := dialHTTP2(v.addresses["gRPC"], true)
@@ -196,7 +196,7 @@ func (v *victim) call(t *testing.T, method, model string) *http2Conn {
 	return conn
 }
 
-// inferMessage is a whole message of an inference with the model.
+// inferMessage returns a complete inference request for the model.
 func inferMessage(model string) []byte {
 	body := exampleMessage(methods()["gRPC ModelInfer"])
 	body = []byte(strings.Replace(string(body), "\x04"+goodModel, string(rune(len(model)))+model, 1))

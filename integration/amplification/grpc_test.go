@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// overGRPC makes one call on a connection of its own.
+// overGRPC makes one call on its own connection.
 func overGRPC(address, method string) func([]byte, *attack, *delivery) error {
 	return func(body []byte, a *attack, d *delivery) error {
 		c, err := dialHTTP2(address, a.unread)
@@ -46,8 +46,8 @@ func overGRPC(address, method string) func([]byte, *attack, *delivery) error {
 	}
 }
 
-// messagesOverGRPC sends body again and again as messages of one stream, up to about size bytes,
-// and reads the replies unless they are left.
+// messagesOverGRPC sends body repeatedly as messages of one stream, up to about size bytes, and
+// reads the replies unless the attack leaves them unread.
 func messagesOverGRPC(address, method string, size int) func([]byte, *attack, *delivery) error {
 	return func(body []byte, a *attack, d *delivery) error {
 		c, err := dialHTTP2(address, a.unread)
@@ -62,7 +62,7 @@ func messagesOverGRPC(address, method string, size int) func([]byte, *attack, *d
 		block := bytes.Repeat(one, max(1, (64<<10)/len(one)))
 		for sent := 0; sent < size; sent += len(block) {
 			if _, err := c.data(1, block, 0, false); err != nil {
-				break // the stream has been ended, or the server reads no more
+				break // the stream has ended, or the server has stopped reading
 			}
 		}
 		if !a.unread {
@@ -90,7 +90,7 @@ func halfGRPC(address, method string, calls int) func([]byte, *attack, *delivery
 				return err
 			}
 		}
-		if err := c.ping(); err != nil { // its answer shows that the calls before it have been read
+		if err := c.ping(); err != nil { // the reply shows that the server has read the calls before it
 			return err
 		}
 		_ = c.wait(func() bool { return c.ponged }, true)
@@ -100,23 +100,23 @@ func halfGRPC(address, method string, calls int) func([]byte, *attack, *delivery
 	}
 }
 
-// http2Conn is a client's connection without limits of its own.
+// http2Conn is a client connection without limits of its own.
 type http2Conn struct {
 	conn   net.Conn
-	unread bool          // data are not asked for
+	unread bool          // never opens its receive window
 	done   chan struct{} // closed when the reader has ended
 
 	writing sync.Mutex // guards framer's writes
 	framer  *http2.Framer
 
 	mu      sync.Mutex
-	changed *sync.Cond // of all below
+	changed *sync.Cond // signals a change of any field below
 	err     error
-	settled bool // the server's settings have come
+	settled bool // the server's settings have arrived
 	windows [2]int64
 	initial int64
 	most    int
-	pushed  bool // data have come
+	pushed  bool // data has arrived
 	ended   bool // stream 1
 	ponged  bool
 	status  string
@@ -127,7 +127,7 @@ var (
 	errStalled = errors.New("the server reads no more")
 )
 
-// stall is how long a client that does not read waits for the server to read on.
+// stall is how long a client that does not read waits for the server to continue reading.
 const stall = time.Second
 
 func dialHTTP2(address string, unread bool) (*http2Conn, error) {
@@ -166,7 +166,7 @@ func (c *http2Conn) close() {
 	<-c.done
 }
 
-// wait waits until ok returns true, which is called with mu held, or the connection ends.
+// wait waits until ok returns true or the connection ends. It calls ok with mu held.
 func (c *http2Conn) wait(ok func() bool, must bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,7 +204,7 @@ func (c *http2Conn) read() {
 	}
 }
 
-// take acts on a frame, and returns a function that writes the answer.
+// take handles a frame, and returns a function that writes the reply.
 func (c *http2Conn) take(f http2.Frame) (reply func() error) {
 	switch f := f.(type) {
 	case *http2.SettingsFrame:
@@ -281,8 +281,8 @@ func (c *http2Conn) ping() error {
 	return c.framer.WritePing(false, [8]byte{1})
 }
 
-// data sends body in frames of at most pieces bytes, as fast as the server lets it. If the stream
-// ends before, status says how.
+// data sends body in frames of at most pieces bytes, as fast as the server allows. If the stream
+// ends early, status holds its status.
 func (c *http2Conn) data(stream uint32, body []byte, pieces int, end bool) (status string, err error) {
 	for {
 		n, err := c.room(len(body), pieces)
@@ -299,7 +299,7 @@ func (c *http2Conn) data(stream uint32, body []byte, pieces int, end bool) (stat
 	}
 }
 
-// room waits until the windows are open and takes up to n bytes of them.
+// room waits until the flow-control windows are open and reserves up to n bytes of them.
 func (c *http2Conn) room(n, pieces int) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -346,7 +346,7 @@ func (c *http2Conn) over() bool {
 	return c.ended || c.err != nil
 }
 
-// said returns how the stream has ended.
+// said returns the status with which the stream ended.
 func (c *http2Conn) said() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,7 +32,7 @@ func overHTTP(address, method, path string, headers ...string) func([]byte, *att
 		written := make(chan struct{}) // closed by the goroutine
 		go func() {
 			defer close(written)
-			writeHTTP(conn, head, body, a.pieces) // a server that refuses need not read on
+			writeHTTP(conn, head, body, a.pieces) // a server that rejects a request need not read the rest
 		}()
 		defer func() { <-written }()
 		if a.unread {
@@ -79,7 +79,7 @@ func writeHTTP(conn net.Conn, head string, body []byte, pieces int) {
 	_ = w.Flush()
 }
 
-// readHTTP reads a whole reply.
+// readHTTP reads a complete reply.
 func readHTTP(conn net.Conn, d *delivery) error {
 	reply, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -112,7 +112,7 @@ func halfHTTP(address, beginning string, connections int) func([]byte, *attack, 
 	}
 }
 
-// partialHead is a head that does not end, of about size bytes.
+// partialHead returns an unterminated request head of about size bytes.
 func partialHead(method, path string, size int) string {
 	head := httpHead(method, path)
 	for i := 0; len(head) < size-16; i++ {
@@ -121,5 +121,5 @@ func partialHead(method, path string, size int) string {
 	return head
 }
 
-// segment escapes a long segment of a path.
+// segment escapes a long path segment.
 func segment(n int) string { return strings.Repeat("m", n) }

@@ -14,9 +14,9 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// schema is a JSON schema of an OpenAPI document, as far as forms are made of it.
+// schema is the part of an OpenAPI document's JSON schema that forms are made from.
 type schema struct {
-	Type       any // a name; absent: any
+	Type       any // a name; nil: any
 	Const      any
 	Enum       []any
 	Properties map[string]*schema
@@ -25,20 +25,20 @@ type schema struct {
 	AnyOf      []*schema `json:"anyOf"`
 	Examples   []any
 	Media      string `json:"contentMediaType"` // type of the content of a text
-	list       bool   // perhaps of texts: other values are sent in all such members together
+	list       bool   // of strings, perhaps: other values are sent in all such members together
 }
 
 // jsonForm is one form of a body.
 type jsonForm struct {
 	kind string
-	long bool // the reply may repeat a long text
+	long bool // the reply may repeat a long string
 	make func(size int) []byte
-	// each makes the copies where they differ; make is nil then.
+	// each makes the copies if they differ; make is then nil.
 	each   func(i, size int) []byte
 	copies int
 }
 
-// jsonValues are the values that cost the most for their size, by their names.
+// jsonValues are the values that cost the most for their size, by name.
 var jsonValues = []jsonForm{
 	{kind: "empty strings", make: many("[", `""`, "]")},
 	{kind: "empty objects", make: many("[", "{}", "]")},
@@ -71,7 +71,7 @@ var jsonValues = []jsonForm{
 	{kind: "white space", make: func(size int) []byte { return append(bytes.Repeat([]byte(" "), size-4), "null"...) }},
 }
 
-// many makes a list of the same element.
+// many makes a list that repeats one element.
 func many(begin, element, end string) func(size int) []byte {
 	return func(size int) []byte {
 		n := max(1, size/(len(element)+1))
@@ -81,7 +81,7 @@ func many(begin, element, end string) func(size int) []byte {
 	}
 }
 
-// indented writes nested arrays with each element on a line of its own.
+// indented writes nested arrays with each element on its own line.
 func indented(b *bytes.Buffer, depth, size int) {
 	for level := range depth {
 		b.WriteString("[\n" + strings.Repeat("    ", level+1))
@@ -93,8 +93,8 @@ func indented(b *bytes.Buffer, depth, size int) {
 	b.WriteString("0" + strings.Repeat("]", depth))
 }
 
-// formsOfSchema returns each of the values at each position of a schema. wrap puts a value where it
-// belongs.
+// formsOfSchema returns each of the values at each position of a schema. wrap inserts a value at
+// its position.
 func formsOfSchema(s *schema, at string, wrap func([]byte) []byte, depth int) (list []jsonForm) {
 	for i, v := range jsonValues {
 		if s.takes(i, depth, at) {
@@ -153,7 +153,7 @@ func formsOfSchema(s *schema, at string, wrap func([]byte) []byte, depth int) (l
 	return list
 }
 
-// knownParameters has each parameter that has a meaning, with each kind of value, in a copy of its own.
+// knownParameters has each known parameter, with each kind of value, in its own copy.
 func knownParameters(at string, wrap func([]byte) []byte) jsonForm {
 	names := parameterNames()
 	values := []func(size int) []byte{
@@ -166,8 +166,8 @@ func knownParameters(at string, wrap func([]byte) []byte) jsonForm {
 	}}
 }
 
-// formsOfConfig are the forms of a model's config, a text with JSON: each value alone, and a list of
-// empty objects in each field of the message that describes configs.
+// formsOfConfig returns the forms of a model's config, which is JSON in a string: each value alone,
+// and a list of empty objects in each field of the message that describes configs.
 func formsOfConfig(at string, wrap func([]byte) []byte) (list []jsonForm) {
 	add := func(kind string, make func(size int) []byte) {
 		list = append(list, jsonForm{kind: at + " as JSON" + kind, make: func(size int) []byte {
@@ -188,8 +188,9 @@ func formsOfConfig(at string, wrap func([]byte) []byte) (list []jsonForm) {
 	return list
 }
 
-// takes reports whether the i-th value is worth sending in a place: all are where lists and objects
-// may be, elsewhere and far inside a few that differ from place to place.
+// takes reports whether the i-th value is sent at a position. Positions that allow lists and
+// objects get all values. Other and deeply nested positions get a few, which vary between
+// positions.
 func (s *schema) takes(i, depth int, at string) bool {
 	simple := s.Const != nil || len(s.Enum) > 0 || s.Type == "string" || s.Type == "boolean" || s.Type == "integer" || s.Type == "number"
 	if s.list {
@@ -199,7 +200,7 @@ func (s *schema) takes(i, depth int, at string) bool {
 	return !simple && depth < 2 || anything && depth < maxNesting || jsonValues[i].long || (i+len(at))%7 == 0
 }
 
-// withMember is an object with one member more.
+// withMember returns an object with one more member.
 func withMember(others map[string]any, name string, value []byte) []byte {
 	b := []byte("{")
 	for _, other := range slices.Sorted(maps.Keys(others)) {
@@ -211,7 +212,7 @@ func withMember(others map[string]any, name string, value []byte) []byte {
 	return append(b, '}')
 }
 
-// example is a small value of a schema.
+// example returns a small valid value of a schema.
 func (s *schema) example() any {
 	switch {
 	case len(s.Examples) > 0:
@@ -255,17 +256,17 @@ type operation struct {
 	} `json:"requestBody"`
 }
 
-// endpoint is a method of a path, with the schema of its body.
+// endpoint is an HTTP method of a path, with the schema of its body.
 type endpoint struct {
 	front, method, path string
 	schema              *schema
 	media               []string // of bodies that are the bytes of a tensor
-	binary              string   // begins the header of bodies with binary tensors
+	binary              string   // prefix of the header for bodies with binary tensors
 }
 
 func (e *endpoint) entry() string { return e.front + " " + e.method + " " + e.path }
 
-// described are the endpoints of an OpenAPI document.
+// described returns the endpoints of an OpenAPI document.
 func described(text []byte) (list []endpoint, err error) {
 	var d document
 	if err := json.Unmarshal(text, &d); err != nil {
@@ -286,7 +287,8 @@ func described(text []byte) (list []endpoint, err error) {
 	return list, nil
 }
 
-// attacksOverHTTP are those on an endpoint. seen are the messages that have been sent elsewhere.
+// attacksOverHTTP returns the attacks on an endpoint. seen holds the messages that have been sent
+// elsewhere.
 func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []attack) {
 	path := e.path
 	for _, name := range []string{"{model}", "{region}"} {
@@ -329,7 +331,7 @@ func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []a
 	if s == nil {
 		s = &schema{}
 	}
-	if e.method != "POST" { // whatever the body, it is not read
+	if e.method != "POST" { // the server never reads the body
 		add("a body", func(a *attack) { a.body, a.Volleys = jsonValues[0].make, bodyVolleys })
 		return list
 	}
@@ -356,7 +358,7 @@ func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []a
 	return list
 }
 
-// attacksOfTensors are bodies that are the bytes of a tensor, alone or behind JSON.
+// attacksOfTensors returns attacks with bodies that are the bytes of a tensor, alone or after JSON.
 func attacksOfTensors(address, path string, e endpoint) (list []attack) {
 	contents := map[string]func(size int) []byte{
 		"one text": func(size int) []byte {
@@ -393,7 +395,7 @@ func attacksOfTensors(address, path string, e endpoint) (list []attack) {
 	return list
 }
 
-// headBytes is the length of the JSON in front of binary tensors.
+// headBytes is the length of the JSON before binary tensors.
 const headBytes = 64 << 10
 
 func dataTypeOf(path string) string {

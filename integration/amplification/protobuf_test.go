@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// services are those of all protobuf files.
+// services returns the services of all protobuf files.
 func services() (list []protoreflect.ServiceDescriptor) {
 	for _, file := range []protoreflect.FileDescriptor{kserve.File_grpc_service_proto, grpc_health_v1.File_grpc_health_v1_health_proto} {
 		for i := range file.Services().Len() {
@@ -25,7 +25,7 @@ func services() (list []protoreflect.ServiceDescriptor) {
 	return list
 }
 
-// methods are those of all services, by the names that the attacks have as entries.
+// methods returns the methods of all services, keyed by the attacks' entry names.
 func methods() map[string]protoreflect.MethodDescriptor {
 	list := map[string]protoreflect.MethodDescriptor{}
 	for _, s := range services() {
@@ -37,21 +37,21 @@ func methods() map[string]protoreflect.MethodDescriptor {
 	return list
 }
 
-// messageForm is one form of a message that is large, or costs much.
+// messageForm is one form of a large or expensive message.
 type messageForm struct {
 	kind string
-	long bool // the reply may repeat a long text
+	long bool // the reply may repeat a long string
 	make func(size int) []byte
-	// each makes the copies where they differ; make is nil then.
+	// each makes the copies if they differ; make is then nil.
 	each   func(i, size int) []byte
 	copies int
 }
 
-// maxNesting bounds the descent into messages that contain themselves.
+// maxNesting limits the descent into recursive messages.
 const maxNesting = 8
 
 // formsOf returns the forms of a message: each of its fields, at any depth, in each form that its
-// type allows. wrap puts the bytes of such a message where they belong.
+// type allows. wrap inserts the bytes of such a message at their position.
 func formsOf(m protoreflect.MessageDescriptor, at string, wrap func([]byte) []byte, depth int) (list []messageForm) {
 	add := func(kind string, element func(i int) []byte) {
 		list = append(list, messageForm{kind: at + kind, make: func(size int) []byte { return wrap(fill(size, element)) }})
@@ -95,7 +95,7 @@ func formsOf(m protoreflect.MessageDescriptor, at string, wrap func([]byte) []by
 	return list
 }
 
-// formsOfOutputs has each parameter that has a meaning with an output of many numbers, whose size it may
+// formsOfOutputs combines each known parameter with an output of many numbers, whose size it may
 // decide.
 func formsOfOutputs(method protoreflect.MethodDescriptor) (list []messageForm) {
 	many := manyNumbers(method)
@@ -117,7 +117,7 @@ func formsOfOutputs(method protoreflect.MethodDescriptor) (list []messageForm) {
 	return list
 }
 
-// knownValues has each parameter that has a meaning, with each kind of value, in a copy of its own.
+// knownValues has each known parameter, with each kind of value, in its own copy.
 func knownValues(f protoreflect.FieldDescriptor, at string, wrap func([]byte) []byte) messageForm {
 	names, kinds := parameterNames(), f.MapValue().Message().Fields()
 	return messageForm{kind: at + "{}: known parameters", copies: len(names) * kinds.Len(), each: func(i, size int) []byte {
@@ -133,7 +133,7 @@ func knownValues(f protoreflect.FieldDescriptor, at string, wrap func([]byte) []
 	}}
 }
 
-// exampleName begins a message that says something of an output.
+// exampleName returns the beginning of a message about an output.
 func exampleName(f protoreflect.FieldDescriptor) []byte {
 	if f.Name() != "outputs" || f.Message().Fields().ByName("name") == nil {
 		return nil
@@ -141,10 +141,10 @@ func exampleName(f protoreflect.FieldDescriptor) []byte {
 	return field(f.Message().Fields().ByName("name").Number(), []byte(textOutput))
 }
 
-// fieldForm is a form of one field: one of any size, or many elements.
+// fieldForm is a form of one field: one value of any size, or many elements.
 type fieldForm struct {
 	kind    string
-	long    bool // as of messageForm
+	long    bool // as in messageForm
 	element func(i int) []byte
 	one     func(size int) []byte
 }
@@ -194,7 +194,7 @@ func fill(size int, element func(i int) []byte) []byte {
 	return b
 }
 
-// field is a field of bytes.
+// field encodes a bytes field.
 func field(n protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(make([]byte, 0, len(b)+16), n, protowire.BytesType), b)
 }
@@ -210,7 +210,7 @@ func scalar(n protowire.Number, kind protoreflect.Kind) []byte {
 	}
 }
 
-// exampleKey is the i-th key of a map, as a field of its entry.
+// exampleKey encodes the i-th key of a map as a field of its entry.
 func exampleKey(key protoreflect.FieldDescriptor, i int) []byte {
 	if key.Kind() == protoreflect.StringKind {
 		return field(1, fmt.Appendf(nil, "%x", i))
@@ -218,18 +218,19 @@ func exampleKey(key protoreflect.FieldDescriptor, i int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(i))
 }
 
-// controls is a text that is six times as long in JSON.
+// controls returns a string that is six times as long in JSON.
 func controls(n int) []byte { return bytes.Repeat([]byte{1}, n) }
 
 func letters(n int) []byte { return bytes.Repeat([]byte("m"), n) }
 
-// exampleMessage is the beginning of a good message of a method: the names of a model, and the
-// tensors of an inference.
+// exampleMessage returns the beginning of a valid message for a method: the names of a model, and
+// the tensors of an inference.
 func exampleMessage(method protoreflect.MethodDescriptor) []byte {
 	return messageTo(method, modelOf(string(method.Name())), "BYTES", []byte("\x01\x00\x00\x00a"), 1)
 }
 
-// manyNumbers is exampleMessage with a large tensor of numbers; nil if the method takes no tensors.
+// manyNumbers returns exampleMessage with a large numeric tensor, or nil if the method takes no
+// tensors.
 func manyNumbers(method protoreflect.MethodDescriptor) []byte {
 	if method.Input().Fields().ByName("inputs") == nil {
 		return nil
@@ -238,7 +239,7 @@ func manyNumbers(method protoreflect.MethodDescriptor) []byte {
 	return messageTo(method, numbers, "FP32", make([]byte, 4*count), count)
 }
 
-// messageTo is a good message about a model, with a tensor if the method takes some.
+// messageTo returns a valid message about a model, with a tensor if the method takes tensors.
 func messageTo(method protoreflect.MethodDescriptor, model, dataType string, data []byte, elements uint64) (b []byte) {
 	m := method.Input()
 	for i := range m.Fields().Len() {
@@ -258,7 +259,7 @@ func messageTo(method protoreflect.MethodDescriptor, model, dataType string, dat
 	return b
 }
 
-// modelOf names the model that a call is about: what loads and unloads has one of its own.
+// modelOf returns the model that a call is about. Loads and unloads have a model of their own.
 func modelOf(call string) string {
 	for _, word := range []string{"repository", "load", "instances"} {
 		if strings.Contains(strings.ToLower(call), word) {
@@ -268,7 +269,8 @@ func modelOf(call string) string {
 	return goodModel
 }
 
-// attacksOverGRPC are those on every method. seen gets the messages that are sent.
+// attacksOverGRPC returns the attacks on every method, and adds the messages that they send to
+// seen.
 func attacksOverGRPC(address string, seen map[string]bool) (list []attack) {
 	all := methods()
 	for _, entry := range slices.Sorted(maps.Keys(all)) {

@@ -27,33 +27,33 @@ import (
 
 const (
 	accountLimit = 256 << 20
-	// plainBytes is how much larger than twice the charged bytes the live heap may be.
+	// plainBytes is how far the live heap may exceed twice the charged bytes.
 	plainBytes   = 32 << 20
 	predictRoute = "/predict"
 	healthRoute  = "/health"
 )
 
-// The backends of the good models: one in this process, and one in a process of its own.
+// Backends of the good models: one in this process, and one in a separate process.
 const (
 	linkedBackend = "linked"
 	hostedBackend = "hosted"
 )
 
-// textConfig is of a model with a text, which clients of OpenAI's API can ask, too.
+// textConfig is the config of a model with a text input, which OpenAI clients can use as well.
 const textConfig = `
 input [ { name: "text_input" data_type: TYPE_STRING dims: [ -1 ] } ]
 output [ { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] } ]
 instance_group [ { count: 1 kind: KIND_CPU } ]
 `
 
-// chatTemplate writes what clients send with an indentation of its own, as that of Llama 3.1 does.
+// chatTemplate indents tools in its own way, like the template of Llama 3.1.
 const chatTemplate = `{%- if tools is not none and tools %}{%- for t in tools %}{{ t | tojson(indent=4) }}{%- endfor %}{%- endif %}
 {%- for message in messages %}{{ message.role }}: {{ message.content }}{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}
 {% endfor %}`
 
 func configOf(backend string) string { return fmt.Sprintf("backend: %q\n%s", backend, textConfig) }
 
-// echo is a backend whose models answer with their text.
+// echo is a backend whose models return their text.
 type echo struct{}
 
 func newEcho(*sdk.BackendEnv) (sdk.Backend, error) { return echo{}, nil }
@@ -83,11 +83,11 @@ func (echo) Execute(_ context.Context, requests []*sdk.Request) error {
 type victim struct {
 	*nereid.Server
 	addresses map[string]string
-	stop      func() error // ends Run and returns its error
-	stopped   bool         // the test has looked at that error
+	stop      func() error // stops the server and returns the error of Run
+	stopped   bool         // the test has checked that error
 }
 
-// serve starts it. change may change its options, in whose repository the good models are.
+// serve starts a victim. change may change its options; their repository holds the good models.
 func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 	t.Helper()
 	models, template := t.TempDir(), filepath.Join(t.TempDir(), "chat.jinja")
@@ -128,7 +128,7 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1) // the outcome of Run, once
+	ended := make(chan error, 1) // receives the result of Run, once
 	go func() { ended <- s.Run(ctx) }()
 	v := &victim{Server: s, addresses: map[string]string{}, stop: sync.OnceValue(func() error {
 		stop()
@@ -138,7 +138,8 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 		if err := v.stop(); err != nil && !v.stopped {
 			t.Errorf("Run: got error %v, want none", err)
 		}
-		// The garbage collector finds dropped replies of gRPC. The pool keeps a few blocks until Close.
+		// The garbage collector finds dropped gRPC replies. The pool keeps a few blocks until
+		// Close.
 		if !testkit.Within(patience, func() bool { runtime.GC(); return s.Account().Used(budget.Blocks) <= 4<<20 }) {
 			t.Errorf("%d bytes of blocks are lent in the end", s.Account().Used(budget.Blocks))
 		}
@@ -152,10 +153,10 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 	return v
 }
 
-// heapKinds are the kinds of memory that lie on the Go heap and are in use.
+// heapKinds are the kinds of memory that are on the Go heap and in use.
 var heapKinds = []budget.Kind{budget.Bodies, budget.JSON, budget.Decompression, budget.Replies, budget.Transport, budget.States, budget.Frames}
 
-// charged returns the charged bytes of the Go heap.
+// charged returns the charged bytes on the Go heap.
 func (v *victim) charged() (n int64) {
 	for _, k := range heapKinds {
 		n += v.Account().Used(k)
@@ -163,7 +164,7 @@ func (v *victim) charged() (n int64) {
 	return n
 }
 
-// good sends a good request and reports whether it was answered rightly.
+// good sends a good request and returns an error unless the reply is correct.
 func (v *victim) good() error {
 	const body = `{"inputs":[{"name":"text_input","datatype":"BYTES","shape":[1],"data":["good"]}]}`
 	reply, err := http.Post("http://"+v.addresses["REST"]+"/v2/models/"+goodModel+"/infer", "application/json", strings.NewReader(body))
@@ -240,9 +241,9 @@ func (a *attacker) hear(into any) {
 	}
 }
 
-// TestLiveHeapFollowsTheAccount sends each attack on each entry point. Meanwhile the live heap stays
-// below twice the charged bytes and 32 MiB. Afterwards all charges have been given back, and a good
-// request is answered.
+// TestLiveHeapFollowsTheAccount sends each attack to each entry point. Meanwhile the live heap must
+// stay below twice the charged bytes plus 32 MiB. Afterwards all charges must be released, and a
+// good request must be answered.
 func TestLiveHeapFollowsTheAccount(t *testing.T) {
 	v := serve(t, nil)
 	document := fetch(t, "http://"+v.addresses["REST"]+"/openapi.json")
@@ -259,17 +260,17 @@ func TestLiveHeapFollowsTheAccount(t *testing.T) {
 		for last < len(attacks) && attacks[last].Entry == entry {
 			last++
 		}
-		t.Run(strings.ReplaceAll(entry, "/", "."), func(t *testing.T) { // slashes divide the names of tests
+		t.Run(strings.ReplaceAll(entry, "/", "."), func(t *testing.T) { // slashes separate the names of subtests
 			client.t = t
 			begun = time.Now()
 			for i := first; i < last; i++ {
-				if !sampled(i) && (raceEnabled || i > first) { // one on each entry point at least
+				if !sampled(i) && (raceEnabled || i > first) { // at least one on each entry point
 					continue
 				}
 				a := &attacks[i]
 				for k := range a.Volleys {
 					if v.suffer(t, client, a, i, k) {
-						break // smaller ones cost less
+						break // smaller volleys cost less
 					}
 				}
 				rest = v.recover(t, a.Kind, rest)
@@ -281,7 +282,7 @@ func TestLiveHeapFollowsTheAccount(t *testing.T) {
 	}
 }
 
-// suffer has the client send a volley, and reports whether the server looked into the bodies.
+// suffer makes the client send a volley, and reports whether the server looked into the bodies.
 func (v *victim) suffer(t *testing.T, client *attacker, a *attack, which, k int) bool {
 	t.Helper()
 	var o outcome
@@ -308,7 +309,7 @@ func (v *victim) judge(t *testing.T, what string, peak testkit.Peak, more string
 	say("%s: peak live %.1f MiB, charged %.1f MiB, %s", what, mebibytes(peak.Live), mebibytes(peak.Charged), more)
 }
 
-// recover wants everything to be given back that was not charged before, and good requests to be answered.
+// recover waits until all new charges are released, and checks that good requests are answered.
 func (v *victim) recover(t *testing.T, what string, before int64) (charged int64) {
 	t.Helper()
 	if !testkit.Within(patience, func() bool { return v.charged() <= before+1<<20 }) {
@@ -337,8 +338,8 @@ func fetch(t *testing.T, url string) []byte {
 	return text
 }
 
-// covers wants an attack on each call, on each path of the document with each of its methods, and on
-// each path that stands in the sources of the other front ends.
+// covers checks that there is an attack on each RPC, on each method of each path in the document,
+// and on each path in the sources of the other front ends.
 func covers(t *testing.T, document []byte, attacks []attack) {
 	t.Helper()
 	all := map[string]bool{}
@@ -359,7 +360,7 @@ func covers(t *testing.T, document []byte, attacks []attack) {
 			t.Errorf("no attack on %s", e.entry())
 		}
 	}
-	const directory = "/opt/ml/models" // a default of SageMaker's
+	const directory = "/opt/ml/models" // a default of SageMaker
 	for folder, fronts := range map[string]string{"server/openai": "OpenAI", "server/platforms": "SageMaker|Vertex AI"} {
 		for _, path := range pathsIn(folder) {
 			found := path == directory

@@ -22,28 +22,29 @@ import (
 const (
 	// hostileBackend is a plugin whose program is this test binary.
 	hostileBackend = "hostile"
-	// caseFile, beside the files of the model, names the frames to send; sentFile says that they were sent.
+	// caseFile, in the model's directory, names the frames to send; sentFile says that they were
+	// sent.
 	caseFile = "case"
 	sentFile = "sent"
 
-	manyBytes = 12 << 20 // of all frames
-	manyMaps  = 3 << 20  // of frames of msgpack
+	manyBytes = 12 << 20 // in total, per case
+	manyMaps  = 3 << 20  // in frames of msgpack
 	oneFrame  = 6 << 20
-	mostMap   = 1<<20 - 4<<10 // of a body of msgpack
+	mostMap   = 1<<20 - 4<<10 // in a msgpack body
 )
 
 // frameCase is one form of one kind of frame.
 type frameCase struct {
-	Frame string // a golden frame of package ipc, by its file
+	Frame string // file name of a golden frame of package ipc
 	Form  string
 	Model string
-	// Endless has the frames sent until the process is killed.
+	// Endless makes the plugin send the frames until it is killed.
 	Endless bool
 }
 
 var le = binary.LittleEndian
 
-// goldenFrames returns the frames that stubs send, by their files.
+// goldenFrames returns the frames that stubs send, by file name.
 func goldenFrames(folder string) (map[string][]byte, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.bin"))
 	frames := map[string][]byte{}
@@ -62,8 +63,8 @@ func goldenFrames(folder string) (map[string][]byte, error) {
 
 func kindOf(frame []byte) ipc.Kind { return ipc.Kind(le.Uint16(frame[4:])) }
 
-// formsOfFrame returns the forms of a golden frame: as it is, each field of its map with one of the
-// values, or each of the lengths and counts in its heads.
+// formsOfFrame returns the forms of a golden frame: unchanged, with one of the values in each field
+// of its map, or with each of the lengths and counts of its heads changed.
 func formsOfFrame(frame []byte) (forms []string) {
 	forms = append(forms, "as it is", "zeros")
 	if fields, ok := mapOf(frame); ok {
@@ -83,7 +84,7 @@ func formsOfFrame(frame []byte) (forms []string) {
 	return forms
 }
 
-// commonCase names a case that is the same for all golden frames of a kind; "" if it is not.
+// commonCase returns the name of a case that is the same for all golden frames of a kind, or "".
 func commonCase(frame []byte, form string) string {
 	_, fields := mapOf(frame)
 	if form == "as it is" || fields && form != "zeros" && form != "many keys" {
@@ -132,7 +133,7 @@ func manyKeys() any {
 	return m
 }
 
-// headsOf are the fixed parts of a kind of frame.
+// headsOf returns the fixed parts of a kind of frame.
 func headsOf(kind ipc.Kind) []any {
 	switch kind {
 	case ipc.Executed:
@@ -145,7 +146,7 @@ func headsOf(kind ipc.Kind) []any {
 	return nil
 }
 
-// hostile is one life of the plugin.
+// hostile is one process of the plugin.
 type hostile struct {
 	peer      *peer.Peer
 	box       *peer.Box
@@ -154,7 +155,7 @@ type hostile struct {
 	next      uint64
 }
 
-// runHostile is the whole life of the plugin.
+// runHostile is the main function of the plugin.
 func runHostile() error {
 	var fds []int
 	for field := range strings.SplitSeq(os.Getenv(ipc.PluginFilesEnv), ",") {
@@ -200,7 +201,7 @@ func runHostile() error {
 	}
 }
 
-// say sends a body of msgpack. An error is that of the next Receive.
+// say sends a msgpack body. The next Receive returns its error.
 func (h *hostile) say(kind ipc.Kind, id uint64, fields map[string]any) {
 	body, err := msgpack.Marshal(fields)
 	if err == nil {
@@ -209,7 +210,7 @@ func (h *hostile) say(kind ipc.Kind, id uint64, fields map[string]any) {
 	_ = err
 }
 
-// open acts on AUTO_COMPLETE and INITIALIZE.
+// open handles AUTO_COMPLETE and INITIALIZE.
 func (h *hostile) open(m peer.Message) error {
 	var told struct {
 		ipc.PluginModel
@@ -263,7 +264,7 @@ func (h *hostile) execute(m peer.Message) error {
 				return err
 			}
 			if sent += len(body); kind == ipc.Executed {
-				break // there is one for a batch
+				break // one per batch
 			}
 			if c.Endless && count == 0 {
 				if err := os.WriteFile(filepath.Join(h.directory, sentFile), nil, 0o600); err != nil {
@@ -318,7 +319,7 @@ func (h *hostile) form(frame []byte, form string, number uint64, requests int) (
 	return id, h.structured(kindOf(frame), form, number, requests)
 }
 
-// structured makes a body with one large length or count in its heads, and the bytes behind it.
+// structured makes a body with one large length or count in its heads, followed by the bytes.
 func (h *hostile) structured(kind ipc.Kind, form string, number uint64, requests int) []byte {
 	typeName, fieldName, _ := strings.Cut(form, ".")
 	set := func(head any) (more []byte) {
@@ -372,7 +373,7 @@ func (h *hostile) structured(kind ipc.Kind, form string, number uint64, requests
 	}
 }
 
-// executed is the body that answers a batch, each request with the same response.
+// executed returns the body that answers a batch with the same response for each request.
 func (h *hostile) executed(number uint64, requests int, first ipc.ExecutedHead, text []byte, head ipc.ResponseHead, more []byte) []byte {
 	if h.decoupled {
 		requests = 0

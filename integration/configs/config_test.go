@@ -15,7 +15,7 @@ var types = []infer.DataType{
 	infer.FP16, infer.FP32, infer.FP64, infer.Bytes, infer.BF16,
 }
 
-// chance is true once in n times.
+// chance is true once in n calls on average.
 func chance(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
@@ -28,7 +28,7 @@ type tensor struct {
 	text string // in the config
 }
 
-// model is a model with an arbitrary config, most of which are valid.
+// model is a model with a random config. Most configs are valid.
 type model struct {
 	name            string
 	batch           int64
@@ -52,7 +52,7 @@ func list[T any](items []T) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(items), "[]"), " ", ", ")
 }
 
-// reshapeOf makes another shape of as many elements, as far as that is easy.
+// reshapeOf returns another shape with the same number of elements, if there is an easy one.
 func reshapeOf(r *rand.Rand, dims []int64, batch int64) (string, bool) {
 	elements, variable := int64(1), 0
 	for _, d := range dims {
@@ -96,7 +96,7 @@ func tensorOf(r *rand.Rand, name string, batch int64, input bool) tensor {
 	return t
 }
 
-// modelOf makes a model.
+// modelOf returns a random model.
 func modelOf(r *rand.Rand, name string) *model {
 	m := &model{name: name, batch: pick[int64](r, 0, 0, 1, 8, 8)}
 	m.decoupled = chance(r, 5)
@@ -211,13 +211,13 @@ func (m *model) sequences(r *rand.Rand, b *strings.Builder) {
 	b.WriteString(" }\n")
 }
 
-// inner is what a model says of a tensor and an ensemble of it mostly does not.
+// inner matches tensor settings of a model that an ensemble mostly does not repeat.
 var inner = regexp.MustCompile(` (reshape \{ shape: \[[^]]*\] \}|allow_ragged_batch: true|label_filename: "labels.txt")`)
 
 func own(text string) string { return inner.ReplaceAllString(text, "") }
 
-// ensembleOf makes an ensemble of one or two models, whose tensors are declared as
-// theirs, for what is declared otherwise is refused.
+// ensembleOf returns an ensemble of one or two models. It declares its tensors as the models do,
+// because the server rejects other declarations.
 func ensembleOf(r *rand.Rand, name string, parts []*model) *model {
 	first := pick(r, parts...)
 	m := &model{name: name, batch: first.batch, decoupled: first.decoupled, sequence: first.sequence}
@@ -235,7 +235,7 @@ func ensembleOf(r *rand.Rand, name string, parts []*model) *model {
 		fmt.Fprintf(&steps, " output_map { key: %q value: %q }", t.name, t.name)
 	}
 	steps.WriteString(" }")
-	if chance(r, 2) { // the same model again, from the ensemble's inputs
+	if chance(r, 2) { // the same model again, fed from the ensemble's inputs
 		fmt.Fprintf(&steps, " step { model_name: %q model_version: -1", first.name)
 		for _, t := range first.inputs {
 			fmt.Fprintf(&steps, " input_map { key: %q value: %q }", t.name, t.name)

@@ -5,8 +5,8 @@ import "testing"
 // worlds is how many servers TestArbitraryConfigsAnswerEachRequestOnce starts.
 const worlds = 100
 
-// TestArbitraryConfigsAnswerEachRequestOnce: whatever a valid config, a request and the
-// answers of models are, each request is answered once, nothing panics, and no block stays
+// TestArbitraryConfigsAnswerEachRequestOnce combines random valid configs, requests and model
+// responses. Each request must be answered exactly once, nothing may panic, and no block may stay
 // lent.
 func TestArbitraryConfigsAnswerEachRequestOnce(t *testing.T) {
 	served, made, good := 0, 0, int64(0)
@@ -23,7 +23,7 @@ func TestArbitraryConfigsAnswerEachRequestOnce(t *testing.T) {
 	}
 }
 
-// FuzzConfigs searches on from the seeds of TestArbitraryConfigsAnswerEachRequestOnce.
+// FuzzConfigs continues from the seeds of TestArbitraryConfigsAnswerEachRequestOnce.
 func FuzzConfigs(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(seed)

@@ -1,4 +1,4 @@
-// Package configs lets arbitrary valid configs meet arbitrary requests and arbitrary
-// answers of their models, through the packages from the client's socket down to an
-// instance that follows a script. It has no code but tests.
+// Package configs tests arbitrary valid configs with arbitrary requests and arbitrary responses. It
+// runs every package from the client's socket to an instance that follows a script. The package
+// contains only tests.
 package configs

@@ -14,9 +14,9 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// scripted is a backend whose instances answer what a stub's frames can say: any shape
-// and type whose product fits the bytes, any outputs of the config, in any number and
-// order, errors and empty responses.
+// scripted is a backend whose instances return anything that a stub's frames can express: any shape
+// and type whose product fits the bytes, any of the configured outputs in any number and order,
+// errors and empty responses.
 type scripted struct {
 	pool *shm.Pool
 
@@ -65,7 +65,7 @@ type scriptedInstance struct {
 func (in *scriptedInstance) Name() string                { return in.name }
 func (in *scriptedInstance) Ready(context.Context) error { return nil }
 
-// Execute answers from a goroutine, as the reader of a stub does.
+// Execute answers from a goroutine, like the reader of a stub.
 func (in *scriptedInstance) Execute(b *backend.Batch) {
 	m := in.model
 	m.running.Go(func() { in.answer(b) })
@@ -84,7 +84,7 @@ func (in *scriptedInstance) answer(b *backend.Batch) {
 	}
 	tasks := b.Tasks
 	if chance(r, 20) {
-		report.Rescheduled, tasks = tasks[:1], tasks[1:] // to be executed once more
+		report.Rescheduled, tasks = tasks[:1], tasks[1:] // to be executed again
 		if m.config.GetSequenceBatching() != nil && m.config.GetSequenceBatching().GetStrategyChoice() == nil {
 			report.Rescheduled, tasks = nil, b.Tasks
 		}
@@ -97,7 +97,7 @@ func (in *scriptedInstance) answer(b *backend.Batch) {
 		}
 		return
 	}
-	late := chance(r, 2) // Done comes behind the answers, else before them
+	late := chance(r, 2) // call Done after the responses instead of before
 	if !late {
 		b.Done(b, report)
 	}
@@ -156,8 +156,8 @@ func (in *scriptedInstance) response(r *rand.Rand, req *infer.Request, final boo
 	return answer
 }
 
-// output makes an output: as the config says it two times out of three, else of any
-// type and shape.
+// output makes an output. Two times out of three it matches the config; otherwise it has any type
+// and shape.
 func (in *scriptedInstance) output(r *rand.Rand, name string, kind infer.DataType, dims []int64, req *infer.Request) infer.Tensor {
 	t := infer.Tensor{Name: name, DataType: kind}
 	if in.model.config.GetMaxBatchSize() > 0 {
@@ -175,7 +175,7 @@ func (in *scriptedInstance) output(r *rand.Rand, name string, kind infer.DataTyp
 		for i := range t.Shape {
 			t.Shape[i] = pick[int64](r, 0, 1, 1, 2, 3, 5)
 		}
-		if chance(r, 6) && len(t.Shape) > 1 { // any product of 0 is one
+		if chance(r, 6) && len(t.Shape) > 1 { // a product of 0 may have any factors
 			t.Shape[0], t.Shape[1] = 0, pick[int64](r, 1<<31, 1<<62, math.MaxInt64)
 			if chance(r, 2) {
 				t.Shape[0], t.Shape[1] = t.Shape[1], t.Shape[0]
@@ -189,7 +189,7 @@ func (in *scriptedInstance) output(r *rand.Rand, name string, kind infer.DataTyp
 	data := make([]byte, elements*int64(max(t.DataType.Size(), 0)))
 	if t.DataType == infer.Bytes {
 		data = stringsOf(r, elements)
-		if chance(r, 10) { // which is not checked before it is read
+		if chance(r, 10) { // an invalid length, which only the reader checks
 			data = data[:r.IntN(len(data)+1)]
 		}
 	} else {

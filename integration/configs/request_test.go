@@ -27,16 +27,16 @@ type sent struct {
 	data       []byte
 }
 
-// asked is a request that mostly fits the config of its model.
+// asked is a request that mostly fits its model's config.
 type asked struct {
 	model      *model
 	inputs     []sent
 	outputs    []string
-	classes    []int // of each output; 0: none
+	classes    []int // per output; 0: none
 	parameters map[string]any
 }
 
-// ask sends a request by one of the protocols and checks that it is answered once.
+// ask sends a request over one of the protocols and checks that it is answered once.
 func (w *world) ask(r *rand.Rand) {
 	q := requestTo(r, pick(r, w.models...))
 	var err error
@@ -177,7 +177,7 @@ func (w *world) askHTTP(r *rand.Rand, q *asked) error {
 		return err
 	}
 	if reply.StatusCode != http.StatusOK {
-		var failure struct{ Error *string } // "" is what the rest of a cancelled sequence gets
+		var failure struct{ Error *string } // "" is the error of the remaining requests of a cancelled sequence
 		if err := json.Unmarshal(answer, &failure); err != nil || failure.Error == nil {
 			return fmt.Errorf("got status %d with %q, want an error as JSON", reply.StatusCode, answer)
 		}
@@ -200,10 +200,10 @@ func (w *world) askHTTP(r *rand.Rand, q *asked) error {
 	return nil
 }
 
-// unnumbered are what JSON has no numbers for, and Triton's clients read all the same.
+// unnumbered matches values that JSON has no numbers for, although Triton's clients read them.
 var unnumbered = regexp.MustCompile(`-?(NaN|Infinity|inf|nan)`)
 
-// refuseText reports a text that only a panic has.
+// refuseText returns an error for a text that only a panic produces.
 func refuseText(text string) error {
 	if strings.Contains(text, "internal error") {
 		return fmt.Errorf("got the error %q, want one that says more", text)
@@ -257,7 +257,7 @@ func (w *world) askGRPC(r *rand.Rand, q *asked) error {
 	return refuseText(status.Convert(err).Message())
 }
 
-// askStream sends a request over a stream of its own and reads to the stream's end.
+// askStream sends a request over its own stream and reads to the end.
 func (w *world) askStream(r *rand.Rand, q *asked) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

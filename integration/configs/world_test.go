@@ -35,10 +35,10 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// patience is how long an answer may take.
+// patience is how long a response may take.
 const patience = time.Minute
 
-// world is a server over scripted instances, with its clients.
+// world is a server with scripted instances, and its clients.
 type world struct {
 	t        *testing.T
 	rand     *rand.Rand
@@ -47,9 +47,9 @@ type world struct {
 	account  *budget.Account
 	cache    *cache.Cache
 	registry *models.Registry
-	models   []*model // that are served
+	models   []*model // the served models
 	made     int
-	good     atomic.Int64 // requests that were answered without an error
+	good     atomic.Int64 // requests answered without an error
 	base     string
 	http     *http.Client
 	grpc     kserve.GRPCInferenceServiceClient
@@ -60,7 +60,7 @@ func countPanics() (n uint64) {
 	return n
 }
 
-// live makes a world, has requests meet it, and looks what is left.
+// live creates a world, sends it requests, and checks that nothing is left over.
 func live(t *testing.T, seed uint64, requests int) (served, made int, good int64) {
 	before := countPanics()
 	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 11))}
@@ -84,7 +84,7 @@ func live(t *testing.T, seed uint64, requests int) (served, made int, good int64
 	if err := w.pool.Verify(); err != nil {
 		t.Errorf("seed %d: %v; configs:\n%s", seed, err, w.configs())
 	}
-	// What the transport has forgotten is found by the garbage collector.
+	// The garbage collector finds the replies that the transport has dropped.
 	if !testkit.Within(patience, func() bool { return w.pool.Stats().Blocks == 0 }) {
 		t.Errorf("seed %d: got %d blocks lent in the end, want none; configs:\n%s", seed, w.pool.Stats().Blocks, w.configs())
 	}
@@ -107,7 +107,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// start serves arbitrary models; those with a config that is refused are left out.
+// start serves random models, except those with a rejected config.
 func (w *world) start() (stop func()) {
 	root := w.t.TempDir()
 	var parts []*model
@@ -148,7 +148,7 @@ func (w *world) start() (stop func()) {
 			Allocate: lend, Metrics: metrics.New(metrics.Config{}), Cache: w.cache, Log: log,
 		},
 	})
-	_ = w.registry.Start(context.Background()) // models with a config that is refused are not served
+	_ = w.registry.Start(context.Background()) // models with a rejected config are not served
 	for _, m := range all {
 		if _, err := w.registry.Model(m.name, infer.LatestVersion); err == nil {
 			w.models = append(w.models, m)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kinds are the calls that can fail, with what they can fail with, and how many of them
-// are the Go runtime's own at its start, without which there is no program.
+// kinds are the calls that can fail, with their possible errors, and with the number of calls that
+// the Go runtime itself makes at its start. Those must succeed, or there is no program to test.
 var kinds = []struct {
 	call    string
 	errnos  []string
@@ -48,12 +48,12 @@ func callNames() (names []string) {
 	return names
 }
 
-// most is how many calls of a kind are tried within one operation.
+// most limits how many calls of a kind are tried within one operation.
 const most = 5
 
-// TestFaultsWhileServingAreSurvived has each call of a load, a restart, growth and a connection
-// fail in turn. The operation fails or is tried again; the server lives, serves when
-// the fault is over, and holds no more than before.
+// TestFaultsWhileServingAreSurvived makes each call of a load, a restart, a growth and a connection
+// fail in turn. The operation fails or is retried; the server lives, serves again afterwards, and
+// holds no more resources than before.
 func TestFaultsWhileServingAreSurvived(t *testing.T) {
 	s := launch(t, callNames())
 	s.works("start")
@@ -69,15 +69,15 @@ func TestFaultsWhileServingAreSurvived(t *testing.T) {
 		{"growth", func() { s.infer(3 << 20) }},
 		{"connection", func() { s.call(http.MethodGet, "/v2/health/live", "") }},
 	}
-	again := func() { // a model that did not come up does so when it is asked to
+	again := func() { // a model that failed to load is retried only on request
 		s.waitFor("the model is loaded", func() bool {
-			// Of one that serves, or is being restarted, this changes nothing.
+			// This has no effect on a model that serves or is being restarted.
 			status, _ := s.call(http.MethodPost, "/v2/repository/models/m/load", "")
 			return status == http.StatusOK
 		})
 		s.works("again")
 	}
-	for _, o := range operations { // what is made once is made
+	for _, o := range operations { // everything that is created once has been created
 		o.run()
 		again()
 	}
@@ -92,7 +92,7 @@ func TestFaultsWhileServingAreSurvived(t *testing.T) {
 					hits := s.disarm()
 					again()
 					tried += hits
-					if hits == 0 || i > 0 && skip >= 1 { // other errnos take the same way
+					if hits == 0 || i > 0 && skip >= 1 { // other errors take the same path
 						break
 					}
 				}
@@ -106,9 +106,8 @@ func TestFaultsWhileServingAreSurvived(t *testing.T) {
 	}
 }
 
-// TestFaultsForAWhile has all calls that want a descriptor, or memory, fail for as long
-// as a load, a restart and connections take. When that ends, the server recovers by
-// itself.
+// TestFaultsForAWhile makes all calls that create a descriptor or reserve memory fail during a
+// load, a restart and connections. Afterwards the server must recover by itself.
 func TestFaultsForAWhile(t *testing.T) {
 	s := launch(t, callNames())
 	s.works("start")
@@ -121,7 +120,7 @@ func TestFaultsForAWhile(t *testing.T) {
 		}
 		s.arm(append(faults, fault{"accept4", errno, 0, 3})...)
 		s.kill()
-		s.client.Timeout = time.Second // a request may wait for the process, as long as its client likes
+		s.client.Timeout = time.Second // a request may wait for the process until its client gives up
 		s.infer(8)
 		s.client.Timeout = patience
 		if status, reply := s.call(http.MethodPost, "/v2/repository/models/none/load", ""); status == http.StatusOK {
@@ -135,8 +134,8 @@ func TestFaultsForAWhile(t *testing.T) {
 	}
 }
 
-// TestFaultsAtStartAreSurvivedOrNamed has the first calls of each kind fail while the server
-// starts. It starts all the same, or says in a sentence why not.
+// TestFaultsAtStartAreSurvivedOrNamed makes the first calls of each kind fail while the server
+// starts. It must start anyway, or print one sentence with the reason.
 func TestFaultsAtStartAreSurvivedOrNamed(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.call, func(t *testing.T) {
@@ -154,8 +153,8 @@ func TestFaultsAtStartAreSurvivedOrNamed(t *testing.T) {
 	}
 }
 
-// TestNoDescriptorsAreLeft takes the server's limit of descriptors away while it
-// serves: what needs one fails, what does not goes on, and it recovers.
+// TestNoDescriptorsAreLeft sets the limit of descriptors of a running server to zero. Operations
+// that need one fail, others continue, and the server recovers.
 func TestNoDescriptorsAreLeft(t *testing.T) {
 	s := launch(t, []string{"memfd_create"})
 	s.works("start")
@@ -173,7 +172,7 @@ func TestNoDescriptorsAreLeft(t *testing.T) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 		done := make(chan struct{})
-		go func() { // its connection may have to wait for the end of the shortage
+		go func() { // its connection may have to wait until descriptors are available
 			defer close(done)
 			s.infer(8)
 		}()

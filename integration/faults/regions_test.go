@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// regionKinds are the calls of a registration, of a mapping by a stub, and of a copy.
+// regionKinds are the system calls of a registration, of a mapping by a stub, and of a copy.
 var regionKinds = []struct {
 	call   string
 	errnos []string
@@ -26,11 +26,11 @@ var regionKinds = []struct {
 	{"socketpair", []string{"EMFILE", "ENOMEM"}}, // of a restart
 }
 
-// regionBytes is how long the input is that lies at the beginning of the test's region, and the
-// output behind it.
+// regionBytes is the length of the input at the beginning of the test's region, and of the output
+// after it.
 const regionBytes = 256 << 10
 
-// region is a file of a client.
+// region is a client's file.
 type region struct {
 	s    *server
 	file *os.File
@@ -62,8 +62,8 @@ func (r *region) unregister() (status int, reply string) {
 	return r.s.call(http.MethodPost, "/v2/systemsharedmemory/region/r/unregister", "")
 }
 
-// infer sends an input of the region through the model and wants the output there, unless the
-// request is answered with an error.
+// infer sends an input from the region to the model and requests the output there. If the request
+// fails, it returns the error.
 func (r *region) infer() (status int, reply string) {
 	r.s.t.Helper()
 	r.last++
@@ -87,7 +87,7 @@ func (r *region) infer() (status int, reply string) {
 	return status, reply
 }
 
-// inStub counts the mappings and the descriptors that the model's process has of the region.
+// inStub returns the mappings and the descriptors that the model's process has of the region.
 func (r *region) inStub() (mappings, files int) {
 	pid := r.s.stub()
 	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -101,8 +101,8 @@ func (r *region) inStub() (mappings, files int) {
 	return strings.Count(string(maps), r.file.Name()), files
 }
 
-// use registers the region, has some requests use it, and unregisters it; whatever fails is told
-// to the client.
+// use registers the region, sends some requests that use it, and unregisters it. Failures must be
+// reported to the client.
 func (r *region) use() {
 	r.register()
 	for range 10 {
@@ -114,8 +114,8 @@ func (r *region) use() {
 	r.unregister()
 }
 
-// works waits until the region can be used as it should: mapped both ways, and nothing is left
-// of it behind its end.
+// works waits until the region is usable: mapped both ways, with nothing left of it after it is
+// unregistered.
 func (r *region) works(after string) {
 	r.s.t.Helper()
 	var status int
@@ -137,9 +137,9 @@ func (r *region) works(after string) {
 	want("no mapping", func() bool { mappings, files := r.inStub(); return mappings == 0 && files == 0 })
 }
 
-// TestFaultsOfClientsRegions has each call of a registration and of a mapping fail in turn, also
-// while the model's process is restarted. The client is told, or its tensors are copied; the server
-// and the process live, and hold no more than before.
+// TestFaultsOfClientsRegions makes each call of a registration and of a mapping fail in turn, also
+// while the model's process is restarted. The client gets an error, or its tensors are copied. The
+// server and the process live, and hold no more resources than before.
 func TestFaultsOfClientsRegions(t *testing.T) {
 	var calls []string
 	for _, k := range regionKinds {
@@ -150,7 +150,7 @@ func TestFaultsOfClientsRegions(t *testing.T) {
 	r := newRegion(s)
 	operations := []struct {
 		name  string
-		calls string // that it is about; those of a restart are made to fail elsewhere
+		calls string // that the operation makes; the calls of a restart fail elsewhere
 		run   func()
 	}{
 		{"registration", "openat fstat mmap", func() { r.register(); r.unregister() }},
@@ -164,7 +164,7 @@ func TestFaultsOfClientsRegions(t *testing.T) {
 			r.use()
 		}},
 	}
-	for _, o := range operations { // what is made once is made
+	for _, o := range operations { // everything that is created once has been created
 		o.run()
 		r.works(o.name)
 	}
@@ -187,7 +187,7 @@ func TestFaultsOfClientsRegions(t *testing.T) {
 					if o.name != "restart" && s.stub() != pid {
 						t.Errorf("the model's process has been lost after %s of %s", what, k.call)
 					}
-					if hits == 0 || i > 0 && skip >= 1 { // other errnos take the same way
+					if hits == 0 || i > 0 && skip >= 1 { // other errors take the same path
 						break
 					}
 				}

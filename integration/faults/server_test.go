@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// patience is how long a wait may last on a busy machine.
+// patience limits each wait on a busy machine.
 const patience = time.Minute
 
 var buildServer = sync.OnceValues(func() (string, error) {
@@ -37,8 +37,8 @@ var buildServer = sync.OnceValues(func() (string, error) {
 	return binary, nil
 })
 
-// fault has a call of the server fail with an errno: Times times, -1 for ever, after
-// Skip calls that do not.
+// fault makes a system call of the server fail with an errno: the first Skip calls succeed, then
+// Times calls fail, or all if Times is -1.
 type fault struct {
 	Call  string `json:"call"`
 	Errno string `json:"errno"`
@@ -46,7 +46,7 @@ type fault struct {
 	Times int    `json:"times"`
 }
 
-// server is the real one below testdata/inject.py.
+// server is the real server under testdata/inject.py.
 type server struct {
 	t      *testing.T
 	orders io.WriteCloser
@@ -59,7 +59,7 @@ type server struct {
 	ended  chan struct{} // closed when inject.py has ended
 }
 
-// said is a line of inject.py.
+// said is a line printed by inject.py.
 type said struct {
 	PID     int
 	Refused string
@@ -69,13 +69,13 @@ type said struct {
 	Exit    *int
 }
 
-// launch starts a server whose listed calls can fail; at first those of faults do.
+// launch starts a server in which the listed calls can fail. The given faults apply from the start.
 func launch(t *testing.T, calls []string, faults ...fault) *server {
 	t.Helper()
 	return launchWith(t, nil, calls, faults...)
 }
 
-// launchWith is launch of a server with more flags.
+// launchWith is launch with more server flags.
 func launchWith(t *testing.T, flags, calls []string, faults ...fault) *server {
 	t.Helper()
 	binary, err := buildServer()
@@ -163,11 +163,11 @@ func (s *server) order(what any) said {
 	return s.hear()
 }
 
-// arm has calls fail from now on; disarm ends that and tells how many did.
+// arm makes calls fail from now on; disarm stops that and returns how many have failed.
 func (s *server) arm(faults ...fault) { s.order(map[string]any{"arm": faults}) }
 func (s *server) disarm() (hits int)  { return s.order(map[string]any{"disarm": true}).Hits }
 
-// call makes a request; status is 0 if there was no reply.
+// call sends a request; status is 0 if there was no reply.
 func (s *server) call(method, path, body string) (status int, reply string) {
 	request, err := http.NewRequest(method, s.http+path, strings.NewReader(body))
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *server) call(method, path, body string) (status int, reply string) {
 	return answer.StatusCode, string(text)
 }
 
-// infer sends n bytes through the model and reports whether they came back.
+// infer sends n bytes through the model and checks that they come back.
 func (s *server) infer(n int) (status int, reply string) {
 	head := fmt.Sprintf(`{"inputs":[{"name":"IN","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}],"outputs":[{"name":"OUT","parameters":{"binary_data":true}}]}`, n, n)
 	request, err := http.NewRequest(http.MethodPost, s.http+"/v2/models/m/infer", io.MultiReader(strings.NewReader(head), bytes.NewReader(make([]byte, n))))
@@ -211,7 +211,7 @@ func (s *server) infer(n int) (status int, reply string) {
 
 func cut(text string) string { return text[:min(len(text), 300)] }
 
-// works waits until the server answers as it should.
+// works waits until the server answers correctly.
 func (s *server) works(what string) {
 	s.t.Helper()
 	var status int
@@ -224,7 +224,7 @@ func (s *server) works(what string) {
 	}
 }
 
-// stub returns the process of the model, 0 if there is none.
+// stub returns the model's process, or 0.
 func (s *server) stub() int {
 	for _, pid := range s.children() {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -251,7 +251,7 @@ func (s *server) children() (pids []int) {
 	return pids
 }
 
-// left is what the server holds.
+// left counts the resources that the server holds.
 type left struct{ files, mappings, children int }
 
 func (s *server) holds() (l left) {
@@ -262,7 +262,7 @@ func (s *server) holds() (l left) {
 	return l
 }
 
-// settled waits until the server holds no more than before.
+// settled waits until the server holds no more resources than before.
 func (s *server) settled(before left) {
 	s.t.Helper()
 	var now left
@@ -291,7 +291,7 @@ func (s *server) over() bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// kill ends the model's process as an accident would.
+// kill kills the model's process.
 func (s *server) kill() {
 	s.t.Helper()
 	var pid int

@@ -1,8 +1,12 @@
-// Command linked is a server with the backend "probe", whose models answer IN, INT32 of any length, as OUT. What else a model
-// does its parameters say: "panics" names the hook in which it panics, for Execute if the first number is 13, and
-// "exits" that in which it ends its goroutine; the setting "panics" does so for Backend.Close; "sends" makes it decoupled,
-// with as many responses as the first number says; "rounds" does the same with an execution for each of them, as an iterative sequence; "calls"
-// names the model that it passes its input on to.
+// Command linked is a server with the backend "probe". Its models copy IN, INT32 of any length, to OUT.
+// These parameters change a model:
+//
+//   - "panics" names a hook that panics: Execute does so if the first number is 13. The setting
+//     "panics" does the same for Backend.Close.
+//   - "exits" names a hook that exits its goroutine.
+//   - "sends" makes the model decoupled, with as many responses as the first number says.
+//   - "rounds" does the same with one execution per response, like an iterative sequence.
+//   - "calls" names a model to which it passes its input.
 package main
 
 import (
@@ -94,7 +98,7 @@ type instance struct {
 	*model
 	log     *slog.Logger
 	running sync.WaitGroup
-	rounds  map[uint64]uint32 // so far, by correlation id
+	rounds  map[uint64]uint32 // number of rounds by correlation id
 }
 
 func (m *model) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
@@ -161,7 +165,7 @@ func (in *instance) answer(ctx context.Context, r *sdk.Request, input *sdk.Input
 	_ = p.Send(sdk.SendFinal, err)
 }
 
-// call has another model answer.
+// call calls another model.
 func (in *instance) call(ctx context.Context, other string, p *sdk.Response, input *sdk.Input) error {
 	got, err := in.env.Server.Infer(ctx, &sdk.InferRequest{Model: other, Inputs: []sdk.Tensor{{Name: "IN", Of: input}}})
 	if err != nil {
@@ -174,7 +178,8 @@ func (in *instance) call(ctx context.Context, other string, p *sdk.Response, inp
 	return err
 }
 
-// round sends the next response to a request, and asks for it again until there have been n.
+// round sends the next response to a request, and reschedules the request until there have been n
+// responses.
 func (in *instance) round(r *sdk.Request, n uint32) {
 	id, err := r.CorrelationNumber()
 	if r.Flags()&sdk.SequenceStart != 0 {
@@ -201,7 +206,7 @@ func (in *instance) round(r *sdk.Request, n uint32) {
 	_ = r.Release(sdk.ReleaseAll)
 }
 
-// send sends n responses and then the flag.
+// send sends n responses and then the final flag.
 func (in *instance) send(r *sdk.Request, n uint32) {
 	for i := range n {
 		p, err := r.NewResponse()

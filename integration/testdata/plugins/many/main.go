@@ -1,4 +1,4 @@
-// Command many is a backend of tests: what its models do stands in their parameter "does".
+// Command many is a test backend. The parameter "does" selects the behavior of each model.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() { plugin.Serve(open) }
 
 type backend struct {
 	env   *sdk.BackendEnv
-	panic string // the hook that panics, of --backend-config
+	panic string // the hook that panics, from --backend-config
 	exit  string // the hook that ends its goroutine
 }
 
@@ -37,7 +37,7 @@ func open(env *sdk.BackendEnv) (sdk.Backend, error) {
 	return b, nil
 }
 
-// maybe panics, or ends its goroutine, if it is the turn of the hook.
+// maybe panics, or exits its goroutine, if the settings name this hook.
 func (b *backend) maybe(hook string) {
 	if b.panic == hook {
 		panic("as the settings say")
@@ -61,7 +61,7 @@ type model struct {
 	*backend
 	env  *sdk.ModelEnv
 	does string
-	late *sdk.ResponseFactory // of a request that the instance has forgotten
+	late *sdk.ResponseFactory // of a request that the instance has abandoned
 }
 
 func (b *backend) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
@@ -88,7 +88,7 @@ func (b *backend) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
 	return m, nil
 }
 
-// nonsense is what models make of their configs.
+// nonsense are invalid completions of a config.
 var nonsense = map[string]func(*kserve.ModelConfig){
 	"negative dims": func(c *kserve.ModelConfig) { c.Input[0].Dims = []int64{-7, math.MinInt64} },
 	"no dims":       func(c *kserve.ModelConfig) { c.Output[0].Dims = nil },
@@ -149,7 +149,7 @@ func (in *instance) Ready(context.Context) error {
 	return nil
 }
 
-// fault is the value of INPUT0 for which a model does what is wrong.
+// fault is the value of INPUT0 that triggers a model's fault.
 const fault = 13
 
 func (in *instance) Execute(ctx context.Context, requests []*sdk.Request) error {
@@ -177,7 +177,7 @@ func (in *instance) Execute(ctx context.Context, requests []*sdk.Request) error 
 	return nil
 }
 
-// answer computes what a model answers.
+// answer computes a model's answer.
 func (in *instance) answer(ctx context.Context, r *sdk.Request, value int32) (int32, error) {
 	switch in.does {
 	case "sum":
@@ -201,7 +201,7 @@ func (in *instance) answer(ctx context.Context, r *sdk.Request, value int32) (in
 	return value + 1, nil
 }
 
-// call asks the model that parameter "callee" names.
+// call calls the model that parameter "callee" names.
 func (in *instance) call(ctx context.Context, r *sdk.Request, value int32) (int32, error) {
 	callee := in.model.env.Config().GetParameters()["callee"].GetStringValue()
 	ready, err := in.model.env.Server.ModelReady(ctx, callee, sdk.LatestVersion)
@@ -224,7 +224,8 @@ func (in *instance) call(ctx context.Context, r *sdk.Request, value int32) (int3
 	return 100 * int32(binary.LittleEndian.Uint32(out.Data)), nil
 }
 
-// fail does what is wrong to the first of the requests; done: the requests are no business of Execute any more.
+// fail applies the fault to the first of the requests. If done is true, Execute must not touch the
+// requests any more.
 func (in *instance) fail(requests []*sdk.Request) (done bool, err error) {
 	r := requests[0]
 	switch in.does {
@@ -319,7 +320,7 @@ func (in *instance) fail(requests []*sdk.Request) (done bool, err error) {
 
 const value0 = 0
 
-// leaveChild starts a process in a session of its own that keeps all descriptors, and exits.
+// leaveChild starts a process in its own session that keeps all descriptors, and exits.
 func leaveChild() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -331,7 +332,7 @@ func leaveChild() error {
 	}
 	for _, e := range entries {
 		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
-			if _, err := os.Stat("/proc/self/fd/" + e.Name()); err == nil { // that of the directory has been closed
+			if _, err := os.Stat("/proc/self/fd/" + e.Name()); err == nil { // the descriptor of the directory has been closed
 				files = append(files, uintptr(fd))
 			}
 		}
@@ -344,7 +345,7 @@ func leaveChild() error {
 	return nil
 }
 
-// eat takes memory until there is no more: 256 MiB more than it has.
+// eat allocates memory until there is no more: 256 MiB more than there is.
 func eat() error {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -367,7 +368,7 @@ func eat() error {
 	}
 }
 
-// batch answers each request with how many there are in the batch.
+// batch answers each request with the size of the batch.
 func (in *instance) batch(requests []*sdk.Request) error {
 	for _, r := range requests {
 		if err := respond(r, int32(len(requests)), nil); err != nil {
@@ -377,7 +378,7 @@ func (in *instance) batch(requests []*sdk.Request) error {
 	return nil
 }
 
-// repeat answers INPUT0 times, from a goroutine of its own, then sends the final flag.
+// repeat answers INPUT0 times from its own goroutine, then sends the final flag.
 func (in *instance) repeat(requests []*sdk.Request) error {
 	for _, r := range requests {
 		n, err := input(r)
@@ -428,7 +429,7 @@ func fill(response *sdk.Response, value int32) error {
 	return err
 }
 
-// respond answers a request and gives it up.
+// respond answers a request and releases it.
 func respond(r *sdk.Request, value int32, failure error) error {
 	response, err := r.NewResponse()
 	if err != nil {
