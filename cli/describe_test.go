@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/cli/flags"
 )
 
-// TestEveryCommandIsDescribed: a command whose usage is not written by package command would have neither
-// completion nor a place in the manual page.
+// TestEveryCommandIsDescribed checks that package command writes the usage of each command.
+// Otherwise the command would be missing from completion and the manual page.
 func TestEveryCommandIsDescribed(t *testing.T) {
 	root := describe()
 	var check func(path string, c command.Description)
@@ -35,7 +35,8 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 	}
 }
 
-// TestCompletionKnowsValuesAndModels: flags of commands with values of a few have them, and what takes a model says so.
+// TestCompletionKnowsValuesAndModels checks the values of flags with fixed values, and the places
+// of model names.
 func TestCompletionKnowsValuesAndModels(t *testing.T) {
 	models := filepath.Join(t.TempDir(), "models")
 	if err := os.MkdirAll(filepath.Join(models, "greeter", "1"), 0o755); err != nil {

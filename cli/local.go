@@ -155,7 +155,7 @@ func checkFolders(paths []string) error {
 	return nil
 }
 
-// remedyOf suggests what to do if a repository cannot be read. It returns "" if the error says it.
+// remedyOf suggests how to fix an unreadable repository, or returns "" if the error does.
 func remedyOf(err error, path string) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -183,7 +183,7 @@ func parentOf(path string) string {
 	return filepath.Join(path, "..")
 }
 
-// checkFree finds ports that are taken before models are loaded, which may take minutes.
+// checkFree finds occupied ports before models are loaded, which may take minutes.
 func checkFree(o *flags.Options) error {
 	for _, e := range o.Endpoints() {
 		if !e.On || e.Port == 0 || e.Reuse {
@@ -198,7 +198,7 @@ func checkFree(o *flags.Options) error {
 	return nil
 }
 
-// newProgress shows the startup on a terminal. It returns nil if the output is not one.
+// newProgress shows the startup on a terminal. It returns nil for other outputs.
 func newProgress(lines *logs.Writer, out *logs.Console, getenv func(string) string) *devserver.Progress {
 	if !lines.Interactive() {
 		return nil

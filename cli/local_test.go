@@ -15,7 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
-// TestServeDiffersInItsDefaultsAlone from the command line without a command.
+// TestServeDiffersInItsDefaultsAlone compares `nereid serve` with the command line without a
+// command.
 func TestServeDiffersInItsDefaultsAlone(t *testing.T) {
 	more := []string{"--http-port=1", "--log-verbose=2", "--allow-client-shm=true"}
 	serving, err := flags.ParseServe(append([]string{"b", "a"}, more...), noEnv, &strings.Builder{})

@@ -33,20 +33,21 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// Main is the main function of a server: it serves as the command line says, and ends the process. Extensions add what the
-// program has linked in: nereid.WithBackend.
+// Main is the main function of a server: it serves according to the command line, and exits.
+// Extensions add linked backends, such as nereid.WithBackend.
 func Main(extensions ...nereid.Extension) {
 	os.Exit(run(os.Args, os.Getenv, os.Stdout, os.Stderr, extensions...))
 }
 
-// subcommand is chosen by the first argument alone.
+// subcommand is selected by the first argument.
 type subcommand struct {
 	name    string
 	summary string // without a full stop
 	run     command.Run
 }
 
-// commands are all of them. The environment and the extensions are for those that start a server.
+// commands lists all subcommands. The environment and the extensions are for those that start a
+// server.
 func commands(getenv func(string) string, extensions ...nereid.Extension) []subcommand {
 	return []subcommand{
 		{"backend", "Checks backends in Go that are plugins", backends.Run},
@@ -76,7 +77,7 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 	}
 }
 
-// noEnvironment is for commands that are described and not run.
+// noEnvironment is for commands that are described but not run.
 func noEnvironment(string) string { return "" }
 
 const summary = `Serves Triton model repositories over HTTP and gRPC. Without a command the command line is that of tritonserver.`
@@ -139,7 +140,7 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 			asked, arguments = arguments[0], []string{"--help"}
 		}
 		for _, c := range commands(getenv, extensions...) {
-			if c.name == asked && c.name == serveName { // a server passes on what models write as they wrote it
+			if c.name == asked && c.name == serveName { // the output of models is passed on unchanged
 				return c.run(arguments, stdout, stderr)
 			}
 			if c.name == asked {
@@ -167,8 +168,8 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 	return serve(options, getenv, stdout, stderr)
 }
 
-// explain prints an error of the command line together with the usage, as tritonserver does. On a
-// terminal it prints two lines and no usage. meant is the command nearest to the first argument, or "".
+// explain prints a command-line error together with the usage, like tritonserver. On a terminal it
+// prints two lines and no usage. meant is the command most similar to the first argument, or "".
 func explain(err error, program, meant string, stderr io.Writer) {
 	if meant != "" {
 		meant = "did you mean nereid " + meant + "?"
@@ -206,7 +207,7 @@ func explain(err error, program, meant string, stderr io.Writer) {
 	}
 }
 
-// help is the first argument that asks for the commands.
+// help is the first argument that lists the commands.
 const help = "help"
 
 // nearestCommand returns the command with a name similar to a first argument, or "".
@@ -223,7 +224,7 @@ func nearestCommand(argument string) string {
 	return best
 }
 
-// writeCommands writes what nereid help shows.
+// writeCommands writes the output of nereid help.
 func writeCommands(w io.Writer) {
 	fmt.Fprintf(w, "Usage: nereid COMMAND, or nereid [options]\n\n%s\n\n", summary)
 	for _, c := range commands(noEnvironment) {
@@ -232,10 +233,10 @@ func writeCommands(w io.Writer) {
 	fmt.Fprint(w, "\nnereid COMMAND --help shows the options of a command, nereid --help those of the server.\n")
 }
 
-// helpWidth is the width to which --help breaks the text of a flag.
+// helpWidth is the width at which --help wraps the text of a flag.
 const helpWidth = 72
 
-// writeUsage writes what --help and every mistake show.
+// writeUsage writes the usage for --help and for errors.
 func writeUsage(w io.Writer, program string) {
 	var b strings.Builder
 	b.WriteString("Usage: " + program + " [options]\n")
@@ -252,7 +253,7 @@ func writeUsage(w io.Writer, program string) {
 		fmt.Fprintf(&b, "  %s\n\t%s; %s --help says more.\n", c.name, c.summary, c.name)
 	}
 	b.WriteString("\n")
-	_, _ = io.WriteString(w, b.String()) // there is no other place to say so
+	_, _ = io.WriteString(w, b.String()) // there is nowhere else to report an error
 }
 
 func writeWrapped(b *strings.Builder, text string) {

@@ -16,13 +16,13 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 func noEnv(string) string { return "" }
 
-// runHere runs the program and returns its status and what it printed, with the
-// usage cut to "<usage>".
+// runHere runs the program and returns its status and output, with the usage shortened to
+// "<usage>".
 func runHere(args ...string) (status int, stdout, stderr string) {
 	return runAs("/usr/local/bin/tritonserver", args...)
 }
 
-// runAs is runHere by another name of the program.
+// runAs is runHere with another program name.
 func runAs(program string, args ...string) (status int, stdout, stderr string) {
 	var out, err strings.Builder
 	status = run(append([]string{program}, args...), noEnv, &out, &err)
@@ -82,7 +82,8 @@ func TestNoEffectWarnsOnce(t *testing.T) {
 	}
 }
 
-// TestEnvIsDecidedByTheFirstArgument: no flag of the server is read, and its usage is another.
+// TestEnvIsDecidedByTheFirstArgument checks that the server's flags are not parsed, and that the
+// usage is the command's own.
 func TestEnvIsDecidedByTheFirstArgument(t *testing.T) {
 	status, stdout, stderr := runAs("nereid", "env", "--help")
 	if status != 0 || !strings.HasPrefix(stdout, "Usage: nereid env COMMAND") || stderr != "" {
@@ -94,7 +95,8 @@ func TestEnvIsDecidedByTheFirstArgument(t *testing.T) {
 	}
 }
 
-// TestTritonserverHasNoCommands: under its name, or behind it, the command line is tritonserver's alone.
+// TestTritonserverHasNoCommands checks that a program or a first argument of that name accepts only
+// tritonserver's command line.
 func TestTritonserverHasNoCommands(t *testing.T) {
 	for _, line := range [][]string{{"/opt/tritonserver/bin/tritonserver", "env"}, {"nereid", "tritonserver", "env"}, {"nereid", "tritonserver", "--log-info=false", "serve"}} {
 		var out, err strings.Builder
@@ -115,7 +117,8 @@ func TestNewIsACommand(t *testing.T) {
 	}
 }
 
-// TestMistakesAreTwoLinesOnATerminal where tritonserver, and this server in a pipe, write all flags.
+// TestMistakesAreTwoLinesOnATerminal compares this with tritonserver, and this server in a pipe,
+// which list all flags.
 func TestMistakesAreTwoLinesOnATerminal(t *testing.T) {
 	for _, test := range []struct {
 		args []string
@@ -159,7 +162,8 @@ func TestVersionIsShown(t *testing.T) {
 	}
 }
 
-// TestCommandsThatAreNearlyMeant are named behind tritonserver's complaint, at a terminal and elsewhere.
+// TestCommandsThatAreNearlyMeant checks that a similar command is suggested after tritonserver's
+// error, on a terminal and elsewhere.
 func TestCommandsThatAreNearlyMeant(t *testing.T) {
 	for argument, want := range map[string]string{"topp": "top", "hlep": "help", "tpo": "top", "Serve": "serve", "models": "", "x": "", "ls": "", "": ""} {
 		if got := nearestCommand(argument); got != want {
@@ -197,7 +201,7 @@ func TestHelpShowsTheCommands(t *testing.T) {
 	}
 }
 
-// TestEveryCommandHasItsTests wants a row of docs/tests.md for each command, which names the tests.
+// TestEveryCommandHasItsTests checks that docs/tests.md has a row with the tests of each command.
 func TestEveryCommandHasItsTests(t *testing.T) {
 	page, err := os.ReadFile("../docs/tests.md")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // compares with.
 const oracleVariable = "NEREID_YARDSTICK"
 
-// oracleLines are command lines that a tritonserver without a repository ends
-// at, one way or another. Blanks separate the arguments.
+// oracleLines are command lines with which a tritonserver without a repository exits. Blanks
+// separate the arguments.
 var oracleLines = []string{
 	"", "--help", "--hel", "--help=3", "--", "-- x", "-", "-h", "-xy=3", "x", "x --bar", "--id=a x y", "--id",
 	"--foo", "--foo=3", "--log", "--log=3", "--model-st", "--model-store", "--disable-auto=1", "--strict=x",
@@ -81,14 +81,14 @@ var oracleLines = []string{
 	"--allow-sagemaker=true --sagemaker-safe-port-range=8001-8002 --grpc-port=8000",
 }
 
-// optionRow is a row of a start-up table whose first cell is the name of an option.
+// optionRow matches a row of a start-up table whose first cell is an option.
 var optionRow = regexp.MustCompile(`(?m)^\| ([a-z_]+(?:[\[{0-9_].*?)?) +\| (.*?) *\|$`)
 
-// ourHint is a line that Triton does not have.
+// ourHint is a line that Triton does not print.
 var ourHint = regexp.MustCompile(`(?m)^unrecognized option .*: did you mean .*\n`)
 
-// TestAsTheOracle compares what the program says of a command line with what a
-// real tritonserver says, and the options that the start-up table shows.
+// TestAsTheOracle compares the program's output for a command line with a real tritonserver's,
+// including the options in the start-up table.
 func TestAsTheOracle(t *testing.T) {
 	dir := os.Getenv(oracleVariable)
 	if dir == "" {
@@ -126,8 +126,8 @@ func TestAsTheOracle(t *testing.T) {
 	}
 }
 
-// runOracle returns the status and the standard error output of tritonserver,
-// which calls itself by the whole path.
+// runOracle returns the status and the standard error output of tritonserver, which uses its full
+// path as its name.
 func runOracle(t *testing.T, oracle string, args ...string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -149,8 +149,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// optionRows are the rows of the table of options, less those that tell the
-// two servers apart.
+// optionRows returns the rows of the option table, except those that distinguish the two servers.
 func optionRows(text string) string {
 	var rows []string
 	for _, match := range optionRow.FindAllStringSubmatch(text, -1) {

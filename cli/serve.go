@@ -25,7 +25,8 @@ import (
 	"github.com/nereid-serving/nereid/server/status"
 )
 
-// rootLimit bounds the wait for a repository that another container mounts. Startup probes give as long.
+// rootLimit limits the wait for a repository that another container mounts. Startup probes allow
+// the same time.
 const rootLimit = 5 * time.Minute
 
 // serve starts the server and runs it until a signal ends it. It returns the
@@ -75,7 +76,7 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 	if getenv("MODEL_INIT_MODE") == "async" {
 		log.Info().Msg("MODEL_INIT_MODE is async: the model repository is waited for")
 		if err := entry.AwaitRoots(running, o.Repository.Paths, rootLimit); err != nil {
-			if running.Err() != nil { // a signal came meanwhile
+			if running.Err() != nil { // a signal arrived meanwhile
 				return 0
 			}
 			fmt.Fprintln(stderr, creatingServer(err))
@@ -101,7 +102,7 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 	}
 	options.Repository.Stop = running.Done()
 	s, err := nereid.New(options)
-	if err != nil && running.Err() != nil { // a signal came while a store was waited for
+	if err != nil && running.Err() != nil { // a signal arrived while waiting for a store
 		return 0
 	}
 	if err != nil {
@@ -124,10 +125,10 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 	return runServer(o, running, s, manager, shown, log)
 }
 
-// stopReserve is the time for shutdown beyond the time that flags grant.
+// stopReserve is time for shutdown in addition to the time limits in flags.
 const stopReserve = 10 * time.Second
 
-// screen is where a start is shown.
+// screen shows the startup.
 type screen struct {
 	settings       *logs.Settings
 	lines          *logs.Writer
@@ -161,11 +162,11 @@ func runServer(o *flags.Options, running context.Context, s *nereid.Server, mana
 	fillPools(o, s.Devices())
 	shown.lines.Table(optionTable(o, nereid.ProtocolVersion, server.Extensions()))
 	switch {
-	case running.Err() != nil: // a signal came while models were loaded
+	case running.Err() != nil: // a signal arrived while models were loading
 		return exitStatus(s.Shutdown())
 	// nereid serve keeps running so that broken models can be repaired, but not without a repository.
 	case loaded != nil && (o.ExitOnError || o.Log.Interactive && s.RepositoryError() != nil):
-		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
+		s.Shutdown() //nolint:errcheck // it is logged, and the status has a more important cause
 		fmt.Fprintln(shown.stderr, creatingServer(loaded))
 		fmt.Fprint(shown.stderr, notLoaded(loaded, func(string) bool { return false }))
 		return 1
@@ -178,7 +179,7 @@ func runServer(o *flags.Options, running context.Context, s *nereid.Server, mana
 
 	if err := s.Listen(); err != nil {
 		log.Error().Msg(err.Error())
-		s.Shutdown() //nolint:errcheck // it is logged, and there is a better reason for the status
+		s.Shutdown() //nolint:errcheck // it is logged, and the status has a more important cause
 		return 1
 	}
 	if shown.progress != nil {
@@ -207,7 +208,7 @@ func serving(s *nereid.Server) string {
 	return fmt.Sprintf("Model versions that serve: %d", good)
 }
 
-// exitStatus is the exit status for an outcome that the server has logged.
+// exitStatus returns the exit status for an outcome that the server has logged.
 func exitStatus(err error) int {
 	if err != nil {
 		return 1
@@ -215,12 +216,11 @@ func exitStatus(err error) int {
 	return 0
 }
 
-// killLimit is how long the end of all model processes is waited for when the server
-// ends at once.
+// killLimit limits the wait for killed model processes when the server ends at once.
 const killLimit = 2 * time.Second
 
-// endAtOnce ends the process with status 1, and all that models have started, whatever
-// requests, models or clients wait for.
+// endAtOnce kills all processes that models have started and exits with status 1, without waiting
+// for requests, models or clients.
 func endAtOnce(s *nereid.Server, log zerolog.Logger) {
 	panics.AfterFunc(log, panics.Server, killLimit, func() { os.Exit(1) }, nil)
 	s.Kill()

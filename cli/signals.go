@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signalBurst is how far apart two signals are that mean two things: timeout(1)
-// and some supervisors send one to the process and again to its group.
+// signalBurst is the time within which two signals count as one: timeout(1) and some supervisors
+// send one to the process and again to its group.
 const signalBurst = 200 * time.Millisecond
 
-// errSecondSignal is the cause of the end of abrupt.
+// errSecondSignal is the cause with which the context abrupt ends.
 var errSecondSignal = errors.New("a second signal came")
 
 // watchSignals prints a line for each SIGINT and SIGTERM. The first ends the context graceful: the
@@ -32,7 +32,7 @@ func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) 
 	// Handled rather than ignored, because child processes inherit ignored signals.
 	pipe := make(chan os.Signal, 1) // written by package signal, never read, never closed
 	signal.Notify(pipe, unix.SIGPIPE)
-	received := make(chan os.Signal, 4) // written by package signal; more than four at once are one
+	received := make(chan os.Signal, 4) // written by package signal; more than four at once count as one
 	signal.Notify(received, unix.SIGINT, unix.SIGTERM)
 
 	done := make(chan struct{})    // closed by stop
@@ -50,7 +50,7 @@ func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) 
 				case time.Since(first) > signalBurst:
 					endAbrupt(errSecondSignal)
 				}
-				// Last: it waits where the output is not read.
+				// Printed last, because it blocks if the output is not read.
 				fmt.Fprintf(stdout, "Signal (%d) received.\n", s)
 			case <-done:
 				return

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWatchSignalsCountsABurstOnce sends bursts until one was as short as a burst is: the
-// machine may have other things to do between two signals.
+// TestWatchSignalsCountsABurstOnce repeats a burst until it was short enough, because the machine
+// may be busy between the two signals.
 func TestWatchSignalsCountsABurstOnce(t *testing.T) {
 	for range 100 {
 		if watchOneBurst(t) {
@@ -21,8 +21,8 @@ func TestWatchSignalsCountsABurstOnce(t *testing.T) {
 	t.Fatal("no second signal came as soon after the first as those of one burst do")
 }
 
-// watchOneBurst reports whether its first two signals were sent and seen within
-// the time of a burst; else nothing is known of the second.
+// watchOneBurst reports whether its first two signals were sent and received within signalBurst;
+// otherwise the second one proves nothing.
 func watchOneBurst(t *testing.T) bool {
 	t.Helper()
 	const patience = time.Minute

@@ -19,16 +19,16 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// agentTable is the first table of the start-up output: there are no agents.
+// agentTable returns the first table of the start-up output, which has no agents.
 func agentTable() string { return logs.RenderTable([]string{"Repository Agent", "Path"}, nil) }
 
 // backendRow is a backend that a loaded model uses.
 type backendRow struct {
 	name, path string
-	config     string // as Options.BackendMessage makes it
+	config     string // from Options.BackendMessage
 }
 
-// backendTable is the second table.
+// backendTable returns the second table.
 func backendTable(backends []backendRow) string {
 	var rows [][]string
 	for _, b := range backends {
@@ -37,14 +37,14 @@ func backendTable(backends []backendRow) string {
 	return logs.RenderTable([]string{"Backend", "Path", "Config"}, rows)
 }
 
-// modelRow is a version of a model, or a model without any.
+// modelRow is a version of a model, or a model without versions.
 type modelRow struct {
 	name    string
 	version string // "-" if unknown
 	status  string // READY, "UNAVAILABLE: <reason>", or "Not loaded: No model version was found"
 }
 
-// modelTable is the third table.
+// modelTable returns the third table.
 func modelTable(models []modelRow) string {
 	var rows [][]string
 	for _, m := range models {
@@ -53,8 +53,8 @@ func modelTable(models []modelRow) string {
 	return logs.RenderTable([]string{"Model", "Version", "Status"}, rows)
 }
 
-// startRows are the backends that models use and the models that loading was
-// tried for, as the start-up tables show them.
+// startRows returns the rows of the start-up tables: the backends that models use, and the models
+// that the server tried to load.
 func startRows(o *flags.Options, server *nereid.Server) (backends []backendRow, models []modelRow) {
 	type use struct{ name, path string }
 	used := make(map[use]bool)
@@ -91,8 +91,8 @@ func startRows(o *flags.Options, server *nereid.Server) (backends []backendRow, 
 	return backends, models
 }
 
-// optionTable is the fourth table. The version and the extensions are those of
-// the server's metadata.
+// optionTable returns the fourth table. The version and the extensions are those of the server's
+// metadata.
 func optionTable(o *flags.Options, serverVersion string, extensions []string) string {
 	var rows [][]string
 	add := func(option, value string) { rows = append(rows, []string{option, value}) }
@@ -103,7 +103,7 @@ func optionTable(o *flags.Options, serverVersion string, extensions []string) st
 	add("server_extensions", strings.Join(extensions, " "))
 	for i, path := range o.Repository.Paths {
 		if location, inStore, _ := objectstore.Parse(path); inStore {
-			path = location.String() // without possible secrets, even if the location is not valid
+			path = location.String() // without possible secrets, even if the location is invalid
 		}
 		add(fmt.Sprintf("model_repository_path[%d]", i), path)
 	}
@@ -119,7 +119,7 @@ func optionTable(o *flags.Options, serverVersion string, extensions []string) st
 	}
 	add("rate_limit", limit)
 	for i, r := range sortedResources(o) {
-		// Triton forgets the second comma, and scripts have learnt it.
+		// Triton omits the second comma, and scripts rely on that.
 		add(fmt.Sprintf("rate_limit_resource[%d]", i), fmt.Sprintf(`{"name":"%s", "count":%d "device":%d}`, r.Name, r.Count, r.Device))
 	}
 	add("pinned_memory_pool_byte_size", strconv.FormatInt(o.Metrics.Series.PinnedPoolBytes, 10))
@@ -136,8 +136,7 @@ func optionTable(o *flags.Options, serverVersion string, extensions []string) st
 // poolBytes is Triton's default of --cuda-memory-pool-byte-size.
 const poolBytes = 64 << 20
 
-// fillPools completes the pools that the start-up table shows: Triton's has one for each
-// device.
+// fillPools completes the pools in the start-up table: Triton's has one for each device.
 func fillPools(o *flags.Options, list []devices.Device) {
 	if o.Memory.CUDAPoolBytes == nil {
 		o.Memory.CUDAPoolBytes = make(map[int]uint64)
@@ -150,8 +149,7 @@ func fillPools(o *flags.Options, list []devices.Device) {
 	}
 }
 
-// sortedResources are the resources by device and name; of the same one the
-// first counts.
+// sortedResources returns the resources by device and name. Of duplicates the first counts.
 func sortedResources(o *flags.Options) []nereid.Resource {
 	first := map[[2]string]nereid.Resource{}
 	for _, r := range o.RateLimit.Resources {
@@ -165,7 +163,7 @@ func sortedResources(o *flags.Options) []nereid.Resource {
 	})
 }
 
-// creatingServer is the last line of a start that failed.
+// creatingServer returns the last line of a failed start.
 func creatingServer(err error) string {
 	e := infer.AsError(err).Detailed()
 	return "error: creating server: " + e.Code.String() + " - " + e.Message
@@ -187,14 +185,13 @@ func notLoaded(err error, shown func(model string) bool) string {
 	return text.String()
 }
 
-// settingHostPolicy are the lines for a host policy that cannot be.
+// settingHostPolicy returns the lines about an invalid host policy.
 func settingHostPolicy(err error) string {
 	e := infer.AsError(err)
 	return "Failed to build Triton option:\nerror: setting host policy: " + e.Code.String() + " - " + e.Message
 }
 
-// checkRepository says why a server cannot be made of these options, as
-// creatingServer shows it.
+// checkRepository returns the error about an unusable repository, as creatingServer shows it.
 func checkRepository(o *flags.Options) error {
 	switch models := o.Repository.StartupModels; {
 	case len(o.Repository.Paths) == 0:

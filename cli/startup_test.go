@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/logs"
 )
 
-// The tables of these tests are as a tritonserver prints them.
+// The tables of these tests are those of tritonserver.
 
 func TestTablesAreDrawnAsTritonDraws(t *testing.T) {
 	for _, test := range []struct {
@@ -93,7 +93,7 @@ func TestOptionTableShowsTheOptions(t *testing.T) {
 	}
 }
 
-// TestOptionTableShowsNoSecret of a repository in a store, of which some are no place.
+// TestOptionTableShowsNoSecret uses repositories in stores, some with invalid locations.
 func TestOptionTableShowsNoSecret(t *testing.T) {
 	for path, want := range map[string]string{
 		"as://acct?sig=SECRET":               "as://acct?…",
@@ -112,7 +112,7 @@ func TestOptionTableShowsNoSecret(t *testing.T) {
 
 func TestBackendTableShowsTheSettings(t *testing.T) {
 	o := flags.Defaults(noEnv)
-	o.Backends.MinComputeCapability = 0 // where there is a CUDA driver it is 6
+	o.Backends.MinComputeCapability = 0 // with a CUDA driver it is 6
 	o.Backends.Settings = map[string]map[string]string{"": {"zz": "1", "aa": `"<\`}, "python": {"zz": "9"}, "other": {"a": "b"}}
 	got := backendTable([]backendRow{{"python", "p", o.BackendMessage("python")}})
 	want := `{"cmdline":{"aa":"\"<\\","auto-complete-config":"true","backend-directory":"/opt/tritonserver/backends",` +

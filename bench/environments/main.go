@@ -1,7 +1,6 @@
-// Command environments measures how long a packed environment takes to be unpacked,
-// beside tar with the programs that are here for its compression. It makes an archive of
-// files as environments have them, and unpacks it by each way in turns. It is run in the
-// root of the repository.
+// Command environments measures the time to unpack a packed environment, next to tar with the
+// installed decompression programs. It creates an archive of typical files, and unpacks it with
+// each method in turn. Run it in the root of the repository.
 package main
 
 import (
@@ -50,7 +49,7 @@ func main() {
 	}
 }
 
-// unpack is our way, in a process of its own, as tar's are.
+// unpack uses our own code, in a separate process like tar's.
 func unpack(path, into string) error {
 	source, err := os.Open(path)
 	if err != nil {
@@ -113,7 +112,7 @@ func (s *settings) run() (err error) {
 		return err != nil
 	})
 	for range s.rounds {
-		// The ways take turns: a machine that is slow for a while is so for all.
+		// The ways take turns, so that a slow phase of the machine affects all of them.
 		for _, w := range all {
 			if err := s.measure(w); err != nil {
 				return err
@@ -124,13 +123,13 @@ func (s *settings) run() (err error) {
 	return table(all)
 }
 
-// measure unpacks once, into a new directory, and removes what was unpacked.
+// measure unpacks once, into a new directory, and removes the files.
 func (s *settings) measure(w *way) error {
 	into, err := os.MkdirTemp(s.directory, "out")
 	if err != nil {
 		return err
 	}
-	unix.Sync() // what was removed and written before is not this way's
+	unix.Sync() // writes back earlier changes, which should not count
 	argv := w.command(filepath.Join(s.directory, w.archive), into)
 	command := exec.Command(argv[0], argv[1:]...)
 	command.Stderr = os.Stderr
@@ -143,7 +142,7 @@ func (s *settings) measure(w *way) error {
 	return os.RemoveAll(into)
 }
 
-// table prints the medians, each beside that of tar for the same archive.
+// table prints the medians, each next to that of tar for the same archive.
 func table(all []*way) error {
 	var t measure.Table
 	t.Row("ms", "median", "fastest", "CPU", "median / tar", "fastest / tar", "CPU / tar")

@@ -17,13 +17,14 @@ import (
 	"github.com/nereid-serving/nereid/bench/measure"
 )
 
-// content is where an archive's files are from.
+// content holds the files for an archive.
 type content struct {
 	paths []string
 	sizes []int64
 }
 
-// collect finds files that environments have: libraries, modules, their compiled form.
+// collect finds files that are typical of environments: libraries, modules, and their compiled
+// form.
 func (s *settings) collect() (content, error) {
 	directories := []string{s.from}
 	if s.from == "" {
@@ -61,9 +62,9 @@ func (s *settings) collect() (content, error) {
 	return found, nil
 }
 
-// pack makes the archives and says what is in them. The files that were found are taken
-// again and again, each time into another directory, until there are enough of them, and
-// one library grows until there are enough bytes.
+// pack creates the archives and describes their contents. It adds the found files repeatedly, each
+// time in another directory, until there are enough files. One library grows until there are enough
+// bytes.
 func (s *settings) pack() (string, error) {
 	found, err := s.collect()
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *settings) pack() (string, error) {
 	for next := 0; files < s.files-1 && total < s.bytes; next++ {
 		i := next % len(found.paths)
 		if left := int64(s.files - files); found.sizes[i] > 50*(s.bytes-total)/left {
-			continue // too large for what is left
+			continue // it exceeds the rest
 		}
 		name := fmt.Sprintf("lib/part%d%s", next/len(found.paths), filepath.ToSlash(found.paths[i]))
 		if err := add(w, name, found.paths[i], found.sizes[i]); err != nil {
@@ -118,7 +119,7 @@ func add(w *tar.Writer, name, path string, size int64) error {
 	return err
 }
 
-// addLibrary adds one file of a size, made of the others' content.
+// addLibrary adds one file of a given size, filled with the content of the others.
 func addLibrary(w *tar.Writer, found content, size int64) error {
 	if err := header(w, "lib/library.so", size); err != nil {
 		return err
@@ -138,8 +139,8 @@ func addLibrary(w *tar.Writer, found content, size int64) error {
 	return nil
 }
 
-// compress makes env.tar.gz and env.tar.zst of env.tar, with what conda-pack and the
-// commands have as their defaults.
+// compress makes env.tar.gz and env.tar.zst from env.tar, with the default settings of conda-pack
+// and of the commands.
 func (s *settings) compress(plain *os.File) (sizes [2]int64, err error) {
 	for i, name := range []string{"env.tar.gz", "env.tar.zst"} {
 		if _, err := plain.Seek(0, io.SeekStart); err != nil {

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// serveBare answers inferences with their own tensor, over net/http and
-// grpc-go, until ctx ends. It prints the two addresses.
+// serveBare answers inferences with their own tensor, over net/http and grpc-go, until ctx ends. It
+// prints the two addresses.
 func serveBare(ctx context.Context) error {
 	var sockets [2]net.Listener
 	for i := range sockets {
@@ -44,7 +44,7 @@ func serveBare(ctx context.Context) error {
 	return errors.Join(web.Close(), waitFor(failed), waitFor(failed))
 }
 
-// waitFor takes a server's end; that it was closed is no error.
+// waitFor waits for a server's end. ErrServerClosed is not an error.
 func waitFor(failed <-chan error) error {
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -52,8 +52,7 @@ func waitFor(failed <-chan error) error {
 	return nil
 }
 
-// bodies are reused, as a server that cares would: making them is half the cost
-// of a large request.
+// bodies are reused, as in any careful server: creating them is half the cost of a large request.
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
 func answerHTTP(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +87,7 @@ func answerHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body[head:])
 }
 
-// answerGRPC answers with the buffers that came.
+// answerGRPC answers with the received buffers.
 func answerGRPC(_ any, stream grpc.ServerStream) error {
 	if method, _ := grpc.MethodFromServerStream(stream); method == streamMethod {
 		return answerStream(stream)

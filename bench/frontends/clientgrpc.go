@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// grpcClient asks over a connection of its own. Messages are encoded once.
+// grpcClient sends requests over its own connection. Messages are encoded once.
 type grpcClient struct {
 	conn    *grpc.ClientConn
 	request mem.BufferSlice

@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// httpClient asks over HTTP/1.1 with binary tensors. It is no more than a
-// socket, so that most of what is measured is the server.
+// httpClient sends HTTP/1.1 requests with binary tensors directly over a socket, so that the
+// measurement is mostly about the server.
 type httpClient struct {
 	conn    net.Conn
 	reader  *bufio.Reader
@@ -49,7 +49,7 @@ func (c *httpClient) ask(_ context.Context, check bool) error {
 	}
 	if status != "200" {
 		body := make([]byte, min(length, 1000))
-		_, _ = io.ReadFull(c.reader, body) // what came of it is shown
+		_, _ = io.ReadFull(c.reader, body) // the body only adds detail to the error
 		return fmt.Errorf("status %s: %s", status, body)
 	}
 	if length-head != len(c.tensor) {
@@ -97,10 +97,10 @@ func (c *httpClient) readHead() (status string, length, head int, err error) {
 	}
 }
 
-// headLength tells how much of a body is JSON; the tensors follow it.
+// headLength is the header with the number of bytes of JSON in a body; the tensors follow.
 const headLength = "Inference-Header-Content-Length"
 
-// readTensor reads what should be want, and compares it if check is true.
+// readTensor reads a tensor of want's size, and compares it with want if check is true.
 func readTensor(from io.Reader, want, scratch []byte, check bool) error {
 	for at := 0; at < len(want); {
 		n, err := from.Read(scratch[:min(len(scratch), len(want)-at)])

@@ -12,18 +12,17 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// inferMethod is what both servers are asked over gRPC.
+// inferMethod is the gRPC method that both servers are called with.
 const inferMethod = "/inference.GRPCInferenceService/ModelInfer"
 
-// Numbers of the fields that hold tensors, of ModelInferRequest and
-// ModelInferResponse.
+// Numbers of the tensor fields of ModelInferRequest and ModelInferResponse.
 const (
 	rawInputs  = 7
 	rawOutputs = 6
 )
 
-// passing hands messages through as they are on the wire, *mem.BufferSlice, so
-// that neither the clients nor the bare server spend time on them.
+// passing hands over messages in wire format, *mem.BufferSlice, so that neither the clients nor the
+// bare server spend time on them.
 type passing struct{}
 
 func (passing) Name() string { return "proto" }
@@ -33,7 +32,7 @@ func (passing) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return nil, fmt.Errorf("encode a %T: want buffers", v)
 	}
-	message.Ref() // the library gives up a reference when it has sent them
+	message.Ref() // the library releases a reference after sending
 	return *message, nil
 }
 
@@ -58,7 +57,7 @@ func requestMessage(data []byte) (mem.BufferSlice, error) {
 	return withTensor(head, rawInputs, len(data), mem.BufferSlice{mem.SliceBuffer(data)}), err
 }
 
-// responseHead encodes what comes before the tensor in a response.
+// responseHead encodes the part of a response before the tensor.
 func responseHead(size int) ([]byte, error) {
 	return proto.Marshal(&kserve.ModelInferResponse{
 		ModelName: "identity_fp32", ModelVersion: "1",
@@ -74,10 +73,9 @@ func withTensor(head []byte, field protowire.Number, size int, data mem.BufferSl
 	return append(mem.BufferSlice{mem.SliceBuffer(head)}, data...)
 }
 
-// tensorIn finds the tensor at the end of a message: where it begins, and how
-// long it is.
+// tensorIn finds the tensor at the end of a message and returns its offset and length.
 func tensorIn(message mem.BufferSlice, field protowire.Number) (at, size int, err error) {
-	// All that comes before it fits in here.
+	// Everything before the tensor fits in here.
 	head := make([]byte, min(message.Len(), 1024))
 	if _, err := io.ReadFull(message.Reader(), head); err != nil {
 		return 0, 0, err

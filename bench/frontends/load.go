@@ -9,18 +9,18 @@ import (
 	"github.com/nereid-serving/nereid/bench/measure"
 )
 
-// client asks one server over one connection, again and again.
+// client repeatedly sends requests to one server over one connection.
 type client interface {
-	// ask sends the request and takes the whole response. With check it compares
-	// the tensor with the one that was sent.
+	// ask sends the request and reads the complete response. With check it compares the returned
+	// tensor with the sent one.
 	ask(ctx context.Context, check bool) error
 	close() error
 }
 
-// connector makes a client of a server.
+// connector creates a client of a server.
 type connector func(p *process) (client, error)
 
-// sending returns a connector whose clients send a tensor of so many bytes.
+// sending returns a connector whose clients send tensors of size bytes.
 func sending(protocol string, size int) connector {
 	connect := connectHTTP
 	if protocol != "HTTP" {
@@ -29,8 +29,8 @@ func sending(protocol string, size int) connector {
 	return func(p *process) (client, error) { return connect(p, size) }
 }
 
-// load lets clients ask for the given time, after a short while in which they
-// warm up and one answer of each is compared.
+// load lets clients send requests for the given time, after a short warm-up in which one response
+// of each is compared.
 func (p *process) load(ctx context.Context, connect connector, clients int, span time.Duration) (times measure.Times, err error) {
 	all := make([]client, clients)
 	for i := range all {
@@ -64,8 +64,7 @@ func (p *process) load(ctx context.Context, connect connector, clients int, span
 	return times, err
 }
 
-// askFor lets all clients ask until the time is over, and for the end of what
-// they asked then.
+// askFor lets all clients send requests for the given time, and waits for the last responses.
 func askFor(ctx context.Context, clients []client, span time.Duration) (measure.Times, error) {
 	begin := time.Now()
 	end := begin.Add(span)
@@ -93,7 +92,7 @@ func askFor(ctx context.Context, clients []client, span time.Duration) (measure.
 	return times, errors.Join(append(errs, ctx.Err())...)
 }
 
-// tensor is the bytes that are sent: floats that differ.
+// tensor returns the bytes to send: floats with different values.
 func tensor(size int) []byte {
 	data := make([]byte, size)
 	for i := range data {

@@ -1,8 +1,7 @@
-// Command frontends measures the server under load over HTTP and gRPC, beside a
-// bare Go handler in a process of its own that answers the same requests without
-// models or Python: what net/http and grpc-go cost by themselves. Both serve the
-// same clients in turns. A second table is about requests with many responses.
-// It is run in the root of the repository and starts bin/nereid with
+// Command frontends measures the server under load over HTTP and gRPC, next to a bare Go handler in
+// a separate process that answers the same requests without models or Python, which shows the cost
+// of net/http and grpc-go alone. Both serve the same clients in turn. A second table is about
+// requests with many responses. Run it in the root of the repository; it starts bin/nereid with
 // examples/models.
 package main
 
@@ -26,11 +25,11 @@ import (
 type settings struct {
 	binary, repository string
 	python             string
-	seconds            float64 // for each server in each row
-	rounds             int     // turns that they take in it
+	seconds            float64 // per server and row
+	rounds             int     // turns of each server per row
 	protocols          string
 	sizes, clients     measure.Numbers
-	responses          measure.Numbers // of each request of a stream
+	responses          measure.Numbers // to each request of a stream
 	bare               bool            // this process is the bare server
 }
 
@@ -102,14 +101,14 @@ func (s *settings) run(ctx context.Context) (err error) {
 	return s.compareStreams(ctx, nereid, bare)
 }
 
-// showProgress shows on a terminal how far the run is.
+// showProgress shows the progress on a terminal.
 func showProgress(row string) {
 	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		fmt.Fprintf(os.Stderr, "\r%-40s\r", row)
 	}
 }
 
-// compare lets both servers take turns under the same load.
+// compare gives both servers the same load in turn.
 func (s *settings) compare(ctx context.Context, connect connector, clients int, nereid, bare *process) (ours, theirs measure.Times, err error) {
 	turn := time.Duration(s.seconds / float64(s.rounds) * float64(time.Second))
 	for range s.rounds {

@@ -55,7 +55,7 @@ func startNereid(ctx context.Context, s *settings) (*process, error) {
 	return p, nil
 }
 
-// startBare starts this program as the bare server, which tells its addresses.
+// startBare starts this program as the bare server, which prints its addresses.
 func startBare(ctx context.Context) (*process, error) {
 	command := exec.Command(os.Args[0], "-bare")
 	command.Stderr = os.Stderr
@@ -78,8 +78,7 @@ func startBare(ctx context.Context) (*process, error) {
 	return p, ctx.Err()
 }
 
-// stop ends the server as its operator would. A server that had ended before is
-// an error.
+// stop stops the server like an operator. It is an error if the server had ended before.
 func (p *process) stop() error {
 	if err := p.Stop(patience); err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
@@ -87,7 +86,7 @@ func (p *process) stop() error {
 	return nil
 }
 
-// waitReady asks whether the server is ready until it says so, or ctx ends.
+// waitReady polls the server until it is ready, or ctx ends.
 func (p *process) waitReady(ctx context.Context) error {
 	client := http.Client{Timeout: time.Second}
 	defer client.CloseIdleConnections()

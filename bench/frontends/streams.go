@@ -18,14 +18,14 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// streamMethod is what both servers are asked for streams.
+// streamMethod is the gRPC method for streams of both servers.
 const streamMethod = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 // finalParameter marks the last response to a request, which is empty here.
 const finalParameter = "triton_final_response"
 
-// compareStreams prints how many responses of repeat_int32 one client receives
-// over one stream, on which one request follows the other.
+// compareStreams prints how many responses of repeat_int32 one client receives over one stream with
+// consecutive requests.
 func (s *settings) compareStreams(ctx context.Context, nereid, bare *process) error {
 	fmt.Printf("\nrepeat_int32 without delays, one request after the other over one gRPC stream\n\n")
 	var table measure.Table
@@ -45,8 +45,8 @@ func (s *settings) compareStreams(ctx context.Context, nereid, bare *process) er
 	return table.Write(os.Stdout)
 }
 
-// streamClient sends one request after the other over one stream, and receives
-// all responses of each.
+// streamClient sends one request after the other over one stream, and receives all responses to
+// each.
 type streamClient struct {
 	conn      *grpc.ClientConn
 	stream    grpc.ClientStream
@@ -54,7 +54,7 @@ type streamClient struct {
 	responses int
 }
 
-// repeating returns a connector whose clients want n responses to each request.
+// repeating returns a connector whose clients request n responses each time.
 func repeating(n int) connector {
 	return func(p *process) (client, error) {
 		request, err := repeatRequest(n)
@@ -82,8 +82,8 @@ func (c *streamClient) close() error {
 	return errors.Join(err, c.conn.Close())
 }
 
-// ask sends a request and receives its responses and the empty one at the end.
-// With check it looks into each.
+// ask sends a request and receives its responses and the final empty one. With check it verifies
+// each.
 func (c *streamClient) ask(_ context.Context, check bool) error {
 	if err := c.stream.SendMsg(&c.request); err != nil {
 		return err
@@ -131,7 +131,7 @@ func intOf(data []byte) uint32 {
 	return binary.LittleEndian.Uint32(data)
 }
 
-// repeatRequest encodes a request to repeat_int32 of n elements without delays.
+// repeatRequest encodes a request to repeat_int32 with n elements and without delays.
 func repeatRequest(n int) (mem.BufferSlice, error) {
 	var values []byte
 	for i := range n {
@@ -153,7 +153,7 @@ func repeatRequest(n int) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(data)}, err
 }
 
-// answerStream answers each request as repeat_int32 does.
+// answerStream answers each request like repeat_int32.
 func answerStream(stream grpc.ServerStream) error {
 	for {
 		var message mem.BufferSlice

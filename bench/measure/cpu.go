@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuClock is the kernel's CPUCLOCK_SCHED: all time that a process has run.
+// cpuClock is the kernel's CPUCLOCK_SCHED, the total run time of a process.
 const cpuClock = 2
 
-// CPU returns the processor time that the processes have used so far. A process
-// that has ended is an error.
+// CPU returns the processor time that the processes have used so far. It fails if a process has
+// ended.
 func CPU(pids []int) (time.Duration, error) {
 	var total time.Duration
 	for _, pid := range pids {
 		var ts unix.Timespec
-		// The clock of another process, as clock_getcpuclockid(3) makes its number.
+		// The clock of another process, numbered as in clock_getcpuclockid(3).
 		if err := unix.ClockGettime(int32(^pid<<3|cpuClock), &ts); err != nil {
 			return 0, fmt.Errorf("read processor time of process %d: %w", pid, err)
 		}
@@ -29,8 +29,8 @@ func CPU(pids []int) (time.Duration, error) {
 	return total, nil
 }
 
-// Switches returns how often the kernel has taken a processor from the threads of the processes, because they slept, gave it away or were
-// told to. What threads that have ended did is not in it.
+// Switches returns the number of context switches of the processes' threads, voluntary or not.
+// Threads that have ended do not count.
 func Switches(pids []int) (int, error) {
 	total := 0
 	for _, pid := range pids {
@@ -71,7 +71,7 @@ func Tree(root int) ([]int, error) {
 		if err != nil {
 			continue // it has ended meanwhile
 		}
-		// pid (name) state parent …, where the name may hold anything.
+		// The format is: pid (name) state parent …. The name may contain any character.
 		end := bytes.LastIndexByte(text, ')')
 		fields := bytes.Fields(text[end+1:])
 		if end < 0 || len(fields) < 2 {

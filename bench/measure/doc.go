@@ -1,3 +1,3 @@
-// Package measure is what the programs of this folder share: rounds that are
-// timed, distributions of times, servers that are started and ended, the processor time of processes, ports, and tables.
+// Package measure is shared by the programs of this folder: timed rounds, distributions of times,
+// starting and stopping servers, processor time, ports, and tables.
 package measure

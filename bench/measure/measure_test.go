@@ -79,7 +79,7 @@ func TestSizeHasItsUnit(t *testing.T) {
 	}
 }
 
-// TestTreeAndCPU looks at a child of this process.
+// TestTreeAndCPU measures a child of this process.
 func TestTreeAndCPU(t *testing.T) {
 	child := exec.Command("cat")
 	input, err := child.StdinPipe()
@@ -119,7 +119,8 @@ func TestTreeAndCPU(t *testing.T) {
 
 var sink int
 
-// TestSwitchesAreCounted has two threads wait for each other, so that each sleeps as often as the other wakes it.
+// TestSwitchesAreCounted makes two threads wait for each other, so that each sleeps as often as the
+// other wakes it.
 func TestSwitchesAreCounted(t *testing.T) {
 	here := []int{os.Getpid()}
 	before, err := Switches(here)
@@ -159,7 +160,8 @@ func TestSwitchesAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not one in each round: on two processors the answer may be there before a thread asks for it.
+	// Not every round has a switch: on two processors the answer may arrive before a thread waits
+	// for it.
 	if after <= before {
 		t.Errorf("got %d switches before and %d after %d rounds, want more", before, after, rounds)
 	}
@@ -181,7 +183,7 @@ func TestTableForAPage(t *testing.T) {
 	}
 }
 
-// TestProcess starts a program that ends when its input does, or is told to.
+// TestProcess starts a program that ends at the end of its input, or on request.
 func TestProcess(t *testing.T) {
 	start := func() (*Process, io.Closer) {
 		command := exec.Command("cat")

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is a program under measure.
+// Process is a program that is measured.
 type Process struct {
 	command *exec.Cmd
-	ended   chan struct{} // closed once it has been waited for
+	ended   chan struct{} // closed once it has been reaped
 }
 
-// Start starts a program in a process group of its own, which Ctrl-C does not reach.
+// Start starts a program in its own process group, out of reach of Ctrl-C.
 func Start(command *exec.Cmd) (*Process, error) {
 	command.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	if err := command.Start(); err != nil {
@@ -23,19 +23,19 @@ func Start(command *exec.Cmd) (*Process, error) {
 	}
 	p := &Process{command: command, ended: make(chan struct{})}
 	go func() {
-		_ = command.Wait() // how it ended is in ProcessState
+		_ = command.Wait() // ProcessState has the outcome
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// PID is its number, also when it has ended.
+// PID returns its process id, which stays valid after it has ended.
 func (p *Process) PID() int { return p.command.Process.Pid }
 
-// Ended is closed once the program has ended.
+// Ended returns a channel that is closed once the program has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// State is how the program ended; nil before Ended is closed.
+// State returns how the program ended, or nil before Ended is closed.
 func (p *Process) State() *os.ProcessState {
 	select {
 	case <-p.ended:
@@ -45,17 +45,17 @@ func (p *Process) State() *os.ProcessState {
 	}
 }
 
-// Signal sends a signal. The program may have ended: that is no error here.
+// Signal sends a signal. It does nothing if the program has ended.
 func (p *Process) Signal(signal os.Signal) { _ = p.command.Process.Signal(signal) }
 
-// Kill ends the program at once and waits for its end.
+// Kill kills the program and waits for its end.
 func (p *Process) Kill() {
 	_ = p.command.Process.Kill() // it may have ended
 	<-p.ended
 }
 
-// AwaitReady asks ready every few milliseconds until it says so. The program may end meanwhile, or let patience pass; it is
-// not ended then.
+// AwaitReady polls ready every few milliseconds until it returns true. It fails if the program ends
+// or patience runs out; in the latter case the program keeps running.
 func (p *Process) AwaitReady(patience time.Duration, ready func() bool) error {
 	limit := time.After(patience)
 	for tick := time.NewTicker(5 * time.Millisecond); ; {
@@ -72,8 +72,8 @@ func (p *Process) AwaitReady(patience time.Duration, ready func() bool) error {
 	}
 }
 
-// Stop ends the program as its operator would, by SIGTERM, and by SIGKILL if it is still there after patience. It is an error
-// if the program does not end by itself, or not with success.
+// Stop stops the program like an operator: by SIGTERM, and by SIGKILL after patience. It fails
+// unless the program ends by itself with success.
 func (p *Process) Stop(patience time.Duration) error {
 	p.Signal(unix.SIGTERM)
 	select {

@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// NewestPython returns the Python of the newest of .venvs, which "make venvs"
-// makes; "" if there is none.
+// NewestPython returns the newest Python in .venvs, which "make venvs" creates, or "".
 func NewestPython() string {
 	found, newest := "", -1
-	paths, _ := filepath.Glob(".venvs/3.*/bin/python") // the pattern is sound
+	paths, _ := filepath.Glob(".venvs/3.*/bin/python") // the pattern is valid
 	for _, path := range paths {
 		version := filepath.Base(filepath.Dir(filepath.Dir(path)))
 		minor, _, _ := strings.Cut(strings.TrimPrefix(version, "3."), "-")

@@ -2,9 +2,8 @@ package measure
 
 import "time"
 
-// Rounds does something again and again, one after the other, for a span, and
-// returns how long each time took and the processor time of the processes
-// meanwhile. What begins in time is finished. The first error ends it.
+// Rounds repeats once for a span, and returns the time of each call and the processor time of the
+// processes. A call that begins within the span is completed. The first error ends it.
 func Rounds(span time.Duration, pids []int, once func() error) (times Times, err error) {
 	times.Each = make([]time.Duration, 0, 1<<16)
 	before, err := CPU(pids)
@@ -36,7 +35,7 @@ func Rounds(span time.Duration, pids []int, once func() error) (times Times, err
 	return times, err
 }
 
-// WarmRounds is Rounds after a tenth of the span that does not count.
+// WarmRounds is Rounds after a warm-up of a tenth of the span.
 func WarmRounds(span time.Duration, pids []int, once func() error) (Times, error) {
 	for end := time.Now().Add(span / 10); time.Now().Before(end); {
 		if err := once(); err != nil {

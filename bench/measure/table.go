@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Table is printed column by column, numbers to the right.
+// Table is printed in columns, with numbers aligned right.
 type Table struct {
 	rows [][]string
 }
@@ -30,7 +30,7 @@ func (t *Table) Row(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// digits shows a number with three digits, or all those before the point.
+// digits formats a number with three digits, or more if there are more before the point.
 func digits(v float64) string {
 	for places, below := range []float64{10, 100} {
 		if v < below {
@@ -70,7 +70,7 @@ func (t *Table) Write(w io.Writer) error {
 	return err
 }
 
-// Size shows a number of bytes.
+// Size formats a number of bytes.
 func Size(n int) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:
@@ -81,7 +81,7 @@ func Size(n int) string {
 	return strconv.Itoa(n) + " B"
 }
 
-// WriteMarkdown prints the table for a page of docs; its first row is the head.
+// WriteMarkdown prints the table as Markdown; its first row is the header.
 func (t *Table) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	for i, row := range t.rows {

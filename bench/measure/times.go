@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Times are how long each of some requests took, and what all of them cost.
+// Times holds the duration of each of a number of requests, and their total cost.
 type Times struct {
 	Each []time.Duration // in any order
 	Wall time.Duration   // from the beginning of the first to the end of the last
-	CPU  time.Duration   // processor time of what was measured
-	// Switches is how often a processor went from one thread to another one meanwhile, see Switches.
+	CPU  time.Duration   // of the measured processes
+	// Switches is the number of context switches; see the function Switches.
 	Switches int
 }
 
-// Add takes another round into account.
+// Add adds the times of another round.
 func (t *Times) Add(other Times) {
 	t.Each = append(t.Each, other.Each...)
 	t.Wall += other.Wall
@@ -22,8 +22,8 @@ func (t *Times) Add(other Times) {
 	t.Switches += other.Switches
 }
 
-// Quantile returns the time that the given share of the requests, 0 to 1, did
-// not exceed; 0 if there were none.
+// Quantile returns the time within which the given share of the requests, 0 to 1, finished, or 0
+// without requests.
 func (t *Times) Quantile(share float64) time.Duration {
 	if len(t.Each) == 0 {
 		return 0
@@ -40,7 +40,7 @@ func (t *Times) Rate() float64 {
 	return float64(len(t.Each)) / t.Wall.Seconds()
 }
 
-// CPUEach returns the processor time of one request.
+// CPUEach returns the processor time per request.
 func (t *Times) CPUEach() time.Duration {
 	if len(t.Each) == 0 {
 		return 0
@@ -48,7 +48,7 @@ func (t *Times) CPUEach() time.Duration {
 	return t.CPU / time.Duration(len(t.Each))
 }
 
-// SwitchesEach returns the switches of one request.
+// SwitchesEach returns the context switches per request.
 func (t *Times) SwitchesEach() float64 {
 	if len(t.Each) == 0 {
 		return 0

@@ -11,15 +11,14 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// clients is how many ask at once for a batch.
+// clients is the number of concurrent clients for each batch.
 const clients = 64
 
-// batchTime is how long the models of batches sleep for one, whatever its size.
+// batchTime is how long the models sleep per batch, whatever its size.
 const batchTime = 2 * time.Millisecond
 
-// measureBatches measures dynamic batching: many clients at once on a model whose
-// execution takes the same time for one request and for many. Ideal is a full
-// batch each time that this time is over.
+// measureBatches measures dynamic batching: many concurrent clients of a model whose execution
+// takes the same time for one request and for many. The ideal is one full batch per execution time.
 func (h *hops) measureBatches(span time.Duration, table *measure.Table) error {
 	for _, size := range []int{16, 64} {
 		model := fmt.Sprintf("batches_%d", size)

@@ -8,9 +8,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// measureSteps measures three ways in which three executions of the identity
-// model follow each other, each with what the one before has given back: a client
-// asks three times, a model calls three times (BLS), an ensemble has three steps.
+// measureSteps measures three ways to run the identity model three times in a row, each on the
+// output of the previous run: a client makes three requests, a model makes three BLS calls, an
+// ensemble has three steps.
 func (h *hops) measureSteps(span time.Duration, n int, ping time.Duration, table *measure.Table) error {
 	client, err := h.measureClient(span, n)
 	if err != nil {
@@ -31,8 +31,8 @@ func (h *hops) measureSteps(span time.Duration, n int, ping time.Duration, table
 	return nil
 }
 
-// measureClient has a client hand on what it is given, in memory that it shares
-// with the models as a front end does.
+// measureClient makes a client pass outputs on as inputs, in memory that it shares with the models
+// like a front end.
 func (h *hops) measureClient(span time.Duration, n int) (measure.Times, error) {
 	return measure.WarmRounds(span, h.pids, func() error {
 		input := infer.Tensor{Name: "INPUT0", DataType: infer.FP32, Shape: []int64{int64(n / 4)}}
@@ -59,7 +59,7 @@ func (h *hops) measureClient(span time.Duration, n int) (measure.Times, error) {
 	})
 }
 
-// ask returns the only output of a model, which is the caller's.
+// ask returns the only output of a model. The caller owns it.
 func (h *hops) ask(model string, input infer.Tensor) (output infer.Tensor, err error) {
 	req := &infer.Request{Model: model, Version: infer.LatestVersion, Inputs: []infer.Tensor{input}}
 	var failure error

@@ -16,13 +16,13 @@ import (
 	"github.com/nereid-serving/nereid/bench/measure"
 )
 
-// bells are the two pipes of the ping-pong, of which this process has an end each.
+// bells are the two pipes of the ping-pong; this process has one end of each.
 type bells struct {
 	in, out int
 }
 
-// ping rings and waits for the answer, in blocking calls: the least that two
-// processes can do to tell each other something and sleep in between.
+// ping rings and waits for the answer with blocking calls: the least work with which two processes
+// can notify each other and sleep in between.
 func (b bells) ping() error {
 	one := [1]byte{1}
 	if _, err := unix.Write(b.out, one[:]); err != nil {
@@ -35,8 +35,7 @@ func (b bells) ping() error {
 	return err
 }
 
-// echo answers each ring on descriptor 3 with one on descriptor 4, until the
-// other side closes.
+// echo answers each ring on descriptor 3 with one on descriptor 4, until the other side closes.
 func echo() error {
 	runtime.LockOSThread()
 	var one [1]byte
@@ -79,7 +78,7 @@ func pingPong(span time.Duration) (measure.Times, error) {
 	return times, errors.Join(err, other.Wait())
 }
 
-// copying measures copies of n bytes between buffers that are warm.
+// copying measures copies of n bytes between warm buffers.
 func copying(span time.Duration, n int) (measure.Times, error) {
 	from, to := make([]byte, n), make([]byte, n)
 	for i := range from {
@@ -94,15 +93,15 @@ func copying(span time.Duration, n int) (measure.Times, error) {
 //go:embed floor/pingpong.c
 var pingPongSource string
 
-// floors are ping-pongs of two processes: of two of this program, over the pipes that the rings have as bells, and of two in C, which
-// are not measured where the machine has no C compiler.
+// floors are ping-pongs between two processes: two of this program, over the pipes that the rings
+// use as bells, and two in C, which are left out if the machine has no C compiler.
 type floors struct {
-	program              string // of the ping-pong in C; "": there is none
+	program              string // of the ping-pong in C, or ""
 	here                 nativeRow
 	pipes, futex, yields nativeRow
 }
 
-// compile makes the program in C, into a folder that the caller removes.
+// compile compiles the C program in a folder that the caller removes.
 func (f *floors) compile(directory string) error {
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
@@ -120,7 +119,7 @@ func (f *floors) compile(directory string) error {
 	return nil
 }
 
-// measure measures each in turn for span, and keeps what is better than before.
+// measure measures each in turn for span, and keeps the better result.
 func (f *floors) measure(span time.Duration) (err error) {
 	ping, err := pingPong(span)
 	if err != nil {
@@ -149,7 +148,7 @@ func (f *floors) measure(span time.Duration) (err error) {
 	return nil
 }
 
-// table adds the rows of those that were measured.
+// table adds the rows of the measured ping-pongs.
 func (f *floors) table(to *measure.Table) {
 	to.Row(f.here.cells("ping-pong in Go, pipes")...)
 	if f.futex.p50 == 0 {
@@ -160,7 +159,7 @@ func (f *floors) table(to *measure.Table) {
 	to.Row(f.yields.cells("ping-pong in C, yields")...)
 }
 
-// ratios returns a time in those of the ping-pongs that sleep and of the one that looks between yields.
+// ratios divides a time by those of the sleeping ping-pongs and of the one that polls and yields.
 func (f *floors) ratios(t time.Duration) []any {
 	ratios := []any{float64(t) / float64(f.here.p50), "", ""}
 	if f.futex.p50 != 0 {

@@ -34,8 +34,8 @@ type hops struct {
 	pids       []int
 }
 
-// measureHops measures what it costs that a model calls another (BLS): the way
-// from the caller's stub to the other and back, beside a call of the other alone.
+// measureHops measures the cost of a call between models (BLS): the round trip from the caller's
+// stub to the callee, next to a direct call of the callee.
 func (s *settings) measureHops(span time.Duration, ping time.Duration, table *measure.Table) (err error) {
 	h, err := s.startHops()
 	if err != nil {
@@ -137,7 +137,7 @@ func (h *hops) close() error {
 	return err
 }
 
-// measure has a model execute requests of n bytes, one after another.
+// measure makes a model execute requests of n bytes, one after another.
 func (h *hops) measure(span time.Duration, model string, n int, calls int64) (measure.Times, error) {
 	var failure error
 	send := func(r *infer.Response) {

@@ -25,35 +25,35 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// subject is a model whose round trips are measured: it returns its input.
+// subject is a model whose round trips are measured. It returns its input.
 type subject struct {
 	directory string
 	dataType  kserve.DataType
 }
 
-// floats is what most rows are about.
+// floats is the model of most rows.
 var floats = subject{"examples/models/identity_fp32", kserve.DataType_TYPE_FP32}
 
 // poolBytes is the sparse size of the memory for requests.
 const poolBytes = 4 << 30
 
-// inline is the size up to which tensors travel inside frames and not in blocks.
+// inline is the size up to which tensors travel inside frames instead of in blocks.
 const inline = 4096
 
-// identity is one instance of a model, with a stub that is up.
+// identity is one instance of a model with a running stub.
 type identity struct {
 	subject
 	pool       *shm.Pool
 	supervisor *process.Supervisor
-	backend    *python.Backend // nil of a backend in Go
-	native     *native.Backend // of a plugin
+	backend    *python.Backend // nil for a backend in Go
+	native     *native.Backend // nil unless it is a plugin
 	model      backend.Model
 	instance   backend.Instance
-	about      string // the interpreter
+	about      string // describes the interpreter
 }
 
-// uncounted is the Metrics of a backend whose events nobody counts, and the
-// Events of a model without a scheduler.
+// uncounted ignores the events of a backend, as its Metrics, and of a model without a scheduler, as
+// its Events.
 type uncounted struct{}
 
 func (uncounted) StubStarted(string) {}
@@ -66,7 +66,7 @@ func (uncounted) ProtocolError(string)        {}
 func (uncounted) Available(backend.Instance)  {}
 func (uncounted) Lost(backend.Instance, bool) {}
 
-// hosting makes what hosts processes.
+// hosting creates the host of the processes.
 func hosting(about subject) (*identity, error) {
 	region, err := shm.NewRegionUpTo(shm.Memfd{}, poolBytes, 256<<20, shm.ReadWrite)
 	if err != nil {
@@ -150,17 +150,17 @@ func (i *identity) close() error {
 	return err
 }
 
-// batch is so many requests of the same size, which are executed again and again.
+// batch is a number of requests of the same size, which are executed repeatedly.
 type batch struct {
 	identity *identity
 	batch    backend.Batch
 	requests []infer.Request
 	bytes    int
-	content  []byte // what each input holds; nil for whatever lies in memory
+	content  []byte // of each input; nil: uninitialized memory
 	awaiter  backend.Awaiter
-	done     chan struct{} // receives one value for each execution that has been answered whole
+	done     chan struct{} // receives one value for each completed execution
 
-	left   int // answers that have not come; of the goroutine that answers
+	left   int // missing answers; used by the answering goroutine
 	report backend.Report
 	err    error
 	check  bool // compare the answers with the requests
@@ -205,8 +205,8 @@ func (b *batch) settle() {
 	}
 }
 
-// once executes the batch and waits as the scheduler does. Memory for large
-// tensors is taken and given back each time, as the front ends do.
+// once executes the batch and waits like the scheduler. It allocates and releases memory for large
+// tensors each time, like the front ends.
 func (b *batch) once() error {
 	for at := range b.requests {
 		input := &b.requests[at].Inputs[0]
@@ -250,7 +250,7 @@ func (b *batch) once() error {
 	return b.err
 }
 
-// measureBatch measures batches of so many requests with tensors of n bytes.
+// measureBatch measures batches of the given number of requests with tensors of n bytes.
 func (i *identity) measureBatch(span time.Duration, requests, n int) (measure.Times, error) {
 	tree, err := measure.Tree(os.Getpid())
 	if err != nil {
@@ -259,7 +259,7 @@ func (i *identity) measureBatch(span time.Duration, requests, n int) (measure.Ti
 	return i.batch(requests, n).measure(span, tree)
 }
 
-// measure compares one answer and then measures.
+// measure checks one answer and then measures.
 func (b *batch) measure(span time.Duration, pids []int) (measure.Times, error) {
 	b.check = true
 	if err := b.once(); err != nil {

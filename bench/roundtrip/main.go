@@ -1,8 +1,8 @@
-// Command roundtrip measures the way from the supervisor to a stub and back,
-// for a model that returns its input, in Python and in Go, beside what the machine can do at best: a
-// ping-pong over doorbells between two processes, and a copy of the same bytes;
-// and strings and parameters, beside what Python needs for the same by itself.
-// It is run in the root of the repository.
+// Command roundtrip measures round trips from the supervisor to a stub, for a model that returns
+// its input, in Python and in Go. It compares them with the best that the machine can do: a
+// ping-pong between two processes over doorbells, and a copy of the same bytes. It also measures
+// strings and parameters, next to the time that Python alone needs for the same conversions. Run it
+// in the root of the repository.
 package main
 
 import (
@@ -23,10 +23,10 @@ import (
 // settings are the flags.
 type settings struct {
 	python         string
-	seconds        float64 // for each row
+	seconds        float64 // per row
 	sizes, batches measure.Numbers
-	native         bool // backends in Go alone
-	measure        bool // this process is one that measures
+	native         bool // only backends in Go
+	measure        bool // this process is one of the measuring ones
 	echo           bool // this process is the other end of the ping-pong
 }
 
@@ -59,8 +59,8 @@ func (s *settings) run() error {
 	if s.python == "" {
 		s.python = measure.NewestPython()
 	}
-	// Everything that a thread starts runs where the thread may: the placements
-	// are processes of their own.
+	// Child processes inherit the CPUs of the starting thread, so each placement has its own
+	// process.
 	runtime.LockOSThread()
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {

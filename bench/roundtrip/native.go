@@ -20,10 +20,10 @@ import (
 	"github.com/nereid-serving/nereid/sdk/linked"
 )
 
-// nativeSizes are the bytes of the tensors of the rows about backends in Go.
+// nativeSizes are the tensor sizes of the rows about backends in Go, in bytes.
 var nativeSizes = []int{4, 1 << 20, 16 << 20}
 
-// passOn is the identity model as a backend in Go: this program is its plugin, too.
+// passOn is the identity model as a backend in Go. This program is also its plugin.
 type passOn struct{}
 
 func newPassOn(*sdk.BackendEnv) (sdk.Backend, error) { return passOn{}, nil }
@@ -59,7 +59,8 @@ func answer(r *sdk.Request) error {
 	return errors.Join(response.Send(sdk.SendFinal, nil), r.Release(sdk.ReleaseAll))
 }
 
-// nativeRounds is how often each row of the table is measured. The one that other processes have disturbed least counts.
+// nativeRounds is how often each row of the table is measured. The round with the least
+// interference counts.
 const nativeRounds = 7
 
 // way is a row of the table about backends in Go, for each size.
@@ -68,8 +69,8 @@ type way struct {
 	identity *identity
 }
 
-// measureNative measures an identity model in Go, as a plugin and linked in, beside the one in Python, if there is one, and beside
-// ping-pongs of two processes. It prints the table.
+// measureNative measures an identity model in Go, as a plugin and linked in, next to the one in
+// Python, if there is one, and next to ping-pongs between two processes. It prints the table.
 func (s *settings) measureNative(span time.Duration, python *identity) (err error) {
 	var ways []way
 	if python != nil {
@@ -89,7 +90,7 @@ func (s *settings) measureNative(span time.Duration, python *identity) (err erro
 		defer func() { err = errors.Join(err, i.close()) }()
 		ways = append(ways, way{in.name, i})
 	}
-	// The rows take turns: what else goes on on the machine meets all of them.
+	// The rows take turns, so that other activity on the machine affects all of them.
 	var floors floors
 	directory, err := os.MkdirTemp("", "pingpong")
 	if err != nil {
@@ -129,7 +130,7 @@ func (s *settings) measureNative(span time.Duration, python *identity) (err erro
 	return table.Write(os.Stdout)
 }
 
-// nativeRow is what was measured of one row, of each round trip.
+// nativeRow holds the results of one row, per round trip.
 type nativeRow struct {
 	p50, p99, cpu time.Duration
 	switches      float64

@@ -26,7 +26,7 @@ func (s *settings) measureAll(span time.Duration) (err error) {
 	copies := make(map[int]time.Duration)
 	for _, n := range s.sizes {
 		if n <= inline {
-			continue // no more than looking at the clock
+			continue // the time is close to the resolution of the clock
 		}
 		times, err := copying(span, n)
 		if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// What a tensor of strings holds, and how many parameters a request has.
+// The strings of a tensor, and the number of parameters of a request.
 const (
 	stringCount    = 10000
 	stringLength   = 16
 	parameterCount = 100
 )
 
-// The model of parameters reads all of them, and returns them if asked to.
+// The model of parameters reads all of them, and returns them on request.
 var (
 	words      = subject{"examples/models/identity_bytes", kserve.DataType_TYPE_STRING}
 	parameters = subject{"bench/roundtrip/parameters", kserve.DataType_TYPE_FP32}
@@ -30,8 +30,8 @@ var (
 //go:embed floor.py
 var floorScript string
 
-// measureValues measures what Python's objects cost: strings and parameters,
-// each beside what numpy and json need for the same conversions by themselves.
+// measureValues measures the cost of Python's objects: strings and parameters, each next to the
+// time that numpy and json alone need for the same conversions.
 func (s *settings) measureValues(span time.Duration, ping time.Duration, table *measure.Table) error {
 	floor, err := s.pythonFloor(span)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *settings) measureValues(span time.Duration, ping time.Duration, table *
 	return nil
 }
 
-// measureSubject starts a model, measures what make makes, and ends the model.
+// measureSubject starts a model, measures the batch that make creates, and stops the model.
 func (s *settings) measureSubject(span time.Duration, of subject, make func(*identity) *batch) (times measure.Times, err error) {
 	i, err := start(s.python, of)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *settings) measureSubject(span time.Duration, of subject, make func(*ide
 	return make(i).measure(span, tree)
 }
 
-// stringBatch is one request with strings that differ.
+// stringBatch creates one request with distinct strings.
 func stringBatch(i *identity) *batch {
 	var content []byte
 	for n := range stringCount {
@@ -90,8 +90,8 @@ func stringBatch(i *identity) *batch {
 	return b
 }
 
-// parameterBatch makes one request of 16 B with texts and numbers as parameters,
-// and a flag whether they are to be returned.
+// parameterBatch creates one request of 16 B with strings and numbers as parameters, and a flag
+// that asks for them back.
 func parameterBatch(returned bool) func(*identity) *batch {
 	return func(i *identity) *batch {
 		b := i.batch(1, 16)
@@ -108,13 +108,13 @@ func parameterBatch(returned bool) func(*identity) *batch {
 	}
 }
 
-// pythonFloor is how long the interpreter's libraries take for conversions of
-// the same strings and parameters.
+// pythonFloor holds the times that the interpreter's libraries need to convert the same strings and
+// parameters.
 type pythonFloor struct {
-	known   time.Duration // strings there and back, told their length
-	strings time.Duration // finding it, as a stub has to
+	known   time.Duration // strings there and back, with known lengths
+	strings time.Duration // with the lengths to find, as in a stub
 	read    time.Duration // parameters
-	written time.Duration // read and written
+	written time.Duration // parameters read and written
 }
 
 func (s *settings) pythonFloor(span time.Duration) (floor pythonFloor, err error) {

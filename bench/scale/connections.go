@@ -19,10 +19,11 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// openers is how many connections are made at once.
+// openers is the number of connections opened at once.
 const openers = 16
 
-// measureConnections opens connections that have asked once and then stay, and asks over another one meanwhile.
+// measureConnections opens connections that send one request and then stay idle, while another
+// connection keeps sending.
 func (s *settings) measureConnections(r *report) error {
 	root, err := makeRepository(1, 1)
 	if err != nil {
@@ -53,7 +54,7 @@ func (s *settings) measureConnections(r *report) error {
 	return r.print("Idle connections", &table)
 }
 
-// withConnections returns what idle connections cost.
+// withConnections returns the cost of idle connections.
 func (s *settings) withConnections(p *server, n int, open func(*server) (io.Closer, error)) (row []any, err error) {
 	if err := p.infer(modelName(0)); err != nil {
 		return nil, err
@@ -119,7 +120,7 @@ func (s *settings) withConnections(p *server, n int, open func(*server) (io.Clos
 	}, nil
 }
 
-// atOnce does something n times, some of them at once, and returns the first error.
+// atOnce calls do n times, at most most of them concurrently, and returns the first error.
 func atOnce(n, most int, do func(int) error) error {
 	var all sync.WaitGroup
 	next, errs := make(chan int), make(chan error, most) // one error of each worker
@@ -147,7 +148,7 @@ func atOnce(n, most int, do func(int) error) error {
 	return failed
 }
 
-// openHTTP makes a connection over which one request has been answered.
+// openHTTP opens a connection and completes one request on it.
 func openHTTP(p *server) (io.Closer, error) {
 	conn, err := net.Dial("tcp", p.http)
 	if err != nil {
@@ -168,7 +169,7 @@ func openHTTP(p *server) (io.Closer, error) {
 	return conn, nil
 }
 
-// openGRPC does, too.
+// openGRPC opens a connection and completes one request on it.
 func openGRPC(p *server) (io.Closer, error) {
 	conn, err := dial(p)
 	if err != nil {
@@ -181,7 +182,7 @@ func openGRPC(p *server) (io.Closer, error) {
 	return conn, nil
 }
 
-// dial makes a gRPC connection that takes little memory here.
+// dial opens a gRPC connection that needs little memory in this process.
 func dial(p *server) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithReadBufferSize(0))

@@ -12,7 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/bench/measure"
 )
 
-// measureLimits starts servers over more models than descriptors or processes are there for, and shows how many of them serve, and why the others do not.
+// measureLimits starts servers with more models than the descriptors or processes suffice for. It
+// shows how many of them serve, and the errors of the others.
 func (s *settings) measureLimits(r *report) error {
 	var table measure.Table
 	table.Row("limit", "server", "models", "ready", "of them answer", "live", "why a model is not ready", "after the limit: one more loads")
@@ -50,7 +51,7 @@ func (s *settings) atLimit(v rival, models int, prefix []string, lift func(*serv
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _, _, _ = p.stop() }() // how it ends is not the question
+	defer func() { _, _, _ = p.stop() }() // the exit status does not matter
 	index, err := p.index()
 	if err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func (p *server) index() (models []indexed, err error) {
 	return models, json.Unmarshal(text, &models)
 }
 
-// short fits a text into a cell.
+// short shortens a text for a cell.
 func short(text string) string {
 	const most = 300
 	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "|", "/")), " ")
@@ -115,16 +116,16 @@ func lastLine(text string) string {
 	return short(lines[0] + " … " + lines[len(lines)-1])
 }
 
-// limitDescriptors makes the command line that gives a server few of them.
+// limitDescriptors returns a command prefix that limits the server's descriptors.
 func (s *settings) limitDescriptors() (prefix []string, lift func(*server), remove func(), err error) {
 	lift = func(p *server) {
-		// One model less makes room for another one.
+		// Unloading a model makes room for another one.
 		_, _, _ = p.ask(http.MethodPost, p.http, "/v2/repository/models/"+modelName(0)+"/unload")
 	}
 	return []string{"/bin/sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$@"`, s.descriptors), "sh"}, lift, func() {}, nil
 }
 
-// limitProcesses makes a control group for the server.
+// limitProcesses creates a control group for the server.
 func (s *settings) limitProcesses() (prefix []string, lift func(*server), remove func(), err error) {
 	group := filepath.Join("/sys/fs/cgroup", fmt.Sprint("nereid-scale-", os.Getpid()))
 	if _, err := os.Stat("/sys/fs/cgroup/pids"); err == nil {

@@ -28,13 +28,13 @@ type settings struct {
 	limited                   int
 }
 
-// part is something that can be measured.
+// part is a part of the report.
 type part struct {
 	name    string
 	measure func(*settings, *report) error
 }
 
-// parts are all of them, in the order of the report.
+// parts are all parts, in the order of the report.
 var parts = []part{
 	{"models", (*settings).measureModels},
 	{"instances", (*settings).measureInstances},
@@ -88,7 +88,7 @@ func (s *settings) run(out io.Writer) error {
 	if s.python != "" {
 		rivals[0].command = append(rivals[0].command, "--backend-config=python,python-executable="+s.python)
 	}
-	// The limits of connections are not what is measured.
+	// The limit on connections should not affect the measurement.
 	rivals[0].command = append(rivals[0].command, fmt.Sprint("--http-max-connections=", s.connections+100), fmt.Sprint("--grpc-max-connections=", s.connections+100))
 	if s.yardstick != "" {
 		rivals = append(rivals, rival{name: "Triton", command: []string{filepath.Join(s.yardstick, "tritonserver")}, most: s.rivalMost})
@@ -106,13 +106,14 @@ func (s *settings) run(out io.Writer) error {
 	return nil
 }
 
-// report is what the parts share.
+// report holds data that the parts share.
 type report struct {
 	rivals []rival
 	out    io.Writer
 }
 
-// each has a server of each kind do something with a repository, and prints what they are worth as one table.
+// each lets each kind of server process repositories of all sizes, and prints the results as one
+// table.
 func (r *report) each(title string, heads []any, sizes []int, do func(v rival, size int) ([]any, error)) error {
 	var table measure.Table
 	table.Row(heads...)
@@ -136,7 +137,8 @@ func (r *report) print(title string, table *measure.Table) error {
 	return table.WriteMarkdown(r.out)
 }
 
-// raiseDescriptors lets this program, and the servers that it starts, have as many descriptors as they may, and more where it runs as root.
+// raiseDescriptors raises this program's limit of descriptors, which its servers inherit, to the
+// maximum, and beyond it as root.
 func raiseDescriptors() {
 	const want = 1 << 18
 	if unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: want, Max: want}) == nil {
@@ -145,7 +147,7 @@ func raiseDescriptors() {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		limit.Cur = limit.Max
-		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) // what is too little shows as an error of its own
+		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) // too low a limit shows as an error of its own
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/bench/measure"
 )
 
-// measureModels starts servers over repositories of more and more models, and asks them what is said of all models.
+// measureModels starts servers with growing numbers of models, and requests lists of all models.
 func (s *settings) measureModels(r *report) error {
 	var with measure.Table
 	with.Row("models", "server", "idle, CPU ms/s", "index KiB", "CPU ms", "ms", "metrics KiB", "CPU ms", "ms", "of used models KiB", "CPU ms", "ms",
@@ -23,7 +23,7 @@ func (s *settings) measureModels(r *report) error {
 	return r.print("Models: while they are loaded", &with)
 }
 
-// measureInstances does so with one model of more and more instances.
+// measureInstances does the same with growing numbers of instances of one model.
 func (s *settings) measureInstances(r *report) error {
 	return r.each("Instances of one model", []any{"instances", "server", "start s", "CPU s", "processes", "threads", "descriptors", "server PSS MiB", "PSS MiB of each instance", "of the rest", "end s", "CPU s"},
 		s.instances, func(v rival, instances int) ([]any, error) {
@@ -31,7 +31,8 @@ func (s *settings) measureInstances(r *report) error {
 		})
 }
 
-// withModels starts a server over models and returns the row of its start; the table gets another one, of what requests cost.
+// withModels starts a server with models and returns the row about its start. It adds a row about
+// the cost of requests to the table.
 func (s *settings) withModels(v rival, models, instances int, with *measure.Table) (row []any, err error) {
 	root, err := makeRepository(models, instances)
 	if err != nil {
@@ -62,7 +63,7 @@ func (s *settings) withModels(v rival, models, instances int, with *measure.Tabl
 	return []any{seconds(p.took), seconds(u.cpu), u.processes, u.threads, u.descriptors, mib(u.server), mib(u.models / int64(max(u.stubs, 1))), mib(u.others), seconds(took), seconds(cpu - before)}, nil
 }
 
-// asking measures what requests cost.
+// asking measures the cost of requests.
 func (s *settings) asking(p *server, models int) (row []any, err error) {
 	idle, err := s.watchIdle(p)
 	if err != nil {
@@ -122,13 +123,13 @@ func (s *settings) asking(p *server, models int) (row []any, err error) {
 	return append(row, microseconds(times.Quantile(0.5)), microseconds(times.Quantile(0.99)), microseconds(times.CPUEach())), nil
 }
 
-// watchIdle returns the processor time that a server spends while nothing asks it.
+// watchIdle returns the processor time of a server without requests.
 func (s *settings) watchIdle(p *server) (time.Duration, error) {
 	pids, err := measure.Tree(p.PID())
 	if err != nil {
 		return 0, err
 	}
-	time.Sleep(s.idle / 2) // what the start has left to do is not what is looked for
+	time.Sleep(s.idle / 2) // work left over from the start should not count
 	before, err := measure.CPU(pids)
 	if err != nil {
 		return 0, err

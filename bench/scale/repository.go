@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// identity is a model as small as models are.
+// identity is a minimal model.
 const identity = `import triton_python_backend_utils as pb_utils
 
 
@@ -16,7 +16,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(r, "IN").as_numpy())]) for r in requests]
 `
 
-// gated is an identity model that waits until the file GATE is there.
+// gated is an identity model that waits until the file GATE exists.
 const gated = `import os
 import time
 
@@ -34,7 +34,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(r, "IN").as_numpy())]) for r in requests]
 `
 
-// config is one for both, with more behind it.
+// config is the config of both, with room for more settings.
 const config = `backend: "python"
 max_batch_size: %d
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] } ]
@@ -42,10 +42,10 @@ output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } ]
 instance_group [ { kind: KIND_CPU count: %d } ]
 %s`
 
-// modelName is the name of the n-th model of a repository, from 0 on.
+// modelName returns the name of the n-th model of a repository, counted from 0.
 func modelName(n int) string { return fmt.Sprintf("model_%04d", n) }
 
-// makeRepository writes models with some instances each.
+// makeRepository writes models with the given number of instances each.
 func makeRepository(models, instances int) (string, error) {
 	root, err := os.MkdirTemp("", "scale")
 	if err != nil {

@@ -19,10 +19,11 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// callsEach is how many requests share a gRPC connection.
+// callsEach is the number of requests per gRPC connection.
 const callsEach = 100
 
-// measureRequests has requests wait for a model until all are there, and then has it answer them, in batches of at most 64.
+// measureRequests queues requests for a model until all have arrived, and then lets it answer them
+// in batches of at most 64.
 func (s *settings) measureRequests(r *report) error {
 	var table measure.Table
 	table.Row("requests", "server", "wait, server KiB each", "CPU µs each until they wait", "index ms meanwhile", "answered", "CPU µs each", "s")
@@ -84,7 +85,7 @@ func (s *settings) withRequests(v rival, n int) (row []any, err error) {
 			})
 		}
 	}
-	// A batch of up to 64 is at the model; the others wait.
+	// A batch of up to 64 is executing; the others wait.
 	if err := p.waitPending(n-64, failures); err != nil {
 		cancel()
 		return nil, err
@@ -125,7 +126,7 @@ func (s *settings) withRequests(v rival, n int) (row []any, err error) {
 
 var pending = regexp.MustCompile(`(?m)^nv_inference_pending_request_count\{[^}]*model="gated"[^}]*\} (\d+)`)
 
-// waitPending waits until so many requests wait for the gated model.
+// waitPending waits until at least that many requests wait for the gated model.
 func (p *server) waitPending(least int, failures chan error) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		page, err := p.want(http.MethodGet, p.metrics, "/metrics", "")

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestAllPartsAreMeasured measures as little as there can be of each part.
+// TestAllPartsAreMeasured measures the smallest size of each part.
 func TestAllPartsAreMeasured(t *testing.T) {
 	binary, err := filepath.Abs("../../bin/nereid")
 	if err != nil {
@@ -43,7 +43,7 @@ func TestAllPartsAreMeasured(t *testing.T) {
 	}
 }
 
-// TestUnknownPartsAreNamed wants a mistake in -parts to be said before anything is started.
+// TestUnknownPartsAreNamed checks that a mistake in -parts is reported before anything is started.
 func TestUnknownPartsAreNamed(t *testing.T) {
 	s := settings{parts: "models,model"}
 	if err := s.run(&strings.Builder{}); err == nil || !strings.Contains(err.Error(), `"model"`) {

@@ -22,7 +22,7 @@ type rival struct {
 	most    int // models, or instances; 0: any number
 }
 
-// server is one that runs.
+// server is a running server.
 type server struct {
 	*measure.Process
 	http, grpc, metrics string // addresses
@@ -31,7 +31,8 @@ type server struct {
 	client              *http.Client
 }
 
-// start runs a server over a repository until it is ready. The prefix is a command line that takes another one.
+// start runs a server on a repository until it is ready. The prefix is a wrapper for its command
+// line.
 func (v rival) start(repository string, prefix []string, more ...string) (*server, error) {
 	ports, err := measure.ReservePorts(3)
 	if err != nil {
@@ -69,7 +70,8 @@ func (v rival) start(repository string, prefix []string, more ...string) (*serve
 	return p, nil
 }
 
-// stop ends the server as its operator would, and returns how long that took, and the processor time of all its life.
+// stop stops the server like an operator. It returns how long that took, and the total processor
+// time.
 func (p *server) stop() (took, cpu time.Duration, err error) {
 	defer p.clear()
 	p.client.CloseIdleConnections()
@@ -86,13 +88,13 @@ func (p *server) clear() {
 	_ = os.Remove(p.log.Name())
 }
 
-// printed returns the end of what the server printed.
+// printed returns the end of the server's output.
 func (p *server) printed() string {
 	text, _ := os.ReadFile(p.log.Name())
 	return string(text[max(0, len(text)-4000):])
 }
 
-// ask sends a request without a body and returns the answer's.
+// ask sends a request without a body and returns the reply's body.
 func (p *server) ask(method, address, path string) (status int, body []byte, err error) {
 	return p.send(method, address, path, "")
 }
@@ -111,7 +113,7 @@ func (p *server) send(method, address, path, text string) (status int, body []by
 	return response.StatusCode, body, err
 }
 
-// want is send for requests that succeed.
+// want is send for requests that must succeed.
 func (p *server) want(method, address, path, text string) ([]byte, error) {
 	status, body, err := p.send(method, address, path, text)
 	if err == nil && status != http.StatusOK {
@@ -122,7 +124,7 @@ func (p *server) want(method, address, path, text string) ([]byte, error) {
 
 const inputs = `{"inputs":[{"name":"IN","datatype":"FP32","shape":%s,"data":[1,2,3,4]}]}`
 
-// infer asks a model of makeRepository.
+// infer sends a request to a model of makeRepository.
 func (p *server) infer(model string) error {
 	body, err := p.want(http.MethodPost, p.http, "/v2/models/"+model+"/infer", fmt.Sprintf(inputs, "[4]"))
 	if err == nil && !strings.Contains(string(body), `"OUT"`) {
@@ -131,13 +133,13 @@ func (p *server) infer(model string) error {
 	return err
 }
 
-// cost is what a request costs.
+// cost is the cost of a request.
 type cost struct {
-	wall, cpu time.Duration // of the middle one, and of each on average
-	size      int           // of its answer
+	wall, cpu time.Duration // median wall time, and mean processor time
+	size      int           // of its reply
 }
 
-// repeat asks again and again for a span, and at least three times.
+// repeat repeats ask for a span, and at least three times.
 func (p *server) repeat(span time.Duration, ask func() ([]byte, error)) (c cost, err error) {
 	pids, err := measure.Tree(p.PID())
 	if err != nil {

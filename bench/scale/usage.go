@@ -12,19 +12,19 @@ import (
 	"github.com/nereid-serving/nereid/bench/measure"
 )
 
-// usage is what a server and its processes hold.
+// usage holds the resources of a server and its processes.
 type usage struct {
-	processes   int           // with the server's own
-	stubs       int           // those of models
+	processes   int           // including the server's own
+	stubs       int           // processes of models
 	threads     int           // of the server's own process
-	descriptors int           // of it
-	server      int64         // bytes of memory of it, where memory of several processes is divided among them (PSS)
-	models      int64         // of the processes of models
-	others      int64         // of the others, such as templates
-	cpu         time.Duration // processor time of all, with processes that have ended
+	descriptors int           // of the server's own process
+	server      int64         // its memory in bytes, with shared pages divided among processes (PSS)
+	models      int64         // the memory of model processes
+	others      int64         // of other processes, such as templates
+	cpu         time.Duration // processor time of all, including ended processes
 }
 
-// jiffy is how long the kernel's unit of processor times is.
+// jiffy is the kernel's unit of processor times.
 const jiffy = 10 * time.Millisecond
 
 // look measures a server.
@@ -73,7 +73,7 @@ func proportional(folder string) (int64, error) {
 	return 0, fmt.Errorf("%ssmaps_rollup has no Pss", folder)
 }
 
-// spent reads the processor time of a process and of its children that have ended.
+// spent reads the processor time of a process and of its ended children.
 func spent(folder string) time.Duration {
 	text, _ := os.ReadFile(folder + "stat")
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
@@ -95,7 +95,7 @@ func milliseconds(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d
 
 func microseconds(d time.Duration) string { return fmt.Sprint(d.Microseconds()) }
 
-// perSecond shows processor time of a span in ms for each second.
+// perSecond formats processor time as ms per second of span.
 func perSecond(cpu, span time.Duration) string {
 	return fmt.Sprintf("%.2f", float64(cpu.Microseconds())/1000/span.Seconds())
 }

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// steadyModels are loaded from the start to the end; the others are not.
+// steadyModels are loaded from start to end; the others are not.
 var steadyModels = []string{"identity", "doubles", "counts", "asks", "chain", "direct", "oldest", "crashes", "sleeps", "chats"}
 
-// actor is a client, or something else that happens to the server.
+// actor is a client, or another kind of load or trouble for the server.
 type actor struct {
 	count int
 	act   func(ctx context.Context, r *rand.Rand)
 }
 
-// good are the good clients.
+// good returns the good clients.
 func (k *soak) good() (all []actor) {
 	for _, c := range k.goodClients() {
 		all = append(all, actor{c.count, func(ctx context.Context, r *rand.Rand) { k.askOften(ctx, r, c) }})
@@ -23,7 +23,7 @@ func (k *soak) good() (all []actor) {
 	return all
 }
 
-// others are the hostile clients, and whatever else happens to the server.
+// others returns the hostile clients and all kinds of trouble.
 func (k *soak) others() (all []actor) {
 	for _, h := range k.hostileClients() {
 		if strings.Contains(h.name, k.only) {

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
-// amplifiers are clients whose requests are small and become much in a careless server, and
-// clients of models that have the server keep much.
+// amplifiers returns clients whose small requests become large in a careless server, and clients of
+// models that make the server hold much memory.
 func amplifiers() []hostileClient {
 	return []hostileClient{
 		{"messages of many empty fields", 3 * time.Second, emptyFields},
@@ -38,17 +38,17 @@ func amplifiers() []hostileClient {
 	}
 }
 
-// lures are models that do harm with what the server keeps for them.
+// lures are models that abuse the memory that the server keeps for them.
 var lures = []string{"hoards", "shouts", "ordered", "slow", "backlog", "ignores"}
 
-// lure loads these models for the time of the storm.
+// lure loads these models for the duration of the storm.
 func (k *soak) lure(ctx context.Context, _ *rand.Rand) {
 	for _, model := range lures {
 		k.expect(ctx, "load "+model, "/v2/repository/models/"+model+"/load", "", lostInLoad...)
 	}
 }
 
-// pauseServer stops the whole server for a while, as a machine that is suspended does.
+// pauseServer stops the whole server for a while, like a suspended machine.
 func (k *soak) pauseServer(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 15*time.Second) {
 		k.server.Signal(unix.SIGSTOP)
@@ -58,7 +58,7 @@ func (k *soak) pauseServer(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// repeated is n times a text between two others.
+// repeated returns n times a text between head and tail.
 func repeated(head, text string, n int, tail string) []byte {
 	var b bytes.Buffer
 	b.WriteString(head)
@@ -69,11 +69,11 @@ func repeated(head, text string, n int, tail string) []byte {
 	return b.Bytes()
 }
 
-// squeezed is what gzip makes of it.
+// squeezed returns the same, compressed with gzip.
 func squeezed(head, text string, n int, tail string) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, _ = io.WriteString(w, head) // a buffer takes everything
+	_, _ = io.WriteString(w, head) // a buffer accepts everything
 	for many := strings.Repeat(text, 1000); n > 0; n -= 1000 {
 		_, _ = io.WriteString(w, many)
 	}
@@ -82,7 +82,7 @@ func squeezed(head, text string, n int, tail string) []byte {
 	return b.Bytes()
 }
 
-// asIs sends messages that are compressed already.
+// asIs sends messages that are already compressed.
 type asIs struct{ encoding.Compressor }
 
 func (asIs) Name() string { return gzipped }
@@ -97,9 +97,8 @@ func (unclosed) Close() error { return nil }
 
 const gzipped = "gzip"
 
-// emptyMessages are calls, by method, each of which is a megabyte at most and has a hundred
-// million fields. A field begins with its number and kind and ends with the length of what
-// follows.
+// emptyMessages are messages, by method, of at most a megabyte with a hundred million fields each.
+// A field begins with its number and kind and ends with the length of its content.
 var emptyMessages = sync.OnceValue(func() map[string][]byte {
 	const n = 60_000_000
 	value := 2 * n
@@ -129,14 +128,14 @@ func emptyFields(k *soak, ctx context.Context, _ *rand.Rand) {
 	})
 }
 
-// halfOpenCalls begins thousands of calls on each of sixty connections and ends none.
+// halfOpenCalls opens thousands of calls on each of sixty connections and completes none.
 func halfOpenCalls(k *soak, ctx context.Context, r *rand.Rand) {
 	const path, kind = "/inference.GRPCInferenceService/ServerLive", "application/grpc"
 	head := fmt.Sprintf("\x83\x86\x04%c%s\x01\x01x\x0f\x10%c%s\x00\x02te\x08trailers", len(path), path, len(kind), kind) // RFC 7541
 	var calls bytes.Buffer
 	calls.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 	for id := 1; id < 2*4096; id += 2 {
-		calls.Write([]byte{0, 0, byte(len(head)), 1, 4, 0, 0, byte(id >> 8), byte(id)}) // HEADERS that END_HEADERS
+		calls.Write([]byte{0, 0, byte(len(head)), 1, 4, 0, 0, byte(id >> 8), byte(id)}) // HEADERS with END_HEADERS
 		calls.WriteString(head)
 	}
 	var all sync.WaitGroup
@@ -165,7 +164,7 @@ const nest = `[[[[[[[["a"]]]]]]]],`
 
 var nestedBody = sync.OnceValue(func() []byte { return repeated(`["`+nest, nest, 3<<20, `"]`) })
 
-// together sends a request five times at once and reads what comes.
+// together sends a request five times at once and reads the replies.
 func together(k *soak, ctx context.Context, parts ...[]byte) {
 	var all sync.WaitGroup
 	for range 5 {
@@ -205,7 +204,7 @@ func nestedGzip(k *soak, ctx context.Context, _ *rand.Rand) {
 
 var longText = sync.OnceValue(func() []byte { return bytes.Repeat([]byte("x"), 48<<20) })
 
-// longNames has a reply repeat a long id or a long name of a parameter, and does not read it.
+// longNames makes replies repeat a long id or a long parameter name, and does not read them.
 func longNames(k *soak, ctx context.Context, r *rand.Rand) {
 	head, tail := `{"id":"`, `",`+oneNumber+`}`
 	if r.IntN(2) == 0 {
@@ -232,7 +231,7 @@ func longNames(k *soak, ctx context.Context, r *rand.Rand) {
 	all.Wait()
 }
 
-// chat sends a body to the endpoint of OpenAI's clients and reads what comes, for as long as it may.
+// chat sends a body to the OpenAI endpoint and reads the reply until patience runs out.
 func chat(k *soak, ctx context.Context, body []byte, patience time.Duration) {
 	c := dial(ctx, k.server.openai, false)
 	if c == nil {
@@ -245,7 +244,7 @@ func chat(k *soak, ctx context.Context, body []byte, patience time.Duration) {
 	_, _ = c.Read(make([]byte, 64<<10))
 }
 
-// chatOf is a chat with more fields.
+// chatOf returns a chat with additional fields.
 func chatOf(head, text string, n int, tail string) []byte {
 	return repeated(`{"model":"chats","messages":[{"role":"user","content":"hi"}],`+head, text, n, tail+"}")
 }
@@ -277,7 +276,7 @@ func manyParts(k *soak, ctx context.Context, r *rand.Rand) {
 	chat(k, ctx, partBodies()[r.IntN(len(partBodies()))], 10*time.Second)
 }
 
-// leftChats goes away while its chat is rendered.
+// leftChats disconnects while its chat is rendered.
 func leftChats(k *soak, ctx context.Context, r *rand.Rand) {
 	chat(k, ctx, toolBodies()[r.IntN(len(toolBodies()))], time.Duration(1+r.IntN(100))*time.Millisecond)
 }
@@ -336,13 +335,13 @@ func shoutTexts(k *soak, ctx context.Context, r *rand.Rand) {
 	}
 	span := time.Duration(r.IntN(4000)) * time.Millisecond
 	_, _ = c.Write(post("shouts", "", len(body), body))
-	go func() { // the reply is not read, while others come
+	go func() { // the reply is not read while other requests arrive
 		defer c.Close()
 		wait(ctx, span)
 	}()
 }
 
-// streamOf has one stream ask a model for so many responses, and reads none.
+// streamOf makes one stream request that many responses from a model, and reads none.
 func streamOf(model string, numbersOf ...int32) func(k *soak, ctx context.Context, r *rand.Rand) {
 	return func(k *soak, ctx context.Context, _ *rand.Rand) {
 		a, err := dialGRPC(k)

@@ -26,17 +26,17 @@ import (
 // answerLimit is how long a good request may wait for its answer.
 const answerLimit = 60 * time.Second
 
-// goodClient asks for what it may ask, and knows the answers.
+// goodClient sends valid requests, and knows the answers.
 type goodClient struct {
 	name  string
 	count int
 	mean  time.Duration // between requests
-	// connect opens a connection. The function ask makes one or more requests on it and
-	// returns an answerError if the server answered one of them with an error.
+	// connect opens a connection. The function ask makes one or more requests on it, and returns an
+	// answerError if the server answered one of them with an error.
 	connect func(k *soak) (ask func(ctx context.Context, r *rand.Rand) error, closed func(), err error)
 }
 
-// answerError is an error that the server has answered with.
+// answerError is an error reply of the server.
 type answerError struct {
 	code int // of HTTP; those of gRPC are translated
 	text string
@@ -71,7 +71,7 @@ func (k *soak) goodClients() []goodClient {
 	return all
 }
 
-// askOften is the life of a good client. It connects anew now and then.
+// askOften runs a good client. It reconnects now and then.
 func (k *soak) askOften(ctx context.Context, r *rand.Rand, c goodClient) {
 	for ctx.Err() == nil {
 		ask, closed, err := c.connect(k)
@@ -80,7 +80,7 @@ func (k *soak) askOften(ctx context.Context, r *rand.Rand, c goodClient) {
 			return
 		}
 		for range 20 + r.IntN(200) {
-			// The request is not cut off by the end of the run: it has its answer to get.
+			// The end of the run does not cancel the request, because it must get its answer.
 			asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerLimit)
 			err := ask(asking, r)
 			cancel()
@@ -100,16 +100,16 @@ func (k *soak) askOften(ctx context.Context, r *rand.Rand, c goodClient) {
 	}
 }
 
-// Texts that requests inside a lost process get, with those of a sequence whose
-// state was in it, and requests for a model that is not loaded just now.
+// Errors of requests inside a lost process, of requests of a sequence whose state was in it, and of
+// requests for a model that is not loaded at the moment.
 var (
 	lostText = regexp.MustCompile(`Stub process '\w+' is not healthy\.|must specify the START flag on the first request of the sequence$`)
-	// A model says what its own request was answered.
+	// A model repeats the error of its own request.
 	withinText = regexp.MustCompile(`^doubles: (request needs|no memory|the server is short)`)
 	absentText = regexp.MustCompile(`^Request for unknown model: 'moves' (is not found|has no available versions)$`)
 )
 
-// judge says what came of a request. The text is empty for a right answer.
+// judge classifies the result of a request. The text is empty for a correct answer.
 func judge(client string, err error) (outcome, string) {
 	var answered *answerError
 	switch {
@@ -132,10 +132,9 @@ func judge(client string, err error) (outcome, string) {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// asker asks over one connection. Its methods return an answerError if that was
-// the answer.
+// asker sends requests over one connection. Its methods return an answerError for an error reply.
 type asker interface {
-	// infer sends one tensor and returns the one of the answer.
+	// infer sends one tensor and returns the tensor of the reply.
 	infer(ctx context.Context, q question) ([]byte, error)
 	close()
 }
@@ -166,7 +165,7 @@ func number(data []byte) (int32, error) {
 	return int32(binary.LittleEndian.Uint32(data)), nil
 }
 
-// askIdentity sends bytes of many sizes, on average 20 KiB and now and then 2 MiB.
+// askIdentity sends data of many sizes, on average 20 KiB and now and then 2 MiB.
 func askIdentity(a asker, ctx context.Context, r *rand.Rand) error {
 	size := 1 + r.IntN(40<<10)
 	if r.IntN(20) == 0 {
@@ -183,7 +182,7 @@ func askIdentity(a asker, ctx context.Context, r *rand.Rand) error {
 	return err
 }
 
-// askFactor wants a number to come back multiplied.
+// askFactor sends a number and expects it multiplied.
 func askFactor(model string, factor int32, batched bool) func(asker, context.Context, *rand.Rand) error {
 	return func(a asker, ctx context.Context, r *rand.Rand) error {
 		value := r.Int32N(1 << 28)
@@ -202,7 +201,7 @@ func askSleeps(a asker, ctx context.Context, r *rand.Rand) error {
 	return want(got, err, value)
 }
 
-// askSequence makes a sequence. One that has lost a request is given up.
+// askSequence runs a sequence, and abandons it when a request is lost.
 func askSequence(model string) func(asker, context.Context, *rand.Rand) error {
 	return func(a asker, ctx context.Context, r *rand.Rand) error {
 		sequence, length, sum := 1+r.Uint64N(1<<62), 1+r.IntN(8), int32(0)
@@ -231,7 +230,7 @@ func want(data []byte, err error, want int32) error {
 	return err
 }
 
-// httpAsker uses net/http, as programs do.
+// httpAsker uses net/http, like real programs.
 type httpAsker struct {
 	client *http.Client
 	base   string
@@ -350,7 +349,7 @@ func (a *grpcAsker) infer(ctx context.Context, q question) ([]byte, error) {
 	return response.GetRawOutputContents()[0], nil
 }
 
-// fromStatus tells what the server has answered from what befell the connection.
+// fromStatus distinguishes error replies of the server from connection errors.
 func fromStatus(err error) error {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -358,8 +357,8 @@ func fromStatus(err error) error {
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		// grpc-go says so itself of a connection that it has not got, or has lost.
-		// Without the preface the server has had no room for the connection, and has seen no request.
+		// grpc-go itself creates this error if it has no connection, or has lost it. Without the
+		// preface, the server had no room for the connection, and has seen no request.
 		if strings.Contains(s.Message(), "error reading server preface") {
 			return &answerError{http.StatusServiceUnavailable, s.Message()}
 		}
@@ -381,7 +380,7 @@ func fromStatus(err error) error {
 	return err
 }
 
-// connectStream asks the decoupled model, several requests on one stream.
+// connectStream sends several requests to the decoupled model on one stream.
 func connectStream(k *soak) (func(context.Context, *rand.Rand) error, func(), error) {
 	a, err := dialGRPC(k)
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostileClient does one harmful thing again and again. What the server answers is
-// its own affair, as long as it goes on.
+// hostileClient repeats one harmful action. Any reply of the server is fine, as long as it
+// continues.
 type hostileClient struct {
 	name string
-	mean time.Duration // between acts
+	mean time.Duration // between actions
 	act  func(k *soak, ctx context.Context, r *rand.Rand)
 }
 
@@ -48,7 +48,7 @@ func (k *soak) hostileClients() []hostileClient {
 	}...)
 }
 
-// annoy is the life of a hostile client.
+// annoy runs a hostile client.
 func (k *soak) annoy(ctx context.Context, r *rand.Rand, h hostileClient) {
 	for pause(ctx, r, h.mean) {
 		h.act(k, ctx, r)
@@ -56,7 +56,7 @@ func (k *soak) annoy(ctx context.Context, r *rand.Rand, h hostileClient) {
 	}
 }
 
-// socket is a connection that is closed at the latest when the run ends.
+// socket is a connection that is closed at the end of the run at the latest.
 type socket struct {
 	net.Conn
 	release func() bool
@@ -67,7 +67,7 @@ func (s *socket) Close() error {
 	return s.Conn.Close()
 }
 
-// drop closes the connection so that no port is kept for a while behind it.
+// drop closes the connection without leaving its port in TIME_WAIT.
 func (s *socket) drop() {
 	if tcp, ok := s.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -75,7 +75,7 @@ func (s *socket) drop() {
 	_ = s.Close()
 }
 
-// dial returns nil if the server does not take the connection.
+// dial returns nil if the server rejects the connection.
 func dial(ctx context.Context, address string, smallWindow bool) *socket {
 	d := net.Dialer{Timeout: 5 * time.Second}
 	if smallWindow {
@@ -90,7 +90,7 @@ func dial(ctx context.Context, address string, smallWindow bool) *socket {
 	return &socket{c, release}
 }
 
-// send writes bytes and reads what comes, up to 64 KiB.
+// send writes bytes and reads up to 64 KiB of the reply.
 func send(k *soak, ctx context.Context, request []byte) {
 	c := dial(ctx, k.server.http, false)
 	if c == nil {
@@ -104,7 +104,7 @@ func send(k *soak, ctx context.Context, request []byte) {
 	_, _ = c.Read(make([]byte, 64<<10))
 }
 
-// post is a request with a body, whose length the head claims.
+// post returns a request with a body. The head claims the given length.
 func post(model, headers string, claimed int, body string) []byte {
 	return fmt.Appendf(nil, "POST /v2/models/%s/infer HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", model, headers, claimed, body)
 }
@@ -181,7 +181,7 @@ func randomBytes(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// hugeClaims announces a body that never comes.
+// hugeClaims announces a body that never arrives.
 func hugeClaims(k *soak, ctx context.Context, r *rand.Rand) {
 	c := dial(ctx, k.server.http, false)
 	if c == nil {
@@ -266,8 +266,7 @@ func largeBodies(k *soak, ctx context.Context, _ *rand.Rand) {
 	all.Wait()
 }
 
-// connectionFlood opens more connections than the server has descriptors, and
-// leaves them idle.
+// connectionFlood opens more connections than the server has descriptors, and leaves them idle.
 func connectionFlood(k *soak, ctx context.Context, r *rand.Rand) {
 	address := []string{k.server.http, k.server.grpc}[r.IntN(2)]
 	var all []*socket
@@ -284,7 +283,7 @@ func connectionFlood(k *soak, ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// leave goes away while its request waits or executes.
+// leave disconnects while its request waits or executes.
 func leave(k *soak, ctx context.Context, r *rand.Rand) {
 	c := dial(ctx, k.server.http, false)
 	if c == nil {
@@ -300,7 +299,7 @@ func leave(k *soak, ctx context.Context, r *rand.Rand) {
 	wait(ctx, time.Duration(r.IntN(50))*time.Millisecond)
 }
 
-// unreadAnswers asks for 8 MiB and does not read them.
+// unreadAnswers requests 8 MiB and does not read them.
 func unreadAnswers(k *soak, ctx context.Context, r *rand.Rand) {
 	c := dial(ctx, k.server.http, true)
 	if c == nil {
@@ -317,14 +316,14 @@ func unreadAnswers(k *soak, ctx context.Context, r *rand.Rand) {
 	}()
 }
 
-// abandonSequences begins sequences, and more, and is not heard of again.
+// abandonSequences begins sequences, sometimes sends more, and disappears.
 func abandonSequences(k *soak, ctx context.Context, r *rand.Rand) {
 	body := fmt.Sprintf(`{"parameters":{"sequence_id":%d,"sequence_start":%v},"inputs":[{"name":"IN","datatype":"INT32","shape":[1,1],"data":[1]}]}`,
 		r.Uint64(), r.IntN(3) > 0)
 	send(k, ctx, post([]string{"direct", "oldest"}[r.IntN(2)], "", len(body), body))
 }
 
-// smallBuffers makes a socket that takes few bytes which its owner does not read.
+// smallBuffers gives a socket whose owner does not read a small receive buffer.
 func smallBuffers(_, _ string, c syscall.RawConn) error {
 	var err error
 	return errors.Join(c.Control(func(fd uintptr) {

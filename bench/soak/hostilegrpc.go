@@ -20,7 +20,7 @@ const (
 	streamMethod = "/inference.GRPCInferenceService/ModelStreamInfer"
 )
 
-// rawCodec sends bytes as they are and reads nothing of the answer.
+// rawCodec sends bytes unchanged and ignores the reply.
 type rawCodec struct{ encoding.CodecV2 }
 
 func (rawCodec) Name() string { return "proto" }
@@ -31,7 +31,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 
 func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
-// withGRPC runs an act with a connection of its own.
+// withGRPC runs an action with its own connection.
 func withGRPC(k *soak, options []grpc.DialOption, act func(a *grpcAsker)) {
 	a, err := dialGRPC(k, options...)
 	if err != nil {
@@ -41,26 +41,26 @@ func withGRPC(k *soak, options []grpc.DialOption, act func(a *grpcAsker)) {
 	act(a)
 }
 
-// encoded is a message with a mark in its id that is overwritten.
+// encoded returns a message whose id, a mark, is overwritten.
 func encoded(q question, id string) []byte {
 	m := q.message()
 	m.Id = "MARK" + id
-	b, _ := proto.Marshal(m) // its strings are sound
+	b, _ := proto.Marshal(m) // its strings are valid
 	return b
 }
 
 func invalidMessages(k *soak, ctx context.Context, r *rand.Rand) {
 	message := encoded(numbers(question{model: "asks", shape: []int64{1}}, 1), "")
 	switch r.IntN(3) {
-	case 0: // an id that is no UTF-8
+	case 0: // an id that is not UTF-8
 		for i := range len(message) - 4 {
 			if string(message[i:i+4]) == "MARK" {
 				copy(message[i:], "\xff\xfe\xed\xa0")
 			}
 		}
-	case 1: // a message that is cut
+	case 1: // a truncated message
 		message = message[:r.IntN(len(message))]
-	default: // a valid message, changed anywhere
+	default: // a valid message, changed at a random position
 		message[r.IntN(len(message))] ^= byte(1 << r.IntN(8))
 	}
 	withGRPC(k, nil, func(a *grpcAsker) {
@@ -70,8 +70,7 @@ func invalidMessages(k *soak, ctx context.Context, r *rand.Rand) {
 	})
 }
 
-// unreadStreams asks for a hundred thousand responses, several times, and reads
-// none of them.
+// unreadStreams requests a hundred thousand responses, several times, and reads none of them.
 func unreadStreams(k *soak, ctx context.Context, r *rand.Rand) {
 	a, err := dialGRPC(k, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10))
 	if err != nil {
@@ -145,7 +144,7 @@ func wrongMessages(k *soak, ctx context.Context, r *rand.Rand) {
 	})
 }
 
-// noiseHTTP2 follows the preface with frames that are sound in length alone.
+// noiseHTTP2 follows the preface with random frames that have a valid length.
 func noiseHTTP2(k *soak, ctx context.Context, r *rand.Rand) {
 	c := dial(ctx, k.server.grpc, false)
 	if c == nil {

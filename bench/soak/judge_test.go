@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestAnswersAreRightRefusedOrWrong: what a good client may be answered, and nothing else.
+// TestAnswersAreRightRefusedOrWrong covers every reply that a good client may get.
 func TestAnswersAreRightRefusedOrWrong(t *testing.T) {
 	for _, test := range []struct {
 		err  error
@@ -38,7 +38,7 @@ func TestAnswersAreRightRefusedOrWrong(t *testing.T) {
 	}
 }
 
-// TestVerdictNamesEachFault: each figure that is not as it should be is a fault of its own.
+// TestVerdictNamesEachFault checks that each wrong figure is a fault of its own.
 func TestVerdictNamesEachFault(t *testing.T) {
 	before := usage{resident: 10 << 20, shared: 8 << 20, descriptors: 100, processes: 17}
 	for name, test := range map[string]struct {

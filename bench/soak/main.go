@@ -1,13 +1,11 @@
-// Command soak serves several models to good and hostile clients at once, over
-// HTTP and gRPC, with little memory, while model processes are killed and stopped
-// at random and models are loaded, unloaded and grown. Good requests must all be
-// answered rightly, be refused with 503 or UNAVAILABLE, or have been inside a
-// process that was lost. When the clients have gone, the server must have given
-// back what it took, and when it has ended, nothing of it may be left.
+// Command soak serves several models to good and hostile clients at once, over HTTP and gRPC, with
+// little memory, while it kills and stops model processes at random, loads and unloads models, and
+// changes their number of instances. Each good request must get the right answer or be rejected
+// with 503 or UNAVAILABLE, unless it was inside a lost process. After the clients have gone, the
+// server must have released their memory. After it has stopped, nothing may be left over.
 //
-// It is run in the root of the repository and starts bin/nereid with
-// bench/soak/models. It prints a line every half minute and a summary, and exits
-// with 1 if anything was wrong.
+// Run it in the root of the repository. It starts bin/nereid with bench/soak/models, prints a line
+// every half minute and a summary, and exits with status 1 if it found a fault.
 package main
 
 import (
@@ -30,7 +28,7 @@ import (
 type settings struct {
 	binary, models, python, tokenizer string
 	span                              time.Duration
-	memory                            int64 // bytes that the server and its models may take
+	memory                            int64 // memory limit of the server and its models in bytes
 	descriptors                       uint64
 	seed                              uint64
 	log, only                         string
@@ -67,10 +65,10 @@ type soak struct {
 	server *server
 	tally  *tally
 	began  time.Time
-	took   time.Duration // the clients' part
+	took   time.Duration // of the clients' part
 }
 
-// run reports whether anything was wrong.
+// run reports whether it found a fault.
 func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	fmt.Printf("soak: %v, seed %d\n", s.span, s.seed)
 	k := &soak{settings: s, tally: newTally()}
@@ -136,7 +134,7 @@ func (k *soak) storm(parent context.Context, span time.Duration, actors []actor)
 	all.Wait()
 }
 
-// watch samples the server and prints how far everything is.
+// watch samples the server and prints the progress.
 func (k *soak) watch(ctx context.Context) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
@@ -162,7 +160,7 @@ func (k *soak) watch(ctx context.Context) {
 	}
 }
 
-// pause waits for a while that is drawn, and reports whether to go on.
+// pause waits for a random time, and reports whether to continue.
 func pause(ctx context.Context, r *rand.Rand, mean time.Duration) bool {
 	t := time.NewTimer(mean/2 + time.Duration(r.Int64N(int64(mean))))
 	defer t.Stop()

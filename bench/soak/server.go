@@ -22,14 +22,14 @@ import (
 // patience is how long a server may take to start or to end.
 const patience = 90 * time.Second
 
-// unloadTimeout is how long the server lets a model end by itself.
+// unloadTimeout is how long a model may take to end by itself.
 const unloadTimeout = 5 * time.Second
 
-// mark is in the environment of the server and of all that it starts, so that
-// what is left behind can be found.
+// mark is in the environment of the server and of all its descendants, so that leftovers can be
+// found.
 const mark = "NEREID_SOAK"
 
-// server is the one under test.
+// server is the server under test.
 type server struct {
 	*measure.Process
 	http, grpc, metrics, openai string // addresses
@@ -38,13 +38,13 @@ type server struct {
 	temporary                   string // its TMPDIR
 	logPath                     string
 	keepLog                     bool
-	names                       map[string]bool // of /dev/shm, before it started
+	names                       map[string]bool // in /dev/shm before the start
 
 	mu   sync.Mutex
-	most usage // the largest of each, ever
+	most usage // the maximum of each figure
 }
 
-// startServer starts it in a control group of its own, where one can be made.
+// startServer starts the server, in its own control group if possible.
 func startServer(ctx context.Context, s settings) (*server, error) {
 	ports, err := measure.ReservePorts(4)
 	if err != nil {
@@ -72,7 +72,7 @@ func startServer(ctx context.Context, s settings) (*server, error) {
 		}
 	}
 
-	// The shell enters the group, limits its descriptors and becomes the server.
+	// The shell joins the group, limits its descriptors and becomes the server.
 	script := `exec "$@"`
 	if s.descriptors > 0 {
 		script = fmt.Sprintf("ulimit -n %d && ", s.descriptors) + script
@@ -110,7 +110,7 @@ func startServer(ctx context.Context, s settings) (*server, error) {
 	return v, nil
 }
 
-// waitReady asks whether the server is ready until it says so, or ctx ends.
+// waitReady polls the server until it is ready, or ctx ends.
 func (v *server) waitReady(ctx context.Context) error {
 	err := v.AwaitReady(patience, func() bool {
 		status, _, err := v.get(ctx, "/v2/health/ready")
@@ -122,12 +122,12 @@ func (v *server) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// get asks over a connection of its own.
+// get sends a GET request over its own connection.
 func (v *server) get(ctx context.Context, path string) (int, string, error) {
 	return ask(ctx, http.MethodGet, "http://"+v.http+path, "")
 }
 
-// post does, too.
+// post sends a POST request over its own connection.
 func (v *server) post(ctx context.Context, path, body string) (int, string, error) {
 	return ask(ctx, http.MethodPost, "http://"+v.http+path, body)
 }
@@ -148,7 +148,7 @@ func ask(ctx context.Context, method, url, body string) (int, string, error) {
 	return response.StatusCode, string(text), err
 }
 
-// stubs are the processes of models that there are now.
+// stubs returns the current processes of models.
 func (v *server) stubs() []int {
 	tree, err := measure.Tree(v.PID())
 	if err != nil {
@@ -164,13 +164,13 @@ func (v *server) stubs() []int {
 	return stubs
 }
 
-// stop ends the server as its operator would and lists what it left behind.
+// stop stops the server like an operator and returns its leftovers.
 func (v *server) stop() (left []string, err error) {
 	v.Signal(unix.SIGTERM)
 	select {
 	case <-v.Ended():
 	case <-time.After(patience):
-		v.Signal(unix.SIGQUIT) // its stacks go to the log
+		v.Signal(unix.SIGQUIT) // prints its stacks to the log
 		v.keepLog = true
 		select {
 		case <-v.Ended():
@@ -190,7 +190,7 @@ func (v *server) stop() (left []string, err error) {
 	}
 }
 
-// remains lists what is there of a server that has ended.
+// remains lists the leftovers of a stopped server.
 func (v *server) remains() (left []string) {
 	for _, pid := range v.markedProcesses() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -203,14 +203,14 @@ func (v *server) remains() (left []string) {
 	}
 	files, _ := filepath.Glob(filepath.Join(v.temporary, "*"))
 	for _, file := range files {
-		if filepath.Base(file) != "cache" { // it is there to be kept
+		if filepath.Base(file) != "cache" { // the cache should stay
 			left = append(left, "file "+file)
 		}
 	}
 	return left
 }
 
-// markedProcesses are the processes that the server or its models started.
+// markedProcesses returns the processes started by the server or its models.
 func (v *server) markedProcesses() (pids []int) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range paths {
@@ -225,7 +225,7 @@ func (v *server) markedProcesses() (pids []int) {
 	return pids
 }
 
-// clear removes what the soak itself made, and ends what is still there.
+// clear removes the soak's own files, and kills the remaining processes.
 func (v *server) clear(keepLog bool) {
 	v.Kill()
 	for _, pid := range v.markedProcesses() {

@@ -30,11 +30,11 @@ func (k *soak) summary(before, peak, after usage, counters, earlier map[string]f
 	}
 }
 
-// insideOne is how many good requests may have been inside one lost process: a
-// batch of eight that executes, and one that was handed ahead.
+// insideOne is how many good requests may have been inside one lost process: an executing batch of
+// eight, and one queued in the process.
 const insideOne = 16
 
-// judge adds what the counts say to the faults.
+// judge adds a fault for each wrong count.
 func (k *soak) judge(before, after usage, counters, earlier map[string]float64, left []string) {
 	all := k.tally.sum()
 	if all[wrong] > 0 {

@@ -8,26 +8,26 @@ import (
 	"sync"
 )
 
-// outcome is what came of a good request.
+// outcome is the result of a good request.
 type outcome string
 
 const (
 	right   outcome = "right"
 	refused outcome = "refused" // 503, UNAVAILABLE or RESOURCE_EXHAUSTED
-	lost    outcome = "lost"    // it was inside a process that was lost
-	absent  outcome = "absent"  // its model is not loaded just now
+	lost    outcome = "lost"    // inside a process that was lost
+	absent  outcome = "absent"  // its model is not loaded at the moment
 	wrong   outcome = "wrong"
 )
 
-// maxTexts is how many different texts of one kind are kept.
+// maxTexts limits the number of distinct texts kept per kind.
 const maxTexts = 20
 
-// tally counts what is done and what comes of it.
+// tally counts actions and their results.
 type tally struct {
 	mu     sync.Mutex
 	good   map[string]map[outcome]int // by client
-	events map[string]int             // what hostile clients and trouble did
-	texts  map[outcome]map[string]int // what came with refusals and errors
+	events map[string]int             // of hostile clients and trouble
+	texts  map[outcome]map[string]int // of rejections and errors
 	faults []string
 }
 
@@ -57,7 +57,7 @@ func (t *tally) answered(client string, o outcome, text string) {
 	}
 }
 
-// event counts one act of a client or of the soak itself.
+// event counts one action of a client or of the soak itself.
 func (t *tally) event(what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,14 +70,14 @@ func (t *tally) count(what string) int {
 	return t.events[what]
 }
 
-// fault notes what makes the run fail.
+// fault records a reason for the run to fail.
 func (t *tally) fault(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.faults = append(t.faults, fmt.Sprintf(format, args...))
 }
 
-// sum counts outcomes of all good clients.
+// sum adds up the outcomes of all good clients.
 func (t *tally) sum() map[outcome]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +90,7 @@ func (t *tally) sum() map[outcome]int {
 	return all
 }
 
-// line is a short state of everything.
+// line returns a short summary of the state.
 func (t *tally) line() string {
 	all := t.sum()
 	hostile := 0
@@ -105,7 +105,7 @@ func (t *tally) line() string {
 		all[right], all[refused], all[lost], all[absent], all[wrong], hostile, t.count(killed))
 }
 
-// print writes everything that was counted.
+// print prints all counts.
 func (t *tally) print() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,7 +124,7 @@ func (t *tally) print() {
 	}
 }
 
-// verdict prints the faults and reports whether there is one.
+// verdict prints the faults and reports whether there are any.
 func (t *tally) verdict() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killed counts the processes that were killed from outside.
+// killed counts the processes killed by the soak.
 const killed = "kill processes"
 
-// kill ends a process of a model every two seconds.
+// kill kills a model process every two seconds.
 func (k *soak) kill(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 2*time.Second) {
 		if stubs := k.server.stubs(); len(stubs) > 0 && unix.Kill(stubs[r.IntN(len(stubs))], unix.SIGKILL) == nil {
@@ -23,7 +23,7 @@ func (k *soak) kill(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// freeze stops a process for a second, as a debugger or a busy machine does.
+// freeze stops a process for a second, like a debugger or a busy machine.
 func (k *soak) freeze(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 6*time.Second) {
 		stubs := k.server.stubs()
@@ -39,7 +39,7 @@ func (k *soak) freeze(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// expect makes a request of model control.
+// expect makes a model-control request.
 func (k *soak) expect(ctx context.Context, what, path, body string, fine ...string) {
 	if ctx.Err() != nil {
 		return
@@ -65,7 +65,7 @@ func (k *soak) expect(ctx context.Context, what, path, body string, fine ...stri
 // lostInLoad are parts of the errors of loads whose process was killed meanwhile.
 var lostInLoad = []string{"not healthy", "signal: killed", "stub", "SIGKILL", "was killed", "failed to poll from model repository"}
 
-// move loads and unloads a model, and another that cannot be loaded.
+// move loads and unloads a model, and tries to load a broken one.
 func (k *soak) move(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, time.Second) {
 		k.expect(ctx, "load moves", "/v2/repository/models/moves/load", "", lostInLoad...)
@@ -79,7 +79,7 @@ func (k *soak) move(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// regroup changes how many instances two models have.
+// regroup changes the number of instances of two models.
 func (k *soak) regroup(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 3*time.Second) {
 		model := []string{"identity", "doubles"}[r.IntN(2)]
@@ -88,8 +88,8 @@ func (k *soak) regroup(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// reload loads a model that serves with another configuration, so that its
-// processes are replaced while clients ask.
+// reload loads a running model with another configuration, so that its processes are replaced under
+// load.
 func (k *soak) reload(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 8*time.Second) {
 		config := fmt.Sprintf(`{"backend":"python","input":[{"name":"IN","data_type":"TYPE_INT32","dims":[1]}],`+
@@ -99,7 +99,7 @@ func (k *soak) reload(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// hang loads a model, has it execute for ever, and unloads it.
+// hang loads a model, makes it execute forever, and unloads it.
 func (k *soak) hang(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 4*time.Second) {
 		k.expect(ctx, "load hangs", "/v2/repository/models/hangs/load", "", lostInLoad...)
@@ -113,8 +113,8 @@ func (k *soak) hang(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// warm has each model answer once, so that what is made at the first request is
-// there before the server is looked at.
+// warm makes each model answer once, so that resources created by a first request exist before the
+// server is measured.
 func (k *soak) warm(ctx context.Context) error {
 	r := rand.New(rand.NewPCG(k.seed, 0))
 	for _, c := range k.goodClients() {

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage is what the server holds at one time.
+// usage is a snapshot of the server's resources.
 type usage struct {
-	resident    int64 // bytes of the server's process that are real, less shared files
-	shared      int64 // bytes of memory files that its descriptors hold
+	resident    int64 // resident bytes of the server's process, without shared files
+	shared      int64 // bytes of memory files among its descriptors
 	descriptors int   // of the server's process
-	processes   int   // below it; at rest, all that came from it
-	group       int64 // bytes of its control group, without what can be given up
+	processes   int   // below it; at rest, all of its descendants
+	group       int64 // bytes of its control group that cannot be reclaimed
 	uncharged   int64 // bytes of the server that are not charged; sampled for the maximum only
 }
 
@@ -39,7 +39,7 @@ func (u usage) String() string {
 
 func mib(n int64) string { return strconv.FormatInt((n+1<<19)>>20, 10) + " MiB" }
 
-// sample looks at the server and keeps the largest of each figure.
+// sample measures the server and keeps the maximum of each figure.
 func (v *server) sample() usage {
 	u := v.look()
 	v.mu.Lock()
@@ -90,26 +90,26 @@ func (v *server) look() (u usage) {
 	return u
 }
 
-// Bounds of what the server may hold more than before, at rest. The Go runtime never frees the
-// descriptors of goroutines and the tables of a heap that was large, and a small object that lives
-// on keeps a page: residueBound is for these.
+// Bounds on the growth of a server at rest. The Go runtime never frees goroutine descriptors and
+// the tables of a heap that was large, and a small live object keeps a whole page: residueBound
+// allows for these.
 const (
 	sharedBound      = 8 << 20
 	descriptorsBound = 8
 	residueBound     = 24 << 20
 )
 
-// returnLimit is how long it may take to give memory back to the system. The memory of the server
-// and its models is below one and a half times of what it was then.
+// returnLimit is how long it may take to return memory to the system. The memory of the server and
+// its models must fall below one and a half times the baseline.
 const returnLimit = 30 * time.Second
 
-// within reports whether a server at rest has given back what it took.
+// within reports whether a server at rest has released its memory.
 func (u usage) within(before usage) bool {
 	return u.resident < before.resident+before.resident/2+residueBound && u.group <= before.group+before.group/2 && u.shared <= before.shared+sharedBound &&
 		u.descriptors <= before.descriptors+descriptorsBound && u.processes == before.processes
 }
 
-// compare notes how much more the server has than it has charged.
+// compare records how far the server's memory exceeds its charges.
 func (v *server) compare() {
 	c, err := v.counters()
 	if err != nil {
@@ -120,8 +120,8 @@ func (v *server) compare() {
 	v.most.uncharged = max(v.most.uncharged, int64(c["nereid_memory_real_bytes"]-c["nereid_memory_bytes"]))
 }
 
-// rest brings the server back to the models and instances with which it started
-// and looks at it: once it holds what it held before, or patience has run out.
+// rest returns the server to its initial models and instances and measures it, once it is within
+// the bounds or patience has run out.
 func (v *server) rest(ctx context.Context, before *usage) (usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
@@ -167,7 +167,7 @@ func (v *server) rest(ctx context.Context, before *usage) (usage, error) {
 	}
 }
 
-// counters are the server's own metrics, summed over their labels.
+// counters returns the server's own metrics, summed over their labels.
 func (v *server) counters() (map[string]float64, error) {
 	status, text, err := ask(context.Background(), http.MethodGet, "http://"+v.metrics+"/metrics", "")
 	if err != nil || status != http.StatusOK {
@@ -189,13 +189,13 @@ func (v *server) counters() (map[string]float64, error) {
 	return sums, nil
 }
 
-// group is a control group of the memory controller, of either version.
+// group is a control group of the memory controller, version 1 or 2.
 type group struct {
 	path string
 	v2   bool
 }
 
-// makeGroup makes a group beside or below our own.
+// makeGroup creates a group beside or below our own.
 func makeGroup(limit int64) (*group, error) {
 	name := fmt.Sprintf("nereid-soak-%d", os.Getpid())
 	g := &group{path: filepath.Join("/sys/fs/cgroup", name), v2: true}
@@ -215,8 +215,7 @@ func makeGroup(limit int64) (*group, error) {
 
 func (g *group) processes() string { return filepath.Join(g.path, "cgroup.procs") }
 
-// used is what its processes hold, without pages of files, which the kernel takes
-// back when it needs them.
+// used returns the memory of its processes without file pages, which the kernel can reclaim.
 func (g *group) used() int64 {
 	stat := readNumbers(filepath.Join(g.path, "memory.stat"))
 	if g.v2 {
@@ -225,7 +224,7 @@ func (g *group) used() int64 {
 	return stat["total_rss"] + stat["total_shmem"]
 }
 
-// kills is how many processes the kernel has ended for want of memory.
+// kills returns how many processes the kernel has killed because of lack of memory.
 func (g *group) kills() int64 {
 	if g.v2 {
 		return readNumbers(filepath.Join(g.path, "memory.events"))["oom_kill"]
@@ -242,7 +241,7 @@ func (g *group) remove() {
 	}
 }
 
-// readNumbers reads lines of a name and a number.
+// readNumbers reads lines that consist of a name and a number.
 func readNumbers(path string) map[string]int64 {
 	numbers := map[string]int64{}
 	text, _ := os.ReadFile(path)

@@ -1,7 +1,5 @@
-// Command stacked measures what a batch costs that reaches its model as one
-// request, put together and taken apart by the server, beside one that the model
-// puts together and takes apart itself, with numpy. It is run in the root of the
-// repository.
+// Command stacked compares batches that the server merges into one request and splits again with
+// batches that the model itself merges and splits with numpy. Run it in the root of the repository.
 package main
 
 import (
@@ -31,19 +29,19 @@ import (
 	"github.com/nereid-serving/nereid/stub"
 )
 
-// inline is up to how many bytes a tensor travels inside the frame.
+// inline is the size up to which a tensor travels inside the frame.
 const inline = 4 << 10
 
 // poolBytes is the address space of the memory for requests.
 const poolBytes = 4 << 30
 
-// kinds are the models: who puts the batch together.
+// kinds are the models, named by the side that merges the batch.
 var kinds = []string{"itself", "server"}
 
 // settings are the flags.
 type settings struct {
 	python         string
-	seconds        float64 // for each row
+	seconds        float64 // per row
 	sizes, batches measure.Numbers
 }
 
@@ -88,7 +86,7 @@ func (s *settings) measureBatches(n int, table *measure.Table) (err error) {
 			continue
 		}
 		var all [2]measure.Times
-		// The two take turns: a machine that is slow for a while is so for both.
+		// The two take turns, so that a slow phase of the machine affects both.
 		for range 4 {
 			for i, kind := range kinds {
 				times, err := r.measure(time.Duration(s.seconds*float64(time.Second)/4), kind, n, size)
@@ -224,7 +222,7 @@ func (r *rig) close() (err error) {
 	return errors.Join(err, os.RemoveAll(r.directory))
 }
 
-// measure sends batch after batch: n requests of size bytes at once.
+// measure sends batch after batch, each of n concurrent requests of size bytes.
 func (r *rig) measure(span time.Duration, model string, n, size int) (measure.Times, error) {
 	answers := make(chan error, n)
 	send := func(response *infer.Response) {
@@ -267,7 +265,7 @@ func (r *rig) measure(span time.Duration, model string, n, size int) (measure.Ti
 		}
 		return err
 	}
-	for range 3 { // memory is made real, and the model meets its first batch
+	for range 3 { // touches the memory, and lets the model see its first batch
 		if err := once(); err != nil {
 			return measure.Times{}, err
 		}

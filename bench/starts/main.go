@@ -1,6 +1,6 @@
-// Command starts measures how long a server takes from its start until its model is ready:
-// with the server's own interpreter, in an environment that lies unpacked, and in a packed one
-// that the cache has. It is run in the root of the repository, after "make build".
+// Command starts measures how long a server takes from its start until its model is ready: with the
+// server's own interpreter, in an unpacked environment, and in a packed environment from the cache.
+// Run it in the root of the repository, after "make build".
 package main
 
 import (
@@ -77,7 +77,7 @@ func (s *settings) run() (err error) {
 		return err
 	}
 	times := make([]measure.Times, len(kinds))
-	// They take turns: a machine that is slow for a while is so for all.
+	// They take turns, so that a slow phase of the machine affects all of them.
 	for range s.rounds {
 		for i := range kinds {
 			took, err := s.start(repositories[i], cache)
@@ -101,7 +101,7 @@ func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000)
 }
 
-// writeModel makes a repository with one model, in an environment unless that is "".
+// writeModel creates a repository with one model, in an environment unless that is "".
 func writeModel(repository, environment string) error {
 	config := `backend: "python"
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]

@@ -10,8 +10,8 @@ import (
 	"os"
 )
 
-// pack writes the archive of an environment whose python is the given one. Its files are half
-// noise and half zeros, which pack as well as real ones do.
+// pack writes the archive of an environment with the given python. Half of its files is noise and
+// half is zeros, which compresses like a real environment.
 func (s *settings) pack(path string) (err error) {
 	file, err := os.Create(path)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk/conformance"
 )
 
-// Run runs the command that args, which follow `nereid backend`, name. It returns the exit status.
+// Run runs the command named by args, which follow `nereid backend`. It returns the exit status.
 func Run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := command.UntilSignal()
 	defer stop()
@@ -51,10 +51,10 @@ func testUsage(w io.Writer, flags *flag.FlagSet) {
 // models is a flag that may be given several times.
 type models []string
 
-// String is what package flag shows as the default.
+// String returns the default for package flag.
 func (m *models) String() string { return "" }
 
-// Set takes one flag.
+// Set adds the value of one flag.
 func (m *models) Set(text string) error {
 	*m = append(*m, text)
 	return nil
@@ -114,13 +114,13 @@ func test(ctx context.Context, flags *flag.FlagSet, args []string, stdout io.Wri
 	return err
 }
 
-// settingsFlag are settings of the backend.
+// settingsFlag collects settings of the backend.
 type settingsFlag map[string]string
 
-// String is what package flag shows as the default.
+// String returns the default for package flag.
 func (s *settingsFlag) String() string { return "" }
 
-// Set takes one flag.
+// Set adds the value of one flag.
 func (s *settingsFlag) Set(text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok || name == "" {

@@ -22,7 +22,7 @@ func try(args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), errs.String()
 }
 
-// build makes the program nereid_broken, and returns the folder that it lies in.
+// build builds the program nereid_broken, and returns its folder.
 func build(t *testing.T) string {
 	t.Helper()
 	directory := filepath.Join(t.TempDir(), "broken")
@@ -33,7 +33,7 @@ func build(t *testing.T) string {
 	return directory
 }
 
-// TestBrokenPluginsAreFound runs the suite over a program that breaks one rule after another.
+// TestBrokenPluginsAreFound runs the suite on a program that breaks one rule after another.
 func TestBrokenPluginsAreFound(t *testing.T) {
 	program := build(t)
 	for rule, says := range map[string]string{
@@ -72,7 +72,7 @@ func TestReportsAreReadable(t *testing.T) {
 	}
 }
 
-// TestProgramsThatEndAreFound: what a program takes down with it are its requests.
+// TestProgramsThatEndAreFound checks that a program that exits fails its requests.
 func TestProgramsThatEndAreFound(t *testing.T) {
 	status, out, errs := try("test", build(t), "--model=testdata/model", "--backend-config=break=exit")
 	if status != 1 || !strings.Contains(out, "failed    process") || errs != "" {

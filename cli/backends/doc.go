@@ -1,15 +1,14 @@
-// Package backends is the subcommand `nereid backend`: what authors of backends in Go do with their programs.
+// Package backends is the subcommand `nereid backend`, for authors of backends in Go.
 //
 //	Run ── test PATH ── conformance.Check ── plugin ── native.Backend ── process.Supervisor
 //
-// test runs the suite of package sdk/conformance over the program, in the processes and with the protocol that a server has, but
-// without one: no port is opened, and no repository is read but the models that the command line names.
+// test runs the suite of package sdk/conformance on a program, with a server's processes and
+// protocol but without a server: it opens no port, and reads no models except those on the command
+// line.
 //
-// Exit status: 0 all rules are kept, 1 a rule is broken or the suite cannot be run, 2 the command line is not understood.
+// The exit status is 0 if the program follows all rules, 1 if it breaks a rule or the suite cannot
+// run, and 2 for a bad command line. SIGINT and SIGTERM end the suite and its processes early, with
+// status 1.
 //
-// States, locks: none. SIGINT and SIGTERM end a suite early, with status 1; its processes are ended then.
-//
-// Callers: package cli, once.
-//
-// Memory: a pool of shared memory for requests, for as long as the suite runs.
+// A pool of shared memory for requests exists while the suite runs.
 package backends

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// find returns the program that a path means, and the name of its backend.
+// find returns the program at a path, and the name of its backend.
 func find(path string) (program, backend string, err error) {
 	if program, err = filepath.Abs(path); err != nil {
 		return "", "", err
@@ -42,12 +42,12 @@ func find(path string) (program, backend string, err error) {
 	return program, backend, nil
 }
 
-// modelsOf lists the models of a backend that lie in the first of the folders that has any.
+// modelsOf lists the models of a backend in the first of the folders that has any.
 func modelsOf(backend string, folders ...string) (models []string) {
 	for _, folder := range folders {
 		files, err := filepath.Glob(filepath.Join(folder, "*", "config.pbtxt"))
 		if err != nil {
-			continue // the directory's name contains the pattern
+			continue // the directory's name contains pattern characters
 		}
 		for _, file := range files {
 			text, err := os.ReadFile(file)

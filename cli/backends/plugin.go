@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// plugin runs a program as servers do. It is a conformance.Way.
+// plugin runs a program like a server. It implements conformance.Way.
 type plugin struct {
 	program  string
 	settings map[string]string
@@ -22,7 +22,7 @@ type plugin struct {
 	metrics  *metrics.Registry
 }
 
-// Of the memory for requests: how much there may be, in bytes. The suite's requests are small.
+// mostMemory is the size of the memory for requests in bytes. The suite's requests are small.
 const mostMemory = 64 << 20
 
 func newPlugin(program string, settings map[string]string) (*plugin, error) {
@@ -57,18 +57,18 @@ func (p *plugin) Open(_ string, log zerolog.Logger) (backend.Backend, func(), er
 	return opener{b, p.program}, supervisor.Close, nil
 }
 
-// told returns the backend's settings: the defaults of a server, and those of the command line.
+// told returns the backend's settings: a server's defaults, and those of the command line.
 func (p *plugin) told(string) (values map[string]string, message string) {
 	values = map[string]string{
 		"auto-complete-config": "true", "backend-directory": filepath.Dir(filepath.Dir(p.program)),
 		"min-compute-capability": "0.000000", "default-max-batch-size": "4",
 	}
 	maps.Copy(values, p.settings)
-	text, _ := json.Marshal(map[string]any{"cmdline": values}) // texts can always be written
+	text, _ := json.Marshal(map[string]any{"cmdline": values}) // strings can always be encoded
 	return values, string(text)
 }
 
-// opener opens models with the program, wherever they lie.
+// opener opens models with the program, in any directory.
 type opener struct {
 	backend *native.Backend
 	program string

@@ -76,13 +76,13 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			break // the results so far are shown
+			break // shows the results so far
 		}
 	}
 	return o.show(r, before, stdout)
 }
 
-// mostCallers is how many callers any level may have.
+// mostCallers returns the largest number of callers of any level.
 func (o *options) mostCallers() int {
 	most := 0
 	for _, l := range o.levels {
@@ -105,11 +105,11 @@ func (p *prepared) check() error {
 	return nil
 }
 
-// otherPort explains an error that is caused by a port with another protocol. It returns other errors
-// unchanged.
+// otherPort explains an error that is caused by a port with another protocol. It returns other
+// errors unchanged.
 func otherPort(err error) error {
 	switch text := err.Error(); {
-	case strings.Contains(text, "malformed HTTP response"), strings.Contains(text, "readLoopPeekFailLocked"): // as soon as a request was sent, and before
+	case strings.Contains(text, "malformed HTTP response"), strings.Contains(text, "readLoopPeekFailLocked"): // after the request was sent, or before
 		return errors.New("it speaks no HTTP/1.1; is that the port of gRPC? --protocol grpc asks it")
 	case strings.Contains(text, "server preface"):
 		return errors.New("it speaks no HTTP/2; is that the port of HTTP? --protocol http asks it")
@@ -119,7 +119,7 @@ func otherPort(err error) error {
 	return err
 }
 
-// usualSequence is how many requests a sequence has, unless the user says it.
+// usualSequence is the default number of requests per sequence.
 const usualSequence = 20
 
 // measure runs one level.
@@ -153,7 +153,8 @@ func (p *prepared) measure(ctx context.Context, t target, l level, stderr io.Wri
 	return r, err
 }
 
-// show prints the results. The exit status is that of trouble if a request failed, or if none was answered.
+// show prints the results. The exit status is StatusTrouble if a request failed, or if none was
+// answered.
 func (o *options) show(r, before *report, stdout io.Writer) error {
 	if len(r.Levels) == 0 {
 		return errors.New("it was broken off before anything was measured")
@@ -180,9 +181,9 @@ func (o *options) show(r, before *report, stdout io.Writer) error {
 	return nil
 }
 
-// line shows on a terminal how a measurement goes.
+// line shows the progress of a measurement on a terminal.
 type line struct {
-	w     io.Writer // nil: there is no terminal
+	w     io.Writer // nil without a terminal
 	shown bool
 }
 

@@ -26,7 +26,7 @@ import (
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-// TestHistogramKeepsQuantiles compares with the sorted values.
+// TestHistogramKeepsQuantiles compares quantiles with the sorted values.
 func TestHistogramKeepsQuantiles(t *testing.T) {
 	for _, most := range []int64{3, 200, 1000, 1e6, 1e12} {
 		var h, first, second histogram
@@ -67,7 +67,7 @@ func config() *kserve.ModelConfig {
 	}}
 }
 
-// TestDataOfFiles reads requests in the form of perf_analyzer.
+// TestDataOfFiles reads requests in perf_analyzer's format.
 func TestDataOfFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data.json")
 	text := `{"data": [{"F": [1, 2.5], "T": {"content": ["a", "bc"], "shape": [2]}},
@@ -94,7 +94,7 @@ func TestDataOfFiles(t *testing.T) {
 	}
 }
 
-// TestDataThatDoesNotFit wants the text to name what is wrong.
+// TestDataThatDoesNotFit checks that the error names the fault.
 func TestDataThatDoesNotFit(t *testing.T) {
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "data.json")
@@ -125,7 +125,7 @@ func TestDataThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestFilesAreElements gives a file to a BYTES input of any size.
+// TestFilesAreElements fills a BYTES input of any size with a file.
 func TestFilesAreElements(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("abc"), 0o600); err != nil {
@@ -140,7 +140,7 @@ func TestFilesAreElements(t *testing.T) {
 	}
 }
 
-// TestDimensionsOfAnySizeAreOne makes values where nothing says how many there are.
+// TestDimensionsOfAnySizeAreOne generates values for dimensions without a given size.
 func TestDimensionsOfAnySizeAreOne(t *testing.T) {
 	c := config()
 	samples, err := makeSamples(&options{batch: 2, textLength: 10}, c)
@@ -152,7 +152,7 @@ func TestDimensionsOfAnySizeAreOne(t *testing.T) {
 	}
 }
 
-// TestSpreadNeedsTwoSeconds shows none where there was one.
+// TestSpreadNeedsTwoSeconds checks that one second has no spread.
 func TestSpreadNeedsTwoSeconds(t *testing.T) {
 	var out bytes.Buffer
 	(&report{SharedMemory: "none", Levels: []*row{{level: level{Concurrency: 1}, Seconds: 1.9}, {level: level{Concurrency: 2}, Seconds: 2, Spread: .5}}}).write(&out)
@@ -162,7 +162,7 @@ func TestSpreadNeedsTwoSeconds(t *testing.T) {
 	}
 }
 
-// TestSequencesOfModels sends them where the server does not make them.
+// TestSequencesOfModels sends sequences to models whose clients create them.
 func TestSequencesOfModels(t *testing.T) {
 	for batching, want := range map[string]bool{"": false, `"sequence_batching":{"direct":{}},`: true, `"sequence_batching":{"iterative_sequence":true},`: false} {
 		var found, asked atomic.Bool
@@ -177,7 +177,8 @@ func TestSequencesOfModels(t *testing.T) {
 	}
 }
 
-// TestRecordedInputsAreSamples takes those of the model's requests, in their order; what was redacted is zeros.
+// TestRecordedInputsAreSamples reads the inputs of the model's recorded requests, in order.
+// Redacted inputs become zeros.
 func TestRecordedInputsAreSamples(t *testing.T) {
 	directory := t.TempDir()
 	for i, model := range []string{"m", "other", "m"} {
@@ -203,7 +204,7 @@ func TestRecordedInputsAreSamples(t *testing.T) {
 	}
 }
 
-// TestRandomValuesFitTheirTypes makes values of each type.
+// TestRandomValuesFitTheirTypes generates values of each type.
 func TestRandomValuesFitTheirTypes(t *testing.T) {
 	for d := infer.Bool; d <= infer.BF16; d++ {
 		c := &kserve.ModelConfig{Name: "m", Input: []*kserve.ModelInput{{Name: "X", DataType: kserve.DataType(d), Dims: []int64{7, 3}}}}
@@ -223,13 +224,13 @@ func TestRandomValuesFitTheirTypes(t *testing.T) {
 	}
 }
 
-// fake is a server of HTTP that answers as a test wants.
+// fake is an HTTP server with a handler for inferences.
 func fake(t *testing.T, infer http.HandlerFunc) (url string) {
 	t.Helper()
 	return fakeOf(t, "", infer)
 }
 
-// fakeOf is a fake whose model's configuration begins with members.
+// fakeOf is a fake whose model configuration begins with members.
 func fakeOf(t *testing.T, members string, infer http.HandlerFunc) (url string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -258,7 +259,7 @@ func bench(t *testing.T, arguments ...string) (r report, status int, stderr stri
 	return r, status, errs.String()
 }
 
-// TestErrorsAreCounted has a server refuse every third request.
+// TestErrorsAreCounted runs against a server that rejects every third request.
 func TestErrorsAreCounted(t *testing.T) {
 	var n atomic.Int64
 	url := fake(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -277,7 +278,7 @@ func TestErrorsAreCounted(t *testing.T) {
 	}
 }
 
-// TestTableWithoutAnswers has dashes where nothing was measured.
+// TestTableWithoutAnswers expects dashes for missing measurements.
 func TestTableWithoutAnswers(t *testing.T) {
 	var out bytes.Buffer
 	(&report{Model: "m", SharedMemory: "none", Levels: []*row{{level: level{Concurrency: 1}, Errors: 3, Texts: []string{"400: no"}, Where: &where{}}}}).write(&out)
@@ -286,7 +287,8 @@ func TestTableWithoutAnswers(t *testing.T) {
 	}
 }
 
-// TestLateAnswers wants a request that is not answered to fail after the time limit, and the others to go on.
+// TestLateAnswers checks that an unanswered request fails after the time limit, and the others
+// continue.
 func TestLateAnswers(t *testing.T) {
 	var n atomic.Int64
 	release := make(chan struct{})
@@ -302,7 +304,7 @@ func TestLateAnswers(t *testing.T) {
 	}
 }
 
-// TestRatesDoNotWait has a server answer slowly: as many requests are sent, by more callers.
+// TestRatesDoNotWait runs against a slow server. The rate stays the same, with more callers.
 func TestRatesDoNotWait(t *testing.T) {
 	var underWay, most atomic.Int64
 	url := fake(t, func(http.ResponseWriter, *http.Request) {
@@ -311,7 +313,7 @@ func TestRatesDoNotWait(t *testing.T) {
 				break
 			}
 		}
-		time.Sleep(100 * time.Millisecond) // the model's work
+		time.Sleep(100 * time.Millisecond) // simulates the model's work
 		underWay.Add(-1)
 	})
 	r, status, stderr := bench(t, "--url", url, "--rate=200", "--duration=1s")
@@ -323,7 +325,7 @@ func TestRatesDoNotWait(t *testing.T) {
 	}
 }
 
-// TestServersThatAreNone wants a sentence.
+// TestServersThatAreNone expects a clear error.
 func TestServersThatAreNone(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -338,7 +340,7 @@ func TestServersThatAreNone(t *testing.T) {
 	}
 }
 
-// TestPortsOfAnotherProtocol asks each endpoint for what it does not speak.
+// TestPortsOfAnotherProtocol uses the wrong protocol with each endpoint.
 func TestPortsOfAnotherProtocol(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
@@ -367,7 +369,7 @@ func TestPortsOfAnotherProtocol(t *testing.T) {
 	}
 }
 
-// TestRepliesAreBounded asks servers that answer without end.
+// TestRepliesAreBounded runs against servers with endless replies.
 func TestRepliesAreBounded(t *testing.T) {
 	endless := func(w http.ResponseWriter, r *http.Request) {
 		for block := bytes.Repeat([]byte("x"), 1<<20); r.Context().Err() == nil; {
@@ -409,7 +411,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRepliesOverGRPCAreBounded by the flag.
+// TestRepliesOverGRPCAreBounded checks the limit of the flag.
 func TestRepliesOverGRPCAreBounded(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -448,7 +450,7 @@ func (large) ModelInfer(context.Context, *kserve.ModelInferRequest) (*kserve.Mod
 	return &kserve.ModelInferResponse{Id: strings.Repeat("x", 2000)}, nil
 }
 
-// TestCommandLines wants usage, the status and a text for what is wrong.
+// TestCommandLines checks usage, status and errors.
 func TestCommandLines(t *testing.T) {
 	for arguments, want := range map[string]string{
 		"":                            "got 0 models, want the name of one",
@@ -481,7 +483,7 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// TestComparison shows ratios for levels that both runs have.
+// TestComparison shows ratios for the levels of both runs.
 func TestComparison(t *testing.T) {
 	before := &report{Model: "m", Levels: []*row{{level: level{Concurrency: 1}, InferPS: 100, Latency: quantiles{Mean: 10, P50: 8, P99: 0}}, {level: level{Rate: 5}}}}
 	now := &report{Levels: []*row{{level: level{Concurrency: 1}, InferPS: 150, Latency: quantiles{Mean: 5, P50: 8, P99: 3}}, {level: level{Concurrency: 2}}}}
@@ -501,7 +503,8 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// TestModelsThatAreNotThere wants the models that there are, the nearest first, and of one that is there why it is not ready.
+// TestModelsThatAreNotThere expects a list of the existing models, the most similar first. For a
+// model that is not ready, it expects the reason.
 func TestModelsThatAreNotThere(t *testing.T) {
 	entry := func(name, version, state, reason string) *kserve.RepositoryIndexResponse_ModelIndex {
 		return &kserve.RepositoryIndexResponse_ModelIndex{Name: name, Version: version, State: state, Reason: reason}

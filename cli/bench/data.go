@@ -16,16 +16,16 @@ import (
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-// What an input may be filled with, beside a file.
+// Fill values for an input, besides a file.
 const (
 	random = "random"
 	zero   = "zero"
 )
 
-// sample is what one request sends.
+// sample is the content of one request.
 type sample []infer.Tensor
 
-// makeSamples makes what requests send, at least one.
+// makeSamples creates the samples, at least one.
 func makeSamples(o *options, config *kserve.ModelConfig) ([]sample, error) {
 	if o.record != "" {
 		return recordedSamples(o.record, o.model)
@@ -115,7 +115,7 @@ func unknownInput(where, name string, config *kserve.ModelConfig) error {
 	return fmt.Errorf("%s names input %q, model %s has %s", where, name, config.GetName(), strings.Join(names, ", "))
 }
 
-// makeTensor makes one input; nil if it is optional and nothing was said about it.
+// makeTensor creates one input, or returns nil if it is optional and unmentioned.
 func makeTensor(o *options, config *kserve.ModelConfig, input *kserve.ModelInput, value json.RawMessage) (*infer.Tensor, error) {
 	name := input.GetName()
 	fill, asked := o.inputs[name]
@@ -144,7 +144,7 @@ func makeTensor(o *options, config *kserve.ModelConfig, input *kserve.ModelInput
 			ones[i] = max(ones[i], 1)
 			given[i] = strconv.FormatInt(ones[i], 10)
 		}
-		// A file of a BYTES input is one element; other values have a size of their own.
+		// A file for a BYTES input is one element; other values determine the size.
 		if file := strings.HasPrefix(fill, "@"); value != nil || file && t.DataType != infer.Bytes {
 			return nil, fmt.Errorf("dimension %d of %s may have any size, say which by --shape, such as --shape %s:%s", at, infer.ShapeString(t.Shape), name, strings.Join(given, ","))
 		}
@@ -177,7 +177,7 @@ func makeTensor(o *options, config *kserve.ModelConfig, input *kserve.ModelInput
 	return t, tensors.Check(t)
 }
 
-// readData reads requests in the form of perf_analyzer: {"data": [{NAME: …}, …]}, or lists of them.
+// readData reads requests in perf_analyzer's format: {"data": [{NAME: …}, …]}, or lists of them.
 func readData(path string) ([]map[string]json.RawMessage, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -207,7 +207,8 @@ func readData(path string) ([]map[string]json.RawMessage, error) {
 	return all, nil
 }
 
-// read reads a value in the form of perf_analyzer: an array, {"content": …, "shape": […]}, or {"b64": …}.
+// read reads a value in perf_analyzer's format: an array, {"content": …, "shape": […]}, or {"b64":
+// …}.
 func read(t *infer.Tensor, value json.RawMessage) error {
 	var object struct {
 		Content json.RawMessage `json:"content"`

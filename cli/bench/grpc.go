@@ -22,13 +22,13 @@ import (
 // callersPerConnection is how many callers share a connection, as in Triton's clients.
 const callersPerConnection = 6
 
-// grpcTarget is a server by gRPC.
+// grpcTarget is a server over gRPC.
 type grpcTarget struct {
 	*prepared
 	control     *grpc.ClientConn
 	client      kserve.GRPCInferenceServiceClient
 	connections []*grpc.ClientConn
-	bodies      [][]byte // of the samples, without what differs among callers
+	bodies      [][]byte // of the samples, without the parts that differ among callers
 }
 
 func newGRPCTarget(p *prepared) (*grpcTarget, error) {
@@ -58,7 +58,7 @@ func (t *grpcTarget) close() {
 	_ = t.control.Close()
 }
 
-// plain is an error of gRPC without its decoration.
+// plain returns a gRPC error without its decoration.
 func plain(err error) error {
 	if s, ok := status.FromError(err); ok {
 		return fmt.Errorf("%s: %s", s.Code(), s.Message())
@@ -128,7 +128,7 @@ func ignoreNil(err error) error {
 	return plain(err)
 }
 
-// parameters are those of requests and tensors.
+// parameters converts the parameters of requests and tensors.
 func parameters(values map[string]any) map[string]*kserve.InferParameter {
 	all := make(map[string]*kserve.InferParameter, len(values))
 	for name, value := range values {
@@ -144,7 +144,7 @@ func parameters(values map[string]any) map[string]*kserve.InferParameter {
 	return all
 }
 
-// encode makes the message of a request.
+// encode encodes a request as a message.
 func (t *grpcTarget) encode(index int, s sample, number int) ([]byte, error) {
 	m := &kserve.ModelInferRequest{ModelName: t.options.model, ModelVersion: t.options.version}
 	if t.options.protocol == protocolStream {
@@ -170,7 +170,8 @@ func (t *grpcTarget) encode(index int, s sample, number int) ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// grpcCaller sends over a connection that it shares with others, on a stream of its own if it has one.
+// grpcCaller sends requests over a shared connection, on its own stream if the protocol is
+// "stream".
 type grpcCaller struct {
 	target *grpcTarget
 	conn   *grpc.ClientConn
@@ -213,7 +214,7 @@ func (c *grpcCaller) close() {
 	}
 }
 
-// body is the message of a request. The parameters of a sequence are appended, as messages may be.
+// body returns the message of a request. Sequence parameters are appended, which protobuf allows.
 func (c *grpcCaller) body(r request) ([]byte, error) {
 	body := c.bodies[r.sample]
 	if r.sequence == 0 {
@@ -281,16 +282,16 @@ func (c *grpcCaller) exchange(ctx context.Context, body []byte) (a answer, refus
 	}
 }
 
-// lost gives the stream up.
+// lost closes the stream.
 func (c *grpcCaller) lost(err error) error {
 	if again := c.stream.RecvMsg(&kserve.ModelStreamInferResponse{}); again != nil && !errors.Is(err, again) {
-		err = again // the reason, where sending only found the end
+		err = again // the actual reason; sending reported only the end
 	}
 	c.close()
 	return brokenf("%v", plain(err))
 }
 
-// codec sends messages that are encoded already, and drops those that nobody reads.
+// codec sends encoded messages unchanged, and drops messages that are never read.
 type codec struct{}
 
 type discard struct{}

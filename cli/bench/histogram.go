@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// subBuckets is how many buckets each power of two has: a value is known to one part in 128.
+// subBuckets is the number of buckets per power of two, for a precision of 1/128.
 const subBuckets = 128
 
 // histogram counts latencies.
@@ -17,7 +17,7 @@ type histogram struct {
 	most   time.Duration
 }
 
-// bucketOf is the index of a value of ns.
+// bucketOf returns the index of the bucket for a value in ns.
 func bucketOf(ns uint64) int {
 	if ns < 2*subBuckets {
 		return int(ns)
@@ -26,7 +26,7 @@ func bucketOf(ns uint64) int {
 	return shift*subBuckets + int(ns>>shift)
 }
 
-// middleOf is the value in the middle of a bucket.
+// middleOf returns the value in the middle of a bucket.
 func middleOf(bucket int) time.Duration {
 	if bucket < 2*subBuckets {
 		return time.Duration(bucket)
@@ -59,7 +59,7 @@ func (h *histogram) merge(other *histogram) {
 	h.most = max(h.most, other.most)
 }
 
-// quantile is the value below or at which the part q of all lies; 0 of none.
+// quantile returns the value that a share q of all values does not exceed, or 0 without values.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(h.total)))
 	var seen uint64

@@ -25,14 +25,14 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Bounds of the parts of a reply that are kept, in bytes. The body of an answer is read and discarded.
+// Limits on the kept parts of a reply, in bytes. Bodies of responses are read and discarded.
 const (
 	mostControl = 64 << 20 // of a reply that is not measured
-	mostHead    = 1 << 20  // of the head of an answer
-	mostText    = 64 << 10 // of the text of an error
+	mostHead    = 1 << 20  // of the head of a response
+	mostText    = 64 << 10 // of an error's text
 )
 
-// httpTarget is a server by HTTP.
+// httpTarget is a server over HTTP.
 type httpTarget struct {
 	*prepared
 	client *http.Client
@@ -44,7 +44,7 @@ func newHTTPTarget(p *prepared) *httpTarget {
 
 func (t *httpTarget) close() { t.client.CloseIdleConnections() }
 
-// modelPath is that of the model, or of the version that was asked for.
+// modelPath returns the path of the model, or of the requested version.
 func (t *httpTarget) modelPath() string {
 	path := "/v2/models/" + url.PathEscape(t.options.model)
 	if t.options.version != "" {
@@ -99,7 +99,7 @@ func errorText(status int, body []byte) string {
 	return strconv.Itoa(status) + ": " + string(bytes.TrimSpace(body[:min(len(body), 200)]))
 }
 
-// askMessage reads a reply as the message that gRPC has for it.
+// askMessage reads a reply as the corresponding gRPC message.
 func (t *httpTarget) askMessage(ctx context.Context, path string, to proto.Message) error {
 	text, err := t.ask(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -147,17 +147,17 @@ func (t *httpTarget) unregister(ctx context.Context, name string) error {
 // httpCaller has one connection.
 type httpCaller struct {
 	target *httpTarget
-	// heads are the JSON of each sample, without the brace at its beginning: members about
-	// sequences come before it.
+	// heads are the JSON of each sample without its opening brace, because members about sequences
+	// are inserted there.
 	heads  [][]byte
 	bodies [][]byte // the tensors of each sample
 	path   string
-	host   string // of the header
+	host   string // for the Host header
 
 	conn   net.Conn
 	from   *bounded // conn, for reader
 	reader *bufio.Reader
-	unhook func() bool // of the end of the context, which ends what waits for conn
+	unhook func() bool // removes the hook that unblocks conn when the context ends
 	buffer []byte
 }
 
@@ -182,7 +182,7 @@ type jsonTensor struct {
 	Parameters map[string]any `json:"parameters,omitempty"`
 }
 
-// encode makes the head and the tensors of a request.
+// encode creates the head and the tensors of a request.
 func (t *httpTarget) encode(index int, s sample, number int) (head, body []byte, err error) {
 	var fields struct {
 		Inputs  []jsonTensor `json:"inputs"`
@@ -246,7 +246,7 @@ func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(c.target.options.timeout)); err != nil {
 		return answer{}, c.broken(err)
 	}
-	if err := ctx.Err(); err != nil { // the deadline that its end has set is gone
+	if err := ctx.Err(); err != nil { // clears the deadline that the end of the context has set
 		return answer{}, c.broken(err)
 	}
 	if _, err := (&net.Buffers{c.request(r), c.bodies[r.sample]}).WriteTo(c.conn); err != nil {
@@ -264,7 +264,7 @@ func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 		if err != nil {
 			return answer{}, c.broken(err)
 		}
-		if len(text) == mostText { // there may be more of it
+		if len(text) == mostText { // the text may be longer
 			c.close()
 		}
 		c.closeAfter(reply)
@@ -292,7 +292,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// closeAfter closes the connection if the server will.
+// closeAfter closes the connection if the server is going to.
 func (c *httpCaller) closeAfter(reply *http.Response) {
 	if reply.Close {
 		c.close()
@@ -308,7 +308,7 @@ func (c *httpCaller) broken(err error) error {
 	return brokenf("%v", err)
 }
 
-// request makes the head of a request, and the JSON before its tensors.
+// request returns the head of a request, and the JSON before its tensors.
 func (c *httpCaller) request(r request) []byte {
 	var members []byte
 	if r.sequence != 0 {

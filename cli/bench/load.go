@@ -14,18 +14,19 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// now is a clock that only goes forward, in ns.
+// now is a monotonic clock in ns.
 func now() int64 { return int64(time.Since(epoch)) }
 
 var epoch = time.Now()
 
-// mostTexts is how many different errors are told of.
+// mostTexts is how many different errors are shown.
 const mostTexts = 5
 
-// retryAfter is how long a caller waits after its connection was lost: a server that is gone is not asked as fast as it refuses.
+// retryAfter is how long a caller waits after losing its connection, so that it does not flood a
+// server that is gone.
 const retryAfter = 10 * time.Millisecond
 
-// Limits of callers where the rate is given: there are as many as requests are under way.
+// Limits on callers at a given rate, which needs as many callers as requests in flight.
 const (
 	firstCallers = 8
 	rateCallers  = 1000
@@ -34,12 +35,12 @@ const (
 // lateBy is how late a request may be sent before another caller is added.
 const lateBy = time.Millisecond
 
-// tally is what came of the requests that were measured.
+// tally counts the results of the measured requests.
 type tally struct {
 	requests, responses, errors uint64
 	latency, first              histogram
-	texts                       []string // of the first errors that differ
-	perSecond                   []uint64 // requests that ended in each second
+	texts                       []string // of the first distinct errors
+	perSecond                   []uint64 // completed requests per second
 }
 
 func (t *tally) merge(other *tally) {
@@ -70,36 +71,36 @@ type load struct {
 	level    level
 	target   target
 	samples  int
-	sequence int // requests of each sequence; 0: the model has none
+	sequence int // requests per sequence; 0: the model has none
 
-	start int64        // of the warm-up, ns of now
+	start int64        // of the warm-up, in ns of now
 	begin int64        // start of the measurement
-	end   atomic.Int64 // of it; earlier than planned if the user breaks off
+	end   atomic.Int64 // of the measurement; earlier than planned if the user interrupts it
 	stop  atomic.Bool
-	turn  atomic.Int64 // of the next request, where a rate is given
+	turn  atomic.Int64 // of the next request, at a given rate
 	ids   atomic.Uint64
 
 	mu      sync.Mutex
 	workers []*worker
-	failed  error // a caller could not be made, or panicked
+	failed  error // a caller could not be created, or panicked
 	running sync.WaitGroup
 }
 
-// worker is one caller at work.
+// worker runs one caller.
 type worker struct {
 	load   *load
 	caller caller
 	number int
 
 	sequence uint64
-	sent     int // requests of the sequence
+	sent     int // requests of the current sequence
 
 	mu    sync.Mutex
 	tally tally
 }
 
-// run measures, and returns the result and its duration in seconds.
-// Begun is called when the warm-up is over, live each second.
+// run measures, and returns the result and its duration in seconds. It calls begun after the
+// warm-up, and live each second.
 func (l *load) run(ctx context.Context, warmUp, duration time.Duration, begun func(), live func(*load)) (*tally, float64, error) {
 	l.start = now()
 	l.begin = l.start + int64(warmUp)
@@ -202,7 +203,7 @@ func (w *worker) work(ctx context.Context) {
 		}
 		var f *failure
 		if errors.As(err, &f) && f.broken {
-			w.sequence = 0 // the server has perhaps lost it
+			w.sequence = 0 // the server may have lost it
 			if !w.sleep(ctx, retryAfter) {
 				break
 			}
@@ -213,26 +214,28 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// startOf is when a request is due that is sent whatever becomes of others.
+// startOf returns the due time of a request, which does not depend on other requests.
 func (l *load) startOf(turn int64) int64 {
 	return l.start + int64(float64(turn)*1e9/l.level.Rate)
 }
 
-// timerSlack is how much too late a timer of the Go runtime may fire, which waits in whole milliseconds.
+// timerSlack is how late a timer of the Go runtime may fire, because it waits in whole
+// milliseconds.
 const timerSlack = int64(1200 * time.Microsecond)
 
-// until waits for a moment; false if ctx ends first. The last bit is slept in the kernel, to the microsecond.
+// until waits for a time, and returns false if ctx ends first. For the last part it sleeps in the
+// kernel, to the microsecond.
 func (w *worker) until(ctx context.Context, due int64) bool {
 	if wait := due - now() - timerSlack; wait > 0 && !w.sleep(ctx, time.Duration(wait)) {
 		return false
 	}
 	if wait := due - now(); wait > 0 {
-		_ = unix.Nanosleep(&unix.Timespec{Sec: wait / 1e9, Nsec: wait % 1e9}, nil) // a signal that shortens it does no harm
+		_ = unix.Nanosleep(&unix.Timespec{Sec: wait / 1e9, Nsec: wait % 1e9}, nil) // an early return because of a signal is harmless
 	}
 	return true
 }
 
-// sleep waits; false if ctx ends first.
+// sleep waits, and returns false if ctx ends first.
 func (w *worker) sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -244,7 +247,7 @@ func (w *worker) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// next says what to send.
+// next returns the next request.
 func (w *worker) next(sample int) request {
 	r := request{sample: sample}
 	if w.load.sequence == 0 {
@@ -261,7 +264,7 @@ func (w *worker) next(sample int) request {
 	return r
 }
 
-// record notes a request that has ended while it was measured.
+// record records a request that has ended during the measurement.
 func (w *worker) record(due, ended int64, a answer, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,11 +8,11 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// directory is where POSIX shared memory lies.
+// directory is the directory of POSIX shared memory.
 const directory = "/dev/shm/"
 
-// sharedMemory is where tensors lie: one region with the inputs of all samples, and one with the outputs of all
-// callers.
+// sharedMemory holds tensors: one region with the inputs of all samples, and one with the outputs
+// of all callers.
 type sharedMemory struct {
 	inputs, outputs string     // the regions, and their files
 	at              [][]extent // of inputs, by sample and input
@@ -68,7 +68,7 @@ func (m *sharedMemory) write(name string, data []byte, size int64) error {
 	return nil
 }
 
-// register tells the server of the regions.
+// register registers the regions with the server.
 func (m *sharedMemory) register(ctx context.Context, t target) error {
 	for _, name := range []string{m.inputs, m.outputs} {
 		info, err := os.Stat(directory + name)
@@ -82,7 +82,7 @@ func (m *sharedMemory) register(ctx context.Context, t target) error {
 	return nil
 }
 
-// end takes the regions back.
+// end unregisters and removes the regions.
 func (m *sharedMemory) end(ctx context.Context, t target) {
 	for _, name := range []string{m.inputs, m.outputs} {
 		_ = t.unregister(ctx, name) // the server may have gone
@@ -96,13 +96,13 @@ func (m *sharedMemory) remove() {
 	}
 }
 
-// input says where an input of a sample lies.
+// input returns the parameters with the location of a sample's input.
 func (m *sharedMemory) input(sample, index int) map[string]any {
 	e := m.at[sample][index]
 	return place(m.inputs, e.offset, e.size)
 }
 
-// output says where a caller wants an output.
+// output returns the parameters with the location of a caller's output.
 func (m *sharedMemory) output(caller, index int) map[string]any {
 	return place(m.outputs, int64(caller)*m.perCaller+int64(index)*m.outputBytes, m.outputBytes)
 }

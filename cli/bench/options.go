@@ -25,7 +25,7 @@ type options struct {
 	batch       int64
 	inputs      map[string]string // by name: random, zero, or @ and a file with the bytes
 	shapes      map[string][]int64
-	data        string // a file of perf_analyzer's form
+	data        string // in perf_analyzer's format
 	record      string // a directory of recorded requests
 	textLength  int
 	memory      string // none or system
@@ -37,7 +37,7 @@ type options struct {
 	compare     string
 }
 
-// level is one amount of load: callers at work, or requests per second.
+// level is one amount of load: concurrent callers, or requests per second.
 type level struct {
 	Concurrency int     `json:"concurrency"`
 	Rate        float64 `json:"rate,omitempty"`
@@ -56,7 +56,7 @@ const (
 	protocolStream = "stream"
 )
 
-// mostCallers bounds how many connections there may be.
+// mostCallers limits the number of connections.
 const mostCallers = 10_000
 
 // parse reads the command line.
@@ -157,7 +157,7 @@ func (o *options) check(concurrency, rate string) (err error) {
 	return nil
 }
 
-// address is that of the server, without the http:// that users may write before it; https:// stays.
+// address removes the http:// that users may write before an address; https:// stays.
 func address(given, otherwise string) string {
 	given = strings.TrimSuffix(strings.TrimPrefix(given, "http://"), "/")
 	if given == "" {
@@ -169,8 +169,8 @@ func address(given, otherwise string) string {
 // secure is the prefix of addresses that use TLS.
 const secure = "https://"
 
-// server is host and port of the server, and the TLS to reach it by: nil for none. Its certificate is checked as the machine does, or by what
-// SSL_CERT_FILE names.
+// server returns host and port of the server, and its TLS settings, or nil. The certificate is
+// verified with the system's roots, or with those in SSL_CERT_FILE.
 func (o *options) server() (address string, by *tls.Config) {
 	address, is := strings.CutPrefix(o.url, secure)
 	if !is {
@@ -183,7 +183,7 @@ func (o *options) server() (address string, by *tls.Config) {
 	return address, &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 }
 
-// numbers reads N or START:END:STEP.
+// numbers parses N or START:END:STEP.
 func numbers(text string) ([]float64, error) {
 	parts := strings.Split(text, ":")
 	values := make([]float64, len(parts))

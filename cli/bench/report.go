@@ -13,10 +13,10 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// report is all that was measured, as --json writes it.
+// report holds all results, as --json writes them.
 type report struct {
 	Model        string    `json:"model"`
-	Version      string    `json:"version,omitempty"` // that was asked for
+	Version      string    `json:"version,omitempty"` // the requested version
 	Server       string    `json:"server"`
 	URL          string    `json:"url"`
 	Protocol     string    `json:"protocol"`
@@ -30,13 +30,13 @@ type report struct {
 type row struct {
 	level
 	Seconds   float64    `json:"seconds"`
-	Requests  uint64     `json:"requests"` // that were answered without an error
+	Requests  uint64     `json:"requests"` // answered without an error
 	Responses uint64     `json:"responses"`
 	Errors    uint64     `json:"errors"`
 	Texts     []string   `json:"error_texts,omitempty"`
 	RequestPS float64    `json:"requests_per_second"`
 	InferPS   float64    `json:"inferences_per_second"`
-	Spread    float64    `json:"spread"` // of the requests in each second: half of the range, as a part of the mean
+	Spread    float64    `json:"spread"` // of the requests per second: half the range, divided by the mean
 	Latency   quantiles  `json:"latency_us"`
 	First     *quantiles `json:"first_response_us,omitempty"`
 	Where     *where     `json:"server_us,omitempty"`
@@ -63,7 +63,7 @@ func quantilesOf(h *histogram) quantiles {
 	}
 }
 
-// where is how the server spent its time, for each request in the mean.
+// where is how the server spent its time, as a mean per request.
 type where struct {
 	Total      float64 `json:"total"`
 	Queue      float64 `json:"queue"`
@@ -138,7 +138,7 @@ func rowOf(l level, t *tally, seconds float64, batch int64) *row {
 	return r
 }
 
-// write shows the results as a table, and for each level where the time went.
+// write shows the results as a table, and for each level how the time was spent.
 func (r *report) write(w io.Writer) {
 	fmt.Fprintf(w, "%s at %s (%s) over %s", r.Model, r.URL, r.Server, r.Protocol)
 	if r.Batch > 1 {
@@ -152,7 +152,7 @@ func (r *report) write(w io.Writer) {
 	fmt.Fprintln(table, "load\tinfer/s\t±\tmean\tp50\tp90\tp95\tp99\tp99.9\tmax\terrors\t")
 	for _, l := range r.Levels {
 		q := l.Latency
-		spread := "-" // a single second has none
+		spread := "-" // a single second has no spread
 		if l.Seconds >= 2 {
 			spread = fmt.Sprintf("%.0f%%", l.Spread*100)
 		}
@@ -166,13 +166,13 @@ func (r *report) write(w io.Writer) {
 		}
 		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%d\t\n", l.level, l.InferPS, spread, strings.Join(times, "\t"), l.Errors)
 	}
-	_ = table.Flush() // to w, whose errors show in nothing printed
+	_ = table.Flush() // errors of w are not reported
 	for _, l := range r.Levels {
 		l.explain(w)
 	}
 }
 
-// explain says where the time went, and what went wrong.
+// explain prints how the time was spent, and the errors.
 func (r *row) explain(w io.Writer) {
 	if r.First != nil {
 		fmt.Fprintf(w, "%s: first response after %s (p50), %s (p99); %.1f responses per request\n",
@@ -190,7 +190,7 @@ func (r *row) explain(w io.Writer) {
 	}
 }
 
-// span shows a time in microseconds with three digits.
+// span formats a time in microseconds with three digits.
 func span(us float64) string {
 	switch {
 	case us < 9.995:
@@ -219,7 +219,7 @@ func (r *report) writeJSON(path string, w io.Writer) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// readReport reads what writeJSON has written.
+// readReport reads a file of writeJSON.
 func readReport(path string) (*report, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -235,7 +235,7 @@ func readReport(path string) (*report, error) {
 	return r, nil
 }
 
-// compare shows ratios to an earlier run, for the levels that both have.
+// compare shows ratios to an earlier run, for the levels of both.
 func (r *report) compare(w io.Writer, before *report) {
 	fmt.Fprintf(w, "beside the run of %s (%s, %s):\n", before.Started.Local().Format(time.DateTime), before.Model, before.Protocol)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)

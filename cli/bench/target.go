@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// target is a server by one protocol.
+// target is a server over one protocol.
 type target interface {
 	// serverName is the name in the server's metadata.
 	serverName(ctx context.Context) (string, error)
@@ -18,21 +18,21 @@ type target interface {
 	statistics(ctx context.Context) ([]*kserve.ModelStatistics, error)
 	register(ctx context.Context, name, key string, bytes int64) error
 	unregister(ctx context.Context, name string) error
-	// prepare makes the requests that callers send, one for each sample. The caller of that number
-	// has outputs in shared memory where there is any.
+	// newCaller returns a caller with its own connection. If shared memory is used, the outputs of each
+	// number have their own part of it.
 	newCaller(number int) (caller, error)
 	close()
 }
 
 // caller sends one request at a time.
 type caller interface {
-	// call sends a request and waits for the whole answer. first is how many ns of now passed until its first response; 0
-	// where there is one only.
+	// call sends a request and waits for the complete answer. first is the time until its first
+	// response in ns, or 0 if there is only one.
 	call(ctx context.Context, r request) (a answer, err error)
 	close()
 }
 
-// request says which sample is sent, and its place in a sequence.
+// request names the sample to send, and its position in a sequence.
 type request struct {
 	sample     int
 	sequence   uint64 // 0: none
@@ -42,21 +42,21 @@ type request struct {
 // answer is the response to a request.
 type answer struct {
 	responses int
-	first     int64 // when the first response had come, ns of now
+	first     int64 // until the first response, in ns
 }
 
-// prepared is what requests are made of.
+// prepared holds everything that requests are made from.
 type prepared struct {
 	options *options
 	model   *kserve.ModelConfig
 	samples []sample
-	memory  *sharedMemory // nil: tensors travel in requests
+	memory  *sharedMemory // nil: tensors are in the requests
 }
 
-// failure is an answer that is an error.
+// failure is an error response.
 type failure struct {
 	text string
-	// broken: the connection cannot be used any more.
+	// broken means that the connection is unusable.
 	broken bool
 }
 
@@ -66,7 +66,7 @@ func brokenf(format string, args ...any) error {
 	return &failure{fmt.Sprintf(format, args...), true}
 }
 
-// newTarget connects with the server.
+// newTarget connects to the server.
 func newTarget(p *prepared) (target, error) {
 	if p.options.protocol == protocolHTTP {
 		return newHTTPTarget(p), nil

@@ -10,10 +10,10 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// mostNamed is how many models an error names.
+// mostNamed is how many models an error lists.
 const mostNamed = 10
 
-// unserved adds to the error with which a server refuses a model what that server has instead, where it says so.
+// unserved adds alternatives from the server's index to an error about a model, if there are any.
 func (p *prepared) unserved(ctx context.Context, t target, err error) error {
 	index, noIndex := t.index(ctx)
 	if noIndex != nil {

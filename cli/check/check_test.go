@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// run runs the command with the server's defaults and returns its status and what it printed. Paths are
-// shown from the repository, and what it found is in lines.
+// run runs the command with the server's defaults. It returns the status and the findings as lines,
+// with paths relative to the repository.
 func run(t *testing.T, directory string, args ...string) (status int, lines []string, stderr string) {
 	t.Helper()
 	var out, err strings.Builder
@@ -49,7 +49,7 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files map[string]string
-		want  []string // in this order; the last line, which counts, is left out
+		want  []string // in this order, without the last line, which counts
 	}{
 		{"nothing", nil, nil},
 		{"an unknown field", map[string]string{"m/config.pbtxt": "backend: \"python\"\n  inputs { }\n", "m/1/model.py": script},
@@ -198,8 +198,8 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestOneModelIsChecked names the folder of a model in several ways: its neighbours are not looked at, but for those that an
-// ensemble is composed of.
+// TestOneModelIsChecked names the folder of a model in several ways. Its neighbours are not
+// checked, except the composing models of an ensemble.
 func TestOneModelIsChecked(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{
@@ -251,7 +251,7 @@ func TestJSONHasAllFindings(t *testing.T) {
 	}
 }
 
-// TestStrictCountsWarnings has a model that is only warned of.
+// TestStrictCountsWarnings has a model with only a warning.
 func TestStrictCountsWarnings(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"bare/1/model.py": script})
@@ -262,7 +262,7 @@ func TestStrictCountsWarnings(t *testing.T) {
 	}
 }
 
-// TestWrongCommandLinesSayWhatIsWanted has no server at all.
+// TestWrongCommandLinesSayWhatIsWanted needs no server.
 func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"m/1/model.py": script, "bare/model.py": script, "file": ""})
@@ -286,7 +286,7 @@ func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 	}
 }
 
-// TestPipesHoldUpNothing replaces each file that is read by a pipe.
+// TestPipesHoldUpNothing replaces each file with a pipe.
 func TestPipesHoldUpNothing(t *testing.T) {
 	labels := two + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"labels\" }\n"
 	warm := two + "model_warmup { name: \"w\" batch_size: 1 inputs { key: \"A\" value { data_type: TYPE_FP32 dims: [ 2 ] input_data_file: \"data\" } } }\n"
@@ -331,7 +331,7 @@ func requestIn(path string) (*infer.Request, error) {
 	return readRequest(text, path, "m")
 }
 
-// TestRequestsAreReadFromJSON refuses what is no request.
+// TestRequestsAreReadFromJSON checks that invalid requests are rejected.
 func TestRequestsAreReadFromJSON(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "q.json")
 	for text, want := range map[string]string{
@@ -358,7 +358,7 @@ func TestRequestsAreReadFromJSON(t *testing.T) {
 	}
 }
 
-// TestRequestsHaveManyParameters reads more than are charged in one step.
+// TestRequestsHaveManyParameters reads more parameters than are charged in one step.
 func TestRequestsHaveManyParameters(t *testing.T) {
 	var parameters []string
 	for i := range 200 {
@@ -374,7 +374,7 @@ func TestRequestsHaveManyParameters(t *testing.T) {
 	}
 }
 
-// TestRequestsKeepTheirParameters reads all kinds of them as the server's front end does.
+// TestRequestsKeepTheirParameters reads all kinds of parameters like the server's front end.
 func TestRequestsKeepTheirParameters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "q.json")
 	text := `{"id": "q", "parameters": {"sequence_id": 3, "sequence_start": true, "priority": 2, "timeout": 500000, "mine": "x", "n": 7},
@@ -392,7 +392,8 @@ func TestRequestsKeepTheirParameters(t *testing.T) {
 	}
 }
 
-// TestRequestsAreSequencesWhereClientsMakeThem leaves them to the server with iterative_sequence.
+// TestRequestsAreSequencesWhereClientsMakeThem checks that with iterative_sequence the server
+// creates the sequences.
 func TestRequestsAreSequencesWhereClientsMakeThem(t *testing.T) {
 	for text, want := range map[string]bool{"": false, "sequence_batching { }": true, "sequence_batching { iterative_sequence: true }": false} {
 		c, err := config.ParseText("p", []byte(text))

@@ -20,8 +20,8 @@ import (
 const summary = `Reads a model repository, or one model in it, as the server would, without serving it: says what is wrong, with file, line and
 remedy, and what a Triton would do differently. All flags of the server may follow.`
 
-// ReadFlags reads a command line that has flags of its own and any of the server's, and returns the
-// other arguments. An error is flag.ErrHelp or a *command.UsageError.
+// ReadFlags parses a command line with the command's own flags and any of the server's, and returns
+// the other arguments. An error is flag.ErrHelp or a *command.UsageError.
 type ReadFlags func(own *flag.FlagSet, args []string) (names []string, server nereid.Options, err error)
 
 // options are the parsed command line.
@@ -29,7 +29,7 @@ type options struct {
 	importing, trying, writing bool
 	strict, json               bool
 	request                    string // a file
-	body                       []byte // of it
+	body                       []byte // its content
 
 	server nereid.Options
 	// models lists the models to check, including the steps of ensembles; empty: the whole repository.
@@ -66,7 +66,8 @@ func Run(args []string, read ReadFlags, stdout, stderr io.Writer) int {
 		o.body, err = readAll(o.request)
 	}
 	if err == nil {
-		// From here on the end of the command is orderly. What came before, a request from a terminal say, a signal ends at once.
+		// From here on a signal ends the command in order. Before, for example while it reads a
+		// request from a terminal, a signal kills it.
 		ctx, stop := command.UntilSignal()
 		defer stop()
 		err = o.run(ctx, stdout, stderr)
@@ -77,7 +78,7 @@ func Run(args []string, read ReadFlags, stdout, stderr io.Writer) int {
 	return command.End("nereid check", err, usage, stdout, stderr)
 }
 
-// locate finds the repository that the arguments mean: a directory of models, or that of one model.
+// locate finds the repository for the arguments: a directory of models, or of one model.
 func (o *options) locate(names []string) error {
 	if len(names) > 1 || len(names)+len(o.server.Repository.Paths) == 0 {
 		return command.Usagef("got %d directories, want one: a model repository or a model", len(names))
@@ -134,7 +135,7 @@ func (o *options) locate(names []string) error {
 	return nil
 }
 
-// isModel reports whether a directory is that of a model and not a repository of models.
+// isModel reports whether a directory is a model instead of a repository.
 func isModel(directory string) bool {
 	if isFile(filepath.Join(directory, "config.pbtxt")) {
 		return true
@@ -151,7 +152,7 @@ func isModel(directory string) bool {
 	return false
 }
 
-// numbered reports whether a name is that of a version's folder.
+// numbered reports whether a name is a version directory's.
 func numbered(name string) bool {
 	_, err := strconv.ParseUint(name, 10, 63)
 	return err == nil
@@ -162,7 +163,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// isSpecial reports whether there is something else than a file or a directory, such as a pipe.
+// isSpecial reports whether a path is neither a file nor a directory, such as a pipe.
 func isSpecial(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
@@ -188,7 +189,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// place takes file:line:column apart.
+// place splits file:line:column.
 func place(text string) (file string, line, column int) {
 	file = text
 	for range 2 {

@@ -26,7 +26,8 @@ const (
 	scriptName = "model.py"
 )
 
-// readStart returns the beginning of a file, nil if it cannot be read to its end: a pipe would block.
+// readStart returns the beginning of a file, or nil if it is not a regular file: a pipe would
+// block.
 func readStart(path string) []byte {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -51,7 +52,7 @@ func configSource(e *models.Examined) []byte {
 	return readStart(e.File)
 }
 
-// scriptOf returns the path of a version's model.py, "" if it has another backend.
+// scriptOf returns the path of a version's model.py, or "" if it has another backend.
 func scriptOf(e *models.Examined, number int64) string {
 	c := e.Description.Config
 	if c.GetBackend() != config.BackendPython {
@@ -71,7 +72,7 @@ var (
 	elsewhere       = regexp.MustCompile(`(?m)^\s*(?:from|import)\b.*\bTritonPythonModel\b|^\s*from\b.*\bimport\s+\*|^\s*class\s+TritonPythonModel\s*\(\s*\w|^\s*TritonPythonModel\s*=`)
 )
 
-// completes reports whether the model may answer to the question for auto-complete.
+// completes reports whether the model may complete its configuration.
 func (c *check) completes(e *models.Examined) bool {
 	if !e.Description.Completes() || e.Description.IsEnsemble() {
 		return false
@@ -85,7 +86,7 @@ func (c *check) completes(e *models.Examined) bool {
 	})
 }
 
-// versionFiles looks at the files of one version.
+// versionFiles checks the files of one version.
 func (c *check) versionFiles(e *models.Examined, number int64, v *version.Examination) {
 	add := func(severity, rule, file, text, remedy string) {
 		c.report.add(finding{Severity: severity, Rule: rule, Model: e.Identity.String(), File: file, Text: text, Remedy: remedy})
@@ -131,7 +132,7 @@ func unversioned(e *models.Examined, text string) string {
 	return ""
 }
 
-// strayScript says where the file that is missing in a folder may be.
+// strayScript suggests where a missing file may be.
 func (c *check) strayScript(e *models.Examined, folder, want string) string {
 	if isFile(filepath.Join(e.Directory, want)) {
 		return fmt.Sprintf("there is %s: move it into the folder", filepath.Join(e.Directory, want))
@@ -142,7 +143,7 @@ func (c *check) strayScript(e *models.Examined, folder, want string) string {
 	return "each folder of a version needs one, with a class TritonPythonModel"
 }
 
-// otherNames are names that users give a file by habit.
+// otherNames are wrong names that users often give to a file.
 var otherNames = map[string][]string{
 	configName: {"config.prototxt", "config.textproto", "model_config.pbtxt", "model.pbtxt"},
 	scriptName: {"__init__.py", "main.py"},

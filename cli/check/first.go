@@ -17,18 +17,18 @@ import (
 	"github.com/nereid-serving/nereid/models/diagnosis"
 )
 
-// guessedSize is that of inputs of which only the names are known: other than 1, so that outputs show
-// which of their dimensions follow.
+// guessedSize is the size of inputs with only a name. It is not 1, so that dimensions of outputs
+// that follow it are recognizable.
 const guessedSize = 3
 
-// writeConfig writes the config.pbtxt of a model that has none: its inputs are those of a request, and
+// writeConfig writes a config.pbtxt for a model without one: its inputs are those of a request, and
 // its outputs those of the response.
 func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
 	e := c.only()
 	path := filepath.Join(e.Directory, configName)
 	info, err := c.server.Registry().Model(c.model, infer.LatestVersion)
 	if err != nil {
-		return nil //nolint:nilerr // it could not be loaded, which has been reported
+		return nil //nolint:nilerr // it failed to load, which has been reported
 	}
 	if len(info.Config.GetInput())+len(info.Config.GetOutput()) > 0 {
 		return fmt.Errorf("model %s needs no %s: its auto_complete_config has its inputs and outputs", c.model, configName)
@@ -43,7 +43,7 @@ func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
 		if q, err = readRequest(c.body, c.request, c.model); err != nil {
 			return err
 		}
-		q.Outputs = nil // those of the model are to be found
+		q.Outputs = nil // the model's outputs are to be found
 		for i := range q.Inputs {
 			in := &q.Inputs[i]
 			written.Input = append(written.Input, &kserve.ModelInput{Name: in.Name, DataType: kserve.DataType(in.DataType), Dims: free(in.Shape)})
@@ -70,12 +70,12 @@ func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
 	return write(path, written, stdout, c.json)
 }
 
-// only is the one model that the command line names.
+// only returns the one model that the command line names.
 func (c *check) only() *models.Examined {
 	return c.found[slices.IndexFunc(c.found, func(e *models.Examined) bool { return e.Identity.Name == c.model })]
 }
 
-// free returns a shape as the dimensions of a configuration: those above 1 may be of any size.
+// free converts a shape to configuration dimensions. Dimensions above 1 become variable.
 func free(shape []int64) []int64 {
 	dims := slices.Clone(shape)
 	for i, d := range dims {
@@ -86,11 +86,11 @@ func free(shape []int64) []int64 {
 	return dims
 }
 
-// unconfigured is the log text about an output that is not in the configuration.
+// unconfigured matches the log text about an output that is not in the configuration.
 var unconfigured = regexp.MustCompile(`^output '(.+)' is not in the configuration of model `)
 
-// answered loads the model with a configuration, and puts into that the outputs with which the model
-// answers a request. The first answer tells their names, and a second one their types and shapes.
+// answered loads the model with a configuration, and adds the outputs of its response to that. A
+// first request finds their names, and a second one their types and shapes.
 func (c *check) answered(ctx context.Context, e *models.Examined, written *kserve.ModelConfig, q *infer.Request) error {
 	for range 2 {
 		given, err := config.JSON(written)
@@ -124,7 +124,7 @@ func (c *check) answered(ctx context.Context, e *models.Examined, written *kserv
 	return nil
 }
 
-// write writes a configuration as a person would.
+// write writes a configuration in the usual text form.
 func write(path string, c *kserve.ModelConfig, stdout io.Writer, quiet bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "backend: %q\n", c.GetBackend())
@@ -141,7 +141,7 @@ func write(path string, c *kserve.ModelConfig, stdout io.Writer, quiet bool) err
 	if _, err := config.ParseText(path, []byte(b.String())); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as other files of a repository
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // the usual mode of repository files
 	if err != nil {
 		return err
 	}

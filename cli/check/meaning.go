@@ -12,8 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/models/diagnosis"
 )
 
-// meaning reports settings that are almost certainly mistakes; the server logs them too when it loads the
-// model. source is the text, nil without a file; completes says that the model may change it.
+// meaning reports settings that are almost certainly mistakes; the server also logs them when it
+// loads the model. source is the text, or nil without a file; completes reports whether the model
+// may change it.
 func (c *check) meaning(e *models.Examined, source []byte, completes bool) {
 	written, err := config.ParseText(e.File, source)
 	if err != nil || source == nil {
@@ -26,7 +27,7 @@ func (c *check) meaning(e *models.Examined, source []byte, completes bool) {
 	}
 }
 
-// doubt reports a doubt about a configuration, with its line.
+// doubt reports a suspicious setting, with its line.
 func (c *check) doubt(e *models.Examined, source []byte, d diagnosis.Doubt) {
 	name, line := regexp.QuoteMeta(d.Name), 0
 	switch d.Rule {
@@ -46,10 +47,11 @@ func (c *check) doubt(e *models.Examined, source []byte, d diagnosis.Doubt) {
 	c.report.add(finding{Severity: severityWarning, Rule: d.Rule, Model: e.Identity.String(), File: e.File, Line: line, Text: d.Text, Remedy: d.Remedy})
 }
 
-// listed begins an input or an output, or gives a name.
+// listed matches the beginning of an input or an output, or a name.
 var listed = regexp.MustCompile(`\b(input|output)\s*:?\s*[\[{]|\b(?:batch_input|batch_output|control_input|model_warmup|state|ensemble_scheduling)\s*:?\s*[\[{]|\bname\s*:\s*["']([^"'\n]*)["']`)
 
-// definition returns the line of the nth tensor of a name among the inputs or the outputs, from 1; 0 if it is not found.
+// definition returns the line of the nth tensor of a name, counted from 1, among the inputs or the
+// outputs, or 0.
 func definition(source []byte, kind, name string, nth int) int {
 	within := ""
 	for i, line := range bytes.Split(source, []byte("\n")) {
@@ -82,7 +84,7 @@ func firstLine(source []byte, patterns ...string) int {
 	return 0
 }
 
-// versionNames are the folders of versions in a model's directory, in the order of their numbers.
+// versionNames lists the version directories of a model in the order of their numbers.
 func versionNames(directory string) (names []string) {
 	entries, err := os.ReadDir(directory)
 	if err != nil {

@@ -12,26 +12,26 @@ import (
 	"github.com/nereid-serving/nereid/models/diagnosis"
 )
 
-// Severities of findings, the worst first.
+// Severities of findings, most severe first.
 const (
 	severityError   = "error"
 	severityWarning = "warning"
 	severityTriton  = "triton"
 )
 
-// finding is one thing that was found. Texts are one line.
+// finding is one result of the check. Texts are single lines.
 type finding struct {
 	Severity string `json:"severity"`
 	Rule     string `json:"rule"`
 	Model    string `json:"model,omitempty"`
 	File     string `json:"file,omitempty"` // a file or a directory, as the user would write it
-	Line     int    `json:"line,omitempty"` // from 1; 0 if it is not known
+	Line     int    `json:"line,omitempty"` // from 1; 0 if unknown
 	Column   int    `json:"column,omitempty"`
 	Text     string `json:"text"`
 	Remedy   string `json:"remedy,omitempty"`
 }
 
-// String is the finding as compilers print theirs.
+// String formats the finding like a compiler message.
 func (f *finding) String() string {
 	var b strings.Builder
 	where := cmp.Or(f.File, f.Model)
@@ -58,11 +58,11 @@ type modelReport struct {
 	Directory string  `json:"directory,omitempty"`
 	Versions  []int64 `json:"versions"`
 	Backend   string  `json:"backend,omitempty"`
-	Loaded    *bool   `json:"loaded,omitempty"` // nil: it was not to be loaded
+	Loaded    *bool   `json:"loaded,omitempty"` // nil: loading was not requested
 	Tried     string  `json:"tried,omitempty"`  // "warm-up", "request" or "failed"
 }
 
-// report is all that the command has found.
+// report holds all findings.
 type report struct {
 	Models   []*modelReport `json:"models"`
 	Findings []*finding     `json:"findings"`
@@ -84,19 +84,19 @@ func (r *report) hasError(model string) bool {
 	return slices.ContainsFunc(r.Findings, func(f *finding) bool { return f.Model == model && f.Severity == severityError })
 }
 
-// hasText reports whether a finding says the same, perhaps with more around it.
+// hasText reports whether a finding contains the text.
 func (r *report) hasText(text string) bool {
 	return slices.ContainsFunc(r.Findings, func(f *finding) bool { return strings.Contains(f.Text, strings.TrimSpace(text)) })
 }
 
-// isDoubt reports whether a line of the log is one with which the server tells a warning that is here already.
+// isDoubt reports whether a log line repeats a warning that is already a finding.
 func (r *report) isDoubt(line string) bool {
 	return slices.ContainsFunc(r.Findings, func(f *finding) bool {
 		return f.Severity == severityWarning && strings.HasSuffix(line, "'"+f.Model+"': "+diagnosis.Doubt{Text: f.Text, Remedy: f.Remedy}.String())
 	})
 }
 
-// finish sorts the findings by model and place, leaves each once, and counts.
+// finish sorts the findings by model and position, removes duplicates, and counts.
 func (r *report) finish() {
 	slices.SortStableFunc(r.Findings, func(a, b *finding) int {
 		return cmp.Or(strings.Compare(a.Model, b.Model), strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

@@ -16,12 +16,12 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// textBytes is how long each random element of a BYTES input is.
+// textBytes is the length of each random element of a BYTES input.
 const textBytes = 8
 
-// randomRequest makes a request that a configuration allows: a batch of 1, 1 for dimensions of any
-// size, without optional inputs. It is a sequence of its own for a model that is served by sequences; with iterative_sequence
-// the server makes them.
+// randomRequest creates a request that a configuration allows: a batch of 1, size 1 for variable
+// dimensions, without optional inputs. For a sequence model it is a complete sequence, unless
+// iterative_sequence makes the server create it.
 func randomRequest(c *kserve.ModelConfig) (*infer.Request, error) {
 	q := &infer.Request{Model: c.GetName(), Version: infer.LatestVersion}
 	if s := c.GetSequenceBatching(); s != nil && !s.GetIterativeSequence() {
@@ -97,7 +97,7 @@ func readRequest(text []byte, path, model string) (*infer.Request, error) {
 			return nil, fmt.Errorf("%s: an output has no name", path)
 		}
 		for name := range out.Parameters {
-			if name != "binary_data" { // which is about the form of an answer that is not shown
+			if name != "binary_data" { // it concerns only the encoding of the response
 				return nil, fmt.Errorf("%s: output %s has the parameter %s, want its name alone: classification and shared memory are not tried", path, out.Name, name)
 			}
 		}
@@ -113,8 +113,8 @@ func readAll(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// ask sends a request to the server's models, and returns the outputs of its first response as a client
-// would see them, without bytes.
+// ask sends a request to the server's models, and returns the outputs of its first response as a
+// client would see them, without data.
 func (c *check) ask(ctx context.Context, q *infer.Request) (outputs []infer.Tensor, err error) {
 	if q.Inputs == nil {
 		q.Inputs = []infer.Tensor{}
@@ -139,13 +139,13 @@ func (c *check) ask(ctx context.Context, q *infer.Request) (outputs []infer.Tens
 	return outputs, err
 }
 
-// codeFault is in the text of an exception that comes of the code, whatever the values are.
+// codeFault matches exceptions caused by the code, whatever the values are.
 var codeFault = regexp.MustCompile(`\b(?:AttributeError|ImportError|IndentationError|ModuleNotFoundError|NameError|NotImplementedError|SyntaxError|UnboundLocalError): `)
 
-// sequenceCode is in a model.py that tells sequences apart itself.
+// sequenceCode matches a model.py that distinguishes sequences itself.
 var sequenceCode = regexp.MustCompile(`(?m)^[^#\n]*\.correlation_id\(`)
 
-// try sends each model that has been loaded a request, unless its warm-up has.
+// try sends a request to each loaded model, unless its warm-up has sent one.
 func (c *check) try(ctx context.Context) error {
 	for _, e := range c.found {
 		m := c.modelReport(e)
@@ -154,14 +154,14 @@ func (c *check) try(ctx context.Context) error {
 		}
 		info, err := c.server.Registry().Model(e.Identity.Name, infer.LatestVersion)
 		if err != nil {
-			continue // its name is in several repositories
+			continue // several repositories have a model of this name
 		}
 		if c.request == "" && slices.ContainsFunc(info.Config.GetModelWarmup(), func(w *kserve.ModelWarmup) bool { return w.GetBatchSize() > 0 }) {
 			m.Tried = "warm-up"
 			continue
 		}
 		if len(info.Config.GetInput())+len(info.Config.GetOutput()) == 0 && c.request == "" {
-			continue // which has been warned of
+			continue // a warning has been reported
 		}
 		var q *infer.Request
 		if c.request != "" {

@@ -33,16 +33,17 @@ type check struct {
 	log    *capture
 	server *nereid.Server
 	found  []*models.Examined
-	// uncopied is why models of object stores could not be copied, by the path of their copy, which is empty.
+	// uncopied holds the errors of models that could not be copied from object stores, by the path
+	// of the copy, which is empty.
 	uncopied map[string]error
 }
 
-// everything makes a server without endpoints, asks it, and ends it.
+// everything creates a server without endpoints, runs the checks, and closes it.
 func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	o := c.options.server
 	o.HTTP.Allow, o.HTTPS.Allow, o.GRPC.Allow = false, false, false
 	o.SageMaker.Allow, o.VertexAI.Allow, o.OpenAI.Allow = false, false, false
-	o.Metrics.Series.GPU = false // the rest of it is as given, since models may have metrics of their own; it does not listen either
+	o.Metrics.Series.GPU = false // other metrics settings stay, because models may have metrics; nothing listens
 	o.Trace = tracing.Config{}
 	o.ExitOnError, o.SoleParent = true, true
 	o.Logger, o.Stdout, o.Stderr = zerolog.New(c.log).Level(zerolog.WarnLevel), stderr, stderr
@@ -91,8 +92,9 @@ func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err e
 	return ctx.Err()
 }
 
-// notThere says that no repository has a model which the command line names, and which one it may mean. Given are the
-// repositories as the command line names them, of which some may lie in stores; read are their directories here.
+// notThere returns an error about a model that is in no repository, and suggests a similar one.
+// given holds the repositories as written on the command line, some of them in object stores; read
+// holds their directories.
 func notThere(name string, read, given []string) error {
 	var known []string
 	for _, path := range read {
@@ -117,7 +119,7 @@ func notThere(name string, read, given []string) error {
 	return command.Usagef("--model is %q, which %s does not have", name, strings.Join(places, ", "))
 }
 
-// examined reports the findings about the files of a model.
+// examined reports the findings about a model's files.
 func (c *check) examined(e *models.Examined) {
 	m := &modelReport{Name: e.Identity.String(), Directory: filepath.Clean(e.Directory), Versions: []int64{}}
 	c.report.Models = append(c.report.Models, m)
@@ -146,7 +148,7 @@ func (c *check) examined(e *models.Examined) {
 		case v.Incomplete == nil:
 		case !completes:
 			c.fault(e, source, severityError, "config", v.Incomplete)
-		case !c.importing: // or its own word follows
+		case !c.importing: // otherwise the load reports the error
 			f := c.faultOf(e, source, severityWarning, "incomplete", v.Incomplete)
 			f.Remedy = "the model may complete it when it is loaded: --import asks it"
 			c.report.add(f)
@@ -158,7 +160,7 @@ func (c *check) examined(e *models.Examined) {
 	c.triton(e, source)
 }
 
-// fault reports an error of the server about a model.
+// fault reports an error from the server about a model.
 func (c *check) fault(e *models.Examined, source []byte, severity, rule string, err error) {
 	c.report.add(c.faultOf(e, source, severity, rule, err))
 }
@@ -167,7 +169,7 @@ func (c *check) faultOf(e *models.Examined, source []byte, severity, rule string
 	return c.findingOf(e, source, severity, rule, diagnosis.Of(e.Identity.String(), e.Directory, e.File, err))
 }
 
-// findingOf makes a finding of a fault, with the line that it speaks of.
+// findingOf converts a fault to a finding, with the line that it refers to.
 func (c *check) findingOf(e *models.Examined, source []byte, severity, rule string, fault diagnosis.Fault) finding {
 	f := finding{Severity: severity, Rule: rule, Model: fault.Model, Text: fault.Reason, Remedy: fault.Remedy}
 	f.File, f.Line, f.Column = place(fault.Place)
@@ -183,7 +185,7 @@ func (c *check) findingOf(e *models.Examined, source []byte, severity, rule stri
 	return f
 }
 
-// meant says which model a name that is not there may mean.
+// meant suggests a model for an unknown name.
 func (c *check) meant(name string) string {
 	var known []string
 	for _, e := range c.found {
@@ -197,7 +199,7 @@ func (c *check) meant(name string) string {
 	return "the repository needs a folder " + name
 }
 
-// spokenOf are fields that texts speak of without naming them.
+// spokenOf maps texts to the fields that they refer to without naming them.
 var spokenOf = []struct{ text, field string }{
 	{"canonical path for", "EXECUTION_ENV_PATH"},
 	{"Python environment", "EXECUTION_ENV_PATH"},
@@ -218,8 +220,8 @@ var spokenOf = []struct{ text, field string }{
 	{"is specified for model", "version_policy"},
 }
 
-// lineOf returns the configuration and the line in it that a text speaks of; without a configuration
-// the model's directory.
+// lineOf returns the configuration and the line in it that a text refers to, or the model's
+// directory if there is no configuration.
 func (c *check) lineOf(e *models.Examined, source []byte, text string) (file string, line int) {
 	if source == nil {
 		return e.Directory, 0
@@ -254,7 +256,7 @@ func (c *check) warn(e *models.Examined, source []byte, text string) {
 	c.report.add(f)
 }
 
-// load loads the models, and asks them.
+// load loads the models, and sends them requests.
 func (c *check) load(ctx context.Context, stdout io.Writer) error {
 	if c.writing && configSource(c.only()) != nil {
 		return fmt.Errorf("%s is there: --write-config changes no file", c.only().File)
@@ -285,14 +287,14 @@ func (c *check) load(ctx context.Context, stdout io.Writer) error {
 	return nil
 }
 
-// notLoaded reports why a model could not be loaded, unless its files have told so.
+// notLoaded reports why a model could not be loaded, unless the check of its files has.
 func (c *check) notLoaded(fault diagnosis.Fault) {
 	if c.report.hasError(fault.Model) {
 		return
 	}
 	at := slices.IndexFunc(c.found, func(e *models.Examined) bool { return e.Identity.String() == fault.Model })
 	if at < 0 && c.report.hasText(fault.Model) {
-		return // an ensemble has told of it
+		return // the finding of an ensemble has the reason
 	}
 	if at < 0 {
 		file, line, column := place(fault.Place)
@@ -310,7 +312,7 @@ func (c *check) modelReport(e *models.Examined) *modelReport {
 	return c.report.Models[at]
 }
 
-// shown is a file below the directory of a model as the user would write it.
+// shown returns a file below a model's directory as the user would write it.
 func (c *check) shown(e *models.Examined, file string) string {
 	if e.Description == nil {
 		return file
@@ -334,7 +336,7 @@ type logLine struct {
 // mostLines is the maximum number of kept log lines.
 const mostLines = 10_000
 
-// Write takes one line of zerolog's.
+// Write receives one line from zerolog.
 func (c *capture) Write(line []byte) (int, error) {
 	var l logLine
 	if json.Unmarshal(line, &l) == nil {
@@ -347,7 +349,7 @@ func (c *capture) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// forget returns the lines, and keeps none of them.
+// forget returns the lines and removes them.
 func (c *capture) forget() []logLine {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -356,8 +358,8 @@ func (c *capture) forget() []logLine {
 	return lines
 }
 
-// told reports the warnings of the log, with the models that they name. Its errors are those of the
-// load, which have been reported with their place.
+// told reports the warnings of the log, with the models that they name. Errors of the log are those
+// of loads, which have been reported with their positions.
 func (c *check) told() {
 	for _, l := range c.log.forget() {
 		if l.Level != "warn" || c.report.hasText(l.Message) || c.report.isDoubt(l.Message) || strings.HasPrefix(l.Message, "model '") && strings.Contains(l.Message, "has no inputs and no outputs") {

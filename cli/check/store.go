@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// fetch copies repositories that lie in object stores, whole, and has o name the copies. Restore removes them, and has the
-// report name the stores in their place.
+// fetch copies whole repositories from object stores, and replaces them in o with the copies.
+// restore removes the copies, and replaces their paths in the report with the stores.
 func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), err error) {
 	var urls []string
 	var named []objectstore.Location
@@ -43,7 +43,8 @@ func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), e
 	c.uncopied = faults
 	open := o.Repository.Objects
 	o.Repository.Objects = func(ctx context.Context, l objectstore.Location) (objectstore.Bucket, error) {
-		// The operator has named these, though the repositories are directories from here on.
+		// The operator has named these stores, though from here on the repositories are
+		// directories.
 		l.Named = l.Named || slices.ContainsFunc(named, func(n objectstore.Location) bool { return strings.EqualFold(n.Endpoint, l.Endpoint) })
 		return open(ctx, l)
 	}
@@ -53,7 +54,7 @@ func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), e
 		location, remote, _ := objectstore.Parse(path)
 		for url, directory := range directories {
 			fetched, _, _ := objectstore.Parse(url)
-			if !remote || !fetched.Same(location) { // a place that is named twice is fetched once
+			if !remote || !fetched.Same(location) { // a location that is named twice is fetched once
 				continue
 			}
 			o.Repository.Paths[i] = directory
@@ -69,14 +70,15 @@ func (c *check) fetch(ctx context.Context, o *nereid.Options) (restore func(), e
 // errFound ends a listing.
 var errFound = errors.New("found")
 
-// noModel refuses the URL of a model, or of a version, in place of a repository's. A store that does not answer is no such case.
+// noModel rejects the URL of a model or of a version, because a repository is needed. An
+// unreachable store is not an error here.
 func noModel(ctx context.Context, open objectstore.Opener, l objectstore.Location) error {
 	if open == nil {
 		return nil
 	}
 	bucket, err := open(ctx, l)
 	if err != nil {
-		return nil //nolint:nilerr // repository.Open says it
+		return nil //nolint:nilerr // repository.Open reports it
 	}
 	defer bucket.Close()
 	has := func(name string) bool {
@@ -100,7 +102,7 @@ func noModel(ctx context.Context, open objectstore.Opener, l objectstore.Locatio
 	return nil
 }
 
-// rename has the report name other places.
+// rename replaces paths in the report.
 func (r *report) rename(names *strings.Replacer) {
 	for _, m := range r.Models {
 		m.Directory = names.Replace(m.Directory)

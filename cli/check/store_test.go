@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// sealed is a store that lets no one read some of its objects.
+// sealed is a store with unreadable objects.
 type sealed struct {
 	objectstore.Bucket
 	store *mirrortest.Store
@@ -32,7 +32,8 @@ func (s sealed) Open(ctx context.Context, o objectstore.Object) (io.ReadCloser, 
 	return s.Bucket.Open(ctx, o)
 }
 
-// TestStoreTellsOfEachModel: what cannot be copied is a finding of that model, and the others are examined.
+// TestStoreTellsOfEachModel checks that a failed copy is a finding of its model, and the other
+// models are examined.
 func TestStoreTellsOfEachModel(t *testing.T) {
 	store := mirrortest.New()
 	for key, text := range map[string]string{
@@ -89,7 +90,8 @@ func checkStore(open objectstore.Opener, args ...string) (status int, stdout, st
 	return status, out.String(), errs.String()
 }
 
-// TestStoreOfOneModel names the repository to give in place of a model, or of a version.
+// TestStoreOfOneModel checks that the error for the URL of a model or of a version names the
+// repository to use.
 func TestStoreOfOneModel(t *testing.T) {
 	for _, test := range []struct {
 		url, key, want string
@@ -109,7 +111,8 @@ func TestStoreOfOneModel(t *testing.T) {
 	}
 }
 
-// TestStoreHasNoSuchModel names the store, without what is secret in its URL, and not the copies of its models.
+// TestStoreHasNoSuchModel checks that the error names the store, without secrets from its URL and
+// without paths of copies.
 func TestStoreHasNoSuchModel(t *testing.T) {
 	store := mirrortest.New()
 	store.Put("greeter/config.pbtxt", two)
@@ -121,7 +124,8 @@ func TestStoreHasNoSuchModel(t *testing.T) {
 	}
 }
 
-// TestStoreHasEnvironmentsBesideModels: they are fetched with the models, and what is not there is a finding of its model.
+// TestStoreHasEnvironmentsBesideModels checks that environments are fetched with the models, and
+// that a missing one is a finding of its model.
 func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 	in := func(value string) string {
 		return two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"" + value + "\" } }\n"
@@ -158,8 +162,8 @@ func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 	}
 }
 
-// TestModelsNameStoresInVain: a static look at a directory asks no store, and an endpoint that only a model names
-// is not marked as named by the operator.
+// TestModelsNameStoresInVain checks that a static check of a directory contacts no store, and that
+// an endpoint that only a model names is not treated as named by the operator.
 func TestModelsNameStoresInVain(t *testing.T) {
 	in := func(endpoint string) string {
 		return two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"s3://" + endpoint + "/bucket/env.tar.gz\" } }\n"
@@ -207,7 +211,7 @@ func TestModelsNameStoresInVain(t *testing.T) {
 	}
 }
 
-// below is a directory of a store whose keys are those of the repository.
+// below is a directory of a store with the keys of the repository.
 type below struct {
 	objectstore.Bucket
 	directory string
@@ -229,7 +233,8 @@ func (b below) Open(ctx context.Context, o objectstore.Object) (io.ReadCloser, e
 	return b.Bucket.Open(ctx, o)
 }
 
-// TestStoreTellsOfWrongSums by the model, be it of a configuration or of another file, and the others are examined.
+// TestStoreTellsOfWrongSums checks that a wrong checksum of a configuration or of another file is
+// reported with its model, and that the other models are examined.
 func TestStoreTellsOfWrongSums(t *testing.T) {
 	store := mirrortest.New()
 	for key, text := range map[string]string{

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
-// ownParameters are parameters of models that Triton passes over.
+// ownParameters are parameters of models that Triton ignores.
 var ownParameters = []string{"ASYNC_EXECUTE_OVERLAP", "BATCH_MODE", "BATCH_PAD_VALUE", "BATCH_RAGGED", "BATCH_STRATEGY", "MAX_BATCH_VOLUME_BYTES"}
 
 var (
@@ -74,11 +74,11 @@ func (c *check) triton(e *models.Examined, source []byte) {
 	}
 }
 
-// environmentText says why Triton would refuse an execution environment, "" if it would not.
+// environmentText says why Triton would reject an execution environment, or returns "".
 func environmentText(value, directory string) string {
 	place, err := conda.Locate(value, directory)
 	if err != nil {
-		return "" // it is refused here, too
+		return "" // it is rejected here as well
 	}
 	switch place.Kind {
 	case conda.Archive:
@@ -95,7 +95,7 @@ func environmentText(value, directory string) string {
 	return ""
 }
 
-// folders reports the folders of repositories that are no models here, and are in Triton.
+// folders reports folders of repositories that are models in Triton but not here.
 func (c *check) folders(paths []string) {
 	for _, path := range paths {
 		entries, err := os.ReadDir(path)

@@ -1,6 +1,6 @@
-// Package command has what subcommands of the command line have in common: flags that may stand between
-// and behind other arguments, usage, and exit statuses. A usage is written for people, or described for
-// completion and the manual page (Describe), from one source. The package has no state.
+// Package command is shared by the subcommands: flags anywhere on the command line, usage texts,
+// and exit statuses. A usage is either printed or described for completion and the manual page
+// (Describe), from one source. The package has no state.
 package command
 
 import (
@@ -16,19 +16,19 @@ import (
 	"github.com/nereid-serving/nereid/internal/spelling"
 )
 
-// The exit statuses.
+// Exit statuses.
 const (
 	StatusOK      = 0
-	StatusTrouble = 1 // the command has found or met a problem
-	StatusUsage   = 2 // the command line is not understood
+	StatusTrouble = 1 // the command found a problem or failed
+	StatusUsage   = 2 // the command line is not valid
 )
 
-// UsageError is a command line that is not understood.
+// UsageError is the error for a bad command line.
 type UsageError struct{ Text string }
 
 func (e *UsageError) Error() string { return e.Text }
 
-// Usagef makes a UsageError.
+// Usagef creates a UsageError.
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
 // ErrTrouble ends a command that has already printed the problem.
@@ -37,12 +37,12 @@ var ErrTrouble = errors.New("trouble")
 // Flags returns an empty set of flags that prints nothing by itself.
 func Flags(name string) *flag.FlagSet {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // it would print the usage before we know where to
+	flags.SetOutput(io.Discard) // it would print the usage before the output is known
 	return flags
 }
 
-// Parse reads the flags, which may stand between and behind other arguments, and returns the latter. An
-// error is flag.ErrHelp or a *UsageError.
+// Parse parses flags, which may stand between and after other arguments, and returns the other
+// arguments. An error is flag.ErrHelp or a *UsageError.
 func Parse(flags *flag.FlagSet, args []string) (names []string, err error) {
 	for {
 		if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -59,13 +59,13 @@ func Parse(flags *flag.FlagSet, args []string) (names []string, err error) {
 	}
 }
 
-// undefined begins what package flag says of a flag that is not there.
+// undefined is the beginning of package flag's error for an unknown flag.
 const undefined = "flag provided but not defined: "
 
-// flagName is where package flag names a flag, with one dash.
+// flagName matches the place of a flag's name, with one dash, in package flag's errors.
 var flagName = regexp.MustCompile(`(^flag provided but not defined: |^flag needs an argument: | for flag | for )-([^\s:]+)(: parse error$)?`)
 
-// complaint is an error of package flag with flags as the usage writes them.
+// complaint returns an error of package flag with flags spelled as in the usage.
 func complaint(flags *flag.FlagSet, err error) string {
 	text := err.Error()
 	at := flagName.FindStringSubmatchIndex(text)
@@ -98,14 +98,14 @@ func complaint(flags *flag.FlagSet, err error) string {
 	return dashed
 }
 
-// choice is the value of a flag that can be one of a few.
+// choice is the value of a flag with a fixed set of values.
 type choice struct {
 	to     *string
 	values []string
 }
 
 func (c choice) String() string {
-	if c.to == nil { // of package flag's zero value
+	if c.to == nil { // package flag calls it on a zero value
 		return ""
 	}
 	return *c.to
@@ -116,7 +116,8 @@ func (c choice) Set(value string) error {
 	return nil
 }
 
-// Choice adds a flag for one of some values, which completion offers. Others are the command's to refuse.
+// Choice adds a flag with a fixed set of values, which completion offers. The command itself
+// rejects other values.
 func Choice(flags *flag.FlagSet, to *string, name, usual, help string, values ...string) {
 	*to = usual
 	flags.Var(choice{to, values}, name, help)
@@ -139,7 +140,7 @@ func Usage(w io.Writer, call, summary string, flags *flag.FlagSet) {
 		told := Flag{Name: f.Name, Value: value, Help: help, Models: value == model}
 		if c, ok := f.Value.(choice); ok {
 			told.Values = c.values
-			if value == "value" { // as package flag calls it
+			if value == "value" { // package flag's default name
 				told.Value = "string"
 			}
 		}
@@ -152,7 +153,7 @@ func Usage(w io.Writer, call, summary string, flags *flag.FlagSet) {
 	Show(w, description, options.String())
 }
 
-// Show prints the usage and the summary of a command, and then a text about its options.
+// Show prints the usage and the summary of a command, followed by a text about its options.
 func Show(w io.Writer, description Description, options string) {
 	if d, ok := w.(*describer); ok {
 		d.told = &description
@@ -161,8 +162,8 @@ func Show(w io.Writer, description Description, options string) {
 	fmt.Fprintf(w, "Usage: %s\n\n%s\n\n%s", description.Call, description.Summary, options)
 }
 
-// GroupUsage shows how a command is called that has commands of its own, of which Call has the arguments, and Summary a sentence.
-// More is the last line.
+// GroupUsage prints the usage of a command that has commands of its own. call is its command line,
+// summary a sentence, and more the last line.
 func GroupUsage(w io.Writer, call, summary string, commands []Description, more string) {
 	if d, ok := w.(*describer); ok {
 		d.told = &Description{Call: call, Summary: summary, Commands: commands}
@@ -175,8 +176,8 @@ func GroupUsage(w io.Writer, call, summary string, commands []Description, more 
 	fmt.Fprintf(w, "\n%s\n", more)
 }
 
-// Unknown says in two lines that a group of commands, such as "nereid env", has none of the name that was given, which it calls
-// noun, and returns the exit status.
+// Unknown prints two lines about an unknown command in a group such as "nereid env", and returns
+// the exit status. noun is the word for its commands.
 func Unknown(group, noun, given string, commands []Description, stderr io.Writer) int {
 	var names []string
 	for _, c := range commands {
@@ -192,8 +193,8 @@ func Unknown(group, noun, given string, commands []Description, stderr io.Writer
 	return StatusUsage
 }
 
-// End tells of the error that a command of the given name has ended with, and returns its exit status. Of a command line that is
-// not understood it tells in two lines, which the whole usage would bury.
+// End prints the error with which a command has ended, and returns its exit status. For a bad
+// command line it prints two lines, because the complete usage would bury the error.
 func End(name string, err error, usage func(io.Writer), stdout, stderr io.Writer) int {
 	var wrong *UsageError
 	switch {

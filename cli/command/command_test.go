@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestMistakesAreTwoLines with flags as the usage writes them.
+// TestMistakesAreTwoLines checks that errors spell flags like the usage.
 func TestMistakesAreTwoLines(t *testing.T) {
 	for argument, want := range map[string]string{
 		"--x":             "flag provided but not defined: --x",

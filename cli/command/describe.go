@@ -5,37 +5,38 @@ import (
 	"io"
 )
 
-// Description is a command as its usage tells it.
+// Description describes a command, like its usage.
 type Description struct {
 	Name     string // one word, such as list in `nereid env list`
-	Call     string // how it is called: "nereid env list [options]"
+	Call     string // its command line: "nereid env list [options]"
 	Summary  string // a sentence or a few
 	Flags    []Flag
-	Commands []Description // of a command that has commands of its own
+	Commands []Description // commands of its own, if any
 }
 
 // Flag is one flag of a command.
 type Flag struct {
-	Group string // the heading that it stands under; may be empty
+	Group string // the heading above it; may be empty
 	Name  string // without dashes
-	Value string // what its value is called; empty if it takes none
+	Value string // the name of its value; empty if it takes none
 	Help  string
-	// Values are all that it can be set to; nil: they are not known. Models says that its value is the name of a model.
+	// Values are all possible values, or nil if they are not known. Models reports whether the
+	// value is a model name.
 	Values []string
 	Models bool
 }
 
-// Run is a command: args follow its name, the status is that of the process.
+// Run runs a command. args follow the command's name; status is the exit status.
 type Run func(args []string, stdout, stderr io.Writer) (status int)
 
-// describer is the writer for which Usage and GroupUsage describe instead of writing.
+// describer is a writer that makes Usage and GroupUsage describe instead of print.
 type describer struct {
 	bytes.Buffer
 	told *Description
 }
 
-// Describe asks a command for its usage, by --help, and its commands for theirs. A command whose usage is not
-// written by Usage or GroupUsage has a name alone.
+// Describe runs a command with --help, and its commands in turn, to get their usages. A command
+// whose usage is not written by Usage or GroupUsage has only a name.
 func Describe(name string, run Run) Description {
 	d := &describer{}
 	run([]string{"--help"}, d, io.Discard)

@@ -8,14 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// AppendPrintable appends text as a terminal may get it: control characters other than tab and line feed, characters that
-// change the direction of text, and bytes that are no UTF-8 become escapes such as \u001B. Models, clients, servers and
-// repositories choose the text, and a terminal obeys sequences in it. In JSON the escapes mean the characters.
+// AppendPrintable appends text in a form that is safe for a terminal: control characters except tab
+// and line feed, characters that change the direction of text, and bytes that are not UTF-8 become
+// escapes such as \u001B. Text can come from models, clients, servers and repositories, and a
+// terminal obeys control sequences in it. In JSON the escapes stand for the same characters.
 func AppendPrintable(dst, text []byte) []byte {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
 		switch {
-		case r == utf8.RuneError && n == 1: // 0x80 to 0x9F are control characters of terminals without UTF-8
+		case r == utf8.RuneError && n == 1: // without UTF-8, terminals treat 0x80 to 0x9F as control characters
 			dst = fmt.Appendf(dst, `\x%02X`, text[0])
 		case steers(r):
 			dst = fmt.Appendf(dst, `\u%04X`, r)
@@ -40,13 +41,14 @@ func steers(r rune) bool {
 // breaks become spaces in a line.
 var breaks = strings.NewReplacer("\t", " ", "\n", " ")
 
-// Line returns text as AppendPrintable has it, as one line.
+// Line returns text as AppendPrintable escapes it, in one line.
 func Line(text string) string { return breaks.Replace(string(AppendPrintable(nil, []byte(text)))) }
 
-// printable is what Printable returns.
+// printable is the type of Printable's result.
 type printable struct{ to io.Writer }
 
-// Printable returns a writer that escapes text as AppendPrintable does. A character may not be split between two writes.
+// Printable returns a writer that escapes text like AppendPrintable. A character must not be split
+// between two writes.
 func Printable(to io.Writer) io.Writer { return printable{to} }
 
 func (w printable) Write(p []byte) (int, error) {
@@ -56,7 +58,7 @@ func (w printable) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// File returns the file that a writer leads to, behind Printable if need be; nil if it leads to none.
+// File returns the file behind a writer, which may be wrapped by Printable, or nil.
 func File(w io.Writer) *os.File {
 	if p, ok := w.(printable); ok {
 		w = p.to

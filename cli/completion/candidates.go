@@ -7,31 +7,31 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// candidate is a word that can stand where the cursor is.
+// candidate is a possible word at the cursor.
 type candidate struct {
 	word string
 	help string // one line; may be empty
 }
 
-// The files that fit as well, as the scripts know them.
+// Kinds of files that are also possible, as named in the scripts.
 const (
 	noFiles     = "none"
 	anyFiles    = "files"
 	directories = "directories"
 )
 
-// found has the candidates at the cursor.
+// found holds the candidates at the cursor.
 type found struct {
 	candidates []candidate
 	files      string
-	models     *wanted // nil: no name of a model can
+	models     *wanted // nil: a model's name is not possible
 }
 
-// wanted is the name of a model, and where the command line says that models are.
+// wanted is a model's name, and the sources of model names on the command line.
 type wanted struct {
-	before, prefix string   // the flag part of the word, and the whole word
-	directories    []string // words that may be directories, of models or of records; the first that has some counts
-	url            string   // of a server; "" where none is asked
+	before, prefix string   // the flag in front of a value, and the whole word
+	directories    []string // words that may be directories of models or of records; the first one with models counts
+	url            string   // of a server; "" if none is queried
 }
 
 func (f *found) add(prefix, word, help string) {
@@ -41,16 +41,16 @@ func (f *found) add(prefix, word, help string) {
 	}
 }
 
-// complete finds the candidates for the last word, which may be empty. It offers the flags of the
-// command that the previous words name.
+// complete finds candidates for the last word, which may be empty. It offers the flags of the
+// command that the other words select.
 func complete(root command.Description, words []string) found {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	last := words[len(words)-1]
 	at := root
-	first := true             // no word but flags has come since the command's name
-	var waiting *command.Flag // for its value
+	first := true             // only flags have followed the command's name so far
+	var waiting *command.Flag // a flag that still needs its value
 	var places wanted
 	for i, word := range words[:len(words)-1] {
 		switch {
@@ -70,7 +70,7 @@ func complete(root command.Description, words []string) found {
 		case strings.HasPrefix(word, "-"):
 		default:
 			next := commandOf(at, word)
-			if next == nil || !first || at.Name == root.Name && i > 0 { // a command of nereid itself is its first word
+			if next == nil || !first || at.Name == root.Name && i > 0 { // only the first word can be a command of nereid
 				first = false
 				places.directories = append(places.directories, word)
 				continue
@@ -110,7 +110,7 @@ func complete(root command.Description, words []string) found {
 	return result
 }
 
-// quoted finds the values that the help of a flag lists.
+// quoted finds the values listed in the help of a flag.
 var quoted = regexp.MustCompile(`"([A-Za-z0-9_*]+)"`)
 
 // values adds the values of a flag, after a prefix of the word.
@@ -141,13 +141,13 @@ func (f *found) values(of *command.Flag, before, prefix string, places wanted) {
 	}
 }
 
-// want says that the name of a model can stand here.
+// want records that a model's name is possible here.
 func (f *found) want(places wanted, before, prefix string) {
 	places.before, places.prefix = before, prefix
 	f.models = &places
 }
 
-// note takes the value of a flag that says where models are.
+// note records the value of a flag that gives the location of models.
 func (w *wanted) note(flag, value string) {
 	switch flag {
 	case "url":
@@ -157,7 +157,8 @@ func (w *wanted) note(flag, value string) {
 	}
 }
 
-// filesOf says which files a text speaks of: the value of a flag, its help, or the arguments of a command.
+// filesOf returns the kind of files that a text mentions: the value of a flag, its help, or the
+// arguments of a command.
 func filesOf(text string) string {
 	switch {
 	case strings.Contains(text, "DIR"), strings.Contains(text, "irectory"):

@@ -32,7 +32,7 @@ func TestCandidates(t *testing.T) {
 	for _, test := range []struct{ line, files, want string }{
 		{"", "none", "run tree"},
 		{"r", "none", "run"},
-		{"x r", "none", ""}, // a command is the first word alone
+		{"x r", "none", ""}, // only the first word is a command
 		{"--help r", "none", ""},
 		{"--mo", "none", "--mode --mood"},
 		{"--mode ", "none", "fast slow"},
@@ -63,7 +63,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// TestCandidatesAreLines: the scripts part them at the tabulator.
+// TestCandidatesAreLines checks the tabs at which the scripts split candidates.
 func TestCandidatesAreLines(t *testing.T) {
 	var out, errs strings.Builder
 	status := Run([]string{"candidates", "--", "--mode"}, func() command.Description { return program }, &out, &errs)

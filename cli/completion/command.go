@@ -19,10 +19,10 @@ var shells = []command.Description{
 	{Name: "fish", Summary: `prints the script for fish: nereid completion fish > ~/.config/fish/completions/nereid.fish.`},
 }
 
-// Run runs the command line that follows `nereid completion`. Root describes the program; it is
-// called when candidates are wanted. Run returns the exit status.
+// Run runs the command line that follows `nereid completion`. It calls root for a description of
+// the program if candidates are needed, and returns the exit status.
 func Run(args []string, root func() command.Description, stdout, stderr io.Writer) int {
-	if len(args) > 1 && args[0] == "candidates" && args[1] == "--" { // for the scripts alone
+	if len(args) > 1 && args[0] == "candidates" && args[1] == "--" { // only for the scripts
 		found := complete(root(), args[2:])
 		if found.models != nil {
 			for _, name := range found.models.names() {

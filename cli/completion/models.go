@@ -14,20 +14,20 @@ import (
 	"time"
 )
 
-// usualServer is what commands that take a model ask where the line does not say more.
+// usualServer is the default server of commands that take a model.
 const usualServer = "localhost:8000"
 
-// The key waits for a server no longer than askLimit. Of its index maxIndex bytes are read, and maxNames are offered.
+// Limits on the wait for a server, on the bytes read from its index, and on the names offered.
 const (
 	askLimit = 500 * time.Millisecond
 	maxIndex = 4 << 20
 	maxNames = 1000
 )
 
-// plain is a name that stands for itself on every command line.
+// plain matches names that no shell interprets.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]*$`)
 
-// names lists the models that may be wanted, in order.
+// names lists the possible models in order.
 func (w *wanted) names() []string {
 	for _, directory := range w.directories {
 		if names := namesIn(directory); len(names) > 0 {
@@ -42,7 +42,8 @@ func (w *wanted) names() []string {
 	return namesAt(ctx, w.url)
 }
 
-// namesIn lists the models of a directory: subdirectories with a configuration, a version or records.
+// namesIn lists the models of a directory: subdirectories with a configuration, a version or
+// records.
 func namesIn(directory string) (names []string) {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
@@ -91,6 +92,6 @@ func namesAt(ctx context.Context, url string) (names []string) {
 		}
 	}
 	slices.Sort(names)
-	names = slices.Compact(names) // one for each version
+	names = slices.Compact(names) // one per version
 	return names[:min(len(names), maxNames)]
 }

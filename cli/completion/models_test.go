@@ -24,7 +24,7 @@ var withModels = command.Description{
 	},
 }
 
-// TestModelsAreCompleted: from directories that the line names, and else from the server.
+// TestModelsAreCompleted from the directories on the line, or else from the server.
 func TestModelsAreCompleted(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

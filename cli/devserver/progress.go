@@ -95,7 +95,7 @@ func (p *Progress) HasFailed(model string) bool {
 	return p.failed[model]
 }
 
-// lost is Triton's text about a process that has no name yet. More text may follow it.
+// lost is Triton's text about a process without a name. More text may follow it.
 const lost = "Stub process '' is not healthy."
 
 // reason describes a failed load in one line: location, error text and remedy.

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// screen keeps what is shown.
+// screen records the output.
 type screen struct {
 	mu     sync.Mutex
 	lines  strings.Builder
@@ -45,7 +45,7 @@ func (s *screen) want(t *testing.T, status string) {
 	}
 }
 
-// TestStartIsShown follows the status line and the lines of three models, two of which load.
+// TestStartIsShown checks the status line and the lines of three models, two of which load.
 func TestStartIsShown(t *testing.T) {
 	s := &screen{}
 	p := NewProgress(s, logs.Palette{})
@@ -72,7 +72,7 @@ func TestStartIsShown(t *testing.T) {
 	s.want(t, "")
 }
 
-// TestFailuresHavePlaceAndRemedy, and no name of a process that has none.
+// TestFailuresHavePlaceAndRemedy also checks that a process without a name is not named.
 func TestFailuresHavePlaceAndRemedy(t *testing.T) {
 	for text, want := range map[string]string{
 		"ValueError: no\n\nAt:\n  /r/m/1/model.py(3): initialize\n":                        "/r/m/1/model.py:3: ValueError: no",

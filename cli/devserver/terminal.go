@@ -15,18 +15,18 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Terminal is the controlling terminal of this process. A model's debugger puts its own process group
-// into the foreground while it runs, and this one back afterwards. Terminal does that if the debugger's
-// process has died first.
+// Terminal is the controlling terminal of this process. A model's debugger puts its own process
+// group into the foreground while it runs, and this one back afterwards. Terminal does so if the
+// debugger's process has died before.
 type Terminal struct {
 	file    *os.File
-	modes   *unix.Termios // as they were at first; a debugger may die with others
+	modes   *unix.Termios // the initial ones; a debugger may die after changing them
 	group   int           // the process group of this process
 	stop    chan struct{} // closed by Close
 	stopped chan struct{} // closed by the goroutine
 }
 
-// between is the time between two looks for a debugger that has died.
+// between is the interval between checks for a dead debugger.
 const between = 200 * time.Millisecond
 
 // OpenTerminal returns the controlling terminal, or nil. Its goroutine runs until Close.
@@ -56,7 +56,7 @@ func OpenTerminal(log zerolog.Logger) *Terminal {
 	return t
 }
 
-// Close takes the terminal back from a debugger that has it. Models have ended before.
+// Close takes the terminal back from a debugger. Models must have ended before.
 func (t *Terminal) Close() {
 	close(t.stop)
 	<-t.stopped
@@ -72,14 +72,14 @@ func (t *Terminal) IsLent() bool {
 	return group > 0 && group != t.group && parentOf(group) == os.Getpid()
 }
 
-// foreground returns the process group that keys reach, 0 if that is not known.
+// foreground returns the process group in the foreground, or 0 if it is unknown.
 func (t *Terminal) foreground() (group int) {
 	_ = t.do(func(fd int) (err error) { group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP); return err })
 	return group
 }
 
-// takeBack puts this process into the foreground, with the modes that the terminal had at first. The kernel stops
-// background groups that try, unless the thread blocks the signal for that.
+// takeBack puts this process into the foreground, with the initial modes of the terminal. The
+// kernel stops background groups that try, unless the thread blocks the signal.
 func (t *Terminal) takeBack() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -106,17 +106,17 @@ func (t *Terminal) do(f func(fd int) error) error {
 	return errors.Join(failed, err)
 }
 
-// parentOf returns the parent of a process, 0 if it is gone.
+// parentOf returns the parent of a process, or 0 if the process is gone.
 func parentOf(pid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	// The name in parentheses may have anything in it: the state and the parent are behind its end.
+	// The name in parentheses may contain any character. The state and the parent follow its end.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(fields) < 2 {
 		return 0
 	}
-	parent, _ := strconv.Atoi(string(fields[1])) // 0 for none
+	parent, _ := strconv.Atoi(string(fields[1])) // 0 without a parent
 	return parent
 }

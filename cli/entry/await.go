@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Between two looks at a directory that is not there yet.
+// lookApart is the interval between checks for a missing directory.
 const lookApart = 100 * time.Millisecond
 
-// AwaitRoots waits until each of paths is a directory that can be read, ctx ends, or limit has passed. Paths of object
-// stores (scheme://…) are not waited for. KServe mounts models beside the server that uses them, and sets
-// MODEL_INIT_MODE=async where they may come later than the server.
+// AwaitRoots waits until each path is a readable directory, ctx ends, or limit has passed. It does
+// not wait for paths of object stores (scheme://…). KServe mounts models from a sidecar, and sets
+// MODEL_INIT_MODE=async if they may arrive later than the server.
 func AwaitRoots(ctx context.Context, paths []string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%v have passed", limit))
 	defer cancel()

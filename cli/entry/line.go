@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// Line is a command line behind its form.
+// Line is a command line after its form is resolved.
 type Line struct {
 	Program  string   // the program's name in the usage
 	Args     []string // without the program's name
 	Commands bool     // the first of Args may be a subcommand
 	// Exec is the path of a program that replaces this process, with Args; may be empty.
 	Exec string
-	// Settings are variables that count as set, whatever the environment says.
+	// Settings are variables that take precedence over the environment.
 	Settings map[string]string
 	// Notes are lines for the standard output.
 	Notes []string
 }
 
-// Getenv looks into Settings first and then asks getenv.
+// Getenv returns a getenv that looks into Settings first.
 func (l *Line) Getenv(getenv func(string) string) func(string) string {
 	if len(l.Settings) == 0 {
 		return getenv
@@ -34,14 +34,15 @@ func (l *Line) Getenv(getenv func(string) string) func(string) string {
 	}
 }
 
-// Machine has the inputs of a form other than its arguments.
+// Machine holds the inputs of a form besides its arguments.
 type Machine struct {
 	Getenv func(string) string
-	// Root stands in front of the directories of platforms, such as /opt/ml/model. Outside of tests it is empty.
+	// Root is the prefix of platform directories such as /opt/ml/model. It is empty outside of
+	// tests.
 	Root string
 }
 
-// The names by which the binary is started.
+// Names of the binary.
 const (
 	triton     = "tritonserver"
 	nereid     = "nereid"
@@ -49,7 +50,8 @@ const (
 	entryPoint = "nereid-entrypoint"
 )
 
-// Resolve reads args, whose first is the program's name. An error is a whole line for the user.
+// Resolve resolves args, which begin with the program's name. An error is a complete line for the
+// user.
 func (m Machine) Resolve(args []string) (Line, error) {
 	program := filepath.Base(args[0])
 	args = args[1:]
@@ -64,8 +66,9 @@ func (m Machine) Resolve(args []string) (Line, error) {
 	return m.command(program, args)
 }
 
-// command reads the arguments of the command nereid, which may begin with its own name or with tritonserver's: an image
-// whose entry point is `nereid` gets them from charts that were written for Triton's.
+// command resolves the arguments of the command nereid. They may begin with its own name or with
+// tritonserver's, because charts written for Triton pass those to an image whose entry point is
+// `nereid`.
 func (m Machine) command(program string, args []string) (Line, error) {
 	if len(args) > 0 {
 		switch named := filepath.Base(args[0]); {
@@ -80,7 +83,8 @@ func (m Machine) command(program string, args []string) (Line, error) {
 	return Line{Program: program, Args: args, Commands: true}, nil
 }
 
-// entryPoint reads the arguments of a container: flags are the server's, and anything else names a program, mostly this one.
+// entryPoint resolves the arguments of a container: flags are for the server, and anything else
+// names a program, usually this one.
 func (m Machine) entryPoint(args []string) (Line, error) {
 	// Vertex AI passes only flags. The words before them are not a program.
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || m.Getenv("AIP_MODE") != "" && filepath.Base(args[0]) != triton {

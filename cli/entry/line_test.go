@@ -69,7 +69,7 @@ func TestEntryPointBecomesOtherPrograms(t *testing.T) {
 	}
 }
 
-// sageMakerFlags are what every start has.
+// sageMakerFlags are the flags of every start.
 var sageMakerFlags = []string{"--allow-sagemaker=true", "--allow-http=false", "--model-control-mode=explicit"}
 
 func TestSageMakersVariablesBecomeFlags(t *testing.T) {
@@ -121,7 +121,7 @@ func TestSageMakersPingModeIsOverridden(t *testing.T) {
 func TestSageMakersModel(t *testing.T) {
 	for _, test := range []struct {
 		name      string
-		paths     []string // a path that ends in a slash is a directory
+		paths     []string // a trailing slash marks a directory
 		variables map[string]string
 		model     string
 		note, err string
@@ -169,7 +169,8 @@ func TestSageMakersModel(t *testing.T) {
 	}
 }
 
-// TestAwaitRootsWaitsForALink to a directory, as that of a sidecar which puts models beside the server.
+// TestAwaitRootsWaitsForALink waits for a link to a directory, such as the one of a sidecar that
+// provides models.
 func TestAwaitRootsWaitsForALink(t *testing.T) {
 	there, root := t.TempDir(), filepath.Join(t.TempDir(), "models")
 	if err := os.Symlink(filepath.Join(there, "later"), root); err != nil {

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Where SageMaker puts models.
+// SageMaker's directories for models.
 const (
-	singleModel = "/opt/ml/model"  // one repository, there at the start
+	singleModel = "/opt/ml/model"  // one repository, present at the start
 	multiModel  = "/tmp/sagemaker" // empty: the platform loads models by requests
 	gpuFolder   = "/proc/driver/nvidia/gpus"
 	modelName   = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
@@ -22,14 +22,14 @@ const (
 	moreFlags   = "SAGEMAKER_TRITON_ADDITIONAL_ARGS"
 )
 
-// variable is one of the environment that becomes a flag.
+// variable is an environment variable that becomes a flag.
 type variable struct {
 	name   string
-	flag   string // with all that stands before the value
-	absent string // the value where the variable is empty; "" is no flag
+	flag   string // including everything before the value
+	absent string // the value if the variable is empty; "" means no flag
 }
 
-// variables are those whose values are flags as they are.
+// variables become flags with unchanged values.
 var variables = []variable{
 	{"SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING", "--model-namespacing=", "true"},
 	{"SAGEMAKER_BIND_TO_PORT", "--sagemaker-port=", ""},
@@ -48,7 +48,7 @@ var variables = []variable{
 	{"SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE", "--backend-config=python,shm-growth-byte-size=", ""},
 }
 
-// inSageMaker reports whether the environment is that of the platform.
+// inSageMaker reports whether the environment is SageMaker's.
 func (m Machine) inSageMaker() bool {
 	for _, v := range variables {
 		if m.Getenv(v.name) != "" {
@@ -59,7 +59,8 @@ func (m Machine) inSageMaker() bool {
 		func(name string) bool { return m.Getenv(name) != "" })
 }
 
-// sageMaker makes the command line of a server that SageMaker has started. further are arguments behind `serve`.
+// sageMaker returns the command line of a server that SageMaker has started. further are the
+// arguments after `serve`.
 func (m Machine) sageMaker(further []string) (Line, error) {
 	line := Line{Program: triton, Settings: map[string]string{}, Args: []string{
 		"--allow-sagemaker=true", "--allow-http=false", "--model-control-mode=explicit",
@@ -107,7 +108,7 @@ func (m Machine) sageMaker(further []string) (Line, error) {
 	return line, nil
 }
 
-// manyModels is for an endpoint whose models the platform loads.
+// manyModels configures an endpoint whose models the platform loads.
 func (m Machine) manyModels(line *Line) error {
 	repository := m.Root + multiModel
 	if err := os.MkdirAll(repository, 0o755); err != nil {
@@ -117,7 +118,7 @@ func (m Machine) manyModels(line *Line) error {
 	return nil
 }
 
-// oneModel is for an endpoint with the one model that the platform has put there.
+// oneModel configures an endpoint with the one model that the platform has provided.
 func (m Machine) oneModel(line *Line) error {
 	repository := m.Root + singleModel
 	line.Args = append(line.Args, "--model-repository="+repository)
@@ -127,7 +128,7 @@ func (m Machine) oneModel(line *Line) error {
 	name := m.Getenv(modelName)
 	if name == "" {
 		line.Notes = append(line.Notes, "WARNING: No "+modelName+" provided.")
-		entries, _ := os.ReadDir(repository) // one that cannot be read has no model either
+		entries, _ := os.ReadDir(repository) // an unreadable repository has no model either
 		entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !isDirectory(filepath.Join(repository, e.Name())) })
 		switch len(entries) {
 		case 0:

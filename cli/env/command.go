@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/conda/cache"
 )
 
-// subcommand is one of `nereid env`.
+// subcommand is a command of `nereid env`.
 type subcommand struct {
 	name      string
 	arguments string // as in the usage
@@ -25,7 +25,7 @@ type subcommand struct {
 	run       func(ctx context.Context, i *invocation) error
 }
 
-// commands is all of them, in the order of the usage.
+// commands lists all commands in the order of the usage.
 func commands() []subcommand {
 	return []subcommand{
 		{"doctor", "PATH", "says whether models can run in an environment, an archive of one or with a python, and what mends it if not.", doctor},
@@ -40,12 +40,12 @@ type invocation struct {
 	command subcommand
 	flags   *flag.FlagSet
 	json    bool
-	names   []string // arguments that are no flags
+	names   []string // arguments other than flags
 
 	stdout, stderr io.Writer
 }
 
-// Run runs the command that args, which follow `nereid env`, name. It returns the exit status.
+// Run runs the command named by args, which follow `nereid env`. It returns the exit status.
 func Run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := command.UntilSignal()
 	defer stop()
@@ -86,20 +86,20 @@ func (c subcommand) start(ctx context.Context, args []string, stdout, stderr io.
 	return command.End("nereid env "+c.name, c.run(ctx, i), usage, stdout, stderr)
 }
 
-// parse reads the flags, which may stand between and behind other arguments.
+// parse parses the flags, which may stand between and after other arguments.
 func (i *invocation) parse() (err error) {
 	i.names, err = command.Parse(i.flags, i.names)
 	return err
 }
 
-// printJSON prints a value for programs.
+// printJSON prints a value as JSON.
 func (i *invocation) printJSON(value any) error {
 	encoder := json.NewEncoder(i.stdout)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(value)
 }
 
-// withCache reads the flags, opens the cache that they name and calls f with it.
+// withCache parses the flags, opens the selected cache and calls f with it.
 func (i *invocation) withCache(f func(c *cache.Cache) error) error {
 	return i.withOptions(func(options cache.Options) (err error) {
 		// A server would create the directory, but a missing one has nothing to report.
@@ -115,7 +115,7 @@ func (i *invocation) withCache(f func(c *cache.Cache) error) error {
 	})
 }
 
-// withOptions reads the flags and calls f with the options of the cache that they name.
+// withOptions parses the flags and calls f with the cache options.
 func (i *invocation) withOptions(f func(options cache.Options) error) error {
 	directory := i.flags.String("env-cache-directory", "", "`DIRECTORY` of the cache, as in --backend-config=python,env-cache-directory=…; the user's cache folder without it")
 	if err := i.parse(); err != nil {
@@ -125,7 +125,7 @@ func (i *invocation) withOptions(f func(options cache.Options) error) error {
 	return f(cache.Options{Directory: *directory, MaxBytes: -1, Log: log, Run: runProgram})
 }
 
-// chosen returns the entries that the arguments name.
+// chosen returns the entries named by the arguments.
 func (i *invocation) chosen(entries []cache.Entry) ([]cache.Entry, error) {
 	var all []cache.Entry
 	for _, name := range i.names {
@@ -141,7 +141,7 @@ func (i *invocation) chosen(entries []cache.Entry) ([]cache.Entry, error) {
 	return all, nil
 }
 
-// bytesText is a number of bytes for people.
+// bytesText formats a number of bytes for people.
 func bytesText(n int64) string {
 	const unit = 1024
 	if n < unit {

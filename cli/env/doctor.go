@@ -42,8 +42,8 @@ func doctor(ctx context.Context, i *invocation) error {
 	})
 }
 
-// examine reports on the environment that a value of EXECUTION_ENV_PATH names. It unpacks an archive
-// into the cache, where a server finds it later.
+// examine checks the environment that a value of EXECUTION_ENV_PATH refers to. It unpacks an
+// archive into the cache, where a server finds it later.
 func examine(ctx context.Context, value, here string, options cache.Options) *conda.Report {
 	failed := func(err error) *conda.Report {
 		return &conda.Report{Path: value, Problems: []*conda.Problem{{Text: err.Error()}}}
@@ -77,7 +77,7 @@ func runProgram(ctx context.Context, argv, env []string, dir string) (string, er
 	command.Env, command.Dir = env, dir
 	var output ending
 	command.Stdout, command.Stderr = &output, &output
-	// Whatever the program has left behind may hold its output open.
+	// Processes left behind by the program may hold its output open.
 	command.WaitDelay = time.Second
 	err := command.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {

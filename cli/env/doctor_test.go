@@ -17,7 +17,7 @@ func TestDoctorTellsProblemsAndRemedies(t *testing.T) {
 		name   string
 		args   []string
 		status int
-		says   []string // of both outputs
+		says   []string // in either output
 	}{
 		{"an environment", []string{usable}, 0, []string{usable + "\n", "form     venv", "python   " + usable + "/bin/python", "models can run here"}},
 		{"its program", []string{usable + "/bin/python"}, 0, []string{"form     venv", "models can run here"}},
@@ -52,7 +52,7 @@ func TestDoctorPrintsJSON(t *testing.T) {
 	}
 }
 
-// TestDoctorUnpacksAnArchive packs nothing itself: conda-pack has.
+// TestDoctorUnpacksAnArchive uses an archive made by conda-pack.
 func TestDoctorUnpacksAnArchive(t *testing.T) {
 	archive, dir := testkit.Environment(t, "conda.tar.gz"), t.TempDir()+"/made/by/doctor"
 	status, out, errs := try(dir, "doctor", archive)

@@ -16,7 +16,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// fill makes a cache with environments of these keys, which take some 100 KB each. The returned ones are in use.
+// fill creates a cache with environments of these keys and some 100 KB each. The returned ones are
+// in use.
 func fill(t *testing.T, dir string, keys ...string) map[string]*cache.Environment {
 	t.Helper()
 	c, err := cache.Open(cache.Options{Directory: dir})
@@ -82,7 +83,7 @@ func TestPruneRemovesWhatIsChosen(t *testing.T) {
 		name   string
 		args   []string
 		status int
-		left   []string // of a, b, c, of which c is in use and a has not been used for two days
+		left   []string // of a, b and c; c is in use, and a has not been used for two days
 		says   string
 	}{
 		{"all", []string{"--all"}, 0, []string{"c"}, "2 environments removed, 200.0 KiB"},

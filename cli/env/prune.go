@@ -71,7 +71,7 @@ func (i *invocation) printRemoved(removed []cache.Entry) error {
 	return nil
 }
 
-// parseAge reads a duration of Go, or a number of days.
+// parseAge parses a Go duration, or a number of days.
 func parseAge(text string) (time.Duration, error) {
 	days, isDays := strings.CutSuffix(text, "d")
 	age, err := time.ParseDuration(text)
@@ -89,7 +89,7 @@ func parseAge(text string) (time.Duration, error) {
 	return age, nil
 }
 
-// parseBytes reads a number of bytes with its unit, a power of 1024.
+// parseBytes parses a number of bytes with its unit, a power of 1024.
 func parseBytes(text string) (int64, error) {
 	digits := strings.TrimRight(text, "KMGT")
 	shift := 0

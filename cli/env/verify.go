@@ -8,10 +8,10 @@ import (
 	"github.com/nereid-serving/nereid/conda/cache"
 )
 
-// mostShown is how many lines verify prints of the damage of one environment.
+// mostShown is how many lines verify prints about one damaged environment.
 const mostShown = 20
 
-// verified is what verify finds of one environment.
+// verified is the result of verify for one environment.
 type verified struct {
 	cache.Entry
 	Damage []string `json:"damage"`

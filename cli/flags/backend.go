@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid"
 )
 
-// backendFlags are about backends, caches, instances, memory and devices.
+// backendFlags lists flags about backends, caches, instances, memory and devices.
 func backendFlags() []group {
 	return []group{
 		{title: "Backend", flags: []flag{
@@ -169,7 +169,7 @@ func addResource(p *parser, text string) error {
 	return nil
 }
 
-// setPerDevice makes the setter for "<device>:<value>".
+// setPerDevice returns the setter for "<device>:<value>".
 func setPerDevice[T any](parse func(string) (T, error), field func(*Options) *map[int]T) func(*parser, string) error {
 	return func(p *parser, text string) error {
 		first, second, err := parsePair(text, ":")

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/server/page/admission"
 )
 
-// endpointFlags are about what listens.
+// endpointFlags lists flags about listening addresses.
 func endpointFlags() []group {
 	return []group{
 		{title: "HTTP", flags: httpFlags()},
@@ -51,7 +51,7 @@ func httpFlags() []flag {
 	}
 }
 
-// httpsFlags are additions to tritonserver's.
+// httpsFlags are additions to tritonserver's flags.
 func httpsFlags() []flag {
 	return []flag{
 		row("https-port", "<integer>", "Also serve HTTP over TLS, at this port. With --allow-http=false, serve HTTPS only. Default: none.",
@@ -149,7 +149,7 @@ func vertexFlags() []flag {
 	}
 }
 
-// openAIFlags are those of Triton's OpenAI front end, which is a program of its own.
+// openAIFlags are the flags of Triton's OpenAI front end, which is a separate program.
 func openAIFlags() []flag {
 	return []flag{
 		row("openai-port", "<integer>", "Serve the OpenAI API at this port. Default: none.",
@@ -175,7 +175,7 @@ func openAIFlags() []flag {
 	}
 }
 
-// pageFlags are about the page for browsers. An address or a port asks for it.
+// pageFlags are about the web page. Setting an address or a port enables it explicitly.
 func pageFlags() []flag {
 	return []flag{
 		row("http-ui", "<boolean>", "Serve a web page that shows models, their states and statistics, and sends requests. Default: true at 127.0.0.1 if HTTP is served and the port is free.",
@@ -225,14 +225,14 @@ func metricsFlags() []flag {
 	}
 }
 
-// endpointGroups are what --http-restricted-api and --grpc-restricted-protocol
-// can restrict.
+// endpointGroups are the groups that --http-restricted-api and --grpc-restricted-protocol can
+// restrict.
 var endpointGroups = []string{
 	"health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace", "logging",
 }
 
-// setRestricted makes the setter for "<groups>:<header>=<value>". The word in error texts is "api" or
-// "protocol".
+// setRestricted returns the setter for "<groups>:<header>=<value>". The word in error texts is
+// "api" or "protocol".
 func setRestricted(what string, field func(*Options) *[]server.Restriction) func(*parser, string) error {
 	flag := map[string]string{"api": "--http-restricted-api", "protocol": "--grpc-restricted-protocol"}[what]
 	return setGroups(flag, what, func(name string) error {

@@ -6,14 +6,12 @@ import (
 	"github.com/nereid-serving/nereid/internal/spelling"
 )
 
-// A command line is read as the GNU C library's getopt_long reads it, because
-// scripts rely on that: "--flag value" or "--flag=value", any prefix that
-// belongs to one flag alone, other arguments anywhere, and "--" ends the flags.
-// A flag either takes a value or does not; a value may begin with dashes.
+// A command line is parsed like the GNU C library's getopt_long, because scripts rely on that:
+// "--flag value" or "--flag=value", any unambiguous prefix of a flag, other arguments anywhere, and
+// "--" ends the flags. A flag either takes a value or does not; a value may begin with dashes.
 
-// scanFlags calls found with each flag of args in turn and returns the other
-// arguments. A line that getopt_long would complain about is a SyntaxError with
-// its complaint.
+// scanFlags calls found for each flag of args in turn and returns the other arguments. If
+// getopt_long would reject the line, the error is a SyntaxError with getopt_long's text.
 func scanFlags(args []string, table []group, found func(f *flag, value string) error) ([]string, error) {
 	var rest []string
 	for len(args) > 0 {
@@ -50,9 +48,9 @@ func scanFlags(args []string, table []group, found func(f *flag, value string) e
 	return rest, nil
 }
 
-// lookUp finds the flag that arg, "--name" or "--name=value", names or is the
-// beginning of. Prefixes of our own flags count only where no flag of Triton's
-// begins so: a command line written for Triton keeps its meaning.
+// lookUp finds the flag for arg, which is "--name" or "--name=value" with a possibly abbreviated
+// name. An abbreviation of our own flags is valid only if it is not an abbreviation of a Triton
+// flag, so that command lines written for Triton keep their meaning.
 func lookUp(arg string, table []group) (*flag, error) {
 	name, _, _ := strings.Cut(arg[len("--"):], "=")
 	var theirs, ours []*flag
@@ -90,7 +88,7 @@ func lookUp(arg string, table []group) (*flag, error) {
 	return nil, &SyntaxError{Complaint: complaint}
 }
 
-// nearest returns the flag whose name takes the fewest edits to make of name.
+// nearest returns the flag with the smallest edit distance to name.
 func nearest(name string, table []group) string {
 	best, fewest := "", -1
 	for _, g := range table {

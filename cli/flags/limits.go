@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// limitFlags say how much clients may ask of the front ends. docs/operations.md
-// has them, and those of modelLimitFlags, in its table of limits.
+// limitFlags limit clients' use of the front ends. The table of limits in docs/operations.md lists
+// them and modelLimitFlags.
 func limitFlags() []flag {
 	return []flag{
 		most("client-shm-max-regions", "Maximum number of shared-memory regions that clients have registered.",
@@ -66,7 +66,7 @@ func limitFlags() []flag {
 	}
 }
 
-// modelLimitFlags say how much models, and requests about them, may ask.
+// modelLimitFlags limit models, and requests about models.
 func modelLimitFlags() []flag {
 	return []flag{
 		most("model-max-queued-requests", "Maximum number of queued requests of one model version.",

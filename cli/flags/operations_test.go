@@ -24,7 +24,7 @@ const (
 	tablesEnd   = "<!-- End of the generated tables -->\n"
 )
 
-// sectionsOf names the part of the documentation that says more about a group.
+// sectionsOf links a group to the documentation with more detail.
 var sectionsOf = map[string]string{
 	"HTTPS": "[TLS](#tls)", "Sagemaker": "[In SageMaker and Vertex AI](#in-sagemaker-and-vertex-ai)", "Vertex": "[In SageMaker and Vertex AI](#in-sagemaker-and-vertex-ai)",
 	"Model Repository": "[Scheduling](scheduling.md#lifecycle) and [object stores](object-stores.md)", "Metrics": "[Metrics of the server](#metrics-of-the-server) and [Status](#status)",
@@ -65,7 +65,7 @@ func generated(t *testing.T, path, begin, end, want string) {
 	}
 }
 
-// flagTables writes a Markdown table for each group of flags.
+// flagTables returns a Markdown table for each group of flags.
 func flagTables() string {
 	defaults := withoutEnvironment()
 	var b strings.Builder
@@ -101,8 +101,8 @@ func escapeCell(text string) string {
 	return strings.NewReplacer("|", "\\|", "<", "&lt;", ">", "&gt;", "*", "\\*").Replace(text)
 }
 
-// flagsSchema writes the JSON schema of the chart's server.flags: the flags with one value that act
-// and that the chart does not set itself.
+// flagsSchema returns the JSON schema of the chart's server.flags: the flags that have one value
+// and an effect, and that the chart does not set itself.
 func flagsSchema(t *testing.T) string {
 	t.Helper()
 	template, err := os.ReadFile("../../deploy/helm/nereid/templates/deployment.yaml")
@@ -135,8 +135,8 @@ func flagsSchema(t *testing.T) string {
 	return indent + `"type": "object",` + "\n" + indent + `"additionalProperties": false,` + "\n" + indent + `"properties": ` + string(text) + "\n        },\n"
 }
 
-// TestOperationsNamesEveryLimit keeps the table of limits true: it has each flag of
-// a limit with its default, in the line's own words or as a number.
+// TestOperationsNamesEveryLimit checks that the table of limits has each limit flag with its
+// default, in words or as a number.
 func TestOperationsNamesEveryLimit(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
@@ -158,7 +158,7 @@ func TestOperationsNamesEveryLimit(t *testing.T) {
 	}
 }
 
-// numberOf reads "8 KiB" or "10 min".
+// numberOf parses "8 KiB" or "10 min".
 func numberOf(t *testing.T, text string) string {
 	t.Helper()
 	number, unit, _ := strings.Cut(text, " ")

@@ -27,7 +27,7 @@ type Options struct {
 
 	Log             logs.Options
 	MetricsSettings []Setting // --metrics-config, in order
-	SafePorts       [2]int    // --sagemaker-safe-port-range: for the other endpoints; both 0 is any
+	SafePorts       [2]int    // --sagemaker-safe-port-range, for the other endpoints; both 0: any
 	Cache           CacheOptions
 	Tracing         TraceOptions
 
@@ -53,7 +53,7 @@ type TraceOptions struct {
 	Levels []string // OFF, TIMESTAMPS, TENSORS, in the order given; empty is OFF
 	Rate   int64
 	Count  int64 // -1 is no limit
-	// Settings are those of a mode, by its name, in order, such as "file" of "triton".
+	// Settings are the settings by mode, such as "file" of "triton", in order.
 	Settings map[string][]Setting
 }
 
@@ -70,7 +70,7 @@ type MemoryOptions struct {
 	EnablePeerAccess        bool
 }
 
-// ThreadOptions are numbers of threads, of objects that are kept, and of pings.
+// ThreadOptions are numbers of threads, of pooled objects, and of pings.
 type ThreadOptions struct {
 	HTTP                int // --http-thread-count
 	GRPCInfer           int // --grpc-infer-thread-count
@@ -166,12 +166,12 @@ const sageMaker = "SageMaker"
 
 // Endpoint is one address on which the server listens.
 type Endpoint struct {
-	Name    string // as Triton's errors name it
+	Name    string // as in Triton's errors
 	On      bool
 	Address string
 	Port    int
-	Flag    string // that sets the port, without dashes
-	Reuse   bool   // other programs may listen at the port
+	Flag    string // the flag that sets the port, without dashes
+	Reuse   bool   // other programs may listen on the port
 }
 
 // Endpoints returns all endpoints, including disabled ones.
@@ -188,8 +188,8 @@ func (o *Options) Endpoints() []Endpoint {
 	}
 }
 
-// checkPorts refuses two endpoints at one address, and ports that SageMaker does not
-// allow to those beside its own.
+// checkPorts rejects two endpoints at one address, and endpoints outside SageMaker's safe port
+// range.
 func (o *Options) checkPorts() error {
 	endpoints := o.Endpoints()
 	for i, a := range endpoints {
@@ -207,7 +207,7 @@ func (o *Options) checkPorts() error {
 	return nil
 }
 
-// checkRange refuses ports that no machine has.
+// checkRange rejects invalid port numbers.
 func (o *Options) checkRange() error {
 	for _, e := range o.Endpoints() {
 		if e.On && (e.Port < 0 || e.Port > 65535) {
@@ -224,7 +224,8 @@ func (o *Options) ServerOptions(settings *logs.Settings, getenv func(string) str
 	all.Logger, all.Logging, all.Stdout, all.Stderr = log, logs.Control{Settings: settings}, stdout, stderr
 	all.SoleParent, all.LimitGoHeap = true, getenv("GOMEMLIMIT") == ""
 	all.Trace = o.Tracing.config(getenv)
-	// Unless it is asked for, it stands beside a plain HTTP endpoint, where it opens nothing that is closed.
+	// Unless it is explicitly enabled, the page needs a plain HTTP endpoint, and it grants nothing
+	// that the endpoint restricts.
 	all.Page.Allow = o.Page.Allow && (o.HTTP.Allow || !o.Page.Dispensable)
 	var err error
 	if err = o.applyMetricsSettings(&all.Metrics.Series, log); err != nil {
@@ -234,7 +235,7 @@ func (o *Options) ServerOptions(settings *logs.Settings, getenv func(string) str
 	return all, err
 }
 
-// applyMetricsSettings puts --metrics-config into c.
+// applyMetricsSettings applies --metrics-config to c.
 func (o *Options) applyMetricsSettings(c *metrics.Config, log zerolog.Logger) error {
 	for _, s := range o.MetricsSettings {
 		var err error
@@ -271,7 +272,7 @@ func (o *Options) applyMetricsSettings(c *metrics.Config, log zerolog.Logger) er
 	return nil
 }
 
-// parseLimit reads a number of something.
+// parseLimit parses a limit on the number of something.
 func parseLimit(text, of string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
@@ -280,11 +281,13 @@ func parseLimit(text, of string) (int, error) {
 	return n, nil
 }
 
-// leastError is the least error of a quantile: with less, a summary keeps each of its values.
+// leastError is the smallest allowed error of a quantile. Below it, a summary would keep each
+// value.
 const leastError = 1e-4
 
-// parseQuantiles reads "<quantile>:<error>,…" as Triton does, which reads the beginning of a number and passes over a pair that
-// has none, with an error in the log. The result is nil if no pair is left.
+// parseQuantiles parses "<quantile>:<error>,…" like Triton, which reads the number at the beginning
+// of a value, and skips a pair without one with an error in the log. The result is nil if no pair
+// is left.
 func parseQuantiles(text string, log zerolog.Logger) (quantiles map[float64]float64, err error) {
 	for pair := range strings.SplitSeq(strings.TrimSuffix(text, ","), ",") {
 		quantile, allowed, ok := strings.Cut(pair, ":")

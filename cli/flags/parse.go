@@ -11,19 +11,19 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// parser reads one command line.
+// parser parses one command line.
 type parser struct {
 	o      *Options
-	stderr io.Writer // of the warnings about deprecated flags
+	stderr io.Writer // for warnings about deprecated flags
 
 	trace      traceParser
-	oldStrict  *bool  // --strict-model-config, nil if it is not given
+	oldStrict  *bool  // --strict-model-config, nil if not given
 	oldCache   string // --response-cache-byte-size, if given
 	cacheGiven bool
 }
 
-// SyntaxError is a complaint of getopt_long's: it is shown before the usage,
-// and the hint, if any, after it.
+// SyntaxError is an error of getopt_long. It is shown before the usage, and the hint, if any, after
+// it.
 type SyntaxError struct {
 	Complaint, Hint string
 }
@@ -31,15 +31,14 @@ type SyntaxError struct {
 // Error implements error.
 func (e *SyntaxError) Error() string { return e.Complaint }
 
-// valueError is a bad value, or a pair of options that do not agree: it is
-// shown after the usage.
+// valueError is a bad value, or a contradiction between two options. It is shown after the usage.
 type valueError struct {
 	text string
 }
 
 func (e *valueError) Error() string { return e.text }
 
-// optionError names an option other than the flag that was given.
+// optionError is about an option other than the given flag.
 type optionError struct {
 	option string
 	err    error
@@ -47,14 +46,14 @@ type optionError struct {
 
 func (e *optionError) Error() string { return e.err.Error() }
 
-// ErrHelp is --help, and ErrVersion --version.
+// ErrHelp is returned for --help, and ErrVersion for --version.
 var (
 	ErrHelp    = errors.New("help was asked for")
 	ErrVersion = errors.New("the version was asked for")
 )
 
-// Parse reads the arguments that follow the program's name. An error is
-// ErrHelp, ErrVersion, a *SyntaxError or a *valueError.
+// Parse parses the arguments after the program's name. An error is ErrHelp, ErrVersion, a
+// *SyntaxError or a *valueError.
 func Parse(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
 	p := &parser{o: Defaults(getenv), stderr: stderr}
 	rest, err := scanFlags(args, flagTable(), p.found)
@@ -169,8 +168,8 @@ func (p *parser) found(f *flag, value string) error {
 	return nil
 }
 
-// finishStrict decides between --disable-auto-complete-config and the flag that
-// it has replaced.
+// finishStrict decides between --disable-auto-complete-config and the deprecated flag that it
+// replaces.
 func (p *parser) finishStrict() {
 	disable := &p.o.Repository.DisableAutoCompleteConfig
 	switch {

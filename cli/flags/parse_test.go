@@ -125,7 +125,8 @@ func TestFlagsFillOptions(t *testing.T) {
 	}
 }
 
-// TestQuantilesAreReadAsTritonReadsThem: the beginning of a number counts, and a pair that has none costs a line in the log.
+// TestQuantilesAreReadAsTritonReadsThem checks that the number at the beginning of a value counts,
+// and that a pair without one is logged.
 func TestQuantilesAreReadAsTritonReadsThem(t *testing.T) {
 	for text, c := range map[string]struct {
 		want     map[float64]float64
@@ -189,8 +190,8 @@ func FuzzParseOptions(f *testing.F) {
 	})
 }
 
-// TestStrictModelConfigTurnsAutoCompleteOff has the flag that turns auto-complete off, and
-// the one before it.
+// TestStrictModelConfigTurnsAutoCompleteOff tests the flag that disables auto-complete, and its
+// predecessor.
 func TestStrictModelConfigTurnsAutoCompleteOff(t *testing.T) {
 	const (
 		old        = "Warning: '--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.\n"

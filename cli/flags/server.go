@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/origins"
 )
 
-// serverFlags are about the server, its log and its models.
+// serverFlags lists flags about the server, its log and its models.
 func serverFlags() []group {
 	return []group{
 		{flags: []flag{
@@ -85,7 +85,7 @@ func repositoryFlags() []flag {
 	}
 }
 
-// ourFlags are the product's own.
+// ourFlags lists flags that tritonserver lacks.
 func ourFlags() []group {
 	return []group{{title: "OpenAI", ours: true, flags: openAIFlags()}, {title: "Nereid's own", ours: true, flags: slices.Concat([]flag{
 		row("request-memory-byte-size", "<integer>", "Maximum memory for requests, responses and state between them, in bytes. Requests beyond it are rejected. 0: half of the memory that the machine and the control groups allow this process. Default: 0.",
@@ -112,7 +112,7 @@ func ourFlags() []group {
 	})}}
 }
 
-// parseVerbose reads the level of verbose lines, once a boolean.
+// parseVerbose parses the verbosity, which was once a boolean.
 func parseVerbose(text string) (int, error) {
 	switch strings.ToLower(text) {
 	case "true":

@@ -28,8 +28,9 @@ func TestStrangeSettingsAreNamed(t *testing.T) {
 	}
 }
 
-// TestSettingsOfPluginsAreTheirOwn warns of no setting of a plugin: in the backends' directory, or in the folder of a model or a
-// version. Settings for all backends may be a plugin's too.
+// TestSettingsOfPluginsAreTheirOwn checks that a plugin's settings cause no warning, whether the
+// plugin is in the backends' directory, or in the folder of a model or a version. Settings for all
+// backends may be a plugin's as well.
 func TestSettingsOfPluginsAreTheirOwn(t *testing.T) {
 	directory, repository := backendDirectory(t, "based"), t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"plugged/nereid_plugged": ""})
@@ -50,7 +51,7 @@ func TestSettingsOfPluginsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// backendDirectory makes a directory with one Python-based backend.
+// backendDirectory creates a directory with one Python-based backend.
 func backendDirectory(t *testing.T, name string) string {
 	t.Helper()
 	directory := t.TempDir()

@@ -12,14 +12,14 @@ import (
 )
 
 // flag is one row of the settings table. The parser, --help, the tables in docs/operations.md and
-// the schema of the chart's server.flags are made from these rows.
+// the schema of the chart's server.flags are generated from these rows.
 type flag struct {
 	name  string
 	value string // the value as --help shows it; empty if the flag takes none
 	help  string // one or a few sentences
 	set   func(p *parser, text string) error
 
-	preset      func(o *Options) string // the default, to be shown behind help; nil: help names it
+	preset      func(o *Options) string // the default, shown after the help; nil: the help names it
 	least, most int64                   // bounds of a number; most is 0 without bounds
 }
 
@@ -44,7 +44,7 @@ type group struct {
 	flags []flag
 }
 
-// noEffect lists the flags that are parsed and checked as Triton does, but that nothing reads.
+// noEffect lists the flags that are parsed and checked like Triton's, but have no effect.
 var noEffect = []string{
 	"buffer-manager-thread-count",
 	"cache-directory",
@@ -84,17 +84,17 @@ func Describe() []command.Flag {
 	return list
 }
 
-// withoutEnvironment returns the defaults that hold if no environment variable is set.
+// withoutEnvironment returns the defaults without any environment variables.
 func withoutEnvironment() *Options { return Defaults(func(string) string { return "" }) }
 
-// The functions below make rows. Field returns the field of Options that the flag sets.
+// The functions below create rows. field returns the field of Options that the flag sets.
 
-// row makes a row with a setter of its own. Its help names the default.
+// row creates a row with its own setter. Its help names the default.
 func row(name, value, help string, set func(*parser, string) error) flag {
 	return flag{name: name, value: value, help: help, set: set}
 }
 
-// typed makes the row of a value that parse reads and show prints.
+// typed creates the row of a value with a parser and a formatter.
 func typed[T any](name, value, help string, parse func(string) (T, error), show func(T) string, field func(*Options) *T) flag {
 	return flag{
 		name: name, value: value, help: help, set: setWith(parse, field),
@@ -115,7 +115,7 @@ func word(name, help string, field func(*Options) *string) flag {
 	return typed(name, "<string>", help, parse, func(text string) string { return text }, field)
 }
 
-// millis makes the row of a time in milliseconds. A time of 0 is not shown as a default.
+// millis creates the row of a time in milliseconds. A time of 0 is not shown as a default.
 func millis(name, help string, field func(*Options) *time.Duration) flag {
 	return typed(name, "<integer>", help, parseMillis, inMillis, field)
 }
@@ -127,12 +127,12 @@ func inMillis(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10)
 }
 
-// wholeSeconds makes the row of a time in seconds that Triton does not check.
+// wholeSeconds creates the row of a time in seconds that Triton does not check.
 func wholeSeconds(name, help string, field func(*Options) *time.Duration) flag {
 	return typed(name, "<integer>", help, parseSeconds, inSeconds, field)
 }
 
-// numberWithin makes the row of a number that Triton rejects with a text of its own outside its bounds.
+// numberWithin creates the row of a number with bounds for which Triton has its own error text.
 func numberWithin(name, help string, least, most int, refusal string, field func(*Options) *int) flag {
 	f := number(name, help, field)
 	f.least, f.most = int64(least), int64(most)
@@ -146,7 +146,7 @@ func numberWithin(name, help string, least, most int, refusal string, field func
 	return f
 }
 
-// between makes the row of a number within bounds.
+// between creates the row of a number within bounds.
 func between(name, help string, least, most int64, field func(*Options) *int) flag {
 	parse := func(text string) (int, error) {
 		n, err := parseWhole(text)
@@ -160,7 +160,7 @@ func between(name, help string, least, most int64, field func(*Options) *int) fl
 	return f
 }
 
-// most makes the row of a number that is at least 1.
+// most creates the row of a number that is at least 1.
 func most[T int | int64](name, help string, field func(*Options) *T) flag {
 	parse := func(text string) (T, error) {
 		n, err := parseWhole(text)
@@ -177,7 +177,7 @@ func most[T int | int64](name, help string, field func(*Options) *T) flag {
 // longestSeconds is a year, so that the sum of several times does not overflow.
 const longestSeconds = 366 * 24 * 60 * 60
 
-// seconds makes the row of a time in seconds within bounds.
+// seconds creates the row of a time in seconds within bounds.
 func seconds(name, help string, least int64, field func(*Options) *time.Duration) flag {
 	parse := func(text string) (time.Duration, error) {
 		n, err := parseWhole(text)
@@ -193,7 +193,7 @@ func seconds(name, help string, least int64, field func(*Options) *time.Duration
 
 func inSeconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }
 
-// setWith makes the setter of a field from the function that parses its value.
+// setWith returns the setter of a field, given the parser of its value.
 func setWith[T any](parse func(string) (T, error), field func(*Options) *T) func(*parser, string) error {
 	return func(p *parser, text string) error {
 		value, err := parse(text)

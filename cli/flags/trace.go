@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
-// traceParser remembers which trace settings were given by --trace-config and
-// which by a deprecated flag: the former count.
+// traceParser records which trace settings come from --trace-config and which from a deprecated
+// flag. The former take precedence.
 type traceParser struct {
 	given     map[string]bool   // keys of --trace-config
 	old       map[string]string // values of deprecated flags, by the same keys
@@ -116,7 +116,7 @@ func addOldTraceLevel(p *parser, text string) error {
 	return nil
 }
 
-// setOldTrace makes the setter of a deprecated flag with a number.
+// setOldTrace returns the setter of a deprecated flag with a number.
 func setOldTrace(key, instead string) func(*parser, string) error {
 	return func(p *parser, text string) error {
 		p.warnOldTrace(key, instead)
@@ -129,7 +129,7 @@ func setOldTrace(key, instead string) func(*parser, string) error {
 	}
 }
 
-// finish applies what deprecated flags said and --trace-config did not.
+// finish applies deprecated flags whose settings --trace-config does not set.
 func (t *traceParser) finish(p *parser) {
 	for _, row := range []struct{ key, name string }{
 		{"level", "level"}, {"rate", "rate value"}, {"count", "count"}, {"file", "file"}, {"log-frequency", "log-frequency"},
@@ -142,7 +142,7 @@ func (t *traceParser) finish(p *parser) {
 		case row.key == "level":
 			p.o.Tracing.Levels = t.oldLevels
 		case row.key == "rate":
-			p.o.Tracing.Rate, _ = parseInt64(value) // it is a number: Itoa made it
+			p.o.Tracing.Rate, _ = parseInt64(value) // Itoa has formatted it
 		case row.key == "count":
 			p.o.Tracing.Count, _ = parseInt64(value)
 		default:
@@ -155,7 +155,7 @@ func (t *traceParser) finish(p *parser) {
 func (t *TraceOptions) config(getenv func(string) string) tracing.Config {
 	c := tracing.Config{Mode: tracing.Mode(t.Mode), Rate: uint32(t.Rate), Count: int32(t.Count), Getenv: getenv}
 	for _, name := range t.Levels {
-		level, _ := tracing.ParseLevel(name) // traceLevel has made it
+		level, _ := tracing.ParseLevel(name) // traceLevel has validated it
 		c.Level |= level
 	}
 	for _, s := range t.Settings[t.Mode] {
@@ -164,7 +164,7 @@ func (t *TraceOptions) config(getenv func(string) string) tracing.Config {
 	return c
 }
 
-// recordFlags are about requests that are kept in files. They are the product's own.
+// recordFlags are about the recording of requests, which tritonserver lacks.
 func recordFlags() []flag {
 	names := func(field func(*Options) *[]string) func(*parser, string) error {
 		return func(p *parser, text string) error {

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// The values of flags are read as the C++ library's stoi and its kin read them:
-// leading blanks, a sign, as many digits as there are, and whatever follows is
-// not looked at. The texts of the errors are Triton's.
+// The values of flags are parsed like C++'s stoi and related functions: leading blanks, a sign, and
+// all following digits; the rest is ignored. The error texts are Triton's.
 
 func invalidValue(text string) error {
 	return errors.New("Invalid option value. Got " + text)
@@ -22,7 +21,7 @@ func outOfBound(text string) error {
 	return errors.New("Provided option value is out of bound. Got " + text)
 }
 
-// leadingNumber returns the sign and the digits that text begins with.
+// leadingNumber returns the sign and the digits at the beginning of text.
 func leadingNumber(text string) (negative bool, digits string) {
 	text = strings.TrimLeft(text, " \t\n\v\f\r")
 	if text != "" && (text[0] == '-' || text[0] == '+') {
@@ -52,8 +51,8 @@ func parseInt64(text string) (int64, error) {
 	return n, nil
 }
 
-// parseWhole reads a number of a flag that Triton does not have: all of the text counts, so that
-// 1M is an error and not 1.
+// parseWhole parses a number for a flag that Triton lacks. The whole text counts, so that 1M is an
+// error instead of 1.
 func parseWhole(text string) (int64, error) {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil {
@@ -71,7 +70,7 @@ func parseWholeSize(text string) (uint64, error) {
 	return uint64(n), err
 }
 
-// parseInt is stoi, whose result has 32 bits.
+// parseInt is stoi, which has a 32-bit result.
 func parseInt(text string) (int, error) {
 	n, err := parseInt64(text)
 	if err != nil {
@@ -101,7 +100,7 @@ func parseMillis64(text string) (time.Duration, error) {
 	return time.Duration(n) * time.Millisecond, err
 }
 
-// parseUint64 is stoull, which lets a negative number wrap around.
+// parseUint64 is stoull, which lets negative numbers wrap around.
 func parseUint64(text string) (uint64, error) {
 	negative, digits := leadingNumber(text)
 	if digits == "" {
@@ -119,7 +118,7 @@ func parseUint64(text string) (uint64, error) {
 
 var leadingFloat = regexp.MustCompile(`^[ \t\n\v\f\r]*([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|(?i:inf(?:inity)?|nan)))`)
 
-// parseFloat is stod, less its hexadecimal numbers.
+// parseFloat is stod without hexadecimal numbers.
 func parseFloat(text string) (float64, error) {
 	match := leadingFloat.FindStringSubmatch(text)
 	if match == nil {
@@ -155,12 +154,11 @@ func parsePair(text, separator string) (first, second string, err error) {
 // setting is "<name>,<key>=<value>" or, with an empty name, "<key>=<value>".
 type setting struct {
 	name, key, value string
-	comma            bool // there was one, even if nothing stood before it
+	comma            bool // there was a comma, even with nothing before it
 }
 
-// parseSetting splits text at its first separator, a comma mostly, and the
-// first equals sign after it. It is not ok if there is no equals sign, or no
-// text before or after it.
+// parseSetting splits text at its first separator, usually a comma, and at the first equals sign
+// after it. It returns false without an equals sign, or without text before or after it.
 func parseSetting(text, separator string) (s setting, ok bool) {
 	rest := text
 	if name, after, found := strings.Cut(text, separator); found {

@@ -48,8 +48,8 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return command.End("nereid health", err, func(w io.Writer) { command.Usage(w, "nereid health [--ready] [ADDRESS]", summary, flags) }, stdout, stderr)
 }
 
-// dial connects to localhost without a look-up of the name: an image from scratch has no /etc/hosts of its own, and a health check is
-// not to wait for a name server.
+// dial connects to localhost without resolving the name: an image from scratch has no /etc/hosts,
+// and a health check should not wait for a name server.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var dialer net.Dialer
 	host, port, err := net.SplitHostPort(address)
@@ -67,7 +67,7 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 
 const readyPath = "/v2/health/ready"
 
-// client asks past proxies that the environment names: they have nothing to do with a server at this machine.
+// client ignores proxies from the environment, because the server is on this machine.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 
 // ask returns nil if the server says yes.
@@ -107,10 +107,10 @@ func ask(address, path string, limit time.Duration) error {
 	return fmt.Errorf("%s%s: status %d, want 200%s", address, path, reply.StatusCode, text)
 }
 
-// wantHTTP says which address is meant.
+// wantHTTP tells which address to give.
 const wantHTTP = "give the address of the HTTP endpoint, whose port is 8000 unless --http-port of the server says otherwise"
 
-// isHTTP2 reports whether an endpoint speaks HTTP/2 from the first byte on, as those of gRPC do.
+// isHTTP2 reports whether an endpoint speaks HTTP/2 from the first byte, as a gRPC endpoint does.
 func isHTTP2(ctx context.Context, address string) bool {
 	connection, err := dial(ctx, "tcp", address)
 	if err != nil {
@@ -118,9 +118,10 @@ func isHTTP2(ctx context.Context, address string) bool {
 	}
 	defer connection.Close()
 	if deadline, ok := ctx.Deadline(); ok {
-		_ = connection.SetDeadline(deadline) // a connection that has ended fails below
+		_ = connection.SetDeadline(deadline) // a closed connection fails below
 	}
-	// Each side begins with a SETTINGS frame, the client behind its preface: 3 bytes of length, type 4, flags, stream 0.
+	// Each side begins with a SETTINGS frame, the client after its preface: 3 bytes of length, type
+	// 4, flags, stream 0.
 	if _, err := io.WriteString(connection, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
 		return false
 	}

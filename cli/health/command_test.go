@@ -18,7 +18,7 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts in the kernel alone
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // only the kernel accepts connections
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	other := httptest.NewServer(http.NotFoundHandler()) // the metrics, perhaps
+	other := httptest.NewServer(http.NotFoundHandler()) // perhaps the metrics
 	defer other.Close()
 	for _, test := range []struct {
 		args   []string
@@ -68,7 +68,8 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 	}
 }
 
-// TestLocalhostIsBothLoopbacks: the name is looked up nowhere, and a server may listen on either address.
+// TestLocalhostIsBothLoopbacks checks that no name is resolved, and that a server on either
+// loopback address is found.
 func TestLocalhostIsBothLoopbacks(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		l, err := net.Listen("tcp", address)
@@ -89,8 +90,8 @@ func TestLocalhostIsBothLoopbacks(t *testing.T) {
 	}
 }
 
-// TestModelsThatAreNotReadyAreNamed: those that failed, that are being loaded, and whose instances are gone, but not those
-// that were unloaded.
+// TestModelsThatAreNotReadyAreNamed checks that models are named if they failed, are loading, or
+// have lost their instances, but not if they were unloaded.
 func TestModelsThatAreNotReadyAreNamed(t *testing.T) {
 	index := `[{"name":"good","version":"1","state":"READY"},{"name":"lost","version":"2","state":"READY"},{"name":"idle"},
 		{"name":"gone","version":"1","state":"UNAVAILABLE","reason":"unloaded"},

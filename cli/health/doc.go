@@ -1,7 +1,4 @@
-// Package health is the subcommand `nereid health`, which asks a server whether it lives or is ready. Images and units have
-// it as their health check, where there is neither curl nor a shell.
-//
-// It has no state, no lock and no goroutine, and keeps nothing.
-//
-// Callers: package cli.
+// Package health is the subcommand `nereid health`, which checks whether a server is live or ready.
+// Images and systemd units use it as a health check where there is neither curl nor a shell. It has
+// no state.
 package health

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// Limits: bytes of a repository index, models to check, models to name, and bytes of a reason to show.
+// Limits: bytes of a repository index, models to check, models to name, and bytes of a reason to
+// show.
 const (
 	maxIndex  = 4 << 20
 	maxAsked  = 100
@@ -18,7 +19,8 @@ const (
 	maxReason = 200
 )
 
-// notReady names the versions of models that keep a server from being ready, with state and reason, as far as it tells.
+// notReady lists the versions that keep a server from being ready, with state and reason, if the
+// server tells.
 func notReady(ctx context.Context, address string) (list []string) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v2/repository/index", strings.NewReader("{}"))
 	if err != nil {
@@ -37,11 +39,11 @@ func notReady(ctx context.Context, address string) (list []string) {
 	for _, m := range index {
 		state := m.State
 		switch {
-		case state == "" || m.Reason == "unloaded": // it is not to be served
+		case state == "" || m.Reason == "unloaded": // it should not be loaded
 			continue
 		case state == "READY" && asked == maxAsked:
 			continue
-		case state == "READY": // its instances may not be
+		case state == "READY": // its instances may not be ready
 			asked++
 			if isReady(ctx, address, m.Name, m.Version) {
 				continue
@@ -63,7 +65,8 @@ func notReady(ctx context.Context, address string) (list []string) {
 	return list
 }
 
-// isReady reports whether a version is ready. A version that does not respond counts as ready, so that it is not named.
+// isReady reports whether a version is ready. A version that does not respond counts as ready, so
+// that it is not named.
 func isReady(ctx context.Context, address, model, version string) bool {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v2/models/"+url.PathEscape(model)+"/versions/"+url.PathEscape(version)+"/ready", nil)
 	if err != nil {

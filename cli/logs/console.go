@@ -14,16 +14,15 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Console is the standard output or the standard error output of the server. The
-// server's own lines and those of models go there, each Write whole and apart
-// from the others. Write never waits: unread text is kept up to
-// maxUnread bytes, and dropped beyond that, with a count.
+// Console is the standard output or the standard error output of the server. It receives the
+// server's own lines and those of models. Each Write is written whole and separate from others.
+// Write never waits: up to maxUnread bytes of unread text are kept. Text beyond that is dropped and
+// counted.
 //
-// Descriptors are left as they are: others have them too, and do not expect one
-// that does not block. So nothing is written before the kernel says that it has
-// room for a piece of it.
+// Descriptors stay blocking, because other processes share them. So nothing is written before the
+// kernel has room for a piece of it.
 type Console struct {
-	fd  int // -1: to is written to
+	fd  int // -1: writes go to the field to
 	to  io.Writer
 	Log *zerolog.Logger // logs the number of dropped lines once there is room again
 
@@ -31,21 +30,21 @@ type Console struct {
 	unread   []byte
 	draining bool          // a goroutine writes the kept bytes
 	idle     chan struct{} // closed when that goroutine has ended; each has its own
-	broken   bool          // there is no reader any more
+	broken   bool          // the reader is gone
 	dropped  int           // lines
-	status   string        // the status line, below all others; may be ""
+	status   string        // the status line below all other lines; may be ""
 }
 
 const (
 	maxUnread = 1 << 20 // bytes
 	// pieceSize is the number of bytes that a writable pipe accepts without blocking.
 	pieceSize = 4096
-	// consolePatience bounds how long the end of the server waits for a reader.
+	// consolePatience limits how long shutdown waits for a reader.
 	consolePatience = time.Second
 )
 
-// NewConsoles makes those of the standard output and the standard error output,
-// which are one if both lead to the same place: pieces of long lines would mix.
+// NewConsoles returns the consoles of standard output and standard error. They are the same if both
+// lead to the same file, where pieces of long lines would mix.
 func NewConsoles(stdout, stderr io.Writer) (out, err *Console) {
 	out, err = newConsole(stdout), newConsole(stderr)
 	if out.fd >= 0 && err.fd >= 0 {
@@ -60,7 +59,7 @@ func NewConsoles(stdout, stderr io.Writer) (out, err *Console) {
 func newConsole(to io.Writer) *Console {
 	c := &Console{fd: -1, to: to}
 	if file, ok := to.(*os.File); ok {
-		// Not by Fd, which would change the descriptor.
+		// Fd would make the descriptor blocking.
 		if raw, err := file.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) { c.fd = int(fd) })
 		}
@@ -112,7 +111,7 @@ func (c *Console) writeLocked(p []byte) []byte {
 		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EBADF):
 			c.broken = true
 		default:
-			return nil // a full disk, perhaps: it is lost, and the next line is tried again
+			return nil // perhaps a full disk: this text is lost, and the next line is tried again
 		}
 	}
 	return p
@@ -154,7 +153,7 @@ func (c *Console) drain() {
 	}
 }
 
-// Flush waits until all has been read, but not for long.
+// Flush waits until everything has been read, for consolePatience at most.
 func (c *Console) Flush() {
 	c.mu.Lock()
 	idle, draining := c.idle, c.draining

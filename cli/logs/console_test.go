@@ -23,8 +23,8 @@ func consolePipe(t *testing.T) (*Console, *os.File, *os.File) {
 	return newConsole(writer), reader, writer
 }
 
-// TestConsoleThatNobodyReads writes far more than a pipe holds. No write waits,
-// what is kept comes whole and in order, and the rest is counted.
+// TestConsoleThatNobodyReads writes far more than a pipe holds. No write may wait. The kept lines
+// arrive whole and in order, and the others are counted.
 func TestConsoleThatNobodyReads(t *testing.T) {
 	c, reader, writer := consolePipe(t)
 	told := &testkit.Buffer{}
@@ -58,7 +58,7 @@ func TestConsoleThatNobodyReads(t *testing.T) {
 	}
 }
 
-// TestConsoleThatWasClosed goes on without its reader.
+// TestConsoleThatWasClosed continues without its reader.
 func TestConsoleThatWasClosed(t *testing.T) {
 	c, reader, _ := consolePipe(t)
 	_ = reader.Close()
@@ -70,7 +70,7 @@ func TestConsoleThatWasClosed(t *testing.T) {
 	c.Flush()
 }
 
-// TestConsolesFindThatTheyAreOne finds that both outputs lead to the same pipe.
+// TestConsolesFindThatTheyAreOne detects that both outputs lead to the same pipe.
 func TestConsolesFindThatTheyAreOne(t *testing.T) {
 	_, reader, writer := consolePipe(t)
 	if out, err := NewConsoles(writer, writer); out != err {

@@ -11,14 +11,14 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// Lines on an interactive terminal are meant for reading, not for grep:
+// Lines on an interactive terminal are meant for reading instead of grep:
 //
-//	15:04:05 warning  process lost, restarting  model=m error=killed
+// 	15:04:05 warning  process lost, restarting  model=m error=killed
 //
-// They have the time of day, the level unless it is info, and colours unless the environment disables
-// them. Start-up tables and routine lines are left out unless the log is verbose.
+// They have the time of day, the level unless it is info, and colours unless the environment
+// disables them. Start-up tables and routine lines are left out unless the log is verbose.
 
-// Sequences of the terminal.
+// Terminal escape sequences.
 const (
 	plain     = "\x1b[0m"
 	dim       = "\x1b[2m"
@@ -34,30 +34,30 @@ var routine = []string{
 	"Waiting for in-flight requests", "Timeout ", "All models are stopped", "Requests are still in flight",
 }
 
-// told has the errors that the progress display replaces with a location and a remedy. Models may write
-// such texts too, so the source file of the line must match.
+// told has the errors that the progress display replaces with a location and a remedy. Models may
+// log the same texts, so the source file of the line must match.
 var told = []struct {
 	file, beginning, has string
-	starting             bool // while the server starts alone
+	starting             bool // only while the server starts
 }{
 	{"load.go", "failed to load '", "", false},
-	{"load.go", "model '", "", false}, // and the remedy
+	{"load.go", "model '", "", false}, // which includes the remedy
 	{"code.go", "Failed to preinitialize Python stub: Python model file not found in '", "", false},
 	{"serve.go", "Internal: failed to load all models", "", false},
-	{"explicit.go", "Poll failed for model directory '", ": failed to read text proto from ", false}, // behind a line with the place
-	{"explicit.go", "", ".pbtxt:", true},                                                             // that line, which the list of models that were not loaded repeats
+	{"explicit.go", "Poll failed for model directory '", ": failed to read text proto from ", false}, // follows a line with the location
+	{"explicit.go", "", ".pbtxt:", true},                                                             // that line, which the list of failed models repeats
 }
 
-// Palette paints text for a terminal. The zero value leaves it as it is.
+// Palette colours text for a terminal. The zero value returns it unchanged.
 type Palette struct{ on bool }
 
-// PaletteOf returns colours for w if it is a terminal, unless the environment has NO_COLOR or a
-// terminal without sequences.
+// PaletteOf returns colours if w is a terminal, unless NO_COLOR is set or TERM names a terminal
+// without colours.
 func PaletteOf(w interface{ Write([]byte) (int, error) }, getenv func(string) string) Palette {
 	return Palette{IsTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
 }
 
-// On reports whether text is painted.
+// On reports whether text is coloured.
 func (p Palette) On() bool { return p.on }
 
 // Red marks failures.
@@ -66,7 +66,7 @@ func (p Palette) Red(text string) string { return p.paint(red, text) }
 // Green marks successes.
 func (p Palette) Green(text string) string { return p.paint(green, text) }
 
-// Dim marks text of little importance.
+// Dim marks unimportant text.
 func (p Palette) Dim(text string) string { return p.paint(dim, text) }
 
 func (p Palette) paint(with, text string) string {
@@ -99,7 +99,8 @@ func (s *Settings) passesOver(level zerolog.Level, file, message []byte) bool {
 	return false
 }
 
-// withoutFrames leaves out the frames in Triton's form where Python's traceback, which has the code too, follows them.
+// withoutFrames removes the frames in Triton's format if Python's traceback, which includes the
+// code, follows them.
 func (s *Settings) withoutFrames(level zerolog.Level, file, message []byte) []byte {
 	if level != zerolog.ErrorLevel || s.Verbose() > 0 || string(baseName(file)) != "loop.py" || !bytes.HasPrefix(message, []byte("Failed to initialize Python stub")) {
 		return message
@@ -112,7 +113,7 @@ func (s *Settings) withoutFrames(level zerolog.Level, file, message []byte) []by
 	return append(message[:frames:frames], message[traceback:]...)
 }
 
-// startInteractiveLocked begins w.line with everything up to the message.
+// startInteractiveLocked begins w.line with everything before the message.
 func (w *Writer) startInteractiveLocked(now time.Time, level zerolog.Level) {
 	w.line = append(w.line[:0], w.colours.Dim(now.Format("15:04:05"))...)
 	w.line = append(w.line, ' ')
@@ -126,8 +127,9 @@ func (w *Writer) startInteractiveLocked(now time.Time, level zerolog.Level) {
 	}
 }
 
-// SetStatus shows a line below all others, which changes in its place, until it is set to "". It does nothing
-// where the console is no terminal. The text is shown as one line, cut to the width of the terminal.
+// SetStatus shows a line below all others, which is updated in place, until it is set to "". It
+// does nothing if the console is not a terminal. The text becomes one line, cut to the width of the
+// terminal.
 func (c *Console) SetStatus(text string) {
 	if !IsTerminal(c) {
 		return

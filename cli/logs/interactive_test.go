@@ -32,7 +32,7 @@ func interactively(t *testing.T, environment map[string]string, o Options, write
 	return regexp.MustCompile(`\d\d:\d\d:\d\d`).ReplaceAllString(written(), "NOW")
 }
 
-// usual is what is written unless flags say otherwise.
+// usual are the default options.
 var usual = Options{Info: true, Warning: true, Error: true}
 
 func TestInteractiveLines(t *testing.T) {
@@ -55,7 +55,8 @@ func TestInteractiveLines(t *testing.T) {
 	}
 }
 
-// TestInteractiveNeedsATerminal: the environment's wish and files have Triton's lines.
+// TestInteractiveNeedsATerminal checks that files and an environment variable select Triton's
+// lines.
 func TestInteractiveNeedsATerminal(t *testing.T) {
 	got := interactively(t, map[string]string{"TRITON_SERVER_ESCAPE_LOG_MESSAGES": "1"}, usual, nil)
 	if !regexp.MustCompile(`(?s)^I\d{4} NOW\.\d{6} \d+ interactive_test.go:\d+\] "loading: m:1"\n.*a table`).MatchString(got) {
@@ -78,7 +79,8 @@ func TestStatusStaysBelow(t *testing.T) {
 	}
 }
 
-// TestFailuresAreToldOnce: what the progress says of a model is left out, unless a model wrote it or verbose lines are wanted.
+// TestFailuresAreToldOnce checks that lines that repeat the progress display are left out, unless a
+// model wrote them or the log is verbose.
 func TestFailuresAreToldOnce(t *testing.T) {
 	const failure = "Failed to initialize Python stub: ValueError: no\n\nAt:\n  m.py(3): f\n\nTraceback (most recent call last):\n  raise"
 	starting := true

@@ -10,15 +10,15 @@ import (
 // A zerolog line is one JSON object that this process has just written. The functions here parse it
 // and rewrite the message, without reflection and without allocating.
 
-// members yields the members of a JSON object: keys without their quotes,
-// values as they stand. Text that is no object yields nothing more.
+// members yields the members of a JSON object: keys without their quotes, and unparsed values. It
+// stops at text that is not part of an object.
 func members(object []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		i := 0
 		for i < len(object) && object[i] != '{' {
 			i++
 		}
-		for i++; i < len(object) && object[i] == '"'; i++ { // behind the brace or a comma
+		for i++; i < len(object) && object[i] == '"'; i++ { // after the brace or a comma
 			end := skipValue(object, i)
 			key := object[i+1 : max(end-1, i+1)]
 			if end >= len(object) || object[end] != ':' {
@@ -32,7 +32,7 @@ func members(object []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// skipValue returns where the JSON value that begins at i ends.
+// skipValue returns the end of the JSON value that begins at i.
 func skipValue(b []byte, i int) int {
 	depth := 0
 	for quoted := false; i < len(b); i++ {
@@ -115,8 +115,8 @@ func appendList(dst, list []byte) []byte {
 	return append(dst, ']')
 }
 
-// unicodeEscape reads \uXXXX, or a pair of them that makes one rune, at the
-// beginning of b. It returns the bytes read, at least two.
+// unicodeEscape decodes \uXXXX, or a surrogate pair, at the beginning of b. It returns the number
+// of bytes read, at least two.
 func unicodeEscape(b []byte) (rune, int) {
 	first, ok := hexRune(b)
 	if !ok {
@@ -140,8 +140,8 @@ func hexRune(b []byte) (rune, bool) {
 
 const upperHex = "0123456789ABCDEF"
 
-// appendQuoted appends text as a JSON string, escaped as Triton does: quotes,
-// backslashes and control characters, and nothing else.
+// appendQuoted appends text as a JSON string, escaped like Triton: only quotes, backslashes and
+// control characters.
 func appendQuoted(dst, text []byte) []byte {
 	dst = append(dst, '"')
 	for _, c := range text {

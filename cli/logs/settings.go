@@ -6,7 +6,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Options are where log lines go at first, and which.
+// Options are the initial destination and selection of log lines.
 type Options struct {
 	Info, Warning, Error bool   // --log-info, --log-warning, --log-error
 	Verbose              int    // --log-verbose: 0 is off
@@ -15,19 +15,19 @@ type Options struct {
 	Interactive          bool   // lines on a terminal are short and coloured
 }
 
-// Settings say which log lines are written and how they begin. They may be
-// read and changed by any goroutine at any time; a change holds from the next
-// line on.
+// Settings select the log lines and their format. Any goroutine may read and change them at any
+// time; a change applies from the next line.
 type Settings struct {
 	info, warning, error atomic.Bool
 	verbose              atomic.Int64
 	iso8601              atomic.Bool
-	file                 string // where the lines go; it does not change
-	interactive          bool   // likewise: Options.Interactive
+	file                 string // destination of the lines; it does not change
+	interactive          bool   // as in Options.Interactive; it does not change
 	starting             atomic.Bool
 }
 
-// SetStarting says that the server is being started, at the end of which models that were not loaded are listed.
+// SetStarting sets whether the server is starting. At the end of the start, failed models are
+// listed.
 func (s *Settings) SetStarting(yes bool) { s.starting.Store(yes) }
 
 func NewSettings(o Options) *Settings {
@@ -41,7 +41,7 @@ func NewSettings(o Options) *Settings {
 	return s
 }
 
-// File returns the path of the log file, empty if lines go to the console.
+// File returns the path of the log file, or "" if lines go to the console.
 func (s *Settings) File() string { return s.file }
 
 // Info reports whether information lines are written.
@@ -74,9 +74,8 @@ func (s *Settings) SetVerbose(level int) { s.verbose.Store(int64(level)); s.appl
 // SetISO8601 chooses how lines begin.
 func (s *Settings) SetISO8601(on bool) { s.iso8601.Store(on) }
 
-// apply tells zerolog the lowest level that is wanted, so that lines below it
-// cost next to nothing. It is the library's only switch that works at run time,
-// and one for the whole process.
+// apply sets zerolog's global level to the lowest level in use, so that lines below it cost next to
+// nothing. This is zerolog's only switch at run time, and it applies to the whole process.
 func (s *Settings) apply() {
 	level := zerolog.FatalLevel
 	for _, l := range []zerolog.Level{zerolog.ErrorLevel, zerolog.WarnLevel, zerolog.InfoLevel, zerolog.DebugLevel, zerolog.TraceLevel} {
@@ -87,8 +86,8 @@ func (s *Settings) apply() {
 	zerolog.SetGlobalLevel(level)
 }
 
-// wants reports whether lines of a level are written: debug lines are verbose
-// ones of level 1, trace lines those of level 2.
+// wants reports whether lines of a level are written. Debug lines have verbosity 1, trace lines
+// verbosity 2.
 func (s *Settings) wants(level zerolog.Level) bool {
 	switch level {
 	case zerolog.TraceLevel:
@@ -99,7 +98,7 @@ func (s *Settings) wants(level zerolog.Level) bool {
 		return s.Warning()
 	case zerolog.ErrorLevel:
 		return s.Error()
-	case zerolog.FatalLevel, zerolog.PanicLevel, zerolog.NoLevel: // the last one is what models print
+	case zerolog.FatalLevel, zerolog.PanicLevel, zerolog.NoLevel: // the last one is for the output of models
 		return true
 	}
 	return s.Info()

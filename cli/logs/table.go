@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// RenderTable draws a table as Triton draws those of its start-up output:
+// RenderTable draws a table in the style of Triton's start-up output:
 //
 //	+-------+---------+--------+
 //	| Model | Version | Status |
@@ -14,10 +14,10 @@ import (
 //	| m     | 1       | READY  |
 //	+-------+---------+--------+
 //
-// Widths count bytes. A cell with line breaks takes as many lines, not counting a line
-// break at its end. Models choose the text of some cells: all are escaped for a terminal.
+// Widths count bytes. A cell with line breaks takes several lines; a line break at its end does not
+// count. Text from models is possible in cells, so all are escaped for a terminal.
 func RenderTable(headers []string, rows [][]string) string {
-	lines := make([][][]string, 0, len(rows)+1) // of each row, of each cell
+	lines := make([][][]string, 0, len(rows)+1) // by row and cell
 	widths := make([]int, len(headers))
 	for _, row := range append([][]string{headers}, rows...) {
 		cells := make([][]string, len(headers))

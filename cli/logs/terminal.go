@@ -17,7 +17,7 @@ func IsTerminal(w io.Writer) bool {
 	case *Console:
 		fd = to.fd
 	case *os.File:
-		// Not by Fd, which would change the descriptor.
+		// Fd would make the descriptor blocking.
 		if raw, err := to.SyscallConn(); err == nil {
 			_ = raw.Control(func(of uintptr) { fd = int(of) })
 		}
@@ -29,8 +29,8 @@ func IsTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// appendReadable appends text for a terminal: the lines behind the first are indented, so that
-// none can be taken for another line of the log, and all are printable.
+// appendReadable appends text for a terminal. It is escaped, and lines after the first are
+// indented, so that none looks like another log line.
 func appendReadable(dst, text []byte) []byte {
 	line, rest, more := bytes.Cut(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
 	dst = command.AppendPrintable(dst, line)

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
-// TestTracebacksHaveLinesOnATerminal writes what a model may have put into its exception.
+// TestTracebacksHaveLinesOnATerminal writes text that a model may put into an exception.
 func TestTracebacksHaveLinesOnATerminal(t *testing.T) {
 	const message = "ValueError: \"no\"\n\nAt:\n  /m/model.py(3): f\nI0102 forged\x1b[2J\u009b\x7f\ttab\n"
 	for _, c := range []struct{ name, env, want string }{
@@ -31,7 +31,7 @@ func TestTracebacksHaveLinesOnATerminal(t *testing.T) {
 	}
 }
 
-// TestPipesKeepTritonsLines has the standard output lead to a terminal alone.
+// TestPipesKeepTritonsLines sends only standard output to a terminal.
 func TestPipesKeepTritonsLines(t *testing.T) {
 	tty, written := terminal.Open(t)
 	var errs bytes.Buffer

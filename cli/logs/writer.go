@@ -14,41 +14,39 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Writer turns the lines of zerolog into those of Triton:
+// Writer converts zerolog's lines to Triton's format:
 //
 //	I0102 15:04:05.123456 4711 instance.go:90] "process lost, restarting model=m error=killed"
 //	2024-01-02T15:04:05Z W 4711 model.py:12] "text of a model"
 //
-// The letter is I, W, E or F, times are UTC, 4711 is this process. The message
-// is a JSON string; bare if escape is false; on a terminal, unless the environment decides, as
-// appendReadable writes it, so that tracebacks have lines. Fields follow the message inside
-// its quotes, as key=value. Lines that a model wrote carry the fields "file" and
-// "line", which take the place of our own.
+// The letter is I, W, E or F, times are UTC, and 4711 is this process. The message is a JSON
+// string, or bare if escape is false. On a terminal, unless the environment decides, appendReadable
+// formats it, so that tracebacks have lines. Fields follow the message inside its quotes, as
+// key=value. Lines from a model have the fields "file" and "line", which replace our own.
 type Writer struct {
 	settings    *Settings
 	escape      bool
-	readable    struct{ out, err bool } // it is a terminal, and the environment leaves the form of messages to us
-	interactive bool                    // lines are for a reader at a terminal
+	readable    struct{ out, err bool } // it is a terminal, and the environment does not choose the format of messages
+	interactive bool                    // lines are for a person at a terminal
 	colours     Palette                 // of an interactive log
 	pid         int
 	now         func() time.Time
 
-	// Keep, if not nil, receives each written line except tables. It is set before the first line. It
-	// must not block, and must copy the bytes that it keeps.
+	// Keep, if not nil, receives each written line except tables. It is set before the first line.
+	// It must not block, and must copy the bytes that it keeps.
 	Keep func(level zerolog.Level, at time.Time, file, line, message []byte)
 
 	mu       sync.Mutex
-	out, err io.Writer // of information and verbose lines; of warnings and errors
-	line     []byte    // the line in the making, kept for the next one
+	out, err io.Writer // out for information and verbose lines, err for warnings and errors
+	line     []byte    // the current line; the buffer is reused
 	text     []byte    // its message
 }
 
-// escapes reads the environment's wish: 0 or FALSE, in any case, for bare messages.
+// escapes parses the environment variable: 0 or FALSE, in any case, means bare messages.
 func escapes(wish string) bool { return wish != "0" && !strings.EqualFold(wish, "false") }
 
-// New returns the logger of the program and what writes its lines. The
-// caller closes the file, which is nil if lines go to the console. getenv is
-// asked for TRITON_SERVER_ESCAPE_LOG_MESSAGES.
+// New returns the program's logger and the writer of its lines. The caller closes the file, which
+// is nil if lines go to the console. New reads TRITON_SERVER_ESCAPE_LOG_MESSAGES from getenv.
 func New(settings *Settings, getenv func(string) string, stdout, stderr io.Writer) (zerolog.Logger, *Writer, *os.File, error) {
 	wish := getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES")
 	w := &Writer{
@@ -75,11 +73,11 @@ func New(settings *Settings, getenv func(string) string, stdout, stderr io.Write
 	return zerolog.New(w).With().Caller().Logger(), w, file, nil
 }
 
-// Write takes a line without a level.
+// Write writes a line without a level.
 func (w *Writer) Write(p []byte) (int, error) { return w.WriteLevel(zerolog.NoLevel, p) }
 
-// WriteLevel takes one line as zerolog made it. The error of writing it is
-// dropped: there is no place left to tell it, and the server goes on.
+// WriteLevel writes one line from zerolog. Write errors are dropped, because there is nowhere to
+// report them, and the server continues.
 func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	if !w.settings.wants(level) {
 		return len(p), nil
@@ -118,11 +116,11 @@ func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Interactive reports whether lines are written for a reader at a terminal.
+// Interactive reports whether lines are written for a person at a terminal.
 func (w *Writer) Interactive() bool { return w.interactive }
 
-// Table writes a start-up table below the head of an info line, without escaping it. An interactive log
-// has no tables.
+// Table writes a start-up table below the prefix of an info line, without escaping it. An
+// interactive log has no tables.
 func (w *Writer) Table(table string) {
 	if !w.settings.wants(zerolog.InfoLevel) || w.interactive && w.settings.Verbose() == 0 {
 		return
@@ -160,7 +158,7 @@ func letter(level zerolog.Level) byte {
 	return 'I'
 }
 
-// startLocked begins w.line with everything up to the message.
+// startLocked begins w.line with everything before the message.
 func (w *Writer) startLocked(now time.Time, level zerolog.Level, file, line []byte) {
 	b := w.line[:0]
 	if w.settings.ISO8601() {
@@ -179,7 +177,7 @@ func (w *Writer) startLocked(now time.Time, level zerolog.Level, file, line []by
 	w.line = append(b, "] "...)
 }
 
-// baseName is what follows the last slash.
+// baseName returns the part after the last slash.
 func baseName(path []byte) []byte {
 	for i := len(path) - 1; i >= 0; i-- {
 		if path[i] == '/' {
@@ -189,11 +187,11 @@ func baseName(path []byte) []byte {
 	return path
 }
 
-// readLocked takes zerolog's line apart. The result is valid until the next
-// call: the message with its fields lies in w.text.
+// readLocked parses zerolog's line. The result is valid until the next call: the message with its
+// fields is in w.text.
 func (w *Writer) readLocked(p []byte) (message, file, line []byte) {
 	var fields [][2][]byte
-	var kept [16][2][]byte // enough for every line of ours, and no allocation
+	var kept [16][2][]byte // enough for every line of ours, without allocating
 	fields = kept[:0]
 	var raw, caller []byte
 	for key, value := range members(p) {
@@ -227,7 +225,7 @@ func (w *Writer) readLocked(p []byte) (message, file, line []byte) {
 	}
 	end := len(w.text)
 	if file == nil {
-		// "<path>:<line>", of which the last colon parts the two.
+		// "<path>:<line>", split at the last colon.
 		w.text = appendPlain(w.text, caller)
 		path := w.text[end:]
 		if i := bytes.LastIndexByte(path, ':'); i >= 0 {

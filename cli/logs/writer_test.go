@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// testLog is a logger whose lines are of one moment and of process 42.
+// testLog is a logger with a fixed time and process 42.
 type testLog struct {
 	zerolog.Logger
 	settings *Settings
@@ -44,8 +44,7 @@ func newTestLog(t *testing.T, o Options, env string) *testLog {
 
 var allLines = Options{Info: true, Warning: true, Error: true, Verbose: 1}
 
-// callerLine is the line number in the head of a log line, which these tests do
-// not want to follow.
+// callerLine matches the line number in the prefix of a log line, which these tests ignore.
 var callerLine = regexp.MustCompile(`_test\.go:\d+\]`)
 
 func (l *testLog) take() string {
@@ -89,7 +88,7 @@ func TestLinesHaveLevelTimeAndPlace(t *testing.T) {
 	}
 }
 
-// TestEnvironmentAsksForBareMessages is a table of what the environment may say.
+// TestEnvironmentAsksForBareMessages is a table of the variable's values.
 func TestEnvironmentAsksForBareMessages(t *testing.T) {
 	for wish, bare := range map[string]bool{"": false, "0": true, "FALSE": true, "false": true, "1": false, "TRUE": false, "off": false} {
 		l := newTestLog(t, allLines, wish)
@@ -212,7 +211,7 @@ func TestLogFromManyGoroutines(t *testing.T) {
 	}
 }
 
-// FuzzLogWriter feeds lines that zerolog would never make.
+// FuzzLogWriter writes lines that zerolog would never produce.
 func FuzzLogWriter(f *testing.F) {
 	for _, seed := range []string{
 		`{"level":"info","message":"x","caller":"a/b.go:3"}` + "\n", `{}`, ``, `{"a":`, `{"a":"\`, `{"message":"\ud834\udd1e\ud834"}`,

@@ -8,7 +8,8 @@ import (
 
 const summary = "Prints the manual page: nereid man | man -l - shows it, and nereid man > /usr/local/share/man/man1/nereid.1 installs it."
 
-// Run runs the command line that follows `nereid man`. Root describes the program, of the given release. Run returns the exit status.
+// Run runs the command line that follows `nereid man`. root describes the program, of the given
+// release. Run returns the exit status.
 func Run(args []string, release string, root func() command.Description, stdout, stderr io.Writer) int {
 	flags := command.Flags("man")
 	names, err := command.Parse(flags, args)

@@ -1,6 +1,4 @@
-// Package manual is the command `nereid man`: the manual page, in the man macros of roff, made of the descriptions
-// of the commands and their flags. What --help shows and the page cannot differ.
-//
-// The package has no state, no lock and no goroutine. Its caller is package cli, which hands the
-// description over.
+// Package manual is the command `nereid man`: the manual page, in roff with man macros. It is
+// generated from the descriptions of the commands and their flags, so that it always agrees with
+// --help.
 package manual

@@ -11,7 +11,7 @@ import (
 func page(root command.Description, release string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %s 1 \"\" \"%s %s\" \"User Commands\"\n", strings.ToUpper(root.Name), escape(root.Name), escape(release))
-	// Paragraphs of options read better ragged and without hyphens, which would be copied.
+	// Paragraphs of options read better unjustified. Hyphens would be copied with the text.
 	b.WriteString(".ad l\n.nh\n")
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- inference server for Triton repositories of Python models\n", escape(root.Name))
 	b.WriteString(".SH SYNOPSIS\n")
@@ -22,7 +22,7 @@ func page(root command.Description, release string) string {
 	b.WriteString(".fi\n.SH DESCRIPTION\n")
 	text(&b, root.Summary)
 	b.WriteString(".SH COMMANDS\n")
-	server := make(map[string]bool) // flags that stand under OPTIONS
+	server := make(map[string]bool) // flags below OPTIONS
 	for _, f := range root.Flags {
 		server[f.Group+f.Name] = true
 	}
@@ -43,7 +43,7 @@ func page(root command.Description, release string) string {
 	return b.String()
 }
 
-// calls lists how the program and its commands are called.
+// calls lists the command lines of the program and its commands.
 func calls(c command.Description) []string {
 	if len(c.Commands) == 0 {
 		return []string{c.Call}
@@ -58,7 +58,7 @@ func calls(c command.Description) []string {
 	return list
 }
 
-// describe writes a command and those below it, without the flags of the server.
+// describe writes a command and the commands below it, without the server's flags.
 func describe(b *strings.Builder, parent string, c command.Description, server map[string]bool) {
 	name := parent + " " + c.Name
 	fmt.Fprintf(b, ".SS %s\n", escape(name))
@@ -89,7 +89,7 @@ func text(b *strings.Builder, s string) {
 	}
 }
 
-// escape makes text stand for itself: backslashes and minus signs, and what begins a line of macros.
+// escape escapes backslashes, minus signs, and characters that begin a macro line.
 func escape(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", "...", "─", `\-`).Replace(s)
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {

@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// sendLimit bounds the wait for a manager that does not read its socket.
+	// sendLimit limits the wait for a manager that does not read its socket.
 	sendLimit = 250 * time.Millisecond
-	// extendEvery is how often a start that goes on is reported, and extendBy for how long one report holds.
+	// extendEvery is the interval of reports during a long start, and extendBy the validity of one
+	// report.
 	extendEvery, extendBy = 5 * time.Second, 30 * time.Second
 )
 
@@ -30,7 +31,7 @@ var variables = []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 type Manager struct {
 	log      zerolog.Logger
 	watchdog time.Duration // how long the manager waits for WATCHDOG=1; 0: it does not
-	turn     chan struct{} // has room for one value: the state has changed
+	turn     chan struct{} // has room for one value, which signals a new state
 	end      context.CancelFunc
 	ended    chan struct{} // closed by the goroutine
 
@@ -58,7 +59,7 @@ func Open(getenv func(string) string, log zerolog.Logger) *Manager {
 	}
 	m := &Manager{log: log, watchdog: watchdog(getenv), turn: make(chan struct{}, 1), ended: make(chan struct{})}
 	for _, v := range variables {
-		_ = os.Unsetenv(v) // it fails for impossible names alone
+		_ = os.Unsetenv(v) // it fails only for invalid names
 	}
 	var err error
 	if m.socket, err = net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"}); err != nil {
@@ -75,7 +76,7 @@ func Open(getenv func(string) string, log zerolog.Logger) *Manager {
 	return m
 }
 
-// watchdog returns for how long the manager waits for a sign of life; 0 is forever.
+// watchdog returns how long the manager waits for a sign of life, or 0 for no limit.
 func watchdog(getenv func(string) string) time.Duration {
 	if pid := getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0
@@ -91,8 +92,8 @@ func extension(d time.Duration) string {
 	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds())
 }
 
-// Ready says that the server serves. status is a line for people. From here on probe is asked twice in each time of the
-// watchdog, and as often as it returns nil the manager is told that the server lives.
+// Ready reports that the server serves. status is a line for people. From then on, probe runs twice
+// per watchdog period, and each success is reported as a sign of life.
 func (m *Manager) Ready(status string, probe func(context.Context) error) {
 	if m == nil {
 		return
@@ -103,7 +104,7 @@ func (m *Manager) Ready(status string, probe func(context.Context) error) {
 	m.enter(ready, "READY=1", "STATUS="+status)
 }
 
-// Stopping says that the server has begun to end, and how long that may take.
+// Stopping reports that shutdown has begun, and how long it may take.
 func (m *Manager) Stopping(limit time.Duration) {
 	if m == nil {
 		return
@@ -111,7 +112,7 @@ func (m *Manager) Stopping(limit time.Duration) {
 	m.enter(stopping, "STOPPING=1", "STATUS=Requests in flight end, and models are unloaded", extension(limit))
 }
 
-// Close ends the messages. The manager learns of the end of the process by itself.
+// Close stops the messages. The manager notices the end of the process by itself.
 func (m *Manager) Close() {
 	if m == nil {
 		return
@@ -133,7 +134,7 @@ func (m *Manager) enter(s state, lines ...string) {
 	m.send(s, lines...)
 	select {
 	case m.turn <- struct{}{}:
-	default: // the goroutine looks at the state all the same
+	default: // the goroutine reads the state anyway
 	}
 }
 
@@ -178,7 +179,7 @@ func (m *Manager) keep(ctx context.Context) {
 			m.send(starting, extension(extendBy))
 			continue
 		}
-		// The other half of the time is left for the manager to hear of it.
+		// The other half of the period is left for reporting the result.
 		bounded, cancel := context.WithTimeout(ctx, m.watchdog/2)
 		err := probe(bounded)
 		cancel()

@@ -82,10 +82,10 @@ func TestManagerIsToldFromStartToEnd(t *testing.T) {
 		}
 		fails.Store(true)
 		<-failed
-		<-failed // from the second on no datagram of a success is under way
+		<-failed // from the second call on, no success is still being reported
 		m.Stopping(35 * time.Second)
 		got := next()
-		for got == "WATCHDOG=1" { // those that were sent before
+		for got == "WATCHDOG=1" { // sent earlier
 			got = next()
 		}
 		if !strings.HasPrefix(got, "STOPPING=1\nSTATUS=") || !strings.HasSuffix(got, "\nEXTEND_TIMEOUT_USEC=35000000") {
@@ -93,11 +93,11 @@ func TestManagerIsToldFromStartToEnd(t *testing.T) {
 		}
 		m.Ready("too late", nil)
 		m.Close()
-		m.send(stopping, "LAST=1") // the socket is closed: a message would be an error, not a wait
+		m.send(stopping, "LAST=1") // the socket is closed: sending would fail, not wait
 	}
 }
 
-// TestNothingIsToldWithoutAManager, and a socket that is not there ends no server.
+// TestNothingIsToldWithoutAManager also checks that a missing socket does not stop the server.
 func TestNothingIsToldWithoutAManager(t *testing.T) {
 	for _, variables := range []map[string]string{nil, {"NOTIFY_SOCKET": filepath.Join(t.TempDir(), "none")}} {
 		m := Open(env(variables), zerolog.Nop())
@@ -124,7 +124,7 @@ func TestWatchdogOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestManagerThatDoesNotReadHoldsNothingUp: its queue is full, and the server goes on.
+// TestManagerThatDoesNotReadHoldsNothingUp fills the manager's queue, and the server continues.
 func TestManagerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 	address, _ := listen(t, filepath.Join(t.TempDir(), "notify"))
 	var log testkit.Buffer

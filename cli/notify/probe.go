@@ -7,16 +7,16 @@ import (
 	"net/http"
 )
 
-// Probe returns a function that sends a request to the server and succeeds if any response arrives, as
-// the response has passed the listener, a connection and a handler. It uses the first non-nil endpoint,
-// which speaks HTTP without TLS, or else core.
+// Probe returns a function that sends a request to the server and succeeds if any response arrives,
+// because a response has passed the listener, a connection and a handler. It uses the first non-nil
+// endpoint, which speaks HTTP without TLS, or else core.
 func Probe(endpoints []net.Addr, core func() error) func(context.Context) error {
 	for _, endpoint := range endpoints {
 		if endpoint == nil {
 			continue
 		}
 		url := "http://" + endpoint.String() + "/v2/health/live"
-		// One connection per request: at shutdown the server would wait for a kept one.
+		// One connection per request: shutdown would wait for a kept one.
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		return func(ctx context.Context) error {
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -31,7 +31,7 @@ func TestProbeAsksTheFirstEndpoint(t *testing.T) {
 		t.Errorf("without an endpoint: got %v, want that of the core", err)
 	}
 	held, stop := context.WithCancel(t.Context())
-	hangs, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	hangs, err := net.Listen("tcp", "127.0.0.1:0") // nothing accepts connections
 	if err != nil {
 		t.Fatal(err)
 	}

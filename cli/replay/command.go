@@ -24,18 +24,19 @@ const (
 	protocolGRPC = "grpc"
 )
 
-// mostConcurrency bounds --concurrency: each record under way is in memory, with its answers.
+// mostConcurrency limits --concurrency, because each record in flight is in memory with its
+// responses.
 const mostConcurrency = 1000
 
 // options are the parsed command line.
 type options struct {
 	path, model            string
-	key                    string // of the recording, "" if it has none
+	key                    string // of the recording, or ""
 	url, grpcURL, protocol string
 	tolerance              float64
 	ignored                ignored
 	timeout                time.Duration
-	concurrency            int // records that are under way at a time
+	concurrency            int // number of records in flight
 	json                   bool
 }
 
@@ -103,14 +104,14 @@ func set(names map[string]bool) func(string) error {
 	}
 }
 
-// sender sends requests to a server. An error means that there was no answer of the server's; errors that
-// it answers with are answers.
+// sender sends requests to a server. An error means that the server did not answer; its error
+// replies are answers.
 type sender interface {
 	send(ctx context.Context, r *recording.Record) ([]recording.Message, error)
 	close()
 }
 
-// unreachableError ends a replay: no other request would come further.
+// unreachableError ends a replay, because later requests would also fail.
 type unreachableError struct {
 	address string
 	err     error
@@ -122,17 +123,18 @@ func (e *unreachableError) Error() string {
 
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// longError is an answer that has many more bytes than the recorded one.
+// longError is the error for an answer that is much longer than the recorded one.
 type longError struct{ most int64 }
 
 func (e *longError) Error() string {
 	return fmt.Sprintf("the answer has more than %d bytes, far more than the recorded one", e.most)
 }
 
-// perAnswer is what an answer takes beside its bytes, about.
+// perAnswer is the approximate overhead of an answer in bytes.
 const perAnswer = 512
 
-// mostAnswered bounds the bytes that are read as answers to a record: twice the recorded size, and room for differences.
+// mostAnswered limits the bytes read as answers to a record: twice the recorded size, plus room for
+// differences.
 func mostAnswered(r *recording.Record) int64 {
 	most := int64(64 << 20)
 	for i := range r.Answers {
@@ -140,7 +142,7 @@ func mostAnswered(r *recording.Record) int64 {
 		for j := range r.Answers[i].Tensors {
 			t := &r.Answers[i].Tensors[j]
 			if most += 2 * (perAnswer + t.Size()); t.Redacted {
-				most += 1 << 30 // nothing says how large it was
+				most += 1 << 30 // the recorded size is unknown
 			}
 		}
 	}
@@ -155,7 +157,7 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	}
 	senders := newSenders(o)
 	defer senders.close()
-	var outcomes []*outcome // in the order of the files; each is filled by the goroutine that sends it, and read when all are over
+	var outcomes []*outcome // in the order of the files; the sending goroutine fills each, and they are read after all have ended
 	sent := func(o *outcome) bool { return o.Result != "" }
 	flight := newFlight(ctx, o.concurrency)
 	for _, file := range files {
@@ -184,7 +186,7 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 			report.add(one)
 		}
 	}
-	if err != nil { // the results so far are reported nevertheless
+	if err != nil { // the results so far are still reported
 		if report.Same+report.Different > 0 {
 			err = errors.Join(err, report.write(stdout, o.json))
 		}
@@ -203,7 +205,8 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	return err
 }
 
-// replay sends one request and compares. Found is filled when there is a result; the error is an *unreachableError.
+// replay sends one request and compares the answers. It fills found if there is a result; an error
+// is an *unreachableError.
 func (o *options) replay(ctx context.Context, senders *senders, found *outcome, r *recording.Record) error {
 	found.Model = r.Model
 	redacted, err := fill(r)
@@ -236,7 +239,7 @@ func (o *options) replay(ctx context.Context, senders *senders, found *outcome, 
 	return nil
 }
 
-// senders are those of both protocols; neither connects before it sends.
+// senders holds the senders of both protocols. Neither connects before it sends.
 type senders struct {
 	options    *options
 	http, grpc sender

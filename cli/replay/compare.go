@@ -12,14 +12,14 @@ import (
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-// protocolParameters are those of responses that front ends add.
+// protocolParameters are response parameters that front ends add.
 var protocolParameters = []string{"triton_final_response", "sequence_id", "sequence_start", "sequence_end", "binary_data_size"}
 
-// comparison is how answers are compared.
+// comparison says how to compare answers.
 type comparison struct {
 	tolerance float64
 	ignored   ignored
-	// namesAlone compares no shapes and elements: the inputs were not those of the record.
+	// namesAlone ignores shapes and elements, because the inputs differ from the recorded ones.
 	namesAlone bool
 }
 
@@ -44,7 +44,7 @@ func (c *comparison) compare(was, is []recording.Message) (differences []string)
 	return differences
 }
 
-// show is a message in a few words.
+// show describes a message in a few words.
 func show(m *recording.Message) string {
 	if m.Err != nil {
 		return fmt.Sprintf("the error %q", m.Err.Message)
@@ -118,8 +118,8 @@ func (c *comparison) parameters(was, is *recording.Message) (differences []strin
 	return differences
 }
 
-// valueOf shows the value of a parameter; whole numbers look alike whatever their kind is, as JSON does
-// not tell them apart.
+// valueOf formats the value of a parameter. Whole numbers look the same in all types, because JSON
+// does not distinguish them.
 func valueOf(p infer.Parameter) string {
 	switch p.Kind {
 	case infer.StringParameter:
@@ -167,7 +167,7 @@ func (c *comparison) tensor(was, is *recording.Tensor) string {
 	return text
 }
 
-// elements are the bytes of each element.
+// elements splits the bytes of a tensor into elements.
 func elements(t *infer.Tensor) (list [][]byte) {
 	size := t.DataType.Size()
 	for data := t.Data; len(data) > 0; {
@@ -201,15 +201,15 @@ func (c *comparison) alike(d infer.DataType, was, is []byte) bool {
 	}
 	b, _ := number(d, is)
 	if math.IsNaN(a) && math.IsNaN(b) || a == b {
-		return true // bits of NaN, and signs of 0
+		return true // the bits of NaN, and the sign of 0, do not matter
 	}
 	if math.IsInf(a, 0) || math.IsInf(b, 0) {
-		return false // infinitely many times T would be enough
+		return false // a tolerance relative to infinity would accept anything
 	}
 	return math.Abs(a-b) <= c.tolerance*math.Max(1, math.Abs(a))
 }
 
-// number is the value of a floating-point element.
+// number returns the value of a floating-point element.
 func number(d infer.DataType, b []byte) (v float64, ok bool) {
 	le := binary.LittleEndian
 	switch {
@@ -227,13 +227,13 @@ func number(d infer.DataType, b []byte) (v float64, ok bool) {
 	return 0, false
 }
 
-// maxShown is the maximum number of bytes shown of a text.
+// maxShown limits the bytes shown of a text.
 const maxShown = 60
 
-// value shows an element.
+// value formats an element.
 func value(d infer.DataType, b []byte) string {
 	if v, is := number(d, b); is {
-		size := 32 // a half shows few digits more than it has
+		size := 32 // enough digits for a half
 		if d == infer.FP64 {
 			size = 64
 		}
@@ -246,7 +246,7 @@ func value(d infer.DataType, b []byte) string {
 	case infer.Uint8:
 		return strconv.Itoa(int(b[0]))
 	case infer.Int8:
-		return strconv.Itoa(int(int8(b[0]))) //nolint:gosec // the bits are a signed number's
+		return strconv.Itoa(int(int8(b[0]))) //nolint:gosec // the bits are those of a signed number
 	case infer.Uint16:
 		return strconv.Itoa(int(le.Uint16(b)))
 	case infer.Int16:
@@ -266,7 +266,7 @@ func value(d infer.DataType, b []byte) string {
 	return fmt.Sprintf("%q", b)
 }
 
-// index is the place of an element by each dimension.
+// index converts the position of an element to one index per dimension.
 func index(at int, shape []int64) string {
 	place := make([]int64, len(shape))
 	rest := int64(at)

@@ -11,14 +11,14 @@ import (
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-// flight has several records under way at a time. Its methods but over are called by one goroutine.
+// flight sends several records at a time. One goroutine calls all of its methods except over.
 type flight struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// slots has room for as many records as may be under way. A record that waits for the one before it in its
-	// sequence has a slot: that one has one too, so it goes on.
+	// slots has room for the records that may be in flight. A record that waits for its predecessor
+	// in a sequence holds a slot. Its predecessor also has one, so there is no deadlock.
 	slots   chan struct{}
-	last    map[string]chan struct{} // by sequence: closed when the last record so far is over
+	last    map[string]chan struct{} // by sequence: closed when its latest record is done
 	running sync.WaitGroup
 }
 
@@ -28,8 +28,8 @@ func newFlight(ctx context.Context, concurrency int) *flight {
 	return f
 }
 
-// start runs send when there is a slot and the record before it in its sequence is over. It reports whether more can be
-// started: not so after an error of send, which wait returns.
+// start runs send when a slot is free and the previous record of the sequence is done. It returns
+// false after an error of send, which wait returns; no more records can be started then.
 func (f *flight) start(r *recording.Record, send func(ctx context.Context) error) bool {
 	select {
 	case f.slots <- struct{}{}:
@@ -60,7 +60,8 @@ func (f *flight) start(r *recording.Record, send func(ctx context.Context) error
 	return f.ctx.Err() == nil
 }
 
-// order returns the channel that a record waits for and the one that it closes when it is done; nil outside sequences.
+// order returns the channel that a record waits for and the one that it closes when it is done, or
+// nil outside sequences.
 func (f *flight) order(r *recording.Record) (before, mine chan struct{}) {
 	sequence := sequenceOf(r)
 	if sequence == "" {
@@ -71,7 +72,7 @@ func (f *flight) order(r *recording.Record) (before, mine chan struct{}) {
 	return before, mine
 }
 
-// wait returns when no record is under way, with the error of send or that of the context.
+// wait waits for all records in flight and returns the error of send or of the context.
 func (f *flight) wait() error {
 	f.running.Wait()
 	err := context.Cause(f.ctx)
@@ -79,8 +80,8 @@ func (f *flight) wait() error {
 	return err
 }
 
-// sequenceOf names the sequence of a record among those of all models, "" if it is in none. Sequences whose id was redacted
-// count as one.
+// sequenceOf returns a name for a record's sequence that is unique among all models, or "".
+// Sequences with redacted ids count as one.
 func sequenceOf(r *recording.Record) string {
 	const id = "sequence_id"
 	for _, p := range r.Request.Parameters {

@@ -24,13 +24,13 @@ import (
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-// grpcSender sends over gRPC: decoupled models get a stream for each request.
+// grpcSender sends over gRPC, with a stream for each request to a decoupled model.
 type grpcSender struct {
 	address string
 	key     string // of the recording
 	conn    *grpc.ClientConn
 	client  kserve.GRPCInferenceServiceClient
-	err     error // there is no connection to be made
+	err     error // the connection could not be created
 }
 
 func newGRPC(o *options) *grpcSender {
@@ -91,7 +91,8 @@ func (s *grpcSender) send(ctx context.Context, r *recording.Record) ([]recording
 	return []recording.Message{*m}, nil
 }
 
-// refused returns the server's error that ended a call, if the server sent one. most is the maximum size of a message in bytes.
+// refused returns the server's error that ended a call, if the server sent one. most is the maximum
+// size of a message in bytes.
 func (s *grpcSender) refused(ctx context.Context, err error, most int64) ([]recording.Message, error) {
 	told := status.Convert(err)
 	switch {
@@ -108,7 +109,8 @@ func (s *grpcSender) refused(ctx context.Context, err error, most int64) ([]reco
 	return []recording.Message{{Err: &infer.Error{Message: told.Message()}}}, nil
 }
 
-// isTransport reports whether the text of Unavailable is the transport's own and not the server's.
+// isTransport reports whether the text of an Unavailable error comes from the transport instead of
+// the server.
 func isTransport(text string) bool {
 	for _, begin := range []string{"connection error: ", "error reading from server: ", "closing transport due to: ", "name resolver error: "} {
 		if len(text) > len(begin) && text[:len(begin)] == begin {
@@ -118,7 +120,8 @@ func isTransport(text string) bool {
 	return false
 }
 
-// stream sends a request on a stream of its own, and reads to the final response: as many bytes as there may be.
+// stream sends a request on its own stream, and reads up to the final response, within the limit on
+// bytes.
 func (s *grpcSender) stream(ctx context.Context, q *kserve.ModelInferRequest, most int64) (answers []recording.Message, err error) {
 	q.Parameters["triton_enable_empty_final_response"] = encodeParameter(infer.Parameter{Kind: infer.BoolParameter, Bool: true})
 	ctx, cancel := context.WithCancel(ctx)
@@ -155,7 +158,7 @@ func (s *grpcSender) stream(ctx context.Context, q *kserve.ModelInferRequest, mo
 		}
 		final := reply.GetInferResponse().GetParameters()["triton_final_response"].GetBoolParam()
 		if final && len(m.Tensors) == 0 && len(m.Parameters) <= 1 {
-			continue // the end alone
+			continue // only the final flag
 		}
 		answers = append(answers, *m)
 	}
@@ -167,7 +170,7 @@ func encodeParameter(p infer.Parameter) *kserve.InferParameter {
 		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_StringParam{StringParam: p.String}}
 	case infer.IntParameter:
 		if p.Name == "priority" {
-			return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_Uint64Param{Uint64Param: uint64(p.Int)}} //nolint:gosec // as the protocol has it
+			return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_Uint64Param{Uint64Param: uint64(p.Int)}} //nolint:gosec // as the protocol requires
 		}
 		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_Int64Param{Int64Param: p.Int}}
 	case infer.BoolParameter:
@@ -188,7 +191,7 @@ func decodeGRPC(reply *kserve.ModelInferResponse) (*recording.Message, error) {
 		case *kserve.InferParameter_Int64Param:
 			p.Kind, p.Int = infer.IntParameter, v.Int64Param
 		case *kserve.InferParameter_Uint64Param:
-			p.Kind, p.Int = infer.IntParameter, int64(v.Uint64Param) //nolint:gosec // it is only shown
+			p.Kind, p.Int = infer.IntParameter, int64(v.Uint64Param) //nolint:gosec // it is only displayed
 		case *kserve.InferParameter_DoubleParam:
 			p.Kind, p.Double = infer.DoubleParameter, v.DoubleParam
 		}

@@ -93,7 +93,7 @@ func (s *httpSender) send(ctx context.Context, r *recording.Record) ([]recording
 	return []recording.Message{*m}, nil
 }
 
-// encodeHTTP makes the head and the tensors of a request.
+// encodeHTTP encodes the head and the tensors of a request.
 func encodeHTTP(m *recording.Message) (head, body []byte, err error) {
 	fields := struct {
 		ID         string          `json:"id,omitempty"`
@@ -124,7 +124,8 @@ func encodeHTTP(m *recording.Message) (head, body []byte, err error) {
 	return head, body, err
 }
 
-// decodeHTTP reads a response, whose head is that long; without a length it has no binary tensors.
+// decodeHTTP decodes a response. length is the length of its head; without it there are no binary
+// tensors.
 func decodeHTTP(text []byte, length string) (*recording.Message, error) {
 	head, binary := text, []byte(nil)
 	if length != "" {

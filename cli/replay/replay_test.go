@@ -108,7 +108,7 @@ func TestDifferencesAreToldInSentences(t *testing.T) {
 	}
 }
 
-// TestValuesOfAllTypesAreShown has -1, or the largest number, of each type.
+// TestValuesOfAllTypesAreShown uses -1, or the largest number, of each type.
 func TestValuesOfAllTypesAreShown(t *testing.T) {
 	all := []byte{255, 255, 255, 255, 255, 255, 255, 255}
 	for d, want := range map[infer.DataType]string{
@@ -142,7 +142,8 @@ func record(t *testing.T, directory string, number int, r *recording.Record) {
 	}
 }
 
-// TestRequestsGoOverHTTPAsTheyCame has a server that tells what it gets, and answers as no server should.
+// TestRequestsGoOverHTTPAsTheyCame uses a server that reports its requests and sends malformed
+// replies.
 func TestRequestsGoOverHTTPAsTheyCame(t *testing.T) {
 	directory := t.TempDir()
 	request := recording.Message{
@@ -205,8 +206,9 @@ func TestRequestsGoOverHTTPAsTheyCame(t *testing.T) {
 	}
 }
 
-// TestSequencesKeepTheirOrder replays requests of several sequences at once. Of each sequence one request is under way at a time, in
-// its order; requests without a sequence go side by side, and all are told of in the order of the files.
+// TestSequencesKeepTheirOrder replays requests of several sequences at once. Each sequence has one
+// request in flight at a time, in order. Requests without a sequence run in parallel, and the
+// report has the order of the files.
 func TestSequencesKeepTheirOrder(t *testing.T) {
 	const beside, sequences, each = 4, 3, 10
 	directory := t.TempDir()
@@ -231,7 +233,7 @@ func TestSequencesKeepTheirOrder(t *testing.T) {
 	var mu sync.Mutex
 	inside, under := 0, map[string]bool{}
 	ids := map[string][]string{}
-	together := make(chan struct{}) // closed when all requests without a sequence are under way
+	together := make(chan struct{}) // closed when all requests without a sequence are in flight
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct {
 			ID         string
@@ -284,7 +286,8 @@ func TestSequencesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestReplayEndsWithTheServer loses the server in the middle: what was compared is told, and nothing more is sent.
+// TestReplayEndsWithTheServer stops the server halfway. The results so far are reported, and
+// nothing more is sent.
 func TestReplayEndsWithTheServer(t *testing.T) {
 	directory := t.TempDir()
 	for number := range 50 {
@@ -308,7 +311,8 @@ func TestReplayEndsWithTheServer(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded replays to a server that answers without end, over both protocols, once and on a stream.
+// TestAnswersAreBounded replays against a server with endless replies, over both protocols, unary
+// and on a stream.
 func TestAnswersAreBounded(t *testing.T) {
 	block := bytes.Repeat([]byte("x"), 1<<20)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -347,7 +351,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// endless answers with 65 blocks, and on streams without end.
+// endless replies with 65 blocks, and endlessly on streams.
 type endless struct {
 	kserve.UnimplementedGRPCInferenceServiceServer
 	block []byte
@@ -368,7 +372,7 @@ func (e endless) ModelStreamInfer(stream grpc.BidiStreamingServer[kserve.ModelIn
 	}
 }
 
-// TestWrongCommandLinesOfReplay has no server.
+// TestWrongCommandLinesOfReplay needs no server.
 func TestWrongCommandLinesOfReplay(t *testing.T) {
 	directory := t.TempDir()
 	for want, args := range map[string][]string{

@@ -16,12 +16,12 @@ const (
 	resultNotSent   = "not sent"
 )
 
-// outcome is what came of one record.
+// outcome is the result of one record.
 type outcome struct {
 	File        string   `json:"file"`
 	Model       string   `json:"model,omitempty"`
 	Result      string   `json:"result"`
-	Differences []string `json:"differences,omitempty"` // or why it was not sent
+	Differences []string `json:"differences,omitempty"` // or the reason why it was not sent
 }
 
 type report struct {
@@ -74,7 +74,7 @@ func (r *report) writeJSON(w io.Writer) error {
 	return encoder.Encode(r)
 }
 
-// fill gives the inputs that were redacted zeros, or empty texts, and reports whether there are any.
+// fill replaces redacted inputs with zeros or empty strings, and reports whether there are any.
 func fill(r *recording.Record) (redacted bool, err error) {
 	for i := range r.Request.Tensors {
 		t := &r.Request.Tensors[i]

@@ -13,19 +13,19 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// backend has the values for the templates of a backend.
+// backend holds the template values of a backend.
 type backend struct {
 	Name    string
 	Package string
 	Module  string // its path
 	Go      string // the language version
-	Version string // of Nereid's module; "": what `go mod tidy` finds
+	Version string // of Nereid's module; "": `go mod tidy` finds it
 	SDK     string // a directory that replaces that module
 }
 
 var (
 	goodModule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~/-]*$`)
-	// released is a version that the module has.
+	// released matches a released version of the module.
 	released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+$`)
 	language = regexp.MustCompile(`^go([0-9]+\.[0-9]+)`)
 )
@@ -71,7 +71,8 @@ func makeBackend(i *invocation) error {
 	return i.tell(*directory, name, files)
 }
 
-// unfit says why the files of a backend could not be compiled, or be read without surprise, with this name of their package; "" if they can.
+// unfit says why a backend's files could not be compiled, or would be confusing, with this package
+// name, or returns "".
 func unfit(name string) string {
 	switch {
 	case token.IsKeyword(name):

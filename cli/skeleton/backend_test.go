@@ -10,7 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestBackendsPassTheirOwnTests makes a backend, builds its program, and runs the tests that come with it.
+// TestBackendsPassTheirOwnTests creates a backend, builds its program, and runs the tests that come
+// with it.
 func TestBackendsPassTheirOwnTests(t *testing.T) {
 	directory, root := t.TempDir(), testkit.Root(t)
 	status, out, errs := try("backend", "Echo2", "--directory", directory, "--module", "example.org/me/echo", "--sdk", root)
@@ -23,7 +24,7 @@ func TestBackendsPassTheirOwnTests(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// `go mod tidy` would ask for the modules of other modules' tests: what is needed here is known.
+	// `go mod tidy` would download modules that only other modules' tests need.
 	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// kind is one of the things that `nereid new` makes.
+// kind is a kind of skeleton.
 type kind struct {
 	name    string
 	summary string // a sentence
@@ -27,13 +27,14 @@ func kinds() []kind {
 type invocation struct {
 	kind    kind
 	flags   *flag.FlagSet
-	release string // of this server, as `nereid --version` has it
+	release string // of this server, as printed by `nereid --version`
 	args    []string
 
 	stdout io.Writer
 }
 
-// Run runs the command that args, which follow `nereid new`, name. Release is the server's version. It returns the exit status.
+// Run runs the command named by args, which follow `nereid new`. release is the server's version.
+// It returns the exit status.
 func Run(args []string, release string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		usage(stderr)
@@ -71,8 +72,8 @@ func (k kind) run(args []string, release string, stdout, stderr io.Writer) int {
 	return command.End("nereid new "+k.name, k.make(i), usage, stdout, stderr)
 }
 
-// A program and a module of Go can be called by goodName. A folder, a model and a file of tests can have hyphens, too; with a
-// point, pytest would look for a package.
+// goodName matches names for a Go program and a Go module. A folder, a model and a test file can
+// also have hyphens, but not dots, with which pytest would look for a package.
 var (
 	goodName  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 	modelName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
@@ -92,7 +93,7 @@ func (i *invocation) parse(good *regexp.Regexp, besides string) (name string, er
 	return names[0], nil
 }
 
-// directory is the flag that says where to write.
+// directory adds the flag for the output directory.
 func (i *invocation) directory() *string {
 	return i.flags.String("directory", ".", "write `DIRECTORY`/NAME")
 }

@@ -1,18 +1,12 @@
-// Package skeleton is the subcommand `nereid new`: it writes the first files of a model or of a backend in Go, which
-// can be served and tested as they are.
+// Package skeleton is the subcommand `nereid new`: it writes the first files of a model or of a
+// backend in Go, which work without changes.
 //
 //	Run ─┬─ model ───▶ templates/model   ─┬─ write ──▶ DIRECTORY/NAME/…
 //	     └─ backend ─▶ templates/backend ─┘
 //
-// A template's path, less ".tmpl", is the path of the file that it becomes; NAME in it stands for the name.
-// Nothing that exists is changed: a skeleton is made in a temporary directory beside its place, and moved there when it
-// is whole.
+// The path of a template, without ".tmpl", is the path of the generated file; NAME in it stands for
+// the name. Existing files are never changed: a skeleton is created in a temporary directory next
+// to its destination, and renamed when it is complete.
 //
-// Exit status: 0 it is written, 1 it is not, 2 the command line is not understood.
-//
-// States, locks, goroutines: none.
-//
-// Callers: package cli, once.
-//
-// Memory: nothing is kept.
+// The exit status is 0 if it was written, 1 if not, and 2 for a bad command line.
 package skeleton

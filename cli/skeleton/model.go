@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// model has the values for the templates of a model.
+// model holds the template values of a model.
 type model struct {
 	Name            string
 	Inputs, Outputs []tensor
@@ -56,7 +56,8 @@ func makeModel(i *invocation) error {
 	return i.tell(*directory, name, files)
 }
 
-// join names the variables, and finds for each output the input that it can be a copy of: the first that no other output has.
+// join names the variables, and finds for each output the input that it can copy: the first that no
+// other output copies.
 func (m *model) join() error {
 	taken := slices.Clone(pythonWords)
 	for _, list := range [][]tensor{m.Inputs, m.Outputs} {
@@ -88,12 +89,12 @@ func (m *model) join() error {
 // Batching reports whether tensors have a batch dimension.
 func (m *model) Batching() bool { return m.MaxBatchSize > 0 }
 
-// NeedsRows reports whether an output's shape has to be made of the number of rows.
+// NeedsRows reports whether an output's shape depends on the number of rows.
 func (m *model) NeedsRows() bool {
 	return m.Batching() && slices.ContainsFunc(m.Outputs, func(t tensor) bool { return t.From == nil })
 }
 
-// Rows is the first dimension in the shape of such an output.
+// Rows returns the first dimension of such an output's shape.
 func (m *model) Rows() string {
 	if m.Batching() {
 		return "rows"
@@ -101,17 +102,17 @@ func (m *model) Rows() string {
 	return ""
 }
 
-// Parameters is the list of parameters of the function that computes.
+// Parameters returns the parameter list of the compute function.
 func (m *model) Parameters() string {
 	return list(m.Inputs, func(t tensor) string { return t.Var + ": " + m.array() })
 }
 
-// Results is its result.
+// Results returns its result.
 func (m *model) Results() string {
 	return "tuple[" + list(m.Outputs, func(tensor) string { return m.array() }) + "]"
 }
 
-// array is the type used in computations.
+// array returns the type used in computations.
 func (m *model) array() string {
 	if m.Torch {
 		return "torch.Tensor"
@@ -119,7 +120,7 @@ func (m *model) array() string {
 	return "Array"
 }
 
-// Arguments are the inputs' variables; Returned those of the outputs, as a tuple.
+// Arguments returns the inputs' variables.
 func (m *model) Arguments() string { return list(m.Inputs, func(t tensor) string { return t.Var }) }
 
 // Returned is the tuple of the outputs.

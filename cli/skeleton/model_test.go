@@ -21,7 +21,7 @@ func try(args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), errs.String()
 }
 
-// models are command lines that make different skeletons.
+// models are command lines for different skeletons.
 var models = []struct {
 	name  string
 	flags []string
@@ -36,8 +36,8 @@ var models = []struct {
 	{"net-batched", []string{"--torch", "--max-batch-size=4", "--input=A:FP32:4", "--output=B:INT64:2"}},
 }
 
-// TestModelsPassTheirOwnTests makes models and runs the unit tests that come with them. Those of PyTorch skip
-// themselves where it is not installed.
+// TestModelsPassTheirOwnTests creates models and runs the unit tests that come with them. PyTorch
+// tests skip themselves if it is not installed.
 func TestModelsPassTheirOwnTests(t *testing.T) {
 	directory := t.TempDir()
 	for _, m := range models {

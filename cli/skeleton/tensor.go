@@ -10,22 +10,22 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// tensor is an input or an output of a model, as a flag describes it: NAME:TYPE:DIMS.
+// tensor is an input or output of a model, given by a flag as NAME:TYPE:DIMS.
 type tensor struct {
 	Name string
 	Type infer.DataType
 	Dims []int64
-	Var  string // what model.py calls it
+	Var  string // its variable in model.py
 	From *tensor
 }
 
-// tensors is a flag that may be given several times.
+// tensors is a flag that may be repeated.
 type tensors []tensor
 
-// String is what package flag shows as the default.
+// String returns the default for package flag.
 func (t *tensors) String() string { return "" }
 
-// Set takes one flag.
+// Set adds the value of one flag.
 func (t *tensors) Set(text string) error {
 	parsed, err := parseTensor(text)
 	if err != nil {
@@ -75,7 +75,7 @@ var numpyTypes = map[infer.DataType]string{
 	infer.FP16: "float16", infer.FP32: "float32", infer.FP64: "float64", infer.Bytes: "object_",
 }
 
-// torchTypes are those that PyTorch computes with.
+// torchTypes are the types that PyTorch can compute with.
 var torchTypes = map[infer.DataType]string{
 	infer.Bool: "bool", infer.Uint8: "uint8", infer.Int8: "int8", infer.Int16: "int16", infer.Int32: "int32", infer.Int64: "int64",
 	infer.FP16: "float16", infer.FP32: "float32", infer.FP64: "float64",
@@ -95,22 +95,22 @@ func (t *tensor) like(other *tensor) bool {
 	return t.Type == other.Type && slices.Equal(t.Dims, other.Dims)
 }
 
-// DimsText is how config.pbtxt has the dims.
+// DimsText returns the dims as in config.pbtxt.
 func (t *tensor) DimsText() string { return numbers(t.Dims) }
 
-// ConfigType is how config.pbtxt has the type.
+// ConfigType returns the type as in config.pbtxt.
 func (t *tensor) ConfigType() string { return t.Type.ConfigName() }
 
-// Numpy is the type for numpy.
+// Numpy returns the numpy type.
 func (t *tensor) Numpy() string { return "np." + numpyTypes[t.Type] }
 
-// Torch is the type for PyTorch.
+// Torch returns the PyTorch type.
 func (t *tensor) Torch() string { return "torch." + torchTypes[t.Type] }
 
-// Shape is a shape in Python: first, if it is not "", and the dims, with 1 for each that may have any size.
+// Shape returns a shape in Python: first, unless it is "", and the dims, with 1 for variable ones.
 func (t *tensor) Shape(first string) string { return t.shape(first, 1) }
 
-// Sample is the shape of the arrays of tests and clients.
+// Sample returns the shape of the arrays in tests and clients.
 func (t *tensor) Sample(batching bool) string {
 	if batching {
 		return t.shape("1", 3)
@@ -118,7 +118,7 @@ func (t *tensor) Sample(batching bool) string {
 	return t.shape("", 3)
 }
 
-// Made is the shape of the output for those arrays.
+// Made returns the shape of the output for those arrays.
 func (t *tensor) Made(batching bool) string {
 	switch {
 	case t.From != nil:
@@ -146,7 +146,7 @@ func (t *tensor) shape(first string, free int64) string {
 	return "(" + text + ")"
 }
 
-// Value fills the arrays of a test.
+// Value returns the values for the arrays of a test.
 func (t *tensor) Value() string {
 	switch t.Type {
 	case infer.Bytes:
@@ -157,7 +157,7 @@ func (t *tensor) Value() string {
 	return "1"
 }
 
-// Zero is what an output has that is made of no input.
+// Zero returns the value of an output that depends on no input.
 func (t *tensor) Zero() string {
 	if t.Type == infer.Bytes {
 		return `b""`

@@ -18,8 +18,8 @@ import (
 //go:embed all:templates
 var templates embed.FS
 
-// write fills the templates of a folder with data, and moves the result to directory/name; the directory is made if it is missing. It returns the files that
-// it wrote, by their paths in there.
+// write fills the templates of a folder with data, and renames the result to directory/name; it
+// creates a missing directory. It returns the written files, relative to that.
 func write(folder string, data any, directory, name string) (files []string, err error) {
 	place := filepath.Join(directory, name)
 	if _, err := os.Lstat(place); err == nil {
@@ -32,7 +32,7 @@ func write(folder string, data any, directory, name string) (files []string, err
 	if err != nil {
 		return nil, fmt.Errorf("%w: name another directory with --directory", err)
 	}
-	defer os.RemoveAll(made) // does nothing after the rename
+	defer os.RemoveAll(made) // no effect after the rename
 	root := path.Join("templates", folder)
 	err = fs.WalkDir(templates, root, func(source string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -40,7 +40,7 @@ func write(folder string, data any, directory, name string) (files []string, err
 		}
 		file := strings.TrimSuffix(strings.TrimPrefix(source, root+"/"), ".tmpl")
 		file = strings.ReplaceAll(file, "NAME", name)
-		if file == "gitignore" { // in the repository of the templates it would count
+		if file == "gitignore" { // as .gitignore it would affect the templates' own repository
 			file = ".gitignore"
 		}
 		files = append(files, file)
@@ -60,7 +60,7 @@ func write(folder string, data any, directory, name string) (files []string, err
 	if err := os.Chmod(made, 0o755); err != nil {
 		return nil, err
 	}
-	// A directory that came meanwhile is replaced only if it is empty.
+	// A directory created meanwhile is replaced only if it is empty.
 	return files, os.Rename(made, place)
 }
 
@@ -84,7 +84,7 @@ func fill(source string, data any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// mode is that of a file: clients are run by name.
+// mode returns the mode of a file: clients are executable.
 func mode(file string) os.FileMode {
 	if path.Base(file) == "client.py" {
 		return 0o755

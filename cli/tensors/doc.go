@@ -1,10 +1,9 @@
-// Package tensors makes and reads the tensors of commands that send requests: values by type and shape, values from JSON,
-// and whether bytes and shape agree. The tensor is infer.Tensor, on the Go heap.
+// Package tensors creates and reads the tensors of commands that send requests: values by type and
+// shape, values from JSON, and a check that bytes and shape agree. Tensors are infer.Tensors on the
+// Go heap.
 //
 //	type and shape ── Fill ──▶ tensor ◀── Read ── values of JSON
 //	                             └── Check
 //
-// It owns nothing and has no state: each function works on the tensor that it is given, whose Data it appends to.
-//
-// Callers: the commands below cli.
+// The package has no state: each function works on the given tensor, and appends to its Data.
 package tensors

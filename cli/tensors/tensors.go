@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// mostBytes bounds a tensor, as a dimension that was mistyped should not take all memory.
+// mostBytes limits the size of a tensor, because a mistyped dimension should not use up all memory.
 const mostBytes = 4 << 30
 
 // Check compares bytes and shape.
@@ -34,7 +34,8 @@ func Check(t *infer.Tensor) error {
 	return nil
 }
 
-// Fill makes the values of a tensor with a type and a shape: random ones are small, so that they fit as indices and do not overflow in sums.
+// Fill generates the values of a tensor with a type and a shape. Random values are small, so that
+// they work as indices and do not overflow in sums.
 func Fill(t *infer.Tensor, zeros bool, textLength int) error {
 	n, ok := infer.Elements(t.Shape)
 	size := int64(max(t.DataType.Size(), 4+textLength))
@@ -67,7 +68,7 @@ func Fill(t *infer.Tensor, zeros bool, textLength int) error {
 	return nil
 }
 
-// scale brings random numbers below 128 into the usual range of a type.
+// scale returns a factor that brings random numbers below 128 into the usual range of a type.
 func scale(t *infer.Tensor) float64 {
 	switch t.DataType {
 	case infer.FP16, infer.FP32, infer.FP64, infer.BF16:
@@ -82,7 +83,7 @@ func AppendElement(data, element []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(data, uint32(len(element))), element...)
 }
 
-// appendNumber appends an element: v, or for integers of more than 53 bits whole.
+// appendNumber appends v as an element, or whole for integers of more than 53 bits.
 func appendNumber(t *infer.Tensor, v float64, whole uint64) error {
 	le := binary.LittleEndian
 	integer := uint64(int64(v))
@@ -112,7 +113,7 @@ func appendNumber(t *infer.Tensor, v float64, whole uint64) error {
 	return nil
 }
 
-// Read appends the elements of an array of JSON, flat or nested.
+// Read appends the elements of a flat or nested JSON array.
 func Read(t *infer.Tensor, array []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(array))
 	decoder.UseNumber()

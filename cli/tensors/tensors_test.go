@@ -7,13 +7,13 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestValuesOfJSONBecomeElements reads arrays of several types, and refuses what does not fit.
+// TestValuesOfJSONBecomeElements reads arrays of several types, and rejects invalid ones.
 func TestValuesOfJSONBecomeElements(t *testing.T) {
 	for _, c := range []struct {
 		datatype infer.DataType
 		shape    []int64
 		text     string
-		want     []byte // nil: refused
+		want     []byte // nil: rejected
 	}{
 		{infer.Int16, []int64{2}, "[[1], [-2]]", []byte{1, 0, 0xfe, 0xff}},
 		{infer.Uint64, []int64{1}, "[18446744073709551615]", []byte{255, 255, 255, 255, 255, 255, 255, 255}},

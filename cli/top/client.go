@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// askLimit bounds one look at one endpoint.
+	// askLimit limits a request to one endpoint.
 	askLimit = 3 * time.Second
-	// controlLimit bounds a load: models may take long.
+	// controlLimit limits a load, which may take long.
 	controlLimit = time.Hour
 	maxReply     = 64 << 20 // bytes
 	maxErrorText = 300
 )
 
-// client asks a server.
+// client sends requests to a server.
 type client struct {
 	http   *http.Client
 	header http.Header
 }
 
-// refusal is a reply with another status than 200.
+// refusal is a reply with a status other than 200.
 type refusal struct {
 	status int
 	text   string
@@ -42,7 +42,8 @@ func (e *refusal) Error() string {
 	return fmt.Sprintf("status %d: %s", e.status, e.text)
 }
 
-// ask makes a request and returns the body of its reply. An error is short; it is a *refusal where the server has replied.
+// ask makes a request and returns the body of its reply. An error is short; it is a *refusal if the
+// server has replied.
 func (c *client) ask(ctx context.Context, limit time.Duration, method string, base *url.URL, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no reply within %s", limit))
 	defer cancel()
@@ -68,7 +69,7 @@ func (c *client) ask(ctx context.Context, limit time.Duration, method string, ba
 	return text, nil
 }
 
-// shorten leaves, of what package http says, the reason.
+// shorten returns only the reason from an error of package http.
 func shorten(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -100,7 +101,7 @@ func errorText(body []byte) string {
 	return text
 }
 
-// isRefusal reports whether the server has replied, whatever it said.
+// isRefusal reports whether the server has replied with an error.
 func isRefusal(err error) bool {
 	var r *refusal
 	return errors.As(err, &r)

@@ -24,7 +24,7 @@ const summary = `Shows models, instances, queues, rates, latencies, errors and t
 
 // options are the parsed command line.
 type options struct {
-	server, metrics *url.URL // metrics is nil unless the user says it
+	server, metrics *url.URL // metrics is nil unless the user sets it
 	header          http.Header
 	interval        time.Duration
 	once, json      bool
@@ -100,7 +100,7 @@ func parseURL(name, text string) (*url.URL, error) {
 	return u, nil
 }
 
-// errNoServer ends --once and --json where nothing answers.
+// errNoServer ends --once and --json if no server answers.
 var errNoServer = errors.New("no server")
 
 func (o *options) run(ctx context.Context, stdout io.Writer) error {

@@ -14,17 +14,17 @@ import (
 type act struct {
 	what  string // load, unload or instances
 	model string
-	group string // of instances; "": the only one
+	group string // of instances; "": the only group
 	count int
 }
 
-// outcome is how an act has ended.
+// outcome is the result of an act.
 type outcome struct {
 	text string
 	err  error
 }
 
-// perform carries out an act and returns when the server has.
+// perform executes an act and returns when the server has finished it.
 func (c *client) perform(ctx context.Context, server *url.URL, a act) outcome {
 	path := "/v2/repository/models/" + url.PathEscape(a.model)
 	switch a.what {
@@ -46,12 +46,13 @@ func (c *client) perform(ctx context.Context, server *url.URL, a act) outcome {
 	_, err = c.ask(ctx, controlLimit, http.MethodPost, server, path+"/instances", body)
 	var refused *refusal
 	if errors.As(err, &refused) && (refused.text == "" || refused.text == "Not Found") {
-		err = c.override(ctx, server, a) // a Triton, which says no more of paths that it does not know
+		err = c.override(ctx, server, a) // a Triton, which returns only this for unknown paths
 	}
 	return outcome{done, err}
 }
 
-// override loads a model with its configuration and another count, for servers that know no better.
+// override loads a model with its configuration and another count, on servers without the instances
+// endpoint.
 func (c *client) override(ctx context.Context, server *url.URL, a act) error {
 	text, err := c.ask(ctx, askLimit, http.MethodGet, server, "/v2/models/"+url.PathEscape(a.model)+"/config", nil)
 	if err != nil {
@@ -79,7 +80,7 @@ func (c *client) override(ctx context.Context, server *url.URL, a act) error {
 	return err
 }
 
-// question is asked before an action. Text questions take a text, the others y.
+// question is asked before an action. The answer is a text or y.
 type question struct {
 	prompt string
 	text   bool
@@ -92,14 +93,14 @@ func confirm(prompt string, a act) *question {
 	return &question{prompt: prompt + " [y/N] ", answer: func(*ui, string) *act { return &a }}
 }
 
-// askCount asks how many instances a model is to have, and then whether to do it.
+// askCount asks for the new number of instances of a model, and then for confirmation.
 func askCount(r *Row) *question {
 	group, now := "", ""
 	switch len(r.Groups) {
 	case 0:
 	case 1:
 		now = fmt.Sprintf(" (now %d)", r.Groups[0].Count)
-	default: // the first, as no more is asked
+	default: // the first
 		group, now = r.Groups[0].Name, fmt.Sprintf(" in its group %s (now %d)", r.Groups[0].Name, r.Groups[0].Count)
 	}
 	return &question{prompt: fmt.Sprintf("instances of %s%s: ", r.Model, now), text: true, answer: func(u *ui, typed string) *act {

@@ -54,7 +54,7 @@ func TestThePageNamesWhatThereIs(t *testing.T) {
 	_, keys, _ := strings.Cut(page, "| key | does |")
 	keys, _, _ = strings.Cut(keys, "\n\n")
 	for _, key := range regexp.MustCompile("`(.)`").FindAllStringSubmatch(keys, -1) {
-		v, u := many(3), &ui{pane: paneDetails + 1} // which no key chooses
+		v, u := many(3), &ui{pane: paneDetails + 1} // which no key selects
 		before := *u
 		more, _ := u.press(key[1], v, 24)
 		if more && u.ask == nil && *u == before {

@@ -10,19 +10,19 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// measured has the figures of /metrics that a Row, a Server and Instances show.
+// measured has the values of /metrics that a Row, a Server and Instances show.
 type measured struct {
 	versions   map[key]*measuredVersion
 	losses     map[string]float64 // by model
 	cpu        *float64           // of the machine, share of 1
 	gpus       []GPU
-	nereid     bool // the page is a Nereid's
-	histograms bool // some version has counted requests in one
+	nereid     bool // the page comes from Nereid
+	histograms bool // some version has counted requests in a histogram
 }
 
 type measuredVersion struct {
 	pending *float64
-	request []uint64 // counts of the buckets, that above the last bound too
+	request []uint64 // counts of the buckets, including the last, unbounded one
 	queue   []uint64
 
 	requestBounds, queueBounds []float64 // of the buckets, in seconds
@@ -107,7 +107,7 @@ func readMetrics(text []byte) (*measured, error) {
 	return m, nil
 }
 
-// valueOf is the value of a sample that is no histogram, whatever the page says that it is.
+// valueOf returns the value of a sample that is not a histogram, whatever its declared type.
 func valueOf(s *dto.Metric) float64 {
 	switch {
 	case s.GetGauge() != nil:
@@ -118,7 +118,7 @@ func valueOf(s *dto.Metric) float64 {
 	return s.GetUntyped().GetValue()
 }
 
-// addHistogram adds the buckets of a histogram, which are cumulative there, to counts.
+// addHistogram adds the buckets of a histogram, which are cumulative, to counts.
 func addHistogram(counts []uint64, h *dto.Histogram) (bounds []float64, sum []uint64) {
 	before := uint64(0)
 	for _, b := range h.GetBucket() {

@@ -36,7 +36,7 @@ type (
 
 func textLine(text string, s style) line { return line{{text, s}} }
 
-// String is the line without styles.
+// String returns the line without styles.
 func (l line) String() string {
 	var b strings.Builder
 	for _, s := range l {
@@ -45,10 +45,11 @@ func (l line) String() string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// clean makes text of a server, its models and its clients one printable line, before it is measured.
+// clean converts text from a server, its models and its clients to one printable line, before it is
+// measured.
 func clean(text string) string { return command.Line(text) }
 
-// fit cuts a text to a width, or fills it up with spaces, in front of it if right.
+// fit cuts a text to a width, or pads it with spaces, on the left if right is set.
 func fit(text string, width int, right bool) string {
 	w := uniseg.StringWidth(text)
 	switch {
@@ -62,7 +63,8 @@ func fit(text string, width int, right bool) string {
 	return text + strings.Repeat(" ", width-w)
 }
 
-// cut returns the beginning of a text that is so wide at most, filled up with a space if a wide character would stand across the end.
+// cut returns the beginning of a text, at most width columns wide. A wide character across the end
+// becomes a space.
 func cut(text string, width int) string {
 	taken, w, state := "", 0, -1
 	for rest := text; rest != ""; {
@@ -75,7 +77,7 @@ func cut(text string, width int) string {
 	return taken + strings.Repeat(" ", width-w)
 }
 
-// duration is short for columns.
+// duration formats a duration for a column.
 func duration(seconds float64) string {
 	switch ms := seconds * 1000; {
 	case ms < 1:
@@ -90,7 +92,7 @@ func duration(seconds float64) string {
 	return fmt.Sprintf("%.0fs", seconds)
 }
 
-// size is a number of bytes.
+// size formats a number of bytes.
 func size(bytes float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	at := 0
@@ -104,7 +106,7 @@ func size(bytes float64) string {
 	return fmt.Sprintf("%.0f %s", bytes, units[at])
 }
 
-// amount is a rate or a mean of counts.
+// amount formats a rate or a mean of counts.
 func amount(n float64) string {
 	if n == math.Trunc(n) || n >= 9.95 {
 		return fmt.Sprintf("%.0f", n)
@@ -114,7 +116,7 @@ func amount(n float64) string {
 
 func count(n float64) string { return fmt.Sprintf("%.0f", n) }
 
-// ago is how long something lasts.
+// ago formats an elapsed time.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -127,7 +129,7 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%dd %dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// orDash is a value as it is shown, or a dash where it is not known.
+// orDash formats a value, or returns a dash if it is unknown.
 func orDash(value *float64, show func(float64) string) string {
 	if value == nil {
 		return "-"

@@ -9,7 +9,7 @@ import (
 // find returns the index of the chosen row, or -1 without rows. If the choice is gone, it chooses the first row.
 func (u *ui) find(rows []*Row) int {
 	at := slices.IndexFunc(rows, func(r *Row) bool { return r.key() == u.chosen })
-	if at < 0 { // of another version, perhaps
+	if at < 0 { // perhaps of another version
 		at = slices.IndexFunc(rows, func(r *Row) bool { return r.Model == u.chosen.model })
 	}
 	if at < 0 && len(rows) > 0 {
@@ -91,7 +91,7 @@ func (u *ui) move(v *View, by int) {
 		if u.fromEnd() {
 			by = -by
 		}
-		u.scroll = max(0, u.scroll+by) // frame knows how far it goes
+		u.scroll = max(0, u.scroll+by) // frame limits it
 		return
 	}
 	if v == nil {
@@ -145,12 +145,12 @@ func (u *ui) askToChange(name string, v *View) {
 	}
 }
 
-// isLoaded reports whether a version of a model serves, or is on its way to or from that.
+// isLoaded reports whether a version of a model serves, or is being loaded or unloaded.
 func isLoaded(v *View, model string) bool {
 	return slices.ContainsFunc(v.Models, func(r Row) bool { return r.Model == model && r.State != "" && r.State != unavailable })
 }
 
-// reply is a key while a question stands.
+// reply handles a key during a question.
 func (u *ui) reply(name string) *act {
 	q := u.ask
 	switch {

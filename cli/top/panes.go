@@ -22,7 +22,7 @@ const (
 
 var paneTitles = [...]string{"instances", "errors", "log", "details"}
 
-// ui has the user's choices.
+// ui holds the user's choices.
 type ui struct {
 	sort    int // a column
 	reverse bool
@@ -32,9 +32,10 @@ type ui struct {
 	chosen key // the selected row
 	pane   pane
 	below  bool // the lower pane has the focus
-	// scroll is how many lines of the lower pane are passed over: from its beginning or, of errors and log, from its end.
+	// scroll is the number of skipped lines in the lower pane, from its beginning or, for errors
+	// and log, from its end.
 	scroll int
-	top    int // the first row of the table that is shown
+	top    int // the first visible row of the table
 	paused bool
 	help   bool
 
@@ -45,7 +46,7 @@ type ui struct {
 
 var windowNames = [...]string{"1 min", "5 min", "15 min"}
 
-// head are the lines above the table.
+// head returns the lines above the table.
 func head(v *View, u *ui) []line {
 	s := &v.Server
 	first := fmt.Sprintf("%s %s at %s", cmp.Or(clean(s.Name), "server"), clean(s.Version), strings.TrimPrefix(v.URL, "http://"))
@@ -102,7 +103,7 @@ func head(v *View, u *ui) []line {
 	return lines
 }
 
-// lower are the lines of the lower pane: its title, lines that stay above others, and the others.
+// lower returns the lower pane: its title, its fixed lines, and the scrolling lines.
 func lower(v *View, u *ui, r *Row) (title string, fixed, lines []line) {
 	title = paneTitles[u.pane]
 	if r != nil && (u.pane == paneInstances || u.pane == paneDetails) {
@@ -128,7 +129,7 @@ func lower(v *View, u *ui, r *Row) (title string, fixed, lines []line) {
 	return title, table[:1], table[1:]
 }
 
-// instanceTable are the instances of a version, below a head.
+// instanceTable returns a table of the instances of a version.
 func instanceTable(r *Row, now time.Time) []line {
 	var rows [][]span
 	for i := range r.Instances {
@@ -163,7 +164,7 @@ func instanceTable(r *Row, now time.Time) []line {
 	return simpleTable([]string{"INSTANCE", "STATE", " SINCE", "DEVICE", " PID", " MEM", " CPU", " RESTARTS", "LAST LOSS"}, rows)
 }
 
-// levelStyle is that of a line of the log.
+// levelStyle returns the style of a log level.
 func levelStyle(level string) style {
 	switch level {
 	case "error", "fatal":
@@ -176,7 +177,7 @@ func levelStyle(level string) style {
 	return plainText
 }
 
-// logLines are lines of the log; each line of a traceback is one.
+// logLines returns the lines of the log; each line of a traceback is separate.
 func logLines(list []status.Line, known bool) (lines []line) {
 	if len(list) == 0 {
 		if known {
@@ -198,7 +199,7 @@ func logLines(list []status.Line, known bool) (lines []line) {
 // indented cleans a line and keeps its indentation.
 func indented(text string) string { return clean(strings.ReplaceAll(text, "\t", "    ")) }
 
-// details is all that is known of a version.
+// details returns everything that is known about a version.
 func details(r *Row, u *ui) (lines []line) {
 	say := func(name, text string) {
 		if text != "" {

@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	// rateSpan is what rates are means of.
+	// rateSpan is the span over which rates are averaged.
 	rateSpan = 5 * time.Second
-	// maxLines bounds the lines of the log that are kept, and the errors.
+	// maxLines limits the number of kept log lines, and of kept errors.
 	maxLines = 1000
 	// unavailable is the state of a version that is not loaded.
 	unavailable = "UNAVAILABLE"
 )
 
-// poller looks at a server again and again. It belongs to one goroutine at a time.
+// poller polls a server. One goroutine at a time may use it.
 type poller struct {
 	options *options
 	client  client
 	where   whereabouts
-	panics  zerolog.Logger // where they are told; without a writer that is standard error
+	panics  zerolog.Logger // receives panics; without a writer they go to standard error
 
 	last    *View
-	started time.Time // of the server, as its status says
-	lines   uint64    // sequence number of the last line of the log that is kept
+	started time.Time // of the server, according to its status
+	lines   uint64    // sequence number of the last kept line of the log
 	log     []status.Line
 	errors  []status.Line
 	seen    map[key][]counts
-	first   map[key]*measuredVersion // at the first look, for percentiles without a status
+	first   map[key]*measuredVersion // from the first poll, for percentiles without a status
 	cpu     map[int]processTime      // by process
 }
 
@@ -52,7 +52,7 @@ type counts struct {
 	seconds                                   float64 // of all successful requests
 }
 
-// processTime is how much CPU time a process had at one time.
+// processTime is the CPU time of a process at one time.
 type processTime struct {
 	at      time.Time
 	seconds float64
@@ -67,7 +67,7 @@ func newPoller(o *options) *poller {
 
 func (p *poller) close() { p.client.http.CloseIdleConnections() }
 
-// found has the responses of the endpoints, or their errors.
+// found holds the responses of the endpoints, or their errors.
 type found struct {
 	meta struct {
 		Name    string `json:"name"`
@@ -96,7 +96,7 @@ type found struct {
 // errNoStatus is the error of an endpoint that returns an empty response for unknown paths.
 var errNoStatus = errors.New("switched off (--allow-status=false), or the server has none")
 
-// poll looks at the server.
+// poll polls the server once.
 func (p *poller) poll(ctx context.Context) *View {
 	f := p.find(ctx)
 	now := time.Now()
@@ -136,7 +136,7 @@ func versionNumber(text string) int64 {
 	return n
 }
 
-// find asks all endpoints at once.
+// find queries all endpoints at once.
 func (p *poller) find(ctx context.Context) *found {
 	p.locate(ctx)
 	f := &found{}
@@ -191,7 +191,7 @@ func (f *found) lost() error {
 	return f.metaErr
 }
 
-// notes say what could not be had.
+// notes describe missing data.
 func (f *found) notes(o *options, at whereabouts) (list []string) {
 	for _, of := range []struct {
 		err           error
@@ -222,7 +222,7 @@ func (p *poller) noticeRestart(s *status.Snapshot) {
 		clear(p.first)
 		clear(p.cpu)
 		p.log, p.errors = nil, nil
-		s.Log, s.Errors, s.Last = nil, nil, 0 // what follows the last line of the old one: all of it is asked for next
+		s.Log, s.Errors, s.Last = nil, nil, 0 // the lines after the last one of the old process: the next poll reads all of them
 	}
 	p.started = s.Server.Started
 }
@@ -281,7 +281,7 @@ func (p *poller) addStatus(v *View, s *status.Snapshot) {
 	p.errors = lastOf(append(slices.Clone(p.errors), s.Errors...))
 }
 
-// fromWindow takes the rates of the last minute, until there are those of watching.
+// fromWindow uses the server's rates of the last minute until there are rates from polling.
 func (r *Row) fromWindow(m *status.Version) {
 	c := m.Counters
 	r.Succeeded, r.Failed = number(float64(c.Succeeded)), number(float64(c.Failures()))
@@ -298,7 +298,7 @@ func (r *Row) fromWindow(m *status.Version) {
 	}
 }
 
-// cores returns how many cores a process used since the last look, nil if that is not known.
+// cores returns how many cores a process has used since the last poll, or nil if unknown.
 func (p *poller) cores(present map[int]processTime, pid int, at time.Time, seconds float64) *float64 {
 	if pid == 0 {
 		return nil
@@ -342,14 +342,14 @@ func (v *View) addIndex(f *found) {
 	if f.indexErr == nil {
 		return
 	}
-	for _, m := range f.statistics.Models { // those that serve, at least
+	for _, m := range f.statistics.Models { // at least those that serve
 		if !slices.ContainsFunc(v.Models, func(r Row) bool { return r.Model == m.Name && r.Version == m.Version }) {
 			v.Models = append(v.Models, Row{Model: m.Name, Version: m.Version, State: "READY"})
 		}
 	}
 }
 
-// addMetrics adds the figures of the machine, and all others if the server has no status.
+// addMetrics adds machine metrics, and all others if the server has no status.
 func (v *View) addMetrics(m *measured, p *poller) {
 	if m == nil {
 		return
@@ -415,7 +415,7 @@ func between(before, now []uint64, bounds []float64) *status.Percentiles {
 	return status.PercentilesOf(diff, bounds)
 }
 
-// addRates takes the counters of the statistics or, without them, of the status, and compares them with those of before.
+// addRates computes rates from the counters of the statistics or, without them, of the status.
 func (p *poller) addRates(v *View, f *found) {
 	now := make(map[key]counts)
 	if f.status != nil {
@@ -456,7 +456,7 @@ func (p *poller) addRates(v *View, f *found) {
 	}
 }
 
-// remember keeps counters, and returns those that they are to be compared with.
+// remember stores counters, and returns the earlier ones to compare them with.
 func (p *poller) remember(of key, c counts) (before counts) {
 	list := p.seen[of]
 	if n := len(list); n > 0 {
@@ -475,7 +475,7 @@ func (p *poller) remember(of key, c counts) (before counts) {
 	return list[0]
 }
 
-// compare makes rates of two counts.
+// compare computes rates from two counts.
 func (r *Row) compare(before, now counts) {
 	span := now.at.Sub(before.at).Seconds()
 	if span <= 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// watch shows the server until the user ends it.
+// watch shows the server until the user quits.
 func watch(ctx context.Context, o *options, p *poller) error {
 	screen, err := tcell.NewScreen()
 	if err == nil {
@@ -29,7 +29,7 @@ func watch(ctx context.Context, o *options, p *poller) error {
 	}
 	var panics bytes.Buffer // of goroutines, which have ended when run returns
 	defer func() { _, _ = os.Stderr.Write(panics.Bytes()) }()
-	defer screen.Fini() // after a panic, too
+	defer screen.Fini() // after a panic as well
 	s := &session{
 		options: o, client: &p.client, screen: screen, ui: &ui{sort: columnOf(o.sort), filter: o.filter},
 		outcomes: make(chan outcome, 1), failed: make(chan error, 1), log: zerolog.New(zerolog.SyncWriter(&panics)),
@@ -38,16 +38,16 @@ func watch(ctx context.Context, o *options, p *poller) error {
 	return s.run(ctx, p)
 }
 
-// session is a user at a terminal. All of it belongs to the goroutine of run.
+// session is an interactive session. Only the goroutine of run uses it.
 type session struct {
 	options  *options
 	client   *client
 	screen   tcell.Screen
 	ui       *ui
 	view     *View
-	acting   bool         // an act is being carried out
-	outcomes chan outcome // of the act; capacity 1, as there is one at a time
-	failed   chan error   // of the first goroutine that panicked; capacity 1: run looks once
+	acting   bool         // an act is in progress
+	outcomes chan outcome // of the act; capacity 1, because there is only one at a time
+	failed   chan error   // of the first goroutine that panicked; capacity 1, because run reads once
 	log      zerolog.Logger
 }
 
@@ -115,7 +115,7 @@ func (s *session) run(ctx context.Context, p *poller) error {
 	}
 }
 
-// begin carries out an act beside the view.
+// begin executes an act in the background.
 func (s *session) begin(ctx context.Context, a *act) {
 	if s.acting {
 		s.ui.tell(true, "wait until the change before has ended")
@@ -140,7 +140,7 @@ func (s *session) fail(err error) {
 	}
 }
 
-// handle acts on an event. It returns false if the user wants to end.
+// handle handles an event. It returns false if the user quits.
 func (s *session) handle(ctx context.Context, event tcell.Event) bool {
 	switch e := event.(type) {
 	case *tcell.EventResize:
@@ -165,7 +165,7 @@ func (s *session) handle(ctx context.Context, event tcell.Event) bool {
 	return true
 }
 
-// keyOf names a key: its character, or a word for other keys.
+// keyOf returns a key's name: its character, or a word for other keys.
 func keyOf(e *tcell.EventKey) string {
 	switch e.Key() {
 	case tcell.KeyRune:
@@ -198,7 +198,7 @@ func keyOf(e *tcell.EventKey) string {
 	return ""
 }
 
-// styles are those of the terminal. Without colours, as NO_COLOR wants it, there is bold and reverse.
+// styles are the terminal styles. With NO_COLOR there are only bold and reverse.
 var styles = [...]tcell.Style{
 	plainText: tcell.StyleDefault,
 	strong:    tcell.StyleDefault.Bold(true),
@@ -210,8 +210,8 @@ var styles = [...]tcell.Style{
 	selected:  tcell.StyleDefault.Reverse(true),
 }
 
-// draw puts the view on the screen. Each cell is put once, as the library sends what differs from the last time: to clear the
-// screen first would have all of it sent.
+// draw draws the view. It sets each cell once, because the library sends only changed cells:
+// clearing the screen first would make it send everything.
 func (s *session) draw() {
 	width, height := s.screen.Size()
 	lines := s.ui.frame(s.view, s.options.server.String(), width, height)
@@ -245,7 +245,7 @@ func (s *session) draw() {
 	s.screen.Show()
 }
 
-// frame is all that the terminal shows, in at most height lines.
+// frame returns everything that the terminal shows, in at most height lines.
 func (u *ui) frame(v *View, address string, width, height int) []line {
 	switch {
 	case width < 20 || height < 4:
@@ -319,7 +319,7 @@ func clampTop(top, at, rows, room int) int {
 	return max(min(top, at), at-room+1, 0)
 }
 
-// lowerLines are the lower pane: its title, and what fits of its lines.
+// lowerLines returns the title of the lower pane and the visible part of its lines.
 func (u *ui) lowerLines(v *View, r *Row, width, room int) []line {
 	title, fixed, all := lower(v, u, r)
 	room -= 1 + len(fixed)
@@ -345,7 +345,7 @@ func (u *ui) lowerLines(v *View, r *Row, width, room int) []line {
 // fromEnd reports whether the lower pane follows its end.
 func (u *ui) fromEnd() bool { return u.pane == paneErrors || u.pane == paneLog }
 
-// foot is the last line: a question, a message, or the keys.
+// foot returns the last line: a question, a message, or the keys.
 func (u *ui) foot(width int) line {
 	switch {
 	case u.ask != nil:

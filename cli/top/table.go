@@ -15,8 +15,8 @@ import (
 type column struct {
 	name  string // for --sort
 	title string
-	right bool // numbers are flush right
-	// rank is the order in which columns stay where the terminal is narrow: 0 always.
+	right bool // aligned right
+	// rank is the order in which columns disappear on a narrow terminal, highest first; 0: never.
 	rank int
 	text func(r *Row, u *ui) string
 	// value is the sort key, largest first; nil: sort by text.
@@ -69,10 +69,10 @@ func columnNames() (names []string) {
 	return names
 }
 
-// columnOf is the number of a column, below 0 without one of the name.
+// columnOf returns the index of a column, or a negative number for an unknown name.
 func columnOf(name string) int { return slices.Index(columnNames(), name) }
 
-// percentiles are those of a window, or of the only one that there is.
+// percentiles returns the percentiles of a window, or the only ones that there are.
 func (r *Row) percentiles(window int) *status.Percentiles {
 	if len(r.Percentiles) == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (r *Row) percentiles(window int) *status.Percentiles {
 	return r.Percentiles[min(window, len(r.Percentiles)-1)]
 }
 
-// rows are those that the user wants, in the user's order.
+// rows returns the selected rows in the user's order.
 func (u *ui) rows(v *View) []*Row {
 	var list []*Row
 	for i := range v.Models {
@@ -113,7 +113,7 @@ func (u *ui) rows(v *View) []*Row {
 	return list
 }
 
-// stateStyle is that of a version's or an instance's state.
+// stateStyle returns the style of a version's or an instance's state.
 func stateStyle(state string) style {
 	switch state {
 	case "READY", "ready":
@@ -199,7 +199,8 @@ func modelTable(rows []*Row, u *ui, width int) []line {
 	return lines
 }
 
-// simpleTable aligns cells below titles; columns that are flush right have a title that begins with a space.
+// simpleTable aligns cells below titles. A title that begins with a space makes its column aligned
+// right.
 func simpleTable(titles []string, rows [][]span) []line {
 	widths := make([]int, len(titles))
 	for i, title := range titles {

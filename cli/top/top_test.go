@@ -25,12 +25,12 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// fake is a server whose replies a test chooses, by method and path. What it has no reply for is 404 without a body.
+// fake is a server with replies by method and path. Everything else gets 404 without a body.
 type fake struct {
 	*httptest.Server
 	mu      sync.Mutex
 	replies map[string]string
-	asked   []string // method, path and body of each request that is no GET
+	asked   []string // method, path and body of each request other than GET
 }
 
 func newFake(t *testing.T) *fake {
@@ -66,7 +66,7 @@ func (f *fake) reply(to, with string) {
 	f.replies[to] = with
 }
 
-// tell has the server reply with a status.
+// tell sets the server's status.
 func (f *fake) tell(t *testing.T, s *status.Snapshot) {
 	t.Helper()
 	text, err := json.Marshal(s)
@@ -97,7 +97,7 @@ func mustParse(t *testing.T, text string) *url.URL {
 	return u
 }
 
-// row is the only row of a model.
+// row returns the only row of a model.
 func (v *View) row(t *testing.T, model string) *Row {
 	t.Helper()
 	at := slices.IndexFunc(v.Models, func(r Row) bool { return r.Model == model })
@@ -111,7 +111,7 @@ func is(value *float64, want float64) bool {
 	return value != nil && *value > want-1e-6 && *value < want+1e-6
 }
 
-// snapshotOf is the status of a server with one model.
+// snapshotOf returns the status of a server with one model.
 func snapshotOf(at, started time.Time, succeeded, failed int64, cpu float64, lines ...string) *status.Snapshot {
 	s := &status.Snapshot{
 		At: at, Server: status.Server{Name: "triton", PID: 1, Started: started, Control: "explicit", CPU: cpu},
@@ -158,7 +158,7 @@ func TestPollerFollowsTheStatus(t *testing.T) {
 		t.Errorf("2 s later: got %+v with %v and %v cores", m, *m.Instances[0].CPUCores, *v.Server.CPU)
 	}
 
-	// The server is lost, and comes back as another: counters begin anew, and so does the log.
+	// The server is replaced by another: counters and the log start from the beginning.
 	f.tell(t, snapshotOf(begin.Add(20*time.Second), begin.Add(10*time.Second), 5, 0, 1, "anew"))
 	v = p.poll(t.Context())
 	if m = v.row(t, "m"); !is(m.Rate, 3) || len(v.Log) != 0 || p.lines != 0 {
@@ -168,7 +168,7 @@ func TestPollerFollowsTheStatus(t *testing.T) {
 	if len(v.Log) != 1 || v.Log[0].Text != "anew" {
 		t.Errorf("got the log %+v, want the new server's", v.Log)
 	}
-	// It ends: the metrics go last.
+	// The server stops; the metrics go last.
 	ending := newFake(t)
 	ending.reply("GET /metrics", "nv_cpu_utilization 0.5\n")
 	p.options.metrics = mustParse(t, ending.URL)
@@ -187,7 +187,7 @@ func TestPollerFollowsTheStatus(t *testing.T) {
 	}
 }
 
-// TestPollerWithoutTheStatus has the server of another make, or one that shows no status.
+// TestPollerWithoutTheStatus polls a server of another make, and one without a status.
 func TestPollerWithoutTheStatus(t *testing.T) {
 	f := newFake(t)
 	f.reply("POST /v2/repository/index", `[{"name":"m","version":"1","state":"READY"}]`)
@@ -212,7 +212,7 @@ nereid_stub_losses_total{model="m",cause="exit"} 2
 nv_gpu_utilization{gpu_uuid="GPU-1"} 0.5
 `, n, n, n)
 	}
-	f.reply("GET /status", "") // as the metrics endpoint replies to paths that it does not know
+	f.reply("GET /status", "") // the metrics endpoint's reply to unknown paths
 	f.reply("GET /v2/models/stats", statistics(10))
 	f.reply("GET /metrics", page(10))
 	p := f.poller(t)
@@ -248,8 +248,8 @@ nv_gpu_utilization{gpu_uuid="GPU-1"} 0.5
 	}
 }
 
-// TestPercentilesOfAVersionThatWasIdle: it has no histogram before its first request, and those of the queue
-// and of the whole have different buckets.
+// TestPercentilesOfAVersionThatWasIdle checks a version without a histogram before its first
+// request, and different buckets for the queue and the total.
 func TestPercentilesOfAVersionThatWasIdle(t *testing.T) {
 	f := newFake(t)
 	f.reply("POST /v2/repository/index", `[{"name":"m","version":"1","state":"READY"}]`)
@@ -284,13 +284,13 @@ nereid_inference_request_seconds_count{model="m",version="1"} 10
 	if len(m.Queueing) != 1 || m.Queueing[0] == nil || m.Queueing[0].P50 < 0.59 || m.Queueing[0].P50 > 0.61 {
 		t.Errorf("got %+v of the queue, want half of the requests within 0.6 s", m.Queueing)
 	}
-	f.reply("GET /metrics", idle) // it was loaded anew
+	f.reply("GET /metrics", idle) // it was reloaded
 	if m = p.poll(t.Context()).row(t, "m"); m.percentiles(2) != nil {
 		t.Errorf("got the percentiles %+v of a version that has been loaded anew, want none", m.percentiles(2))
 	}
 }
 
-// many is a view with so many models.
+// many returns a view with n models.
 func many(n int) *View {
 	v := &View{At: time.Unix(5000, 0), URL: "http://host:8000", Notes: []string{"no metrics at x"}, Server: Server{Name: "triton", Control: "explicit", GPUs: []GPU{{UUID: "GPU-1"}}}, hasStatus: true}
 	for i := range n {
@@ -305,7 +305,7 @@ func many(n int) *View {
 	return v
 }
 
-// TestFrameFitsEveryTerminal presses keys at random places of terminals of all sizes.
+// TestFrameFitsEveryTerminal presses random keys on terminals of all sizes.
 func TestFrameFitsEveryTerminal(t *testing.T) {
 	for _, v := range []*View{nil, many(0), many(1), many(40)} {
 		u := &ui{}
@@ -371,7 +371,7 @@ func TestTheChosenRowStaysInSight(t *testing.T) {
 		t.Errorf("got %s first, want the slowest", rows[0].Model)
 	}
 	word, all := keyOf(tcell.NewEventKey(tcell.KeyCtrlW, 0, tcell.ModCtrl)), keyOf(tcell.NewEventKey(tcell.KeyCtrlU, 0, tcell.ModCtrl))
-	u.press("/", v, 24) // whose text is the filter so far
+	u.press("/", v, 24) // which edits the current filter
 	for _, step := range []struct{ key, want string }{
 		{" ", "_1 "}, {"o", "_1 o"}, {word, "_1 "}, {word, ""}, {word, ""}, {"a", "a"}, {" ", "a "}, {"b", "a b"}, {all, ""}, {"enter", ""},
 	} {
@@ -404,7 +404,7 @@ func TestWhatIsNotKnownComesLast(t *testing.T) {
 	}
 }
 
-// TestChangesAreConfirmed presses the keys that change models, and looks at what would be done.
+// TestChangesAreConfirmed presses the keys that change models, and checks the resulting actions.
 func TestChangesAreConfirmed(t *testing.T) {
 	v := many(2)
 	press := func(keys ...string) (last *act, u *ui) {
@@ -465,7 +465,7 @@ func TestOnlyWhatIsLoadedIsUnloaded(t *testing.T) {
 	}
 }
 
-// TestFilterHoldsForAllThatIsShownOnce wants models and lines of one name.
+// TestFilterHoldsForAllThatIsShownOnce checks that models and lines are filtered by name.
 func TestFilterHoldsForAllThatIsShownOnce(t *testing.T) {
 	f := newFake(t)
 	at := time.Now()
@@ -548,7 +548,8 @@ func TestTextsOfOthersAreHarmless(t *testing.T) {
 	}
 }
 
-// TestMistakesOfTheCommandLine wants a sentence for each, and status 2; no server is status 1.
+// TestMistakesOfTheCommandLine expects an error and status 2 for each; a missing server is status
+// 1.
 func TestMistakesOfTheCommandLine(t *testing.T) {
 	for _, c := range []struct {
 		args   []string
@@ -574,7 +575,8 @@ type panicking struct{}
 
 func (panicking) RoundTrip(*http.Request) (*http.Response, error) { panic("transport") }
 
-// TestPanicOfALookIsItsOutcome: one goroutine for each endpoint, none of which may end the program.
+// TestPanicOfALookIsItsOutcome checks that a panic in the goroutine of an endpoint does not end the
+// program.
 func TestPanicOfALookIsItsOutcome(t *testing.T) {
 	address := &url.URL{Scheme: "http", Host: "localhost"}
 	p := newPoller(&options{server: address, metrics: address})

@@ -14,7 +14,7 @@ type View struct {
 	URL string    `json:"url"`
 	// Lost is the error if no endpoint that reports models responds. The previous state stays.
 	Lost string `json:"lost,omitempty"`
-	// Notes say what could not be had, and why.
+	// Notes describe missing data, with the reasons.
 	Notes  []string `json:"notes"`
 	Server Server   `json:"server"`
 	Models []Row    `json:"models"`
@@ -23,11 +23,11 @@ type View struct {
 	Log    []status.Line `json:"log"`
 
 	hasStatus bool
-	timed     bool      // there are percentiles, since watching began
-	since     time.Time // of Lost
+	timed     bool      // there are percentiles since the first poll
+	since     time.Time // the time of the loss
 }
 
-// keep leaves the models whose name has a text, and the lines that have it.
+// keep keeps only models and lines that contain a text.
 func (v *View) keep(text string) {
 	if text == "" {
 		return
@@ -46,18 +46,18 @@ type Server struct {
 	PID         int      `json:"pid,omitempty"`
 	Uptime      *float64 `json:"uptime_seconds,omitempty"`
 	Control     string   `json:"model_control,omitempty"`
-	CPU         *float64 `json:"cpu_cores,omitempty"` // that the server's own process uses, of all cores
+	CPU         *float64 `json:"cpu_cores,omitempty"` // cores used by the server's own process
 	Resident    *float64 `json:"resident_bytes,omitempty"`
 	MemoryUsed  *float64 `json:"memory_used_bytes,omitempty"`
 	MemoryLimit *float64 `json:"memory_limit_bytes,omitempty"`
-	MachineCPU  *float64 `json:"machine_cpu_utilization,omitempty"` // share of 1
+	MachineCPU  *float64 `json:"machine_cpu_utilization,omitempty"` // a share of 1
 	GPUs        []GPU    `json:"gpus,omitempty"`
 }
 
 // GPU is one GPU of the server.
 type GPU struct {
 	UUID        string  `json:"uuid"`
-	Utilization float64 `json:"utilization"` // share of 1
+	Utilization float64 `json:"utilization"` // a share of 1
 	MemoryUsed  float64 `json:"memory_used_bytes"`
 	MemoryTotal float64 `json:"memory_total_bytes"`
 }
@@ -66,7 +66,7 @@ type GPU struct {
 type Row struct {
 	Model     string `json:"model"`
 	Namespace string `json:"namespace,omitempty"`
-	Version   string `json:"version,omitempty"` // "" of a model that was not loaded yet
+	Version   string `json:"version,omitempty"` // "" for a model that was never loaded
 	State     string `json:"state,omitempty"`
 	Reason    string `json:"reason,omitempty"`
 	Backend   string `json:"backend,omitempty"`
@@ -82,11 +82,11 @@ type Row struct {
 	Resident *float64 `json:"resident_bytes,omitempty"`
 	Losses   *float64 `json:"losses,omitempty"`
 	Load     *float64 `json:"load_seconds,omitempty"`
-	// Percentiles by window: of the last 1, 5 and 15 minutes; where the server does not tell, the first alone, of the
-	// time since watching began.
+	// Percentiles are those of the last 1, 5 and 15 minutes, or only the first entry, since the
+	// first poll, if the server does not have them.
 	Percentiles []*status.Percentiles `json:"percentiles_seconds,omitempty"`
 	Queueing    []*status.Percentiles `json:"queue_percentiles_seconds,omitempty"`
-	// P99 is that of the last minute.
+	// P99 is the 99th percentile of the last minute.
 	P99       *float64       `json:"p99_seconds,omitempty"`
 	Succeeded *float64       `json:"succeeded,omitempty"` // since it was loaded
 	Failed    *float64       `json:"failed,omitempty"`
@@ -97,15 +97,15 @@ type Row struct {
 // Instance is one instance of a version.
 type Instance struct {
 	status.Instance
-	CPUCores *float64 `json:"cpu_cores,omitempty"` // that it uses
+	CPUCores *float64 `json:"cpu_cores,omitempty"` // used by it
 }
 
-// key names a version of a model.
+// key identifies a version of a model.
 type key struct{ namespace, model, version string }
 
 func (r *Row) key() key { return key{r.Namespace, r.Model, r.Version} }
 
-// number is a value that is known.
+// number returns a known value.
 func number[T int | int32 | int64 | uint64 | float64](n T) *float64 {
 	f := float64(n)
 	return &f

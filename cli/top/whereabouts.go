@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// usualMetrics is Triton's port of metrics, two above that of HTTP.
+// usualMetrics is Triton's port for metrics, which is two above the HTTP port.
 const usualMetrics = 8002
 
-// Of the page with which a Nereid tells where its endpoints are (server/rest/pages).
+// Patterns for the page on which Nereid lists its endpoints (server/rest/pages).
 var (
 	pageOfNereid = regexp.MustCompile(`^Nereid\b`)
 	announced    = regexp.MustCompile(`(?m)^Metrics for Prometheus: port ([1-9][0-9]{0,4}),`)
@@ -23,14 +23,15 @@ var (
 // errNoMetrics is the error of a server that serves no metrics.
 var errNoMetrics = errors.New("the server names no port for them (--allow-metrics=false); --metrics-url names one")
 
-// whereabouts is where the metrics and the status are asked for.
+// whereabouts is the address of the metrics and the status.
 type whereabouts struct {
-	url *url.URL // nil: nowhere
+	url *url.URL // nil if unknown
 	// settled: the address is final. guess: the server has not confirmed it.
 	settled, guess bool
 }
 
-// locate finds out where the metrics are, unless the user has said it. The server is asked until it has replied once.
+// locate finds the address of the metrics, unless the user has set it. It asks the server until it
+// has replied once.
 func (p *poller) locate(ctx context.Context) {
 	if p.where.settled {
 		return
@@ -55,7 +56,7 @@ func (p *poller) locate(ctx context.Context) {
 	p.where = whereabouts{url: at(port), settled: err == nil || isRefusal(err), guess: port != usualMetrics || server.Scheme == "https"}
 }
 
-// note says that a guess is shown, "" if none is.
+// note says that a guessed address is used, or returns "".
 func (w whereabouts) note(read bool) string {
 	if !w.guess {
 		return ""
@@ -67,7 +68,7 @@ func (w whereabouts) note(read bool) string {
 	return text
 }
 
-// named is where something is asked for, as notes say it.
+// named returns an address for a note.
 func (w whereabouts) named(path string) string {
 	if w.url == nil {
 		return ""
@@ -75,7 +76,7 @@ func (w whereabouts) named(path string) string {
 	return " at " + w.url.String() + path
 }
 
-// askThere asks for something where the metrics are.
+// askThere queries a path at the address of the metrics.
 func (p *poller) askThere(ctx context.Context, path string) ([]byte, error) {
 	if p.where.url == nil {
 		return nil, errNoMetrics

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// TestMetricsAreFound wants the metrics where the server says that they are, else where they are likely to be, said so.
+// TestMetricsAreFound expects the address that the server names, or else a guess, with a note.
 func TestMetricsAreFound(t *testing.T) {
 	metrics := newFake(t)
 	metrics.reply("GET /metrics", "nv_cpu_utilization 0.25\n")

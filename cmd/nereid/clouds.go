@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore/providers"
 )
 
-// extensions are the clients of object stores.
+// extensions returns the clients of object stores.
 func extensions() []nereid.Extension {
 	return []nereid.Extension{nereid.WithObjectStores(providers.Open)}
 }

@@ -1,5 +1,5 @@
-// Command nereid serves Triton model repositories of Python models over HTTP and gRPC. All that it
-// does is in package cli, for programs that link backends of their own into a server.
+// Command nereid serves Triton model repositories of Python models over HTTP and gRPC. Its code is
+// in package cli, so that programs with linked backends can reuse it.
 package main
 
 import "github.com/nereid-serving/nereid/cli"

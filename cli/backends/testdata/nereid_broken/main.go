@@ -1,4 +1,5 @@
-// Command nereid_broken is a plugin that breaks the rule which its setting "break" names; without it, it keeps all.
+// Command nereid_broken is a plugin that breaks the rule in its setting "break", or none without
+// it.
 package main
 
 import (
