@@ -14,10 +14,10 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// makeAccount makes the account of all that clients make the server take, and the
-// memory for requests and for large responses in the cache: as much address space
-// as they may use, real only as far as it is used. A cache has a quarter more than
-// its size, as blocks are of classes of size.
+// makeAccount creates the memory account of everything that clients make the server take. It also
+// creates the memory for requests and for large responses in the cache: address space for the whole
+// limit, which becomes real only as it is used. A cache needs a quarter more than its size, because
+// blocks have fixed size classes.
 func (s *Server) makeAccount(limit, cacheSize int64, counters *metrics.Registry) error {
 	s.account = budget.New(budget.Config{Limit: limit, Cache: cacheSize + cacheSize/4, Limits: s.options.ClientLimits})
 	size := max(s.account.Limit()+s.account.Most(budget.Cache), 1<<20)
@@ -81,7 +81,7 @@ func (s *Server) keepAccount() {
 	s.keep(panics.Memory, func(ctx context.Context) { s.account.Keep(ctx, watch) })
 }
 
-// keep runs what watches the server until it is closed. Panics in it count as those of where.
+// keep runs a watcher until the server is closed. where names it in counts of its panics.
 func (s *Server) keep(where panics.Where, run func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}) // closed by the goroutine
@@ -97,7 +97,7 @@ func (s *Server) keep(where panics.Where, run func(context.Context)) {
 	}
 }
 
-// makeRegions makes the place of what clients register of their shared memory.
+// makeRegions creates the registry of clients' shared memory regions.
 func (s *Server) makeRegions(counters *metrics.Registry) {
 	config := clientshm.Config{
 		Enabled: s.options.AllowClientSHM, Most: s.options.MaxClientRegions, Account: s.account, Allocate: s.lend(budget.Blocks),

@@ -94,5 +94,5 @@ func (o *Options) HasPlugins() bool {
 	return len(version.Plugins(o.Backends.Directory, o.Repository.Paths, "*")) > 0
 }
 
-// Script returns the model.py of a Python-based backend, "" for any other backend.
+// Script returns the model.py of a Python-based backend, or "" for any other backend.
 func (o *BackendOptions) Script(backend string) string { return version.Script(o.Directory, backend) }

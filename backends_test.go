@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// backendDirectory makes a directory with one Python-based backend.
+// backendDirectory creates a directory with one Python-based backend.
 func backendDirectory(t *testing.T, name string) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -20,8 +20,8 @@ func backendDirectory(t *testing.T, name string) string {
 	return directory
 }
 
-// TestSettingsOfPythonBased has what a Python-based backend is told: what
-// "python" is, and over it its own.
+// TestSettingsOfPythonBased checks that a Python-based backend gets the settings of "python",
+// overridden by its own.
 func TestSettingsOfPythonBased(t *testing.T) {
 	o := &Options{Backends: BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
 		"":       {"a": "all", "b": "all", "c": "all"},

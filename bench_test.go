@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid"
 )
 
-// BenchmarkInfer has one client send small requests over HTTP. Its profile shows
-// the server from the socket to the rings, beside the client:
+// BenchmarkInfer sends small requests from one client over HTTP. Its profile shows the server from
+// the socket to the rings, and the client:
 //
 //	go test -run '^$' -bench Infer -cpuprofile cpu.out .
 func BenchmarkInfer(b *testing.B) {
@@ -25,7 +25,7 @@ func BenchmarkInfer(b *testing.B) {
 		b.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(b.Context())
-	ended := make(chan error, 1) // the outcome of Run
+	ended := make(chan error, 1) // receives the result of Run
 	go func() { ended <- s.Run(ctx) }()
 	url := "http://" + s.HTTPAddr().String() + "/v2/models/double/infer"
 	for b.Loop() {

@@ -1,7 +1,6 @@
-// Package nereid wires a whole inference server from Options: model repository,
-// Python backend, registry, response cache, memory account and front ends. Command
-// nereid parses flags and calls it; a Go program that embeds a server does the same
-// with Options of its own.
+// Package nereid assembles a whole inference server from Options: model repository, Python backend,
+// registry, response cache, memory account and front ends. Command nereid parses flags and calls
+// it. A Go program that embeds a server does the same with its own Options.
 //
 //	options := nereid.Defaults()
 //	options.Repository.Paths = []string{"/srv/models"}
@@ -14,27 +13,26 @@
 //
 // # States
 //
-//	New ─▶ made ── Load ─▶ loaded ── Listen ─▶ listening ── Run ─▶ serving ── ctx ends ─▶ ended ── Close
+//	New ─▶ made ── Load ─▶ loaded ── Listen ─▶ listening ── Run ─▶ serving ── ctx ends ─▶ ended ──
+//	Close
 //
-// Run does Load and Listen itself unless the caller has. A caller that wants to know
-// the address of a port 0, or to look at the models before the first request, calls
-// them one by one, in this order. A loaded server that is not going to Run is ended
-// by Shutdown. Close comes last in every case, and once.
+// Run calls Load and Listen unless the caller has. A caller that needs the address of a port 0, or
+// wants to inspect the models before the first request, calls them itself, in this order. A loaded
+// server that never calls Run must call Shutdown. Close comes last in every case, once.
 //
-// # Callers and locks
+// # Concurrency
 //
-// One goroutine takes a Server through its states. Kill, Registry and the addresses
-// may be used from any goroutine. Server.mu guards what Kill ends; no other lock is
-// taken while it is held.
+// One goroutine takes a Server through its states. Kill, Registry and the addresses may be used
+// from any goroutine. Server.mu guards the contexts that Kill cancels; no other lock is taken while
+// it is held.
 //
 // # The process around it
 //
-// A Server starts Python processes. It reads no flags, and of the environment PATH,
-// LD_LIBRARY_PATH, where it looks for a CUDA driver, and
-// what names the folders for cache and temporary files, in which it keeps the stub's
-// files and uploads; models inherit the rest. It handles no signal but SIGCHLD, and
-// prints to Options.Logger, Stdout and Stderr alone. Three things hold for the whole
-// process: it becomes the subreaper of what models start, Options.SoleParent has the
-// server reap every orphan that comes home to it, and Options.LimitGoHeap sets the
-// memory limit of the Go runtime.
+// A Server starts Python processes. It reads no flags. From the environment it reads PATH,
+// LD_LIBRARY_PATH to find a CUDA driver, and the variables for cache and temporary directories, in
+// which it keeps the stub's files and uploads; models inherit the rest. It handles no signal except
+// SIGCHLD, and prints only to Options.Logger, Stdout and Stderr. Three settings affect the whole
+// process: it becomes the subreaper of processes that models start, Options.SoleParent makes the
+// server reap every orphan that becomes its child, and Options.LimitGoHeap sets the memory limit of
+// the Go runtime.
 package nereid

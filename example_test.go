@@ -10,7 +10,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A program that serves a repository over HTTP alone, until Ctrl-C ends it.
+// This program serves a repository over HTTP only, until Ctrl-C ends it.
 func Example() {
 	options := nereid.Defaults()
 	options.Repository.Paths = []string{"/srv/models"}
@@ -33,7 +33,7 @@ func Example() {
 	}
 }
 
-// Wrong options name the field.
+// The error for invalid options names the field.
 func ExampleOptions_Validate() {
 	options := nereid.Defaults()
 	options.Repository.Paths = []string{"/srv/models"}
@@ -42,7 +42,7 @@ func ExampleOptions_Validate() {
 	// Output: HTTP.Port is 70000, want 0 to 65535
 }
 
-// A caller who wants the port that the kernel has chosen loads and listens first.
+// A caller that needs the port chosen by the kernel loads and listens first.
 func ExampleServer_Listen() {
 	options := nereid.Defaults()
 	options.Repository.Paths = []string{"/srv/models"}

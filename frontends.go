@@ -22,7 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest"
 )
 
-// The front ends, as errors and log lines name them.
+// Names of the front ends in errors and log lines.
 const (
 	grpcService      = "GRPC"
 	httpService      = "HTTP"
@@ -34,12 +34,12 @@ const (
 	pageService      = "Page"
 )
 
-// frontEnd is what package server makes for each protocol.
+// frontEnd is a protocol's server, created by package server.
 type frontEnd interface {
 	Listen() error
 	Addr() net.Addr
 	Run(context.Context) error
-	Leave() // clients are asked to go elsewhere, while Run goes on
+	Leave() // asks clients to go elsewhere, while Run continues
 }
 
 // front is an endpoint that listens and serves.
@@ -47,11 +47,11 @@ type front struct {
 	frontEnd
 	name, title, where string
 	listening, ran     bool
-	// dispensable says that the server starts without it where it cannot listen.
+	// dispensable means that the server starts without it if it cannot listen.
 	dispensable bool
 }
 
-// abandon closes the socket of a front end that has listened and never run.
+// abandon closes the socket of a front end that listens but has never run.
 func (f *front) abandon() {
 	if !f.listening || f.ran {
 		return
@@ -61,33 +61,31 @@ func (f *front) abandon() {
 	_ = f.Run(ended) // it has served no client
 }
 
-// HTTPAddr returns the address of the HTTP endpoint, nil before Listen or without it.
+// HTTPAddr returns the address of the HTTP endpoint, or nil if it is disabled or before Listen.
 func (s *Server) HTTPAddr() net.Addr { return s.addr(httpService) }
 
-// HTTPSAddr returns the address of the HTTP endpoint through TLS, nil before Listen or
-// without it.
+// HTTPSAddr returns the address of the HTTPS endpoint, or nil if it is disabled or before Listen.
 func (s *Server) HTTPSAddr() net.Addr { return s.addr(httpsService) }
 
-// GRPCAddr returns the address of the gRPC endpoint, nil before Listen or without it.
+// GRPCAddr returns the address of the gRPC endpoint, or nil if it is disabled or before Listen.
 func (s *Server) GRPCAddr() net.Addr { return s.addr(grpcService) }
 
-// SageMakerAddr returns the address of the endpoint of SageMaker, nil before Listen or
-// without it.
+// SageMakerAddr returns the address of the SageMaker endpoint, or nil if it is disabled or before
+// Listen.
 func (s *Server) SageMakerAddr() net.Addr { return s.addr(sageMakerService) }
 
-// VertexAIAddr returns the address of the endpoint of Vertex AI, nil before Listen or
-// without it.
+// VertexAIAddr returns the address of the Vertex AI endpoint, or nil if it is disabled or before
+// Listen.
 func (s *Server) VertexAIAddr() net.Addr { return s.addr(vertexService) }
 
-// OpenAIAddr returns the address of the endpoint for clients of OpenAI's API, nil before
-// Listen or without it.
+// OpenAIAddr returns the address of the OpenAI endpoint, or nil if it is disabled or before Listen.
 func (s *Server) OpenAIAddr() net.Addr { return s.addr(openAIService) }
 
-// MetricsAddr returns the address of the metrics endpoint, nil before Listen or
-// without it.
+// MetricsAddr returns the address of the metrics endpoint, or nil if it is disabled or before
+// Listen.
 func (s *Server) MetricsAddr() net.Addr { return s.addr(metricsService) }
 
-// PageAddr returns the address of the page for browsers, nil before Listen or without it.
+// PageAddr returns the address of the web page, or nil if it is disabled or before Listen.
 func (s *Server) PageAddr() net.Addr { return s.addr(pageService) }
 
 func (s *Server) addr(name string) net.Addr {
@@ -99,7 +97,7 @@ func (s *Server) addr(name string) net.Addr {
 	return nil
 }
 
-// makeFronts makes the front ends in the order in which they start.
+// makeFronts creates the front ends in the order in which they start.
 func (s *Server) makeFronts(counters *metrics.Registry) error {
 	o := &s.options
 	add := func(name, title, address string, port int, end frontEnd) {
@@ -202,8 +200,8 @@ func (o *Options) httpConfig(all *connections.Budget) rest.Config {
 	return c
 }
 
-// otherAddresses are the endpoints beside HTTP, as its page says them. A port that the kernel
-// chooses is not known yet.
+// otherAddresses returns the addresses of the other endpoints for the HTTP endpoint's index page. A
+// port that the kernel chooses is not known yet.
 func (o *Options) otherAddresses() (list []string) {
 	for _, e := range []struct {
 		on   bool
@@ -234,7 +232,8 @@ func (o *Options) httpsConfig(all *connections.Budget) rest.Config {
 	return c
 }
 
-// CloudAddress is where SageMaker and Vertex AI look for their endpoints; no option changes it.
+// CloudAddress is the address at which SageMaker and Vertex AI expect their endpoints. No option
+// changes it.
 const CloudAddress = "0.0.0.0"
 
 func (o *Options) cloudConfig(all *connections.Budget, port int) rest.Config {
@@ -269,7 +268,7 @@ func (o *Options) pageAddress() string { return cmp.Or(o.Page.Address, "127.0.0.
 func (o *Options) pageConfig(all *connections.Budget) page.Config {
 	c := page.Config{Config: o.httpConfig(all), Explicit: o.Repository.Control == ControlExplicit, Build: o.Build}
 	c.Address, c.Port, c.ReusePort = o.pageAddress(), o.Page.Port, false
-	c.DrainTime = 0 // a browser that looks on does not hold the exit up
+	c.DrainTime = 0 // an open browser does not delay the shutdown
 	return c
 }
 
@@ -284,7 +283,7 @@ func (o *Options) grpcConfig(all *connections.Budget) grpc.Config {
 
 func (o *Options) exitTimeout() time.Duration { return max(o.ExitTimeout, 0) }
 
-// pollInterval is how often the repository is looked at, 0 for never again.
+// pollInterval returns the interval between polls of the repository; 0: it is not polled.
 func (o *RepositoryOptions) pollInterval() time.Duration {
 	if o.Control != ControlPoll || o.Develop {
 		return 0
@@ -292,7 +291,7 @@ func (o *RepositoryOptions) pollInterval() time.Duration {
 	return max(o.PollInterval, 0)
 }
 
-// startError is the line for the log of a front end that cannot listen.
+// startError returns the log line about a front end that cannot listen.
 func (f *front) startError(err error, inUse bool) error {
 	if inUse {
 		return fmt.Errorf("failed to start %s service: Unavailable - Socket '%s' already in use ", f.name, f.where)

@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// countDevices has the CUDA devices counted while the rest of the server is made. Where
-// there is no driver, or no Python backend, it starts nothing.
+// countDevices counts the CUDA devices while the rest of the server is created. It starts nothing
+// if there is no driver or no Python backend.
 func (s *Server) countDevices(counters *metrics.Registry) {
 	if s.python == nil || !devices.Found(os.Getenv) {
 		return
@@ -46,7 +46,7 @@ func (s *Server) processes() []metrics.Process {
 	return list
 }
 
-// gpuUUID returns what names a GPU by its number, nil without a driver.
+// gpuUUID returns a function from the number of a GPU to its UUID, or nil without a driver.
 func (s *Server) gpuUUID() func(number int32) string {
 	if s.devices == nil {
 		return nil
@@ -59,8 +59,8 @@ func (s *Server) gpuUUID() func(number int32) string {
 	}
 }
 
-// admit reports whether a GPU has room for an instance that has been brought up there: it has
-// where its memory is not known.
+// admit reports whether a GPU has room for an instance that has been started there. It has if its
+// memory is unknown.
 func (s *Server) admit(gpu int32) bool {
 	limit, limited := s.options.Backends.LoadGPULimit[int(gpu)]
 	if !limited {
@@ -73,7 +73,7 @@ func (s *Server) admit(gpu int32) bool {
 	return !known || share <= limit
 }
 
-// busy says how busy the GPUs are.
+// busy returns the load of the GPUs.
 func (s *Server) busy() (list []metrics.GPU) {
 	for _, one := range s.devices.Samples() {
 		list = append(list, metrics.GPU(one))
@@ -81,6 +81,6 @@ func (s *Server) busy() (list []metrics.GPU) {
 	return list
 }
 
-// Devices waits for the count and lists the CUDA devices of this process, for what start-up
-// tables show.
+// Devices waits for the count and lists the CUDA devices of this process, as in the start-up
+// tables.
 func (s *Server) Devices() []devices.Device { return s.devices.List() }

@@ -17,8 +17,8 @@ import (
 	"github.com/nereid-serving/nereid/sdk/linked"
 )
 
-// Extension adds to the options of a server that its user has built: cli.Main applies it once the command line has been
-// read.
+// Extension extends the options of a custom server: cli.Main applies it after it has parsed the
+// command line.
 type Extension func(*Options)
 
 // WithBackend links a backend into the server, for models whose config names it.
@@ -33,13 +33,13 @@ func WithBackend(name string, initialize sdk.New) Extension {
 	}
 }
 
-// WithObjectStores lets model repositories lie in object stores. providers.Open of package objectstore/providers opens those that Triton
-// knows; it links their SDKs.
+// WithObjectStores allows model repositories in object stores. providers.Open of package
+// objectstore/providers opens those that Triton supports; it links their SDKs.
 func WithObjectStores(open objectstore.Opener) Extension {
 	return func(o *Options) { o.Repository.Objects = open }
 }
 
-// validateLinked checks the names of linked-in backends.
+// validateLinked checks the names of linked backends.
 func (o *BackendOptions) validateLinked() error {
 	for _, name := range slices.Sorted(maps.Keys(o.Linked)) {
 		switch {
@@ -70,7 +70,8 @@ func (s *Server) linkBackends(builtIn map[string]backend.Backend, unload time.Du
 	return builtIn
 }
 
-// preferredGroups are the instance groups that a linked-in backend prefers, which is initialized for that.
+// preferredGroups returns the instance groups that a linked backend prefers. It initializes the
+// backend.
 func (s *Server) preferredGroups(name string) []*kserve.ModelInstanceGroup {
 	if b := s.linked[name]; b != nil {
 		return b.Groups()

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// doubler is a backend whose models answer with twice their input, an INT32 tensor X.
+// doubler is a backend whose models return twice their input, an INT32 tensor X.
 type doubler struct{}
 
 func newDoubler(*sdk.BackendEnv) (sdk.Backend, error) { return doubler{}, nil }
@@ -47,7 +47,8 @@ func answerDouble(r *sdk.Request) {
 	_ = p.Send(sdk.SendFinal, err)
 }
 
-// TestLinkedBackendServes serves a model whose backend is part of this program, and leaves nothing behind.
+// TestLinkedBackendServes serves a model whose backend is part of this program, and checks that
+// nothing is left behind.
 func TestLinkedBackendServes(t *testing.T) {
 	o := options(t, repository(t, ""))
 	nereid.WithBackend("doubler", newDoubler)(&o)
@@ -71,8 +72,8 @@ func TestLinkedBackendServes(t *testing.T) {
 	}
 }
 
-// A program of its own with a backend linked in has cli.Main(nereid.WithBackend("doubler", newDoubler)) as its main
-// function; one that embeds a server extends its options.
+// A custom program with a linked backend has cli.Main(nereid.WithBackend("doubler", newDoubler)) as
+// its main function; a program that embeds a server extends its options.
 func ExampleWithBackend() {
 	options := nereid.Defaults()
 	options.Repository.Paths = []string{"/srv/models"}

@@ -6,7 +6,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logControl tells the stubs when a client has changed the log settings.
+// logControl informs the stubs when a client has changed the log settings.
 type logControl struct {
 	server.LogControl
 	changed func()
@@ -17,7 +17,7 @@ func (c logControl) ChangeLogSettings(change func(*server.LogSettings)) {
 	c.changed()
 }
 
-// logLevels returns which lines of models are worth sending.
+// logLevels returns the levels of models' log lines that stubs should send.
 func logLevels(from server.LogControl) func() process.LogLevels {
 	return func() process.LogLevels {
 		s := from.LogSettings()

@@ -25,11 +25,11 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestShortMemoryRefusesLargeRequests: while the process has memory that nobody has charged, large
-// requests are refused over both protocols, small ones are served, and metrics and log say so.
-// When the memory is free again, all are served.
+// TestShortMemoryRefusesLargeRequests gives the process much uncharged memory. Large requests must
+// be rejected over both protocols, small ones served, and metrics and log must show it. When the
+// memory is free again, all requests are served.
 func TestShortMemoryRefusesLargeRequests(t *testing.T) {
-	debug.FreeOSMemory() // what earlier tests have left is not the server's own
+	debug.FreeOSMemory() // memory left over from earlier tests should not count
 	o := options(t, repository(t, ""))
 	nereid.WithBackend("doubler", newDoubler)(&o)
 	config := filepath.Join(o.Repository.Paths[0], "double", "config.pbtxt")
@@ -115,7 +115,7 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 	for i := range uncharged {
 		uncharged[i] = make([]byte, 1<<20)
 	}
-	for _, conn := range []net.Conn{most, least} { // which are ended one after the other
+	for _, conn := range []net.Conn{most, least} { // which are closed one after the other
 		if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 			t.Errorf("the connection with much memory: got error %v, want its end", err)
 		}

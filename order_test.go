@@ -60,9 +60,9 @@ class TritonPythonModel:
 `
 )
 
-// TestResponsesKeptForOrderAreBounded: a model floods one request while the one before it is
+// TestResponsesKeptForOrderAreBounded makes a model flood one request while the previous one is
 // open. The flood ends at the model's share of memory, and the client gets its beginning and the
-// error; another model is served meanwhile.
+// error. Another model is served meanwhile.
 func TestResponsesKeptForOrderAreBounded(t *testing.T) {
 	root := repository(t, doubleModel)
 	for name, text := range map[string]string{"ordered/config.pbtxt": orderedConfig, "ordered/1/model.py": floodsOutOfOrder} {

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid"
 )
 
-// listen makes a server with a page and has it listen; the log is what it has written.
+// listen creates a server with a page and makes it listen. It returns the log.
 func listen(t *testing.T, page nereid.PageOptions) (s *nereid.Server, log string, err error) {
 	t.Helper()
 	var written bytes.Buffer
@@ -29,8 +29,8 @@ func listen(t *testing.T, page nereid.PageOptions) (s *nereid.Server, log string
 	return s, written.String(), err
 }
 
-// TestPageNeedsNoPort takes the page's port: a page that is there by default is left out with a
-// warning, and one that was asked for ends the start.
+// TestPageNeedsNoPort occupies the page's port. A page that is enabled by default is left out with
+// a warning; a page that was explicitly enabled fails the start.
 func TestPageNeedsNoPort(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,7 +48,7 @@ func TestPageNeedsNoPort(t *testing.T) {
 	}
 }
 
-// TestPageIsForThisMachine listens on loopback, unless another address is asked for.
+// TestPageIsForThisMachine checks that the page listens on loopback by default.
 func TestPageIsForThisMachine(t *testing.T) {
 	s, log, err := listen(t, nereid.PageOptions{Allow: true})
 	if err != nil {
@@ -63,8 +63,8 @@ func TestPageIsForThisMachine(t *testing.T) {
 	}
 }
 
-// TestPageIsServedBesideTheOthers reads the page of a server that runs, and ends the server with the
-// connection of the browser still open.
+// TestPageIsServedBesideTheOthers reads the page of a running server, and stops the server while
+// the browser's connection is still open.
 func TestPageIsServedBesideTheOthers(t *testing.T) {
 	o := options(t, repository(t, doubleModel))
 	o.Page.Allow, o.HTTP.DrainTime = true, time.Hour

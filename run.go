@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load loads the models that are to be there at the start. It returns why the
-// repository or a model is not usable; the server can serve the others all the same.
+// Load loads the startup models. It returns why the repository or a model is unusable; the server
+// can still serve the other models.
 func (s *Server) Load(ctx context.Context) error {
 	s.loaded = true
 	if s.unusable != nil {
@@ -26,7 +26,8 @@ func (s *Server) Load(ctx context.Context) error {
 	return s.registry.Start(ctx)
 }
 
-// Listen binds the endpoints in Triton's order, and the page behind them. Clients that connect wait until Run.
+// Listen binds the endpoints in Triton's order, followed by the page. Clients that connect wait
+// until Run.
 func (s *Server) Listen() error {
 	s.listening = true
 	for _, f := range s.fronts {
@@ -79,11 +80,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.serve(ctx)
 }
 
-// metricsGrace bounds the wait for the end of the metrics endpoint, which is told to
-// end last. The endpoint itself takes connections.CloseGrace for a scrape that hangs.
+// metricsGrace limits the wait for the metrics endpoint, which stops last. The endpoint itself
+// allows connections.CloseGrace for a hanging scrape.
 const metricsGrace = connections.CloseGrace + time.Second
 
-// outcome is how the Run of a front end has ended.
+// outcome is the result of a front end's Run.
 type outcome struct {
 	front *front
 	err   error
@@ -93,7 +94,7 @@ type outcome struct {
 func (s *Server) serve(running context.Context) error {
 	abrupt, cancel := s.untilKilled()
 	defer cancel()
-	var drains, metrics []context.CancelFunc   // end the front ends for requests, and that of metrics
+	var drains, metrics []context.CancelFunc   // stop the front ends for requests, and the metrics endpoint
 	ended := make(chan outcome, len(s.fronts)) // one value from each front end
 	for _, f := range s.fronts {
 		ctx, stop := context.WithCancel(context.Background())
@@ -124,7 +125,7 @@ func (s *Server) serve(running context.Context) error {
 		failed = s.endedByItself(o, take(o))
 	}
 
-	s.registry.StopChanges() // or a load that hangs would be waited for
+	s.registry.StopChanges() // a hanging load would delay the shutdown
 	// The front ends drain together; the metrics go last, so that the drain can
 	// be watched.
 	limit := s.options.exitTimeout()
@@ -142,7 +143,7 @@ func (s *Server) serve(running context.Context) error {
 				s.log.Error().Msg(err.Error())
 			}
 		case <-drained.Done():
-			// What handlers still wait for is models, whose turn to end it is.
+			// Handlers still wait only for models, which are stopped next.
 		}
 	}
 	failed = errors.Join(failed, s.shutdownBy(deadline, abrupt))
@@ -159,7 +160,7 @@ func (s *Server) serve(running context.Context) error {
 	for scrapes > 0 {
 		select {
 		case o := <-ended:
-			_ = take(o) // a scrape that was cut off
+			_ = take(o) // perhaps an interrupted scrape
 		case <-grace.C:
 			return failed
 		}
@@ -167,9 +168,9 @@ func (s *Server) serve(running context.Context) error {
 	return failed
 }
 
-// leave goes on serving for ExitDelay, so that load balancers learn in time to send clients elsewhere:
-// the server is not ready, and connections end with their next reply. It returns earlier where a front end ends by
-// itself, which it returns, or where abrupt ends.
+// leave continues to serve for ExitDelay, so that load balancers can send clients elsewhere in
+// time: the server is not ready, and each connection closes with its next reply. It returns early
+// if a front end ends by itself, with its outcome, or if abrupt ends.
 func (s *Server) leave(ended <-chan outcome, abrupt context.Context) (outcome, bool) {
 	if s.options.ExitDelay <= 0 {
 		return outcome{}, false
@@ -192,13 +193,13 @@ func (s *Server) leave(ended <-chan outcome, abrupt context.Context) (outcome, b
 	return outcome{}, false
 }
 
-// endedByItself makes the error of a front end that was not told to end.
+// endedByItself returns the error for a front end that was not told to stop.
 func (s *Server) endedByItself(o outcome, err error) error {
 	s.log.Error().Err(err).Msg("a service ended by itself")
 	return cmp.Or(err, errors.New(o.front.name+" service: ended without an error"))
 }
 
-// start runs a front end beside, until ctx ends.
+// start runs a front end in the background until ctx ends.
 func (s *Server) start(ctx context.Context, f *front, ended chan<- outcome) {
 	f.ran = true
 	panics.Go(s.log, panics.Server, func() {
@@ -210,7 +211,7 @@ func (s *Server) start(ctx context.Context, f *front, ended chan<- outcome) {
 	}, nil)
 }
 
-// Shutdown unloads the models of a server that does not Run, within ExitTimeout.
+// Shutdown unloads the models of a server without Run, within ExitTimeout.
 func (s *Server) Shutdown() error {
 	abrupt, cancel := s.untilKilled()
 	defer cancel()
@@ -219,13 +220,13 @@ func (s *Server) Shutdown() error {
 	return s.shutdownBy(ctx, abrupt)
 }
 
-// shutdownBy unloads the models by the end of ctx, at which it kills their processes.
+// shutdownBy unloads the models before ctx ends, and kills the remaining processes then.
 func (s *Server) shutdownBy(ctx, abrupt context.Context) error {
-	if s.supervisor != nil { // for unloads that would give a process more time
+	if s.supervisor != nil { // limits unloads that would give a process more time
 		defer context.AfterFunc(ctx, panics.Guard(s.log, panics.Server, s.supervisor.KillAll, nil))()
 	}
 	err := s.registry.Shutdown(ctx)
-	if err != nil && abrupt.Err() == nil { // or Kill is the reason
+	if err != nil && abrupt.Err() == nil { // otherwise Kill is the reason
 		s.log.Error().Msg("failed to stop server: " + infer.AsError(err).Status())
 	}
 	if err != nil {

@@ -37,9 +37,9 @@ type Server struct {
 	account    *budget.Account
 	requests   *shm.Pool
 	supervisor *process.Supervisor // of all processes; nil if the kernel lacks a required feature
-	python     *python.Backend     // nil like it, and if its settings are wrong
-	devices    *devices.Devices    // nil without a CUDA driver, and like python
-	copier     *devices.Copier     // likewise
+	python     *python.Backend     // nil without a supervisor, and if its settings are invalid
+	devices    *devices.Devices    // nil without a CUDA driver, or without python
+	copier     *devices.Copier     // nil in the same cases
 	linked     map[string]*linked.Backend
 	repository *repository.Roots // nil until it has been opened
 	registry   *models.Registry
@@ -48,20 +48,20 @@ type Server struct {
 	recorder   *recording.Recorder // nil unless requests are recorded
 	status     *status.Keeper
 	fronts     []*front
-	// unusable is why the repository cannot be opened, nil if it has been.
+	// unusable is the error from opening the repository.
 	unusable error
-	// stopKeeping ends the watch over the heap and the status, and waits for both ends.
+	// stopKeeping stops watching the heap and the status, and waits for both goroutines.
 	stopKeeping func()
 
 	loaded, listening bool
 
 	mu      sync.Mutex
 	killed  bool
-	cancels []context.CancelFunc // of what Kill ends
+	cancels []context.CancelFunc // of the contexts that Kill cancels
 }
 
-// New validates the options and makes all parts of a server. Nothing listens, and no
-// model is loaded yet. The caller closes the server.
+// New validates the options and creates all parts of a server. Nothing listens and no model is
+// loaded yet. The caller closes the server.
 func New(o Options) (_ *Server, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func New(o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// Close ends what Run and Shutdown leave: unserved sockets, templates
-// of processes, shared memory. All requests must have ended.
+// Close releases everything that Run and Shutdown leave: unserved sockets, templates of processes,
+// shared memory. All requests must have ended.
 func (s *Server) Close() {
 	s.stopKeeping()
 	for _, f := range s.fronts {
@@ -146,7 +146,7 @@ func (s *Server) Close() {
 		s.regions.Close()
 	}
 	s.devices.Close()
-	s.copier.Close() // which reads the counters
+	s.copier.Close() // it still reads the counters
 	for _, b := range s.linked {
 		b.Close()
 	}
@@ -171,22 +171,22 @@ func (s *Server) countStores(counters *metrics.Registry) {
 	}
 }
 
-// Registry returns the models of this server, for requests without a front end and
-// for what start-up tables show.
+// Registry returns the models of this server, for requests without a front end and for start-up
+// tables.
 func (s *Server) Registry() *models.Registry { return s.registry }
 
 // Account returns the account of the memory that clients and models take.
 func (s *Server) Account() *budget.Account { return s.account }
 
-// RepositoryError returns why the repository cannot be opened, nil if it has been.
+// RepositoryError returns the error from opening the repository, or nil.
 func (s *Server) RepositoryError() error { return s.unusable }
 
-// sortedSet returns the texts sorted, each once.
+// sortedSet returns the texts sorted and without duplicates.
 func sortedSet(texts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(texts)))
 }
 
-// limiter makes the rate limiter that is asked for, nil if none.
+// limiter creates the configured rate limiter, or returns nil.
 func (o *RateLimitOptions) limiter() *ratelimit.Limiter {
 	if !o.ExecutionCount {
 		return nil
@@ -219,8 +219,8 @@ func (s *Server) makeSupervisor(counters *metrics.Registry) (plugins backend.Bac
 	})
 }
 
-// makePython makes the Python backend. Settings that are wrong are found out when the
-// first model wants the backend, as in Triton. Without a supervisor it is as broken as plugins are.
+// makePython creates the Python backend. Invalid settings are reported when the first model needs
+// the backend, as in Triton. Without a supervisor, the backend fails like plugins.
 func (s *Server) makePython(plugins backend.Backend) (python.Config, backend.Backend) {
 	config, err := python.ParseConfig(s.options.BackendSettings("python"))
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *Server) makePython(plugins backend.Backend) (python.Config, backend.Bac
 		return config, plugins
 	}
 	config.StrictOutputs, config.Develop = s.options.StrictOutputs, s.options.Repository.Develop
-	if config.Develop { // a person in a debugger is no hang
+	if config.Develop { // a person in a debugger is not a hang
 		config.InitializeTimeout, config.ExecuteTimeout, config.ReadyTimeout = 0, 0, 0
 	}
 	s.python, err = python.New(python.Environment{Supervisor: s.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: s.log})
@@ -240,12 +240,12 @@ func (s *Server) makePython(plugins backend.Backend) (python.Config, backend.Bac
 	return config, s.python
 }
 
-// brokenBackend cannot open models, and says why.
+// brokenBackend opens no models and returns the reason.
 type brokenBackend struct{ err error }
 
 func (b brokenBackend) Open(backend.Env) (backend.Model, error) { return nil, b.err }
 
-// makeCache makes the response cache, nil if its size is 0.
+// makeCache creates the response cache, or returns nil if its size is 0.
 func (s *Server) makeCache(size int64, counters *metrics.Registry) (*cache.Cache, error) {
 	if size == 0 {
 		return nil, nil

@@ -41,7 +41,7 @@ class TritonPythonModel:
 `
 )
 
-// repository makes a repository with the model "double", whose model.py is given.
+// repository creates a repository with the model "double" and the given model.py.
 func repository(t testing.TB, model string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -57,7 +57,7 @@ func repository(t testing.TB, model string) string {
 	return root
 }
 
-// options are for a server on ports that the kernel chooses.
+// options returns options for a server on ports chosen by the kernel.
 func options(t testing.TB, repository string) nereid.Options {
 	t.Helper()
 	o := nereid.Defaults()
@@ -71,7 +71,7 @@ func options(t testing.TB, repository string) nereid.Options {
 	return o
 }
 
-// serve runs a server until stop is called or the test ends; ended has the outcome of Run then.
+// serve runs a server until stop is called or the test ends; ended then returns the result of Run.
 func serve(t *testing.T, o nereid.Options) (s *nereid.Server, stop context.CancelFunc, ended <-chan error) {
 	t.Helper()
 	s, err := nereid.New(o)
@@ -86,13 +86,13 @@ func serve(t *testing.T, o nereid.Options) (s *nereid.Server, stop context.Cance
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	outcome := make(chan error, 1) // Run's goroutine sends, once
+	outcome := make(chan error, 1) // Run's goroutine sends once
 	go func() { outcome <- s.Run(ctx) }()
 	return s, stop, outcome
 }
 
-// TestEmbeddedServerServesAndLeavesNothing serves a request of a Python model from inside
-// this process, and leaves nothing behind: TestMain looks for processes, mappings and
+// TestEmbeddedServerServesAndLeavesNothing sends a request to a Python model in a server inside
+// this process, and checks that nothing is left behind: TestMain looks for processes, mappings and
 // sockets.
 func TestEmbeddedServerServesAndLeavesNothing(t *testing.T) {
 	s, err := nereid.New(options(t, repository(t, doubleModel)))
@@ -115,7 +115,7 @@ func TestEmbeddedServerServesAndLeavesNothing(t *testing.T) {
 		}
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1) // the outcome of Run
+	ended := make(chan error, 1) // receives the result of Run
 	go func() { ended <- s.Run(ctx) }()
 
 	body := `{"inputs":[{"name":"X","datatype":"INT32","shape":[3],"data":[1,2,3]}]}`
@@ -142,7 +142,7 @@ func TestEmbeddedServerServesAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestEmbeddedServerThatNeverRuns has Close give up what Load and Listen have taken.
+// TestEmbeddedServerThatNeverRuns checks that Close releases everything from Load and Listen.
 func TestEmbeddedServerThatNeverRuns(t *testing.T) {
 	s, err := nereid.New(options(t, repository(t, doubleModel)))
 	if err != nil {
@@ -160,7 +160,7 @@ func TestEmbeddedServerThatNeverRuns(t *testing.T) {
 	}
 }
 
-// TestEmbeddedServerWithoutItsModels ends by itself, unless it is told to serve on.
+// TestEmbeddedServerWithoutItsModels ends by itself, unless it is told to keep serving.
 func TestEmbeddedServerWithoutItsModels(t *testing.T) {
 	o := options(t, repository(t, "raise ValueError('no model')"))
 	o.Logger = zerolog.Nop()
@@ -189,7 +189,7 @@ func TestEmbeddedServerWithoutItsModels(t *testing.T) {
 	}
 }
 
-// TestKillEndsAnEmbeddedServer has Run return though a model never answers.
+// TestKillEndsAnEmbeddedServer checks that Run returns although a model never answers.
 func TestKillEndsAnEmbeddedServer(t *testing.T) {
 	const hangs = `
 import os
@@ -219,11 +219,11 @@ class TritonPythonModel:
 	})
 	stop()
 	s.Kill()
-	<-ended //nolint:errcheck // what comes of a killed server; it comes long before ExitTimeout, or the tests take that long
+	<-ended //nolint:errcheck // long before ExitTimeout, or the test takes that long
 	<-answered
 }
 
-// request sends a request, a POST if it has a body, and returns the answer.
+// request sends a request, a POST if it has a body, and returns the response.
 func request(t testing.TB, url, body string) (status int, answer string) {
 	t.Helper()
 	method := http.MethodGet

@@ -16,10 +16,10 @@ import (
 // controlNames are the control modes as the status shows them.
 var controlNames = map[ControlMode]string{ControlNone: "none", ControlPoll: "poll", ControlExplicit: "explicit"}
 
-// Status returns what makes snapshots of the server's state, from New to Close.
+// Status returns the source of snapshots of the server's state, from New to Close.
 func (s *Server) Status() *status.Keeper { return s.status }
 
-// makeStatus makes what shows the server's state.
+// makeStatus creates it.
 func (s *Server) makeStatus(counters *metrics.Registry) {
 	s.status = status.NewKeeper(status.Config{
 		Server: s.describe, Versions: s.registry.Overview, Figures: counters.Figures, Instances: s.instances,
@@ -30,7 +30,7 @@ func (s *Server) makeStatus(counters *metrics.Registry) {
 // keepStatus collects snapshots until the server is closed.
 func (s *Server) keepStatus() { s.keep(panics.Server, s.status.Run) }
 
-// describe is the server as a whole.
+// describe returns the state of the server as a whole.
 func (s *Server) describe() status.Server {
 	one := status.Server{
 		Name: s.options.ServerID, Version: ProtocolVersion, Build: s.options.Build, PID: os.Getpid(),
@@ -47,11 +47,11 @@ func (s *Server) describe() status.Server {
 }
 
 const (
-	mostHolders = 10      // that the status shows
-	leastHeld   = 1 << 20 // by each of them
+	mostHolders = 10      // in the status
+	leastHeld   = 1 << 20 // of each of them
 )
 
-// holders lists those with most memory.
+// holders returns the largest holders of memory.
 func (s *Server) holders() (list []status.Holder) {
 	type held struct {
 		holder *budget.Holder
@@ -96,7 +96,7 @@ func (s *Server) instances() (list []status.Instance) {
 	return list
 }
 
-// moment is nil for no time.
+// moment returns a pointer to t, or nil for the zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -10,10 +10,10 @@ import (
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
-// tracesGrace bounds the wait for a collector of traces that is not there, at the end.
+// tracesGrace limits the wait for an unreachable trace collector at shutdown.
 const tracesGrace = 3 * time.Second
 
-// makeTraces makes what decides which requests are traced.
+// makeTraces creates the tracer, which decides which requests are traced.
 func (s *Server) makeTraces() (err error) {
 	c := s.options.Trace
 	if c.Mode == "" {
@@ -24,7 +24,7 @@ func (s *Server) makeTraces() (err error) {
 	return err
 }
 
-// closeTraces writes or sends the traces that are left.
+// closeTraces writes or sends the remaining traces.
 func (s *Server) closeTraces() {
 	ctx, cancel := context.WithTimeout(context.Background(), tracesGrace)
 	defer cancel()
@@ -33,7 +33,7 @@ func (s *Server) closeTraces() {
 	}
 }
 
-// makeRecorder makes what records requests, and the figures of it.
+// makeRecorder creates the recorder of requests, and its metrics.
 func (s *Server) makeRecorder(counters *metrics.Registry) (err error) {
 	c := s.options.Record
 	c.Memory, c.Log = s.account, s.log

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// Validate returns why New would refuse the options before it makes anything. The
-// error begins with the name of the field.
+// Validate returns the error with which New would reject the options. The error begins with the
+// name of the field.
 func (o *Options) Validate() error {
 	r := &o.Repository
 	switch {
@@ -54,7 +54,7 @@ func isInStore(path string) bool {
 	return inStore
 }
 
-// validateRecord refuses records in a repository: a folder there is a model.
+// validateRecord rejects recording into a repository, where a folder is a model.
 func (o *Options) validateRecord() error {
 	directory, err := filepath.Abs(o.Record.Directory)
 	if o.Record.Directory == "" || err != nil {
@@ -72,8 +72,8 @@ func (o *Options) validateRecord() error {
 	return nil
 }
 
-// The longest printed line that a process may be allowed, in bytes: as much is buffered
-// for each stream of each process.
+// mostLineBytes limits the longest printed line of a process, which is buffered for each of its
+// streams.
 const mostLineBytes = 16 << 20
 
 func (l *ModelLimits) validate() error {

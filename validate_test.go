@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc"
 )
 
-// TestValidateNamesTheField changes one field of options that are valid.
+// TestValidateNamesTheField makes one field at a time invalid.
 func TestValidateNamesTheField(t *testing.T) {
 	for _, test := range []struct {
 		field  string
@@ -65,8 +65,8 @@ func TestValidateNamesTheField(t *testing.T) {
 
 func noBackend(*sdk.BackendEnv) (sdk.Backend, error) { return nil, errors.New("no backend") }
 
-// TestPortsThatTheKernelChooses may all be 0, and endpoints that are switched off are
-// not looked at.
+// TestPortsThatTheKernelChooses checks that all of them may be 0, and that disabled endpoints are
+// ignored.
 func TestPortsThatTheKernelChooses(t *testing.T) {
 	o := Defaults()
 	o.Repository.Paths = []string{"/r"}

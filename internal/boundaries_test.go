@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// unbounded are the files whose goroutines and callbacks need no boundary where they
-// are started, with the reason.
+// unbounded are the files whose goroutines and callbacks need no boundary where they are started,
+// with the reason.
 var unbounded = map[string]string{
 	"panics/panics.go":                  "is the boundary",
 	"budget/keeper.go":                  "the finalizer only sends to a channel that never blocks",
@@ -19,18 +19,18 @@ var unbounded = map[string]string{
 	"server/grpc/message/loan.go":       "the cleanup has its boundary inside: around it, it would hold what is to be found",
 }
 
-// unserved are the packages that are not part of the server. Backends are written as their authors write them, who know package
-// sdk alone.
+// unserved are the packages that are not part of the server. Authors of backends know only package
+// sdk.
 var unserved = []string{"examples/backends", "bench", "integration", "internal"}
 
-// TestGoroutinesHaveBoundaries finds what starts a goroutine, and wants package
-// boundary there: panics.Go, panics.AfterFunc, or panics.Guard around what a
-// sync.WaitGroup or a context calls.
+// TestGoroutinesHaveBoundaries finds code that starts a goroutine without package panics: it must
+// use panics.Go, panics.AfterFunc, or panics.Guard around functions for a sync.WaitGroup or a
+// context.
 func TestGoroutinesHaveBoundaries(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, file := range goFiles(t) {
 		if file.test || file.generated || slices.Contains(unserved, file.pkg) || strings.HasSuffix(path.Dir(file.path), "test") {
-			continue // the last are what tests of several packages have in common, as net/http/httptest
+			continue // the last are helpers shared by tests of several packages, like net/http/httptest
 		}
 		for _, what := range goroutines(file.syntax) {
 			if seen[file.path] = true; unbounded[file.path] == "" {
@@ -45,7 +45,7 @@ func TestGoroutinesHaveBoundaries(t *testing.T) {
 	}
 }
 
-// TestGoroutinesAreFound is for the day on which the search lets everything through.
+// TestGoroutinesAreFound checks that the search does not accept everything.
 func TestGoroutinesAreFound(t *testing.T) {
 	for _, test := range []struct {
 		code  string
@@ -54,7 +54,7 @@ func TestGoroutinesAreFound(t *testing.T) {
 		{"go f()", true},
 		{"go func() {}()", true},
 		{"time.AfterFunc(d, f)", true},
-		{"t := time.AfterFunc(d, panics.Guard(log, where, f, nil))", true}, // panics.AfterFunc says it in fewer words
+		{"t := time.AfterFunc(d, panics.Guard(log, where, f, nil))", true}, // panics.AfterFunc is shorter
 		{"context.AfterFunc(ctx, f)", true},
 		{"stop := context.AfterFunc(ctx, func() {})", true},
 		{"context.AfterFunc(ctx, panics.Guard(log, where, f, nil))", false},
@@ -77,7 +77,7 @@ func TestGoroutinesAreFound(t *testing.T) {
 	}
 }
 
-// goroutines lists what starts a goroutine without a boundary.
+// goroutines lists code that starts a goroutine without a boundary.
 func goroutines(file *ast.File) (found []string) {
 	ast.Inspect(file, func(node ast.Node) bool {
 		switch n := node.(type) {
@@ -106,8 +106,7 @@ func startsGoroutine(name string, args []ast.Expr) bool {
 	return false
 }
 
-// calledName is the name of a called function with its package, or of a method with
-// a dot before it.
+// calledName returns the name of a called function with its package, or of a method after a dot.
 func calledName(call *ast.CallExpr) string {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {

@@ -20,9 +20,9 @@ import (
 	"testing"
 )
 
-// charged are the packages that read what clients or models send, with what that is. "/..." stands for
-// all packages below. Allocations by the size of the input are charged first, or the line names
-// another bound: see TestChargedAllocations.
+// charged are the packages that read input from clients or models, with a description of the input.
+// "/..." includes all packages below. Allocations whose size depends on the input must be charged
+// first, or have a comment with another bound: see TestChargedAllocations.
 var charged = []struct{ packages, reads string }{
 	{"server/grpc/...", "gRPC messages and metadata"},
 	{"server/rest/...", "HTTP bodies, paths and headers"},
@@ -50,24 +50,25 @@ var charged = []struct{ packages, reads string }{
 	{"models/statistics", "models and their responses"},
 }
 
-// trusted are packages below those of the table, and files in them, that read what operators write.
+// trusted are packages below those of the table, and files in them, that read only operators'
+// input.
 var trusted = []string{
 	"server/rest/openapi", "server/rest/origins", "server/rest/pages",
 	"server/openai/jinja/lexer.go", "server/openai/jinja/parser.go", "server/openai/jinja/expressions.go",
 }
 
-// TestChargedAllocations finds allocations whose size clients or models choose, and which nothing
-// charges: make, append, maps, copies of texts, and the functions of the standard library that
-// return as much as they are given. Not found are
+// TestChargedAllocations finds uncharged allocations whose size clients or models choose: make,
+// append, maps, copies of strings, and functions of the standard library that return as much as
+// they are given. It ignores
 //
 //   - budget.Make, budget.Append and budget.Text, which charge;
 //   - constant sizes, min with a constant, and fixed numbers of elements outside of loops;
-//   - loops with a constant number of rounds, over arrays, literals and variables of packages;
-//   - appends to a slice that was made with a capacity, or that budget.Grow or a function whose
-//     declaration names a bound has made room in;
+//   - loops with a constant number of rounds, over arrays, literals and package variables;
+//   - appends to a slice with room from make with a capacity, from budget.Grow, or from a
+//     function whose declaration names a bound;
 //   - conversions that the compiler does without a copy;
-//   - lines with a comment "// bound: why", at their end or above them, and all uses of variables,
-//     fields and functions whose declaration has such a comment.
+//   - lines with a comment "// bound: why", at their end or above them, and all uses of
+//     variables, fields and functions whose declaration has such a comment.
 func TestChargedAllocations(t *testing.T) {
 	for _, p := range chargedPackages(t, charged) {
 		if slices.Contains(trusted, p.path) {
@@ -126,10 +127,10 @@ type chargedPackage struct {
 	// bounded are the lines of comments that name a bound, and the lines below them.
 	bounded map[string]bool
 	list    []finding
-	// definitions are the only assignments of variables, nil for variables with several.
+	// definitions are the only assignments to variables, or nil for variables with several.
 	definitions map[types.Object]ast.Expr
 	grown       map[types.Object]bool // variables that get elements after their definition
-	roomy       map[types.Object]bool // variables that a function with a bound has made room in
+	roomy       map[types.Object]bool // variables that a bounded function has made room in
 }
 
 // chargedPackages parses packages and checks their types, with the export data of their imports.
@@ -197,7 +198,7 @@ func (p *chargedPackage) where(at token.Pos) string {
 var namesBound = regexp.MustCompile(`(?m)^\s*(?:// ?)?bound: \S`)
 
 func (p *chargedPackage) findings() []finding {
-	code := map[string]bool{} // lines that have some
+	code := map[string]bool{} // lines with code
 	for _, file := range p.files {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n.(type) {
@@ -215,7 +216,7 @@ func (p *chargedPackage) findings() []finding {
 					continue
 				}
 				p.bounded[p.where(c.Pos())] = true
-				if !code[p.where(c.Pos())] { // else it is about its own line
+				if !code[p.where(c.Pos())] { // otherwise it is about its own line
 					p.bounded[p.where(group.End()+1)] = true
 				}
 			}
@@ -237,7 +238,7 @@ func (p *chargedPackage) findings() []finding {
 	return slices.CompactFunc(p.list, func(a, b finding) bool { return a.at == b.at })
 }
 
-// define notes what variables are defined as.
+// define records the definitions of variables.
 func (p *chargedPackage) define(file *ast.File) {
 	note := func(left, right ast.Expr) {
 		if index, ok := left.(*ast.IndexExpr); ok {
@@ -325,7 +326,7 @@ func (p *chargedPackage) root(e ast.Expr) types.Object {
 	return nil
 }
 
-// isLocal reports whether an expression is a variable of a function, or made of one by append.
+// isLocal reports whether an expression is a local variable, or made from one by append.
 func (p *chargedPackage) isLocal(e ast.Expr) bool {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:
@@ -351,8 +352,8 @@ func (p *chargedPackage) isBounded(object types.Object) bool {
 	return object != nil && object.Pos().IsValid() && object.Pkg() == p.types && p.bounded[p.where(object.Pos())]
 }
 
-// callee returns the package and the name of the function that is called; the package is "" for
-// built-in functions, and a method has its type in its name.
+// callee returns the package and the name of the called function. The package is "" for built-in
+// functions, and the name of a method includes its type.
 func (p *chargedPackage) callee(call *ast.CallExpr) (pkg, name string) {
 	fun := ast.Unparen(call.Fun)
 	if index, ok := fun.(*ast.IndexExpr); ok {
@@ -391,7 +392,7 @@ func (p *chargedPackage) callee(call *ast.CallExpr) (pkg, name string) {
 
 const budgetPackage = module + "/budget"
 
-// isAppend reports whether a call returns its first argument with more behind it: append, and
+// isAppend reports whether a call returns its first argument with more appended: append, and
 // functions whose names begin with it.
 func (p *chargedPackage) isAppend(call *ast.CallExpr) bool {
 	pkg, name := p.callee(call)

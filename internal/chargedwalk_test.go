@@ -29,16 +29,16 @@ var copies = map[string]string{
 	"github.com/vmihailenco/msgpack/v5":             "Unmarshal Marshal",
 }
 
-// chargedWalk goes through the body of a function.
+// chargedWalk walks the body of a function.
 type chargedWalk struct {
 	p     *chargedPackage
 	loops int
-	depth int // of definitions
+	depth int // of followed definitions
 	stack []ast.Node
 	grown map[types.Object]bool // variables with a finding
 }
 
-// enter bounds how far definitions are followed, which may be circular.
+// enter limits how far definitions are followed, which may be circular.
 func (w *chargedWalk) enter() bool {
 	if w.depth >= 8 {
 		return false
@@ -68,7 +68,7 @@ func (w *chargedWalk) walk(n ast.Node) {
 	})
 }
 
-// isLoop reports whether the input decides how often a node is repeated.
+// isLoop reports whether the input determines how often a node is repeated.
 func (w *chargedWalk) isLoop(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.ForStmt:
@@ -97,8 +97,7 @@ func (w *chargedWalk) isLoop(n ast.Node) bool {
 	return false
 }
 
-// ofConfig are the messages of which the configuration of a model consists: its size has a bound of
-// its own.
+// ofConfig matches the messages of a model's configuration, whose size has a limit of its own.
 var ofConfig = regexp.MustCompile(`^\[\]\*` + regexp.QuoteMeta(module) + `/kserve\.Model(Input|Output|InstanceGroup|Sequence\w*|Ensembling\w*|Warmup\w*|Config)$`)
 
 func isOfConfig(t types.Type) bool { return ofConfig.MatchString(t.String()) }
@@ -150,7 +149,7 @@ func (w *chargedWalk) isFixed(e ast.Expr) bool {
 	return false
 }
 
-// isShort reports whether a text or a list has a bound that does not come from the input.
+// isShort reports whether a string or a list has a bound that does not come from the input.
 func (w *chargedWalk) isShort(e ast.Expr) bool {
 	e = ast.Unparen(e)
 	if w.isConstant(e) || w.p.isBounded(w.p.root(e)) {
@@ -173,12 +172,12 @@ func (w *chargedWalk) isShort(e ast.Expr) bool {
 	case *ast.CallExpr:
 		pkg, name := w.p.callee(e)
 		if pkg == budgetPackage || pkg == module+"/infer" && name == "Cut" || pkg == "strconv" && !strings.Contains(name, "uote") || strings.HasSuffix(name, ".String") && pkg != "bytes" && pkg != "strings" {
-			return true // numbers, names of values, and cut texts
+			return true // numbers, names of values, and truncated strings
 		}
 		if w.p.info.Types[e.Fun].IsType() && len(e.Args) == 1 {
 			return w.isShort(e.Args[0])
 		}
-		if w.p.isAppend(e) { // its other arguments are checked where it is called
+		if w.p.isAppend(e) { // its other arguments are checked at the call
 			return w.isShort(e.Args[0])
 		}
 	case *ast.Ident:
@@ -197,8 +196,8 @@ func (w *chargedWalk) isShort(e ast.Expr) bool {
 	return false
 }
 
-// grows notes that a variable or field grows. Once in each function is enough: a comment at its
-// declaration is about all places.
+// grows records that a variable or field grows, once per function, because a comment at its
+// declaration covers all places.
 func (w *chargedWalk) grows(object types.Object, n ast.Node, format string, arguments ...any) {
 	if object != nil && w.grown[object] {
 		return
@@ -281,7 +280,7 @@ func (w *chargedWalk) append(n *ast.CallExpr) {
 	if w.p.isBounded(object) || w.isRoomy(object) {
 		return
 	}
-	pkg, _ := w.p.callee(n) // a function that appends a text is looked at by itself
+	pkg, _ := w.p.callee(n) // a function that appends a string is checked by itself
 	if pkg != "" && w.p.isBoundedFunction(n) {
 		return
 	}
@@ -295,7 +294,7 @@ func (w *chargedWalk) append(n *ast.CallExpr) {
 	}
 }
 
-// isBoundedFunction reports whether the function that is called is declared with a bound.
+// isBoundedFunction reports whether the called function is declared with a bound.
 func (p *chargedPackage) isBoundedFunction(call *ast.CallExpr) bool {
 	switch f := ast.Unparen(call.Fun).(type) {
 	case *ast.Ident:
@@ -306,8 +305,8 @@ func (p *chargedPackage) isBoundedFunction(call *ast.CallExpr) bool {
 	return false
 }
 
-// isRoomy reports whether a variable was made with a capacity, which has been looked at there, or
-// has been given one.
+// isRoomy reports whether a variable was made with a capacity, which has been checked there, or has
+// been given one.
 func (w *chargedWalk) isRoomy(object types.Object) bool {
 	if w.p.roomy[object] {
 		return true
@@ -320,8 +319,8 @@ func (w *chargedWalk) isRoomy(object types.Object) bool {
 	return pkg == "" && name == "make" && len(call.Args) == 3 || pkg == budgetPackage
 }
 
-// inFresh reports whether an append starts from an empty slice in each round: its target is no variable,
-// or the loop declares it.
+// inFresh reports whether an append starts from an empty slice in each round: its target is not a
+// variable, or the loop declares it.
 func (w *chargedWalk) inFresh(to ast.Expr) bool {
 	object := w.p.root(to)
 	if object == nil {
@@ -338,7 +337,7 @@ func (w *chargedWalk) inFresh(to ast.Expr) bool {
 	return false
 }
 
-// convert looks at conversions between texts and bytes.
+// convert checks conversions between strings and bytes.
 func (w *chargedWalk) convert(n *ast.CallExpr) {
 	to, from := w.p.info.TypeOf(n).Underlying(), w.p.info.TypeOf(n.Args[0]).Underlying()
 	_, fromSlice := from.(*types.Slice)
@@ -353,8 +352,8 @@ func (w *chargedWalk) convert(n *ast.CallExpr) {
 	w.find(n, "%s is a copy", types.ExprString(n))
 }
 
-// isFree reports whether the compiler does a conversion without a copy: in comparisons, as the key of
-// a look at a map, in range, and as what append appends.
+// isFree reports whether the compiler does a conversion without a copy: in comparisons, as a map
+// key in a lookup, in range, and as an argument of append.
 func (w *chargedWalk) isFree(n *ast.CallExpr) bool {
 	if len(w.stack) < 2 {
 		return false
@@ -381,7 +380,7 @@ func (w *chargedWalk) isFree(n *ast.CallExpr) bool {
 	return false
 }
 
-// assign looks at maps and texts that grow.
+// assign checks maps and strings that grow.
 func (w *chargedWalk) assign(n *ast.AssignStmt) {
 	for i, left := range n.Lhs {
 		if index, ok := ast.Unparen(left).(*ast.IndexExpr); ok {

@@ -10,25 +10,25 @@ import (
 )
 
 var (
-	// namedPath is what looks like a path from the root, in backquotes or in a command.
+	// namedPath matches a path from the root, in backquotes or in a command.
 	namedPath = regexp.MustCompile(`[ \x60]\.?/?((?:[\w-]+/)+[\w.-]*[\w/-]|[A-Za-z][\w-]*\.go|Makefile)`)
-	// linkedPath is the target of a link, less its heading.
+	// linkedPath matches the target of a link, without its heading.
 	linkedPath = regexp.MustCompile(`\]\(([^)#:]+)[^)]*\)`)
-	// makeTargets are what a text has make do.
+	// makeTargets matches the targets of make commands.
 	makeTargets = regexp.MustCompile("make ((?:[a-z-]+ )*[a-z-]+)(?:`|  |\n)")
 	// runTest is a test that a command runs.
 	runTest = regexp.MustCompile(`go test \./(\S+) -run '(Test\w+)\$'`)
 	// qualified is a name with its package, such as infer.Request.
 	qualified = regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w*)[^`]*`")
-	// quotedName is a name of Go that a text says a file to have.
+	// quotedName matches a Go name and the file that should declare it.
 	quotedName = regexp.MustCompile("`([A-Za-z]+)` (?:of|in|in the) `([\\w/.-]+)`")
 )
 
-// guides are the texts whose paths and names have to be there, by where they lie.
+// guides are the pages whose paths and names must exist.
 var guides = []string{"CONTRIBUTING.md", "docs/glossary.md"}
 
-// TestGuidesNameWhatIsThere finds paths, make targets, tests and names that
-// CONTRIBUTING.md and docs/glossary.md speak of and that are not there.
+// TestGuidesNameWhatIsThere finds paths, make targets, tests and names in CONTRIBUTING.md and
+// docs/glossary.md that do not exist.
 func TestGuidesNameWhatIsThere(t *testing.T) {
 	makefile := read(t, "Makefile")
 	for _, guide := range guides {
@@ -73,7 +73,7 @@ func TestGuidesNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// directoryOf returns where a package lies that texts call by its name.
+// directoryOf returns the directory of a package that a page names without its path.
 func directoryOf(name string) string {
 	switch name {
 	case "nereid":
@@ -104,7 +104,7 @@ func declares(t *testing.T, directory, name string) bool {
 	return false
 }
 
-// made reports whether a path is of what commands make.
+// made reports whether a path is created by commands.
 func made(name string) bool {
 	return strings.HasPrefix(name, "bin/") || strings.HasPrefix(name, "venv") || strings.HasSuffix(name, "/bin/python")
 }

@@ -10,8 +10,8 @@ import (
 // quotedPath is a path below a top-level folder, in backquotes.
 var quotedPath = regexp.MustCompile("`((?:\\w+)(?:/[\\w-]+(?:\\.\\w+)?)+)`")
 
-// TestDecisionsNameWhatExists finds files, packages and identifiers that decisions name and that do not
-// exist any more.
+// TestDecisionsNameWhatExists finds files, packages and identifiers in decisions that no longer
+// exist.
 func TestDecisionsNameWhatExists(t *testing.T) {
 	decisions, err := filepath.Glob("../docs/decisions/*.md")
 	if err != nil || len(decisions) == 0 {
@@ -45,7 +45,7 @@ func TestDecisionsNameWhatExists(t *testing.T) {
 	}
 }
 
-// namesIdentifier reports whether a path is that of a package and an identifier in it, such as
+// namesIdentifier reports whether a path consists of a package and an identifier in it, such as
 // models/version.Version.
 func namesIdentifier(t *testing.T, name string) bool {
 	t.Helper()

@@ -11,17 +11,16 @@ import (
 // listing are the pages that name tests.
 var listing = []string{"docs/compatibility.md", "docs/tests.md"}
 
-// Names of tests on these pages: `package.TestName` or `package.FuzzName` of
-// Go, `folder/tests/test_file.py` or `folder/tests/test_file.py::name` of Python.
+// Names of tests on these pages: `package.TestName` or `package.FuzzName` in Go,
+// `folder/tests/test_file.py` or `folder/tests/test_file.py::name` in Python.
 var (
 	goTest     = regexp.MustCompile("`([a-z]+(?:/[a-z]+)*)\\.((?:Test|Fuzz)\\w+)`")
 	pythonTest = regexp.MustCompile("`([\\w/]+/test_\\w+\\.py)(?:::(\\w+))?`")
 )
 
-// TestCompatibilityNamesTests finds tests that the pages name and
-// that are not there.
+// TestCompatibilityNamesTests finds tests on the pages that do not exist.
 func TestCompatibilityNamesTests(t *testing.T) {
-	texts := map[string]string{} // the text of all Go tests, by package
+	texts := map[string]string{} // all Go tests as text, by package
 	for _, page := range listing {
 		text, err := os.ReadFile(filepath.Join("..", page))
 		if err != nil {

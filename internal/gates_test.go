@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// gates are the variables of the Makefile that select tests by their names, with
-// the functions that those tests call.
+// gates are the variables of the Makefile that select tests by name, with the functions that those
+// tests call.
 var gates = map[string][]string{
 	"LONG":         {"Long"},
 	"DIFFERENTIAL": {"yardstick", "askBoth", "runOracle"},
 	"DEVICES":      {"onDeviceServer", "deviceModeServer", "cudaServer", "onDevices", "launchOnDevices"},
 }
 
-// TestGatesNameTheirTests finds tests that "make test-long", "make differential" and
-// "make test-gpu" would leave out.
+// TestGatesNameTheirTests finds tests that "make test-long", "make differential" and "make
+// test-gpu" would leave out.
 func TestGatesNameTheirTests(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {
@@ -56,8 +56,7 @@ func TestGatesNameTheirTests(t *testing.T) {
 	}
 }
 
-// callsOneOf reports whether a test calls a function of one of the names, of any
-// package, itself.
+// callsOneOf reports whether a test itself calls a function of one of the names, in any package.
 func callsOneOf(test *ast.FuncDecl, names []string) bool {
 	calls := false
 	ast.Inspect(test, func(n ast.Node) bool {

@@ -19,16 +19,15 @@ import (
 
 const (
 	module   = "github.com/nereid-serving/nereid"
-	maxLines = 600 // of a file: above, there is a second idea in it
+	maxLines = 600 // of a file: a longer one has a second idea in it
 )
 
-// everything is what a package may import that wires or tests the others.
+// everything is for packages that wire or test the others.
 var everything = []string{"*"}
 
-// mayImport is the import table: which packages each package may import. What helps
-// tests goes without saying in tests. The rows of folders stand for all below them. A
-// new top-level package needs a decision record in docs/decisions that says why no
-// package has it.
+// mayImport is the import table: which packages each package may import. Tests may also import
+// helpers for tests. The rows of folders apply to everything below them. A new top-level package
+// needs a decision record in docs/decisions that says why no existing package fits.
 var mayImport = map[string][]string{
 	".":          everything,
 	"cmd/nereid": {".", "cli", "objectstore/providers"},
@@ -163,20 +162,20 @@ var mayImport = map[string][]string{
 	"internal":                    {},
 }
 
-// tested says which packages the tests of a package may import besides.
+// tested lists additional packages that the tests of a package may import.
 var tested = map[string][]string{
 	"backend/process/frames": {"infer/trace"},
-	"examples/backends":      {"backend", "infer", "sdk/conformance"}, // as authors test theirs
+	"examples/backends":      {"backend", "infer", "sdk/conformance"}, // as in the tests of other authors
 	"backend/native":         {"ipc", "shm"},
 	"cli/flags":              {"backend/process", "backend/process/hostcalls", "backend/process/output", "server/recording"},
 	"cli/skeleton":           {"models/config"},
-	"backend/process":        {"backend/python", "shm/foreign", "stub", "pyutils"}, // whose stubs they host
+	"backend/process":        {"backend/python", "shm/foreign", "stub", "pyutils"}, // their stubs are hosted by it
 	"backend/python":         {"ipc", "budget", "pyutils", "stub"},
 	"models":                 {"metrics", "scheduler/ratelimit"},
 	"models/signature":       {"models/config"},
 	"models/version":         {"infer/trace"},
 	"sdk/engine":             {"infer/trace"},
-	"sdk/plugin":             {"backend/native", "backend/process", "infer/trace", "kserve", "shm"}, // which host its processes
+	"sdk/plugin":             {"backend/native", "backend/process", "infer/trace", "kserve", "shm"}, // they host its processes
 	"server/rest/body":       {"panics"},
 	"server/grpc/message":    {"kserve"},
 	"scheduler":              {"kserve"},
@@ -184,17 +183,17 @@ var tested = map[string][]string{
 	"scheduler/stacked":      {"scheduler", "scheduler/batching"},
 }
 
-// wired are the packages in which numbers that cross the wire stand: there they
-// are written out, never counted by iota.
+// wired are the packages with numbers that cross the wire: these are written out, never counted by
+// iota.
 var wired = []string{"ipc", "shm", "infer"}
 
-// noNames are names of packages that say nothing.
+// noNames are meaningless names of packages.
 var noNames = []string{"util", "utils", "common", "pkg", "types", "helpers"}
 
-// goFile is what the tests below look at.
+// goFile is a parsed file of the repository.
 type goFile struct {
 	path      string // from the root, with slashes
-	pkg       string // its row of the import table, "" if it has none
+	pkg       string // its row of the import table, or ""
 	test      bool
 	generated bool
 	lines     int
@@ -219,7 +218,7 @@ func TestPackagesImportWhatTheTableAllows(t *testing.T) {
 	}
 }
 
-// TestTheTableRefuses is for the day on which the table lets everything through.
+// TestTheTableRefuses checks that the table does not accept everything.
 func TestTheTableRefuses(t *testing.T) {
 	for _, test := range []struct {
 		pkg      string
@@ -253,8 +252,8 @@ func TestTheTableRefuses(t *testing.T) {
 	}
 }
 
-// TestTheCommandAloneLinksTheClouds: the SDKs of the object stores would make every other program, and each test binary,
-// larger and slower to link.
+// TestTheCommandAloneLinksTheClouds checks that only the command links the SDKs of the object
+// stores, which would make every other program and each test binary larger and slower to link.
 func TestTheCommandAloneLinksTheClouds(t *testing.T) {
 	for _, file := range goFiles(t) {
 		for _, spec := range file.syntax.Imports {
@@ -265,7 +264,7 @@ func TestTheCommandAloneLinksTheClouds(t *testing.T) {
 	}
 }
 
-// refuseImport says why a file may not import a package, or nothing.
+// refuseImport returns the reason why a file may not import a package, or "".
 func refuseImport(pkg string, test bool, imported string) string {
 	inside, ours := strings.CutPrefix(imported+"/", module+"/")
 	if !ours {
@@ -286,11 +285,11 @@ func refuseImport(pkg string, test bool, imported string) string {
 	return ""
 }
 
-// folders are the rows that stand for all packages below them.
+// folders are the rows that apply to all packages below them.
 var folders = []string{"examples/backends", "bench", "integration", "internal", "kserve"}
 
-// TestTheTableIsThatOfThePackages wants a row for each package, and a package for
-// each name in the table.
+// TestTheTableIsThatOfThePackages checks that each package has a row, and each name in the table a
+// package.
 func TestTheTableIsThatOfThePackages(t *testing.T) {
 	there := make(map[string]bool)
 	for _, file := range goFiles(t) {
@@ -315,8 +314,8 @@ func TestTheTableIsThatOfThePackages(t *testing.T) {
 	}
 }
 
-// TestTheTableAllowsNothingUnused finds what a row allows and no file of its package
-// imports: it would let an import pass without a decision.
+// TestTheTableAllowsNothingUnused finds permissions in a row that no file of its package uses: they
+// would allow an import without a decision.
 func TestTheTableAllowsNothingUnused(t *testing.T) {
 	type use struct {
 		pkg, imported string
@@ -346,7 +345,7 @@ func TestTheTableAllowsNothingUnused(t *testing.T) {
 	}
 }
 
-// helpsTests reports whether a package is there for the tests of others.
+// helpsTests reports whether a package only helps other packages' tests.
 func helpsTests(name string) bool {
 	return strings.HasPrefix(name, "internal/testkit") || strings.HasSuffix(name, "test")
 }
@@ -397,8 +396,8 @@ func TestWireNumbersAreWrittenOut(t *testing.T) {
 // pythonImport finds the module of an import statement, at any depth.
 var pythonImport = regexp.MustCompile(`(?m)^[ \t]*(?:import|from)[ \t]+([\w.]+)`)
 
-// TestPyutilsKnowsNoStub: what model.py imports must work wherever it is
-// imported; the stub hands it a runtime.
+// TestPyutilsKnowsNoStub checks that pyutils does not import the stub: modules for model.py must be
+// importable anywhere, and the stub passes them a runtime.
 func TestPyutilsKnowsNoStub(t *testing.T) {
 	walk(t, func(name string, content []byte) {
 		if !strings.HasPrefix(name, "pyutils/") || path.Ext(name) != ".py" {
@@ -412,8 +411,8 @@ func TestPyutilsKnowsNoStub(t *testing.T) {
 	})
 }
 
-// packageOf returns the row of a path from the root: the longest key of the table
-// that it begins with, and "." of a file or the package in the root itself.
+// packageOf returns the row of a path from the root: the longest key of the table that is a prefix,
+// or "." for a file or package in the root itself.
 func packageOf(name string) string {
 	if name == "." || path.Dir(name) == "." && path.Ext(name) == ".go" {
 		return "."
@@ -452,8 +451,8 @@ func goFiles(t *testing.T) []goFile {
 	return files
 }
 
-// walk calls visit with every file of the repository, less those in hidden
-// directories and in testdata.
+// walk calls visit for every Go, Python and Markdown file of the repository, except those in hidden
+// directories, in testdata and in other modules.
 func walk(t *testing.T, visit func(name string, content []byte)) {
 	t.Helper()
 	root, err := filepath.Abs("..")

@@ -15,9 +15,10 @@ import (
 	"testing"
 )
 
-// stilted are phrases that read like a translation, with a plain form of each. They are looked for in
-// Markdown and in comments of Go and Python. A phrase can match only a text that has one of its
-// literals, in lower case; looking for these first is much faster than the regular expression.
+// stilted are phrases that read like a translation, with advice on a plain form. The test looks for
+// them in Markdown and in comments of Go and Python. A text can only contain a phrase if it
+// contains one of its literals in lower case. A check for these first is much faster than the
+// regular expression.
 var stilted = []struct {
 	phrase   *regexp.Regexp
 	literals []string

@@ -10,19 +10,19 @@ import (
 	"testing"
 )
 
-// walks are the sections of docs/architecture.md that follow one request through the
-// functions of this repository, with the least number of functions that each names.
+// walks are the sections of docs/architecture.md that follow one request through the functions of
+// this repository, with the minimum number of functions that each names.
 var walks = map[string]int{
 	"## Walk: a tensor over HTTP":    20,
 	"## Walk: a BLS request":         10,
 	"## Walk: a step of an ensemble": 6,
 }
 
-// functionName is a code span that names a function: a package's path, the type if it
-// is a method, and the function.
+// functionName matches a code span with a function: the path of a package, the type of a method,
+// and the function.
 var functionName = regexp.MustCompile("`([a-z0-9_]+(?:/[a-z0-9_]+)*)\\.((?:\\w+\\.)?\\w+)`")
 
-// TestWalksNameFunctions looks for each function that the walks name.
+// TestWalksNameFunctions checks that each function in the walks exists.
 func TestWalksNameFunctions(t *testing.T) {
 	content, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {
@@ -48,8 +48,8 @@ func TestWalksNameFunctions(t *testing.T) {
 	}
 }
 
-// functions lists the functions and methods of each folder with Go files, as "Type.Method"
-// without a star, and of each Python module.
+// functions lists the functions and methods of each folder with Go files, as "Type.Method" without
+// a star, and of each Python module.
 func functions(t *testing.T) map[string][]string {
 	t.Helper()
 	known := map[string][]string{}

@@ -86,8 +86,9 @@ func TestKilledAmongTheFiles(t *testing.T) {
 	}
 }
 
-// TestKillsStormLeavesWholeEnvironments kills two processes at a time, at any instant, while archives change. What the
-// cache calls complete then is whole, and the last one alive makes the rest.
+// TestKillsStormLeavesWholeEnvironments kills two processes at a time, at random instants, while
+// archives change. Environments that the cache then reports as complete must be so, and the last
+// surviving process must create the others.
 func TestKillsStormLeavesWholeEnvironments(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	rounds := 12

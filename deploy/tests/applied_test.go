@@ -23,15 +23,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unrestricted are the variants whose pods do not keep the standard "restricted", by what the API server says of it: these are
-// containers and volumes of the values, not of the chart.
+// unrestricted lists variants whose pods violate the standard "restricted", with the warnings of
+// the API server. The cause is containers and volumes in the values, not in the chart.
 var unrestricted = map[string][]string{
 	"nfs":    {`volume "models" uses restricted volume type "nfs"`},
 	"bucket": {`container "fetch"`},
 	"extras": {`container "s"`, `containers "i", "s"`, `container "i"`},
 }
 
-// TestCluster has a real API server and the real controllers take what deploy has.
+// TestCluster applies everything in deploy to a real API server with the real controllers.
 func TestCluster(t *testing.T) {
 	c := startCluster(t)
 	t.Run("Applied", func(t *testing.T) { c.in(t).applied() })
@@ -40,14 +40,15 @@ func TestCluster(t *testing.T) {
 	t.Run("Scaled", func(t *testing.T) { c.in(t).scaled() })
 }
 
-// in is the cluster for a part of the test.
+// in returns the cluster for a part of the test.
 func (c *cluster) in(t *testing.T) *cluster {
 	part := *c
 	part.t = t
 	return &part
 }
 
-// applied applies each variant on the server's side, tried and for real, and a pod as the Deployment would make it.
+// applied applies each variant on the server side, as a dry run and for real, and a pod as the
+// Deployment would create it.
 func (c *cluster) applied() {
 	for _, name := range slices.Sorted(maps.Keys(variants)) {
 		c.t.Run(name, func(t *testing.T) {
@@ -109,7 +110,8 @@ func (c *cluster) applyOne(fields map[string]any, tried bool) {
 	}
 }
 
-// kserve applies what deploy/kserve has, beside a runtime and a service with a field that is misspelt, which are refused.
+// kserve applies the files of deploy/kserve, and a runtime and a service with a misspelt field,
+// which must be rejected.
 func (c *cluster) kserve() {
 	for _, file := range []string{"clusterservingruntime.yaml", "inferenceservice.yaml"} {
 		text, err := os.ReadFile("../kserve/" + file)
@@ -151,7 +153,7 @@ func (c *cluster) kserve() {
 	}
 }
 
-// helm is what Helm's actions need.
+// helm returns the configuration of Helm's actions.
 func (c *cluster) helm() *action.Configuration {
 	c.t.Helper()
 	flags := genericclioptions.NewConfigFlags(true)
@@ -180,7 +182,7 @@ func (c *cluster) install(configuration *action.Configuration, release, text str
 	if history, err := configuration.Releases.History(release); err == nil && len(history) > 0 {
 		upgrade := action.NewUpgrade(configuration)
 		upgrade.Namespace, upgrade.MaxHistory = namespace, 2
-		upgrade.ResetValues = true // else no values are those of the last time
+		upgrade.ResetValues = true // otherwise the previous values stay
 		_, err := upgrade.RunWithContext(c.t.Context(), release, chart, values(c.t, text))
 		return err
 	}
@@ -190,7 +192,8 @@ func (c *cluster) install(configuration *action.Configuration, release, text str
 	return err
 }
 
-// upgraded goes with `helm upgrade` from the defaults to each variant and on to the next. The controllers make the pods of each.
+// upgraded runs `helm upgrade` from the defaults to each variant in turn. The controllers create
+// the pods of each.
 func (c *cluster) upgraded() {
 	configuration := c.helm()
 	for _, name := range append([]string{"default"}, slices.Sorted(maps.Keys(variants))...) {
@@ -228,7 +231,7 @@ func (c *cluster) upgraded() {
 	c.noPods()
 }
 
-// current is the ReplicaSet of what a Deployment is now, nil before its controller has made it.
+// current returns a Deployment's current ReplicaSet, or nil before its controller has created it.
 func (c *cluster) current(deployment string) *appsv1.ReplicaSet {
 	c.t.Helper()
 	d, err := c.client.AppsV1().Deployments(namespace).Get(c.t.Context(), deployment, metav1.GetOptions{})

@@ -24,7 +24,7 @@ import (
 
 const chartFolder = "../helm/nereid"
 
-// variants are values that people give, as YAML.
+// variants are values as users set them, as YAML.
 var variants = map[string]string{
 	"default":              "",
 	"volume":               "models: { volume: { persistentVolumeClaim: { claimName: models, readOnly: true } }, subPath: repository }",
@@ -54,7 +54,8 @@ var variants = map[string]string{
 
 const strings64 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// TestChartRenders renders each variant, and has Helm's linter and the schemas of Kubernetes and of the custom resources read it.
+// TestChartRenders renders each variant, and checks it with Helm's linter and the schemas of
+// Kubernetes and of the custom resources.
 func TestChartRenders(t *testing.T) {
 	check := schemas(t)
 	for _, name := range slices.Sorted(maps.Keys(variants)) {
@@ -77,7 +78,7 @@ func TestChartRenders(t *testing.T) {
 	}
 }
 
-// consistent checks what no schema knows.
+// consistent checks rules that no schema expresses.
 func consistent(t *testing.T, objects []object) {
 	t.Helper()
 	autoscaled := find(objects, "HorizontalPodAutoscaler") != nil || find(objects, "ScaledObject") != nil
@@ -119,7 +120,7 @@ func consistent(t *testing.T, objects []object) {
 				t.Errorf("container %v mounts the volume %v, which is not there", container["name"], mount["name"])
 			}
 		}
-		if slices.Contains([]any{"s", "i", "rclone/rclone"}, container["image"]) { // of the callers that give values
+		if slices.Contains([]any{"s", "i", "rclone/rclone"}, container["image"]) { // from values of the callers
 			continue
 		}
 		security, _ := container["securityContext"].(map[string]any)
@@ -128,7 +129,7 @@ func consistent(t *testing.T, objects []object) {
 				t.Errorf("container %v has %s %v in its security context, want %v", container["name"], key, security[key], want)
 			}
 		}
-		// The API refuses two of one key.
+		// The API rejects duplicate keys.
 		for of, key := range map[string]string{"env": "name", "volumeMounts": "mountPath", "ports": "containerPort"} {
 			once := map[any]bool{}
 			for _, entry := range list(container[of]) {
@@ -144,7 +145,7 @@ func consistent(t *testing.T, objects []object) {
 	}
 }
 
-// TestValuesThatContradict wants values refused that would be an outage.
+// TestValuesThatContradict checks that values that would cause an outage are rejected.
 func TestValuesThatContradict(t *testing.T) {
 	for _, test := range []struct{ values, want string }{
 		{"autoscaling: { hpa: { enabled: true }, keda: { enabled: true } }", "autoscaling.hpa and autoscaling.keda are both enabled"},
@@ -180,7 +181,7 @@ func TestValuesThatContradict(t *testing.T) {
 	}
 }
 
-// TestGraceIsLongEnough adds up what a pod needs to end.
+// TestGraceIsLongEnough adds up the times of a pod's shutdown.
 func TestGraceIsLongEnough(t *testing.T) {
 	for values, want := range map[string]float64{
 		"": 60, "terminationGracePeriodSeconds: 90": 90, "server: { exitTimeoutSeconds: 120 }": 135, "server: { exitDelaySeconds: 20 }\npreStopSleepSeconds: 15": 70,
@@ -241,7 +242,7 @@ func find(objects []object, kind string) *object {
 	return nil
 }
 
-// at is the value that a path of keys leads to, nil where there is none.
+// at returns the value at a path of keys, or nil.
 func at(value any, keys ...string) any {
 	for _, key := range keys {
 		fields, _ := value.(map[string]any)
@@ -321,7 +322,7 @@ func split(t *testing.T, name string, text []byte) (objects []object) {
 	return objects
 }
 
-// schemas returns a check of an object against the schema of its kind, which knows no other fields.
+// schemas returns a check of an object against the schema of its kind. Unknown fields are errors.
 func schemas(t *testing.T) func(*testing.T, object) {
 	t.Helper()
 	folder := os.Getenv("NEREID_KUBERNETES_SCHEMAS")

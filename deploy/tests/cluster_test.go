@@ -40,7 +40,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// namespace is where all is installed; its pods have to keep the standard "restricted".
+// namespace is where everything is installed. Its pods must meet the standard "restricted".
 const namespace = "serving"
 
 // cluster is the control plane of Kubernetes on this machine: an API server with its store and the controllers. It has no nodes.
@@ -54,7 +54,7 @@ type cluster struct {
 	warnings   *warnings
 }
 
-// warnings keeps what the API server warns of.
+// warnings collects the warnings of the API server.
 type warnings struct {
 	lock  sync.Mutex
 	texts []string
@@ -68,7 +68,7 @@ func (w *warnings) HandleWarningHeader(code int, _, text string) {
 	}
 }
 
-// taken are the warnings since the last call.
+// taken returns the warnings since the last call.
 func (w *warnings) taken() []string {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -77,7 +77,8 @@ func (w *warnings) taken() []string {
 	return texts
 }
 
-// startCluster starts the programs that `make cluster` has built, waits until the API answers, and defines the custom resources.
+// startCluster starts the programs that `make cluster` has built, waits for the API, and defines
+// the custom resources.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	tools := os.Getenv("NEREID_CLUSTER")
@@ -141,7 +142,7 @@ func startCluster(t *testing.T) *cluster {
 			t.Fatal(err)
 		}
 	}
-	// The variants name them.
+	// The variants refer to them.
 	if _, err := c.client.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +174,7 @@ func (c *cluster) define(folder string) {
 		}
 		defined = append(defined, definition)
 	}
-	// They are established before discovery shows them.
+	// Definitions are established before discovery shows them.
 	for _, definition := range defined {
 		group, _, _ := unstructured.NestedString(definition.Object, "spec", "group")
 		kind, _, _ := unstructured.NestedString(definition.Object, "spec", "names", "kind")
@@ -186,7 +187,7 @@ func (c *cluster) define(folder string) {
 	c.warnings.taken()
 }
 
-// of is the client of an object's kind.
+// of returns the client for an object's kind.
 func (c *cluster) of(o *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
 	kind := o.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -199,7 +200,7 @@ func (c *cluster) of(o *unstructured.Unstructured, namespace string) (dynamic.Re
 	return c.objects.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// apply applies an object on the server's side, which knows all its fields or refuses it.
+// apply applies an object on the server side, which rejects unknown fields.
 func (c *cluster) apply(o *unstructured.Unstructured, namespace string, options metav1.ApplyOptions) (*unstructured.Unstructured, error) {
 	client, err := c.of(o, namespace)
 	if err != nil {
@@ -212,7 +213,7 @@ func (c *cluster) apply(o *unstructured.Unstructured, namespace string, options 
 	return client.Patch(c.t.Context(), o.GetName(), "application/apply-patch+yaml", data, metav1.PatchOptions{FieldManager: "test", FieldValidation: "Strict", DryRun: options.DryRun})
 }
 
-// start starts a program that the end of the test ends.
+// start starts a program that is stopped at the end of the test.
 func start(t *testing.T, name, program string, arguments ...string) {
 	t.Helper()
 	var log lockedBuffer
@@ -251,7 +252,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// selfSigned makes a certificate for this machine and its key, as PEM.
+// selfSigned creates a certificate for this machine and its key, as PEM.
 func selfSigned(t *testing.T) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// monitoring reads an object of the Prometheus operator into its type, which knows no other fields.
+// monitoring decodes an object of the Prometheus operator into its type. Unknown fields are errors.
 func monitoring(t *testing.T, o object) {
 	t.Helper()
 	into := map[string]any{

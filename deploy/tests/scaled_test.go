@@ -32,8 +32,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// node stands for a kubelet: it starts the command line of each pod as a process of this machine, asks its readiness probe, reports
-// its state, and ends it by SIGTERM when the pod is deleted. Its goroutine alone touches pods.
+// node simulates a kubelet: it starts the command line of each pod as a local process, runs its
+// readiness probe, reports its state, and stops it by SIGTERM when the pod is deleted. Only its
+// goroutine uses pods.
 type node struct {
 	c          *cluster
 	repository string
@@ -48,8 +49,8 @@ type node struct {
 // running is a pod that node has started.
 type running struct {
 	name, ip string
-	server   *pod      // of the chart's Deployment
-	test     *exec.Cmd // of helm test
+	server   *pod      // for pods of the chart's Deployment
+	test     *exec.Cmd // for pods of helm test
 	done     chan error
 	ready    bool
 	ending   bool
@@ -96,7 +97,7 @@ func (n *node) run() {
 	}
 }
 
-// look does what is to be done about a pod.
+// look brings a pod to its next state.
 func (n *node) look(p *corev1.Pod) error {
 	client := n.c.client.CoreV1().Pods(namespace)
 	r := n.pods[p.UID]
@@ -151,7 +152,7 @@ func (n *node) look(p *corev1.Pod) error {
 	return nil
 }
 
-// start starts what a pod is to run.
+// start starts the program of a pod.
 func (n *node) start(p *corev1.Pod) (*running, error) {
 	n.started++
 	r := &running{name: p.Name, ip: fmt.Sprintf("10.1.0.%d", n.started), done: make(chan error, 1)}
@@ -167,7 +168,7 @@ func (n *node) start(p *corev1.Pod) (*running, error) {
 		n.addresses[r.ip] = r
 		return r, nil
 	}
-	// The name of the service is this machine's for the test of the release.
+	// The test of the release uses the local address instead of the service's name.
 	script := container.Command[len(container.Command)-1]
 	for _, server := range n.addresses {
 		script = strings.ReplaceAll(script, "http://test-nereid:8000", fmt.Sprintf("http://127.0.0.1:%d", server.server.ports["http-port"]))
@@ -181,7 +182,7 @@ func (n *node) start(p *corev1.Pod) (*running, error) {
 	return r, nil
 }
 
-// report tells the API server how a pod is.
+// report reports the state of a pod to the API server.
 func (n *node) report(p *corev1.Pod, r *running, phase corev1.PodPhase) error {
 	p = p.DeepCopy()
 	state := corev1.ConditionFalse
@@ -200,7 +201,7 @@ func (n *node) report(p *corev1.Pod, r *running, phase corev1.PodPhase) error {
 	return err
 }
 
-// at is the server behind the address of a pod.
+// at returns the server behind the address of a pod.
 func (n *node) at(ip string) *pod {
 	n.lock.Lock()
 	defer n.lock.Unlock()
@@ -210,7 +211,7 @@ func (n *node) at(ip string) *pod {
 	return nil
 }
 
-// pending is what /metrics says of the requests that wait, summed as the adapter's rule does.
+// pending returns the number of waiting requests in /metrics, summed as in the adapter's rule.
 func (p *pod) pending() (sum int, err error) {
 	answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", p.ports["metrics-port"]))
 	if err != nil {
@@ -233,7 +234,8 @@ func (p *pod) pending() (sum int, err error) {
 	return sum, nil
 }
 
-// adapter serves the API of custom metrics as the Prometheus adapter does, from the servers' own /metrics.
+// adapter serves the custom metrics API like the Prometheus adapter, from the servers' own
+// /metrics.
 func (c *cluster) adapter(n *node) {
 	const version = "custom.metrics.k8s.io/v1beta2"
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -259,7 +261,7 @@ func (c *cluster) adapter(n *node) {
 				}
 				sum, err := server.pending()
 				if path.Base(r.URL.Path) == "nereid_busy_share" {
-					sum = 0 // a request counts when it is answered, and none is as long as the number of pods is looked at
+					sum = 0 // a request counts when it is answered, and none is while the number of pods is checked
 				}
 				if err == nil {
 					items = append(items, map[string]any{"describedObject": map[string]any{"kind": "Pod", "namespace": namespace, "name": p.Name, "apiVersion": "/v1"},
@@ -295,8 +297,9 @@ func (c *cluster) adapter(n *node) {
 	}
 }
 
-// scaled installs the chart with an autoscaler on a node with real servers: `helm test` asks one, requests that wait make two more pods,
-// the disruption budget lets one of them be evicted at a time, and a rolling update behind the service's endpoints loses no request.
+// scaled installs the chart with an autoscaler on a node with real servers. `helm test` sends a
+// request, waiting requests lead to two more pods, the disruption budget allows one eviction at a
+// time, and a rolling update behind the service's endpoints loses no request.
 func (c *cluster) scaled() {
 	flag := filepath.Join(c.t.TempDir(), "go")
 	n := c.node(write(c.t, fmt.Sprintf("while not os.path.exists(%q): time.sleep(0.01)", flag)))
@@ -314,7 +317,7 @@ func (c *cluster) scaled() {
 		c.t.Errorf("helm test: %v", err)
 	}
 
-	// Nine requests wait behind the one that is executed: with four for each pod these are three pods.
+	// Nine requests wait behind the executing one. At four per pod, that needs three pods.
 	const asked, grown = 10, 3
 	var clients sync.WaitGroup
 	first := n.at(c.endpoints()[0])
@@ -378,7 +381,7 @@ func (c *cluster) scaled() {
 				}
 				server := n.at(addresses[turn%len(addresses)])
 				if server == nil {
-					continue // gone in this moment
+					continue // it has just gone
 				}
 				if err := server.infer(); err != nil {
 					lost.Add(1)
@@ -424,7 +427,7 @@ func (p *pod) infer() error {
 	return err
 }
 
-// endpoints are the addresses to which the service would send a connection now.
+// endpoints returns the addresses to which the service would currently send a connection.
 func (c *cluster) endpoints() (addresses []string) {
 	found, err := c.client.DiscoveryV1().EndpointSlices(namespace).List(c.t.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=test-nereid"})
 	if err != nil {
@@ -441,7 +444,7 @@ func (c *cluster) endpoints() (addresses []string) {
 	return addresses
 }
 
-// replicas waits until the Deployment has this many pods, and the service as many endpoints.
+// replicas waits until the Deployment has that many pods, and the service as many endpoints.
 func (c *cluster) replicas(want int) {
 	c.t.Helper()
 	var status appsv1.DeploymentStatus

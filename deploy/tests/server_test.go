@@ -48,8 +48,8 @@ func reservePort(t *testing.T) int {
 	return port
 }
 
-// bindPort binds a socket that does not listen to a port that the kernel chooses. A server that sets
-// SO_REUSEADDR can listen there; the kernel gives the port to no other process until release.
+// bindPort binds a socket, which does not listen, to a port that the kernel chooses. A server that
+// sets SO_REUSEADDR can listen there; the kernel gives the port to no other process until release.
 func bindPort() (port int, release func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -68,11 +68,11 @@ func bindPort() (port int, release func(), err error) {
 	return name.(*syscall.SockaddrInet4).Port, release, nil
 }
 
-// pod is the server of a rendered pod: its command line, as a process of this machine.
+// pod is the server of a rendered pod: its command line, as a local process.
 type pod struct {
 	line  []string
 	ports map[string]int // by the flag's name
-	// releases give the ports back when the process has ended.
+	// releases release the ports when the process has ended.
 	releases []func()
 	log      bytes.Buffer
 	lock     sync.Mutex
@@ -116,7 +116,8 @@ func run(t *testing.T, arguments []string, repository string) *pod {
 	return p
 }
 
-// launch starts the real server with the arguments of a container, on ports of its own and with this repository.
+// launch starts the real server with the arguments of a container, on its own ports and with this
+// repository.
 func launch(arguments []string, repository string, more ...string) (*pod, error) {
 	binary, err := filepath.Abs("../../bin/nereid")
 	if err != nil {
@@ -131,7 +132,7 @@ func launch(arguments []string, repository string, more ...string) (*pod, error)
 		}
 		p.line = append(p.line, argument)
 	}
-	// Of flags that are given twice, the last one counts.
+	// If a flag is repeated, the last one counts.
 	for _, name := range []string{"http-port", "grpc-port", "metrics-port"} {
 		var release func()
 		if p.ports[name], release, err = bindPort(); err != nil {
@@ -160,7 +161,7 @@ func launch(arguments []string, repository string, more ...string) (*pod, error)
 	return p, nil
 }
 
-// says is the status of a request to a port, 0 without an answer.
+// says returns the status of a request to a port, or 0 without a response.
 func (p *pod) says(port int, path string) int {
 	answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
 	if err != nil {
@@ -170,7 +171,7 @@ func (p *pod) says(port int, path string) int {
 	return answer.StatusCode
 }
 
-// write writes a repository with one model, whose execute waits for the file "go" where it is told to.
+// write creates a repository with one model. Its execute waits for the file "go" if it is told to.
 func write(t *testing.T, execute string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -190,7 +191,7 @@ func write(t *testing.T, execute string) string {
 	return root
 }
 
-// containers of the chart's variants and of the runtime for KServe.
+// containers returns the containers of the chart's variants and of the runtime for KServe.
 func containers(t *testing.T) map[string]corev1.Container {
 	t.Helper()
 	found := map[string]corev1.Container{}
@@ -221,14 +222,15 @@ func containers(t *testing.T) map[string]corev1.Container {
 	}
 	kserve := runtime.Spec.Containers[0]
 	found["kserve"] = kserve
-	// KServe's own runtime, whose image alone was changed, and an InferenceService without storageUri.
+	// KServe's own runtime with only the image changed, and an InferenceService without storageUri.
 	plain := kserve
 	plain.Args = append([]string{"tritonserver", "--model-store=/mnt/models", "--grpc-port=9000", "--http-port=8080", "--allow-grpc=true", "--allow-http=true"}, "--model-control-mode=explicit")
 	found["kserve without models"] = plain
 	return found
 }
 
-// TestCommandLinesAreServed starts the real server with the command line of each container, asks its probes, and ends it.
+// TestCommandLinesAreServed starts the real server with the command line of each container, runs
+// its probes, and stops it.
 func TestCommandLinesAreServed(t *testing.T) {
 	for name, container := range containers(t) {
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +249,8 @@ func TestCommandLinesAreServed(t *testing.T) {
 	}
 }
 
-// TestQueriesByPrometheus has a real Prometheus scrape a server whose requests wait, and asks it what autoscalers ask.
+// TestQueriesByPrometheus makes a real Prometheus scrape a server with waiting requests, and runs
+// the queries of autoscalers.
 func TestQueriesByPrometheus(t *testing.T) {
 	prometheus, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -301,7 +304,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 			t.Logf("prometheus printed\n%s", log.String())
 		}
 	}()
-	// ask returns the values of an expression, and the labels that they have.
+	// ask returns the values of an expression, and their labels.
 	ask := func(expression string) (values []string, labels []map[string]string, failure string) {
 		answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/api/v1/query?query=%s", port, url.QueryEscape(expression)))
 		if err != nil {
@@ -330,7 +333,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 		return values, labels, ""
 	}
 
-	// KEDA asks for one number.
+	// KEDA expects one number.
 	objects, err := render(t, variants["keda"])
 	if err != nil {
 		t.Fatal(err)
@@ -350,7 +353,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 		return len(values) == 1 && values[0] == "0"
 	})
 
-	// The adapter asks for each pod, by the metric's name and these labels.
+	// The adapter queries each pod, by the metric's name and these labels.
 	var rules struct {
 		Rules []struct {
 			Name         struct{ As string }
@@ -393,7 +396,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 		}
 	}
 
-	// Alerts and the dashboard's queries are at least understood.
+	// Alerts and the dashboard's queries must at least parse.
 	var alerts struct {
 		Groups []struct {
 			Rules []struct{ Alert, Expr string }
@@ -430,7 +433,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 		}
 	}
 	open()
-	// The instance has waited for the flag all the time.
+	// The instance has waited for the file all the time.
 	for _, expression := range []string{busy, query(1)} {
 		eventually(t, expression, func() bool {
 			values, _, _ := ask(expression)

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unusual has a value for each of the chart's that YAML, Helm or Kubernetes could read as something else, and what has to be given beside it
-// so that it has an effect.
+// unusual has, for each of the chart's values, one that YAML, Helm or Kubernetes could misread, and
+// the other values that it needs to have an effect.
 var unusual = map[string]struct{ value, with string }{
 	"replicaCount":                         {"1000000", ""},
 	"image.repository":                     {"'registry.example.com:5000/team/nereid'", ""},
@@ -137,13 +137,13 @@ var unusual = map[string]struct{ value, with string }{
 	"runtimeClassName":                     {"'123'", ""},
 }
 
-// given is YAML of a value at a path of keys.
+// given returns YAML that sets a value at a path of keys.
 func given(path, value string) string {
 	keys := strings.Split(path, ".")
 	return strings.Join(keys, ": { ") + ": " + value + strings.Repeat(" }", len(keys)-1)
 }
 
-// schemaOf is values.schema.json.
+// schemaOf returns values.schema.json.
 func schemaOf(t *testing.T) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(chartFolder + "/values.schema.json")
@@ -157,7 +157,7 @@ func schemaOf(t *testing.T) map[string]any {
 	return read
 }
 
-// chartValues is values.yaml.
+// chartValues returns values.yaml.
 func chartValues(t *testing.T) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(chartFolder + "/values.yaml")
@@ -167,7 +167,8 @@ func chartValues(t *testing.T) map[string]any {
 	return values(t, string(text))
 }
 
-// leaves are the paths of all values, by whether the schema closes them: a map that the schema leaves open is one value, and so are a probe and the flags.
+// leaves returns the paths of all values. A map with an open schema counts as one value, and so do
+// a probe and the flags.
 func leaves(t *testing.T, path string, schema, value any) (found []string) {
 	t.Helper()
 	properties, _ := at(schema, "properties").(map[string]any)
@@ -184,15 +185,15 @@ func leaves(t *testing.T, path string, schema, value any) (found []string) {
 	return found
 }
 
-// TestEveryValueHasAnEffect renders the chart with an unusual value for each: it is valid, it differs from the chart without, and texts and
-// numbers arrive as they were given.
+// TestEveryValueHasAnEffect renders the chart with an unusual value for each path. The result must
+// be valid and differ from the chart without it, and strings and numbers must arrive unchanged.
 func TestEveryValueHasAnEffect(t *testing.T) {
 	check := schemas(t)
 	all := leaves(t, "", schemaOf(t), chartValues(t))
 	if known := slices.Sorted(maps.Keys(unusual)); !slices.Equal(known, slices.Sorted(slices.Values(all))) {
 		t.Errorf("the test knows the values %v, and the chart has %v", known, all)
 	}
-	without := map[string]string{} // by what is given beside the value
+	without := map[string]string{} // by the other values
 	for _, path := range all {
 		t.Run(path, func(t *testing.T) {
 			of := unusual[path]
@@ -210,7 +211,7 @@ func TestEveryValueHasAnEffect(t *testing.T) {
 			for _, object := range objects {
 				check(t, object)
 			}
-			if path != "securityContext" { // consistent wants the chart's own
+			if path != "securityContext" { // consistent checks the chart's own
 				consistent(t, objects)
 			}
 			if text(objects) == without[of.with] {
@@ -231,7 +232,7 @@ func TestEveryValueHasAnEffect(t *testing.T) {
 	}
 }
 
-// renderMerged renders the chart with values and more of them.
+// renderMerged renders the chart with two sets of values.
 func renderMerged(t *testing.T, first, more string) ([]object, error) {
 	t.Helper()
 	merged, err := yaml.Marshal(overlaid(values(t, first), values(t, more)))
@@ -253,7 +254,7 @@ func overlaid(base, above map[string]any) map[string]any {
 	return base
 }
 
-// text is all that objects have.
+// text returns the content of objects as text.
 func text(objects []object) string {
 	var all strings.Builder
 	for _, o := range objects {
@@ -262,7 +263,7 @@ func text(objects []object) string {
 	return all.String()
 }
 
-// scalars are the texts and numbers in a value, as text.
+// scalars returns the strings and numbers in a value, as text.
 func scalars(value any) (all []string) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -282,7 +283,8 @@ func scalars(value any) (all []string) {
 	return all
 }
 
-// TestSchemaRefusesNonsense gives each value each type that it does not have, and each map a key that it does not know.
+// TestSchemaRefusesNonsense sets each value to each wrong type, and adds an unknown key to each
+// map.
 func TestSchemaRefusesNonsense(t *testing.T) {
 	text, err := os.ReadFile(chartFolder + "/values.schema.json")
 	if err != nil {

@@ -1,7 +1,7 @@
-// Command progress runs "go test" and says how far it is: a line for each package
-// when its tests have ended, a line about the tests that are running whenever
-// there was nothing to say for a while, and at the end the counts, why tests were
-// skipped, and which took longest. What failed is printed whole, what passed is not.
+// Command progress runs "go test" and reports its progress: a line for each package when its tests
+// have ended, the running tests after a long silence, and at the end the counts, the reasons for
+// skipped tests, and the slowest tests. It prints the output of failed tests completely, and
+// nothing from passed ones.
 //
 //	go run ./internal/progress [flags of go test] packages
 package main
@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// silence is after how long without a line the running tests are named.
+// silence is the time without output after which the running tests are named.
 const silence = 30 * time.Second
 
 func main() {
@@ -71,8 +71,8 @@ func run(ctx context.Context, args []string) (int, error) {
 	return 0, errors.Join(copyErr, waitErr)
 }
 
-// splitArguments tells the flags of go test from the packages behind them: a
-// package begins with a dot.
+// splitArguments separates the flags of go test from the packages after them: a package begins with
+// a dot.
 func splitArguments(args []string) (flags, patterns []string) {
 	for i, arg := range args {
 		if strings.HasPrefix(arg, ".") {
@@ -94,8 +94,8 @@ func listTested(ctx context.Context, goCommand string, patterns []string) ([]str
 	return strings.Fields(string(output)), nil
 }
 
-// follow hands the report each line of go test, and the passing of time, until
-// go test closes its output.
+// follow passes each line of go test, and regular ticks, to the report until go test closes its
+// output.
 func follow(r *report, output io.Reader) error {
 	var mu sync.Mutex
 	done := make(chan struct{})

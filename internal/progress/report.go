@@ -25,20 +25,20 @@ type event struct {
 	Test       string
 	Elapsed    float64 // seconds
 	Output     string
-	ImportPath string // of what could not be built
+	ImportPath string // of a package that does not build
 }
 
-// name is a test of a package.
+// name identifies a test of a package.
 type name struct{ pkg, test string }
 
-// running is a test, or a package if its name has no test, that has not ended.
+// running is a test that has not ended, or a package if its name has no test.
 type running struct {
 	since  time.Time
 	output strings.Builder
 	tests  int // of a package: how many of its tests have ended
 }
 
-// report makes lines for people of what go test says.
+// report formats the output of go test for people.
 type report struct {
 	w        io.Writer
 	now      func() time.Time
@@ -48,8 +48,8 @@ type report struct {
 	packages, ended         int
 	passed, failed, skipped int
 	running                 map[name]*running
-	builds                  map[string]*strings.Builder // output of the compiler, by import path
-	reasons                 map[string][]string         // tests that were skipped, by the reason
+	builds                  map[string]*strings.Builder // compiler output by import path
+	reasons                 map[string][]string         // skipped tests by reason
 	failures                []string
 	times                   []duration
 }
@@ -137,13 +137,13 @@ func (r *report) testEnded(e event, it *running) {
 	}
 }
 
-// packageEnded prints the line that go test has for a package. A package that
-// failed may have said more: a panic, a data race, what its tests left behind.
+// packageEnded prints go test's line about a package. A failed package may have more output: a
+// panic, a data race, leftovers of its tests.
 func (r *report) packageEnded(e event, it *running) {
 	r.ended++
 	said := strings.TrimSuffix(it.output.String(), "\n")
 	if e.Action == "fail" {
-		// A test that was running when the process died has no end of its own.
+		// A test that was running when the process died has no end event.
 		for _, key := range slices.SortedFunc(maps.Keys(r.running), byName) {
 			if key.pkg == e.Package {
 				r.failures = append(r.failures, short(key.pkg)+"."+key.test)
@@ -165,7 +165,7 @@ func (r *report) packageEnded(e event, it *running) {
 	r.say("%s\n%s\n", said, r.position())
 }
 
-// position says how far everything is.
+// position returns the progress as text.
 func (r *report) position() string {
 	return fmt.Sprintf("    %d of %d packages, %d tests passed, %d failed, %s",
 		r.ended, r.packages, r.passed, r.failed, r.now().Sub(r.began).Round(time.Second))
@@ -245,7 +245,7 @@ func reason(output string) string {
 	return "no reason was given"
 }
 
-// short is the path of a package inside this module.
+// short returns the path of a package inside this module.
 func short(pkg string) string {
 	return strings.TrimPrefix(pkg, "github.com/nereid-serving/nereid/")
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// spoken is what go test says of three packages: one passes, one has a test that
-// fails and one that is skipped, and one dies in a test.
+// spoken is the output of go test for three packages: one passes, one has a failed and a skipped
+// test, and one crashes in a test.
 const spoken = `
 {"Action":"start","Package":"m/good"}
 {"Action":"run","Package":"m/good","Test":"TestA"}
@@ -73,7 +73,7 @@ func TestReportHasALineForEachPackage(t *testing.T) {
 	}
 }
 
-// TestReportNamesWhatRuns: a reader who waits learns what for.
+// TestReportNamesWhatRuns checks that the running tests are named after a long silence.
 func TestReportNamesWhatRuns(t *testing.T) {
 	var out strings.Builder
 	now := time.Unix(0, 0)

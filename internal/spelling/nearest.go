@@ -1,4 +1,4 @@
-// Package spelling finds the known word that a user may have meant: of a flag, a field of a
+// Package spelling suggests the known word for a misspelt one, such as a flag, a field of a
 // configuration, a backend or a command.
 package spelling
 

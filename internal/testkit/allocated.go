@@ -17,18 +17,18 @@ func Allocated(f func()) uint64 {
 }
 
 const (
-	// chargedApart is the time between two looks of PeakHeap at the charged bytes.
+	// chargedApart is the interval at which PeakHeap reads the charged bytes.
 	chargedApart = 100 * time.Microsecond
 	// watchedPercent is the GC percent while PeakHeap watches: a collection, and with it a
-	// measurement, comes each time the heap has grown by a tenth.
+	// measurement, happens each time the heap has grown by a tenth.
 	watchedPercent = 10
 	// ballastBytes keeps collections of a small heap some MiB apart.
 	ballastBytes = 32 << 20
 )
 
-// Peak has the largest amounts at any moment, in bytes beyond those at the start.
+// Peak holds the largest amounts at any moment, in bytes above those at the start.
 type Peak struct {
-	Live    int64 // of the Go heap, found reachable by a collection, and of stacks
+	Live    int64 // of reachable objects on the Go heap, and of stacks
 	Charged int64
 }
 

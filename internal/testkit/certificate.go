@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// WriteCertificate makes a certificate for localhost and 127.0.0.1 that signs itself, for
-// servers and for clients, and writes it and its key as PEM into the given files.
+// WriteCertificate creates a self-signed certificate for localhost and 127.0.0.1, for servers and
+// for clients, and writes it and its key as PEM into the given files.
 func WriteCertificate(t testing.TB, certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// EmbedsPython compares the Python files that are embedded with those that lie
-// in the directories, below the working directory: a file whose name embedding
-// leaves out would be missed by a user's interpreter only.
+// EmbedsPython compares the embedded Python files with those in the directories below the working
+// directory: only a user's interpreter would miss a file that embedding leaves out.
 func EmbedsPython(t *testing.T, files embed.FS, directories ...string) {
 	t.Helper()
 	for _, dir := range directories {

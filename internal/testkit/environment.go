@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// Environment returns the path of an environment that "make environments" makes:
-// "tools", "wheels", "uv-oldest", "uv-newest", "virtualenv", "standalone", "conda", or "conda.tar" with
-// a suffix; .ci/environments describes them. If it is not there, the test Misses
-// it; if this machine cannot have it, the test is skipped. Tests share it and do not write to it.
+// Environment returns the path of an environment that "make environments" creates: "tools",
+// "wheels", "uv-oldest", "uv-newest", "virtualenv", "standalone", "conda", or "conda.tar" with a
+// suffix; .ci/environments describes them. If it does not exist, the test Misses it; if this
+// machine cannot have it, the test is skipped. Tests share it and do not write to it.
 func Environment(t testing.TB, name string) string {
 	t.Helper()
 	directory := filepath.Join(Root(t), ".environments")

@@ -15,8 +15,8 @@ func Eventually(t testing.TB, timeout time.Duration, ok func() bool) {
 	}
 }
 
-// Within waits until ok returns true and reports whether it has within timeout,
-// for tests that have more to say about it than Eventually.
+// Within waits until ok returns true and reports whether it has within timeout, for tests that need
+// a more detailed failure than Eventually's.
 func Within(timeout time.Duration, ok func() bool) bool {
 	deadline := time.Now().Add(timeout)
 	for wait := 50 * time.Microsecond; !ok(); wait = min(2*wait, 10*time.Millisecond) {

@@ -11,11 +11,11 @@ import (
 	"sync"
 )
 
-// sharedMemory is where the kernel keeps objects made by shm_open.
+// sharedMemory is the directory of shm_open's objects.
 var sharedMemory = "/dev/shm"
 
-// startNetpoll makes the runtime open the descriptors that it keeps for good
-// the first time anything waits for one.
+// startNetpoll makes the runtime open the descriptors that it keeps forever after the first wait
+// for one.
 var startNetpoll = sync.OnceValue(func() error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -45,8 +45,8 @@ func listFiles(string) ([]item, error) {
 	return items, nil
 }
 
-// listNames lists the objects in /dev/shm, less those that a process which has
-// nothing to do with these tests uses: packages are tested side by side.
+// listNames lists the objects in /dev/shm, except those used by unrelated processes: packages are
+// tested in parallel.
 func listNames(mark string) ([]item, error) {
 	entries, err := os.ReadDir(sharedMemory)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +58,7 @@ func listNames(mark string) ([]item, error) {
 	var items []item
 	for _, entry := range entries {
 		path := filepath.Join(sharedMemory, entry.Name())
-		// Triton's are those of a server that runs, or ran, beside the tests.
+		// Triton's objects belong to a server that runs, or ran, next to the tests.
 		if !strings.HasPrefix(entry.Name(), "triton_python_backend_shm_region_") && !usedByOthers(path, mark) {
 			items = append(items, item{kind: "name", key: path, text: path})
 		}
@@ -66,8 +66,7 @@ func listNames(mark string) ([]item, error) {
 	return items, nil
 }
 
-// usedByOthers reports whether a process that does not carry our mark, and is
-// not this one, has path mapped or open.
+// usedByOthers reports whether an unrelated process, without our mark, has path mapped or open.
 func usedByOthers(path, mark string) bool {
 	pids, err := processIDs()
 	if err != nil {
@@ -91,7 +90,7 @@ func hasOpen(pid int, path string) bool {
 	directory := procPath(pid, "fd")
 	entries, err := os.ReadDir(directory)
 	if err != nil {
-		return false // it has ended, or is another user's
+		return false // it has ended, or belongs to another user
 	}
 	for _, entry := range entries {
 		if target, err := os.Readlink(filepath.Join(directory, entry.Name())); err == nil && target == path {

@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// completeVariable is set by the Makefile, which makes everything that tests
-	// need: there a test that misses something must not look like one that passed.
+	// completeVariable is set by the Makefile, which creates everything that tests need. A test
+	// that lacks something must then not look like a passed one.
 	completeVariable = "NEREID_TEST_COMPLETE"
 
 	// longVariable is set by "make test-long".
 	longVariable = "NEREID_TEST_LONG"
 )
 
-// Missing ends a test that needs something which "make test" would have made. Under make the test
-// fails, else it is skipped.
+// Missing ends a test that needs something that "make test" would have created. Under make the test
+// fails, otherwise it is skipped.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv(completeVariable) != "" {
@@ -24,6 +24,6 @@ func Missing(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// Long reports whether tests that search at random, or repeat, do so for as long
-// as "make test-long" wants. If not, they take a second or two.
+// Long reports whether random and repeating tests should run as long as in "make test-long".
+// Otherwise they take a second or two.
 func Long() bool { return os.Getenv(longVariable) != "" }

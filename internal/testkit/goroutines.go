@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// expectedGoroutines are functions of the runtime and of package testing whose
-// goroutines live as long as the process; that of a test may still have to return
-// when its end is known.
+// expectedGoroutines are functions of the runtime and of package testing whose goroutines live as
+// long as the process. A test's goroutine may still have to return after its end is known.
 var expectedGoroutines = []string{
 	"os/signal.signal_recv",
 	"os/signal.loop",
@@ -19,7 +18,7 @@ var expectedGoroutines = []string{
 	"testing.runTests",
 }
 
-// listGoroutines lists all goroutines but the caller's.
+// listGoroutines lists all goroutines except the caller's.
 func listGoroutines(string) ([]item, error) {
 	var items []item
 	for i, block := range bytes.Split(allStacks(), []byte("\n\n")) {
@@ -27,7 +26,7 @@ func listGoroutines(string) ([]item, error) {
 		if i == 0 || stack == "" || isExpected(stack) {
 			continue // the first one is the caller's own
 		}
-		// "goroutine 18 [chan receive, 2 minutes]:": the number names it.
+		// "goroutine 18 [chan receive, 2 minutes]:": the number is the key.
 		key, _, _ := strings.Cut(stack, " [")
 		items = append(items, item{kind: "goroutine", key: key, text: stack})
 	}

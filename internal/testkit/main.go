@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// patience is how long after the last test something may take to go away, on a
-// machine that is busy with other tests.
+// patience is how long things may take to go away after the last test, on a machine that is busy
+// with other tests.
 var patience = 30 * time.Second
 
-// markVariable marks the descendants of a test binary, so that orphans are found too.
+// markVariable marks the descendants of a test binary, so that orphans are found as well.
 const markVariable = "NEREID_TESTKIT"
 
-// Main runs the tests of a package and exits: with their status if they failed,
-// else with 1 if they left something behind, else with 0.
+// Main runs the tests of a package and exits: with their status if they failed, else with 1 if they
+// left something behind, else with 0.
 func Main(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -29,7 +29,7 @@ func run(m *testing.M) int {
 		flag.Parse()
 	}
 	if flag.Lookup("test.fuzzworker").Value.String() == "true" {
-		return m.Run() // its pipes and goroutines are the coordinator's
+		return m.Run() // the coordinator's pipes and goroutines would count
 	}
 	mark := strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(time.Now().UnixNano(), 36)
 	if err := os.Setenv(markVariable, mark); err != nil {
@@ -43,7 +43,7 @@ func run(m *testing.M) int {
 	}
 
 	if code := m.Run(); code != 0 {
-		return code // a failed test rarely cleans up: its own message is what matters
+		return code // a failed test rarely cleans up, and its own message is more important
 	}
 
 	left, err := waitForNothing(before, mark)
@@ -60,8 +60,7 @@ func run(m *testing.M) int {
 	return 0
 }
 
-// waitForNothing waits until nothing is left that was not there before, or patience has run out. It
-// returns the rest.
+// waitForNothing waits until everything new is gone, or patience has run out. It returns the rest.
 func waitForNothing(before inventory, mark string) ([]item, error) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	deadline := time.Now().Add(patience)
@@ -78,8 +77,7 @@ func waitForNothing(before inventory, mark string) ([]item, error) {
 	}
 }
 
-// item is one thing that a test may leave behind. Two items with the same key
-// are the same thing.
+// item is something that a test may leave behind. Items with the same key are the same.
 type item struct {
 	kind string // as in the package's documentation
 	key  string
@@ -88,7 +86,7 @@ type item struct {
 
 type inventory []item
 
-// takeInventory lists everything that this process has now.
+// takeInventory lists everything that this process currently has.
 func takeInventory(mark string) (inventory, error) {
 	var all inventory
 	for _, list := range []func(mark string) ([]item, error){
@@ -103,8 +101,8 @@ func takeInventory(mark string) (inventory, error) {
 	return all, nil
 }
 
-// without returns the items that earlier does not have. A key that occurs more
-// often than it did is reported as often as that.
+// without returns the items that earlier does not have. A key that occurs more often than before is
+// reported that many times.
 func (now inventory) without(earlier inventory) []item {
 	had := make(map[string]int, len(earlier))
 	for _, it := range earlier {

@@ -30,7 +30,7 @@ func Ports(t testing.TB, n int) []int {
 
 // ReservePort binds a socket to a port of 127.0.0.1 that the kernel chooses. It does not listen, so
 // a server that sets SO_REUSEADDR, as Go's do, can bind and listen to the same port. Until release
-// is called the kernel gives the port to no other process that asks for any port.
+// is called, the kernel gives the port to no other process that asks for any port.
 func ReservePort() (port int, release func(), err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPortIsReserved takes every port that the kernel gives out for a while: none is the reserved
-// one. A server can listen there, twice in a row.
+// TestPortIsReserved takes every port that the kernel gives out for a while. None may be the
+// reserved one. A server can listen there, twice in a row.
 func TestPortIsReserved(t *testing.T) {
 	port := Port(t)
 	for range 200 {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// listProcesses lists the children of this process, zombies included, and all
-// processes that inherited its mark.
+// listProcesses lists the children of this process, including zombies, and all processes that
+// inherited its mark.
 func listProcesses(mark string) ([]item, error) {
 	pids, err := processIDs()
 	if err != nil {
@@ -52,14 +52,13 @@ func processIDs() ([]int, error) {
 	return pids, nil
 }
 
-// readStat returns a process's state letter and its parent. It is not ok if the
-// process has gone.
+// readStat returns a process's state letter and its parent. ok is false if the process is gone.
 func readStat(pid int) (state string, parent int, ok bool) {
 	stat, err := os.ReadFile(procPath(pid, "stat"))
 	if err != nil {
 		return "", 0, false
 	}
-	// The second field is the name in parentheses, which may hold anything.
+	// The second field is the name in parentheses, which may contain any character.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 2 {
 		return "", 0, false
@@ -68,15 +67,16 @@ func readStat(pid int) (state string, parent int, ok bool) {
 	return fields[0], parent, err == nil
 }
 
-// environmentBytes hold the environment of most processes; more is not looked at.
+// environmentBytes is the maximum number of bytes read from an environment, enough for most
+// processes.
 const environmentBytes = 256 << 10
 
-// isMarked reports whether the process was started with our mark in its
-// environment, by us or by something that we started. space is where the environment is read.
+// isMarked reports whether the process was started with our mark in its environment, by us or by a
+// descendant. space is the buffer for the environment.
 func isMarked(pid int, mark string, space []byte) bool {
-	// A process in the middle of exec shows no environment, for as long as the machine leaves it there.
-	// It would pass for gone: so it is looked at again. Some processes have none; the kernel may also
-	// be about to find the end of it, which takes it no time.
+	// A process in the middle of exec shows no environment for an arbitrary time, and would look
+	// unrelated. So it is read again. Some processes have none; the kernel may also be about to
+	// find the end of the environment, which is immediate.
 	deadline := time.Now().Add(patience)
 	for empty := 0; empty < 20 && time.Now().Before(deadline); {
 		n, err := readOnce(procPath(pid, "environ"), space)
@@ -84,7 +84,7 @@ func isMarked(pid int, mark string, space []byte) bool {
 			return err == nil && bytes.Contains(space[:n], []byte(markVariable+"="+mark+"\x00"))
 		}
 		if _, err := os.Readlink(procPath(pid, "exe")); err != nil {
-			return false // dead, or a thread of the kernel
+			return false // dead, or a kernel thread
 		}
 		if !execs(pid) {
 			empty++
@@ -94,7 +94,8 @@ func isMarked(pid int, mark string, space []byte) bool {
 	return false
 }
 
-// execs reports whether a process is becoming another program, so that the kernel has not yet noted where its environment ends.
+// execs reports whether a process is in the middle of exec, so that the kernel does not yet know
+// the end of its environment.
 func execs(pid int) bool {
 	stat, err := os.ReadFile(procPath(pid, "stat"))
 	if err != nil {
@@ -105,8 +106,8 @@ func execs(pid int) bool {
 	return len(fields) > end && fields[end] == "0"
 }
 
-// readOnce reads a file by one call. Of a file of /proc later calls may find nothing, if
-// the process has become another program meanwhile.
+// readOnce reads a file with one call. In /proc, later calls may find nothing if the process has
+// called exec meanwhile.
 func readOnce(path string, space []byte) (int, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -124,7 +125,7 @@ func procPath(pid int, name string) string {
 	return "/proc/" + strconv.Itoa(pid) + "/" + name
 }
 
-// ResidentBytes returns how much memory of a process is real.
+// ResidentBytes returns the resident memory of a process.
 func ResidentBytes(t *testing.T, pid int) int64 {
 	t.Helper()
 	text, err := os.ReadFile(procPath(pid, "statm"))

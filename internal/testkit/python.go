@@ -12,18 +12,18 @@ import (
 	"testing"
 )
 
-// pythonsVariable lists the interpreters to test with, separated by colons. It
-// replaces those of .venvs.
+// pythonsVariable lists the interpreters to test with, separated by colons. It replaces those of
+// .venvs.
 const pythonsVariable = "NEREID_TEST_PYTHONS"
 
-// Interpreter is a Python that has numpy.
+// Interpreter is a Python with numpy.
 type Interpreter struct {
 	Path  string // of the executable
 	Minor int    // 8 for Python 3.8
 	Numpy string // numpy's version, such as "1.24.4"
 }
 
-// String returns what subtests are called by, such as "python3.8-numpy1.24.4".
+// String returns the name for subtests, such as "python3.8-numpy1.24.4".
 func (i Interpreter) String() string {
 	return fmt.Sprintf("python3.%d-numpy%s", i.Minor, i.Numpy)
 }
@@ -35,9 +35,9 @@ func Python(t testing.TB) Interpreter {
 	return all[len(all)-1]
 }
 
-// Pythons returns the interpreters to test with, oldest first: those that
-// NEREID_TEST_PYTHONS lists, else those of .venvs, which "make venvs" makes. If
-// no interpreter exists, the test Misses it; if one does not work, the test fails.
+// Pythons returns the interpreters to test with, oldest first: those in NEREID_TEST_PYTHONS, else
+// those of .venvs, which "make venvs" creates. If none exists, the test Misses it; if one does not
+// work, the test fails.
 func Pythons(t testing.TB) []Interpreter {
 	t.Helper()
 	found, err := findPythons()
@@ -79,7 +79,7 @@ var findPythons = sync.OnceValues(func() ([]Interpreter, error) {
 	return found, nil
 })
 
-// ask runs an interpreter to learn its version and that of its numpy.
+// ask runs an interpreter to get its version and its numpy's.
 func ask(path string) (Interpreter, error) {
 	const script = "import sys, numpy; print(sys.version_info[1], numpy.__version__)"
 	output, err := exec.Command(path, "-c", script).CombinedOutput()

@@ -17,8 +17,8 @@ func Root(t testing.TB) string {
 	return root
 }
 
-// repositoryRoot returns the directory of go.mod, above the working directory,
-// which go test makes that of the package.
+// repositoryRoot returns the directory of go.mod, above the working directory, which for go test is
+// the package's.
 func repositoryRoot() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {

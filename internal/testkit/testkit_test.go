@@ -18,8 +18,8 @@ import (
 // leakVariable tells the re-executed test binary what to leave behind.
 const leakVariable = "NEREID_TESTKIT_LEAK"
 
-// memoryVariable gives it a directory in the place of /dev/shm, where other
-// packages' tests would see what it leaves.
+// memoryVariable gives it a directory instead of /dev/shm, where other packages' tests would see
+// its leftovers.
 const memoryVariable = "NEREID_TESTKIT_MEMORY"
 
 // withoutVariable tells the re-executed binary that it has no Python.
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	Main(m)
 }
 
-// leaks are what TestLeak leaves behind, and a part of what Main says of it.
+// leaks are the things that TestLeak leaves behind, with a part of Main's report.
 var leaks = map[string]struct {
 	leak func(t *testing.T)
 	want string
@@ -57,7 +57,7 @@ var leaks = map[string]struct {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			if err := cmd.Process.Release(); err != nil { // else a pidfd is left as well, until it is collected
+			if err := cmd.Process.Release(); err != nil { // otherwise a pidfd is left as well, until it is collected
 				t.Fatal(err)
 			}
 		},
@@ -144,8 +144,7 @@ func TestMainFindsLeaks(t *testing.T) {
 	}
 }
 
-// TestMarkIsSeenWhileAProcessExecs looks for the mark of a process that does nothing but
-// become another program.
+// TestMarkIsSeenWhileAProcessExecs looks for the mark of a process that constantly calls exec.
 func TestMarkIsSeenWhileAProcessExecs(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "again")
 	if err := os.WriteFile(script, []byte("exec /bin/sh \"$0\"\n"), 0o600); err != nil {
@@ -168,8 +167,8 @@ func TestMarkIsSeenWhileAProcessExecs(t *testing.T) {
 	}
 }
 
-// endOrphan ends the process that the report names, so that this run does not
-// leave it behind itself.
+// endOrphan kills the process that the report names, so that this run does not leave it behind
+// itself.
 func endOrphan(t *testing.T, report string) {
 	_, rest, _ := strings.Cut(report, "process behind: ")
 	var pid int
@@ -209,8 +208,8 @@ func TestWithoutPython(t *testing.T) {
 	Python(t)
 }
 
-// TestMissingPythonSkipsOrFails runs this binary where there is no interpreter to test with: a
-// test that wants one is skipped, and fails under make.
+// TestMissingPythonSkipsOrFails runs this binary without any interpreter to test with. A test that
+// needs one is skipped, and fails under make.
 func TestMissingPythonSkipsOrFails(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte("module empty\n"), 0o600); err != nil {
@@ -226,7 +225,7 @@ func TestMissingPythonSkipsOrFails(t *testing.T) {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestWithoutPython$", "-test.v")
 		cmd.Dir = root
 		cmd.Env = append(os.Environ(), withoutVariable+"=1", pythonsVariable+"=", completeVariable+"="+test.complete)
-		output, _ := cmd.CombinedOutput() // the exit code is looked at
+		output, _ := cmd.CombinedOutput() // the exit code is checked
 		if code := cmd.ProcessState.ExitCode(); code != test.code || !strings.Contains(string(output), test.want) ||
 			!strings.Contains(string(output), "no Python to test with: ") {
 			t.Errorf("%s=%q: exit code %d and %q, want %d and %q", completeVariable, test.complete, code, output, test.code, test.want)

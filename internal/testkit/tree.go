@@ -35,8 +35,7 @@ func Tree(t *testing.T, directory string) string {
 	return strings.Join(list, "; ")
 }
 
-// WriteFiles writes files below root by their names. A name that ends in a slash is a
-// directory.
+// WriteFiles writes files below root by name. A name that ends in a slash is a directory.
 func WriteFiles(t *testing.T, root string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {

@@ -11,11 +11,10 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// TestAutoCompleteBecomesTheConfig goes through models whose auto_complete_config did what the
-// name says: first is the configuration that Triton showed the model, answer the model's version
-// of it, final the served configuration, load the error with which it refused the model. Refused
-// is why this server fails the load, where Triton serves as if the model had said
-// nothing.
+// TestAutoCompleteBecomesTheConfig has one model for each effect of auto_complete_config, named
+// after it. first is the configuration that Triton passed to the model, answer the model's version
+// of it, final the served configuration, and load Triton's error. refused is the reason why this
+// server fails the load, where Triton ignores the model's version.
 func TestAutoCompleteBecomesTheConfig(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocomplete.json")
 	if err != nil {

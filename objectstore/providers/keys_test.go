@@ -97,7 +97,7 @@ func TestKeysOfAllKinds(t *testing.T) {
 		for _, path := range []string{"", "/models"} {
 			var keys []string
 			for _, key := range slices.Concat(good, bad, markers) {
-				if p.scheme == "as" && strings.Contains(key, "\u0085") { // no XML of version 1.0 carries it as it is
+				if p.scheme == "as" && strings.Contains(key, "\u0085") { // XML 1.0 cannot contain it unescaped
 					continue
 				}
 				keys = append(keys, strings.TrimPrefix(path+"/", "/")+key)

@@ -1,8 +1,8 @@
 // Package fakecuda builds a CUDA driver and an NVML without a device, libcuda.so.1 and
 // libnvidia-ml.so.1, for machines without a GPU.
 //
-// A program that has Dir in LD_LIBRARY_PATH sees two devices; driver/fake.h and nvml/nvml.c
-// say which variables of the environment change that. UUID names the devices.
+// A program with Dir in LD_LIBRARY_PATH sees two devices; driver/fake.h and nvml/nvml.c describe
+// the environment variables that change that. UUID names the devices.
 package fakecuda
 
 import (
@@ -22,10 +22,10 @@ import (
 //go:embed driver/*.c driver/*.h nvml/*.c
 var sources embed.FS
 
-// libraries are made of the C files of their folders.
+// libraries are built from the C files of their folders.
 var libraries = map[string]string{"driver": "libcuda.so.1", "nvml": "libnvidia-ml.so.1"}
 
-// Variables of the environment that the two read.
+// Environment variables that the two read.
 const (
 	Devices = "FAKECUDA_DEVICES"
 	Old     = "FAKECUDA_OLD"
@@ -35,7 +35,7 @@ const (
 	Control = "FAKENVML_CONTROL"
 )
 
-// UUID is that of a device, by its number without CUDA_VISIBLE_DEVICES.
+// UUID returns the UUID of a device, by its number without CUDA_VISIBLE_DEVICES.
 func UUID(device int) string { return fmt.Sprintf("GPU-%08x-0000-0000-0000-000000000001", device) }
 
 // Buildable reports whether there is a C compiler, without which Dir skips its test.
@@ -44,8 +44,8 @@ func Buildable() bool {
 	return err == nil
 }
 
-// Dir returns the folder of the libraries, which it builds where they are missing or older than
-// their sources. It skips the test where there is no C compiler.
+// Dir returns the folder of the libraries. It builds them if they are missing or older than their
+// sources, and skips the test if there is no C compiler.
 func Dir(t *testing.T) string {
 	t.Helper()
 	compiler, err := exec.LookPath("cc")

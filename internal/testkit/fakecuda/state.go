@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// State is the variable that names the file of a driver's counts; without it a process
+// State is the environment variable with the file of a driver's counts. Without it each process
 // counts for itself.
 const State = "FAKECUDA_STATE"
 
-// Kinds of live things that tests ask for; driver/fake.h has all.
+// Kinds of live things that tests count; driver/fake.h has all.
 const (
 	Allocation = 1
 	Stream     = 5
@@ -20,17 +20,17 @@ const (
 	Opened     = 8
 )
 
-// Counts has the counters of the processes that share one State file.
+// Counts holds the counters of the processes that share one State file.
 type Counts struct {
-	Calls  map[string]uint64 // by function, and by what else is counted, such as "bytes_to_host"
+	Calls  map[string]uint64 // by function, and by other counters, such as "bytes_to_host"
 	things []thing
 }
 
-// thing is something that was made and has not been given back, as struct thing in
+// thing is something that was created and has not been released, like struct thing in
 // driver/state.c.
 type thing struct{ Kind, PID, ID, Device, Bytes, Maker, Made uint64 }
 
-// ReadCounts reads the file. Before a process has loaded the driver all is zero.
+// ReadCounts reads the file. Before a process has loaded the driver, everything is zero.
 func ReadCounts(t testing.TB, path string) Counts {
 	t.Helper()
 	counts := Counts{Calls: map[string]uint64{}}
@@ -73,7 +73,7 @@ func ReadCounts(t testing.TB, path string) Counts {
 	return counts
 }
 
-// Live is how many things of a kind there are in processes that live.
+// Live returns the number of things of a kind in live processes.
 func (c Counts) Live(kind int) (n int) {
 	for _, it := range c.things {
 		if it.Kind != uint64(kind) {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Resize gives the terminal another size, of which the program is told.
+// Resize changes the size of the terminal, and notifies the program.
 func (s *Session) Resize(rows, columns int) {
 	s.t.Helper()
 	raw, err := s.person.SyscallConn()
@@ -24,8 +24,8 @@ func (s *Session) Resize(rows, columns int) {
 	}
 }
 
-// AwaitScreen waits until the screen, as a terminal would show it now, is as the test wants it, and fails the test with
-// the screen if it is not within limit.
+// AwaitScreen waits until is returns true for the terminal's current screen. It fails the test with
+// the screen after limit.
 func (s *Session) AwaitScreen(what string, limit time.Duration, is func(lines []string) bool) {
 	s.t.Helper()
 	if !testkit.Within(limit, func() bool { return is(s.Screen()) }) {
@@ -33,8 +33,8 @@ func (s *Session) AwaitScreen(what string, limit time.Duration, is func(lines []
 	}
 }
 
-// Screen returns the lines that the terminal shows for a full-screen program, without trailing spaces.
-// It knows of the sequences of xterm what moves the cursor and clears; colours are passed over.
+// Screen returns the lines that the terminal shows for a full-screen program, without trailing
+// spaces. It supports xterm's sequences for cursor movement and clearing; it ignores colours.
 func (s *Session) Screen() []string { return draw(s.shown.String()) }
 
 // screen is the content of a terminal.
@@ -97,7 +97,7 @@ func (s *screen) put(r rune) {
 	}
 }
 
-// control acts on a control sequence.
+// control executes a control sequence.
 func (s *screen) control(parameters string, final byte) {
 	if parameters == "?1049" && final == 'h' {
 		s.rows = nil

@@ -15,17 +15,17 @@ import (
 // maxLogged is the number of output bytes that a failed test repeats. Full-screen programs write a lot.
 const maxLogged = 16 << 10
 
-// Session is a program that a person has started at a terminal of its own.
+// Session is a program running on its own terminal.
 type Session struct {
 	t      testing.TB
 	cmd    *exec.Cmd
 	person *os.File
 	shown  testkit.Buffer
-	ended  chan error // receives the outcome of Wait once
+	ended  chan error // receives the result of Wait once
 	seen   int        // how much of shown Await has passed
 }
 
-// Start starts a program in a session of its own whose controlling terminal is a new one, of 200 columns. The
+// Start starts a program in its own session with a new controlling terminal of 200 columns. The
 // program is killed when the test ends.
 func Start(t testing.TB, cmd *exec.Cmd) *Session {
 	t.Helper()
@@ -46,7 +46,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Session {
 		t.Fatal(err)
 	}
 	_ = program.Close()
-	read := make(chan struct{}) // closed when nobody has the terminal any more
+	read := make(chan struct{}) // closed when no process has the terminal open any more
 	go func() {
 		defer close(read)
 		piece := make([]byte, 4096)
@@ -97,13 +97,13 @@ func (s *Session) next(text string) int {
 	return s.seen + i + len(text)
 }
 
-// Shown is all that the terminal has shown.
+// Shown returns everything that the terminal has shown.
 func (s *Session) Shown() string { return strings.ReplaceAll(s.shown.String(), "\r\n", "\n") }
 
-// Process is the program that was started.
+// Process returns the started program.
 func (s *Session) Process() *os.Process { return s.cmd.Process }
 
-// Wait waits for the end of the program and returns its status, below 0 if a signal has ended it.
+// Wait waits for the end of the program and returns its status, negative if a signal has killed it.
 func (s *Session) Wait(limit time.Duration) int {
 	s.t.Helper()
 	select {

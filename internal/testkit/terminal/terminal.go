@@ -1,5 +1,5 @@
-// Package terminal makes pseudo-terminals for tests of interactive programs. Each is closed when its
-// test ends. Open makes one for output only, and Start runs a program in one.
+// Package terminal creates pseudo-terminals for tests of interactive programs. Each is closed when
+// its test ends. Open creates one for output only, and Start runs a program in one.
 package terminal
 
 import (
@@ -38,8 +38,8 @@ func pair(t testing.TB) (person, program *os.File) {
 	return person, program
 }
 
-// Open makes a pseudo-terminal for programs under test. They write to file; closed closes it and returns
-// their output with the original line ends.
+// Open creates a pseudo-terminal for programs under test. They write to file; closed closes it and
+// returns their output with the original line ends.
 func Open(t testing.TB) (file *os.File, closed func() string) {
 	t.Helper()
 	reader, file := pair(t)

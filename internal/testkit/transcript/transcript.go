@@ -1,4 +1,5 @@
-// Package transcript plays recorded scripts, whose effects are recorded beside their steps.
+// Package transcript plays scripts and compares the effects with those recorded next to their
+// steps.
 package transcript
 
 import (
@@ -12,7 +13,7 @@ import (
 
 var update = flag.Bool("update-transcripts", false, "write the transcripts in testdata as they are")
 
-// Play plays the files that match pattern and compares the effects with those recorded.
+// Play plays the files that match pattern and compares the effects with the recorded ones.
 //
 //	# a comment
 //	= the name of a case
@@ -20,8 +21,7 @@ var update = flag.Bool("update-transcripts", false, "write the transcripts in te
 //		an effect of the step
 //
 // Each case runs in a synctest bubble. start prepares it and returns the function that performs one
-// step and returns its effects. The flag -update-transcripts records
-// the effects.
+// step and returns its effects. The flag -update-transcripts records the effects.
 func Play(t *testing.T, pattern string, start func(*testing.T) (step func(line string) (effects []string))) {
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
@@ -47,7 +47,7 @@ func Play(t *testing.T, pattern string, start func(*testing.T) (step func(line s
 	}
 }
 
-// playCase plays one case and returns it with the effects that it had.
+// playCase plays one case and returns it with its actual effects.
 func playCase(t *testing.T, text string, start func(*testing.T) func(string) []string) string {
 	name, script, _ := strings.Cut(text, "\n")
 	var played strings.Builder
